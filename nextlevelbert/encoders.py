@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -52,190 +52,257 @@ def load_chunk_encoder(
     name: str | None = None,
     pooling: PoolingMode | None = None,
 ) -> LoadedChunkEncoder:
-    """Loads a sentence-transformers model: a transformer with pooling, or a `StaticEmbedding`;
-    normalised or not.
+    """Loads a sentence-transformers model: a transformer with pooling, or a `StaticEmbedding`.
 
-    `Dense` layers after pooling become part of it, as does a default prompt, which the tokenizer
-    then puts before every chunk.
+    Vectors are normalised if the model normalises them. `Dense` layers after pooling become part
+    of the encoder, as does a default prompt, which the tokenizer then puts before every chunk.
 
     Args:
         name_or_path: a Hub name or a folder; also of a document model of this package that holds
             its chunk encoder.
-        name: where others find this encoder, if `name_or_path` is a folder of this machine.
-        pooling: how a vector is made of token vectors, in place of the encoder's own way; ``"cls"``
-            is HATE's. A plain transformers model, which does not say how it pools, needs it; its
-            vectors are not normalised.
+        name: the public name of this encoder, if `name_or_path` is a folder of this machine.
+        pooling: how token vectors become one vector, in place of the encoder's own pooling;
+            ``"cls"`` is HATE's. A plain transformers model, which does not say how it pools, needs
+            it; the vectors of such a model are not normalised.
 
-    FileNotFoundError where there is no encoder; ValueError for an unsupported step, or an unknown
-    pooling.
+    Returns:
+        The encoder with its tokenizer, in float32 on the CPU.
+
+    Raises:
+        FileNotFoundError: if there is no encoder of that name.
+        ValueError: for an unsupported step, an unknown pooling, or a model that does not say how
+            it pools.
     """
-    from sentence_transformers.util import (
-        load_file_path,
-    )  # takes seconds, which not every user of the package needs
+    # Importing sentence-transformers takes seconds, and not every user of the package needs it.
+    from sentence_transformers.util import load_file_path
 
     path = os.fspath(name_or_path)
-    modules, plain = (load_file_path(path, file) for file in ("modules.json", "config.json"))
-    stored = {} if plain is None else json.loads(Path(plain).read_text(encoding="utf-8"))
-    public = name or (Path(path).name if Path(path).is_dir() else path)
+    modules_file = load_file_path(path, "modules.json")
+    config_file = load_file_path(path, "config.json")
+
+    stored: dict[str, Any] = {}
+    if config_file is not None:
+        stored = json.loads(Path(config_file).read_text(encoding="utf-8"))
     if "chunk_encoder_config" in stored:
         return _from_document_model(path, name)
-    if (static := STATIC_MODELS.get(stored.get("model_type", ""))) is not None:
-        model: Any = static.from_pretrained(path, dtype=torch.float32)
-        encoder = ChunkEncoder(model.config)
-        encoder.model = model
-        tokenizer = load_tokenizer(path, config=model.config)
-        return LoadedChunkEncoder(encoder.train(False), tokenizer, public, encoder.fingerprint())
-    if modules is None and plain is not None and pooling is None:
-        # sentence-transformers would take the mean, without normalisation
+
+    public_name = name
+    if public_name is None:
+        public_name = Path(path).name if Path(path).is_dir() else path
+
+    static_class = STATIC_MODELS.get(stored.get("model_type", ""))
+    if static_class is not None:
+        return _from_static_model(path, static_class, public_name)
+    if modules_file is None and config_file is not None and pooling is None:
+        # sentence-transformers would take the mean, without normalisation.
         raise ValueError(
             f"{path!r} has no modules.json, which says how it pools. Give pooling='cls'"
             " (--sentence_pooling cls) or another mode for vectors that are not normalised; or the"
             " model becomes a sentence encoder by SentenceTransformer(modules=[Transformer(path),"
             " Pooling(size, 'mean'), Normalize()]).save(…)."
         )
-    return _from_sentence_transformer(path, public, pooling)
+    return _from_sentence_transformer(path, public_name, pooling)
+
+
+def _from_static_model(path: str, static_class: Any, public_name: str) -> LoadedChunkEncoder:
+    """Opens a static encoder that this package has saved."""
+    model = static_class.from_pretrained(path, dtype=torch.float32)
+    encoder = ChunkEncoder(model.config)
+    encoder.model = model
+    tokenizer = load_tokenizer(path, config=model.config)
+    return LoadedChunkEncoder(
+        encoder=encoder.train(False),
+        tokenizer=tokenizer,
+        name=public_name,
+        fingerprint=encoder.fingerprint(),
+    )
 
 
 def _from_document_model(path: str, name: str | None) -> LoadedChunkEncoder:
-    """The chunk encoder within a document model of this package."""
+    """Opens the chunk encoder within a document model of this package."""
     model: Any = AutoModel.from_pretrained(path, dtype=torch.float32)
+    config = model.config
     if model.chunk_encoder is None:
         raise ValueError(
-            f"{path!r} holds no chunk encoder; it was made with"
-            f" {model.config.chunk_encoder_name!r}."
+            f"{path!r} holds no chunk encoder; it was made with {config.chunk_encoder_name!r}."
         )
-    # In half precision on disk, they would hash to something else than the weights that they were
-    # made from.
-    fingerprint = model.config.chunk_encoder_fingerprint or model.chunk_encoder.fingerprint()
-    public = name or model.config.chunk_encoder_name or Path(path).name
+
+    # Weights stored in half precision hash to something else than the weights they come from.
+    fingerprint = config.chunk_encoder_fingerprint
+    if not fingerprint:
+        fingerprint = model.chunk_encoder.fingerprint()
+
     return LoadedChunkEncoder(
-        model.chunk_encoder.train(False), model.tokenizer, public, fingerprint
+        encoder=model.chunk_encoder.train(False),
+        tokenizer=model.tokenizer,
+        name=name or config.chunk_encoder_name or Path(path).name,
+        fingerprint=fingerprint,
     )
 
 
 def _from_sentence_transformer(
-    path: str, public: str, pooling: PoolingMode | None
+    path: str, public_name: str, pooling: PoolingMode | None
 ) -> LoadedChunkEncoder:
-    """The encoder of ``Transformer → Pooling → Dense … → Normalize`` or ``StaticEmbedding → …``."""
-    from sentence_transformers import SentenceTransformer
-
-    options: dict[str, Any] = {"device": "cpu", "model_kwargs": {"dtype": torch.float32}}
-    try:
-        source = SentenceTransformer(path, trust_remote_code=False, **options)
-    except (OSError, ValueError) as error:
-        if Path(path).is_dir():
-            raise
-        reason = f"and the Hub gives no encoder of that name ({str(error).splitlines()[0]})"
-        raise FileNotFoundError(
-            f"There is no folder {path!r}, {reason}. Give the folder of an encoder"
-            " (--chunk_encoder)."
-        ) from error
+    """Opens an encoder of ``Transformer → Pooling → Dense … → Normalize``, or a static one."""
+    source = _open_sentence_transformer(path)
     steps = list(source)
-    kinds = [type(step).__name__ for step in steps]
-    static, normalize = kinds[0] == "StaticEmbedding", kinds[-1] == "Normalize"
-    dense = steps[1 if static else 2 : len(steps) - normalize]
-    mode: Any = (
-        "mean"
-        if static
-        else getattr(steps[1], "pooling_mode", None)
-        if kinds[0] == "Transformer"
-        else None
-    )
-    plain = all(
-        type(step).__name__ == "Dense"
-        and step.module_input_name == "sentence_embedding"
-        and not step.use_residual
-        for step in dense
-    )
-    if mode not in get_args(PoolingMode) or not plain:
+    is_static = type(steps[0]).__name__ == "StaticEmbedding"
+    normalize = type(steps[-1]).__name__ == "Normalize"
+    own_pooling = _own_pooling(steps)
+    dense = steps[1:] if is_static else steps[2:]
+    if normalize:
+        dense = dense[:-1]
+    if own_pooling not in get_args(PoolingMode) or not all(map(_is_plain_dense, dense)):
+        kinds = " → ".join(type(step).__name__ for step in steps)
         raise ValueError(
-            f"{path!r} is {' → '.join(kinds)}, pooling {mode!r}. Supported are Transformer →"
+            f"{path!r} is {kinds}, pooling {own_pooling!r}. Supported are Transformer →"
             f" Pooling by one of {', '.join(get_args(PoolingMode))}, or StaticEmbedding, then plain"
             " Dense layers and Normalize, or none."
         )
-    further: dict[str, Any] = {}
-    if dense:
-        further["dense"] = [
-            {
-                "in_features": step.in_features,
-                "out_features": step.out_features,
-                "bias": step.bias,
-                "activation": type(step.activation_function).__name__,
-            }
-            for step in dense
-        ]
-    if static:
-        config, tokenizer = _static_parts(steps[0])
+
+    if is_static:
         network = steps[0]
+        config: Any
+        config, tokenizer = _static_parts(network)
     else:
-        network, tokenizer = steps[0].auto_model, steps[0].tokenizer
+        network = steps[0].auto_model
         config = network.config
+        tokenizer = steps[0].tokenizer
+
+    further_steps: dict[str, Any] = {}
+    if dense:
+        further_steps["dense"] = [_dense_arguments(step) for step in dense]
     if source.default_prompt_name is not None:
-        if static or not steps[1].include_prompt:
+        if is_static or not steps[1].include_prompt:
             raise ValueError(
                 f"{path!r} puts a prompt before every text and leaves it out of the pooling;"
                 " remove it."
             )
-        further["prompt"] = source.prompts[source.default_prompt_name]
-        tokenizer = _prompting(tokenizer, further["prompt"])
-    if further:
-        config.sentence_steps = further
-    encoder = ChunkEncoder(config, pooling or mode, normalize)
+        prompt = source.prompts[source.default_prompt_name]
+        further_steps["prompt"] = prompt
+        tokenizer = _prompting(tokenizer, prompt)
+    if further_steps:
+        config.sentence_steps = further_steps
+
+    encoder = ChunkEncoder(config, pooling or own_pooling, normalize)
     weights = network.state_dict()
     encoder.model.load_state_dict({key: weights[key] for key in encoder.model.state_dict()})
     for layer, step in zip(encoder.dense, dense, strict=True):
         layer.load_state_dict(step.state_dict())
-    return LoadedChunkEncoder(encoder, tokenizer, public, encoder.fingerprint())
+    return LoadedChunkEncoder(
+        encoder=encoder,
+        tokenizer=tokenizer,
+        name=public_name,
+        fingerprint=encoder.fingerprint(),
+    )
+
+
+def _open_sentence_transformer(path: str) -> Any:
+    """Opens a model by sentence-transformers; its code is never run."""
+    from sentence_transformers import SentenceTransformer
+
+    try:
+        return SentenceTransformer(
+            path,
+            device="cpu",
+            model_kwargs={"dtype": torch.float32},
+            trust_remote_code=False,
+        )
+    except (OSError, ValueError) as error:
+        if Path(path).is_dir():
+            raise
+        reason = str(error).splitlines()[0]
+        raise FileNotFoundError(
+            f"There is no folder {path!r}, and the Hub gives no encoder of that name ({reason})."
+            " Give the folder of an encoder (--chunk_encoder)."
+        ) from error
+
+
+def _own_pooling(steps: Sequence[Any]) -> Any:
+    """Returns how a sentence-transformers model pools, or None if that cannot be known."""
+    first = type(steps[0]).__name__
+    if first == "StaticEmbedding":
+        return "mean"
+    if first == "Transformer" and len(steps) > 1:
+        return getattr(steps[1], "pooling_mode", None)
+    return None
+
+
+def _is_plain_dense(step: Any) -> bool:
+    """Returns whether a step is a `Dense` layer over the sentence vector and nothing else."""
+    return (
+        type(step).__name__ == "Dense"
+        and step.module_input_name == "sentence_embedding"
+        and not step.use_residual
+    )
+
+
+def _dense_arguments(step: Any) -> dict[str, Any]:
+    """Returns the arguments of the `DenseLayer` that stands for a `Dense` layer."""
+    return {
+        "in_features": step.in_features,
+        "out_features": step.out_features,
+        "bias": step.bias,
+        "activation": type(step.activation_function).__name__,
+    }
 
 
 def _static_parts(module: Any) -> tuple[StaticEmbeddingConfig, PreTrainedTokenizerFast]:
-    """Configuration and tokenizer of a `StaticEmbedding`; the tokenizer adds no special tokens, as
-    there."""
-    plain = Tokenizer.from_str(module.tokenizer.to_str())
-    plain.post_processor = TemplateProcessing(single="$A", pair="$A $B:1")
-    plain.no_truncation()
-    special, words = (
-        {"unk_token": ("[UNK]", "<unk>"), "pad_token": ("[PAD]", "<pad>")},
-        plain.get_vocab(),
-    )
-    known = {key: token for key, tokens in special.items() for token in tokens if token in words}
+    """Returns configuration and tokenizer of a `StaticEmbedding`, without special tokens."""
+    backend = Tokenizer.from_str(module.tokenizer.to_str())
+    backend.post_processor = TemplateProcessing(single="$A", pair="$A $B:1")
+    backend.no_truncation()
+
+    vocabulary = backend.get_vocab()
+    special_tokens = {}
+    for key, tokens in {"unk_token": ("[UNK]", "<unk>"), "pad_token": ("[PAD]", "<pad>")}.items():
+        for token in tokens:
+            if token in vocabulary:
+                special_tokens[key] = token
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=plain, model_max_length=NO_LENGTH_LIMIT, **known
+        tokenizer_object=backend, model_max_length=NO_LENGTH_LIMIT, **special_tokens
     )
+
     rows, size = module.embedding.weight.shape
-    if rows <= max(words.values()):
-        raise ValueError(
-            f"The tokenizer has ids up to {max(words.values())}, but the table has {rows} rows."
-        )
-    ids = {"pad_token_id": tokenizer.pad_token_id, "unk_token_id": tokenizer.unk_token_id}
-    return StaticEmbeddingConfig(vocab_size=rows, hidden_size=size, **ids), tokenizer
+    highest = max(vocabulary.values())
+    if rows <= highest:
+        raise ValueError(f"The tokenizer has ids up to {highest}, but the table has {rows} rows.")
+    config = StaticEmbeddingConfig(
+        vocab_size=rows,
+        hidden_size=size,
+        pad_token_id=tokenizer.pad_token_id,
+        unk_token_id=tokenizer.unk_token_id,
+    )
+    return config, tokenizer
 
 
 def _prompting(tokenizer: PreTrainedTokenizerFast, prompt: str) -> PreTrainedTokenizerFast:
-    """A tokenizer that adds the tokens of a prompt where it adds special tokens, after those before
-    the text."""
-    ids = tokenizer(prompt.rstrip(), add_special_tokens=False)["input_ids"]
-    joined, *alone = (
-        tokenizer(text, add_special_tokens=False)["input_ids"]
-        for text in (f"{prompt}word", "word", " word")
-    )
-    if joined not in [ids + rest for rest in alone]:  # some tokenizers keep the space in the token
+    """Returns a tokenizer that adds a prompt's tokens after the special tokens before a text."""
+
+    def ids_of(text: str) -> list[int]:
+        return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    prompt_ids = ids_of(prompt.rstrip())
+    # Some tokenizers make the space before a word a part of its token.
+    expected = [prompt_ids + ids_of("word"), prompt_ids + ids_of(" word")]
+    if ids_of(f"{prompt}word") not in expected:
         raise ValueError(
             f"The prompt {prompt!r} runs into the first word of a text; let it end with a space."
         )
+
     prefix, suffix = special_token_ids(tokenizer)
-    around = {"[BEFORE]": [*prefix, *ids], "[AFTER]": [*suffix]}
-    after = ["[AFTER]"] * bool(suffix)
+    special_tokens = [_special_token(tokenizer, "[BEFORE]", [*prefix, *prompt_ids])]
+    single = ["[BEFORE]", "$A"]
+    pair = ["[BEFORE]", "$A", "$B:1"]
+    if suffix:
+        special_tokens.append(_special_token(tokenizer, "[AFTER]", list(suffix)))
+        single = ["[BEFORE]", "$A", "[AFTER]"]
+        pair = ["[BEFORE]", "$A", "[AFTER]", "$B:1", "[AFTER]:1"]
     backend = copy.deepcopy(tokenizer.backend_tokenizer)
     backend.post_processor = TemplateProcessing(
-        single=["[BEFORE]", "$A", *after],
-        pair=["[BEFORE]", "$A", *after, "$B:1", *(f"{mark}:1" for mark in after)],
-        special_tokens=[
-            {"id": key, "ids": row, "tokens": tokenizer.convert_ids_to_tokens(row)}
-            for key, row in around.items()
-            if row
-        ],
+        single=single, pair=pair, special_tokens=special_tokens
     )
+
     # A class of its own, such as BertTokenizer, would put back the special tokens of that class
     # when it is loaded.
     return PreTrainedTokenizerFast(
@@ -247,96 +314,161 @@ def _prompting(tokenizer: PreTrainedTokenizerFast, prompt: str) -> PreTrainedTok
     )
 
 
+def _special_token(tokenizer: PreTrainedTokenizerFast, name: str, ids: list[int]) -> dict[str, Any]:
+    """Describes ids that a tokenizer adds around a text, in the words of `TemplateProcessing`."""
+    return {"id": name, "ids": ids, "tokens": tokenizer.convert_ids_to_tokens(ids)}
+
+
 def new_document_model(
-    kind: Any,
-    chunk_encoder: Any,
+    model_class: Any,
+    chunk_encoder: str | os.PathLike[str] | LoadedChunkEncoder,
     chunk_size: int,
     num_hidden_layers: int | None,
     random_layers: bool,
     attention_dropout: float,
     fields: dict[str, Any],
 ) -> Any:
-    """A new model of a NextLevelBERT class; arguments as in its `from_chunk_encoder`."""
-    source = (
-        chunk_encoder
-        if isinstance(chunk_encoder, LoadedChunkEncoder)
-        else load_chunk_encoder(chunk_encoder)
-    )
+    """Makes a new model of a NextLevelBERT class, as its `from_chunk_encoder` describes.
+
+    Args:
+        model_class: the class of the new model.
+        chunk_encoder: name, folder or loaded encoder.
+        chunk_size: most tokens in a chunk.
+        num_hidden_layers: layers over the chunk vectors; None for the default.
+        random_layers: whether layers start at random rather than as the chunk encoder's.
+        attention_dropout: dropout on the attention of the layers over chunks.
+        fields: further fields of the configuration.
+
+    Returns:
+        The model in evaluation mode.
+
+    Raises:
+        ValueError: for an unknown field or a negative number of layers.
+    """
+    if num_hidden_layers is not None and num_hidden_layers < 0:
+        raise ValueError(f"num_hidden_layers must be 0 or more, got {num_hidden_layers}.")
+    source = as_loaded_encoder(chunk_encoder)
     encoder = source.encoder
-    copied = encoder.has_layers and encoder.hidden_size == encoder.model.config.hidden_size
-    start = encoder.model.config if copied else bert_over_vectors(encoder.hidden_size, layers=2)
+
+    is_copied = encoder.has_layers and encoder.hidden_size == encoder.model.config.hidden_size
+    defaults: dict[str, Any] = {"chunking": "fixed"}
+    if is_copied:
+        start = encoder.model.config
+    else:
+        start = bert_over_vectors(encoder.hidden_size, layers=2)
+        defaults["pooling"] = model_class.pooling_over_static
+
     layers = with_attention_dropout(start, attention_dropout)
     layers.pop("sentence_steps", None)  # they follow the chunk encoder's layers only
-    if (num_hidden_layers or 0) < 0:
-        raise ValueError(f"num_hidden_layers must be 0 or more, got {num_hidden_layers}.")
-    if num_hidden_layers is not None or fields.get("pooling") == "plain":
-        layers["num_hidden_layers"] = num_hidden_layers or 0
-    pooling = {} if copied else {"pooling": kind.pooling_over_static}
-    model = _over(
-        source,
-        kind,
-        chunk_size,
-        {"chunking": "fixed", "encoder_config": layers, **pooling, **fields},
-    )
-    if copied and not random_layers and model.config.pooling != "plain":
+    if num_hidden_layers is not None:
+        layers["num_hidden_layers"] = num_hidden_layers
+    elif fields.get("pooling") == "plain":
+        layers["num_hidden_layers"] = 0
+    defaults["encoder_config"] = layers
+
+    model = _over(source, model_class, chunk_size, fields=defaults | fields)
+    if is_copied and not random_layers and model.config.pooling != "plain":
         _copy_layers(encoder, model.base_model.encoder)
     return model
 
 
 def new_hate(
-    kind: Any,
-    chunk_encoder: Any,
+    model_class: Any,
+    chunk_encoder: str | os.PathLike[str] | LoadedChunkEncoder,
     chunk_size: int,
     hidden_size: int | None,
     num_hidden_layers: int,
     fields: dict[str, Any],
 ) -> Any:
-    """A new model of a HATE class; arguments as in its `from_chunk_encoder`."""
-    source = (
-        chunk_encoder
-        if isinstance(chunk_encoder, LoadedChunkEncoder)
-        else load_chunk_encoder(chunk_encoder)
-    )
-    positions = max(512, (fields.get("max_chunks") or 0) + 1)
-    layers = bert_over_vectors(
-        hidden_size or source.encoder.hidden_size, num_hidden_layers, positions
-    )
-    return _over(
-        source, kind, chunk_size, {"chunking": "sentences", "encoder_config": layers, **fields}
-    )
+    """Makes a new model of a HATE class, as its `from_chunk_encoder` describes.
+
+    Args:
+        model_class: the class of the new model.
+        chunk_encoder: name, folder or loaded encoder.
+        chunk_size: most tokens in a chunk.
+        hidden_size: width of the document model; None for that of the sentence vectors.
+        num_hidden_layers: layers of the document model.
+        fields: further fields of the configuration.
+
+    Returns:
+        The model in evaluation mode.
+    """
+    source = as_loaded_encoder(chunk_encoder)
+    if hidden_size is None:
+        hidden_size = source.encoder.hidden_size
+    positions = 512
+    if fields.get("max_chunks") is not None:
+        positions = max(positions, fields["max_chunks"] + 1)  # one more for [CLS]
+    layers = bert_over_vectors(hidden_size, num_hidden_layers, positions)
+    defaults = {"chunking": "sentences", "encoder_config": layers}
+    return _over(source, model_class, chunk_size, fields=defaults | fields)
+
+
+def as_loaded_encoder(
+    chunk_encoder: str | os.PathLike[str] | LoadedChunkEncoder,
+) -> LoadedChunkEncoder:
+    """Loads a chunk encoder by its name or folder; returns one that is loaded as it is."""
+    if isinstance(chunk_encoder, LoadedChunkEncoder):
+        return chunk_encoder
+    return load_chunk_encoder(chunk_encoder)
 
 
 def split_arguments(
     config_class: Any, arguments: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Keyword arguments for a new model: those for loading, and fields of the configuration.
+    """Splits keyword arguments for a new model into those for loading and configuration fields.
+
+    Args:
+        config_class: the class of the configuration.
+        arguments: keyword arguments that somebody gave for a new model.
+
+    Returns:
+        Arguments for loading, and fields of the configuration.
 
     Raises:
         ValueError: for an argument that is neither; transformers would keep it in the
             configuration.
     """
     fields = config_class.__dataclass_fields__
-    known = {"num_labels", "attn_implementation", *fields, *LOADING_ARGUMENTS} - {
-        "dtype"
-    }  # that of the weights
-    if unknown := sorted(arguments.keys() - known):
+    allowed = {"num_labels", "attn_implementation", *fields, *LOADING_ARGUMENTS}
+    allowed -= {"dtype"}  # which belongs to the weights
+    unknown = sorted(arguments.keys() - allowed)
+    if unknown:
         names = sorted(fields.keys() - PreTrainedConfig.__dataclass_fields__.keys())
         raise ValueError(
             f"{config_class.__name__} has no field {unknown}, only {', '.join(names)}, num_labels."
         )
-    loading = {key: value for key, value in arguments.items() if key in LOADING_ARGUMENTS}
-    return loading, {key: value for key, value in arguments.items() if key not in loading}
+
+    loading = {}
+    configuration = {}
+    for key, value in arguments.items():
+        if key in LOADING_ARGUMENTS:
+            loading[key] = value
+        else:
+            configuration[key] = value
+    return loading, configuration
 
 
 def load_backbone(name_or_path: str | os.PathLike[str], **loading: Any) -> PreTrainedModel:
-    """Loads a pretrained encoder (folder or Hub name) to train further: float32, no pooler, no
-    attention dropout."""
+    """Loads a pretrained encoder to train further: float32, no pooler, no attention dropout.
+
+    Args:
+        name_or_path: folder or Hub name.
+        loading: arguments of `from_pretrained`, such as a revision.
+
+    Returns:
+        The encoder.
+
+    Raises:
+        ValueError: if the checkpoint lacks weights of the encoder.
+    """
     name = str(name_or_path)
     config = AutoConfig.from_pretrained(name, trust_remote_code=False, **loading)
     config = type(config).from_dict(with_attention_dropout(config))
     arguments = {**loading, "config": config, "dtype": torch.float32, "output_loading_info": True}
+
+    # Otherwise every load prints a table of pooler or head weights that are not used.
     verbosity = logging.get_verbosity()
-    # otherwise every load prints a table of pooler or head weights that are not used
     logging.set_verbosity_error()
     try:
         encoder, info = AutoModel.from_pretrained(name, add_pooling_layer=False, **arguments)
@@ -344,7 +476,9 @@ def load_backbone(name_or_path: str | os.PathLike[str], **loading: Any) -> PreTr
         encoder, info = AutoModel.from_pretrained(name, **arguments)
     finally:
         logging.set_verbosity(verbosity)
-    if missing := sorted(info["missing_keys"]):
+
+    missing = sorted(info["missing_keys"])
+    if missing:
         raise ValueError(
             f"{name!r} lacks {len(missing)} weights of its {config.model_type} ({missing[0]}, …)."
         )
@@ -352,33 +486,58 @@ def load_backbone(name_or_path: str | os.PathLike[str], **loading: Any) -> PreTr
 
 
 def with_attention_dropout(config: PreTrainedConfig, probability: float = 0.0) -> dict[str, Any]:
-    """The configuration as a dictionary with that attention dropout, which on a CPU more than
-    doubles a step."""
-    names = ("attention_probs_dropout_prob", "attention_dropout")
+    """Returns a configuration as a dictionary, with another attention dropout.
+
+    Args:
+        config: the configuration of an encoder.
+        probability: the dropout; above zero it more than doubles a step on a CPU.
+
+    Returns:
+        The fields of the configuration.
+    """
     values = config.to_dict()
-    return values | {name: probability for name in names if name in values}
+    for name in ("attention_probs_dropout_prob", "attention_dropout"):
+        if name in values:
+            values[name] = probability
+    return values
 
 
 def bert_over_vectors(hidden_size: int, layers: int, positions: int = 512) -> BertConfig:
-    """A new BERT over chunk vectors: heads of 32 dimensions (or one), a feed-forward layer of four
-    times the width."""
+    """Describes a new BERT over chunk vectors, with a feed-forward layer of four times the width.
+
+    Args:
+        hidden_size: dimensions of the vectors. Attention heads have 32 of them; if these do not
+            divide the size, there is one head.
+        layers: number of layers.
+        positions: rows of the position table.
+
+    Returns:
+        The configuration, without attention dropout and without a word table.
+    """
+    heads = 1
+    if hidden_size % 32 == 0:
+        heads = hidden_size // 32
     return BertConfig(
         hidden_size=hidden_size,
         num_hidden_layers=layers,
         max_position_embeddings=positions,
-        num_attention_heads=hidden_size // 32 if hidden_size % 32 == 0 else 1,
+        num_attention_heads=heads,
         intermediate_size=4 * hidden_size,
         attention_probs_dropout_prob=0.0,
         vocab_size=1,  # no word table
     )
 
 
-def _over(source: LoadedChunkEncoder, kind: Any, chunk_size: int, fields: dict[str, Any]) -> Any:
-    """A new model over the vectors of a chunk encoder, with its tokenizer, and its weights if they
-    are saved."""
-    split_arguments(kind.config_class, fields)
+def _over(
+    source: LoadedChunkEncoder, model_class: Any, chunk_size: int, fields: dict[str, Any]
+) -> Any:
+    """Makes a new model over the vectors of a chunk encoder, which it holds unless told not to."""
+    split_arguments(model_class.config_class, fields)
     rule = ChunkingRule.from_tokenizer(
-        source.tokenizer, chunk_size, fields["chunking"], source.max_chunk_size
+        source.tokenizer,
+        chunk_size=chunk_size,
+        mode=fields["chunking"],
+        max_chunk_size=source.max_chunk_size,
     )
     values = {
         "chunk_encoder_config": source.encoder.model.config.to_dict(),
@@ -392,25 +551,31 @@ def _over(source: LoadedChunkEncoder, kind: Any, chunk_size: int, fields: dict[s
         "sentence_token_ids": rule.sentence_token_ids or None,
         "pad_token_id": source.tokenizer.pad_token_id,
     }
-    model = kind(kind.config_class(**{**values, **fields}))
-    model.base_model.tokenizer = source.tokenizer
-    if model.base_model.chunk_encoder is not None:
-        model.base_model.attach_chunk_encoder(source)
+    config = model_class.config_class(**(values | fields))
+    model = model_class(config)
+    base_model = model.base_model
+    base_model.tokenizer = source.tokenizer
+    if base_model.chunk_encoder is not None:
+        base_model.attach_chunk_encoder(source)
     return model.eval()
 
 
 def _copy_layers(source: ChunkEncoder, encoder: torch.nn.Module) -> None:
-    """Copies the chunk encoder's layers into a new encoder; further positions keep the new
-    encoder's values."""
-    weights, state = source.model.state_dict(), encoder.state_dict()
+    """Copies the chunk encoder's layers; further positions keep the new encoder's values."""
+    weights = source.model.state_dict()
+    state = encoder.state_dict()
     for name, values in state.items():
-        if name not in weights or weights[name].shape[1:] != values.shape[1:]:
+        copied = weights.get(name)
+        if copied is None or copied.shape[1:] != values.shape[1:]:
             shape = f"{name} {[*values.shape]}"
             raise ValueError(
                 f"The chunk encoder has no {shape} to copy: take fewer layers, or random_layers."
             )
-        rows = min(len(values), len(weights[name])) if "position" in name else len(values)
-        state[name] = (
-            torch.cat([weights[name][:rows], values[rows:]]) if values.ndim else weights[name]
-        )
+        if values.ndim == 0:
+            state[name] = copied
+            continue
+        rows = len(values)
+        if "position" in name:
+            rows = min(rows, len(copied))
+        state[name] = torch.cat([copied[:rows], values[rows:]])
     encoder.load_state_dict(state)

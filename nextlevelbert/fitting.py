@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-from .encoders import LoadedChunkEncoder, load_chunk_encoder
+from .encoders import LoadedChunkEncoder, as_loaded_encoder, load_chunk_encoder
 from .models.chunking import ChunkingRule, special_token_ids, tokenize_document
 from .models.hybrid_encoder import HashedTfidfConfig, HashedTfidfModel, HybridConfig, HybridModel
 from .models.pretrained import NO_LENGTH_LIMIT
@@ -33,33 +33,41 @@ def fit_whitening(
     D]`` around the mean of their own document: within-class covariance normalisation (Hatch,
     Kajarekar and Stolcke 2006). It needs two documents, one of them with two chunks.
     """
-    chunks = filled = 0
-    total = scatter = torch.zeros((), dtype=torch.float64)
+    chunks = 0
+    filled = 0
+    total = torch.zeros((), dtype=torch.float64)
+    scatter = torch.zeros((), dtype=torch.float64)
     for block in _blocks(documents):
         counts = torch.tensor([len(vectors) for vectors in block], device=block[0].device)
         means = torch.stack([vectors.mean(dim=0) for vectors in block])  # [B, D]
         around = torch.cat(block) - means.repeat_interleave(counts, dim=0)  # [n, D]
-        total, scatter = total + counts.double() @ means, scatter + around.T @ around
-        chunks, filled = chunks + int(counts.sum()), filled + len(block)
+        total = total + counts.double() @ means
+        scatter = scatter + around.T @ around
+        chunks += int(counts.sum())
+        filled += len(block)
     if filled < 2 or chunks == filled or not scatter.trace() > 0:  # NaN, too
         what = f"got {chunks} chunk(s) in {filled} document(s), which do not differ"
         raise ValueError(f"Whitening: {what}. Give at least two documents, of more than one chunk.")
     values, axes = torch.linalg.eigh(scatter / chunks)
-    return (total / chunks).float(), (
-        axes * (values + shrinkage * values.mean()).rsqrt() @ axes.T
-    ).float()
+    scales = (values + shrinkage * values.mean()).rsqrt()
+    weight = axes * scales @ axes.T
+    mean = total / chunks
+    return mean.float(), weight.float()
 
 
 def _blocks(documents: Iterable[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
     """Documents that have chunks, in float64, so many at a time that their products are worth
     it."""
-    block, rows = [], 0
+    block = []
+    rows = 0
     for vectors in documents:
-        block += [vectors.double()] * (len(vectors) > 0)
+        if len(vectors) > 0:
+            block.append(vectors.double())
         rows += len(vectors)
         if rows >= _ROWS_PER_PRODUCT:
             yield block
-            block, rows = [], 0
+            block = []
+            rows = 0
     if block:
         yield block
 
@@ -88,15 +96,12 @@ def fit_tfidf_encoder(
         hidden_size: places; similarities have an error of about 1 / sqrt(hidden_size). `seed` is
             that of the hashing.
     """
-    source = (
-        chunk_encoder
-        if isinstance(chunk_encoder, LoadedChunkEncoder)
-        else load_chunk_encoder(chunk_encoder)
-    )
+    source = as_loaded_encoder(chunk_encoder)
     rule = ChunkingRule.from_tokenizer(source.tokenizer, chunk_size)
     words = source.tokenizer.get_vocab()
     rows = max(words.values()) + 1
-    chunks, containing = 0, np.zeros(rows, np.int64)
+    chunks = 0
+    containing = np.zeros(rows, np.int64)
     for text in tqdm(texts, desc="counting", unit="document"):
         ids = tokenize_document(source.tokenizer, text).input_ids
         boundaries = rule.boundaries(ids)
@@ -116,9 +121,10 @@ def fit_tfidf_encoder(
         "unk_token_id": source.tokenizer.unk_token_id,
     }
     config = HashedTfidfConfig(vocab_size=rows, hidden_size=hidden_size, **ids_of)
-    model, draw = HashedTfidfModel(config), np.random.default_rng(seed)
-    signs = draw.choice([-1.0, 1.0], rows)
-    places = torch.from_numpy(draw.integers(hidden_size, size=rows, dtype=np.int32))
+    model = HashedTfidfModel(config)
+    rng = np.random.default_rng(seed)
+    signs = rng.choice([-1.0, 1.0], rows)
+    places = torch.from_numpy(rng.integers(hidden_size, size=rows, dtype=np.int32))
     model.load_state_dict({"places": places, "weight": torch.from_numpy(signs * weights).float()})
     return _saved(model, source, folder, name)
 

@@ -42,7 +42,8 @@ def predictions(path: Path) -> list[dict]:
 
 def run_here(*words: str, script: Path = SCRIPT) -> None:
     """Runs the script in this process."""
-    before, sys.argv = sys.argv, [str(script), *words]
+    before = sys.argv
+    sys.argv = [str(script), *words]
     try:
         runpy.run_path(str(script), run_name="__main__")
     finally:

@@ -162,7 +162,7 @@ def test_nextlevelbert_with_minilm(minilm_path, tmp_path):
 def test_hate(tmp_path):
     scores = run_with(static_checkpoint(), "hate", tmp_path)
     before, after = scores["pretrained"]
-    assert after < 0.9 * before
+    assert after > 1.5 * before
     assert scores["classifier"][1] > 0.8
 
 

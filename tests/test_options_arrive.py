@@ -176,7 +176,7 @@ RUNS: dict[str, tuple[Callable[[list[str]], None], list[str], list[dict], dict[s
         },
     ),
     "avg_sbert": (
-        classification.choose,
+        classification.main_multiple_choice,
         ["--chunk_encoder", "{sentence_encoder}", "--chunk_size", "16"],
         QUESTIONS,
         {

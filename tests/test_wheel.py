@@ -33,6 +33,7 @@ def run(*command: object, cwd: Path) -> str:
     finished = subprocess.run(
         [*map(str, command)],
         cwd=cwd,
+        check=False,
         env={**environment, "HF_HUB_OFFLINE": "1"},
         capture_output=True,
         text=True,

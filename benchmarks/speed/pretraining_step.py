@@ -84,7 +84,7 @@ def main() -> None:
             add_pooling_layer=False,
         )
         ways: dict[tuple[str, str], Callable[[], Any]] = {
-            (AUTHORS, "float32"): step(authors, lambda: authors(vectors, labels), False)
+            (AUTHORS, "float32"): step(authors, lambda: authors(vectors, labels), autocast=False)
         }
         for kind in ("float32", "bfloat16"):
             half = kind == "bfloat16"

@@ -118,8 +118,8 @@ def without_names(
     """The words of a sentence in the form that is asked for; none where no sentence has enough of
     them."""
     kept = []
-    for sentence in (words(text[start:end]) for start, end in text_sentences(text)):
-        sentence = [word for word in sentence if word not in names]
+    for start, end in text_sentences(text):
+        sentence = [word for word in words(text[start:end]) if word not in names]
         ranked = sorted(
             {*sentence} if form == "own" else inside, key=lambda word: (spread[word], word)
         )

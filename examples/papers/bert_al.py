@@ -93,11 +93,10 @@ def main(words: list[str] | None = None) -> dict[str, dict[str, float]]:
     references = [sentences_of(row["summary"]) for row in test]
     picked = [model.summarize(row["text"], SENTENCES).sentences for row in test]
     first = [sentences_of(row["text"])[:SENTENCES] for row in test]
-    scores = {
+    return {
         "BERT-AL": rouge_scores(picked, references),
         "lead-3": rouge_scores(first, references),
     }
-    return scores
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
-"""HATE from texts to a score: masked sentences among those of the batch, then classification, by a
-stock Trainer.
+"""HATE from texts to a score, with a stock Trainer.
 
-"Hierarchical Attention-based Text Encoder": a small, new Transformer over vectors of a frozen
-sentence encoder. The documents are made here: most sentences are on the sea or on bread, which is
-the label, and some on the other.
+Pretraining with masked sentences, which are chosen among those of the batch, then classification.
+HATE ("Hierarchical Attention-based Text Encoder") is a small, new Transformer over vectors of a
+frozen sentence encoder. The documents are made here: most sentences are on the sea or on bread,
+which is the label, and some on the other.
 
-python examples/papers/hate.py [ENCODER [FOLDER]]      # a sentence-transformers model, name or
-folder
+python examples/papers/hate.py [ENCODER [FOLDER]]
+
+ENCODER is a sentence-transformers model, name or folder.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
     DataCollatorWithPadding,
+    EvalPrediction,
     Trainer,
     TrainingArguments,
     set_seed,
@@ -41,64 +43,101 @@ BREAD = [
 
 
 def documents(count: int) -> Dataset:
-    """Texts of four sentences on one subject and two on the other; label 1: most are on the sea."""
+    """Makes texts of four sentences on one subject and two on the other.
+
+    The label is 1 if most are on the sea.
+    """
     rows = []
     for number in range(count):
-        most, few = (SEA, BREAD) if number % 2 else (BREAD, SEA)
+        label = number % 2
+        most, few = BREAD, SEA
+        if label == 1:
+            most, few = SEA, BREAD
         sentences = random.sample(most, 4) + random.sample(few, 2)
-        rows.append({"text": " ".join(random.sample(sentences, 6)), "label": number % 2})
+        rows.append({"text": " ".join(random.sample(sentences, 6)), "label": label})
     return Dataset.from_list(rows)
 
 
-def accuracy(prediction) -> dict[str, float]:
-    return {
-        "accuracy": float((prediction.predictions.argmax(axis=-1) == prediction.label_ids).mean())
-    }
+def accuracy(prediction: EvalPrediction) -> dict[str, float]:
+    predicted = prediction.predictions.argmax(axis=-1)
+    return {"accuracy": float((predicted == prediction.label_ids).mean())}
 
 
-def train(model, folder, epochs, sets, collator, metrics=None, score="loss") -> tuple[float, float]:
-    """With a stock `Trainer`; the score on held-out rows before and after. A new model needs a
-    higher rate."""
-    args = TrainingArguments(
-        folder, learning_rate=1e-3, num_train_epochs=epochs, save_strategy="no"
-    )
-    trainer = Trainer(model, args, collator, *sets, compute_metrics=metrics)
-    before = trainer.evaluate()[f"eval_{score}"]
+def train(trainer: Trainer, score: str) -> tuple[float, float]:
+    """Trains and saves a model, and prints a score on held-out rows before and after."""
+    folder = trainer.args.output_dir
+    before = trainer.evaluate()
     trainer.train()
-    after = trainer.evaluate()[f"eval_{score}"]
-    model.save_pretrained(folder)
-    print(f"{folder}: {score} {before:.4f} → {after:.4f} on {len(sets[1])} held-out rows")
-    return before, after
+    after = trainer.evaluate()
+    trainer.model.save_pretrained(folder)
+
+    text = f"{folder}: {score} {before[f'eval_{score}']:.3f} → {after[f'eval_{score}']:.3f}"
+    if "eval_chance_accuracy" in after:
+        text += f" (chance {after['eval_chance_accuracy']:.3f})"
+    print(f"{text} on {len(trainer.eval_dataset)} held-out rows")
+    return before[f"eval_{score}"], after[f"eval_{score}"]
+
+
+def arguments(folder: str, epochs: int) -> TrainingArguments:
+    """Sets the rate of a new model, which is higher than usual."""
+    return TrainingArguments(
+        folder,
+        learning_rate=1e-3,
+        num_train_epochs=epochs,
+        per_device_eval_batch_size=64,
+        save_strategy="no",
+    )
+
+
+def pretrain(name: str, folder: str, training_set: Dataset, held_out: Dataset) -> tuple:
+    """Encodes the documents, and trains a document model over their sentence vectors."""
+    encoder = nlb.load_chunk_encoder(name)
+    model = nlb.HateForMaskedSentencePrediction.from_chunk_encoder(
+        encoder,
+        hidden_size=64,
+        num_hidden_layers=2,
+        loss="cross_entropy",  # or p_norm
+    )
+    rule = model.config.chunking_rule()
+    vectors = nlb.encode_corpus(training_set, encoder, rule, f"{folder}/vectors")
+    held_out_vectors = nlb.encode_corpus(held_out, encoder, rule, f"{folder}/held-out-vectors")
+
+    metrics = nlb.MaskedVectorMetrics(model.config.loss)
+    args = arguments(f"{folder}/pretrained", epochs=40)
+    args.label_names = ["mask_positions"]
+    trainer = Trainer(
+        model,
+        args,
+        train_dataset=nlb.DocumentVectorDataset(vectors, sequence_length=32),
+        eval_dataset=nlb.DocumentVectorDataset(held_out_vectors, sequence_length=32),
+        data_collator=nlb.DataCollatorForVectorMasking(),
+        preprocess_logits_for_metrics=metrics.score_batch,
+        compute_metrics=metrics,
+    )
+    return train(trainer, "masked_accuracy")
 
 
 def main(
     name: str = "sentence-transformers/all-MiniLM-L6-v2", folder: str = "hate"
 ) -> dict[str, tuple]:
     set_seed(0)
-    sets, scores = (documents(64), documents(16)), {}
-    encoder = nlb.load_chunk_encoder(name)
-    kind = nlb.HateForMaskedSentencePrediction
-    model = kind.from_chunk_encoder(
-        encoder, hidden_size=64, num_hidden_layers=2, loss="cross_entropy"
-    )  # or p_norm
-    rule, places = model.config.chunking_rule(), (f"{folder}/vectors", f"{folder}/held-out-vectors")
-    corpora = [
-        nlb.encode_corpus(rows, encoder, rule, place)
-        for rows, place in zip(sets, places, strict=True)
-    ]
-    data = [nlb.DocumentVectorDataset(corpus, sequence_length=32) for corpus in corpora]
-    masking = nlb.DataCollatorForVectorMasking()
-    scores["pretrained"] = train(model, f"{folder}/pretrained", 20, data, masking)
+    training_set = documents(64)
+    held_out = documents(64)
+    scores = {"pretrained": pretrain(name, folder, training_set, held_out)}
 
     tokenizer = AutoTokenizer.from_pretrained(f"{folder}/pretrained")
     classifier = AutoModelForSequenceClassification.from_pretrained(
         f"{folder}/pretrained", num_labels=2
     )
-    rows = [part.map(lambda row: tokenizer(row["text"]), batched=True) for part in sets]
-    padding = DataCollatorWithPadding(tokenizer)
-    scores["classifier"] = train(
-        classifier, f"{folder}/classifier", 3, rows, padding, accuracy, "accuracy"
+    trainer = Trainer(
+        classifier,
+        arguments(f"{folder}/classifier", epochs=3),
+        train_dataset=training_set.map(lambda row: tokenizer(row["text"]), batched=True),
+        eval_dataset=held_out.map(lambda row: tokenizer(row["text"]), batched=True),
+        data_collator=DataCollatorWithPadding(tokenizer),
+        compute_metrics=accuracy,
     )
+    scores["classifier"] = train(trainer, "accuracy")
     return scores
 
 

@@ -1,5 +1,4 @@
-"""Finds files and reads their text: UTF-8, or what a byte order mark says, perhaps packed as
-``.gz``."""
+"""Finds files and reads their text, which may be packed as ``.gz``."""
 
 from __future__ import annotations
 
@@ -67,11 +66,11 @@ def packed(path: Path) -> Path:
 
 
 def readable_name(path: str | Path) -> str:
-    """Returns a name that can be printed and stored, also where its bytes are not UTF-8.
+    r"""Returns a name that can be printed and stored, also where its bytes are not UTF-8.
 
     Example:
-        >>> readable_name("caf\\udce9.txt")
-        'caf\\\\xe9.txt'
+        >>> readable_name("caf\udce9.txt")
+        'caf\\xe9.txt'
     """
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
@@ -174,7 +173,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """Reads a text file with "\\n" at the ends of its lines; a ValueError names the file."""
+    """Reads a text file, with a line feed after each line; a ValueError names the file."""
     with named_errors(path):
         text = decode(read_bytes(path))
     return text.replace("\r\n", "\n").replace("\r", "\n")
@@ -206,8 +205,7 @@ def _encoding_of_mark(data: bytes) -> str | None:
 
 
 def check_utf8(text: str) -> None:
-    """Raises a UnicodeError if a text from ``open_text(errors="surrogateescape")`` was not
-    UTF-8."""
+    """Raises a UnicodeError if a line of `table_lines` was not UTF-8."""
     if not text.isascii():
         text.encode("utf-8", "surrogateescape").decode("utf-8")
 

@@ -1,5 +1,7 @@
-"""Where texts come from: files, data sets, Python's own manual and objects, as documents or as
-rows; rows held out."""
+"""Reads documents and rows from files, data sets, objects and Python's own manual.
+
+It also holds rows out for validation.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,6 @@ from .files import (
     find_paths,
     is_saved_dataset,
     named_errors,
-    open_text,
     packed,
     read_text,
     readable_name,
@@ -51,8 +52,10 @@ _NOT_DOCUMENTATION = set(
 
 @dataclass(frozen=True)
 class Document:
-    """A text, its name, and what else is known of it; of a PDF, ``pages``: the characters at which
-    they begin."""
+    """A text, its name, and its metadata, such as the other columns of its row.
+
+    The metadata of a PDF has ``pages``: the characters at which its pages begin.
+    """
 
     id: str
     text: str
@@ -60,7 +63,7 @@ class Document:
 
 
 class Place(NamedTuple):
-    """Where a row comes from, to say what is wrong with it: ``Place("books.jsonl", "line 3")``."""
+    """Says where a row comes from, for errors about it: ``Place("books.jsonl", "line 3")``."""
 
     source: str
     row: str
@@ -88,8 +91,14 @@ Rows = Iterator[tuple[Place, dict[str, Any]]]
 
 
 class Table(NamedTuple):
-    """Rows with named columns: name, first row, all rows with their places, and names of classes by
-    column."""
+    """Rows with named columns.
+
+    Args:
+        name: the name of the file or data set.
+        first: the first row.
+        rows: all rows, with their places.
+        class_names: the names of classes, of each column that has some.
+    """
 
     name: str
     first: dict[str, Any]
@@ -100,15 +109,18 @@ class Table(NamedTuple):
 def as_documents(
     documents: Iterable[Any], text_column: str = "text", id_column: str = "id", start: int = 0
 ) -> Iterator[Document]:
-    """Documents of whatever holds texts: `Document` objects, texts, ``(id, text)``, dicts, a
-    `datasets.Dataset`.
+    """Yields documents from whatever holds texts, in order.
 
-    They are read once, in order; a single text is one document. Where there is no id, it is a
-    number from `start` on. Further columns become `Document.metadata`.
+    Args:
+        documents: `Document` objects, texts, ``(id, text)``, dicts, or a `datasets.Dataset`. They
+            are read once. A single text is one document.
+        text_column: the column of the text.
+        id_column: the column of the id. The columns beside both become `Document.metadata`.
+        start: the number of the first document, which is its id if it has no other.
 
     Raises:
-        TypeError: for a dict, set or table, which would be gone through by its keys.
-        ValueError: for a row without the column, and what is no text or no valid Unicode.
+        TypeError: for a dict, set or table, whose iteration would yield keys.
+        ValueError: for a row without the column, and for text that is not valid Unicode.
     """
     if isinstance(documents, str):
         documents = [documents]
@@ -167,7 +179,7 @@ def read_documents(
     id_column: str = "id",
     on_error: OnError | None = None,
 ) -> Iterator[Document]:
-    """Streams the documents of files, one in memory at a time, always in the same order.
+    r"""Streams the documents of files, one in memory at a time, always in the same order.
 
     A text file is one document: ``.txt`` and ``.md`` as they are, ``.html``, ``.epub``, ``.pdf``
     and ``.docx`` without their markup (the last two with ``pip install nextlevelbert[files]``). Its
@@ -194,7 +206,7 @@ def read_documents(
         >>> import tempfile
         >>> folder = Path(tempfile.mkdtemp())
         >>> _ = (folder / "good.txt").write_text("Call me Ishmael.")
-        >>> _ = (folder / "bad.txt").write_bytes(b"caf\\xe9")
+        >>> _ = (folder / "bad.txt").write_bytes(b"caf\xe9")
         >>> errors = []
         >>> [document.id for document in read_documents(folder, on_error=errors.append)]
         ['good']
@@ -336,28 +348,17 @@ def source_files(source: str | Path | Iterable[str | Path]) -> list[tuple[Path, 
     """
     names = dict[Path, str]()
     others = dict[Path, str]()
+    sources: list[str | Path] = []
     if isinstance(source, (str, Path)):
-        sources: Iterable[str | Path] = [source]
+        sources.append(source)
     else:
-        sources = source
+        sources.extend(source)
     for one_source in sources:
-        paths = find_paths(one_source)
-        if not paths:
-            raise FileNotFoundError(
-                f"There is no file or folder {str(one_source)!r}. Check the path."
-            )
-        root = _root_of(one_source)
-        for path in paths:
-            for file in _files_of(path):
-                relative = readable_name(file.relative_to(root).as_posix())
-                if re.search(r"(^|/)\.[^/]", relative):
-                    continue
-                if is_saved_dataset(file) or (
-                    os.path.isfile(file) and suffix(file) in TEXTS + TABLES
-                ):
-                    names[file] = relative
-                elif not file.is_dir():
-                    others[file] = relative
+        for file, name in _named_files(one_source):
+            if _is_supported(file):
+                names[file] = name
+            else:
+                others[file] = name
     if not names:
         raise ValueError(
             f"{source} holds nothing to read; supported are {', '.join(TEXTS + TABLES)}, also .gz."
@@ -365,6 +366,29 @@ def source_files(source: str | Path | Iterable[str | Path]) -> list[tuple[Path, 
     if others:
         _warn_of_other_kinds(others)
     return _with_ids(names)
+
+
+def _named_files(source: str | Path) -> Iterator[tuple[Path, str]]:
+    """Yields the files of a file, folder or pattern, with their paths below its folder."""
+    paths = find_paths(source)
+    if not paths:
+        raise FileNotFoundError(f"There is no file or folder {str(source)!r}. Check the path.")
+    root = _root_of(source)
+    for path in paths:
+        files = [path]
+        if path.is_dir():
+            files = files_below(path)
+        for file in files:
+            name = readable_name(file.relative_to(root).as_posix())
+            is_hidden = re.search(r"(^|/)\.[^/]", name) is not None
+            if not is_hidden:
+                yield file, name
+
+
+def _is_supported(file: Path) -> bool:
+    if is_saved_dataset(file):
+        return True
+    return os.path.isfile(file) and suffix(file) in TEXTS + TABLES
 
 
 def _root_of(source: str | Path) -> Path:
@@ -378,19 +402,15 @@ def _root_of(source: str | Path) -> Path:
     return Path(f"{before_pattern}x").parent
 
 
-def _files_of(path: Path) -> list[Path]:
-    if path.is_dir():
-        return files_below(path)
-    return [path]
-
-
 def _warn_of_other_kinds(others: Mapping[Path, str]) -> None:
     kinds = Counter[str]()
     for path in others:
         if not os.path.isfile(path):
             kinds["broken links and other things that are no files"] += 1
+        elif suffix(path) == "":
+            kinds["without suffix"] += 1
         else:
-            kinds[suffix(path) or "without suffix"] += 1
+            kinds[suffix(path)] += 1
     counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     logger.warning(
         "Left out (unsupported kinds): %s; %s first.", counts, next(iter(others.values()))
@@ -416,98 +436,122 @@ def _with_ids(names: Mapping[Path, str]) -> list[tuple[Path, str | None]]:
 
 
 def python_manual(smallest: int = 400) -> Iterator[Document]:
-    """Texts of at least `smallest` characters that every Python carries: its manual, and its
-    modules' docstrings.
+    """Yields the texts that every Python carries: its manual, and the docstrings of its modules.
 
-    One document for each topic of `pydoc_data.topics` and each module of the standard library;
+    Each topic of `pydoc_data.topics` and each module of the standard library is a document;
     nothing is imported.
+
+    Args:
+        smallest: the fewest characters of a text; shorter ones are left out.
     """
-    yield from (
-        Document(f"manual/{name}", text)
-        for name, text in sorted(topics.items())
-        if len(text) >= smallest
-    )
+    for name, text in sorted(topics.items()):
+        if len(text) >= smallest:
+            yield Document(f"manual/{name}", text)
+
     root = Path(sysconfig.get_paths()["stdlib"])
     for file in sorted(root.rglob("*.py")):
         parts = file.relative_to(root).with_suffix("").parts
-        if not _NOT_DOCUMENTATION & set(parts) and not any(
-            part.startswith("config-") for part in parts
-        ):
-            if len(text := _docstrings(file)) >= smallest:
-                yield Document(
-                    "module/" + ".".join(part for part in parts if part != "__init__"), text
-                )
+        if _NOT_DOCUMENTATION.intersection(parts):
+            continue
+        if any(part.startswith("config-") for part in parts):
+            continue
+        text = _docstrings(file)
+        if len(text) >= smallest:
+            module = ".".join(part for part in parts if part != "__init__")
+            yield Document(f"module/{module}", text)
 
 
 def _docstrings(file: Path) -> str:
-    """All docstrings of a source file, each function's and class's under its name."""
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    nodes: Any = (
-        node for node in ast.walk(ast.parse(file.read_bytes())) if isinstance(node, documented)
-    )
-    pairs = ((getattr(node, "name", ""), ast.get_docstring(node)) for node in nodes)
-    return "\n\n".join(f"{name}\n{docstring}".strip() for name, docstring in pairs if docstring)
+    """Returns all docstrings of a source file, each function's and class's under its name."""
+    texts = list[str]()
+    for node in ast.walk(ast.parse(file.read_bytes())):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            docstring = ast.get_docstring(node)
+            if docstring:
+                name = getattr(node, "name", "")
+                texts.append(f"{name}\n{docstring}".strip())
+    return "\n\n".join(texts)
 
 
 def open_rows(source: str | Path, split: str = "train", config: str | None = None) -> Table:
-    """Opens JSON lines, JSON, CSV (also .gz), Parquet, a folder of ``save_to_disk``, or a dataset
-    of the Hub.
+    """Opens a table: a file, a folder of ``save_to_disk``, or a dataset of the Hub.
 
     Args:
-        source: a file (of any other name, JSON lines) or a pattern of files; a folder; or a name on
-            the Hub.
-        split, config: of a dataset; a file is read whole.
+        source: JSON lines, JSON, CSV (also .gz) or Parquet; a file of any other name is read as
+            JSON lines; a pattern of files; a folder; or a name on the Hub.
+        split: the split of a dataset; a file is read whole.
+        config: the configuration of a dataset of the Hub.
 
     Raises:
         FileNotFoundError: if there is neither a file nor a dataset of that name.
         ValueError: for a source without rows, or rows that cannot be read, by file and line.
     """
-    path, features = Path(source), dict[str, Any]()
-    name = path.resolve().name if path.exists() else str(source)
-    if files := [] if path.is_dir() else find_paths(source):
-        rows: Rows = itertools.chain.from_iterable(map(placed_rows, files))
-    else:
-        dataset = (
-            saved_dataset(path, split)
-            if is_saved_dataset(path)
-            else hub_dataset(source, config, split=split)
-        )
-        name = (
-            name
-            if is_saved_dataset(path)
-            else f"{name} ({config}, {split})"
-            if config
-            else f"{name} ({split})"
-        )
-        features, rows = (
-            dataset.features,
-            ((Place(name, f"row {n}"), row) for n, row in enumerate(dataset)),
-        )
-        if [*dataset.features] == ["text"] and dataset.info.builder_name == "text":
-            raise not_a_table(name)  # each line of a text would be a row
+    path = Path(source)
+    files = list[Path]()
+    if not path.is_dir():
+        files = find_paths(source)
+    if files:
+        return _open_files(str(source), files)
+    return _open_dataset(path, str(source), split=split, config=config)
+
+
+def _open_files(source: str, files: Sequence[Path]) -> Table:
+    name = source
+    if Path(source).exists():
+        name = Path(source).resolve().name
+    rows = itertools.chain.from_iterable(placed_rows(file) for file in files)
     try:
         first = next(rows, None)
     except ValueError as error:
-        if files and suffix(files[0]) in TEXTS:
+        if suffix(files[0]) in TEXTS:
             raise not_a_table(name) from error
         raise
-    if first is None:
-        raise ValueError(f"{name} is empty: it has no rows.")
-    if files and suffix(files[0]) == ".parquet":
+    features: Mapping[str, Any] = {}
+    if suffix(files[0]) == ".parquet":
         from datasets import Features  # seconds to import
 
         features = Features.from_arrow_schema(pq.read_schema(files[0]))
-    inner = {column: getattr(feature, "feature", feature) for column, feature in features.items()}
-    classes = {
-        column: tuple(feature.names)
-        for column, feature in inner.items()
-        if hasattr(feature, "names")
-    }
-    return Table(name, first[1], itertools.chain([first], rows), classes)
+    return _table(name, first, rows=rows, features=features)
+
+
+def _open_dataset(path: Path, source: str, *, split: str, config: str | None) -> Table:
+    if is_saved_dataset(path):
+        name = path.resolve().name
+        dataset = saved_dataset(path, split)
+    else:
+        name = source
+        if path.exists():
+            name = path.resolve().name
+        if config is None:
+            name = f"{name} ({split})"
+        else:
+            name = f"{name} ({config}, {split})"
+        dataset = hub_dataset(source, config, split=split)
+    if [*dataset.features] == ["text"] and dataset.info.builder_name == "text":
+        raise not_a_table(name)  # each line of a text would be a row
+    rows = ((Place(name, f"row {number}"), row) for number, row in enumerate(dataset))
+    return _table(name, next(rows, None), rows=rows, features=dataset.features)
+
+
+def _table(
+    name: str,
+    first: tuple[Place, dict[str, Any]] | None,
+    *,
+    rows: Rows,
+    features: Mapping[str, Any],
+) -> Table:
+    if first is None:
+        raise ValueError(f"{name} is empty: it has no rows.")
+    class_names = dict[str, tuple[str, ...]]()
+    for column, feature in features.items():
+        value_feature = getattr(feature, "feature", feature)  # of a list, that of its values
+        if hasattr(value_feature, "names"):
+            class_names[column] = tuple(value_feature.names)
+    return Table(name, first[1], itertools.chain([first], rows), class_names)
 
 
 def not_a_table(name: str) -> ValueError:
-    """The error for texts where rows with labels are read."""
+    """Returns the error for texts where rows with labels are expected."""
     return ValueError(
         f"{name} holds texts, and not a table. Give {', '.join(TABLES)} with a row for each"
         " document, its text in one column and its label in another."
@@ -616,12 +660,22 @@ def _json_row(line: str, number: int) -> tuple[str, Any]:
 
 
 def saved_dataset(folder: Path, split: str | None = None) -> Any:
-    """A dataset of ``save_to_disk``; of several splits the one that is named, or the only one."""
+    """Opens a dataset of ``save_to_disk``.
+
+    Args:
+        folder: the folder that it was saved to.
+        split: which of several splits; not needed where there is one.
+
+    Raises:
+        ValueError: if there are several splits and none of that name.
+    """
     from datasets import Dataset, load_from_disk  # seconds to import
 
     data = load_from_disk(str(folder))
-    if isinstance(data, Dataset) or len(data) == 1:
-        return data if isinstance(data, Dataset) else next(iter(data.values()))
+    if isinstance(data, Dataset):
+        return data
+    if len(data) == 1:
+        return next(iter(data.values()))
     if split not in data:
         raise ValueError(
             f"{folder} has the splits {', '.join(data)}, not {split}. Give one, or the folder of"
@@ -631,15 +685,23 @@ def saved_dataset(folder: Path, split: str | None = None) -> Any:
 
 
 def hub_dataset(name: str | Path, config: str | None = None, **options: Any) -> Any:
-    """`datasets.load_dataset`; where the dataset is a script, which is not run, the Hub's own
-    Parquet export of it."""
+    """Opens a dataset by `datasets.load_dataset`.
+
+    A dataset that is a script is not run; the Hub's own Parquet export of it is opened.
+
+    Args:
+        name: the name on the Hub, or a folder laid out like one there.
+        config: its configuration.
+        **options: passed on to `datasets.load_dataset`.
+
+    Raises:
+        FileNotFoundError: if there is no dataset of that name.
+    """
     from datasets import load_dataset  # seconds to import
 
-    message, is_name = (
-        f"There is no file or folder {str(name)!r}",
-        re.fullmatch(r"[\w.-]+(/[\w.-]+)?", str(name)),
-    )
-    if not Path(name).exists() and (suffix(Path(name)) in TABLES or not is_name):
+    message = f"There is no file or folder {str(name)!r}"
+    may_be_name = re.fullmatch(r"[\w.-]+(/[\w.-]+)?", str(name)) is not None
+    if not Path(name).exists() and (suffix(Path(name)) in TABLES or not may_be_name):
         raise FileNotFoundError(f"{message}. Check the path.")
     try:
         return load_dataset(str(name), config, **options)
@@ -654,54 +716,89 @@ def hub_dataset(name: str | Path, config: str | None = None, **options: Any) -> 
 
 
 def short(value: Any) -> str:
-    """A value and its type, for messages."""
+    """Returns a value and its type, for messages."""
     text = repr(value)
-    return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"
+    if len(text) > 60:
+        text = f"{text[:57]}..."
+    return f"{text} ({type(value).__name__})"
 
 
 def hold_out(
     rows: Sequence[Any], share: float, seed: int, key: Any = None
 ) -> tuple[list[Any], list[Any]]:
-    """Rows to train on and rows to validate on, drawn at random; those of one `key` stay
-    together."""
-    keys = [key(row) for row in rows] if key else list(range(len(rows)))
-    held = draw(sorted(set(keys)), share, seed, "rows")
-    parts = [
-        [row for row, name in zip(rows, keys, strict=True) if (name in held) == aside]
-        for aside in (False, True)
-    ]
-    return parts[0], parts[1]
+    """Divides rows at random into those to train on and those to validate on.
+
+    Args:
+        rows: the rows.
+        share: the share to validate on, between 0 and 1.
+        seed: the seed of the draw.
+        key: a function of a row; rows with equal keys stay together.
+
+    Raises:
+        ValueError: if the share is not between 0 and 1, or there are fewer than two keys.
+    """
+    keys: list[Any] = list(range(len(rows)))
+    if key is not None:
+        keys = [key(row) for row in rows]
+    held_out_keys = draw(sorted(set(keys)), share, seed=seed, what="rows")
+    training = list[Any]()
+    validation = list[Any]()
+    for row, row_key in zip(rows, keys, strict=True):
+        if row_key in held_out_keys:
+            validation.append(row)
+        else:
+            training.append(row)
+    return training, validation
 
 
 def draw(items: Sequence[Any], share: float, seed: int, what: str) -> set[Any]:
-    """A share of the items at random: at least one, and never all; ValueError where that cannot
-    be."""
+    """Draws a share of the items at random: at least one, and never all.
+
+    Args:
+        items: what to draw from.
+        share: the share to draw, between 0 and 1.
+        seed: the seed of the draw.
+        what: what the items are, for the error.
+
+    Raises:
+        ValueError: if the share is not between 0 and 1, or there are fewer than two items.
+    """
     if not 0 < share < 1 or len(items) < 2:
         raise ValueError(
             f"Cannot hold out a share of {share} of {len(items)} {what}; give a validation set."
         )
     count = min(max(round(share * len(items)), 1), len(items) - 1)
-    return {
-        items[number]
-        for number in np.random.default_rng(seed).permutation(len(items))[:count].tolist()
-    }
+    order = np.random.default_rng(seed).permutation(len(items))
+    return {items[number] for number in order[:count].tolist()}
 
 
 def fingerprint(values: Iterable[Any]) -> str:
-    """SHA-256 of values as one JSON array."""
+    """Returns the SHA-256 of values as one JSON array."""
     return hashlib.sha256(json.dumps(list(values)).encode()).hexdigest()
 
 
 def columns_of(path: Path, delimiter: str | None, count: int) -> Iterator[list[str]]:
-    """The first columns of each line; only a line feed ends a line, because texts may hold carriage
-    returns."""
-    with open_text(packed(path), newline="\n") as file:
-        for number, line in enumerate(file, start=1):
-            row = line.rstrip("\n").split(delimiter)
-            if line.strip() and len(row) < count:
-                raise ValueError(
-                    f"Line {number} of {path.name} must have {count} columns, got {len(row)}:"
-                    f" {row}."
-                )
-            if line.strip():
-                yield row[:count]
+    """Yields the first columns of each line; blank lines are left out.
+
+    Only a line feed ends a line, because texts may hold carriage returns.
+
+    Args:
+        path: the file, or its name without ``.gz``.
+        delimiter: what stands between columns; None for white space.
+        count: how many columns a line must have; further ones are left out.
+
+    Raises:
+        ValueError: for a line with fewer columns, or bytes that are not UTF-8.
+    """
+    file = packed(path)
+    for number, line in enumerate(table_lines(file, newline="\n"), start=1):
+        if not line.strip():
+            continue
+        with named_errors(file):
+            check_utf8(line)
+        row = line.rstrip("\n").split(delimiter)
+        if len(row) < count:
+            raise ValueError(
+                f"Line {number} of {path.name} must have {count} columns, got {len(row)}: {row}."
+            )
+        yield row[:count]

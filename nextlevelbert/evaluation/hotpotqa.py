@@ -1,4 +1,4 @@
-"""Scores of HotpotQA as in its official evaluation (``hotpot_evaluate_v1.py``; Yang et al., 2018)."""
+"""Scores of HotpotQA as in its official ``hotpot_evaluate_v1.py`` (Yang et al., 2018)."""
 
 from __future__ import annotations
 

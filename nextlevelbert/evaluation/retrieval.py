@@ -94,7 +94,7 @@ def rank_documents(
     document_vectors: Vectors,
     candidates: Mapping[str, Collection[str]] | None = None,
 ) -> dict[str, Ranking]:
-    """Ranks the pool for each query by cosine, which is computed in float64, some queries at a time.
+    """Ranks the pool for each query by cosine, in float64, some queries at a time.
 
     A tie counts against the model: among documents with the same cosine, to nine decimals, the
     relevant ones come last, and those of higher grades after those of lower ones. So a model that

@@ -1,5 +1,4 @@
-"""Models by name, with their options; chunk vectors of texts, encoded once for all seeds and runs;
-adapters."""
+"""Models by name, chunk vectors that are encoded once for all seeds and runs, and adapters."""
 
 from __future__ import annotations
 
@@ -8,12 +7,13 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from torch import nn
 from transformers import CONFIG_MAPPING, AutoConfig, AutoModel
 
 from ..chunk_vectors import chunk_table, encode_corpus
@@ -28,7 +28,9 @@ from .seeds import option
 logger = logging.getLogger(__name__)
 
 FAMILIES = ("nextlevelbert", "hate")  # the models over chunk vectors
-WITHOUT = " without the frozen chunk encoder"  # what a card says of the number of their parameters
+# What a card adds to the number of their parameters.
+WITHOUT = " without the frozen chunk encoder"
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
 
 # --- Options
@@ -42,30 +44,36 @@ class VectorModelArguments:
 
     model: str = option(
         MISSING,
-        "A checkpoint (folder or name on the Hub), or untrained: a new model around"
-        " --chunk_encoder. Baselines: avg_sbert, the mean of the chunk vectors; sbert, the first"
-        " chunk; tfidf or bm25, word counts, if the task has them; any other encoder, one vector of"
-        " what it reads.",
+        "Model to fine-tune: a checkpoint (folder or name on the Hub), or untrained for a new model"
+        " around --chunk_encoder. Baselines: avg_sbert (mean of the chunk vectors), sbert (first"
+        " chunk), tfidf or bm25 (word counts, if the task has them), or any other encoder (one"
+        " vector for the tokens that it reads at once).",
     )
     model_type: str = option(
-        "nextlevelbert", "Only for untrained and baselines.", choices=[*FAMILIES]
+        "nextlevelbert",
+        "Model family; needed only with --model untrained or a baseline.",
+        choices=[*FAMILIES],
     )
     chunk_encoder: str | None = option(
         None,
-        "Sentence encoder of untrained and the baselines, by default MiniLM, and of checkpoints"
-        " without one: name or folder.",
+        "Sentence encoder (folder or name on the Hub) for untrained, the baselines, and checkpoints"
+        " that were saved without one (default: MiniLM).",
     )
     chunk_encoder_name: str | None = option(
         None, "The encoder's name on the Hub, if --chunk_encoder is a folder."
     )
     chunk_size: int | None = option(
-        None, "Of untrained and baselines; by default 256 tokens, of sbert all it reads."
+        None,
+        "Tokens per chunk for untrained and the baselines (default: 256; for sbert, as many as the"
+        " encoder reads).",
     )
     encoder_dtype: str = option(
-        "float32", "Precision of encoding.", choices=["float32", "bfloat16", "float16"]
+        "float32",
+        "Precision in which texts are encoded.",
+        choices=["float32", "bfloat16", "float16"],
     )
     cache_dir: str | None = option(
-        None, "Folder of vectors, which runs can share; by default OUTPUT_DIR/vectors."
+        None, "Folder of the chunk vectors, which runs can share (default: OUTPUT_DIR/vectors)."
     )
 
 
@@ -76,10 +84,13 @@ class TextModelArguments:
     _argument_group_name = "model"
 
     model: str = option(
-        MISSING, "Encoder to train (BERT or similar), or a saved model: folder or name on the Hub."
+        MISSING,
+        "Model to train: an encoder such as BERT, or a saved model (folder or name on the Hub).",
     )
-    model_type: str = option("bert-al", "What is made of the encoder.")
-    attn_implementation: str | None = option(None, "Attention of the encoder, as in transformers.")
+    model_type: str = option("bert-al", "Model to make of the encoder.")
+    attn_implementation: str | None = option(
+        None, "Attention of the encoder, such as sdpa or eager (default: as in transformers)."
+    )
 
 
 @dataclass(kw_only=True)
@@ -89,18 +100,18 @@ class ChunkBertArguments:
     _argument_group_name = "model"
 
     chunk_size: int | None = option(
-        None, "Tokens of a chunk; by default 128, or as saved with the model."
+        None, "Tokens per chunk (default: 128, or as saved with the model)."
     )
     max_training_tokens: int | None = option(
-        None, "Training documents are cut to this length; by default 4096."
+        None, "Tokens to which training documents are truncated (default: 4096)."
     )
     chunk_batch_size: int = option(
-        256, "Chunks to encode at a time; fewer take less memory in evaluation."
+        256, "Chunks to encode at a time; fewer need less memory in evaluation."
     )
     keep_attention_dropout: bool = option(
-        False,
-        "Train a new model with its encoder's own attention dropout, as the paper does; by default"
-        " it is 0, which halves the time of a step on a CPU. A saved model keeps its own.",
+        default=False,
+        help="Train a new model with its encoder's own attention dropout, as the paper does"
+        " (default: none, which halves the time of a step on a CPU). A saved model keeps its own.",
     )
 
 
@@ -111,64 +122,77 @@ class BertAlArguments:
     _argument_group_name = "model"
 
     segment_length: int | None = option(
-        None, "Tokens of a segment; by default 128, or as saved with the model."
+        None, "Tokens per segment (default: 128, or as saved with the model)."
     )
     recurrence: str | None = option(
         None,
-        "From segment to segment: replace is the paper's; by default residual, or as saved with the"
-        " model.",
+        "Connection from segment to segment; the paper's is replace (default: residual, or as saved"
+        " with the model).",
         choices=["replace", "residual", "none"],
     )
     max_training_tokens: int | None = option(
-        None, "Training documents are cut to this length; by default whole."
+        None, "Tokens to which training documents are truncated (default: read whole)."
     )
 
 
 @dataclass(kw_only=True)
 class LoraArguments:
-    """What is trained in place of all weights: the head alone, or low-rank adapters, too (arXiv
-    2106.09685)."""
+    """What is trained instead of all weights: the head alone, or adapters (arXiv 2106.09685)."""
 
     _argument_group_name = "adapters"
 
     freeze_encoder: bool = option(
-        False, "Train only the head, on the model's frozen document vectors."
+        default=False, help="Train only the head, on the model's frozen document vectors."
     )
-    lora: bool = option(False, "Train only low-rank adapters and the head.")
+    lora: bool = option(default=False, help="Train only low-rank adapters and the head.")
     lora_r: int = option(8, "Rank of the adapters.")
-    lora_alpha: int = option(16, "Scale of the adapters, before division by the rank.")
+    lora_alpha: int = option(16, "Scale of the adapters, before it is divided by the rank.")
 
 
 # --- Names, models and vectors
 
 
 def public_name(model: str) -> str:
-    """The model's name in tables and cards: never a local path."""
-    return safe_name(Path(model).resolve().name if Path(model).exists() else model)
+    """Returns the name of a model in tables and cards, which is never a local path."""
+    if Path(model).exists():
+        return safe_name(Path(model).resolve().name)
+    return safe_name(model)
 
 
 def hub_name(model: str) -> str | None:
-    """The model's name on the Hub; None for a folder, whose path means nothing to anyone else."""
-    return None if Path(model).exists() else model
+    """Returns the name of a model on the Hub; None for a folder."""
+    if Path(model).exists():
+        return None
+    return model
 
 
 def model_type_of(name: str, known: Sequence[str] = ()) -> str:
-    """The family of a checkpoint, of any kind; a ValueError says what --model may be beside one."""
+    """Returns the family of a checkpoint.
+
+    Args:
+        name: folder or name on the Hub.
+        known: further values of ``--model``, for the error.
+
+    Raises:
+        ValueError: if there is no such checkpoint.
+    """
     try:
         return AutoConfig.from_pretrained(name).model_type
     except (OSError, ValueError) as error:
-        other = f"; it may also be {', '.join(known)}" if known else ""
-        raise ValueError(
-            f"--model {name!r} is neither a folder with a model nor on the Hub{other}."
-        ) from error
+        message = f"--model {name!r} is neither a folder with a model nor on the Hub"
+        if known:
+            message += f"; it may also be {', '.join(known)}"
+        raise ValueError(f"{message}.") from error
 
 
 class VectorSource(NamedTuple):
-    """What texts are encoded with; the `rule` cuts them into chunks, `weights` is the hash of the
-    model.
+    """An encoder of texts.
 
-    `kind` is the family of models over its vectors; ``"other"`` for an encoder of another kind,
-    without a rule.
+    Args:
+        kind: family of the models over its vectors; ``"other"`` for an encoder of another kind.
+        encoder: makes the vectors.
+        rule: splits texts into chunks; None for an encoder of another kind.
+        weights: hash of the model.
     """
 
     kind: str
@@ -178,62 +202,94 @@ class VectorSource(NamedTuple):
 
 
 def open_source(options: VectorModelArguments, baselines: Sequence[str]) -> VectorSource:
-    """Opens what makes the vectors for --model: ``untrained``, a checkpoint, any other encoder, or
-    a baseline."""
-    name, known = options.model, ("untrained", *baselines)
+    """Opens the encoder of the texts for ``--model``.
+
+    Args:
+        options: of the model: ``untrained``, a checkpoint, another encoder, or a baseline.
+        baselines: names of the baselines of the task.
+
+    Raises:
+        ValueError: for a model that is not there or reads no vectors, and options that the model
+            does not have.
+    """
+    name = options.model
+    known = ("untrained", *baselines)
     if name in known:
-        minilm = "sentence-transformers/all-MiniLM-L6-v2"
-        encoder = load_chunk_encoder(options.chunk_encoder or minilm, options.chunk_encoder_name)
-        limit = encoder.max_chunk_size
-        size = options.chunk_size or ((limit or 512) if name == "sbert" else 256)
-        mode: Any = "sentences" if options.model_type == "hate" and name != "sbert" else "fixed"
-        rule = ChunkingRule.from_tokenizer(encoder.tokenizer, size, mode, limit)
-        return VectorSource(options.model_type, encoder, rule, encoder.fingerprint)
-    kind = model_type_of(name, known)
-    if kind in ("chunkbert", "bert-al", "cdlm"):
+        return _open_new_source(options)
+    family = model_type_of(name, known)
+    if family in ("chunkbert", "bert-al", "cdlm"):
         raise ValueError(
-            f"--model {name!r} is a {kind}, which reads text, not vectors: add --model_type, or"
+            f"--model {name!r} is a {family}, which reads text, not vectors: add --model_type, or"
             " give a NextLevelBERT."
         )
+
     config = AutoConfig.from_pretrained(name)
-    alone = getattr(config, "include_chunk_encoder", True) is False
-    stated = {
-        "chunk_size": options.chunk_size,
-        "chunk_encoder": None if alone else options.chunk_encoder,
-    }
-    stated["model_type"] = None if options.model_type in (kind, FAMILIES[0]) else options.model_type
-    if ignored := [f"--{key} {value}" for key, value in stated.items() if value is not None]:
-        raise ValueError(
-            f"{ignored[0]}: --model {name!r} has one of its own; leave the option out."
-        )
-    if kind not in FAMILIES:
+    is_alone = getattr(config, "include_chunk_encoder", True) is False
+    fixed: dict[str, object] = {"chunk_size": options.chunk_size}
+    if not is_alone:
+        fixed["chunk_encoder"] = options.chunk_encoder
+    if options.model_type not in (family, FAMILIES[0]):
+        fixed["model_type"] = options.model_type
+    for option_name, value in fixed.items():
+        if value is not None:
+            raise ValueError(
+                f"--{option_name} {value} cannot be changed for --model {name!r}: the checkpoint"
+                " fixes it. Remove the option."
+            )
+    if family not in FAMILIES:
         other = FirstTokens(name)
-        return VectorSource("other", other, None, other.fingerprint)
+        return VectorSource("other", other, rule=None, weights=other.fingerprint)
+
     model = AutoModel.from_pretrained(name)
-    if alone:
-        public = config.chunk_encoder_name
+    if is_alone:
         encoder = load_chunk_encoder(
-            options.chunk_encoder or public, public, config.chunk_encoder_pooling
+            options.chunk_encoder or config.chunk_encoder_name,
+            config.chunk_encoder_name,
+            config.chunk_encoder_pooling,
         )
         model.attach_chunk_encoder(encoder)  # refuses any but the one that made the model's vectors
-    return VectorSource(
-        kind, model.detach_chunk_encoder(), config.chunking_rule(), weights_fingerprint(model)
+    encoder = model.detach_chunk_encoder()
+    rule = config.chunking_rule()
+    return VectorSource(family, encoder, rule=rule, weights=weights_fingerprint(model))
+
+
+def _open_new_source(options: VectorModelArguments) -> VectorSource:
+    """Opens the sentence encoder of a new model or a baseline."""
+    encoder = load_chunk_encoder(options.chunk_encoder or MINILM, options.chunk_encoder_name)
+    limit = encoder.max_chunk_size
+    size = 256
+    mode: Literal["fixed", "sentences"] = "fixed"
+    if options.model == "sbert":
+        size = limit or 512
+    elif options.model_type == "hate":
+        mode = "sentences"
+    rule = ChunkingRule.from_tokenizer(
+        encoder.tokenizer, options.chunk_size or size, mode, max_chunk_size=limit
     )
+    return VectorSource(options.model_type, encoder, rule=rule, weights=encoder.fingerprint)
 
 
 def open_model(
-    options: VectorModelArguments, source: VectorSource, auto_class: Any = AutoModel, **config: Any
+    options: VectorModelArguments,
+    source: VectorSource,
+    auto_class: Any = AutoModel,
+    **config: object,
 ) -> Any:
-    """The model over stored vectors, without its chunk encoder, which `with_chunk_encoder` puts
-    back."""
+    """Opens the model over stored vectors, without its chunk encoder.
+
+    Args:
+        options: of the model.
+        source: of the vectors. `with_chunk_encoder` puts its encoder back.
+        auto_class: of transformers.
+        **config: fields of the model's configuration.
+    """
     config["include_chunk_encoder"] = False
     if options.model == "untrained":
         assert source.rule is not None
         model_class = auto_class._model_mapping[CONFIG_MAPPING[source.kind]]
-        return model_class.from_chunk_encoder(
-            source.encoder, chunk_size=source.rule.chunk_size, **config
-        )
-    # What was fine-tuned keeps its classifier if that fits, and else gets a new one.
+        chunk_size = source.rule.chunk_size
+        return model_class.from_chunk_encoder(source.encoder, chunk_size=chunk_size, **config)
+    # A saved classifier is kept if it fits; otherwise the model gets a new one.
     return auto_class.from_pretrained(options.model, ignore_mismatched_sizes=True, **config)
 
 
@@ -252,27 +308,32 @@ def require_layers(name: str) -> None:
 
 
 def with_chunk_encoder(
-    source: VectorSource, auto_class: Any, folder: Path, base: Any = None
+    source: VectorSource, auto_class: Any, folder: Path, base: nn.Module | None = None
 ) -> Any:
-    """The model in the folder of a seed, with its chunk encoder and tokenizer, to be saved whole.
+    """Opens the model in the folder of a seed, with its chunk encoder, to be saved whole.
 
-    The adapters there are merged into `base`, the model on which they were trained.
+    Args:
+        source: of the vectors.
+        auto_class: of transformers.
+        folder: of the seed.
+        base: the model on which adapters were trained; the adapters are merged into it.
     """
-    model = (
-        PeftModel.from_pretrained(base, folder).merge_and_unload()
-        if base
-        else auto_class.from_pretrained(folder)
-    )
+    if base is None:
+        model = auto_class.from_pretrained(folder)
+    else:
+        model = PeftModel.from_pretrained(base, folder).merge_and_unload()
     model.base_model.attach_chunk_encoder(source.encoder)
     return model
 
 
 class FirstTokens:
-    """Any encoder, frozen: one vector for the tokens of a text that it reads at once, as a corpus
-    has chunks.
+    """Any encoder, frozen: one vector for the tokens of a text that it reads at once.
 
-    Without a pooling of its own it gets the mean of its token vectors (NextLevelBERT, section 3.2:
-    Longformer, Nomic).
+    An encoder without a pooling of its own gets the mean of its token vectors (NextLevelBERT,
+    section 3.2: Longformer, Nomic).
+
+    Args:
+        name: folder or name on the Hub.
     """
 
     def __init__(self, name: str) -> None:
@@ -280,72 +341,102 @@ class FirstTokens:
 
         self.encoder = SentenceTransformer(name, device="cpu")
         self.fingerprint = weights_fingerprint(self.encoder)
-        size = int(self.encoder.get_embedding_dimension() or 0)
-        encoder = {"name": Path(name).name, "fingerprint": self.fingerprint, "hidden_size": size}
+        encoder = {
+            "name": Path(name).name,
+            "fingerprint": self.fingerprint,
+            "hidden_size": int(self.encoder.get_embedding_dimension() or 0),
+        }
         self.schema = corpus_schema({"encoder": encoder, "chunking": {"splitter": None}})
 
     def __call__(self, batch: dict[str, list[str]]) -> pa.Table:
-        """The rows of a batch of documents, as `ChunkVectors` makes them; a line says how many are
-        cut."""
+        """Encodes a batch of documents, each as one chunk; a warning counts those that are cut.
+
+        Args:
+            batch: columns ``id`` and ``text``.
+
+        Returns:
+            The rows of a corpus, as `ChunkVectors` makes them.
+        """
+        texts = batch["text"]
         limit = self.encoder.max_seq_length or 10**9
-        lengths = [
-            len(ids) for ids in self.encoder.tokenizer(batch["text"], verbose=False)["input_ids"]
-        ]
-        if longer := sum(length > limit for length in lengths):
+        ids = self.encoder.tokenizer(texts, verbose=False)["input_ids"]
+        longer = sum(len(row) > limit for row in ids)
+        if longer:
             logger.warning(
-                "The first %d tokens of a text are read; %d of %d are longer.",
-                limit,
-                longer,
-                len(lengths),
+                f"The first {limit} tokens of a text are read; {longer} of {len(texts)} are longer."
             )
         vectors = self.encoder.encode(
-            batch["text"], convert_to_tensor=True, show_progress_bar=False
+            texts, convert_to_tensor=True, show_progress_bar=False
         )  # [B, D]
-        spans = [np.array([[0, len(text)]]) for text in batch["text"]]
-        return chunk_table(self.schema, batch["id"], spans, vectors)
+        spans = [np.array([[0, len(text)]]) for text in texts]
+        return chunk_table(self.schema, batch["id"], spans=spans, vectors=vectors)
+
+
+class OutputArguments(Protocol):
+    """Arguments that have an output folder and a device."""
+
+    @property
+    def output_dir(self) -> str | None:
+        """The folder of the run."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where texts are encoded."""
 
 
 def encode_once(
-    options: VectorModelArguments, args: Any, source: VectorSource, texts: Iterable[str]
+    options: VectorModelArguments,
+    args: OutputArguments,
+    source: VectorSource,
+    texts: Iterable[str],
 ) -> dict[str, torch.Tensor]:
-    """Chunk vectors ``[n, D]`` of every text, in float16, from a corpus in ``--cache_dir`` that is
-    made where missing.
+    """Encodes texts into a corpus in ``--cache_dir``, or reads the corpus if it is there.
 
-    Of `args`, only `output_dir` and `device` are looked at. Of ``sbert`` it is the first chunk
-    alone. A text without a token is refused.
+    Args:
+        options: of the model; for ``sbert``, only the first chunk counts.
+        args: of the training, for its output folder and device.
+        source: of the vectors.
+        texts: in any order; equal texts are encoded once.
+
+    Returns:
+        Chunk vectors ``[n, D]`` of every text, in float16.
+
+    Raises:
+        ValueError: for a text without a token.
     """
     distinct = list(dict.fromkeys(texts))
-    name = fingerprint(
-        [source.encoder.fingerprint, str(source.rule), options.encoder_dtype, *distinct]
-    )[:16]
-    folder = Path(options.cache_dir or f"{args.output_dir}/vectors") / name
+    recipe = [source.encoder.fingerprint, str(source.rule), options.encoder_dtype]
+    folder = Path(options.cache_dir or f"{args.output_dir}/vectors")
     encoder = copy.deepcopy(source.encoder)  # what is published keeps its precision
     encoder.encoder.to(device=args.device, dtype=getattr(torch, options.encoder_dtype))
-    corpus = encode_corpus(
-        ((str(n), text) for n, text in enumerate(distinct)), encoder, source.rule, folder
-    )
-    vectors = {text: corpus[str(number)].vectors for number, text in enumerate(distinct)}
-    if empty := [text for text, chunks in vectors.items() if not len(chunks)]:
+    documents = ((str(index), text) for index, text in enumerate(distinct))
+    name = fingerprint([*recipe, *distinct])[:16]
+    corpus = encode_corpus(documents, encoder, source.rule, folder=folder / name)
+    vectors = {text: corpus[str(index)].vectors for index, text in enumerate(distinct)}
+
+    empty = [text for text, chunks in vectors.items() if len(chunks) == 0]
+    if empty:
         raise ValueError(
             f"{len(empty)} texts contain no token, {short(empty[0])} first; leave their rows out."
         )
-    if options.model == "sbert" and (longer := sum(len(chunks) > 1 for chunks in vectors.values())):
-        logger.warning(
-            "The first chunk of a text is read; %d of %d are longer.", longer, len(vectors)
-        )
-    return (
-        {text: chunks[:1] for text, chunks in vectors.items()}
-        if options.model == "sbert"
-        else vectors
-    )
+    if options.model != "sbert":
+        return vectors
+
+    longer = sum(len(chunks) > 1 for chunks in vectors.values())
+    if longer:
+        logger.warning(f"The first chunk of a text is read; {longer} of {len(vectors)} are longer.")
+    return {text: chunks[:1] for text, chunks in vectors.items()}
 
 
 # --- Adapters
 
 
 def with_lora(model: Any, options: LoraArguments) -> PeftModel:
-    """Adds low-rank adapters to a model; its head is trained whole, and a chunk encoder stays
-    frozen."""
-    return get_peft_model(
-        model, LoraConfig(r=options.lora_r, lora_alpha=options.lora_alpha, **model.lora_targets())
-    )
+    """Adds low-rank adapters to a model.
+
+    Args:
+        model: whose head is trained whole, and whose chunk encoder stays frozen.
+        options: rank and scale of the adapters.
+    """
+    config = LoraConfig(r=options.lora_r, lora_alpha=options.lora_alpha, **model.lora_targets())
+    return get_peft_model(model, config)

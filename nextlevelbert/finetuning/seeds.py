@@ -1,5 +1,4 @@
-"""A fine-tuning: its options and sets, a training per seed, one table, and the best seed's model
-with its card."""
+"""A fine-tuning: options and sets, a training per seed, a table, the best model with its card."""
 
 from __future__ import annotations
 
@@ -31,58 +30,70 @@ from ..training.trainer import (
 logger = logging.getLogger(__name__)
 
 Scores = dict[str, float]
-Row = dict[
-    str, float | tuple[float, float]
-]  # scores in a table; a pair is a mean and a standard deviation
+# Scores in a table; a pair is a mean and a standard deviation.
+Row = dict[str, float | tuple[float, float]]
 Data = TypeVar("Data")
 
-# Predictions hold ids of the user's rows; safetensors leaves .tmp* where it is killed.
+# Predictions hold ids of the user's rows; a killed safetensors leaves .tmp* files.
 _NOT_PUBLISHED = ["seed-*", "vectors/*", "*.jsonl", "*.trec", ".tmp*"]
 _NOT_PUBLISHED += ["settings.json", "results.json"]
 
 
-def option(default: Any, help: str, **metadata: Any) -> Any:
-    """A field of a dataclass with its help."""
+def option(default: object, help: str, **metadata: object) -> Any:
+    """Makes a field of a dataclass of options.
+
+    Args:
+        default: the default, or `dataclasses.MISSING` for an option that is required.
+        help: the text for ``--help``.
+        **metadata: further metadata for `HfArgumentParser`, such as ``choices``.
+    """
     return field(default=default, metadata={"help": help, **metadata})
 
 
 @dataclass
 class FinetuningArguments(BaseTrainingArguments):
-    """`TrainingArguments` for small supervised sets: several seeds, the best evaluation kept, early
-    stopping."""
+    """`TrainingArguments` for small supervised sets.
+
+    Several seeds, the best evaluation is kept, and training stops early.
+    """
 
     seeds: list[int] = field(
-        default_factory=lambda: [0], metadata={"help": "One training each; the best is kept."}
+        default_factory=lambda: [0],
+        metadata={"help": "Seeds of the trainings; the best model is published."},
     )
     learning_rate: float | None = option(  # type: ignore[assignment]
         None,
-        "By default 5e-5; from text 3e-5, for summaries 2e-5; for a head or adapters alone 1e-3.",
+        "Peak learning rate (default: 5e-5 over stored vectors, 3e-5 from text, 2e-5 for summaries,"
+        " 1e-3 for a head or adapters alone).",
     )
     num_train_epochs: float = option(20.0, "Maximum number of epochs.")
-    per_device_eval_batch_size: int = option(32, "Batch size per device.")
-    warmup_steps: float = option(0.1, "Number of steps, or a share of them if below 1.")
-    seed: int = option(42, "Seed of the documents that are held out; trainings use --seeds.")
-    logging_strategy: str = option("epoch", "no, steps or epoch.")
-    eval_strategy: str = option("epoch", "no, steps or epoch.")
-    save_strategy: str = option("epoch", "no, steps or epoch.")
+    per_device_eval_batch_size: int = option(32, "Batch size per device in evaluation.")
+    warmup_steps: float = option(
+        0.1, "Number of warm-up steps, or a share of all steps if below 1."
+    )
+    seed: int = option(42, "Seed for holding out documents; the trainings use --seeds.")
+    logging_strategy: str = option("epoch", "When to log: no, steps or epoch.")
+    eval_strategy: str = option("epoch", "When to evaluate: no, steps or epoch.")
+    save_strategy: str = option("epoch", "When to save a checkpoint: no, steps or epoch.")
     save_total_limit: int | None = option(1, "Checkpoints to keep besides the best one.")
-    load_best_model_at_end: bool = option(True, "Keep the weights of the best evaluation.")
+    load_best_model_at_end: bool = option(
+        default=True, help="Keep the weights of the best evaluation instead of the last ones."
+    )
     metric_for_best_model: str | None = option(
         "loss", "Validation score that selects the best evaluation."
     )
     early_stopping_patience: int = option(
-        3, "Evaluations without progress after which training stops."
+        3, "Number of evaluations without progress after which training stops."
     )
     # Without this, a resumed run would forget how long it has made no progress.
-    restore_callback_states_from_checkpoint: bool = option(True, argparse.SUPPRESS)
+    restore_callback_states_from_checkpoint: bool = option(default=True, help=argparse.SUPPRESS)
 
-    # Not options: every run trains and scores, all rows of it.
+    # Not options: every run trains and scores all of its rows.
     do_train: bool = field(init=False, default=True)
     do_eval: bool = field(init=False, default=True)
     do_predict: bool = field(init=False, default=True)
-    label_names: list[str] | None = field(
-        init=False, default_factory=lambda: ["labels"]
-    )  # an adapter hides them
+    # Trainer cannot find them in the signature of a model with adapters.
+    label_names: list[str] | None = field(init=False, default_factory=lambda: ["labels"])
     prediction_loss_only: bool = field(init=False, default=False)
     dataloader_drop_last: bool = field(init=False, default=False)
 
@@ -97,14 +108,17 @@ class FinetuningArguments(BaseTrainingArguments):
             )
 
     def for_seed(self, seed: int, folder: Path) -> Self:
-        """The arguments of one training; its model is published at the end, not by the training."""
+        """Returns the arguments of one training, which does not publish its model.
+
+        Args:
+            seed: of the model and the order of the rows.
+            folder: of the training.
+        """
         args = copy.copy(self)
-        args.output_dir, args.seed, args.data_seed, args.push_to_hub = (
-            str(folder),
-            seed,
-            seed,
-            False,
-        )
+        args.output_dir = str(folder)
+        args.seed = seed
+        args.data_seed = seed
+        args.push_to_hub = False
         return args
 
 
@@ -115,54 +129,78 @@ class DataArguments:
     _argument_group_name = "data"
 
     train_file: str | None = option(
-        None, "Training set: any table, a quoted pattern, or a folder of save_to_disk."
+        None,
+        "Training set: a table (.jsonl, .json, .csv or .parquet), a quoted pattern of tables, or a"
+        " folder of save_to_disk.",
     )
     validation_file: str | None = option(
-        None, "Validation set, which selects the epoch; by default, held-out rows."
+        None, "Validation set, which selects the epoch (default: rows held out from training)."
     )
     test_file: str | None = option(
-        None, "Test set, which is only reported on; by default, the validation set."
+        None, "Test set, which is only reported on (default: report on the validation set)."
     )
-    dataset_name: str | None = option(None, "A dataset on the Hub, instead of files.")
-    dataset_config_name: str | None = option(None, "Configuration of that dataset.")
+    dataset_name: str | None = option(None, "Data set on the Hub, instead of files.")
+    dataset_config_name: str | None = option(None, "Configuration of that data set.")
     train_split: str | None = option(
-        None, "Split of the dataset, or of a folder, to train on; by default train."
+        None, "Split of the data set or folder to train on (default: train)."
     )
     validation_split: str | None = option(None, "Split to validate on.")
     test_split: str | None = option(None, "Split to report on.")
-    validation_share: float = option(0.15, "Share to hold out if there is no validation set.")
+    validation_share: float = option(
+        0.15, "Share of the training set to hold out if there is no validation set."
+    )
 
     def __post_init__(self) -> None:
         files = {name: getattr(self, f"{name}_file") for name in ("train", "validation", "test")}
-        if bool(self.dataset_name) == any(files.values()) or not (
-            self.dataset_name or self.train_file
-        ):
+        has_both = bool(self.dataset_name) and any(files.values())
+        if has_both or not (self.dataset_name or self.train_file):
             raise ValueError(
                 "Give the training set, either with --train_file or with --dataset_name."
             )
         for name, file in files.items():
-            folder = Path(file or self.train_file or "").is_dir()
-            if getattr(self, f"{name}_split") and not (self.dataset_name or folder):
+            has_splits = self.dataset_name or Path(file or self.train_file or "").is_dir()
+            if getattr(self, f"{name}_split") and not has_splits:
                 raise ValueError(
                     f"--{name}_split is for --dataset_name or a folder; give a file with"
                     f" --{name}_file."
                 )
 
     def place(self, name: str) -> tuple[str, str] | None:
-        """File, folder or dataset of the set `name`, and its split; None for a set that was not
-        given."""
-        file, split = getattr(self, f"{name}_file"), getattr(self, f"{name}_split")
+        """Returns where a set is: a file, folder or data set, and the split.
+
+        Args:
+            name: ``"train"``, ``"validation"`` or ``"test"``.
+
+        Returns:
+            Source and split; None for a set that was not given.
+        """
+        file = getattr(self, f"{name}_file")
+        split = getattr(self, f"{name}_split")
         if name != "train" and file is None and split is None:
             return None
         return self.dataset_name or file or self.train_file or "", split or "train"
 
     def read_sets(
-        self, read: Callable[[str, str, str], Data], seed: int, hold_out: Any = hold_out
+        self,
+        read: Callable[[str, str, str], Data],
+        seed: int,
+        hold_out: Callable[..., tuple[Any, Any]] = hold_out,
     ) -> dict[str, Data]:
-        """The sets by name, from ``read(name, source, split)``; without one for validation, a share
-        of training."""
-        places = {name: self.place(name) for name in ("train", "validation", "test")}
-        sets = {name: read(name, *place) for name, place in places.items() if place is not None}
+        """Reads the sets that were given.
+
+        Args:
+            read: reads a set, given its name, source and split.
+            seed: of the rows to hold out, if there is no validation set.
+            hold_out: splits a set, given the set, a share and a seed.
+
+        Returns:
+            The sets by name: ``"train"`` and ``"validation"``, and ``"test"`` if it was given.
+        """
+        sets = {}
+        for name in ("train", "validation", "test"):
+            place = self.place(name)
+            if place is not None:
+                sets[name] = read(name, *place)
         if "validation" not in sets:
             sets["train"], sets["validation"] = hold_out(sets["train"], self.validation_share, seed)
         return sets
@@ -173,10 +211,15 @@ class DataArguments:
 
 @dataclass
 class Result:
-    """One seed, as ``result.json`` in its folder holds it: scores by set, and what was chosen for
-    its configuration.
+    """The result of one seed, which ``result.json`` in its folder stores.
 
-    `log` is what the trainer logged; `parameters` how many were trained, and how many there are.
+    Args:
+        seed: of the training.
+        scores: by set.
+        config: fields of the model's configuration that were chosen on the validation set.
+        log: of the trainer.
+        steps: of the optimiser.
+        parameters: how many were trained, and how many there are.
     """
 
     seed: int
@@ -194,52 +237,61 @@ def run_seeds(
     score: Callable[[CardTrainer, Path], tuple[dict[str, Scores], Scores]],
     validated: Sequence[str] = (),
 ) -> list[Result]:
-    """Trains once per seed, in ``OUTPUT_DIR/seed-N``; a finished seed is read, a killed one goes
-    on.
+    """Trains once per seed, in ``OUTPUT_DIR/seed-N``.
+
+    A finished seed is read, and an interrupted one resumes.
 
     Args:
+        args: of all trainings.
         settings: everything that decides the result; a folder with others is refused.
-        make_trainer: a new model with its sets, for the arguments of one seed.
-        score: scores by set of a trained model (``"validation"`` chooses the best seed), and what
-            was chosen for its configuration; it writes predictions to the seed's folder where
-            ``args.should_save``.
+        make_trainer: makes a trainer with a new model, given the arguments of one seed.
+        score: scores a trained model, and writes its predictions to the folder of the seed if
+            ``args.should_save``. It returns scores by set (``"validation"`` chooses the best seed),
+            and what was chosen for the model's configuration.
         validated: names of the scores of an evaluation in training, beside its loss.
     """
     args.check_best_metric(validated)
-    results = []
-    # on the Hub, if it is asked for: what cannot be published should not be trained first
-    args.repository()
+    args.repository()  # a model that cannot be published should not be trained first
     claim(str(args.output_dir), settings)
+    results = []
     for seed in args.seeds:
         folder = Path(str(args.output_dir)) / f"seed-{seed}"
         claim(folder, settings)
         stored = read_json(folder / "result.json")
-        result = (
-            train_seed(args.for_seed(seed, folder), make_trainer, score)
-            if stored is None
-            else Result(**stored)
-        )
+        if stored is None:
+            status = ""
+            result = train_seed(args.for_seed(seed, folder), make_trainer, score)
+        else:
+            status = ", finished already"
+            result = Result(**stored)
+
         if args.should_save:
             write_whole(folder / "result.json", json.dumps(asdict(result)))
             for checkpoint in folder.glob("checkpoint-*"):
                 shutil.rmtree(checkpoint)
-        logger.info(
-            "seed %d%s: %s",
-            seed,
-            "" if stored is None else ", finished already",
-            json.dumps(result.scores),
-        )
+        logger.info("seed %d%s: %s", seed, status, json.dumps(result.scores))
         results.append(result)
     return results
 
 
 def train_seed(
-    args: FinetuningArguments, make_trainer: Callable[..., CardTrainer], score: Callable[..., Any]
+    args: FinetuningArguments,
+    make_trainer: Callable[[FinetuningArguments], CardTrainer],
+    score: Callable[[CardTrainer, Path], tuple[dict[str, Scores], Scores]],
 ) -> Result:
-    """Trains one seed from its last whole checkpoint, if there is one; arguments as in
-    `run_seeds`."""
+    """Trains one seed, from its last complete checkpoint if there is one.
+
+    Args:
+        args: of this seed.
+        make_trainer: as in `run_seeds`.
+        score: as in `run_seeds`.
+
+    Raises:
+        ValueError: if the validation loss is not finite.
+    """
     set_seed(args.seed)
-    folder, trainer = Path(str(args.output_dir)), make_trainer(args)
+    folder = Path(str(args.output_dir))
+    trainer = make_trainer(args)
     trainable, total = training.count_parameters(trainer.model)
     logger.info(
         f"seed {args.seed}: {trainable:,} of {total:,} parameters are trainable"
@@ -250,24 +302,38 @@ def train_seed(
     trainer.train(resume_from_checkpoint=training.last_whole_checkpoint(folder))
     trainer.save_model(str(folder))
     scores, config = score(trainer, folder)
-    if not math.isfinite(loss := scores["validation"].get("loss", 0.0)):
+
+    loss = scores["validation"].get("loss", 0.0)
+    if not math.isfinite(loss):
         raise ValueError(
             f"Seed {args.seed} ended with a validation loss of {loss}; lower the --learning_rate."
         )
-    log, steps = trainer.state.log_history, trainer.state.global_step
-    return Result(args.seed, scores, config, log, steps, (trainable, total))
+    return Result(
+        seed=args.seed,
+        scores=scores,
+        config=config,
+        log=trainer.state.log_history,
+        steps=trainer.state.global_step,
+        parameters=(trainable, total),
+    )
 
 
 def mean_and_deviation(rows: Sequence[Mapping[str, float]]) -> Row:
-    """Mean and sample standard deviation of each score but the loss; the score itself if there is
-    one row."""
-    values = {name: [row[name] for row in rows] for name in rows[0] if name != "loss"}
-    if len(rows) == 1:
-        return {name: value for name, [value] in values.items()}
-    return {
-        name: (float(np.mean(column)), float(np.std(column, ddof=1)))
-        for name, column in values.items()
-    }
+    """Returns mean and sample standard deviation of each score except the loss.
+
+    Args:
+        rows: the scores of each seed; those of a single seed are returned as they are.
+    """
+    row: Row = {}
+    for name in rows[0]:
+        values = [scores[name] for scores in rows]
+        if name == "loss":
+            continue
+        if len(values) == 1:
+            row[name] = values[0]
+        else:
+            row[name] = (float(np.mean(values)), float(np.std(values, ddof=1)))
+    return row
 
 
 def report(
@@ -278,32 +344,42 @@ def report(
     baselines: Mapping[str, Mapping[str, Any]],
     metric: str = "loss",
 ) -> tuple[Result, str]:
-    """The best seed by its validation score (a loss or one that grows) and a Markdown table, as in
-    ``results.json``.
+    """Writes ``results.json`` and the learning curve, and prints a table.
 
-    The table has the scores of the set `reported`, in the row `name`, and further rows
-    (`baselines`) by their titles.
+    Args:
+        args: of the trainings.
+        results: one for each seed.
+        reported: the set of the table.
+        name: title of the first row, the trained model.
+        baselines: further rows by their titles.
+        metric: validation score that selects the best seed; except for a loss, higher is better.
+
+    Returns:
+        The result of the best seed, and the table in Markdown.
     """
-    best = (min if metric == "loss" else max)(
-        results, key=lambda result: result.scores["validation"][metric]
-    )
-    seeds = f", {len(results)} seeds" if len(results) > 1 else ""
-    trained = {
-        f"{name}{seeds}, {reported}": mean_and_deviation(
-            [result.scores[reported] for result in results]
-        )
+    select = max
+    curve: str | None = metric
+    if metric == "loss":
+        select = min
+        curve = None
+    best = select(results, key=lambda result: result.scores["validation"][metric])
+
+    title = f"{name}, {reported}"
+    if len(results) > 1:
+        title = f"{name}, {len(results)} seeds, {reported}"
+    trained = mean_and_deviation([result.scores[reported] for result in results])
+    rows = {title: trained, **baselines}
+    stored = {
+        "reported": reported,
+        "best_seed": best.seed,
+        "seeds": {result.seed: result.scores[reported] | result.config for result in results},
+        "rows": rows,
     }
-    output, rows = Path(str(args.output_dir)), trained | dict(baselines)
-    table = training.results_table(rows)
-    by_seed = {result.seed: result.scores[reported] | result.config for result in results}
-    stored = {"reported": reported, "best_seed": best.seed, "seeds": by_seed, "rows": rows}
+    output = Path(str(args.output_dir))
     write_whole(output / "results.json", json.dumps(stored, indent=2))
     if best.log:
-        plot_curves(
-            [result.log for result in results],
-            None if metric == "loss" else metric,
-            output / training.CURVE,
-        )
+        plot_curves([result.log for result in results], curve, output / training.CURVE)
+    table = training.results_table(rows)
     print(f"\n{table}\n")
     return best, table
 
@@ -314,57 +390,69 @@ def publish(
     open_model: Callable[[Path], Any] | None,
     card: Mapping[str, Any],
 ) -> None:
-    """Saves the best seed's model whole, with its card and predictions, and uploads it where that
-    is asked for.
+    """Saves the model of the best seed with its card and predictions, and uploads it if asked to.
 
-    `open_model` opens the folder of a seed; None for a baseline. `card` has the arguments of
-    `model_card`.
+    Args:
+        args: of the trainings.
+        best: result of the best seed.
+        open_model: opens the model in the folder of a seed; None for a baseline.
+        card: arguments of `model_card`.
     """
-    output, folder = Path(str(args.output_dir)), Path(str(args.output_dir)) / f"seed-{best.seed}"
+    output = Path(str(args.output_dir))
+    folder = output / f"seed-{best.seed}"
     for pattern in ("*_predictions.jsonl", "*_predictions.trec"):
         for predictions in folder.glob(pattern):
             write_whole(output / predictions.name, predictions.read_bytes())
-    if open_model is not None:
-        file, text = output / "README.md", str(training.model_card(**card)).encode()
-        # Written last and removed first: where this card stands, the model beside it is whole.
-        if not any(output.glob("*.safetensors")) or not file.exists() or file.read_bytes() != text:
-            file.unlink(missing_ok=True)
-            open_model(folder).save_pretrained(output)
-            write_whole(file, text)
-        args.upload(output, leave=_NOT_PUBLISHED)
-    logger.info(
-        "Written to %s: results.json, predictions%s.",
-        output,
-        ", model, card" if open_model else "; no model",
-    )
+    if open_model is None:
+        logger.info("Written to %s: results.json, predictions; no model.", output)
+        return
+
+    readme = output / "README.md"
+    text = str(training.model_card(**card)).encode()
+    has_weights = any(output.glob("*.safetensors"))
+    if not has_weights or not readme.exists() or readme.read_bytes() != text:
+        # The card is removed first and written last: the model beside a card is complete.
+        readme.unlink(missing_ok=True)
+        open_model(folder).save_pretrained(output)
+        write_whole(readme, text)
+    args.upload(output, leave=_NOT_PUBLISHED)
+    logger.info("Written to %s: results.json, predictions, model, card.", output)
 
 
 def training_facts(
     args: FinetuningArguments, best: Result, started_from: str, without: str = ""
 ) -> dict[str, object]:
-    """What every card tells of the training; `without` says what the number of parameters leaves
-    out."""
-    names = (
-        "learning_rate",
-        "num_train_epochs",
-        "max_steps",
-        "weight_decay",
-        "warmup_steps",
-        "bf16",
-    )
+    """Returns what each card says about the training.
+
+    Args:
+        args: of the trainings.
+        best: result of the best seed.
+        started_from: name of the model.
+        without: what the number of parameters leaves out.
+    """
     trained, total = best.parameters
-    batch = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
-    facts = {
+    return {
         "started from": started_from,
         "parameters trained": f"{trained:,} of {total:,}{without}",
+        "learning_rate": args.learning_rate,
+        "num_train_epochs": args.num_train_epochs,
+        "max_steps": args.max_steps,
+        "weight_decay": args.weight_decay,
+        "warmup_steps": args.warmup_steps,
+        "bf16": args.bf16,
+        "batch_size": args.train_batch_size * args.gradient_accumulation_steps * args.world_size,
+        "steps": best.steps,
+        "seed": best.seed,
     }
-    values = {name: getattr(args, name) for name in names}
-    return {**facts, **values, "batch_size": batch, "steps": best.steps, "seed": best.seed}
 
 
 def caveat(reported: str, *chosen: str) -> str:
-    """A sentence for the card where what was `chosen` on the validation set is scored on it, too;
-    else nothing."""
+    """Returns a warning for the card if hyperparameters were chosen on the reported set, or "".
+
+    Args:
+        reported: the set.
+        *chosen: what was chosen on the validation set.
+    """
     if reported != "validation" or not chosen:
         return ""
     return f" Chosen on this set, too: {', '.join(chosen)}; so the scores are likely too high."

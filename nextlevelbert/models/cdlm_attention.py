@@ -89,7 +89,7 @@ def _allowed_in_square(real: Tensor, is_global: Tensor, half: int) -> Tensor:
 
 
 def _allowed_in_blocks(real: Tensor, is_global: Tensor, global_real: Tensor, block: int) -> Tensor:
-    """Compares the queries of a block with three blocks and the global keys: ``[B · n, 1, c, 3c + G]``."""
+    """Compares blocks of queries with their keys and global ones: ``[B · n, 1, c, 3c + G]``."""
     # Global keys come after the window, and must not count twice.
     local_keys = with_neighbours(in_blocks(real & ~is_global, block))  # [B, n, 3c]
     query = torch.arange(block, device=real.device)
@@ -176,7 +176,7 @@ class CdlmSelfAttention(longformer.LongformerSelfAttention):
         return output[:, :length]
 
     def _global_attention(self, hidden_states: Tensor, plan: AttentionPlan) -> Tensor:
-        """Lets the global tokens attend to all tokens, by projections of their own: ``[B, G, D]``."""
+        """Lets global tokens attend to all tokens, by projections of their own: ``[B, G, D]``."""
         global_states = take_positions(hidden_states, plan.global_index)
         output = self._attend(
             query=self._split_heads(self.query_global(global_states)),
@@ -207,7 +207,7 @@ class CdlmSelfAttention(longformer.LongformerSelfAttention):
 
 
 def _seen_from_blocks(heads: Tensor, global_index: Tensor, block: int) -> Tensor:
-    """Lays out the keys (or values) ``[B, L, H, d]`` that each block sees: ``[B · n, 3c + G, H, d]``."""
+    """Lays out keys (or values) ``[B, L, H, d]`` for each block: ``[B · n, 3c + G, H, d]``."""
     near = with_neighbours(in_blocks(heads, block))  # [B, n, 3c, H, d]
     if global_index.shape[1] == 0:
         return near.flatten(0, 1)

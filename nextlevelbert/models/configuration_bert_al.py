@@ -1,7 +1,6 @@
 """Configuration of BERT-AL."""
 
-# No `from __future__ import annotations` here: `strict` checks types only where they are not
-# strings.
+# No `from __future__ import annotations` here: `strict` checks types only if they are not strings.
 from typing import Literal
 
 from huggingface_hub.dataclasses import strict
@@ -11,32 +10,31 @@ from .token_document import TokenDocumentConfig
 
 @strict
 class BertAlConfig(TokenDocumentConfig):
-    """The parts and sizes of a BERT-AL ("BERT-AL: BERT for Arbitrarily Long Document
-    Understanding", 2020).
+    """Configures a BERT-AL ("BERT for Arbitrarily Long Document Understanding", 2020).
 
     Args:
+        segment_length: tokens in a segment (the paper's l_BERT), at most the positions of the
+            encoder. Segments may split a sentence, and all have the same positions.
+        recurrence: what the multi-channel LSTM does to a layer's output. ``"replace"``: the LSTM's
+            output replaces it (the paper); ``"residual"``: the LSTM's output is added through a
+            projection that starts at zero; ``"none"``: there is no LSTM.
+        tokens_at_once: tokens of the whole batch in one pass through all layers, in whole segments;
+            None reads all at once. The result is the same, and under `torch.no_grad()` memory does
+            not grow with the document.
         encoder_config: the encoder that reads the segments: any of `AutoModel` with a stack of
             separate layers.
-        segment_length: tokens in a segment (the paper's l_BERT), at most the positions of the
-            encoder. Segments are cut without regard to sentences, and all have the same positions.
-        recurrence: what the multi-channel LSTM does to a layer's output. ``"replace"``: its own
-            replaces it (the paper); ``"residual"``: is added through a projection that starts at
-            zero; ``"none"``: there is no LSTM.
-        tokens_at_once: tokens of the whole batch in one pass through all layers, in whole segments;
-            None: all. The result is the same, and under `torch.no_grad()` memory does not grow with
-                the document.
-        max_training_tokens: in training mode documents are cut to this many tokens, with a warning;
-            None never cuts.
-        classifier_dropout: on the inputs of the heads; by default the encoder's hidden dropout.
+        max_training_tokens: in training mode documents are truncated to this many tokens, with a
+            warning; None never truncates.
+        classifier_dropout: dropout on the inputs of the heads (default: the encoder's hidden
+            dropout).
         initializer_range: standard deviation of new layers.
-        cls_token_id: the token before every sentence, whose output represents it in extractive
-            summarization.
+        cls_token_id: the token before every sentence, whose output represents the sentence in
+            extractive summarization.
     """
 
     model_type = "bert-al"
-    keys_to_ignore_at_inference = [
-        "sentence_mask"
-    ]  # processes cannot gather a mask that only some pad
+    # Processes cannot gather a mask that only some of them pad.
+    keys_to_ignore_at_inference = ["sentence_mask"]
 
     segment_length: int = 128
     recurrence: Literal["replace", "residual", "none"] = "residual"

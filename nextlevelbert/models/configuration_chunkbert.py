@@ -1,7 +1,6 @@
 """Configuration of ChunkBERT."""
 
-# No `from __future__ import annotations` here: `strict` checks types only where they are not
-# strings.
+# No `from __future__ import annotations` here: `strict` checks types only if they are not strings.
 from huggingface_hub.dataclasses import strict
 
 from .token_document import TokenDocumentConfig
@@ -9,22 +8,24 @@ from .token_document import TokenDocumentConfig
 
 @strict
 class ChunkBertConfig(TokenDocumentConfig):
-    """The parts and sizes of a ChunkBERT (Jaiswal and Milios, 2023, arXiv 2310.20558).
+    """Configures a ChunkBERT (Jaiswal and Milios, 2023, arXiv 2310.20558).
 
     Args:
-        encoder_config: the encoder that reads the chunks, any architecture of `AutoModel`.
-        chunk_size: tokens in a chunk, the document's own [CLS] and [SEP] included. It may be
-            another one at test time.
+        chunk_size: tokens in a chunk, the document's own [CLS] and [SEP] included. You can set
+            another size at test time.
         chunk_batch_size: chunks in one pass of the encoder: 1 is the paper's sequential chunking,
-            None its vectorised one. The result is the same; fewer take less memory under
-            `torch.no_grad()`. In training `activation_checkpointing_enable()` saves memory. Under
-            FSDP or ZeRO-3 leave it None: all processes have to make the same number of passes.
-        max_training_tokens: in training mode documents are cut to this many tokens, with a warning;
-            None never cuts.
+            None its vectorised chunking. The result is the same; fewer chunks take less memory
+            under `torch.no_grad()`. In training `activation_checkpointing_enable()` saves memory.
+            Under FSDP or ZeRO-3 leave it None: all processes have to make the same number of
+            passes.
+        max_training_tokens: in training mode documents are truncated to this many tokens, with a
+            warning; None never truncates.
         num_averaged_layers: number of last hidden states whose mean gives the token features.
-        num_filters, filter_sizes: convolution filters of each size, and their widths in tokens.
-        classifier_dropout: on the features that the classifier reads; by default the encoder's
-            hidden dropout.
+        num_filters: convolution filters of each width.
+        filter_sizes: widths of the filters in tokens.
+        encoder_config: the encoder that reads the chunks, any architecture of `AutoModel`.
+        classifier_dropout: dropout on the features that the classifier reads (default: the
+            encoder's hidden dropout).
         initializer_range: standard deviation of new layers.
     """
 

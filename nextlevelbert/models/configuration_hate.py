@@ -1,7 +1,6 @@
 """Configuration of HATE."""
 
-# No `from __future__ import annotations` here: `strict` checks types only where they are not
-# strings.
+# No `from __future__ import annotations` here: `strict` checks types only if they are not strings.
 from typing import Literal
 
 from huggingface_hub.dataclasses import strict
@@ -11,20 +10,19 @@ from .configuration_nextlevelbert import NextLevelBertConfig
 
 @strict
 class HateConfig(NextLevelBertConfig):
-    """The parts and sizes of a HATE: sentence vectors, an optional bottleneck, and a document
-    model.
+    """Configures a HATE: sentence vectors, an optional bottleneck, and a document model.
 
     Args:
         encoder_config: the document model, with a table of positions, which sinusoids replace. If
-            its hidden size H is below that of the sentence vectors, D, an autoencoder's encoder is
-            put between them.
-        pooling: the document vector: ``"cls"``, or ``"mean"`` (MSR) or ``"sum"`` (SSR) of
-            contextual sentence vectors.
+            its hidden size H is below D, the size of the sentence vectors, an autoencoder's encoder
+            is put between them.
+        pooling: the document vector: ``"cls"``, or ``"mean"`` (MSR) or ``"sum"`` (SSR) of the
+            sentence vectors in context.
         loss: ``"p_norm"``, the paper's, or ``"cross_entropy"``, its modern form; see
             `masked_vector_loss`.
-        vector_scale: factor of the sentence vectors before positions are added, so that both count.
-            By default sqrt(D) (Vaswani et al. 2017, section 3.4) if the chunk encoder gives vectors
-            of length 1, else 1.
+        vector_scale: factor of the sentence vectors before positions are added, so that both count
+            (default: sqrt(D) as in Vaswani et al., 2017, section 3.4, if the chunk encoder gives
+            vectors of length 1; otherwise 1).
     """
 
     model_type = "hate"
@@ -35,12 +33,13 @@ class HateConfig(NextLevelBertConfig):
     vector_scale: float | None = None
 
     def check_sizes(self) -> None:
-        """Raises a ValueError for a document model wider than the sentence vectors; sets the
-        default scale."""
+        """Checks that the document model is no wider than the vectors; sets the default scale."""
         if self.hidden_size > self.chunk_hidden_size:
             raise ValueError(
                 f"hidden_size is {self.hidden_size}; give at most the vectors'"
                 f" {self.chunk_hidden_size}."
             )
         if self.vector_scale is None:
-            self.vector_scale = self.chunk_hidden_size**0.5 if self.chunk_encoder_normalize else 1.0
+            self.vector_scale = 1.0
+            if self.chunk_encoder_normalize:
+                self.vector_scale = self.chunk_hidden_size**0.5

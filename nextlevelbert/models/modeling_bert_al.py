@@ -312,7 +312,7 @@ class BertAlModel(BertAlPreTrainedModel):
             types: token types ``[B, T]``.
 
         Yields:
-            The numbers ``[m]`` of a pass's tokens among the N tokens, and their features ``[m, D]``.
+            The numbers ``[m]`` of a pass's tokens among the N, and their features ``[m, D]``.
         """
         length = self.config.segment_length
         batch = len(mask)

@@ -1,4 +1,4 @@
-"""CDLM: an encoder that reads a set of related documents, with global attention on what it predicts.
+"""CDLM: an encoder of related documents, with global attention on what it predicts.
 
 Caciularu et al., "CDLM: Cross-Document Language Modeling", Findings of EMNLP 2021 (arXiv
 2101.00406). The encoder is transformers' Longformer; weights have its names, so that
@@ -102,7 +102,7 @@ class CdlmPreTrainedModel(NextLevelPreTrainedModel):
     def _read_as(
         cls, source: Any, stored: Mapping[str, Any], arguments: dict[str, Any]
     ) -> dict[str, Any]:
-        """Opens a Longformer, such as `allenai/longformer-base-4096`, beside CDLM's own checkpoints.
+        """Opens a Longformer, such as `biu-nlp/cdlm`, beside CDLM's own checkpoints.
 
         Args:
             source: folder or Hub name.
@@ -260,7 +260,7 @@ def word_head(name_or_path: str | PathLike[str], loading: dict[str, Any]) -> dic
 def real_tokens(
     input_ids: Tensor | None, attention_mask: Tensor | None, inputs_embeds: Tensor | None = None
 ) -> Tensor:
-    """Finds the positions of a batch that hold tokens: ``[B, L]`` bool, all of them without a mask."""
+    """Finds the positions that hold tokens: ``[B, L]`` bool, all of them without a mask."""
     if attention_mask is not None:
         return attention_mask.bool()
     if input_ids is not None:
@@ -300,7 +300,7 @@ def global_tokens(
             value = attention_mask[unknown][0].item()
             raise ValueError(
                 "attention_mask must be 0 at padding, 1 at tokens and 2 at tokens with global"
-                f" attention; it has {value}. An additive mask has to be turned into zeros and ones."
+                f" attention; it has {value}. Turn an additive mask into zeros and ones."
             )
         is_global = is_global | marked
 
@@ -408,7 +408,7 @@ class CdlmModel(CdlmPreTrainedModel):
     def _layers(
         self, hidden: Tensor, real: Tensor, is_global: Tensor, output_hidden_states: bool
     ) -> longformer.LongformerBaseModelOutputWithPooling:
-        """Passes states ``[B, L, D]`` through the layers with an `AttentionPlan` for each window."""
+        """Passes states ``[B, L, D]`` through the layers, with a plan for each window."""
         windows = self.config.windows()
         plans = {window: plan_attention(real, is_global, window) for window in set(windows)}
         all_states = [hidden]
@@ -430,7 +430,7 @@ class CdlmModel(CdlmPreTrainedModel):
         output_attentions: bool,
         output_hidden_states: bool,
     ) -> longformer.LongformerBaseModelOutputWithPooling:
-        """Passes states ``[B, L, D]`` through transformers' own attention, which shows its weights."""
+        """Passes states ``[B, L, D]`` through transformers' own attention, with its weights."""
         # All windows have to divide the length.
         padding = -real.shape[1] % math.lcm(*self.config.windows())
         limits = torch.finfo(hidden.dtype)
@@ -678,9 +678,9 @@ class MentionPairOutput(ModelOutput):
 class CdlmForCrossDocumentCoreference(CdlmPreTrainedModel):
     """Predicts which mentions in one or two documents corefer (paper, sections 3.2 and C.1).
 
-    Transformers has no auto class for scoring pairs. Without this package, open a checkpoint `path`
-    by transformers' ``get_class_from_dynamic_module("modeling_cdlm.CdlmForCrossDocumentCoreference",
-    path).from_pretrained(path)``.
+    Transformers has no auto class for scoring pairs. Without this package, a checkpoint `path`
+    opens by transformers' ``get_class_from_dynamic_module(name, path).from_pretrained(path)`` with
+    the name ``"modeling_cdlm.CdlmForCrossDocumentCoreference"``.
     """
 
     def __init__(self, config: CdlmConfig) -> None:
@@ -757,7 +757,7 @@ def _marked_tokens(spans: Tensor, length: int) -> Tensor:
     start = spans[..., :1]
     end = spans[..., 1:]
     position = torch.arange(length, device=spans.device)
-    marked = (position >= start - 1) & (position <= end) & (start >= 0)  # [B, M, L]
+    marked = (position >= start - 1) & (position <= end)  # [B, M, L]; none at padding, -1
     return marked.any(dim=1)
 
 
@@ -859,7 +859,7 @@ class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
             sentence_index: ``[B, S]``, starts of sentences; -1 is padding.
             paragraph_index: ``[B, T]``, starts of titles; -1 is padding.
             attention_mask: ``[B, L]``, as in `CdlmModel`.
-            context_mask: ``[B, L]``, 1 at tokens that can be part of an answer; default: all tokens.
+            context_mask: ``[B, L]``, 1 at tokens that can be part of an answer (default: all).
             token_type_ids: ``[B, L]``.
             start_positions: ``[B, A]``, first token of every place where the answer occurs in the
                 supporting paragraphs; -1 is padding. The loss asks for any one of them.

@@ -243,9 +243,14 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
             config_kwargs: further fields of `NextLevelBertConfig`; a ValueError names an unknown
                 one.
         """
-        layers = num_hidden_layers, random_layers, attention_dropout
         return encoders_of_package().new_document_model(
-            cls, chunk_encoder, chunk_size, *layers, config_kwargs
+            cls,
+            chunk_encoder=chunk_encoder,
+            chunk_size=chunk_size,
+            num_hidden_layers=num_hidden_layers,
+            random_layers=random_layers,
+            attention_dropout=attention_dropout,
+            fields=config_kwargs,
         )
 
     def new_model(self) -> NextLevelBertModel:
@@ -380,124 +385,144 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         vectors = inputs_embeds.to(self.dtype)  # [B, L, D]
         if traced() or not mask.all():
             vectors = torch.where(mask.unsqueeze(-1), vectors, 0.0)
-        read = self._readable(mask)
-        chunks, front, counts = (
-            self.prepare_chunks(vectors),
-            read,
-            read.sum(dim=1),
-        )  # [B, L, D], [B, L], [B]
-        if padded := traced() or not read.all():
-            # Real chunks move to the front, wherever the padding is; a chunk's place is its number
-            # among them.
-            place = (read.cumsum(dim=1) - 1).clamp(min=0)  # [B, L]
-            order = place.masked_fill(~read, 2**31).argsort(dim=1)
-            if not traced():  # what all documents have as padding is not read
+        read_mask = self._readable(mask)
+        chunks = self.prepare_chunks(vectors)  # [B, L, D]
+        counts = read_mask.sum(dim=1)  # [B]
+        is_padded = traced() or not read_mask.all()
+        front_mask = read_mask
+        if is_padded:
+            # Real chunks move to the front, wherever the padding is; a chunk's position is its
+            # number among them.
+            position = (read_mask.cumsum(dim=1) - 1).clamp(min=0)  # [B, L]
+            order = position.masked_fill(~read_mask, 2**31).argsort(dim=1)
+            if not traced():  # padding that all documents have is not read
                 order = order[:, : max(int(counts.max()), 1)]
-            document = torch.arange(read.shape[0], device=read.device)
-            front = torch.arange(order.shape[1], device=read.device) < counts[:, None]  # [B, S]
-            chunks = rows_of(chunks, document, order) * front.unsqueeze(-1)
-        hidden, first, output = self._read_windows(chunks, counts, extras)
-        pooled = self._pool(chunks, hidden, first, front)
-        if padded:
-            hidden = rows_of(hidden, document, place) * read.unsqueeze(-1)
+            document = torch.arange(counts.shape[0], device=counts.device)
+            front_position = torch.arange(order.shape[1], device=counts.device)
+            front_mask = front_position < counts[:, None]  # [B, S]
+            chunks = rows_of(chunks, document, order) * front_mask.unsqueeze(-1)
+
+        hidden, cls_states, output = self._read_windows(chunks, counts, extras)
+        pooled = self._pool(chunks, hidden, first=cls_states, mask=front_mask)
+        if is_padded:
+            hidden = rows_of(hidden, document, position) * read_mask.unsqueeze(-1)
         return DocumentModelOutput(
-            hidden, pooled, vectors, read, output.hidden_states, output.attentions
+            last_hidden_state=hidden,
+            pooler_output=pooled,
+            chunk_vectors=vectors,
+            chunk_mask=read_mask,
+            hidden_states=output.hidden_states,
+            attentions=output.attentions,
         )
 
     def _readable(self, mask: Tensor) -> Tensor:
-        """Where there are chunks to read ``[B, L]``: all, but for what `long_documents` says."""
-        (size, _), counts = self.config.window(), mask.sum(dim=1)
+        """Returns where chunks are read ``[B, L]``: all, or fewer as `long_documents` says."""
         if traced():
             return mask
-        if empty := (counts == 0).nonzero().flatten().tolist():
+        size, _ = self.config.window()
+        counts = mask.sum(dim=1)
+        empty = (counts == 0).nonzero().flatten().tolist()
+        if empty:
             warn_of_empty_documents(empty)
-        if self.config.long_documents == "window" or not (
-            long := (counts > size).nonzero().flatten().tolist()
-        ):
+
+        long = (counts > size).nonzero().flatten().tolist()
+        if self.config.long_documents == "window" or not long:
             return mask
         what = (
             f"Documents {long} have {counts[long].tolist()} chunks, more than max_chunks = {size}"
         )
         if self.config.long_documents == "error":
             raise ValueError(f"{what}. Set long_documents='window'.")
-        logger.warning(
-            "%s; long_documents='truncate' cuts %d off.",
-            what,
-            int((counts - size).clamp(min=0).sum()),
-        )
+        removed = int((counts - size).clamp(min=0).sum())
+        logger.warning("%s; long_documents='truncate' cuts %d off.", what, removed)
         return mask & (mask.cumsum(dim=1) <= size)
 
     def _read_windows(
         self, chunks: Tensor, counts: Tensor, extras: dict[str, bool]
     ) -> tuple[Tensor, Tensor, BaseModelOutput]:
-        """The encoder over windows [CLS] v1 … vn [SEP]; where windows overlap, the mean of what
-        they say.
+        """Reads windows [CLS] v1 … vn [SEP] and averages their outputs where windows overlap.
 
-        Windows start every `size` - `overlap` chunks; the last one of a document is moved back so
-        that it is full. Of `chunks` ``[B, L, D]``, in front those that each document has, `counts`
-        ``[B]``, come the contextual ones ``[B, L, H]``, the mean of each document's outputs at
-        [CLS] ``[B, H]``, and the encoder's last output.
+        Args:
+            chunks: ``[B, L, D]``, in front those that each document has.
+            counts: ``[B]``, the chunks of each document.
+            extras: arguments of the encoder that ask for hidden states or attentions.
+
+        Returns:
+            Contextual vectors ``[B, L, H]``, the mean of each document's outputs at [CLS]
+            ``[B, H]``, and the encoder's last output.
         """
-        (size, overlap), (batch, length, _), device = (
-            self.config.window(),
-            chunks.shape,
-            chunks.device,
-        )
-        if (
-            length <= size
-        ):  # one window for each document: nothing depends on values, so it can be exported
-            document = torch.arange(batch, device=device)  # [J]
-            place = torch.arange(length, device=device).expand(batch, -1)  # [J, S]
-        else:
-            if extras:
-                raise ValueError(
-                    f"Hidden states and attentions are of one window of {size} chunks, not"
-                    f" {length}."
-                )
-            last = (counts - size).clamp(min=0)  # [B], where the last window of a document starts
-            start = torch.arange(
-                1 + math.ceil((length - size) / (size - overlap)), device=device
-            ) * (size - overlap)
-            used = (start == 0) | (start - (size - overlap) < last[:, None])  # [B, windows]
-            document, number = used.nonzero(as_tuple=True)
-            place = torch.minimum(start[number], last[document])[:, None] + torch.arange(
-                size, device=device
+        batch, length, _ = chunks.shape
+        document, chunk = self._windows(counts, length)  # [J], [J, S]
+        is_one_window = length <= self.config.window()[0]
+        if extras and not is_one_window:
+            raise ValueError(
+                f"Hidden states and attentions are of one window of {chunk.shape[1]} chunks, not"
+                f" {length}."
             )
-        reach = (counts[document] - place[:, :1].sum(dim=1)).clamp(
-            max=place.shape[1]
-        )  # [J], chunks of each window
-        hidden, times = (
-            chunks.new_zeros(batch * length, self.config.hidden_size),
-            chunks.new_zeros(batch * length, 1),
-        )
-        first = chunks.new_zeros(batch, self.config.hidden_size)
-        specials = self.config.special_positions
-        for rows, width in self._passes(reach, place.shape[1], at_once=bool(extras)):
-            where, owner, n = (
-                place[rows, :width],
-                document[rows],
-                reach[rows, None],
-            )  # [J, S], [J], [J, 1]
-            alone = length <= size and isinstance(rows, slice)
-            position = torch.arange(width + specials, device=device)
-            marks = torch.where(position <= n, NOT_SPECIAL, PAD).masked_fill(
-                position == 0, CLS
-            )  # [J, S + specials]
-            if specials == 2:  # HATE has no [SEP]
-                marks = marks.masked_fill(position == n + 1, SEP)
-            vectors = chunks if alone else rows_of(chunks, owner, where)
-            output = self._run_encoder(F.pad(vectors, (0, 0, 1, specials - 1)), marks, extras)
-            real = (position[:width] < n).unsqueeze(-1)  # [J, S, 1]
+        chunks_in_window = counts[document] - chunk[:, :1].sum(dim=1)
+        chunks_in_window = chunks_in_window.clamp(max=chunk.shape[1])  # [J]
+        hidden = chunks.new_zeros(batch * length, self.config.hidden_size)
+        times_read = chunks.new_zeros(batch * length, 1)
+        cls_states = chunks.new_zeros(batch, self.config.hidden_size)
+        for rows, width in self._passes(chunks_in_window, chunk.shape[1], at_once=bool(extras)):
+            is_whole = is_one_window and isinstance(rows, slice)
+            n = chunks_in_window[rows, None]  # [J, 1]
+            vectors = chunks
+            if not is_whole:
+                vectors = rows_of(chunks, document[rows], chunk[rows, :width])
+            special_ids = self._special_ids(n, width)
+            specials = special_ids.shape[1] - width
+            output = self._run_encoder(
+                F.pad(vectors, (0, 0, 1, specials - 1)), special_ids=special_ids, extras=extras
+            )
+            real = (torch.arange(width, device=n.device) < n).unsqueeze(-1)  # [J, S, 1]
             states = output.last_hidden_state[:, 1 : width + 1] * real
             summary = output.last_hidden_state[:, 0] * (n > 0)
-            if alone:
+            if is_whole:
                 return states, summary, output
-            row = (owner[:, None] * length + where).flatten()
+            row = (document[rows, None] * length + chunk[rows, :width]).flatten()
             hidden.index_add_(0, row, states.flatten(0, 1))
-            times.index_add_(0, row, real.flatten(0, 1).to(times.dtype))
-            first.index_add_(0, owner, summary)
-        hidden = hidden.div_(times.clamp_(min=1)).unflatten(0, (batch, length))
-        return hidden, first / document.bincount(minlength=batch).unsqueeze(-1), output
+            times_read.index_add_(0, row, real.flatten(0, 1).to(times_read.dtype))
+            cls_states.index_add_(0, document[rows], summary)
+        hidden = hidden.div_(times_read.clamp_(min=1)).unflatten(0, (batch, length))
+        windows = document.bincount(minlength=batch).unsqueeze(-1)
+        return hidden, cls_states / windows, output
+
+    def _windows(self, counts: Tensor, length: int) -> tuple[Tensor, Tensor]:
+        """Lays windows over documents, the longest of which has `length` chunks.
+
+        Windows start every `size` - `overlap` chunks; the last one of a document is moved back so
+        that it is full.
+
+        Args:
+            counts: ``[B]``, the chunks of each document.
+            length: the chunks of the longest document, padding included.
+
+        Returns:
+            The document ``[J]`` and the chunks ``[J, S]`` of each window.
+        """
+        size, overlap = self.config.window()
+        device = counts.device
+        if length <= size:  # nothing depends on values, so that it can be exported
+            document = torch.arange(counts.shape[0], device=device)
+            return document, torch.arange(length, device=device).expand(counts.shape[0], -1)
+        step = size - overlap
+        last = (counts - size).clamp(min=0)  # [B], where the last window of a document starts
+        start = torch.arange(1 + math.ceil((length - size) / step), device=device) * step
+        used = (start == 0) | (start - step < last[:, None])  # [B, windows]
+        document, number = used.nonzero(as_tuple=True)
+        first_chunk = torch.minimum(start[number], last[document])
+        return document, first_chunk[:, None] + torch.arange(size, device=device)
+
+    def _special_ids(self, n: Tensor, width: int) -> Tensor:
+        """Returns what stands at each position of windows with `n` ``[J, 1]`` of `width` chunks."""
+        specials = self.config.special_positions
+        position = torch.arange(width + specials, device=n.device)
+        special_ids = torch.where(position <= n, NOT_SPECIAL, PAD)  # [J, S + specials]
+        special_ids = special_ids.masked_fill(position == 0, CLS)
+        if specials == 2:  # HATE has no [SEP]
+            special_ids = special_ids.masked_fill(position == n + 1, SEP)
+        return special_ids
 
     def _passes(self, reach: Tensor, width: int, at_once: bool) -> Iterator[tuple[Any, int]]:
         """The windows of each pass of the encoder, of similar lengths, and the chunks of the
@@ -519,9 +544,9 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         table = self.special_embeddings(special_ids.clamp(min=PAD)).to(vectors.dtype)
         embeds = torch.where((special_ids == NOT_SPECIAL).unsqueeze(-1), vectors, table)
         real = special_ids != PAD
-        mask = (
-            real.long() if traced() or not real.all() else None
-        )  # kernels without a mask are faster
+        mask = None  # with which kernels are faster
+        if traced() or not real.all():
+            mask = real.long()
         return self.encoder(inputs_embeds=embeds, attention_mask=mask, return_dict=True, **extras)
 
     def _pool(self, chunks: Tensor, hidden: Tensor, first: Tensor, mask: Tensor) -> Tensor:
@@ -550,12 +575,18 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
                 f"{special_ids.shape[1]} positions exceed the model's {most}; lower"
                 " --sequence_length."
             )
-        chunks, real = self.prepare_chunks(inputs_embeds.to(self.dtype)), special_ids == NOT_SPECIAL
-        output = self._run_encoder(chunks, special_ids, extras)
+        chunks = self.prepare_chunks(inputs_embeds.to(self.dtype))
+        real = special_ids == NOT_SPECIAL
+        output = self._run_encoder(chunks, special_ids=special_ids, extras=extras)
         hidden = output.last_hidden_state
-        pooled = self._pool(chunks, hidden, hidden[:, 0], real)
+        pooled = self._pool(chunks, hidden, first=hidden[:, 0], mask=real)
         return DocumentModelOutput(
-            hidden, pooled, inputs_embeds, real, output.hidden_states, output.attentions
+            last_hidden_state=hidden,
+            pooler_output=pooled,
+            chunk_vectors=inputs_embeds,
+            chunk_mask=real,
+            hidden_states=output.hidden_states,
+            attentions=output.attentions,
         )
 
     def contextualize(self, documents: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
@@ -568,10 +599,9 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         """
         lengths = np.asarray([len(vectors) for vectors in documents])
         zero = torch.zeros(self.config.hidden_size, device=self.device, dtype=self.dtype)
-        contextual, pooled = (
-            [zero[None, :][:0]] * len(documents),
-            [zero] * len(documents),
-        )  # of empty documents
+        # Values of empty documents, which the encoder does not read.
+        contextual = [zero.new_zeros(0, len(zero))] * len(documents)
+        pooled = [zero] * len(documents)
         filled = np.flatnonzero(lengths)
         for rows in (filled[part] for part in micro_batches(lengths[filled], _POSITIONS_PER_PASS)):
             batch = pad_sequence([documents[row].to(self.device) for row in rows], batch_first=True)
@@ -615,7 +645,9 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         books = list(
             self.iter_encode(texts, tokens_per_batch, show_progress_bar, chunk_encoder, splitter)
         )
-        return books[0] if isinstance(texts, str) else books
+        if isinstance(texts, str):
+            return books[0]
+        return books
 
     def iter_encode(
         self,
@@ -626,21 +658,26 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         splitter: Splitter | None = None,
     ) -> Iterator[DocumentEmbedding]:
         """As `encode`, one document after the other: for more of them than memory holds."""
-        rule, chunks = self.config.chunking_rule(), 0
-        encoder = (
-            self.get_chunk_encoder() if chunk_encoder is None else self._same_encoder(chunk_encoder)
-        )
+        rule = self.config.chunking_rule()
+        if chunk_encoder is None:
+            encoder = self.get_chunk_encoder()
+        else:
+            encoder = self._same_encoder(chunk_encoder)
+        chunks = 0
         group: list[tuple[TokenizedDocument, np.ndarray]] = []
         empty: list[int] = []
         with tqdm(total=0, unit="chunk", desc="encoding", disable=not show_progress_bar) as bar:
-            for number, text in enumerate(iter_texts(texts)):
+            for index, text in enumerate(iter_texts(texts)):
                 document = tokenize_document(self.tokenizer, text)
-                group.append((document, rule.text_boundaries(text, document, splitter)))
-                chunks += len(group[-1][1]) - 1
-                empty += [number] * (len(document) == 0)
+                boundaries = rule.text_boundaries(text, document, splitter)
+                group.append((document, boundaries))
+                chunks += len(boundaries) - 1
+                if len(document) == 0:
+                    empty.append(index)
                 if chunks >= _CHUNKS_PER_GROUP:
                     yield from self._encode_group(group, encoder, tokens_per_batch, bar)
-                    group, chunks = [], 0
+                    group = []
+                    chunks = 0
             if group:
                 yield from self._encode_group(group, encoder, tokens_per_batch, bar)
         if empty:
@@ -681,17 +718,22 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
     ) -> DocumentPlan | list[DocumentPlan]:
         """Counts tokens, chunks and windows without running any network; arguments as in
         `encode`."""
-        (size, overlap), rule, plans = self.config.window(), self.config.chunking_rule(), []
+        size, overlap = self.config.window()
+        rule = self.config.chunking_rule()
+        plans = []
         for text in iter_texts(texts):
             document = tokenize_document(self.tokenizer, text)
             chunks = len(rule.text_boundaries(text, document, splitter)) - 1
             windows = min(chunks, 1) + math.ceil(max(chunks - size, 0) / (size - overlap))
             plans.append(DocumentPlan(len(document), chunks, windows))
-        return plans[0] if isinstance(texts, str) else plans
+        if isinstance(texts, str):
+            return plans[0]
+        return plans
 
     def encode_ids(self, input_ids: Tensor, attention_mask: Tensor | None) -> list[Tensor]:
         """Token ids ``[B, T]`` of whole documents to their chunk vectors, each ``[n, D]``."""
-        mask, rule = token_mask(input_ids, attention_mask), self.config.chunking_rule()
+        mask = token_mask(input_ids, attention_mask)
+        rule = self.config.chunking_rule()
         rows = zip(input_ids.cpu(), mask.cpu(), strict=True)
         ids = [rule.strip_special_tokens(row[real].numpy().astype(np.int32)) for row, real in rows]
         flat_ids, boundaries, offsets = flatten_chunks(
@@ -714,17 +756,20 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         Of their ids ``[…, Q]``, one chunk each or the mean of several, or of `embeds`; None if
         nothing was given.
         """
-        if embeds is not None or input_ids is None:
-            return None if embeds is None else embeds.to(self.device, self.dtype)
-        flat = input_ids.reshape(-1, input_ids.shape[-1])  # [N * C, Q]
-        vectors = self.encode_ids(
-            flat, None if attention_mask is None else attention_mask.reshape(flat.shape)
-        )
-        if blank := [number for number, chunks in enumerate(vectors) if len(chunks) == 0]:
+        if embeds is not None:
+            return embeds.to(self.device, self.dtype)
+        if input_ids is None:
+            return None
+        flat_ids = input_ids.reshape(-1, input_ids.shape[-1])  # [N * C, Q]
+        flat_mask = None
+        if attention_mask is not None:
+            flat_mask = attention_mask.reshape(flat_ids.shape)
+        vectors = self.encode_ids(flat_ids, flat_mask)
+        blank = [index for index, chunks in enumerate(vectors) if len(chunks) == 0]
+        if blank:
             raise ValueError(f"Questions or candidates {blank} contain no token; give each a text.")
-        return torch.stack([chunks.mean(dim=0) for chunks in vectors]).reshape(
-            *input_ids.shape[:-1], -1
-        )
+        means = torch.stack([chunks.mean(dim=0) for chunks in vectors])
+        return means.reshape(*input_ids.shape[:-1], -1)
 
     def _new_chunk_encoder(self) -> ChunkEncoder:
         config = self.config
@@ -747,17 +792,24 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
     def detach_chunk_encoder(self) -> LoadedChunkEncoder:
         """Takes the frozen encoder out, so that not every checkpoint of a run holds a copy;
         `attach` puts it back."""
-        encoder, config = self.get_chunk_encoder(), self.config
-        name = config.chunk_encoder_name or "the model's own chunk encoder"
-        self.chunk_encoder, config.include_chunk_encoder = None, False
-        fingerprint = config.chunk_encoder_fingerprint or encoder.fingerprint()
-        return LoadedChunkEncoder(encoder, self.tokenizer, name, fingerprint)
+        encoder = self.get_chunk_encoder()
+        config = self.config
+        self.chunk_encoder = None
+        config.include_chunk_encoder = False
+        return LoadedChunkEncoder(
+            encoder=encoder,
+            tokenizer=self.tokenizer,
+            name=config.chunk_encoder_name or "the model's own chunk encoder",
+            fingerprint=config.chunk_encoder_fingerprint or encoder.fingerprint(),
+        )
 
     def check_chunk_encoder(self, source: Any) -> None:
         """Raises a ValueError for a chunk encoder with other weights, pooling or normalisation than
         the model's."""
-        expected, got = self.config.chunk_encoder_fingerprint, source.fingerprint
-        got = got if isinstance(got, str) else got()
+        expected = self.config.chunk_encoder_fingerprint
+        got = source.fingerprint
+        if callable(got):
+            got = got()
         if expected and got != expected:
             raise ValueError(
                 "chunk_encoder_fingerprint: the model was made with the encoder"
@@ -767,13 +819,14 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
 
     def _same_encoder(self, chunk_encoder: Any) -> Any:
         """Another form of the model's own chunk encoder, loaded or cached, that can `encode`."""
-        inner, able = (
-            getattr(chunk_encoder, "encoder", chunk_encoder),
-            hasattr(chunk_encoder, "encode"),
-        )
+        inner = getattr(chunk_encoder, "encoder", chunk_encoder)
+        if hasattr(chunk_encoder, "encode"):  # a cached encoder
+            if inner is not self.chunk_encoder:
+                self.check_chunk_encoder(inner)
+            return chunk_encoder
         if inner is not self.chunk_encoder:
-            self.check_chunk_encoder(inner if able else chunk_encoder)
-        return chunk_encoder if able else inner
+            self.check_chunk_encoder(chunk_encoder)
+        return inner
 
     def get_chunk_encoder(self) -> ChunkEncoder:
         """The frozen encoder; loaded from `config.chunk_encoder_name` if the checkpoint does not
@@ -842,20 +895,30 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
         output = self.model(
             inputs_embeds=inputs_embeds, special_ids=special_ids, return_dict=True, **kwargs
         )
-        selected, config = mask_positions.bool(), self.config
-        predictions, targets, loss = (
-            self.head(output.last_hidden_state[selected]),
-            None,
-            None,
-        )  # [M, D]
+        config = self.config
+        selected = mask_positions.bool()
+        predictions = self.head(output.last_hidden_state[selected])  # [M, D]
+        targets = None
+        loss = None
         if labels is not None:
             targets = self.model.prepare_chunks(labels[selected].to(self.dtype))  # [M, D]
-            rows = selected.nonzero()[:, 0] if config.loss_mean == "sequences" else None  # [M]
+            sequences = None
+            if config.loss_mean == "sequences":
+                sequences = selected.nonzero()[:, 0]  # [M]
             loss = masked_vector_loss(
-                config.loss, predictions, targets, config.temperature, config.norm_order, rows
+                config.loss,
+                predictions=predictions,
+                targets=targets,
+                temperature=config.temperature,
+                p=config.norm_order,
+                sequences=sequences,
             )
         return MaskedVectorModelingOutput(
-            loss, predictions, targets, output.hidden_states, output.attentions
+            loss=loss,
+            predictions=predictions,
+            targets=targets,
+            hidden_states=output.hidden_states,
+            attentions=output.attentions,
         )
 
 
@@ -1009,16 +1072,20 @@ class NextLevelBertForTask(NextLevelBertPreTrainedModel):
         logits = self.classifier(
             concatenate_pairs(output.pooler_output, pairs, document_index)
         )  # [N, (C,) outputs]
-        choice, loss = self.pair_axes == 3, None
-        if choice:
+        is_choice = self.pair_axes == 3
+        if is_choice:
             logits = logits.squeeze(-1)  # [N, C]
-        if labels is not None:
-            loss = (
-                single_label_loss(logits, labels)
-                if choice
-                else classification_loss(logits, labels, self.config)
-            )
-        return SequenceClassifierOutput(loss, logits, output.hidden_states, output.attentions)
+        loss = None
+        if labels is not None and is_choice:
+            loss = single_label_loss(logits, labels)
+        elif labels is not None:
+            loss = classification_loss(logits, labels, self.config)
+        return SequenceClassifierOutput(
+            loss=loss,
+            logits=logits,
+            hidden_states=output.hidden_states,
+            attentions=output.attentions,
+        )
 
 
 class NextLevelBertForSequenceClassification(NextLevelBertForTask):
@@ -1068,7 +1135,8 @@ def masked_vector_loss(
     with torch.autocast(
         predictions.device.type, enabled=False
     ):  # it would compute the products in bfloat16
-        predictions, targets = predictions.float(), targets.float()
+        predictions = predictions.float()
+        targets = targets.float()
         if name in ("smooth_l1", "l1", "l2"):
             loss = {"smooth_l1": F.smooth_l1_loss, "l1": F.l1_loss, "l2": F.mse_loss}[name]
             losses = loss(predictions, targets, reduction="none").mean(dim=-1)  # [M]

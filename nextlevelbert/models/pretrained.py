@@ -274,9 +274,9 @@ class NextLevelPreTrainedModel(PreTrainedModel):
             return None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Returns what is pickled or copied: everything but the hooks of transformers' output capture.
+        """Returns what is pickled or copied, without the hooks of transformers' output capture.
 
-        The hooks are local functions, which cannot be pickled; transformers installs them again when
+        The hooks are local functions, which cannot be pickled. transformers installs them again if
         hidden states or attentions are asked for.
         """
         return without_capturing_hooks(self, {}).__dict__

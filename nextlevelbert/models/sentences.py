@@ -83,7 +83,7 @@ _LONGEST_HEADING = 100
 
 
 def text_sentences(text: str) -> list[tuple[int, int]]:
-    """Returns the sentences of a text, as the first character of each and one past its last.
+    r"""Returns the sentences of a text, as the first character of each and one past its last.
 
     A blank line ends a sentence; so does a line break before the mark of a list (•, -, (a), 2.),
     after a heading (a short line with capitals on all but small words), and after a mark that ends
@@ -94,7 +94,7 @@ def text_sentences(text: str) -> list[tuple[int, int]]:
     Only white space lies between sentences. The time is linear in the length of the text.
 
     Example:
-        >>> text = "ARTICLE II\\nFees\\n\\nAcme Inc. pays the fee, i.e. 2.5%. It is due on Jan. 1."
+        >>> text = "ARTICLE II\nFees\n\nAcme Inc. pays the fee, i.e. 2.5%. It is due on Jan. 1."
         >>> [text[start:end] for start, end in text_sentences(text)]
         ['ARTICLE II', 'Fees', 'Acme Inc. pays the fee, i.e. 2.5%.', 'It is due on Jan. 1.']
     """

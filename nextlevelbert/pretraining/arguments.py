@@ -1,181 +1,226 @@
-"""The options of pretraining on chunk vectors, plain dataclasses side by side."""
+"""The options of pretraining on chunk vectors: a dataclass for each group."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal, TypeVar
 
 from ..training.trainer import BaseTrainingArguments
 
+Default = TypeVar("Default")
 
-def option(default: Any, text: str) -> Any:
-    """A field with its line in the help, which adds the default."""
+
+def option(default: Default, text: str) -> Default:
+    """Makes a field of a dataclass with its line in the help, which adds the default."""
     return field(default=default, metadata={"help": text})
 
 
 @dataclass
 class VectorModelArguments:
-    """What every model over chunk vectors has; what is left out has the value of the model's
-    configuration."""
+    """Options of every model over chunk vectors.
+
+    Options that are left out have the values of the model's configuration.
+    """
 
     _argument_group_name = "model"
 
     model_type: Literal["nextlevelbert", "hate", "cdlm"] = option(
-        "nextlevelbert", "What is pretrained; a cdlm has other options than these."
+        default="nextlevelbert",
+        text="Model family to pretrain; --model_type cdlm has other options than these.",
     )
     chunk_encoder: str | None = option(
-        None,
-        "The sentence-transformers model that encodes chunks, name or folder, or a checkpoint that"
-        " holds one; without it, that of --model, or sentence-transformers/all-MiniLM-L6-v2.",
+        default=None,
+        text=(
+            "Name or folder of the sentence-transformers model that encodes chunks, or of a"
+            " checkpoint that holds one. Default: the encoder of --model, or"
+            " sentence-transformers/all-MiniLM-L6-v2."
+        ),
     )
     chunk_encoder_name: str | None = option(
-        None, "The encoder's name on the Hub, if --chunk_encoder is a folder."
+        default=None, text="Name of the encoder on the Hub, if --chunk_encoder is a folder."
     )
     encoder_dtype: Literal["float32", "bfloat16", "float16"] = option(
-        "float32", "Precision of encoding."
+        default="float32", text="Precision in which chunks are encoded."
     )
     include_chunk_encoder: bool = option(
-        True, "Save the chunk encoder, too; without it, the model loads it by name."
+        default=True,
+        text="Save the chunk encoder with the model; otherwise the model loads it by its name.",
     )
     chunking: Literal["fixed", "sentences", "packed_sentences"] | None = option(
-        None,
-        "A chunk is chunk_size tokens (fixed), a sentence, or as many sentences as fit"
-        " (packed_sentences).",
+        default=None,
+        text=(
+            "A chunk is chunk_size tokens (fixed), a sentence, or as many sentences as fit"
+            " (packed_sentences)."
+        ),
     )
     chunk_size: int | None = option(
-        None, "Maximum tokens in a chunk, special ones included; by default 256."
+        default=None, text="Maximum tokens in a chunk, including special tokens (default: 256)."
     )
     num_hidden_layers: int | None = option(
-        None,
-        "Layers over the chunk vectors; usually all of --chunk_encoder's, 2 over a static one, 6 in"
-        " HATE.",
+        default=None,
+        text=(
+            "Number of layers over the chunk vectors. Default: that of --chunk_encoder, 2 over a"
+            " static one, 6 in HATE."
+        ),
     )
     temperature: float | None = option(
-        None,
-        "Temperature of cross_entropy, and initial temperature of contrastive training (default:"
-        " 0.05).",
+        default=None,
+        text=(
+            "Temperature of cross_entropy, and initial temperature of contrastive training"
+            " (default: 0.05)."
+        ),
     )
 
 
 @dataclass
 class NextLevelBertArguments:
-    """What only a NextLevelBERT has."""
+    """Options of a NextLevelBERT alone."""
 
     _argument_group_name = "NextLevelBERT"
 
     model: str | None = option(
-        None,
-        "A pretrained NextLevelBERT to continue from, with its chunking and whitening, in place of"
-        " a new one.",
+        default=None,
+        text=(
+            "Pretrained NextLevelBERT to continue from, with its chunking and whitening. Default: a"
+            " new model."
+        ),
     )
     pooling: Literal["mean", "max", "cls", "residual"] | None = option(
-        None,
-        "How the document vector is made; usually the mean, and residual over a static"
-        " --chunk_encoder.",
+        default=None,
+        text=(
+            "How the document vector is made. Default: mean, or residual over a static"
+            " --chunk_encoder."
+        ),
     )
     loss: Literal["smooth_l1", "l1", "l2", "cosine", "cross_entropy"] | None = option(
-        None, "Usually smooth_l1."
+        default=None,
+        text=(
+            "Loss on masked chunk vectors (default: smooth_l1, the paper's). cross_entropy chooses"
+            " among the masked vectors of the batch."
+        ),
     )
     random_layers: bool = option(
-        False, "Start from random layers, not from those of --chunk_encoder."
+        default=False, text="Start from random layers instead of those of --chunk_encoder."
     )
     attention_dropout: float = option(
-        0.0,
-        "Dropout on the attention of the chunk-level layers. The paper uses 0.1, which halves the"
-        " speed on a CPU.",
+        default=0.0,
+        text=(
+            "Dropout on the attention of the chunk-level layers. The paper uses 0.1, which halves"
+            " the speed on a CPU."
+        ),
     )
     whiten_chunks: bool = option(
-        False, "Whiten chunk vectors within documents, fitted to the training documents."
+        default=False,
+        text="Whiten chunk vectors within documents, fitted to the training documents.",
     )
     loss_mean: Literal["vectors", "sequences"] | None = option(
-        None,
-        "The loss is a mean over all masked vectors of a batch (usual), or over its sequences (the"
-        " authors').",
+        default=None,
+        text=(
+            "Average the loss over all masked vectors of a batch (default), or within each sequence"
+            " first (sequences, as the authors' code does)."
+        ),
     )
     objective: Literal["masked", "contrastive"] = option(
-        "masked",
-        "Predict masked chunk vectors, or tell two segments of one document from those of others.",
+        default="masked",
+        text=(
+            "Predict masked chunk vectors, or match two segments of the same document among those"
+            " of other documents."
+        ),
     )
-    min_segment: int = option(4, "Fewest chunks in a segment of contrastive training.")
+    min_segment: int = option(default=4, text="Fewest chunks in a segment of contrastive training.")
     max_segment: int = option(
-        48, "Most chunks in a segment; each batch draws a log-uniform length."
+        default=48, text="Most chunks in a segment; each batch draws a log-uniform length."
     )
 
 
 @dataclass
 class HateArguments:
-    """What only a HATE has."""
+    """Options of a HATE alone."""
 
     _argument_group_name = "HATE"
 
     sentence_pooling: Literal["own", "cls", "mean", "max"] = option(
-        "own",
-        "A sentence's vector: as --chunk_encoder makes it (own), or that of its first token (cls,"
-        " the paper's).",
+        default="own",
+        text=(
+            "A sentence's vector: as --chunk_encoder pools it (own), or its first token's (cls, as"
+            " in the paper), or the mean or maximum over its tokens."
+        ),
     )
     hidden_size: int | None = option(
-        None,
-        "Size of the document model, without it that of the chunk encoder; a smaller one adds a"
-        " bottleneck.",
+        default=None,
+        text=(
+            "Size of the document model (default: the chunk encoder's); a smaller one adds a"
+            " bottleneck."
+        ),
     )
     pooling: Literal["mean", "sum", "cls"] | None = option(
-        None, "How the document vector is made, usually the mean."
+        default=None, text="How the document vector is made (default: mean)."
     )
     loss: Literal["p_norm", "cross_entropy"] | None = option(
-        None, "Loss on masked sentences, usually p_norm."
+        default=None, text="Loss on masked sentences (default: p_norm)."
     )
-    norm_order: float | None = option(None, "The p of p_norm, usually 2.")
+    norm_order: float | None = option(
+        default=None, text="Order p of the norm in the loss p_norm (default: 2)."
+    )
 
 
 @dataclass
 class MaskingArguments:
-    """How sequences are made and masked."""
+    """Options of sequences and their masks."""
 
     _argument_group_name = "masked vectors"
 
-    sequence_length: int = option(512, "Positions in a training sequence.")
-    masking_probability: float = option(0.15, "Share of the chunk vectors to predict.")
-    mask_share: float = option(0.8, "Share of those that become [MASK].")
-    random_share: float = option(0.1, "Share of those that become another vector.")
+    sequence_length: int = option(default=512, text="Positions in a training sequence.")
+    masking_probability: float = option(default=0.15, text="Share of the chunk vectors to predict.")
+    mask_share: float = option(default=0.8, text="Share of those that become [MASK].")
+    random_share: float = option(default=0.1, text="Share of those that become another vector.")
 
 
 @dataclass
 class CorpusArguments:
-    """Which documents, and where their vectors are kept."""
+    """Options of the documents and of their vectors."""
 
     _argument_group_name = "documents"
 
     train_file: str | None = option(
-        None,
-        "A .txt, .md, .html, .jsonl, .json, .csv or .parquet (also .gz), a folder or a quoted"
-        " pattern of these, a folder of save_to_disk, or python-manual (Python's own).",
+        default=None,
+        text=(
+            "A .txt, .md, .html, .jsonl, .json, .csv or .parquet (also .gz), a folder or a quoted"
+            " pattern of these, a folder of save_to_disk, or python-manual (Python's own)."
+        ),
     )
-    dataset_name: str | None = option(None, "A dataset on the Hub, instead of a file.")
-    dataset_config_name: str | None = option(None, "Configuration of that dataset.")
-    dataset_split: str = option("train", "Split of that dataset.")
-    text_column: str = option("text", "Column of the documents.")
-    id_column: str = option("id", "Column of their ids; without it, documents are numbered.")
+    dataset_name: str | None = option(default=None, text="A dataset on the Hub, instead of a file.")
+    dataset_config_name: str | None = option(default=None, text="Configuration of that dataset.")
+    dataset_split: str = option(default="train", text="Split of that dataset.")
+    text_column: str = option(default="text", text="Column of the documents.")
+    id_column: str = option(
+        default="id", text="Column of the documents' ids; without one, documents are numbered."
+    )
     corpus_dir: str | None = option(
-        None, "Folder of the encoded documents; without it, OUTPUT_DIR-corpus."
+        default=None, text="Folder of the encoded documents (default: OUTPUT_DIR-corpus)."
     )
     characters_per_part: int = option(
-        4_000_000, "Size of a corpus part; smaller ones suit more processes."
+        default=4_000_000, text="Size of a corpus part; smaller ones suit more processes."
     )
     validation_file: str | None = option(
-        None,
-        "Documents to evaluate on, as --train_file; without it, some of those are held out. Their"
-        " vectors are kept in CORPUS_DIR-validation.",
+        default=None,
+        text=(
+            "Documents to evaluate on, in the formats of --train_file; their vectors are kept in"
+            " CORPUS_DIR-validation. Default: a share of the training documents is held out."
+        ),
     )
     validation_share: float = option(
-        0.05,
-        "Share of the documents to hold out without --validation_file, at least one; 0 for none.",
+        default=0.05,
+        text=(
+            "Share of the documents to hold out if there is no --validation_file, at least one; 0"
+            " for none."
+        ),
     )
 
 
 @dataclass
 class PretrainingArguments(BaseTrainingArguments):
-    """`TrainingArguments` with optimiser, schedule and epochs of the paper as defaults (section
-    3.1).
+    """Sets the paper's optimiser, schedule and epochs as defaults (section 3.1).
 
     AdamW (0.9, 0.999), weight decay 0.01 but none on biases and LayerNorm, peak 1e-4, cosine decay
     after 5 % warm-up, 20 epochs. A batch has 8 sequences: small corpora have fewer than the paper's
@@ -183,14 +228,17 @@ class PretrainingArguments(BaseTrainingArguments):
     """
 
     do_train: bool = option(
-        False, "Train; without it documents are only encoded, and a CDLM is only evaluated."
+        default=False,
+        text="Train; without it documents are only encoded, and a CDLM is only evaluated.",
     )
-    learning_rate: float = option(1e-4, "Peak learning rate.")
-    lr_scheduler_type: str = option("cosine", "Schedule of the learning rate.")
-    warmup_steps: float = option(0.05, "Number of steps, or a share of them if below 1.")
-    num_train_epochs: float = option(20.0, "Epochs.")
-    logging_steps: float = option(10, "Steps between losses in the log.")
-    eval_strategy: str = option("epoch", "no, steps or epoch.")
-    eval_on_start: bool = option(True, "Evaluate before the first step, too.")
-    save_strategy: str = option("epoch", "no, steps or epoch.")
-    save_total_limit: int | None = option(2, "Checkpoints to keep.")
+    learning_rate: float = option(default=1e-4, text="Peak learning rate.")
+    lr_scheduler_type: str = option(default="cosine", text="Schedule of the learning rate.")
+    warmup_steps: float = option(
+        default=0.05, text="Number of steps, or a share of them if below 1."
+    )
+    num_train_epochs: float = option(default=20.0, text="Epochs.")
+    logging_steps: float = option(default=10, text="Steps between losses in the log.")
+    eval_strategy: str = option(default="epoch", text="no, steps or epoch.")
+    eval_on_start: bool = option(default=True, text="Evaluate before the first step, too.")
+    save_strategy: str = option(default="epoch", text="no, steps or epoch.")
+    save_total_limit: int | None = option(default=2, text="Checkpoints to keep.")

@@ -45,8 +45,8 @@ Sets = dict[str, list[str]]  # sets of documents by name
 Scores = dict[str, dict[str, float]]  # loss and perplexity by set
 
 SUMMARY = """\
-A [CDLM](https://arxiv.org/abs/2101.00406): a Longformer that reads a set of related documents in one sequence, with
-global attention on what it has to predict."""
+A [CDLM](https://arxiv.org/abs/2101.00406): a Longformer that reads a set of related documents in
+one sequence, with global attention on what it has to predict."""
 LIMITS = (
     (
         "Sets that are longer than a sequence are truncated, the longest documents first; the"

@@ -1,4 +1,4 @@
-"""Sets of related documents for a CDLM: reading, sampling sequences, masking (sections 2.2, 2.3)."""
+"""Sets of related documents for a CDLM: reading, sampling, masking (sections 2.2, 2.3)."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ class Codes(Regression):
     def __init__(self, codebooks: Sequence[torch.Tensor]) -> None:
         super().__init__()
         size = codebooks[0].shape[1]
-        self.codebooks = nn.ParameterList(codebooks).requires_grad_(False)
+        self.codebooks = nn.ParameterList(codebooks).requires_grad_(requires_grad=False)
         self.heads = nn.ModuleList([nn.Linear(size, len(codebook)) for codebook in codebooks])
 
     def decode(self, outputs: torch.Tensor) -> torch.Tensor:

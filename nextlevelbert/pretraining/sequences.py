@@ -456,11 +456,14 @@ class SegmentPairDataset(EpochDataset):
         # The room before and between the segments is drawn, then which of them is first.
         room = np.sort(rng.integers(length - 2 * width + 1, size=2))
         starts = rng.permutation(room + np.array([0, width]))
-        segments = []
-        for start in (starts + int(self.corpus.document_offsets[document])).tolist():
-            segments.append(self.corpus.vectors(start, start + width))
-        first, second = segments
-        return SegmentPair(first, second, document=document, key=key)
+        starts += int(self.corpus.document_offsets[document])
+        first, second = starts.tolist()
+        return SegmentPair(
+            first=self.corpus.vectors(first, first + width),
+            second=self.corpus.vectors(second, second + width),
+            document=document,
+            key=key,
+        )
 
 
 @dataclass
@@ -644,7 +647,7 @@ def masked_vector_scores(
 
 
 def context_mean_baseline(
-    dataset: Any,
+    dataset: Dataset,
     collate: Callable[[list[VectorSequence]], dict[str, torch.Tensor]],
     batch_size: int,
     prepare: Callable[[torch.Tensor], torch.Tensor],

@@ -65,13 +65,15 @@ from .sequences import (
 
 logger = logging.getLogger(__name__)
 
-# Options that do not change the result, or that are told by what they lead to.
+# Options that do not affect the result, or whose effect is recorded elsewhere (fingerprint,
+# weights).
 _UNSIGNED = ("model", "chunk_encoder", "chunk_encoder_name", "include_chunk_encoder")
 Family = NextLevelBertArguments | HateArguments
 _TIMES = ("_runtime", "_per_second")
 _ABOUT = """\
-Pretrains a NextLevelBERT or HATE: documents → chunk vectors on disk → masked vector modelling → a checkpoint with its
-card. Without --do_train the documents are only encoded. --model_type cdlm --help shows the options of a CDLM."""
+Pretrains a NextLevelBERT or HATE: documents → chunk vectors on disk → masked vector modelling → a
+checkpoint with its card. Without --do_train the documents are only encoded. --model_type cdlm
+--help shows the options of a CDLM."""
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -281,9 +283,9 @@ def settings_of(
         for name, value in vars(group).items():
             if name in _UNSIGNED:
                 continue
-            if value is None:
-                value = getattr(model.config, name, None)
             settings[name] = value
+            if value is None:
+                settings[name] = getattr(model.config, name, None)
     settings["chunk_encoder"] = model.config.chunk_encoder_fingerprint
     settings["weights"] = None
     if _checkpoint_of(options.family):
@@ -628,10 +630,7 @@ def publish(
         facts["loss"] = run.trainer.model.config.loss
     write_card(run, objective, learned.corpus, facts)
 
-    steps = []
-    for entry in log:
-        if "train_loss" not in entry:
-            steps.append({k: value for k, value in entry.items() if not k.endswith(_TIMES)})
+    steps = [without_times(entry) for entry in log if "train_loss" not in entry]
     results = {"baseline": run.baseline, "log": steps}
     write_whole(output / "results.json", json.dumps(results, indent=2, sort_keys=True))
     args.upload(output)
@@ -641,6 +640,11 @@ def publish(
         f"The model is in {output}, with its card (README.md) and results.json; the vectors in"
         f" {learned.corpus.path}."
     )
+
+
+def without_times(entry: Mapping[str, float]) -> dict[str, float]:
+    """Leaves out what differs from run to run."""
+    return {name: value for name, value in entry.items() if not name.endswith(_TIMES)}
 
 
 def _what_was_learned(log: Sequence[Mapping[str, float]]) -> str:
@@ -657,17 +661,15 @@ def _what_was_learned(log: Sequence[Mapping[str, float]]) -> str:
 # --- The card
 
 _FAMILIES = {
-    "nextlevelbert": (
-        """\
-A [NextLevelBERT](https://arxiv.org/abs/2402.17682): it cuts a document of any length into chunks, turns each into a
-vector with a frozen sentence encoder, and reads the sequence of vectors with a masked language model over vectors."""
-    ),
-    "hate": (
-        """\
-A HATE (Hierarchical Attention-based Text Encoder): it cuts a document of any length into sentences, turns each into
-a vector with a frozen sentence encoder, and reads the sequence of vectors with a small Transformer that has learned
-to find masked sentences among those of its batch."""
-    ),
+    "nextlevelbert": """\
+A [NextLevelBERT](https://arxiv.org/abs/2402.17682). It splits a document of any length into chunks,
+encodes each chunk as a vector with a frozen sentence encoder, and reads the sequence of vectors
+with a masked language model over vectors.""",
+    "hate": """\
+A HATE (Hierarchical Attention-based Text Encoder). It splits a document of any length into
+sentences, encodes each sentence as a vector with a frozen sentence encoder, and reads the sequence
+of vectors with a small Transformer that has learned to find masked sentences among those of its
+batch.""",
 }
 _SNIPPET = """\
 import nextlevelbert  # registers the architecture
@@ -676,15 +678,17 @@ from sentence_transformers import SentenceTransformer
 model = SentenceTransformer("{name}")
 vectors = model.encode(["the text of a whole book", "and of another one"])"""
 _NOTE = """\
-`AutoModel.from_pretrained("{name}").encode(texts)` also gives contextual and plain chunk vectors and their characters.
-Without the package installed, `trust_remote_code=True` opens the same folder."""
+`AutoModel.from_pretrained("{name}").encode(texts)` also gives contextual and plain chunk vectors
+and their characters. Without the package, `trust_remote_code=True` opens the same folder."""
 _MASKED_SCORES = """\
-On held-out documents. `masked_accuracy`: how often the predicted vector is nearer (by cosine) to the true one than to
-every other masked vector of the batch; `chance_accuracy`: what guessing gives. `r2` (for the losses smooth_l1, l1 and
-l2): 1 - squared error / squared error of the constant mean; 0 is no better than the mean."""
+These scores are on held-out documents. `masked_accuracy` is the share of the masked vectors that
+are found: the prediction is nearer to its target (by cosine) than to all other masked vectors of
+the batch. `chance_accuracy` is what guessing would find. `r2` (for the losses smooth_l1, l1 and l2)
+is 1 - squared error / squared error of the constant mean; 0 is no better than the mean."""
 _PAIR_SCORES = """\
-On held-out documents. `pair_accuracy`: how often a segment finds that of its own document among those of the batch, by
-the cosine of document vectors; `chance_accuracy`: what guessing gives."""
+These scores are on held-out documents. `pair_accuracy` is the share of segments that find the other
+segment of their document in the batch, by the cosine of document vectors. `chance_accuracy` is what
+guessing would find."""
 _LIMITS = (
     "The chunk encoder's language and domain are the model's.",
     (
@@ -717,10 +721,11 @@ def write_card(
     columns = (found, "chance_accuracy", *others)
     training.plot_curves([log], columns, Path(args.output_dir) / training.CURVE, x="step")
 
-    evaluations = []
-    for entry in log:
-        if "eval_loss" in entry:
-            evaluations.append({column: entry[f"eval_{column}"] for column in (*columns, "loss")})
+    evaluations = [
+        {column: entry[f"eval_{column}"] for column in (*columns, "loss")}
+        for entry in log
+        if "eval_loss" in entry
+    ]
     measured = "Nothing: the run had no evaluation."
     scores = None
     if evaluations:
@@ -759,10 +764,11 @@ def _training_facts(
 ) -> dict[str, object]:
     """How the model was trained."""
     args: Any = trainer.args
-    shown = {}
-    for name, value in facts.items():
-        if value is not None and name not in objective.without:
-            shown[name] = value
+    shown = {
+        name: value
+        for name, value in facts.items()
+        if value is not None and name not in objective.without
+    }
     shown["batch_size"] = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
     shown["optimizer_steps"] = trainer.state.global_step
     for name in ("learning_rate", "weight_decay", "warmup_steps", "seed"):

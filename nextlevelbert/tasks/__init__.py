@@ -1,4 +1,4 @@
-"""The tasks of `run_finetune.py`, a `main` each, whose module is imported when it is asked for."""
+"""The tasks of `run_finetune.py`; the module of a task is imported when the task runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from ..training.trainer import run_command, take_option, words_of
 
 TASKS = {
     "classification": ("classification:main", "predict a class, or several, for each document"),
-    "multiple_choice": ("classification:choose", "choose among candidate answers about a document"),
+    "multiple_choice": (
+        "classification:main_multiple_choice",
+        "choose among candidate answers about a document",
+    ),
     "retrieval": ("retrieval:main", "search without training, and report scores"),
     "ranking": ("ranking:main", "rank documents for queries"),
     "summarization": ("summarization:main", "select the sentences of a summary"),
@@ -19,24 +22,30 @@ TASKS = {
     "coreference": ("coreference:main", "link mentions of the same event across documents"),
     "multihop_qa": ("multihop_qa:main", "answer questions from ten paragraphs"),
 }
-"""By name of the task: its function, which takes the words of a command line without ``--task``;
-what it does."""
+"""By name: the function of the task, which gets a command line without ``--task``, and its aim."""
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Runs the task that a command line asks for: by default, that of this process."""
+    """Runs the task of a command line.
+
+    Args:
+        words: of the command line (default: those of this process).
+    """
     run_command(_main, words)
 
 
 def _main(words: list[str]) -> None:
     words = words_of(words)
-    task, rest = take_option(words, "task")
+    task, others = take_option(words, "task")
     if task is None and {"-h", "--help"} & set(words):
-        listed = "\n".join(f"  {name:20}{about}" for name, (_, about) in TASKS.items())
-        usage = f"{Path(sys.argv[0]).name} --task TASK [options]"
-        print(f"usage: {usage}\n\nTasks:\n{listed}\n\nThe options of a task: --task TASK --help")
-    elif task not in TASKS:
-        got = "none was given" if task is None else f"got {task}"
-        raise ValueError(f"--task is one of {', '.join(TASKS)}; {got}.")
-    else:
-        pkgutil.resolve_name(f"{__name__}.{TASKS[task][0]}")(rest)
+        print(f"usage: {Path(sys.argv[0]).name} --task TASK [options]\n\nTasks:")
+        for name, (_, about) in TASKS.items():
+            print(f"  {name:20}{about}")
+        print("\nThe options of a task: --task TASK --help")
+        return
+    if task is None:
+        raise ValueError(f"--task is one of {', '.join(TASKS)}; none was given.")
+    if task not in TASKS:
+        raise ValueError(f"--task is one of {', '.join(TASKS)}; got {task}.")
+    function, _ = TASKS[task]
+    pkgutil.resolve_name(f"{__name__}.{function}")(others)

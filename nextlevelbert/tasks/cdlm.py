@@ -32,6 +32,8 @@ from ..training.trainer import CURVE, CardTrainer, write_whole
 Logits = tuple[np.ndarray, ...]
 # The scores of a set by name, and a JSON object for each of its rows.
 Predicted = tuple[Scores, list[dict[str, Any]]]
+Predict = Callable[[str, Any, Logits, Scores], Predicted]
+Choose = Callable[[Any, Logits], Scores]
 
 
 def _choose_nothing(rows: object, logits: Logits) -> Scores:
@@ -47,8 +49,8 @@ class _CdlmRun:
     processor: CdlmProcessor
     rows: Mapping[str, Any]
     reported: str
-    predict: Callable[[str, Any, Logits, Scores], Predicted]
-    choose: Callable[[Any, Logits], Scores]
+    predict: Predict
+    choose: Choose
 
     def make_trainer(self, args: FinetuningArguments) -> CardTrainer:
         """Returns the trainer of one seed."""
@@ -94,11 +96,11 @@ def train_and_publish(
     args: FinetuningArguments,
     sets: Mapping[str, Any],
     sequences: Callable[[str, CdlmProcessor], Any],
-    predict: Callable[[str, Any, Logits, Scores], Predicted],
+    predict: Predict,
     baseline: tuple[str, Callable[[Any], Scores]],
     card: Mapping[str, Any],
     settings: Mapping[str, object],
-    choose: Callable[[Any, Logits], Scores] = _choose_nothing,
+    choose: Choose = _choose_nothing,
 ) -> None:
     """Trains a CDLM once per seed and publishes the one with the lowest validation loss.
 

@@ -60,8 +60,10 @@ from nextlevelbert import CdlmForCrossDocumentCoreference, CdlmProcessor, read_m
 
 model = CdlmForCrossDocumentCoreference.from_pretrained("{name}")
 processor = CdlmProcessor.from_model(model)
-texts, spans = zip(*map(read_marked, ["Apple <m>sued</m> Samsung.", "The <m>lawsuit</m> was filed on Friday."]))
-row = processor.mentions(texts, [(number, *span) for number, marked in enumerate(spans) for span in marked])
+marked = ["Apple <m>sued</m> Samsung.", "The <m>lawsuit</m> was filed on Friday."]
+texts, spans = zip(*map(read_marked, marked))
+mentions = [(number, *span) for number, places in enumerate(spans) for span in places]
+row = processor.mentions(texts, mentions)
 probability = model(**processor.pad([row])).logits.sigmoid()
 same = probability > model.config.coreference_threshold"""
 
@@ -579,7 +581,7 @@ def _records(
 
 
 def main(argv: list[str]) -> None:
-    """Cross-document coreference with CDLM; the validation set decides the threshold of clusters."""
+    """Cross-document coreference with CDLM; the validation set decides the threshold."""
     model_args, args, data_args, options = parse(
         (CdlmModelArguments, FinetuningArguments, DataArguments, CoreferenceArguments),
         argv,

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from ..data.rows import Place, Rows, Table, columns_of, draw, open_rows, open_text, short
+from ..data.files import open_text
+from ..data.rows import Place, Rows, Table, columns_of, draw, open_rows, short
 from ..evaluation.words import split_terms
 from ..finetuning.seeds import option
 from ..training.trainer import write_whole
@@ -168,6 +169,10 @@ class LabelledDocuments:
         outputs = len(self.label_names or self.examples[0].choices)
         return np.bincount(labels, minlength=outputs)[None]
 
+    def scores_of_most_frequent_label(self, train: LabelledDocuments) -> dict[str, float]:
+        """Scores a baseline that always predicts the most frequent label of the training set."""
+        return self.scores(train.trivial_logits().repeat(len(self.examples), axis=0))
+
 
 # --- Named columns
 
@@ -176,14 +181,14 @@ class LabelledDocuments:
 class ColumnArguments:
     """Names of the columns; docs/inputs.md shows a row of each task."""
 
-    _argument_group_name = "data"
+    _argument_group_name = "columns"
 
     text_column: str = option("text", "Column of the documents.")
     question_column: str | None = option(
         None, "Column of questions about the documents (default: question, if it exists)."
     )
     label_column: str = option("label", "Column of the labels.")
-    id_column: str = option("id", "Column of ids (default: id; rows without one are numbered).")
+    id_column: str = option("id", "Column of the ids; rows without an id are numbered.")
     halve_validation: bool = option(
         default=False,
         help="Report on one half of the validation documents and validate on the other, as the"

@@ -19,7 +19,8 @@ from transformers import AutoModel, TrainerControl, set_seed
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from ..chunk_vectors import pad_vectors
-from ..data.rows import columns_of, draw, fingerprint, packed
+from ..data.files import packed
+from ..data.rows import columns_of, draw, fingerprint
 from ..evaluation.retrieval import Ranking, RetrievalTask, retrieval_scores, trec_run
 from ..finetuning import models, seeds
 from ..finetuning.models import VectorModelArguments, VectorSource, public_name

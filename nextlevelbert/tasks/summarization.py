@@ -98,6 +98,9 @@ class FirstSegmentArguments:
     segment_length: int | None = option(None, "Tokens of the first segment; by default 128.")
 
 
+Sizes = BertAlArguments | FirstSegmentArguments
+
+
 # --- Documents with summaries
 
 
@@ -434,7 +437,7 @@ class SummaryRun:
     """
 
     options: SummaryArguments
-    sizes: BertAlArguments | FirstSegmentArguments
+    sizes: Sizes
     base: PreTrainedConfig
     sets: Mapping[str, Sequence[SummarizedDocument]]
     rows: Mapping[str, list[dict[str, Any]]]
@@ -606,7 +609,7 @@ def main(argv: list[str]) -> None:
 
 def _check_model(
     options: SummaryArguments,
-    sizes: BertAlArguments | FirstSegmentArguments,
+    sizes: Sizes,
     base: PreTrainedConfig,
     args: FinetuningArguments,
 ) -> None:
@@ -633,7 +636,7 @@ def _check_model(
 def _token_limit(
     name: str,
     options: SummaryArguments,
-    sizes: BertAlArguments | FirstSegmentArguments,
+    sizes: Sizes,
     base: PreTrainedConfig,
 ) -> int | None:
     """Returns how many tokens of a document of the set `name` are read; None for all."""

@@ -29,7 +29,7 @@ def test_the_help_loads_nothing_heavy():
     root = Path(nextlevelbert_command.__file__).parent
     started = time.perf_counter()
     printed = subprocess.run(
-        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True
+        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False
     ).stdout
     assert (
         time.perf_counter() - started < 5

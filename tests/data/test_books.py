@@ -103,6 +103,7 @@ PICTURE = b"q 500 0 0 700 50 50 cm BI /W 1 /H 1 /BPC 8 /CS /G ID \x00 EI Q"
         ("<p>one<br>two<br><br>three", "one\ntwo\n\nthree"),
         ("<title>Bilge pumps</title><p>Shut the valve.", "Bilge pumps\n\nShut the valve."),
         ("<title>Pumps</title><h1>Pumps</h1>x", "Pumps\n\nx"),
+        ("<title>Pumps</title><p>x<p>Pumps", "Pumps\n\nx\n\nPumps"),
         ("<title/><script src='x'/><p>a", "a"),
         ("<p>a<?php x ?>b<!-- c -->d", "abd"),
         ("<html:p>a</html:p><html:p>b</html:p>", "a\n\nb"),

@@ -174,7 +174,8 @@ def test_links_to_folders_are_followed_once(tmp_path):
     for folder in (shelf / "z", other, shelf / ".hidden"):
         folder.mkdir(parents=True)
         (folder / "b.txt").write_text(folder.name)
-    (shelf / "linked").symlink_to(other)
+    for name in ("linked", "second"):
+        (shelf / name).symlink_to(other)
     (shelf / "again").symlink_to(shelf / "z")
     (other / "round").symlink_to(shelf)
     ids = [name for _, name in source_files(shelf)]

@@ -16,26 +16,34 @@ def texts(seed: int, lengths: list[int], size: int = 6) -> list[np.ndarray]:
     return [draw.normal(size=(length, size)) * draw.uniform(0.1, 9) for length in lengths]
 
 
-def by_hand(queries: list[np.ndarray], documents: list[np.ndarray], top_k: int) -> np.ndarray:
-    """The mean of the k highest cosines of all pairs, with k = 0 the mean of the highest of each
-    row."""
-    scores = np.zeros((len(queries), len(documents)))
-    for row, query in enumerate(queries):
-        for column, document in enumerate(documents):
-            lengths = np.outer(np.linalg.norm(query, axis=1), np.linalg.norm(document, axis=1))
-            cosines = query @ document.T / lengths
-            scores[row, column] = (
-                np.sort(cosines, axis=None)[-top_k:].mean() if top_k else cosines.max(axis=1).mean()
-            )
-    return scores
+def cosines_of(query: np.ndarray, document: np.ndarray) -> np.ndarray:
+    lengths = np.outer(np.linalg.norm(query, axis=1), np.linalg.norm(document, axis=1))
+    return query @ document.T / lengths
 
 
-@pytest.mark.parametrize("top_k", [1, 3, 10_000, 0])
-def test_similarity_is_that_of_all_pairs(top_k):
-    queries, documents = texts(0, LENGTHS[0]), texts(1, LENGTHS[1])
-    scores = chunk_similarity(queries, documents, "nearest" if top_k else "maxsim", top_k)
+@pytest.mark.parametrize("top_k", [1, 3, 10_000])
+def test_nearest_is_the_mean_of_the_highest_cosines(top_k):
+    queries = texts(0, LENGTHS[0])
+    documents = texts(1, LENGTHS[1])
+    expected = np.zeros((len(queries), len(documents)))
+    for row, column in np.ndindex(expected.shape):
+        cosines = cosines_of(queries[row], documents[column])
+        expected[row, column] = np.sort(cosines, axis=None)[-top_k:].mean()
+    scores = chunk_similarity(queries, documents, top_k=top_k)
     assert scores.dtype == torch.float32
-    np.testing.assert_allclose(scores.numpy(), by_hand(queries, documents, top_k), atol=2e-6)
+    np.testing.assert_allclose(scores.numpy(), expected, atol=2e-6)
+
+
+def test_maxsim_is_the_mean_of_the_highest_cosine_of_each_chunk():
+    queries = texts(0, LENGTHS[0])
+    documents = texts(1, LENGTHS[1])
+    expected = np.zeros((len(queries), len(documents)))
+    for row, column in np.ndindex(expected.shape):
+        cosines = cosines_of(queries[row], documents[column])
+        expected[row, column] = cosines.max(axis=1).mean()
+    scores = chunk_similarity(queries, documents, "maxsim")
+    assert scores.dtype == torch.float32
+    np.testing.assert_allclose(scores.numpy(), expected, atol=2e-6)
 
 
 @pytest.mark.parametrize("score", ["nearest", "maxsim"])

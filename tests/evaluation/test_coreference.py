@@ -79,7 +79,7 @@ def test_published_cases(case):
     key, response, expected = PUBLISHED[case]
     scores = cluster_scores(clusters(key), clusters(response))
     for metric, (recall, precision) in expected.items():
-        f1 = 2 * recall * precision / (recall + precision) if recall + precision else 0.0
+        f1 = 2 * recall * precision / max(recall + precision, 1e-9)
         got = [scores[f"{metric}_{part}"] for part in ("recall", "precision", "f1")]
         assert got == pytest.approx([recall, precision, f1], abs=1e-5), metric
     assert scores["conll_f1"] == pytest.approx(
@@ -87,71 +87,91 @@ def test_published_cases(case):
     )
 
 
-def test_random_clusters_by_the_definitions():
-    """Counted over mentions, pairs of mentions and all alignments, as the papers define the
-    metrics."""
+# The metrics as the papers define them, counted over mentions, pairs of mentions and alignments.
+
+
+Clusters = list[set[int]]
+
+
+def muc(key: Clusters, response: Clusters) -> float:
+    """The share of links that stay when the response divides the clusters of the key."""
+    kept = 0
+    needed = 0
+    for cluster in key:
+        parts = sum(not cluster.isdisjoint(other) for other in response)
+        alone = len(cluster.difference(*response))
+        kept += len(cluster) - parts - alone
+        needed += len(cluster) - 1
+    if needed == 0:
+        return 0.0
+    return kept / needed
+
+
+def b_cubed(key: Clusters, response: Clusters) -> float:
+    total = 0.0
+    for cluster, other in itertools.product(key, response):
+        total += len(cluster & other) ** 2 / len(cluster)
+    return total / sum(map(len, key))
+
+
+def ceafe(key: Clusters, response: Clusters) -> float:
+    """By the best of all alignments."""
+    short, long = sorted((key, response), key=len)
+    best = 0.0
+    for order in itertools.permutations(long, len(short)):
+        total = 0.0
+        for one, other in zip(short, order, strict=True):
+            total += 2 * len(one & other) / (len(one) + len(other))
+        best = max(best, total)
+    return best / len(key)
+
+
+def links(cluster: set[int]) -> set[frozenset[int]]:
+    """All pairs of mentions; a single mention has a link to itself."""
+    if len(cluster) == 1:
+        return {frozenset(cluster)}
+    return set(map(frozenset, itertools.combinations(cluster, 2)))
+
+
+def lea(key: Clusters, response: Clusters) -> float:
+    found = set().union(*map(links, response))
+    total = 0.0
+    for cluster in key:
+        total += len(cluster) * len(links(cluster) & found) / len(links(cluster))
+    return total / sum(map(len, key))
+
+
+def random_clusters(rng: np.random.Generator) -> Clusters:
+    """At most five clusters of some of nine mentions."""
+    labels = rng.integers(0, 5, size=9)
+    is_mention = rng.random(9) < 0.8
+    is_mention[0] = True
+    groups: dict[int, set[int]] = {}
+    for mention in np.flatnonzero(is_mention).tolist():
+        groups.setdefault(int(labels[mention]), set()).add(mention)
+    return list(groups.values())
+
+
+@pytest.mark.parametrize("metric", [muc, b_cubed, ceafe, lea])
+def test_random_clusters_by_the_definitions(metric):
     rng = np.random.default_rng(3)
-
-    def draw() -> list[set[int]]:
-        labels = rng.integers(0, 5, size=9)
-        kept = rng.random(9) < 0.8
-        groups = [
-            {mention for mention in range(9) if kept[mention] and labels[mention] == group}
-            for group in range(5)
-        ]
-        return [group for group in groups if group] or [{0}]
-
-    def parts(cluster: set[int], response: list[set[int]]) -> int:
-        return sum(bool(cluster & other) for other in response) + len(
-            cluster - set().union(*response)
-        )
-
-    def links(cluster: set[int]) -> set[frozenset[int]]:
-        return {frozenset(pair) for pair in itertools.combinations(cluster, 2)} or {
-            frozenset(cluster)
-        }
-
-    def recalls(key: list[set[int]], response: list[set[int]]) -> dict[str, float]:
-        size, needed = sum(map(len, key)), sum(len(cluster) - 1 for cluster in key)
-        b3 = sum(len(one & other) ** 2 / len(one) for one in key for other in response)
-        linked = set().union(*map(links, response))
-        lea = sum(
-            len(cluster) * len(links(cluster) & linked) / len(links(cluster)) for cluster in key
-        )
-        short, long = sorted((key, response), key=len)
-        ceafe = max(
-            sum(
-                2 * len(one & other) / (len(one) + len(other))
-                for one, other in zip(short, order, strict=False)
-            )
-            for order in itertools.permutations(long, len(short))
-        )
-        kept = sum(len(cluster) - parts(cluster, response) for cluster in key)
-        muc = kept / needed if needed else 0.0
-        return {"muc": muc, "b3": b3 / size, "ceafe": ceafe / len(key), "lea": lea / size}
-
+    name = {b_cubed: "b3"}.get(metric, metric.__name__)
     for _ in range(100):
-        key, response = draw(), draw()
+        key = random_clusters(rng)
+        response = random_clusters(rng)
         scores = cluster_scores(key, response)
-        for part, expected in (
-            ("recall", recalls(key, response)),
-            ("precision", recalls(response, key)),
-        ):
-            assert {name: scores[f"{name}_{part}"] for name in expected} == pytest.approx(
-                expected
-            ), (key, response)
+        assert scores[f"{name}_recall"] == pytest.approx(metric(key, response))
+        assert scores[f"{name}_precision"] == pytest.approx(metric(response, key))
 
 
 def test_labels_stand_for_clusters():
-    gold, predicted = list("aabccc"), [5, 5, 9, 9, 7, 7]
-    assert coreference_scores(gold, predicted) == cluster_scores(
-        [{0, 1}, {2}, {3, 4, 5}], [{0, 1}, {2, 3}, {4, 5}]
-    )
-    assert (
-        coreference_scores(gold, gold)["conll_f1"]
-        == coreference_scores(gold, gold)["lea_f1"]
-        == 1.0
-    )
+    gold = list("aabccc")
+    predicted = [5, 5, 9, 9, 7, 7]
+    by_cluster = cluster_scores([{0, 1}, {2}, {3, 4, 5}], [{0, 1}, {2, 3}, {4, 5}])
+    assert coreference_scores(gold, predicted) == by_cluster
+    perfect = coreference_scores(gold, gold)
+    assert perfect["conll_f1"] == 1.0
+    assert perfect["lea_f1"] == 1.0
     alone = coreference_scores([0, 1, 2], [0, 1, 2])
     assert alone["muc_f1"] == 0.0
     assert alone["conll_f1"] == pytest.approx(2 / 3)

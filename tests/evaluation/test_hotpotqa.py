@@ -20,27 +20,35 @@ def test_scores_worked_by_hand():
         "3": reference("New York City", ("A", 0), ("B", 0), ("B", 2)),
     }
     predictions = {
-        "1": (
-            "Battle of Hastings!",
-            [("A", 0), ("B", 1), ("B", 1)],
-        ),  # all right; a fact given twice counts once
-        "2": ("yes, it is", [("A", 0), ("B", 0)]),  # a word in common, but not the answer yes
-        "3": (
-            "city of York",
-            [["B", 2], ["C", 0], ["C", 1], ["A", 0]],
-        ),  # 2 of 3 words, 2 of 3; 2 of 4 facts, 2 of 3
+        # All right; a fact given twice counts once.
+        "1": ("Battle of Hastings!", [("A", 0), ("B", 1), ("B", 1)]),
+        # A word in common, but not the answer yes.
+        "2": ("yes, it is", [("A", 0), ("B", 0)]),
+        # Of the words 2 of 3, and 2 of 3; of the facts 2 of 4, and 2 of 3.
+        "3": ("city of York", [["B", 2], ["C", 0], ["C", 1], ["A", 0]]),
         "other": ("no", []),
     }
     scores = hotpotqa_scores(predictions, questions)
-    precision, recall = 2 / 3 * 1 / 2, 2 / 3 * 2 / 3  # of the third, jointly
-    sums = {
-        "answer": (1 + 0 + 0, 1 + 0 + 2 / 3, 1 + 0 + 2 / 3, 1 + 0 + 2 / 3),
-        "support": (1 + 1 + 0, 1 + 1 + 4 / 7, 1 + 1 + 1 / 2, 1 + 1 + 2 / 3),
-        "joint": (1, 1 + 2 * precision * recall / (precision + recall), 1 + precision, 1 + recall),
-    }
-    for part, values in sums.items():
-        means = [scores[f"{part}_{name}"] for name in ("em", "f1", "precision", "recall")]
-        assert means == pytest.approx([value / 3 for value in values]), part
+    # Of the third question, jointly.
+    precision = 2 / 3 * 1 / 2
+    recall = 2 / 3 * 2 / 3
+    f1 = 2 * precision * recall / (precision + recall)
+    assert scores == pytest.approx(
+        {
+            "answer_em": (1 + 0 + 0) / 3,
+            "answer_f1": (1 + 0 + 2 / 3) / 3,
+            "answer_precision": (1 + 0 + 2 / 3) / 3,
+            "answer_recall": (1 + 0 + 2 / 3) / 3,
+            "support_em": (1 + 1 + 0) / 3,
+            "support_f1": (1 + 1 + 4 / 7) / 3,
+            "support_precision": (1 + 1 + 1 / 2) / 3,
+            "support_recall": (1 + 1 + 2 / 3) / 3,
+            "joint_em": 1 / 3,
+            "joint_f1": (1 + f1) / 3,
+            "joint_precision": (1 + precision) / 3,
+            "joint_recall": (1 + recall) / 3,
+        }
+    )
 
 
 @pytest.mark.parametrize(

@@ -27,22 +27,21 @@ def test_each_loads_without_the_hub(name, monkeypatch):
 def test_coreference_of_given_mentions():
     """The example of Pradhan et al. (2014), where both sides have the same mentions; text and
     numbers are labels."""
-    gold, predicted = ["1", "1", "1", "2", "2", "2", "2"], ["1", "1", "2", "2", "3", "3", "3"]
+    gold = [1, 1, 1, 2, 2, 2, 2]
+    predicted = [1, 1, 2, 2, 3, 3, 3]
     expected = coreference_scores(gold, predicted)
     metric = load_metric("conll_coreference")
     assert metric.compute(predictions=predicted, references=gold) == expected
-    numbers = [[int(label) for label in labels] for labels in (predicted, gold)]
-    assert metric.compute(predictions=numbers[0], references=numbers[1]) == expected
+    texts = {"predictions": list(map(str, predicted)), "references": list(map(str, gold))}
+    assert metric.compute(**texts) == expected
 
 
 def test_coreference_of_predicted_mentions():
     """Where mentions differ: the values that Pradhan et al. print for a b c | d e f g against a b |
     c d | f g h i."""
     metric = load_metric("conll_coreference")
-    key, response = (
-        [[[1], [2], [3]], [[4], [5], [6], [7]]],
-        [[[1], [2]], [[3], [4]], [[6], [7], [8], [9]]],
-    )
+    key = [[[1], [2], [3]], [[4], [5], [6], [7]]]
+    response = [[[1], [2]], [[3], [4]], [[6], [7], [8], [9]]]
     scores = metric.compute(references=[key], predictions=[response])
     names = ("muc_f1", "b3_f1", "ceafe_f1")
     assert [round(scores[name], 2) for name in names] == [0.4, 0.45, 0.52]
@@ -55,8 +54,8 @@ def test_hotpotqa_is_that_of_the_questions():
     """Two questions in another order on each side, one of them right in all."""
     facts = {"title": ["Emma", "Bath"], "sent_id": [0, 2]}
     right = [
-        {"id": name, "answer": answer, "supporting_facts": facts}
-        for name, answer in zip("ab", ("Jane Austen", "yes"), strict=True)
+        {"id": "a", "answer": "Jane Austen", "supporting_facts": facts},
+        {"id": "b", "answer": "yes", "supporting_facts": facts},
     ]
     less = {
         "id": "a",
@@ -64,11 +63,10 @@ def test_hotpotqa_is_that_of_the_questions():
         "supporting_facts": {"title": ["Emma"], "sent_id": [0]},
     }
     scores = load_metric("hotpotqa_joint").compute(predictions=[right[1], less], references=right)
-    assert [
-        scores[f"{part}_{name}"]
-        for part in ("answer", "support")
-        for name in ("em", "precision", "recall")
-    ] == [0.5, 1.0, 0.75, 0.5, 1.0, 0.75]
+    for part in ("answer", "support"):
+        assert scores[f"{part}_em"] == 0.5
+        assert scores[f"{part}_precision"] == 1.0
+        assert scores[f"{part}_recall"] == 0.75
     assert scores["joint_recall"] == (0.25 + 1) / 2
 
 
@@ -95,18 +93,18 @@ def test_masked_vectors_against_scikit_learn():
 def test_same_work_against_scikit_learn():
     draw = np.random.default_rng(2)
     works = ["Emma"] * 6 + ["Ulysses"] * 5 + ["Walden"] * 4 + ["Alone"]
-    centres = {work: draw.normal(size=8) for work in works}
-    vectors = np.stack([centres[work] + 1.2 * draw.normal(size=8) for work in works]).astype(
-        "float32"
-    )
+    centres = dict(zip(works, draw.normal(size=(len(works), 8)), strict=True))
+    noise = 1.2 * draw.normal(size=(len(works), 8))
+    vectors = (np.stack([centres[work] for work in works]) + noise).astype("float32")
     scores = load_metric("same_work_retrieval").compute(predictions=vectors, references=works, k=3)
     cosines = cosine_similarity(vectors.astype("float64"))
-    precisions, ranks = [], []
+    precisions = []
+    ranks = []
     for number, work in enumerate(works[:-1]):
-        rest = [other for other in range(len(works)) if other != number]
-        same = [works[other] == work for other in rest]
-        precisions.append(average_precision_score(same, cosines[number, rest]))
-        ranks.append(1 + np.argmax(np.array(same)[np.argsort(-cosines[number, rest])]))
+        is_same = np.delete(np.array(works) == work, number)
+        others = np.delete(cosines[number], number)
+        precisions.append(average_precision_score(is_same, others))
+        ranks.append(1 + np.argmax(is_same[np.argsort(-others)]))
     assert scores["queries"] == 15  # the passage that is alone is in the pool, and no query
     assert scores["map"] == pytest.approx(np.mean(precisions))
     assert scores["mrr"] == pytest.approx(np.mean(1 / np.array(ranks)))

@@ -16,16 +16,16 @@ from nextlevelbert.evaluation import RetrievalTask, rank_documents, retrieval_sc
 def manual_task() -> RetrievalTask:
     """Both ends of twenty pages of Python's manual; each first end is a query for the second ends
     of two pages."""
-    by_end = {
-        page.text[-1_200:]: page.text for page in islice(python_manual(1_500), 30)
-    }  # some end alike: a tie
-    pages = list(by_end.values())[:20]
-    return RetrievalTask(
-        "manual",
-        {f"q{number}": page[:200] for number, page in enumerate(pages)},
-        {f"d{number}": page[-1_200:] for number, page in enumerate(pages)},
-        {f"q{number}": {f"d{number}": 1, f"d{(number + 1) % 20}": 1} for number in range(20)},
-    )
+    # Some pages have the same end, which would tie.
+    by_end = {page.text[-1_200:]: page.text for page in islice(python_manual(1_500), 30)}
+    queries = {}
+    documents = {}
+    relevant = {}
+    for number, page in enumerate(list(by_end.values())[:20]):
+        queries[f"q{number}"] = page[:200]
+        documents[f"d{number}"] = page[-1_200:]
+        relevant[f"q{number}"] = {f"d{number}": 1, f"d{(number + 1) % 20}": 1}
+    return RetrievalTask("manual", queries, documents, relevant)
 
 
 def scores_of_mteb(model: SentenceTransformer, task: RetrievalTask) -> dict[str, float]:

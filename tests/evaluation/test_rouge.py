@@ -10,6 +10,7 @@ from rouge_score.rouge_scorer import RougeScorer
 from rouge_score.tokenizers import DefaultTokenizer
 
 from nextlevelbert.evaluation.rouge import _stemmed_words, greedy_oracle, rouge_scores
+from nextlevelbert.evaluation.words import split_terms
 
 
 def test_rouge_reproduces_published_numbers():
@@ -47,6 +48,7 @@ def test_rouge_reproduces_published_numbers():
         ("แมวนั่ง", "แมวบิน", 2 * 3 / 10),
         ("Die Größe zählt", "Die Größe fehlt", 2 / 3),
         ("Cafe\u0301 Zu\u00adsage", "Café Zusage", 1.0),
+        ("ﬁne ｗｏｒｄｓ", "fine words", 1.0),
     ],
 )
 def test_rouge_of_other_scripts(summary, reference, overlap):
@@ -54,6 +56,10 @@ def test_rouge_of_other_scripts(summary, reference, overlap):
     assert rouge_scores([[summary]], [[reference]])["rouge1"] == pytest.approx(overlap)
     assert set(rouge_scores([[summary]], [[summary]]).values()) == {1.0}
     assert greedy_oracle(["1 2 3", summary], [reference]) == [1]
+
+
+def test_terms_have_two_letters_or_are_a_character():
+    assert split_terms("A cat_1 б ба, 猫x yz") == ["cat_1", "ба", "猫", "yz"]
 
 
 def test_words_of_ascii_are_the_library_s():

@@ -168,16 +168,16 @@ def runs(toy_encoder_path, toy_checkpoint, encoder, tmp_path_factory):
         ],
     }
     calls = {}
-    for name, words in pretraining.items():
-        words = ["run_pretraining.py", *words, *STEPS, *QUIET]
+    for name, options in pretraining.items():
+        words = ["run_pretraining.py", *options, *STEPS, *QUIET]
         calls[name] = lambda folder, words=words: script(*words, "--output_dir", str(folder))
-    for name, (sets, model, words) in fine_tuning.items():
+    for name, (sets, model, options) in fine_tuning.items():
         files = [
             word
             for part, v in sets.items()
             for word in (f"--{part}_file", write(data / f"{name}-{part}.jsonl", v))
         ]
-        words = ["run_finetune.py", *words, "--model", model, *files, *EPOCHS, *QUIET]
+        words = ["run_finetune.py", *options, "--model", model, *files, *EPOCHS, *QUIET]
         calls[name] = lambda folder, words=words: script(*words, "--output_dir", str(folder))
     return calls
 

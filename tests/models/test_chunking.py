@@ -251,7 +251,7 @@ def test_borders_are_sentence_ends_unless_a_sentence_is_too_long(ids, capacity):
     assert borders.dtype == np.int64
     assert (borders[0], borders[-1]) == (0, len(ids))
     sizes = np.diff(borders)
-    assert ((1 <= sizes) & (sizes <= capacity)).all()
+    assert ((sizes >= 1) & (sizes <= capacity)).all()
     for start, stop in itertools.pairwise(borders.tolist()):
         ends = [end for end in sentences.tolist() if start < end <= start + capacity]
         ids_of = {end: ids[before:end] for before, end in itertools.pairwise(sentences.tolist())}

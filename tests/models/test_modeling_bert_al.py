@@ -213,6 +213,7 @@ def test_any_pass_and_any_padding_give_the_same(encoder):
         model.config.tokens_at_once = at_once
         torch.testing.assert_close(model(ids, mask).logits, whole.logits, atol=1e-5, rtol=0)
         states = model.model(ids, mask).last_hidden_state
+    assert [len(part) for part, _ in model.model.passes(ids, mask.bool(), None)] == [43, 17, 5]
     _, left, left_mask = batch(side="left")
     torch.testing.assert_close(model(left, left_mask).logits, whole.logits, atol=1e-5, rtol=0)
     for row, document in enumerate(documents):

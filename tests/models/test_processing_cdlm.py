@@ -157,6 +157,25 @@ def test_a_mention_of_a_part_of_a_token_is_the_token(processor):
     assert row["mention_spans"] == [[4, 7], [5, 6]]
 
 
+def test_nested_mentions_that_share_an_end(processor):
+    """The outer mention opens first and closes last, whichever is named first."""
+    inner, outer, last = (0, 0, 3), (0, 0, 9), (0, 4, 9)
+    marked = "[CLS] <doc-s> <m> <m> the </m> <m> storm </m> </m> . </doc-s> [SEP]"
+    row = processor.mentions(["The storm."], [inner, outer, last])
+    assert words(processor, row) == marked
+    assert row["mention_spans"] == [[4, 5], [3, 9], [7, 8]]
+    row = processor.mentions(["The storm."], [last, outer, inner])
+    assert words(processor, row) == marked
+    assert row["mention_spans"] == [[7, 8], [3, 9], [4, 5]]
+
+
+def test_rows_of_a_batch_have_the_same_entries(processor):
+    rows = [processor.mentions(STORM, [(0, 4, 9), (1, 18, 24)], [(0, 1)]) for _ in range(2)]
+    rows[1]["labels"] = [1]
+    with pytest.raises(KeyError, match="labels"):
+        processor.pad(rows)
+
+
 def test_a_cut_document_keeps_its_mentions(processor):
     numbers = "one two three four five six seven eight nine ten"
     behind = processor.mentions(

@@ -49,7 +49,13 @@ def test_modules_over_the_model_survive_a_save_of_the_model_alone(toy_checkpoint
     model = SentenceTransformer(toy_checkpoint, device="cpu")
     model.append(modules.Dense(32, 8))
     model.save(str(tmp_path))
+    config_file = tmp_path / "sentence_bert_config.json"
+    stored = json.loads(config_file.read_text(encoding="utf-8"))
+    config_file.write_text(json.dumps(stored | {"do_lower_case": True}), encoding="utf-8")
     NextLevelBertModel.from_pretrained(tmp_path).save_pretrained(tmp_path)
+    stored = json.loads(config_file.read_text(encoding="utf-8"))
+    assert stored["do_lower_case"] is True  # as somebody has set it
+    assert stored["max_seq_length"] == int(1e30)  # sentence-transformers had dropped it
     np.testing.assert_allclose(vector(tmp_path), model.encode(TEXT), atol=1e-6)
 
 

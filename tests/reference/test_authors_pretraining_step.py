@@ -39,14 +39,12 @@ def model(step):
     model.head[0], model.head[2] = torch.nn.Linear(32, 384), torch.nn.Linear(384, 32)
     names = {"special_vec_embeddings.weight": "model.special_embeddings.weight"}
     weights = {}
-    for name, tensor in step.items():
-        if name.startswith("weights."):
-            name = name.removeprefix("weights.")
-            name = (
-                names.get(name, name)
-                .replace("bert.", "model.encoder.", 1)
-                .replace("cls.cls.", "head.", 1)
-            )
+    for key, tensor in step.items():
+        if key.startswith("weights."):
+            name = key.removeprefix("weights.")
+            name = names.get(name, name)
+            name = name.replace("bert.", "model.encoder.", 1)
+            name = name.replace("cls.cls.", "head.", 1)
             weights[name] = tensor
     model.load_state_dict(weights)
     return model

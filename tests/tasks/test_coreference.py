@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ from nextlevelbert.tasks.coreference import (
     read_ecbplus,
 )
 
-from ..finetuning_toys import write
+from ..finetuning_toys import predictions, write
 from .test_document_matching import TRAINING
 
 # ECB+.
@@ -38,10 +39,9 @@ def xml(
     cross: dict | None = None,
 ) -> str:
     """A document as ECB+ has them. A mention is its m_id, type and tokens (counted from 1)."""
-    lines, number = (
-        ['<?xml version="1.0" encoding="UTF-8"?>', '<Document doc_name="x.xml" doc_id="DOC1">'],
-        0,
-    )
+    lines = ['<?xml version="1.0" encoding="UTF-8"?>']
+    lines.append('<Document doc_name="x.xml" doc_id="DOC1">')
+    number = 0
     for sentence, words in enumerate(sentences):
         for place, word in enumerate(words.split()):
             number += 1
@@ -56,13 +56,14 @@ def xml(
         '<ACTION_OCCURRENCE m_id="90" RELATED_TO="" TAG_DESCRIPTOR="a_strike" instance_id="ACT1" />'
     )
     lines.append("</Markables>\n<Relations>")
-    for tag, relations in (("INTRA_DOC_COREF", intra), ("CROSS_DOC_COREF", cross)):
-        for name, sources in (relations or {}).items():
-            lines.append(
-                f'<{tag} r_id="{name}">' if tag[0] == "I" else f'<{tag} r_id="4" note="{name}" >'
-            )
-            lines += [f'  <source m_id="{source}" />' for source in sources]
-            lines.append(f'  <target m_id="90" />\n</{tag}>')
+    for name, sources in (intra or {}).items():
+        lines.append(f'<INTRA_DOC_COREF r_id="{name}">')
+        lines += map('  <source m_id="{}" />'.format, sources)
+        lines.append('  <target m_id="90" />\n</INTRA_DOC_COREF>')
+    for name, sources in (cross or {}).items():
+        lines.append(f'<CROSS_DOC_COREF r_id="4" note="{name}" >')
+        lines += map('  <source m_id="{}" />'.format, sources)
+        lines.append('  <target m_id="90" />\n</CROSS_DOC_COREF>')
     return "\n".join([*lines, "</Relations>", "</Document>"])
 
 
@@ -97,13 +98,13 @@ def folder(tmp_path) -> Path:
 
 
 def shown(documents: list[CoreferenceDocument]) -> dict[str, list[tuple[str, str, int]]]:
-    return {
-        document.id: [
-            (document.text[start:end], cluster, sentence)
-            for start, end, cluster, sentence in document.mentions
-        ]
-        for document in documents
-    }
+    """Words, cluster and sentence of the mentions of each document."""
+    mentions: dict[str, list[tuple[str, str, int]]] = {}
+    for document in documents:
+        mentions[document.id] = []
+        for start, end, cluster, sentence in document.mentions:
+            mentions[document.id].append((document.text[start:end], cluster, sentence))
+    return mentions
 
 
 def test_the_distributions_xml(folder):
@@ -120,18 +121,16 @@ def test_the_distributions_xml(folder):
     assert len(set(clusters_of(documents))) == 4
     one = documents[1]
     assert one.text == "Writers today walked straight out\nIt ended\nThey never return , they said"
-    assert [one.text[start:end] for start, end in one.sentences] == one.text.splitlines()
+    sentences = [one.text[start:end] for start, end in one.sentences]
+    assert sentences == one.text.splitlines()
     assert documents[0].text == "A walkout & more"
-    assert [(text.topic, text.subtopic) for text in documents] == [
-        (1, "1_ecb"),
-        (1, "1_ecb"),
-        (2, "2_ecbplus"),
-    ]
-    entities = shown(read_ecbplus(folder, "entity"))["1_10ecb"]
-    assert [text for text, _, _ in entities] == ["Writers", "today"]
-    assert entities[0][1] == "1_10ecb#77"
-    assert [document.topic for document in read_ecbplus(folder, split="train")] == [1, 1]
-    assert [document.topic for document in read_ecbplus(folder, split="validation")] == [2]
+    assert list(map(attrgetter("topic"), documents)) == [1, 1, 2]
+    assert list(map(attrgetter("subtopic"), documents)) == ["1_ecb", "1_ecb", "2_ecbplus"]
+    writers, today = shown(read_ecbplus(folder, "entity"))["1_10ecb"]
+    assert writers == ("Writers", "1_10ecb#77", 0)
+    assert today[0] == "today"
+    assert read_ecbplus(folder, split="train") == documents[:2]
+    assert read_ecbplus(folder, split="validation") == documents[2:]
     assert read_ecbplus(folder.parent) == documents  # the list lies in the folder itself
     (folder / "1" / "1_3ecb.xml").write_text(xml(["One"], [("1", "TIME_DATE", [9])]))
     with pytest.raises(ValueError, match=r"1_3ecb\.xml"):
@@ -189,14 +188,24 @@ def document(
 ) -> CoreferenceDocument:
     """A document of lines, and mentions by their words (which stand there once) and clusters."""
     text = "\n".join(lines)
-    starts = [sum(len(line) + 1 for line in lines[:number]) for number in range(len(lines))]
-    sentences = [(start, start + len(line)) for start, line in zip(starts, lines, strict=True)]
+    sentences: list[tuple[int, int]] = []
+    first = 0
+    for line in lines:
+        sentences.append((first, first + len(line)))
+        first += len(line) + 1
     marked = []
     for words, cluster in mentions:
         start = text.index(words)
-        sentence = max(number for number, (first, _) in enumerate(sentences) if first <= start)
+        sentence = text.count("\n", 0, start)
         marked.append(CoreferenceMention(start, start + len(words), cluster, sentence))
-    return CoreferenceDocument(name, int(subtopic[0]), subtopic, text, sentences, marked)
+    return CoreferenceDocument(
+        name,
+        topic=int(subtopic[0]),
+        subtopic=subtopic,
+        text=text,
+        sentences=sentences,
+        mentions=marked,
+    )
 
 
 NEWS = [
@@ -231,20 +240,21 @@ def pairs_of(rows: MentionPairDataset, processor: CdlmProcessor) -> dict[tuple[i
     return labels
 
 
-@pytest.mark.parametrize("at_once", ["pair", "all"])
-def test_every_pair_of_a_subtopic_is_read_once(processor, at_once):
+@pytest.mark.parametrize(
+    ("at_once", "sequences", "end"),
+    [("pair", 4, "ruled."), ("all", 3, "<m> ruled </m>.")],  # all: a alone, a and b, d alone
+)
+def test_every_pair_of_a_subtopic_is_read_once(processor, at_once, sequences, end):
     """Mentions 0 and 1 are of a, 2 of b, 3 and 4 of d: three pairs in the first subtopic, one in
     the second."""
     rows = MentionPairDataset(NEWS, processor, mentions_at_once=at_once)
     assert pairs_of(rows, processor) == {(0, 1): 0, (0, 2): 1, (1, 2): 0, (3, 4): 1}
-    assert len(rows) == (4 if at_once == "pair" else 3)  # a alone, a and b, d alone
+    assert len(rows) == sequences
     lengths = [len(rows[number]["input_ids"]) for number in range(len(rows))]
     assert lengths == sorted(lengths)
-    both = "[CLS] <doc-s> apple <m> sued </m> samsung. nothing else. a judge {} </doc-s> "
+    both = f"[CLS] <doc-s> apple <m> sued </m> samsung. nothing else. a judge {end} </doc-s> "
     both += "<doc-s> the <m> lawsuit </m> was filed. it rained. </doc-s> [SEP]"
-    assert both.format("ruled." if at_once == "pair" else "<m> ruled </m>.") in texts_of(
-        rows, processor
-    )
+    assert both in texts_of(rows, processor)
 
 
 def test_sentences_only_leave_the_others_out(processor):
@@ -286,28 +296,38 @@ def test_no_mention_is_lost_where_documents_are_cut(processor):
 # Clusters.
 
 
-def test_mentions_are_clustered_by_the_mean_probability(processor):
-    """Three mentions: 0 and 2 surely the same, 1 and 2 with probability .6, 0 and 1 with .2; on
-    average .4."""
+@pytest.fixture
+def groups(processor):
+    """Three mentions, on average alike with .4 (0 and 2 with .9, 1 and 2 with .6, 0 and 1 with .2),
+    and two more."""
     rows = MentionPairDataset(NEWS, processor, mentions_at_once="all")
     expected = {(0, 1): 0.2, (0, 2): 0.9, (1, 2): 0.6, (3, 4): 0.5}
     logits = []
     for pairs in rows.pairs:
         odds = np.array([expected[pair] for pair in pairs])
         logits.append(np.append(np.log(odds / (1 - odds)), -100))  # padding
-    groups = rows.similarities(logits)
-    assert [numbers for numbers, _ in groups] == [[0, 1, 2], [3, 4]]
-    np.testing.assert_allclose(groups[0][1], [[1, 0.2, 0.9], [0.2, 1, 0.6], [0.9, 0.6, 1]])
-    for threshold, sets in (
-        (0.95, [{0}, {1}, {2}, {3}, {4}]),
-        (0.7, [{0, 2}, {1}, {3}, {4}]),
-        (0.45, [{0, 2}, {1}, {3, 4}]),
-        (0.35, [{0, 1, 2}, {3, 4}]),
-    ):
-        labels = cluster_mentions(groups, threshold)
-        assert [
-            {n for n, label in enumerate(labels) if label == name} for name in dict.fromkeys(labels)
-        ] == sets
+    return rows.similarities(logits)
+
+
+def test_similarities_are_probabilities_within_a_group(groups):
+    (numbers, matrix), (others, _) = groups
+    assert (numbers, others) == ([0, 1, 2], [3, 4])
+    np.testing.assert_allclose(matrix, [[1, 0.2, 0.9], [0.2, 1, 0.6], [0.9, 0.6, 1]])
+
+
+@pytest.mark.parametrize(
+    ("threshold", "expected"),
+    [(0.95, "abcde"), (0.7, "abade"), (0.45, "abadd"), (0.35, "aaadd")],
+)
+def test_mentions_are_clustered_by_the_mean_probability(groups, threshold, expected):
+    """Expected is a letter for each mention: that of its cluster."""
+    labels = cluster_mentions(groups, threshold)
+    same = np.array(labels)[:, None] == np.array(labels)
+    letters = np.array(list(expected))
+    np.testing.assert_array_equal(same, letters[:, None] == letters)
+
+
+def test_the_best_threshold(groups):
     assert 0.4 <= best_threshold(NEWS, groups) < 0.5  # where the clusters are the right ones
 
 
@@ -318,20 +338,17 @@ def test_clusters_are_those_of_a_plain_loop():
         matrix = rng.random((size, size))
         matrix = (matrix + matrix.T) / 2
         np.fill_diagonal(matrix, 1)
-        clusters = [{n} for n in range(size)]
-        while len(clusters) > 1:
-            means = {
-                (a, b): matrix[np.ix_(sorted(clusters[a]), sorted(clusters[b]))].mean()
-                for a, b in itertools.combinations(range(len(clusters)), 2)
-            }
-            a, b = max(means, key=lambda pair: means[pair])
-            if means[a, b] <= threshold:
+        clusters = np.arange(size)  # of each mention
+        while True:
+            means = {}
+            for one, other in itertools.combinations(np.unique(clusters).tolist(), 2):
+                means[one, other] = matrix[clusters == one][:, clusters == other].mean()
+            nearest = max(means, key=means.get, default=None)
+            if nearest is None or means[nearest] <= threshold:
                 break
-            clusters[a] |= clusters.pop(b)
-        labels = cluster_mentions([(list(range(size)), matrix)], threshold)
-        assert {frozenset(n for n in range(size) if labels[n] == label) for label in labels} == set(
-            map(frozenset, clusters)
-        )
+            clusters[clusters == nearest[1]] = nearest[0]
+        labels = np.array(cluster_mentions([(list(range(size)), matrix)], threshold))
+        np.testing.assert_array_equal(labels[:, None] == labels, clusters[:, None] == clusters)
 
 
 # The task.
@@ -353,48 +370,34 @@ def stories(topics: tuple[int, ...], rng: np.random.Generator) -> list[dict]:
 
 def test_coreference_is_learnt_and_published(encoder, tmp_path):
     """Of news about quakes and trials, a mention is coreferent with those of the same word."""
-    rng, output = np.random.default_rng(0), tmp_path / "linker"
-    words = [
-        "--model",
-        encoder,
-        "--mentions_at_once",
-        "all",
-        "--validation_share",
-        "0.3",
-        "--num_train_epochs",
-        "8",
-        *TRAINING,
-        "--output_dir",
-        str(output),
-    ]
+    rng = np.random.default_rng(0)
+    output = tmp_path / "linker"
+    words = ["--model", encoder, "--mentions_at_once", "all", "--validation_share", "0.3"]
+    words += ["--num_train_epochs", "8", *TRAINING, "--output_dir", str(output)]
     for name, topics in (("train", (1, 3, 4)), ("test", (2, 5))):
         rows = stories(topics, rng)
         words += [f"--{name}_file", write(tmp_path / f"{name}.jsonl", rows)]
     main(words)
     results = json.loads((output / "results.json").read_text())
-    [scores] = [
-        scores for name, scores in results["rows"].items() if name.startswith("tiny (cdlm)")
-    ]
-    assert scores["conll_f1"] > results["rows"]["every mention alone"]["conll_f1"] + 0.2
+    scores = results["rows"]["tiny (cdlm), test"]["conll_f1"]
+    assert scores > results["rows"]["every mention alone"]["conll_f1"] + 0.2
     [code] = re.findall(r"```python\n(.*?)```", (output / "README.md").read_text(), re.DOTALL)
     exec(code.replace('"linker"', repr(str(output))), {})
-    # What was published gives the clusters that are told.
+    # The published model and threshold give the reported clusters.
     model = CdlmForCrossDocumentCoreference.from_pretrained(output).eval()
     [seed] = results["seeds"].values()
     assert model.config.coreference_threshold == seed["coreference_threshold"]
-    documents, processor = (
-        read_ecbplus(tmp_path / "test.jsonl"),
-        CdlmProcessor.from_pretrained(output),
-    )
+    processor = CdlmProcessor.from_pretrained(output)
+    documents = read_ecbplus(tmp_path / "test.jsonl")
     pairs = MentionPairDataset(documents, processor, mentions_at_once="all")
-    with torch.no_grad():
-        logits = [
-            model(**processor.pad([pairs[number]])).logits[0].numpy()
-            for number in range(len(pairs))
-        ]
+    logits = []
+    for number in range(len(pairs)):
+        with torch.no_grad():
+            row_logits = model(**processor.pad([pairs[number]])).logits
+        logits.append(row_logits[0].numpy())
     clusters = cluster_mentions(pairs.similarities(logits), model.config.coreference_threshold)
-    predictions = [json.loads(line) for line in (output / "test_predictions.jsonl").open()]
-    assert clusters == [row["cluster"] for row in predictions]
+    stored = predictions(output / "test_predictions.jsonl")
+    assert clusters == [row["cluster"] for row in stored]
 
 
 def test_a_folder_of_all_topics_needs_a_split(folder, encoder, tmp_path):

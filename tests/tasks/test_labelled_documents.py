@@ -53,17 +53,20 @@ def labels_of(data):
     return [example.label for example in data.examples]
 
 
+def ids_of(data):
+    return [example.id for example in data.examples]
+
+
 def test_a_real_table(shared):
-    source, encoder = shared / "data" / "bbc_news" / "validation.jsonl.gz", LabelEncoder()
-    rows, data = (
-        [row for _, row in open_rows(source).rows],
-        labelled.read_classes(open_rows(source), COLUMNS),
-    )
-    assert labels_of(data) == encoder.fit_transform([row["label"] for row in rows]).tolist()
+    source = shared / "data" / "bbc_news" / "validation.jsonl.gz"
+    rows = [row for _, row in open_rows(source).rows]
+    table = datasets.Dataset.from_list(rows)
+    encoder = LabelEncoder()
+    data = labelled.read_classes(open_rows(source), COLUMNS)
+    assert labels_of(data) == encoder.fit_transform(table["label"]).tolist()
     assert data.label_names == tuple(encoder.classes_)
-    assert [(row.id, row.text) for row in data.examples] == [
-        (row["id"], row["text"]) for row in rows
-    ]
+    assert ids_of(data) == list(table["id"])
+    assert data.documents() == list(dict.fromkeys(table["text"]))
 
 
 def test_other_names_of_columns(read):
@@ -136,12 +139,13 @@ def test_a_dataset_with_named_classes(tmp_path):
 def test_labels(read, labels, options, expected):
     data = read(table(*labels), **options)
     assert (data.problem_type, labels_of(data), data.label_names) == expected
-    assert [type(label) for label in labels_of(data)] == [type(label) for label in expected[1]]
+    assert list(map(type, labels_of(data))) == list(map(type, expected[1]))
 
 
 def test_several_labels_as_scikit_learn_has_them(read):
     rows = [["b", "a"], ["d"], [], ["c", "d", "a"]]
-    data, binarizer = read(table(*rows)), MultiLabelBinarizer()
+    data = read(table(*rows))
+    binarizer = MultiLabelBinarizer()
     assert (data.labels() == binarizer.fit_transform(rows)).all()
     assert data.label_names == tuple(binarizer.classes_)
 
@@ -190,14 +194,13 @@ def classes(source, split="train", arrangement=None, **options):
 
 def test_quality_as_it_is_published(shared):
     source = shared / "data" / "quality" / "examples.jsonl.gz"
-    [record] = map(json.loads, gzip.open(source, "rt"))
+    with gzip.open(source, "rt") as lines:
+        [record] = map(json.loads, lines)
     data = choices(source)
     assert data.documents() == [record["article"]]
-    assert [example.id for example in data.examples] == [
-        f"52845_YLZPNNYD_{number}" for number in range(1, 6)
-    ]
+    assert ids_of(data) == [f"52845_YLZPNNYD_{number}" for number in range(1, 6)]
     assert labels_of(data) == [1, 2, 3, 0, 3]  # gold labels 2, 3, 4, 1, 4
-    [sabrina] = [example for example in data.examples if example.question == "Sabrina York is"]
+    sabrina = next(row for row in data.examples if row.question == "Sabrina York is")
     assert sabrina.choices[sabrina.label] == "a criminal that Blake is hunting"
 
 
@@ -308,74 +311,77 @@ def laws(tmp_path):
 
 
 def test_laws_straight_and_inverted(laws):
-    straight, inverted = classes(laws), classes(laws, arrangement="inverted")
-    assert (straight.problem_type, straight.label_names) == (
-        "multi_label_classification",
-        ("192", "2356", "77"),
-    )
-    assert [(row.id, row.label) for row in straight.examples] == [
-        ("32010R0000", (0, 1)),
-        ("32010R0001", (0,)),
-        ("32010R0002", (2,)),
-    ]
-    body, head = (
-        "Article one. Article two.",
-        ("COMMISSION REGULATION No 1", ", Having regard to the Treaty,"),
-    )
-    assert straight.examples[1].text == f"{head[0]} {head[1]} {body}"
-    assert inverted.examples[1].text == f"{body} {head[1]} {head[0]}"
+    straight = classes(laws)
+    assert straight.problem_type == "multi_label_classification"
+    assert straight.label_names == ("192", "2356", "77")
+    assert ids_of(straight) == ["32010R0000", "32010R0001", "32010R0002"]
+    assert labels_of(straight) == [(0, 1), (0,), (2,)]
+    header = "COMMISSION REGULATION No 1"
+    recitals = ", Having regard to the Treaty,"
+    body = "Article one. Article two."
+    assert straight.examples[1].text == f"{header} {recitals} {body}"
+    inverted = classes(laws, arrangement="inverted")
+    assert inverted.examples[1].text == f"{body} {recitals} {header}"
     assert labels_of(inverted) == labels_of(straight)
     assert classes(laws, names=["77", "192", "2356", "unseen"]).labels().tolist()[2] == [1, 0, 0, 0]
 
 
+SPLITS = ["train"] * 8 + ["validation", "test"]
+
+
 def split_of(name: str) -> str:
-    share = int(hashlib.sha256(name.encode()).hexdigest(), 16) % 10
-    return "train" if share < 8 else "validation" if share == 8 else "test"
+    return SPLITS[int(hashlib.sha256(name.encode()).hexdigest(), 16) % 10]
 
 
 @pytest.fixture
 def books(tmp_path):
     """The CMU Book Summary Corpus of 60 books, and one without a genre."""
     names = [str(number) for number in range(100, 160)]
-    genres = {
-        name: json.dumps({"/m/a": "Fiction", f"/m/{name[-1]}": f"Kind {name[-1]}"})
-        for name in names
-    } | {"1": ""}
-    [tested, *_] = [name for name in names if split_of(name) == "test"]
+    genres = {"1": ""}
+    for name in names:
+        genres[name] = json.dumps({"/m/a": "Fiction", f"/m/{name[-1]}": f"Kind {name[-1]}"})
+    tested = next(name for name in names if split_of(name) == "test")
     genres[tested] = json.dumps({"/m/b": "Fantasy"})  # which no other book is
-    lines = [
-        f"{name}\t/m/{name}\tTitle\tAuthor\t1999\t{genres[name]}\t Plot of {name}. "
-        for name in genres
-    ]
-    (tmp_path / "booksummaries.txt").write_text("\n".join(lines) + "\n")
+    with (tmp_path / "booksummaries.txt").open("w") as file:
+        for name, field in genres.items():
+            file.write(f"{name}\t/m/{name}\tTitle\tAuthor\t1999\t{field}\t Plot of {name}. \n")
     return tmp_path, names
 
 
-def test_books_in_three_parts_and_in_pairs(books, caplog):
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+def test_books_in_three_parts(books, split):
     folder, names = books
+    data = classes(folder, split)
+    assert ids_of(data) == [name for name in names if split_of(name) == split]
+    assert data.examples[0].text == f"Plot of {data.examples[0].id}."
+    kinds = map("Kind {}".format, range(10))
+    assert data.label_names == ("Fantasy", "Fiction", *kinds)
+
+
+def test_a_book_without_a_genre_is_left_out(books, caplog):
     caplog.set_level("INFO")
-    for split in ("train", "validation", "test"):
-        data = classes(folder, split)
-        assert (
-            [row.id for row in data.examples]
-            == [name for name in names if split_of(name) == split]
-            != []
-        )
-        assert data.examples[0].text == f"Plot of {data.examples[0].id}."
-        kinds = [f"Kind {number}" for number in range(10)]
-        assert data.label_names == ("Fantasy", "Fiction", *kinds)
+    classes(books[0], split_of("1"))
     assert f"{split_of('1')}: 1 books without a genre" in caplog.text
-    single, paired = classes(folder), classes(folder, arrangement="paired")
+
+
+def test_books_in_pairs(books, caplog):
+    folder, _ = books
+    single = classes(folder)
+    paired = classes(folder, arrangement="paired")
     one, two = single.examples[:2]
     assert paired.examples[0].text == f"{one.text}\n{two.text}"
     assert paired.examples[0].id == f"{one.id}+{two.id}"
     assert paired.examples[0].label == tuple(sorted({*one.label, *two.label}))
     assert len(paired.examples) == len(single.examples) // 2
     assert ("no partner" in caplog.text) == (len(single.examples) % 2 == 1)
-    with pytest.raises(ValueError, match="dev"):
-        classes(folder, "dev")
-    with pytest.raises(ValueError, match="inverted"):
-        classes(folder, arrangement="inverted")
+
+
+@pytest.mark.parametrize(
+    ("options", "culprit"), [({"split": "dev"}, "dev"), ({"arrangement": "inverted"}, "inverted")]
+)
+def test_books_that_are_refused(books, options, culprit):
+    with pytest.raises(ValueError, match=culprit):
+        classes(books[0], **options)
 
 
 # Splits
@@ -392,40 +398,42 @@ OWNERS = st.lists(st.integers(0, 12), min_size=2, max_size=40).filter(
 )
 
 
+def assert_split(data, parts):
+    """Nothing is on both sides or lost, and the rows stay in their order."""
+    one, other = parts
+    assert sorted(ids_of(one) + ids_of(other)) == sorted(ids_of(data))
+    assert not set(one.documents()) & set(other.documents())
+    for part in parts:
+        assert part.documents()
+        assert part.examples == [row for row in data.examples if row in part.examples]
+
+
 @settings(max_examples=60, deadline=None)
-@given(OWNERS, st.floats(0.01, 0.99), st.integers(0, 2**32), st.randoms(use_true_random=False))
-def test_nothing_is_on_both_sides_or_lost(owners, share, seed, shuffled):
+@given(OWNERS, st.floats(0.01, 0.99), st.integers(0, 2**32))
+def test_documents_are_held_out(owners, share, seed):
     data = data_of(owners)
-    for parts in (labelled.hold_out_documents(data, share, seed), labelled.halve_by_document(data)):
-        assert sorted(row.id for part in parts for row in part.examples) == sorted(
-            row.id for row in data.examples
-        )
-        assert not set(parts[0].documents()) & set(parts[1].documents())
-        assert all(part.documents() for part in parts)
-        for part in parts:
-            assert part.examples == [
-                row for row in data.examples if row in part.examples
-            ]  # in their order
-    assert (
-        abs(
-            len(labelled.hold_out_documents(data, share, seed)[1].documents())
-            - share * len(data.documents())
-        )
-        <= 1
-    )
+    parts = labelled.hold_out_documents(data, share, seed)
+    assert_split(data, parts)
+    assert abs(len(parts[1].documents()) - share * len(data.documents())) <= 1
+
+
+def hashes_of(data):
+    return [hashlib.sha256(text.encode()).digest() for text in data.documents()]
+
+
+@settings(max_examples=60, deadline=None)
+@given(OWNERS, st.randoms(use_true_random=False))
+def test_documents_are_halved(owners, shuffled):
+    data = data_of(owners)
     first, second = labelled.halve_by_document(data)
+    assert_split(data, (first, second))
     assert len(first.documents()) - len(second.documents()) in (0, 1)
-    hashes = [
-        [hashlib.sha256(text.encode()).digest() for text in part.documents()]
-        for part in (first, second)
-    ]
-    assert max(hashes[0]) < min(hashes[1])
+    assert max(hashes_of(first)) < min(hashes_of(second))
+    # The halves are the same in any order of rows.
     mixed = replace(data, examples=shuffled.sample(data.examples, len(data.examples)))
-    again = labelled.halve_by_document(mixed)  # the same halves in any order of rows
-    assert [set(part.documents()) for part in again] == [
-        set(first.documents()),
-        set(second.documents()),
-    ]
+    again = labelled.halve_by_document(mixed)
+    assert set(again[0].documents()) == set(first.documents())
+    assert set(again[1].documents()) == set(second.documents())
 
 
 def test_what_cannot_be_split():
@@ -467,19 +475,18 @@ def test_tokens_are_cut_and_padded_on_the_right(minilm):
     examples = [Example("a", "two three four", "one"), Example("b", "five")]
     data = LabelledDocuments(SINGLE, examples, ("n", "y"), "here")
     ids = tokenizer(["one two three four", "five"])["input_ids"]  # a question before its document
-    for kind, expected in (
-        ("chunkbert", ids[0][:4]),
-        ("truncated", [*ids[0][:3], tokenizer.sep_token_id]),
+    for keep_end, expected in (
+        (False, ids[0][:4]),
+        (True, [*ids[0][:3], tokenizer.sep_token_id]),
     ):
-        rows, lengths = token_rows(data, tokenizer, 4, kind)
+        rows, lengths = token_rows(data, tokenizer, 4, keep_end=keep_end)
         assert lengths.tolist() == [6, 3]
         batch = collate_tokens(data, tokenizer, rows)
         assert batch["input_ids"].tolist() == [expected, [*ids[1], tokenizer.pad_token_id]]
         assert batch["attention_mask"].tolist() == [[1, 1, 1, 1], [1, 1, 1, 0]]
+    empty = replace(data, examples=[data.examples[0], Example("b", "\u200b")])
     with pytest.raises(ValueError, match="'b'"):
-        token_rows(
-            replace(data, examples=[data.examples[0], Example("b", "\u200b")]), tokenizer, None, ""
-        )
+        token_rows(empty, tokenizer, None, keep_end=False)
 
 
 @pytest.mark.parametrize(

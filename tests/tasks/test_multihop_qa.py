@@ -57,15 +57,17 @@ def test_three_forms_are_read_alike(tmp_path):
     hub = {**plain, "supporting_facts": facts, "context": context}
     for row in (ROW, hub):
         assert read_hotpotqa(write(tmp_path / "dev.json", [row])) == [EXPECTED]
-    titled = [dict(zip(("title", "sentences"), pair, strict=True)) for pair in PARAGRAPHS]
+    titled = [{"title": title, "sentences": sentences} for title, sentences in PARAGRAPHS]
     apart = {**plain, "gold": titled[:2], "distractors": titled[2:]}
     [question] = read_hotpotqa(
         write(tmp_path / "apart.json", [{**apart, "supporting_sentences": [[1], [0]]}])
     )
-    order = sorted(
-        PARAGRAPHS, key=lambda pair: hashlib.sha256(json.dumps(["5a8b", pair[0]]).encode()).digest()
-    )
-    assert question == EXPECTED._replace(paragraphs=[tuple(pair) for pair in order])
+
+    def digest(paragraph: tuple[str, list[str]]) -> bytes:
+        return hashlib.sha256(json.dumps(["5a8b", paragraph[0]]).encode()).digest()
+
+    order = sorted(map(tuple, PARAGRAPHS), key=digest)
+    assert question == EXPECTED._replace(paragraphs=order)
     # The order does not show which are gold.
     turned = {**apart, "gold": titled[1::-1], "supporting_sentences": [[0], [1]]}
     assert read_hotpotqa(write(tmp_path / "turned.json", [turned])) == [question]
@@ -145,24 +147,24 @@ def test_what_is_past_a_cut_has_no_label_and_is_reported(processor, caplog):
 
 def test_the_best_span_stays_within_a_sentence(processor):
     row = QuestionDataset([QUESTION], processor)[0]
-    spans, length = row["token_spans"], len(row["input_ids"])
+    length = len(row["input_ids"])
     # "Ann liked New York." has the best start, "She was …" after it the best end: no span goes
     # across.
-    first = next(
-        n for n, (text, start, _) in enumerate(spans) if text == 2 and start == len("Ann liked ")
-    )
-    across = next(n for n, (text, start, _) in enumerate(spans) if text == 4 and start == 0)
-    start, end = np.zeros(length), np.zeros(length)
-    start[first], end[across], end[first + 1] = 5.0, 9.0, 4.0
+    starts_of_tokens = [(text, start) for text, start, _ in row["token_spans"]]
+    first = starts_of_tokens.index((2, len("Ann liked ")))
+    across = starts_of_tokens.index((4, 0))
+    start = np.zeros(length)
+    start[first] = 5.0
+    end = np.zeros(length)
+    end[across] = 9.0
+    end[first + 1] = 4.0
     logits = [start, end, np.array([1.0, 0, 0]), np.array([-1.0, 2, -1, 3, -1])]
     assert read_answer(row, QUESTION.paragraphs, logits) == (
         "New York",
         [("The book", 1), ("Ann", 1)],
     )
-    outside = [
-        np.where(np.arange(length) == 2, 99.0, start),
-        *logits[1:],
-    ]  # a token of the question
+    in_question = np.where(np.arange(length) == 2, 99.0, start)
+    outside = [in_question, *logits[1:]]
     assert read_answer(row, QUESTION.paragraphs, outside).text == "New York"
     no = [*logits[:2], np.array([0, 0, 1.0]), logits[3]]
     assert read_answer(row, QUESTION.paragraphs, no).text == "no"

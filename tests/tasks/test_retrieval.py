@@ -39,15 +39,16 @@ ROWS = [
 
 
 def test_a_table_of_pairs(tmp_path):
-    path = write(
-        tmp_path / "pairs.jsonl",
-        [{"question": query, "context": text, "more": 1} for query, text in ROWS],
-    )
+    rows = [{"question": query, "context": text, "more": 1} for query, text in ROWS]
+    path = write(tmp_path / "pairs.jsonl", rows)
     task = read_retrieval_task(path, PairArguments("question", "context"))
     assert list(task.queries.values()) == ["who?", "where?", "again who?"]
     assert list(task.documents.values()) == ["A whale.", "At sea.", "In Bath."]
-    names = [[task.documents[document] for document in grades] for grades in task.relevant.values()]
-    assert names == [["A whale."], ["At sea.", "In Bath."], ["A whale."]]
+    assert task.relevant == {
+        "query-000000": {"document-000000": 1},
+        "query-000001": {"document-000001": 1, "document-000002": 1},
+        "query-000002": {"document-000000": 1},
+    }
 
 
 def booksum_rows() -> list[dict]:
@@ -75,8 +76,10 @@ def test_booksum_is_known_by_its_columns(tmp_path):
     # one query.
     assert [text[:4] for text in task.queries.values()] == ["One.", "Two."]
     assert list(task.documents.values()) == ["s1", "s2", "s3"]
-    names = [["document-000000", "document-000002"], ["document-000001"]]
-    assert [list(grades) for grades in task.relevant.values()] == names
+    assert task.relevant == {
+        "query-000000": {"document-000000": 1, "document-000002": 1},
+        "query-000001": {"document-000001": 1},
+    }
     turned = read_retrieval_task(booksum(tmp_path), PairArguments("summary_text", "chapter"))
     assert (turned.name, list(turned.queries.values())) == ("booksum-reversed", ["s1", "s2", "s3"])
 
@@ -154,9 +157,8 @@ def test_ms_marco_files_that_do_not_fit(msmarco, line, culprit):
 
 def toy_task(stories=6, **relevant) -> RetrievalTask:
     documents = {f"d{n}": f"document {n}" for n in range(stories)}
-    return RetrievalTask(
-        "toy", {query: f"query {query}" for query in relevant}, documents, relevant
-    )
+    queries = {query: f"query {query}" for query in relevant}
+    return RetrievalTask("toy", queries=queries, documents=documents, relevant=relevant)
 
 
 @pytest.mark.parametrize(
@@ -191,14 +193,13 @@ def test_queries_are_held_out_by_their_documents():
         a={"d0": 1}, b={"d0": 1}, c={"d1": 1}, d={"d2": 1}, e={"d3": 1, "d2": 1}, f={"d4": 1}
     )
     for seed in range(5):
-        parts = ranking.hold_out_queries(RankingData(task), 0.5, seed)
-        named = [
-            {document for grades in part.task.relevant.values() for document in grades}
-            for part in parts
-        ]
-        assert not named[0] & named[1]
-        assert all(named)
-        assert parts[1].task.documents == task.documents  # searched whole
+        train, validation = ranking.hold_out_queries(RankingData(task), 0.5, seed)
+        for_training = set().union(*train.task.relevant.values())
+        held_out = set().union(*validation.task.relevant.values())
+        assert for_training
+        assert held_out
+        assert for_training.isdisjoint(held_out)
+        assert validation.task.documents == task.documents  # searched whole
     with pytest.raises(ValueError, match="no queries"):
         ranking.hold_out_queries(RankingData(toy_task(a={"d0": 1, "d1": 1})), 0.5, 42)
 
@@ -244,26 +245,30 @@ def test_words_of_other_scripts_are_counted():
 
 def test_length_in_a_script_without_spaces():
     """Each character counts; a mark of punctuation belongs to the word before it."""
-    assert [count_words(text) for text in ("猫坐在。", "the cat, 猫が", " a  b\n")] == [3, 4, 2]
+    assert list(map(count_words, ("猫坐在。", "the cat, 猫が", " a  b\n"))) == [3, 4, 2]
     task = RetrievalTask("toy", {"q": "猫"}, {"d": "猫坐在垫子上。" * 50}, {"q": {"d": 1}})
     rows = retrieval.scores_by_length(task, rank_by_scores(task, np.ones((1, 1))))
     assert [row["from_words"] for row in rows] == [256]
 
 
-def test_length_is_that_of_the_chapter_in_either_direction(tmp_path):
+@pytest.mark.parametrize(
+    ("query_column", "document_column", "queries"),
+    [("chapter", "summary_text", 1), ("summary_text", "chapter", 2)],
+)
+def test_length_is_that_of_the_chapter_in_either_direction(
+    query_column, document_column, queries, tmp_path
+):
     """NextLevelBERT's figure 2: chapters of 300 and 600 words, summaries of one."""
-    for columns in (("chapter", "summary_text"), ("summary_text", "chapter")):
-        task = read_retrieval_task(booksum(tmp_path), PairArguments(*columns))
-        right = np.array(
-            [[float(d in task.relevant[q]) for d in task.documents] for q in task.queries]
-        )
-        rows = retrieval.scores_by_length(task, rank_by_scores(task, right))
-        assert [(row["from_words"], row["below_words"]) for row in rows] == [
-            (256, 512),
-            (512, 1024),
-        ]
-        assert [row["queries"] for row in rows] == ([1, 1] if columns[0] == "chapter" else [2, 1])
-        assert [row["mrr"] for row in rows] == [1.0, 1.0]
+    task = read_retrieval_task(booksum(tmp_path), PairArguments(query_column, document_column))
+    right = np.zeros((len(task.queries), len(task.documents)))
+    for row, query in enumerate(task.queries):
+        for column, document in enumerate(task.documents):
+            right[row, column] = document in task.relevant[query]
+    first, second = retrieval.scores_by_length(task, rank_by_scores(task, right))
+    assert (first["from_words"], first["below_words"]) == (256, 512)
+    assert (second["from_words"], second["below_words"]) == (512, 1024)
+    assert (first["queries"], second["queries"]) == (queries, 1)
+    assert (first["mrr"], second["mrr"]) == (1.0, 1.0)
 
 
 def test_scores_by_length():
@@ -299,67 +304,82 @@ def run(folder: Path, model: str, *words: str) -> dict:
     return json.loads((folder / "results.json").read_text())
 
 
-def test_the_search(toy_checkpoint, toy_encoder_path, pairs, tmp_path, capsys):
-    """Rows of the model, of the mean of the same chunk vectors, and of word counts; one run each
-    for the baselines."""
-    results = run(tmp_path / "toy", toy_checkpoint, "--test_file", pairs)
+def encoded(model: NextLevelBertModel, texts: dict[str, str]) -> dict[str, torch.Tensor]:
+    """Vectors of these texts: of the documents, the means of the chunks, and the first chunks."""
+    books = model.encode(list(texts.values()))
+    return {
+        "document": torch.stack([book.document for book in books]),
+        "mean": torch.stack([book.plain.mean(dim=0) for book in books]),
+        "first chunk": torch.stack([book.plain[0] for book in books]),
+    }
+
+
+def test_the_search(toy_checkpoint, pairs, tmp_path):
+    """Scores of the model and of the mean of the same chunk vectors, and all files."""
+    folder = tmp_path / "toy"
+    results = run(folder, toy_checkpoint, "--test_file", pairs)
     assert list(results["rows"]) == ["toy", "mean of the chunk vectors"]
-    task, model = (
-        read_retrieval_task(pairs, PAIRS),
-        NextLevelBertModel.from_pretrained(toy_checkpoint),
-    )
-    books = [model.encode(list(texts.values())) for texts in (task.queries, task.documents)]
-    by_hand = rank_documents(
-        task, *(torch.stack([book.document for book in side]) for side in books)
-    )
+
+    task = read_retrieval_task(pairs, PAIRS)
+    model = NextLevelBertModel.from_pretrained(toy_checkpoint)
+    queries = encoded(model, task.queries)
+    documents = encoded(model, task.documents)
+    rankings = rank_documents(task, queries["document"], documents["document"])
+    means = rank_documents(task, queries["mean"], documents["mean"])
+    expected = pytest.approx(retrieval_scores(means), abs=0.02)  # vectors are stored in float16
+    assert results["rows"]["mean of the chunk vectors"] == expected
     assert results["rows"]["toy"]["mrr"] == pytest.approx(
-        retrieval_scores(by_hand)["mrr"], abs=0.02
-    )  # float16
-    by_length = scores_by_length(task, by_hand)
-    assert len(results["by_length"]) == len(by_length) == 1
-    assert results["by_length"][0] == pytest.approx(by_length[0], abs=0.02)
-    means = [torch.stack([book.plain.mean(dim=0) for book in side]) for side in books]
-    mean_scores = retrieval_scores(rank_documents(task, *means))
-    assert results["rows"]["mean of the chunk vectors"] == pytest.approx(mean_scores, abs=0.02)
-    [line, *_] = predictions(tmp_path / "toy" / "predictions.jsonl")
-    assert line == {
-        "query": "query-000000",
-        "ranks_of_relevant_documents": by_hand["query-000000"].ranks.tolist(),
-    }
-    run_lines = (tmp_path / "toy" / "predictions.trec").read_text().splitlines()
-    assert len(run_lines) == len(task.queries) * len(task.documents)
-    first_line = run_lines[0].split()
-    nearest = by_hand["query-000000"]
-    assert first_line[:4] == ["query-000000", "Q0", nearest.documents[0], "1"]
-    assert float(first_line[4]) == pytest.approx(nearest.scores[0], abs=1e-3)
-    assert first_line[5] == "toy"
-    assert (tmp_path / "toy" / "mrr_by_length.png").read_bytes().startswith(b"\x89PNG")
-    words = ["--chunk_encoder", toy_encoder_path, "--chunk_size", "16", "--test_file", pairs]
-    rows = {
-        name: run(tmp_path / name, name, *words)["rows"] for name in ("bm25", "avg_sbert", "sbert")
-    }
-    assert [[*row] for row in rows.values()] == [["bm25"], ["avg_sbert"], ["sbert"]]
-    assert rows["bm25"]["bm25"]["mrr"] == 1.0
-    assert rows["avg_sbert"]["avg_sbert"] == pytest.approx(
-        results["rows"]["mean of the chunk vectors"]
+        retrieval_scores(rankings)["mrr"], abs=0.02
     )
-    first = rank_documents(task, *(torch.stack([book.plain[0] for book in side]) for side in books))
-    assert rows["sbert"]["sbert"] == pytest.approx(retrieval_scores(first), abs=0.02)
+    [by_length] = scores_by_length(task, rankings)
+    assert results["by_length"] == [pytest.approx(by_length, abs=0.02)]
+
+    nearest = rankings["query-000000"]
+    ranks = nearest.ranks.tolist()
+    [line, *_] = predictions(folder / "predictions.jsonl")
+    assert line == {"query": "query-000000", "ranks_of_relevant_documents": ranks}
+    run_lines = (folder / "predictions.trec").read_text().splitlines()
+    assert len(run_lines) == len(task.queries) * len(task.documents)
+    query, q0, document, rank, score, name = run_lines[0].split()
+    assert (query, q0, document) == ("query-000000", "Q0", nearest.documents[0])
+    assert (rank, name) == ("1", "toy")
+    assert float(score) == pytest.approx(nearest.scores[0], abs=1e-3)
+    assert (folder / "mrr_by_length.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(("name", "vectors"), [("avg_sbert", "mean"), ("sbert", "first chunk")])
+def test_the_search_by_frozen_vectors(
+    name, vectors, toy_checkpoint, toy_encoder_path, pairs, tmp_path
+):
+    words = ["--chunk_encoder", toy_encoder_path, "--chunk_size", "16", "--test_file", pairs]
+    results = run(tmp_path, name, *words)
+    task = read_retrieval_task(pairs, PAIRS)
+    model = NextLevelBertModel.from_pretrained(toy_checkpoint)
+    queries = encoded(model, task.queries)[vectors]
+    documents = encoded(model, task.documents)[vectors]
+    scores = retrieval_scores(rank_documents(task, queries, documents))
+    assert results["rows"] == {name: pytest.approx(scores, abs=0.02)}
+
+
+def test_the_search_by_words(toy_checkpoint, pairs, tmp_path, capsys):
+    results = run(tmp_path, "bm25", "--test_file", pairs)
+    assert list(results["rows"]) == ["bm25"]
+    assert results["rows"]["bm25"]["mrr"] == 1.0
     with pytest.raises(SystemExit):
-        run(tmp_path / "toy", "bm25", *words)  # would write over its results
+        run(tmp_path, toy_checkpoint, "--test_file", pairs)  # would write over these results
     assert "holds another run" in capsys.readouterr().err
 
 
 def test_documents_of_any_length_beside_each_other(toy_checkpoint, monkeypatch):
     monkeypatch.setattr(retrieval, "_BATCH", 4)
     model = NextLevelBertModel.from_pretrained(toy_checkpoint)
-    books = model.encode(
-        [f"The {word} of the {word}. " * (n * 7 % 10 + 1) for n, word in enumerate((*SEA, *BREAD))]
-    )
+    texts = []
+    for number, word in enumerate((*SEA, *BREAD)):
+        texts.append(f"The {word} of the {word}. " * (number * 7 % 10 + 1))
+    books = model.encode(texts)
     vectors = retrieval.document_vectors(model, [book.plain for book in books])
-    torch.testing.assert_close(
-        vectors, torch.stack([book.document for book in books]), atol=1e-5, rtol=1e-5
-    )
+    for vector, book in zip(vectors, books, strict=True):
+        torch.testing.assert_close(vector, book.document, atol=1e-5, rtol=1e-5)
 
 
 # --- Training to rank
@@ -368,8 +388,7 @@ def test_documents_of_any_length_beside_each_other(toy_checkpoint, monkeypatch):
 @pytest.mark.parametrize(("stories", "answers", "size"), [(10, 20, 8), (3, 5, 4)])
 def test_no_query_and_no_document_stands_twice_in_a_batch(stories, answers, size):
     """Answers about a few stories: by chance nearly every batch would hold a story twice."""
-    task = toy_task(stories, **{f"q{n}": {f"d{n % stories}": 1} for n in range(stories * answers)})
-    pairs = [(query, document) for query, grades in task.relevant.items() for document in grades]
+    pairs = [(f"q{n}", f"d{n % stories}") for n in range(stories * answers)]
     sampler = ranking.batches_of(pairs, size, 0)
     epochs = []
     for epoch in range(2):
@@ -377,8 +396,9 @@ def test_no_query_and_no_document_stands_twice_in_a_batch(stories, answers, size
         epochs.append(list(sampler))
         assert len(epochs[-1]) == len(sampler) == len(pairs) // min(size, stories)
         for batch in epochs[-1]:
-            names = [name for index in batch for name in pairs[index]]
-            assert len(set(names)) == len(names) == 2 * min(size, stories)
+            names = set().union(*(pairs[index] for index in batch))
+            assert len(batch) == min(size, stories)
+            assert len(names) == 2 * len(batch)
     assert epochs[0] != epochs[1] == list(sampler)
 
 
@@ -391,13 +411,13 @@ def model(toy_encoder_path):
 
 def test_the_loss_is_the_cross_entropy_of_twenty_times_the_cosine(model, tmp_path):
     task = toy_task(a={"d0": 1}, b={"d1": 1}, c={"d2": 1})
-    vectors = {
-        text: torch.randn(5, 32) for text in (*task.queries.values(), *task.documents.values())
-    }
+    texts = [*task.queries.values(), *task.documents.values()]
+    vectors = dict(zip(texts, torch.randn(len(texts), 5, 32), strict=True))
     args = FinetuningArguments(output_dir=str(tmp_path), report_to=[])
     trainer = ranking.RankingTrainer(task, vectors, lambda model: {}, model=model, args=args)
     batch = trainer.collate(trainer.train_dataset)
-    queries, documents = (model(**batch[name]).pooler_output for name in ("query", "document"))
+    queries = model(**batch["query"]).pooler_output
+    documents = model(**batch["document"]).pooler_output
     scores = 20 * F.cosine_similarity(queries[:, None], documents[None], dim=-1)
     torch.testing.assert_close(
         trainer.compute_loss(model, batch), F.cross_entropy(scores, torch.arange(3))
@@ -427,14 +447,11 @@ def test_ranking_ms_marco_s_files(model, msmarco, tmp_path):
     assert "2 queries of msmarco-docdev, each ranking its candidates" in card
     # The ranked lists of the best seed: candidates only.
     run_lines = (tmp_path / "ranker" / "test_predictions.trec").read_text().splitlines()
-    fields = [line.split() for line in run_lines]
-    assert sorted((query, document) for query, _, document, *_ in fields) == [
-        ("q1", "d0"),
-        ("q1", "d1"),
-        ("q2", "d4"),
-    ]
-    assert [rank for _, _, _, rank, *_ in fields] == ["1", "2", "1"]
-    assert {name for *_, name in fields} == {"base"}
+    fields = np.array([line.split() for line in run_lines]).T
+    assert fields[0].tolist() == ["q1", "q1", "q2"]
+    assert sorted(fields[2]) == ["d0", "d1", "d4"]
+    assert fields[3].tolist() == ["1", "2", "1"]
+    assert fields[5].tolist() == ["base"] * 3
 
 
 def test_a_baseline_of_ranking_makes_no_repository(pairs, toy_encoder_path, tmp_path, capsys):
@@ -466,28 +483,25 @@ def test_a_mean_of_chunk_vectors_has_no_layers_to_train(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("name", ["encoder", "avg_sbert"])
-def test_frozen_encoders_get_a_linear_map(name, pairs, request, toy_encoder_path, tmp_path):
-    """Of any kind of encoder; before training they rank by their own vectors, and they are not
-    published."""
-    path = request.getfixturevalue(name) if name == "encoder" else name
-    words = [
-        "--model",
-        path,
-        "--train_file",
-        pairs,
-        "--test_file",
-        pairs,
-        "--num_train_epochs",
-        "1",
-    ]
-    words += ["--per_device_train_batch_size", "2"]
-    words += ["--chunk_encoder", toy_encoder_path, "--chunk_size", "16"] * (name == "avg_sbert")
-    main(["--task", "ranking", *words, "--output_dir", str(tmp_path / "out")])
-    rows = json.loads((tmp_path / "out" / "results.json").read_text())["rows"]
-    means = [] if name == "encoder" else ["mean of the chunk vectors"]
-    assert list(rows) == [f"{Path(path).name}, test", "before training", *means]
-    weights = load_file(tmp_path / "out" / "seed-0" / "model.safetensors")["map.weight"]
+def rank_frozen(folder: Path, model: str, pairs: str, *words: str) -> dict:
+    """Trains a linear map over the vectors of an encoder; the rows of the table."""
+    options = ["--train_file", pairs, "--test_file", pairs, "--num_train_epochs", "1"]
+    options += ["--per_device_train_batch_size", "2", "--output_dir", str(folder)]
+    main(["--task", "ranking", "--model", model, *options, *words])
+    weights = load_file(folder / "seed-0" / "model.safetensors")["map.weight"]
     assert not torch.allclose(weights, torch.eye(len(weights)), atol=1e-4)
-    assert not (tmp_path / "out" / "README.md").exists()
-    assert not means or rows["before training"] == rows["mean of the chunk vectors"]
+    assert json.loads((folder / "settings.json").read_text())["learning_rate"] == 1e-3
+    assert not (folder / "README.md").exists()  # a baseline is not published
+    return json.loads((folder / "results.json").read_text())["rows"]
+
+
+def test_a_linear_map_of_the_mean_of_chunk_vectors(pairs, toy_encoder_path, tmp_path):
+    words = ["--chunk_encoder", toy_encoder_path, "--chunk_size", "16"]
+    rows = rank_frozen(tmp_path, "avg_sbert", pairs, *words)
+    assert list(rows) == ["avg_sbert, test", "before training", "mean of the chunk vectors"]
+    assert rows["before training"] == rows["mean of the chunk vectors"]
+
+
+def test_a_linear_map_of_the_vectors_of_any_encoder(encoder, pairs, tmp_path):
+    rows = rank_frozen(tmp_path, encoder, pairs)
+    assert list(rows) == [f"{Path(encoder).name}, test", "before training"]

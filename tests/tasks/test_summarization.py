@@ -27,7 +27,7 @@ from nextlevelbert.tasks.summarization import (
 )
 from nextlevelbert.training.trainer import read_json
 
-from ..finetuning_toys import write
+from ..finetuning_toys import predictions, write
 from ..test_runs import stories
 
 
@@ -43,22 +43,22 @@ def test_the_samples_of_cnn_dailymail(shared, tmp_path):
     options = columns(text_column="source_sentences", summary_column="summary_sentences")
     data = read_summaries(options, str(path), "train")
     assert len(data) == 6
-    rows = [json.loads(line) for line in gzip.open(path, "rt")]
+    with gzip.open(path, "rt") as file:
+        rows = list(map(json.loads, file))
+    as_on_the_hub = []
     for document, row in zip(data, rows, strict=True):
         assert (document.id, document.sentences) == (row["id"], row["source_sentences"])
         assert document.reference == row["summary_sentences"]
         chosen = greedy_oracle(document.sentences, document.reference)
-        assert document.labels == [
-            int(number in chosen) for number in range(len(document.sentences))
-        ]
-    # The schema of the Hub: texts, and highlights a line each.
-    texts = [
-        (" ".join(row["source_sentences"]), "\n".join(row["summary_sentences"])) for row in rows
-    ]
-    hub = [{"article": article, "highlights": highlights} for article, highlights in texts]
-    again = read_summaries(columns(), write(tmp_path / "hub.jsonl", hub), "train")
-    assert [document.reference for document in again] == [document.reference for document in data]
-    assert all(sum(document.labels) > 0 for document in again)
+        assert np.flatnonzero(document.labels).tolist() == chosen
+        article = " ".join(row["source_sentences"])
+        highlights = "\n".join(row["summary_sentences"])
+        as_on_the_hub.append({"article": article, "highlights": highlights})
+
+    again = read_summaries(columns(), write(tmp_path / "hub.jsonl", as_on_the_hub), "train")
+    for document, same in zip(data, again, strict=True):
+        assert same.reference == document.reference
+        assert sum(same.labels) > 0
     scores = trivial_summaries(data, 3)
     assert scores["oracle, at most 3 sentences"]["rouge2"] > scores["first 3 sentences"]["rouge2"]
 
@@ -109,24 +109,25 @@ def test_a_batch_by_hand(minilm, tmp_path, caplog):
 # --- The paper's "Baseline-2"
 
 
-@pytest.mark.parametrize("kind", ["bert", "roberta"])
+@pytest.mark.parametrize(
+    ("config_class", "unused"),
+    [(BertConfig, 0), (RobertaConfig, 2)],  # RoBERTa's start behind the padding id
+)
 @torch.no_grad()
-def test_extended_positions_keep_what_was_learnt(minilm, tmp_path, kind):
-    """RoBERTa's start behind the padding id."""
+def test_extended_positions_keep_what_was_learnt(minilm, tmp_path, config_class, unused):
     torch.manual_seed(0)
-    size = {
-        "hidden_size": 32,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "intermediate_size": 16,
-    }
-    size["vocab_size"] = 30522
-    config = BertConfig(**size, max_position_embeddings=64)
-    config = RobertaConfig(**size, max_position_embeddings=66) if kind == "roberta" else config
+    config = config_class(
+        vocab_size=30522,
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=64 + unused,
+    )
     plain = AutoModel.from_config(config, add_pooling_layer=False).eval()
     plain.save_pretrained(tmp_path)
     minilm.tokenizer.save_pretrained(tmp_path)
-    model, unused = with_extended_positions(str(tmp_path), 16, 100), 2 * (kind == "roberta")
+    model = with_extended_positions(str(tmp_path), 16, 100)
     ids = torch.randint(1000, 2000, (1, 100))
     torch.testing.assert_close(
         model.model(ids[:, :16]).last_hidden_state,
@@ -134,9 +135,8 @@ def test_extended_positions_keep_what_was_learnt(minilm, tmp_path, kind):
         atol=1e-6,
         rtol=0,
     )
-    table, learnt = (
-        m.embeddings.position_embeddings.weight[unused:] for m in (model.model.encoder, plain)
-    )
+    table = model.model.encoder.embeddings.position_embeddings.weight[unused:]
+    learnt = plain.embeddings.position_embeddings.weight[unused:]
     assert table.shape == (100, 32)
     assert not torch.isclose(table[16:64], learnt[16:64]).any(dim=1).all()
     assert table[16:].std().item() == pytest.approx(0.02, rel=0.1)
@@ -154,12 +154,10 @@ def test_extended_positions_keep_what_was_learnt(minilm, tmp_path, kind):
 @pytest.fixture(scope="module")
 def files(tmp_path_factory) -> list[str]:
     folder = tmp_path_factory.mktemp("summaries")
-    counts = {"train": 40, "validation": 6, "test": 7}
-    return [
-        word
-        for seed, (name, count) in enumerate(counts.items())
-        for word in (f"--{name}_file", write(folder / f"{name}.jsonl", stories(count, seed)))
-    ]
+    words = []
+    for seed, (name, count) in enumerate({"train": 40, "validation": 6, "test": 7}.items()):
+        words += [f"--{name}_file", write(folder / f"{name}.jsonl", stories(count, seed))]
+    return words
 
 
 def start(folder: Path, model: str, *words: str) -> dict:
@@ -170,68 +168,77 @@ def start(folder: Path, model: str, *words: str) -> dict:
     return read_json(folder / "results.json")
 
 
-def test_it_learns_and_leaves_a_whole_checkpoint(encoder, files, tmp_path, capsys):
-    words = ("--segment_length", "16", *files, "--num_train_epochs", "8", "--seeds", "0", "1")
-    results = start(tmp_path, encoder, *words)
+@pytest.fixture(scope="module")
+def trained(encoder, files, tmp_path_factory) -> Path:
+    """The folder of a run of two seeds."""
+    folder = tmp_path_factory.mktemp("trained")
+    start(folder, encoder, "--segment_length", "16", *files, "--num_train_epochs", "8", *SEEDS)
+    return folder
+
+
+SEEDS = ["--seeds", "0", "1"]
+ROW = "tiny (bert-al), 2 seeds, test"
+
+
+def result_of(folder: Path, seed: int) -> dict:
+    return read_json(folder / f"seed-{seed}" / "result.json")
+
+
+def test_it_learns(trained):
+    results = read_json(trained / "results.json")
     assert results["reported"] == "test"
-    [name] = [row for row in results["rows"] if row.startswith("tiny (bert-al), 2 seeds, test")]
-    assert (
-        results["rows"][name]["precision"][0]
-        > results["rows"]["first 2 sentences"]["precision"] + 0.15
-    )
-    assert results["rows"]["oracle, at most 2 sentences"]["rouge1"] == pytest.approx(1.0)
-    assert f"| {name} |" in capsys.readouterr().out
+    precision, _ = results["rows"][ROW]["precision"]
+    assert precision > results["rows"]["first 2 sentences"]["precision"] + 0.15
+    oracle = results["rows"]["oracle, at most 2 sentences"]
+    assert oracle["rouge1"] == pytest.approx(1.0)
 
-    # What is reported is the mean of the three evaluations with the lowest loss.
-    seed = read_json(tmp_path / "seed-0" / "result.json")
-    losses = sorted(entry["eval_loss"] for entry in seed["log"] if "eval_loss" in entry)
+
+def test_the_mean_of_the_three_evaluations_with_the_lowest_loss_is_reported(trained):
+    seed = result_of(trained, 0)
     evaluations = [seed["scores"][f"evaluation {number}"] for number in (1, 2, 3)]
-    assert [one["loss"] for one in evaluations] == losses[:3]
-    assert seed["scores"]["test"]["rouge2"] == pytest.approx(
-        np.mean([one["rouge2"] for one in evaluations])
-    )
-    assert [path.name for path in (tmp_path / "seed-0").iterdir() if path.is_dir()] == []
-    seeds = [read_json(tmp_path / f"seed-{number}" / "result.json") for number in (0, 1)]
-    assert results["best_seed"] == int(
-        np.argmin([one["scores"]["validation"]["loss"] for one in seeds])
-    )
+    losses = sorted(entry["eval_loss"] for entry in seed["log"] if "eval_loss" in entry)
+    rouge2 = 0.0
+    for evaluation, loss in zip(evaluations, losses[:3], strict=True):
+        assert evaluation["loss"] == loss
+        rouge2 += evaluation["rouge2"] / 3
+    assert seed["scores"]["test"]["rouge2"] == pytest.approx(rouge2)
 
-    # The published model is the best evaluation's.
+
+def test_the_best_evaluation_of_the_best_seed_is_published(trained, files):
+    for path in (trained / "seed-0").iterdir():
+        assert path.is_file()  # no weights of other evaluations, and no checkpoints
+    losses = [result_of(trained, seed)["scores"]["validation"]["loss"] for seed in (0, 1)]
+    best_seed = int(np.argmin(losses))
+    assert read_json(trained / "results.json")["best_seed"] == best_seed
+
     data = read_summaries(columns(label_column="labels"), files[5], "train")
-    stored = [
-        json.loads(line) for line in (tmp_path / "test_predictions.jsonl").read_text().splitlines()
-    ]
-    best = seeds[results["best_seed"]]["scores"]["evaluation 1"]
+    stored = predictions(trained / "test_predictions.jsonl")
     scores = score_summaries(data, [record["indices"] for record in stored])
-    assert scores == pytest.approx({name: best[name] for name in scores})
-    model = BertAlForExtractiveSummarization.from_pretrained(tmp_path)
+    best = result_of(trained, best_seed)["scores"]["evaluation 1"]
+    for name, score in scores.items():
+        assert score == pytest.approx(best[name])
+    model = BertAlForExtractiveSummarization.from_pretrained(trained)
     assert model.summarize(data[0].sentences, 2).indices == stored[0]["indices"]
 
 
-def test_the_paper_s_baselines_read_at_once(encoder, files, tmp_path):
+@pytest.mark.parametrize("kind", ["truncated", "extended"])
+def test_the_paper_s_baselines_read_at_once(kind, encoder, files, tmp_path, capsys):
     """And without other sets, documents are held out."""
-    for kind in ("truncated", "extended"):
-        words = (
-            "--model_type",
-            kind,
-            "--segment_length",
-            "24",
-            *files[:2],
-            "--num_train_epochs",
-            "1",
-        )
-        results = start(tmp_path / kind, encoder, *words)
-        assert results["reported"] == "validation"
-        assert not (tmp_path / kind / "model.safetensors").exists()  # a baseline is not published
-    stored = (tmp_path / "truncated" / "validation_predictions.jsonl").read_text().splitlines()
+    words = ["--model_type", kind, "--segment_length", "24", *files[:2], "--num_train_epochs", "1"]
+    results = start(tmp_path, encoder, *words)
+    assert results["reported"] == "validation"
+    assert f"| tiny ({kind}), validation |" in capsys.readouterr().out
+    assert not (tmp_path / "model.safetensors").exists()  # a baseline is not published
+
+    stored = predictions(tmp_path / "validation_predictions.jsonl")
     assert len(stored) == 6  # 15 % of 40
+    limit = {"truncated": 24}.get(kind)
     tokenizer = AutoTokenizer.from_pretrained(encoder)
     texts = {row["id"]: row["text"] for row in stories(40, 0)}
-    for record in map(json.loads, stored):
+    for record in stored:
         ids, _ = encode_sentences(texts[record["id"]], tokenizer)
-        assert len(record["scores"]) == int(
-            (ids[:24] == tokenizer.cls_token_id).sum()
-        )  # sentences before the cut
+        sentences = np.count_nonzero(ids[:limit] == tokenizer.cls_token_id)
+        assert len(record["scores"]) == sentences  # before the cut
 
 
 @pytest.mark.parametrize(

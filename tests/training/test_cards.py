@@ -142,7 +142,7 @@ def test_a_table_has_a_row_for_each_model_and_a_column_for_each_score():
 def test_pictures_show_every_seed(tmp_path, monkeypatch):
     figures = []
     monkeypatch.setattr(
-        "nextlevelbert.training.trainer.save_figure", lambda figure, path: figures.append(figure)
+        "nextlevelbert.training.plots.save_figure", lambda figure, path: figures.append(figure)
     )
     log = [
         {"loss": 2.0, "epoch": 1, "step": 10},

@@ -23,7 +23,8 @@ class Rows(Dataset):
     """Eight rows of token ids that say in which epoch they were drawn."""
 
     def __init__(self):
-        self.epoch, self.drawn = 0, []
+        self.epoch = 0
+        self.drawn = []
 
     def set_epoch(self, epoch):
         self.epoch = epoch

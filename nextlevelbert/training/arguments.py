@@ -1,0 +1,159 @@
+"""`TrainingArguments` that suit everything trained here."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from huggingface_hub import HfApi
+from transformers import TrainingArguments
+from transformers.integrations import get_available_reporting_integrations
+
+from .cards import safe_name
+
+logger = logging.getLogger(__name__)
+# Arguments that decide the result of a training, given the model and the data; an output folder
+# belongs to their values.
+SIGNED = (
+    "learning_rate",
+    "num_train_epochs",
+    "max_steps",
+    "weight_decay",
+    "warmup_steps",
+    "lr_scheduler_type",
+    "lr_scheduler_kwargs",
+    "optim",
+    "optim_args",
+    "adam_beta1",
+    "adam_beta2",
+    "adam_epsilon",
+    "max_grad_norm",
+    "bf16",
+    "fp16",
+    "tf32",
+    "seed",
+    "data_seed",
+    "per_device_train_batch_size",
+    "load_best_model_at_end",
+)
+# These also change the result if the best checkpoint is kept.
+SIGNED_CHOICE = (
+    "eval_strategy",
+    "eval_steps",
+    "save_strategy",
+    "save_steps",
+    "metric_for_best_model",
+)
+# Instructions of processors for matrices in bfloat16.
+_BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")
+
+
+@dataclass
+class BaseTrainingArguments(TrainingArguments):
+    """`TrainingArguments` for all trainings; pretraining and fine-tuning add their own defaults."""
+
+    _argument_group_name = "training"
+
+    output_dir: str = field(
+        default="trainer_output", metadata={"help": "Folder to write the model to."}
+    )
+    weight_decay: float = field(
+        default=0.01, metadata={"help": "Weight decay, except of biases and LayerNorm."}
+    )
+    push_to_hub: bool = field(
+        default=False, metadata={"help": "Upload the finished model to the Hub."}
+    )
+    hub_model_id: str | None = field(
+        default=None, metadata={"help": "Repository on the Hub (default: name of --output_dir)."}
+    )
+    # No option: an interrupted run resumes on its own.
+    resume_from_checkpoint: str | None = field(init=False, default=None)
+    # Not options: every given set is evaluated, and most losses do not support label smoothing.
+    do_eval: bool = field(init=False, default=False)
+    do_predict: bool = field(init=False, default=False)
+    label_smoothing_factor: float = field(init=False, default=0.0)
+    # Uploads at every save would publish arguments with local paths.
+    hub_strategy: str = field(default="end", metadata={"help": argparse.SUPPRESS})
+    # Processes wait for each other while documents are encoded, which may take days.
+    ddp_timeout: int = field(default=7 * 24 * 3600, metadata={"help": argparse.SUPPRESS})
+    dataloader_pin_memory: bool = field(default=True, metadata={"help": argparse.SUPPRESS})
+    # The collators need columns that the forward pass does not take.
+    remove_unused_columns: bool = field(default=False, metadata={"help": argparse.SUPPRESS})
+
+    def __post_init__(self) -> None:
+        if not torch.accelerator.is_available():
+            self.use_cpu = True  # stated outright, this allows bf16 on a CPU
+            self.dataloader_pin_memory = False
+        if self.bf16 and self.use_cpu:
+            capabilities = torch.cpu.get_capabilities()
+            if not any(capabilities.get(name) for name in _BFLOAT16):
+                logger.warning(
+                    "--bf16: this processor has no instructions for bfloat16; float32 is many times"
+                    " faster."
+                )
+        super().__post_init__()
+        for name in self.report_to or ():
+            if name not in get_available_reporting_integrations():
+                raise ValueError(
+                    f"--report_to {name}: its package is not installed; install it, or leave it"
+                    " out."
+                )
+
+    def check_best_metric(self, scores: Sequence[str]) -> None:
+        """Refuses a `metric_for_best_model` that no evaluation has, before the first one.
+
+        Args:
+            scores: names of the scores of an evaluation, beside its loss.
+
+        Raises:
+            ValueError: for another name.
+        """
+        name = self.metric_for_best_model
+        choices = ["loss", *scores]
+        if name is not None and name.removeprefix("eval_") not in choices:
+            raise ValueError(
+                f"--metric_for_best_model {name}: evaluations have no such score; give one of"
+                f" {', '.join(choices)}."
+            )
+
+    def signature(self) -> dict[str, object]:
+        """Returns the arguments that decide the result, given the model and the data."""
+        names: tuple[str, ...] = SIGNED
+        if self.load_best_model_at_end:
+            names += SIGNED_CHOICE
+        values = {}
+        for name in names:
+            value = getattr(self, name)
+            values[name] = getattr(value, "value", value)  # of an enumeration
+        rows = self.train_batch_size * self.gradient_accumulation_steps * self.world_size
+        return {**values, "batch_size": rows}
+
+    def repository(self) -> str:
+        """Returns the name of the model: of its repository on the Hub, or of its folder.
+
+        If the model is to be uploaded, the repository is created here.
+        """
+        name = self.hub_model_id or Path(str(self.output_dir)).resolve().name
+        if self.push_to_hub and self.should_save:
+            api = HfApi(token=self.hub_token)
+            url = api.create_repo(name, private=self.hub_private_repo, exist_ok=True)
+            name = url.repo_id
+        return safe_name(name)
+
+    def upload(self, folder: str | Path, leave: Sequence[str] = ()) -> None:
+        """Uploads a folder to `repository` if `push_to_hub` is set.
+
+        Args:
+            folder: whose checkpoints and temporary files are left out.
+            leave: patterns of further files to leave out.
+        """
+        if self.push_to_hub and self.should_save:
+            api = HfApi(token=self.hub_token)
+            ignored = ["checkpoint-*", "_*", "*.tmp", ".tmp*", *leave]
+            api.upload_folder(
+                repo_id=self.repository(), folder_path=folder, ignore_patterns=ignored
+            )

@@ -1,0 +1,239 @@
+"""Options: dataclasses from a command line, files of options, recipes of the papers, and errors."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+from transformers import HfArgumentParser, TrainingArguments
+
+RECIPES = Path(__file__).with_name("recipes")
+# Of transformers' own options, those that the help shows.
+SHOWN = {
+    "num_train_epochs",
+    "max_steps",
+    "per_device_train_batch_size",
+    "per_device_eval_batch_size",
+    "gradient_accumulation_steps",
+    "learning_rate",
+    "bf16",
+    "seed",
+    "use_cpu",
+    "push_to_hub",
+    "hub_model_id",
+}
+
+
+class _Parser(HfArgumentParser):
+    """Prints the error first, then the usage.
+
+    The help leaves out options of `TrainingArguments` that are not in `SHOWN`.
+    """
+
+    def __init__(self, classes: Sequence[type[Any]], prog: str, about: str) -> None:
+        command = Path(sys.argv[0]).name
+        super().__init__(
+            classes,
+            prog=f"{command} {prog}".strip(),
+            usage="%(prog)s [options]",
+            description=about,
+            epilog=f"Options may come from YAML or JSON: {command} options.yaml --seed 1",
+            allow_abbrev=False,
+        )
+        shown = set(SHOWN)
+        for dataclass in classes:
+            for base in dataclass.__mro__:
+                if base is not TrainingArguments:
+                    shown |= inspect.get_annotations(base).keys()
+        hidden = {option.name for option in fields(TrainingArguments)} - shown
+        for action in self._actions:
+            if action.dest in hidden:
+                action.help = argparse.SUPPRESS
+            elif action.const is False:
+                action.help = f"Turns off --{action.dest}.%(default).0s"
+            elif action.default is None:
+                action.help = f"{action.help}%(default).0s"  # in place of "(default: None)"
+            # The help shows the first spelling; all spellings are accepted.
+            action.option_strings = action.option_strings[:1]
+
+    def error(self, message: str) -> NoReturn:
+        print(f"error: {message}", file=sys.stderr)
+        print(f"usage: {self.prog} [options]; all of them: --help", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def parse(
+    classes: Sequence[type[Any]],
+    words: Sequence[str],
+    prog: str = "",
+    about: str = "",
+    recipes: str | None = None,
+) -> tuple[Any, ...]:
+    """Parses a command line into dataclasses; a mistake ends the program with an error.
+
+    Args:
+        classes: dataclasses, whose `_argument_group_name` is the title of their options in the
+            help.
+        words: of the command line. A YAML or JSON file at the beginning stands for the options that
+            it holds.
+        prog: the options that led here, after the command.
+        about: the text above the options in the help.
+        recipes: offers ``--recipe paper``: a file in ``recipes/`` whose name starts with this and
+            ends with the ``--model_type``. Explicit options override the recipe.
+    """
+    if recipes and not prog:
+        prog = f"--task {recipes[:-1]}"
+    parser = _Parser(classes, prog, about)
+    try:
+        words = words_of(words)
+        if recipes is not None:
+            parser.add_argument(
+                "--recipe",
+                choices=["paper"],
+                default=argparse.SUPPRESS,
+                help="Use all settings that the paper of the --model_type names; explicit options"
+                " override them.",
+            )
+            words = _with_recipe(words, recipes, _default_model_type(classes))
+        _, unknown = parser.parse_known_args(words)
+        if unknown:
+            raise ValueError(f"There is no option {unknown[0]}.")
+        parsed = parser.parse_args_into_dataclasses(words, look_for_args_file=False)
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
+    return parsed[: len(classes)]
+
+
+def _default_model_type(classes: Sequence[type[Any]]) -> str:
+    for dataclass in classes:
+        for option in fields(dataclass):
+            if option.name == "model_type":
+                return str(option.default)
+    return ""
+
+
+def take_option(
+    words: Sequence[str], name: str, default: str | None = None
+) -> tuple[str | None, list[str]]:
+    """Takes an option out of a command line.
+
+    Args:
+        words: of the command line.
+        name: of the option.
+        default: the value if the option is not there.
+
+    Returns:
+        The value of the option, and the other words.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    spellings = [f"--{name}", f"--{name.replace('_', '-')}"]
+    parser.add_argument(*spellings, nargs="?", default=default, dest="value")
+    namespace, others = parser.parse_known_args(words)
+    return namespace.value, others
+
+
+def words_of(words: Sequence[str]) -> list[str]:
+    """Replaces a file of options at the beginning of a command line by these options.
+
+    Args:
+        words: of the command line.
+
+    Raises:
+        ValueError: for a file that holds no options, and another word at the beginning.
+    """
+    if not words or words[0].startswith("-"):
+        return list(words)
+    path = Path(words[0])
+    if path.suffix not in (".yaml", ".yml", ".json"):
+        raise ValueError(
+            f"{words[0]!r} is not an option; a file of options ends in .yaml, .yml or .json."
+        )
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))  # JSON is YAML
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+    if not isinstance(values, dict):
+        raise ValueError(
+            f"{path} must hold options by name, such as 'seeds: [0, 1]'; got"
+            f" {type(values).__name__}."
+        )
+    return [*_as_words(values), *words[1:]]
+
+
+def _as_words(values: Mapping[str, Any]) -> Iterator[str]:
+    """Yields options as words of a command line."""
+    for name, value in values.items():
+        if value is None:
+            continue
+        if isinstance(value, list):
+            yield f"--{name}"
+            yield from map(str, value)
+        elif isinstance(value, dict | bool):
+            yield f"--{name}={json.dumps(value)}"
+        else:
+            yield f"--{name}={value}"
+
+
+def _with_recipe(words: list[str], recipes: str, default_type: str) -> list[str]:
+    """Puts the options of ``--recipe paper`` in front; ``batch_size`` comes by accumulation."""
+    recipe, others = take_option(words, "recipe")
+    if recipe != "paper":
+        return words  # the parser rejects any other value
+
+    model_type, _ = take_option(others, "model_type", default_type)
+    path = RECIPES / f"{recipes}{model_type}.yaml"
+    if not path.exists():
+        names = ", ".join(sorted(file.stem for file in RECIPES.glob(f"{recipes}*.yaml")))
+        raise ValueError(
+            f"--recipe paper: no paper names settings for {path.stem}, only for {names}."
+        )
+    text = path.read_text(encoding="utf-8")
+    values = yaml.safe_load(text)
+    if os.environ.get("RANK", "0") == "0":
+        source = text.splitlines()[0].lstrip("# ")
+        print(f"The paper's settings ({source}): {values}", file=sys.stderr)
+
+    total = values.pop("batch_size", None)
+    if total is not None:
+        given, _ = take_option(others, "per_device_train_batch_size", "8")
+        size = int(given or 8)
+        steps, rest = divmod(total, size * int(os.environ.get("WORLD_SIZE", "1")))
+        if rest:
+            raise ValueError(
+                f"The paper's batch of {total} needs a --per_device_train_batch_size that"
+                " divides it."
+            )
+        values |= {"per_device_train_batch_size": size, "gradient_accumulation_steps": steps}
+    return [*_as_words(values), *others]
+
+
+def run_command(main: Callable[[list[str]], None], words: Sequence[str] | None = None) -> None:
+    """Runs a command; errors of its input are printed without a traceback.
+
+    Args:
+        main: the command.
+        words: of its command line (default: those of this process).
+    """
+    level = logging.WARNING
+    if os.environ.get("RANK", "0") == "0":
+        level = logging.INFO
+    logging.basicConfig(level=level, format="%(message)s")
+    if words is None:
+        words = sys.argv[1:]
+    try:
+        main(list(words))
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print("\nStopped. Run the same command again to resume.", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,106 @@
+"""Pictures of trainings and scores."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .runs import write_whole
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+CURVE = "learning_curve.png"
+Log = list[dict[str, float]]
+
+
+def plot_curves(
+    logs: Sequence[Log], metrics: str | Sequence[str] | None, path: str | Path, x: str = "epoch"
+) -> None:
+    """Draws loss and scores of the evaluations, with a line for each seed, as a PNG.
+
+    Args:
+        logs: what the trainer of each seed logged.
+        metrics: scores of the evaluations, without ``eval_``; those that were not logged are left
+            out.
+        path: the file.
+        x: the horizontal axis, ``"epoch"`` or ``"step"``.
+    """
+    from matplotlib.figure import Figure  # no pyplot: a library must not touch a global figure
+
+    if isinstance(metrics, str):
+        metrics = [metrics]
+    logged = {key for log in logs for entry in log for key in entry}
+    scores = [f"eval_{name}" for name in metrics or () if f"eval_{name}" in logged]
+    panels = {"Loss": ["loss", "eval_loss"]}
+    if scores:
+        panels["Validation"] = scores
+
+    figure = Figure(figsize=(4.5 * len(panels), 3.4), layout="constrained")
+    columns = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axes, (title, keys) in zip(columns, panels.items(), strict=True):
+        for index, key in enumerate(keys):
+            _draw_lines(axes, logs, key, x=x, color=f"C{index}")
+        axes.set(xlabel=x, title=title)
+        axes.grid(alpha=0.3)
+        axes.legend()
+    save_figure(figure, path)
+
+
+def _draw_lines(axes: Axes, logs: Sequence[Log], key: str, *, x: str, color: str) -> None:
+    """Draws one value over epochs or steps, with a line for each seed."""
+    marker = "o"
+    if key == "loss":
+        marker = ""
+    label: str | None = key
+    for log in logs:
+        points = np.array([(entry[x], entry[key]) for entry in log if key in entry])
+        across, up = points.reshape(-1, 2).T
+        axes.plot(across, up, color=color, marker=marker, alpha=0.7, markersize=3, label=label)
+        label = None  # one label for all seeds
+
+
+def plot_by_length(results: Mapping[str, list[dict[str, float]]], path: Path, title: str) -> None:
+    """Draws MRR over length, with a line for each row of the table, as a PNG.
+
+    Args:
+        results: scores by length, of each row.
+        path: the file.
+        title: of the picture.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4.2), layout="constrained")
+    axes = figure.subplots()
+    for name, rows in results.items():
+        ticks = [
+            f"{row['from_words']:,.0f}–{row['below_words'] - 1:,.0f}\n({row['queries']:,.0f})"
+            for row in rows
+        ]
+        axes.plot(ticks, [row["mrr"] for row in rows], "o-", label=name, markersize=4)
+    axes.set(
+        xlabel="words of the longer side (number of queries)",
+        ylabel="MRR",
+        ylim=(0, 1.02),
+        title=title,
+    )
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small")
+    save_figure(figure, path)
+
+
+def save_figure(figure: Figure, path: str | Path) -> None:
+    """Writes a picture as a PNG, completely or not at all.
+
+    Args:
+        figure: the picture.
+        path: the file.
+    """
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=120)
+    write_whole(path, content.getvalue())

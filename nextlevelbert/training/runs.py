@@ -1,0 +1,98 @@
+"""Folders of runs: a folder belongs to its options, checkpoints, and files written as a whole."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from accelerate import PartialState
+
+logger = logging.getLogger(__name__)
+# The parts of a checkpoint, beside its state.
+_PARTS = ("*.safetensors", "optimizer.pt", "scheduler.pt", "rng_state*.pth")
+
+
+def write_whole(path: str | Path, content: str | bytes) -> None:
+    """Writes a file atomically; a file with the same content stays as it is.
+
+    Args:
+        path: the file.
+        content: bytes, or a text, which is written in UTF-8 with a line end.
+    """
+    if isinstance(content, str):
+        content = f"{content}\n".encode()
+    path = Path(path)
+    if not path.exists() or path.read_bytes() != content:
+        temporary = Path(f"{path}.tmp")
+        temporary.write_bytes(content)
+        temporary.replace(path)
+
+
+def read_json(path: str | Path) -> Any | None:
+    """Reads a JSON file.
+
+    Args:
+        path: the file.
+
+    Returns:
+        What the file holds; None for a file that is missing or was cut off.
+    """
+    try:
+        return json.loads(Path(path).read_bytes())
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def claim(folder: str | Path, settings: Mapping[str, object]) -> None:
+    """Makes a folder the folder of a run with these settings; every process may call it.
+
+    Args:
+        folder: is created.
+        settings: everything that decides the result.
+
+    Raises:
+        ValueError: for a folder with another run, naming what differs.
+    """
+    folder = Path(folder)
+    settings = json.loads(json.dumps(settings))
+    stored = read_json(folder / "settings.json") or {}
+    has_run = stored or any(folder.glob("checkpoint-*"))
+    if has_run and stored != settings:
+        differences = [
+            f"{name}: {stored.get(name)!s:.40} there, {settings.get(name)!s:.40} now"
+            for name in {**stored, **settings}
+            if stored.get(name) != settings.get(name)
+        ]
+        raise ValueError(
+            f"{folder} holds another run ({', '.join(differences)}). Give another --output_dir, or"
+            " remove that folder."
+        )
+
+    if PartialState().is_main_process:
+        for leftover in folder.glob(".tmp*"):  # of safetensors, in a run that was killed
+            leftover.unlink()
+        folder.mkdir(parents=True, exist_ok=True)
+        if not stored:
+            write_whole(folder / "settings.json", json.dumps(settings, indent=2))
+
+
+def last_whole_checkpoint(folder: str | Path) -> str | None:
+    """Returns the newest complete ``checkpoint-*`` of a folder, or None.
+
+    The state of a checkpoint is written last; when a checkpoint is deleted, any file may go first.
+
+    Args:
+        folder: of a training.
+    """
+    checkpoints = list(Path(folder).glob("checkpoint-*"))
+    checkpoints.sort(key=lambda path: int(path.name.split("-")[1]), reverse=True)
+    for path in checkpoints:
+        has_state = read_json(path / "trainer_state.json") is not None
+        if has_state and all(any(path.glob(part)) for part in _PARTS):
+            logger.info("Resuming from %s.", path.name)
+            return str(path)
+        logger.warning("%s is incomplete and is ignored.", path)
+    return None

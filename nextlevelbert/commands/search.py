@@ -494,13 +494,30 @@ class Library:
         weights = [times * self._rarity[word] for word, times in Counter(words).items()]
         score = (cosine + bm25 / max(math.hypot(*weights), 1e-9)) / 2
 
-        best = [part.topk(min(_BEST, len(part))).values.mean() for part in score.split(counts)]
-        best = torch.stack(best).tolist()
+        best = mean_of_best(score.numpy(), self.first).tolist()
         by_score = sorted(enumerate(best), key=lambda pair: -pair[1])
         ranked = first_of_each(by_score, lambda pair: self._text_key(pair[0]), documents)
         order = score.argsort(descending=True, stable=True).tolist()
         nearest = first_of_each(order, lambda passage: self._texts[passage], passages)
         return Answer(score, cosine, bm25, ranked, nearest)
+
+
+def mean_of_best(scores: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """Averages the three best scores of each document.
+
+    Args:
+        scores: of all passages, ``[N]``.
+        first: the first passage of each document, and N: ``[n + 1]``.
+
+    Returns:
+        The means ``[n]``.
+    """
+    counts = np.diff(first)
+    documents = np.repeat(np.arange(len(counts)), counts)  # of each passage
+    order = np.lexsort((-scores, documents))
+    is_best = np.arange(len(scores)) - first[documents] < _BEST
+    sums = np.bincount(documents[is_best], weights=scores[order][is_best])
+    return sums / np.minimum(counts, _BEST)
 
 
 def first_of_each(items: Iterable[Any], key: Callable[[Any], Any], count: int) -> list[Any]:

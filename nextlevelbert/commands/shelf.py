@@ -167,19 +167,19 @@ def list_files(source: str, cache_dir: Path | None = None) -> list[Part]:
     """
     folder = source if os.path.isdir(source) else os.path.dirname(source)
     base = os.path.join(folder, "")
-    shelves = ""
-    if cache_dir is not None:
-        shelves = os.path.join(os.path.abspath(cache_dir), "shelves", "")
+    shelves = None
+    if cache_dir is not None and os.path.abspath(cache_dir).startswith(os.path.abspath(folder)):
+        shelves = Path(os.path.abspath(cache_dir)) / "shelves"
     parts, models = [], set[Path]()
     for path, name in source_files(source):
         place = printable(str(path).removeprefix(base)).replace(os.sep, "/")
         part = Part(source=path, place=place, is_table=name is None)
-        if shelves and os.path.abspath(path).startswith(shelves):
+        if shelves is not None and shelves in Path(os.path.abspath(path)).parents:
             continue
         if path.name == "config.json" and (path.parent / "model.safetensors").is_file():
             models.add(path.parent)
             leave_out(os.path.dirname(place) or ".", "it is the folder of a model")
-        elif is_own_output(path):
+        elif place.lower().endswith((".parquet", ".pdf")) and is_own_output(path):
             leave_out(place, "nextlevelbert wrote it; it holds vectors or a map")
         else:
             parts.append(part)

@@ -46,10 +46,10 @@ class NulError(UnicodeError):
 
 def suffix(path: Path) -> str:
     """Returns the suffix in lower case; of ``x.jsonl.gz`` it is ``.jsonl``."""
-    name = path.name
-    if is_packed(path):
-        name = path.stem
-    return Path(name).suffix.lower()
+    stem, ending = os.path.splitext(path.name)
+    if ending.lower() == ".gz":
+        ending = os.path.splitext(stem)[1]
+    return ending.lower()
 
 
 def is_packed(path: Path) -> bool:
@@ -84,6 +84,8 @@ def find_paths(source: str | Path) -> list[Path]:
 
 def is_saved_dataset(folder: Path) -> bool:
     """Returns whether `datasets` wrote this folder by ``save_to_disk``."""
+    if not os.path.isdir(folder):
+        return False
     return any(os.path.isfile(folder / name) for name in ("state.json", "dataset_dict.json"))
 
 

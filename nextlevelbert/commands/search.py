@@ -35,6 +35,7 @@ from .shelf import Part, open_model, open_shelf, open_splitter, report, unknown_
 # alone and document vectors.
 _BEST = 3
 _BOOK_WORDS = 30
+_ROWS_AT_ONCE = 65_536
 # The weight of a word that half of the passages hold, as a share of its weight by Lucene's formula.
 _COMMON_SHARE = 0.1
 _LONGEST_SENTENCE = 1_000  # characters; a passage is widened to whole sentences up to this length
@@ -482,12 +483,12 @@ class Library:
         """
         if unknown_share(self.model.tokenizer, question) is None:
             raise ValueError(f"The question {question!r} holds no word that the model can read.")
-        counts = np.diff(self.first).tolist()
         [encoded] = self.model.iter_encode([question])
         mean = encoded.plain.mean(dim=0, keepdim=True)
         query = comparable(self.model, mean)[0]
-        # By document, so that equal documents have equal scores.
-        cosine = torch.cat([vectors @ query for vectors in self.vectors.split(counts)])  # [N]
+        # Row by row, so that equal passages have equal scores.
+        blocks = self.vectors.split(_ROWS_AT_ONCE)
+        cosine = torch.cat([(block * query).sum(dim=1) for block in blocks])  # [N]
 
         words = self.words.get_tokens_ids(split_words(question))  # those that the folder has
         bm25 = torch.from_numpy(self.words.get_scores_from_ids(words))

@@ -118,8 +118,8 @@ def without_names(
     """The words of a sentence in the form that is asked for; none where no sentence has enough of
     them."""
     kept = []
-    for start, end in text_sentences(text):
-        sentence = [word for word in words(text[start:end]) if word not in names]
+    for first, last in text_sentences(text):
+        sentence = [word for word in words(text[first:last]) if word not in names]
         ranked = sorted(
             {*sentence} if form == "own" else inside, key=lambda word: (spread[word], word)
         )
@@ -139,13 +139,13 @@ def cut_out(library: search.Library, parts: list[Part]) -> tuple[list[Part], lis
     draw, questions, altered = np.random.default_rng(1), list[Question](), dict[int, str]()
     for book, (first, last) in enumerate(pairwise(library.first)):
         for passage in first + draw.permutation(last - first)[: COUNT // len(library.places)]:
-            text = library.passage(passage)
+            text = library.passage(passage).text
             spans = [(start, end) for start, end in text_sentences(text) if end - start > 60]
             if len(spans) >= 3:
                 start, end = spans[draw.integers(len(spans))]
                 altered[int(passage)] = text[:start] + text[end:]
                 questions.append(Question(text[start:end], int(passage), book, "cut out"))
-    vectors = dict(zip(altered, library.model.encode(list(altered.values())), strict=True))
+    vectors = dict(zip(altered, library.model.iter_encode(list(altered.values())), strict=True))
     copies, row = (
         [part._replace(path=part.path.parent / "cut out" / part.path.name) for part in parts],
         0,

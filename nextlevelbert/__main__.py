@@ -1,5 +1,6 @@
 """``python -m nextlevelbert`` is the command `nextlevelbert`, which does not import the package for
-its help."""
+its help.
+"""
 
 import sys
 

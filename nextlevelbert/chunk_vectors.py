@@ -37,7 +37,8 @@ def chunk_table(
     schema: pa.Schema, ids: Sequence[Any], spans: Sequence[np.ndarray], vectors: torch.Tensor
 ) -> pa.Table:
     """Rows of documents: their ids, the character spans ``[n, 2]`` of each, and the vectors ``[N,
-    D]`` of all."""
+    D]`` of all.
+    """
     counts = [len(span) for span in spans]
     chunks = np.concatenate(
         [np.zeros(0, np.int32), *(np.arange(count, dtype=np.int32) for count in counts)]
@@ -169,7 +170,8 @@ def encode_corpus(
     vectors: Any = ChunkVectors(encoder, rule, splitter, tokens_per_batch) if rule else encoder  # type: ignore[arg-type]
     folder, planned = Path(folder), dict[int, Path]()
     folder.mkdir(parents=True, exist_ok=True)
-    rank, processes = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    rank = int(os.environ.get("RANK", "0"))
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
     with (
         tqdm(desc=folder.name, unit="chunk", disable=not progress) as vectors.bar,
         ThreadPoolExecutor(1) as disk,
@@ -220,7 +222,8 @@ def _plan(
     groups: Iterable[Group], folder: Path, schema: pa.Schema, append: bool
 ) -> Iterator[tuple[int, Path, Group]]:
     """Number, path and documents of each part; ValueError where the folder holds another one in its
-    place."""
+    place.
+    """
     present, seen, first, recipe = (
         corpus.numbered_parts(folder),
         set[str](),
@@ -277,7 +280,8 @@ def _groups(documents: Iterable[Any], characters: int) -> Iterator[Group]:
 
 def pad_vectors(documents: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
     """Chunk vectors ``[n, D]`` of B documents as ``inputs_embeds [B, L, D]`` and ``attention_mask
-    [B, L]``."""
+    [B, L]``.
+    """
     lengths = torch.tensor([len(vectors) for vectors in documents])
     mask = (torch.arange(int(lengths.max())) < lengths[:, None]).long()
     return {
@@ -302,7 +306,8 @@ class DataCollatorForDocumentChoice:
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """``labels`` [N], ``pair_input_ids`` [N, C, Q] with their mask, and the documents, of ids
-        or vectors."""
+        or vectors.
+        """
         batch = (
             {"labels": torch.tensor([row["label"] for row in rows])} if "label" in rows[0] else {}
         )
@@ -324,7 +329,8 @@ class DataCollatorForDocumentChoice:
 
 class DataCollatorForLabelledVectors:
     """Batches of rows with ``inputs_embeds`` ``[n, D]`` and perhaps ``label`` or ``labels``, for
-    the classifiers."""
+    the classifiers.
+    """
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """``labels``, ``inputs_embeds`` [B, L, D] float32 and ``attention_mask`` [B, L]."""

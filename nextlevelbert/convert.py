@@ -91,7 +91,8 @@ def convert_checkpoint(
 
 def _read(source: str, revision: str | None) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """`config.json` and the tensors. PyTorch's unpickler for weights calls nothing but what
-    rebuilds tensors."""
+    rebuilds tensors.
+    """
     folder = Path(source)
     for name in _WEIGHTS if not folder.exists() else ():  # of the two, one is downloaded
         try:

@@ -86,7 +86,8 @@ def find_splitter(name: str | None) -> Splitter | None:
 
 def corpus_schema(recipe: Mapping[str, Any]) -> pa.Schema:
     """The columns of a corpus, with the recipe as metadata; it needs
-    ``recipe["encoder"]["hidden_size"]``."""
+    ``recipe["encoder"]["hidden_size"]``.
+    """
     vector = pa.list_(pa.float16(), recipe["encoder"]["hidden_size"])
     columns = {
         "document": pa.string(),
@@ -100,7 +101,8 @@ def corpus_schema(recipe: Mapping[str, Any]) -> pa.Schema:
 
 def recipe_facts(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """What decides the vectors, without nesting: where the encoder lies does not matter, only its
-    weights."""
+    weights.
+    """
     flat = {
         f"{part}.{name}": value for part, facts in recipe.items() for name, value in facts.items()
     }
@@ -109,7 +111,8 @@ def recipe_facts(recipe: Mapping[str, Any]) -> dict[str, Any]:
 
 def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     """The fields in which two recipes differ, with both values; encoders of other weights are
-    named."""
+    named.
+    """
     left, right = recipe_facts(one), recipe_facts(other)
     fields = [name for name in {**left, **right} if left.get(name) != right.get(name)]
     for facts, encoder in ((left, one["encoder"]), (right, other["encoder"])):
@@ -135,7 +138,8 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
 def write_part(path: str | Path, table: pa.Table) -> None:
     """Writes rows as a Parquet part with check sums of its pages and columns, whole or not at
-    all."""
+    all.
+    """
     metadata = table.schema.metadata or {}
     sums = {key.decode(): zlib.crc32(value) for key, value in metadata.items()}
     sums |= {name: _check_sum(table[name]) for name in COLUMNS if name in table.column_names}
@@ -151,14 +155,16 @@ def write_part(path: str | Path, table: pa.Table) -> None:
 
 def _values(column: pa.ChunkedArray) -> np.ndarray:
     """The numbers of a column, of lists one after the other; `flatten` minds the offset of a
-    slice."""
+    slice.
+    """
     array = column.combine_chunks()
     return np.asarray(array.flatten() if array.type.num_fields else array)
 
 
 def _check_sum(column: pa.ChunkedArray) -> int:
     """Of the values: a page's check sum leaves out its header, so that it alone misses some flipped
-    bits."""
+    bits.
+    """
     if pa.types.is_string(column.type):
         return zlib.crc32("\0".join(column.to_pylist()).encode())
     return zlib.crc32(np.ascontiguousarray(_values(column)).data)
@@ -166,7 +172,8 @@ def _check_sum(column: pa.ChunkedArray) -> int:
 
 def read_columns(path: Path, *names: str, recipe: Mapping[str, Any] | None = None) -> Any:
     """Metadata and columns of a part; an error names one that is damaged (Arrow's do not), or of
-    another recipe."""
+    another recipe.
+    """
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             metadata, columns = file.schema_arrow.metadata or {}, file.read(list(names)).columns
@@ -213,7 +220,8 @@ def _finished_parts(folder: Path) -> list[Path]:
 @dataclass(frozen=True)
 class EncodedDocument:
     """A document of a corpus: its id, plain chunk vectors ``[n, D]`` float16 and their character
-    spans ``[n, 2]``."""
+    spans ``[n, 2]``.
+    """
 
     id: str
     vectors: torch.Tensor
@@ -297,7 +305,8 @@ class VectorCorpus:
 
     def vectors(self, start: int, stop: int) -> torch.Tensor:
         """Chunk vectors ``[stop - start, D]`` float16 by their number in the corpus, across
-        documents and parts."""
+        documents and parts.
+        """
         if not 0 <= start <= stop <= self.num_chunks:
             raise IndexError(f"Chunks {start}:{stop} are not in {self!r}.")
         first = min(bisect_right(self._starts, start), len(self._paths)) - 1
@@ -334,7 +343,8 @@ class VectorCorpus:
 
     def _decoded(self, path: Path) -> torch.Tensor:
         """All vectors of a part, ``[N, D]``; a copy without the check sum in its name is made
-        anew."""
+        anew.
+        """
         folder, name = path.parent / ".vectors", f"{path.stem}.{path.stat().st_mtime_ns:x}"
         for copy in folder.glob(f"{path.stem}.*.npy"):
             with suppress(EOFError, ValueError, OSError):
@@ -362,7 +372,8 @@ class VectorCorpus:
 
     def check_model(self, config: PreTrainedConfig, splitter: Splitter | str | None = None) -> None:
         """A ValueError names each field in which a model (with the splitter of its ``encode``)
-        differs from this."""
+        differs from this.
+        """
         fields = ("name", "fingerprint", "pooling", "normalize")
         encoder = {name: getattr(config, f"chunk_encoder_{name}") for name in fields}
         encoder |= {"hidden_size": config.chunk_hidden_size}
@@ -384,7 +395,8 @@ class VectorCorpus:
         self, repo_id: str, private: bool | None = None, token: str | None = None
     ) -> CommitInfo:
         """Uploads the parts as a dataset repository ``"user/name"``: vectors and character spans,
-        not the texts."""
+        not the texts.
+        """
         api = HfApi(token=token)
         repo = api.create_repo(repo_id, repo_type="dataset", private=private, exist_ok=True).repo_id
         card = _CARD.format(

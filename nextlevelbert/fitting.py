@@ -1,5 +1,6 @@
 """What is fitted to text in closed form: whitening of chunk vectors, hashed TF-IDF, and encoders
-side by side."""
+side by side.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ def fit_whitening(
 
 def _blocks(documents: Iterable[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
     """Documents that have chunks, in float64, so many at a time that their products are worth
-    it."""
+    it.
+    """
     block = []
     rows = 0
     for vectors in documents:

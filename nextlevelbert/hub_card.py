@@ -1,5 +1,6 @@
 """The card that a model is published with: how it is opened, where transformers would say
-nothing."""
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ def opening(model: Any, repo_id: str) -> str:
 
 def complete_card(model: Any, folder: str | Path, repo_id: str) -> None:
     """Fills the card of `push_to_hub` where it is transformers' empty template; one that someone
-    wrote stays."""
+    wrote stays.
+    """
     path = Path(folder) / "README.md"
     if path.exists() and "[More Information Needed]" in path.read_text(encoding="utf-8"):
         card = ModelCard.load(path)

@@ -26,7 +26,8 @@ _CHUNKS_PER_WRITE = 1_024  # little of a long document is lost when a process is
 
 class VectorCache:
     """Vectors by their keys in a folder, which grows until it is deleted. Every thread opens its
-    own."""
+    own.
+    """
 
     def __init__(self, folder: str | Path) -> None:
         Path(folder).mkdir(parents=True, exist_ok=True)
@@ -79,7 +80,8 @@ class CachedEncoder:
         bar: tqdm | None = None,
     ) -> torch.Tensor:
         """Arguments and result as those of `ChunkEncoder.encode`: ``[N, D]`` float32 on the
-        encoder's device."""
+        encoder's device.
+        """
         head = f"{self._head} {rule.prefix_ids} {rule.suffix_ids} ".encode()
         chunks = [input_ids[start:end] for start, end in itertools.pairwise(boundaries)]
         keys = [hashlib.sha256(head + chunk.astype("<i4").tobytes()).digest() for chunk in chunks]

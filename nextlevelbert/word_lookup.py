@@ -57,7 +57,8 @@ class WordLookup:
 
     def __call__(self, text: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Ids of a text without special tokens, and where each begins and ends in it, in
-        characters: ``[T]`` int32."""
+        characters: ``[T]`` int32.
+        """
         raw = np.frombuffer(text.encode(), np.uint8)  # [S]
         kinds = _CLASSES[raw]
         starts = np.empty(len(raw), bool)

@@ -1,2 +1,3 @@
 """What the sub-commands of `nextlevelbert` do, one file each; their options are in
-`nextlevelbert_command.py`."""
+`nextlevelbert_command.py`.
+"""

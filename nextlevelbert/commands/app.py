@@ -1,5 +1,6 @@
 """``nextlevelbert app``: a page on which a folder is searched and looked at, made of Gradio's own
-parts."""
+parts.
+"""
 
 # No `from __future__ import annotations`: Gradio reads the annotations of event handlers, and is
 # imported late.
@@ -54,7 +55,8 @@ Part = tuple[
 
 def overlap(spans: np.ndarray, parts: Sequence[Part]) -> np.ndarray:
     """How many characters of each chunk, of spans ``[n, 2]``, lie in each part: ``[p, n]``,
-    float32."""
+    float32.
+    """
     starts, ends = spans.T
     shared = [np.minimum(ends, end) - np.maximum(starts, start) for _, start, end in parts]
     return np.maximum(np.stack(shared), 0).astype(np.float32)
@@ -62,7 +64,8 @@ def overlap(spans: np.ndarray, parts: Sequence[Part]) -> np.ndarray:
 
 def parts_of(text: str, spans: np.ndarray) -> list[Part]:
     """What stands between headings of the text, else equal parts, which begin with a chunk of the
-    spans ``[n, 2]``."""
+    spans ``[n, 2]``.
+    """
     if 3 <= len(chapters := _between_headings(text)) <= _MOST_PARTS:
         return chapters
     groups = np.array_split(np.arange(len(spans)), min(_EQUAL_PARTS, len(spans)))
@@ -113,7 +116,8 @@ class Page:
 
     def map(self, ranked: Sequence[int], chosen: int) -> np.ndarray:
         """A picture of all documents as points, near each other where alike; the ranked ones have a
-        number."""
+        number.
+        """
         figure = Figure(figsize=(_PIXELS[0] / 160, _PIXELS[1] / 160), dpi=160)
         canvas, axes = FigureCanvasAgg(figure), figure.add_axes((0, 0, 1, 1))
         axes.set(xlim=(-_MARGIN, 1 + _MARGIN), ylim=(-_MARGIN, 1 + _MARGIN), xticks=[], yticks=[])
@@ -146,7 +150,8 @@ class Page:
 
     def strip(self, number: int, answer: Answer) -> np.ndarray:
         """A document from left to right, ``[1, cells, 3]``: a cell's best score as colour, from the
-        mean of all on."""
+        mean of all on.
+        """
         scores = answer.score[self.chunks(number)].numpy()
         low, high = max(float(answer.score.mean()), 0.0), float(answer.score.max())
         best = np.array([scores[cell].max() for cell in self.cells(number)])
@@ -197,7 +202,8 @@ class Page:
 
     def parts(self, number: int) -> tuple[list[Part], np.ndarray]:
         """The parts of a document and their similarity ``[p, p]``: cosines of the means of their
-        chunk vectors, from which the mean of all parts is subtracted."""
+        chunk vectors, from which the mean of all parts is subtracted.
+        """
         spans, vectors = (
             self.library.spans[self.chunks(number)],
             self.library.vectors[self.chunks(number)].numpy(),
@@ -215,7 +221,8 @@ class Page:
 
     def nearest_pair(self, number: int, row: int, column: int) -> tuple[list[int], list[str]]:
         """Of two parts of a document, the two chunks that are most alike, and the headings; of one
-        part, its first."""
+        part, its first.
+        """
         pair = [self.parts(number)[0][place] for place in (row, column)]
         one, other = map(np.flatnonzero, overlap(self.library.spans[self.chunks(number)], pair))
         if row == column:
@@ -253,7 +260,8 @@ def build(library: Library, title: str):
 
     def show(question: str, number: int, chunk: int | None = None) -> list[Any]:
         """All that changes with a question or a document; without a chunk, its best one is
-        shown."""
+        shown.
+        """
         answer = page.answer(question) if question else None
         if chunk is None:
             chunk = int(answer.score[page.chunks(number)].argmax()) if answer else 0
@@ -388,7 +396,8 @@ def build(library: Library, title: str):
 
 def run(arguments: argparse.Namespace, public: bool = False) -> None:
     """Serves the page until it is interrupted. Only this machine reaches it, unless it is
-    public."""
+    public.
+    """
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read when it is imported
     if importlib.util.find_spec("gradio") is None:
         raise ValueError("The page needs Gradio: pip install 'nextlevelbert[app]'.")

@@ -19,7 +19,8 @@ from .shelf import MAP_CREATOR, open_model
 
 def principal_components(vectors: np.ndarray) -> tuple[np.ndarray, float]:
     """Vectors ``[n, H]``, scaled to length 1, on two principal components ``[n, 2]``; their share
-    of the variance."""
+    of the variance.
+    """
     components = PCA(min(2, *vectors.shape))
     with np.errstate(invalid="ignore"):  # documents that are all equal have no variance
         points = components.fit_transform(normalize(vectors))
@@ -29,7 +30,8 @@ def principal_components(vectors: np.ndarray) -> tuple[np.ndarray, float]:
 
 def write_names(figure: Figure, axes: Axes, names: Sequence[str], points: np.ndarray) -> None:
     """Writes each name beside its point ``[n, 2]``, right or left, where there is room; first come,
-    first served."""
+    first served.
+    """
     figure.draw_without_rendering()  # lays the axes out, so that positions in pixels are final
     taken: list[Bbox] = []
     for name, point in zip(names, points, strict=True):
@@ -52,7 +54,8 @@ def write_names(figure: Figure, axes: Axes, names: Sequence[str], points: np.nda
 
 def draw_map(names: Sequence[str], vectors: np.ndarray, chunks: Sequence[int]) -> Figure:
     """A scatter plot of documents; the area of a point grows with its chunks, and names stand where
-    there is room."""
+    there is room.
+    """
     points, share = principal_components(vectors)
     figure = Figure(figsize=(10, 7), dpi=130, layout="constrained")
     axes = figure.subplots()

@@ -407,9 +407,9 @@ def _write_parts(
                     )
                 )
             )
-        for part, documents, notes in waiting:
+        for part, documents, notes_on_reading in waiting:
             rows = [_rows(schema, part, document, next(embeddings)) for document in documents]
-            notes = [*notes, *notes_on_words(model.tokenizer, part, documents)]
+            notes = [*notes_on_reading, *notes_on_words(model.tokenizer, part, documents)]
             table = pa.concat_tables(rows)
             metadata = {**schema.metadata, "notes": json.dumps(notes)}
             write_part(part.path, table.replace_schema_metadata(metadata))

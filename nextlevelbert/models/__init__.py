@@ -1,2 +1,3 @@
 """What a checkpoint carries: configurations, models, the processor, and all that they need.
-Siblings only."""
+Siblings only.
+"""

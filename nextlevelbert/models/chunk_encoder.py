@@ -42,7 +42,8 @@ _SIMILAR = 15 / 16
 
 def masked_mean(hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
     """Mean of the rows that a mask keeps (all by default): ``[B, L, D]`` to ``[B, D]`` float32,
-    zero without rows."""
+    zero without rows.
+    """
     if mask is None:
         return hidden.mean(dim=1, dtype=torch.float32)
     keep = mask.bool().unsqueeze(-1)  # [B, L, 1]
@@ -81,7 +82,8 @@ def pool(hidden: torch.Tensor, mask: torch.Tensor, mode: PoolingMode = "mean") -
 
 def unit(vectors: torch.Tensor) -> torch.Tensor:
     """Rows scaled to length 1, zero rows unchanged; in float32, since the epsilon against zero
-    vanishes in float16."""
+    vanishes in float16.
+    """
     return F.normalize(vectors.float(), dim=-1).to(vectors.dtype)
 
 
@@ -130,7 +132,8 @@ def vector_size(config: PreTrainedConfig) -> int:
 
 class DenseLayer(nn.Module):
     """sentence-transformers' `Dense`, with the same names of weights; `activation` is a class of
-    `torch.nn`."""
+    `torch.nn`.
+    """
 
     def __init__(self, in_features: int, out_features: int, bias: bool, activation: str) -> None:
         super().__init__()
@@ -145,7 +148,8 @@ class DenseLayer(nn.Module):
 @strict
 class StaticEmbeddingConfig(PreTrainedConfig):
     """Sizes of a table of token vectors; `unk_token_id` is the row of what the tokenizer does not
-    know."""
+    know.
+    """
 
     model_type = "static-embedding"
 
@@ -202,7 +206,8 @@ class StaticEmbeddingModel(StaticModel):
 
     def _means(self, ids: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
         """Mean vector ``[N, D]`` of each chunk; `ids` of all chunks in a row, `offsets` ``[N + 1]``
-        their borders."""
+        their borders.
+        """
         return F.embedding_bag(
             ids, self.embedding.weight, offsets, mode="mean", include_last_offset=True
         ).float()
@@ -255,7 +260,8 @@ class ChunkEncoder(nn.Module):
 
     def train(self, mode: bool = True) -> Self:
         """Stays frozen and in evaluation mode, whatever the argument and whatever loading did to
-        the parameters."""
+        the parameters.
+        """
         self.requires_grad_(
             False
         )  # `from_pretrained` makes new parameters, which require gradients
@@ -283,7 +289,8 @@ class ChunkEncoder(nn.Module):
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None
     ) -> torch.Tensor:
         """Chunk vectors ``[N, D]`` of chunk ids ``[N, C]``, special tokens included; no mask means
-        no padding."""
+        no padding.
+        """
         output = self.model(input_ids=input_ids, attention_mask=attention_mask, return_dict=True)
         hidden = output.last_hidden_state  # [N, C, D]
         if self.pooling == "mean":  # in float32 whatever the encoder computes in
@@ -362,7 +369,8 @@ class ChunkEncoder(nn.Module):
 
     def fingerprint(self) -> str:
         """SHA-256 over weights, pooling, normalisation and further steps; of the weights where
-        these are usual."""
+        these are usual.
+        """
         parts = [weights_fingerprint(self.model)]
         if steps := sentence_steps(self.model.config):
             parts += [weights_fingerprint(self.dense), json.dumps(steps, sort_keys=True)]
@@ -374,7 +382,8 @@ class ChunkEncoder(nn.Module):
 
 def _copy(array: np.ndarray, device: torch.device) -> torch.Tensor:
     """An array on the device; copied from page-locked memory if that lets the copy overlap with
-    computation."""
+    computation.
+    """
     tensor = torch.from_numpy(array)
     return (
         tensor.pin_memory().to(device, non_blocking=True)

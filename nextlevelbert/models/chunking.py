@@ -49,7 +49,8 @@ _LONGEST_QUOTE = 256
 @dataclass(frozen=True)
 class TokenizedDocument:
     """Token ids of one whole document, without special tokens, and the characters each stands for:
-    ``[T]`` int32."""
+    ``[T]`` int32.
+    """
 
     input_ids: np.ndarray
     char_starts: np.ndarray
@@ -95,7 +96,8 @@ def iter_texts(documents: str | Iterable[Any]) -> Iterator[str]:
 
 def tokenize_document(tokenizer: PreTrainedTokenizerBase, text: str) -> TokenizedDocument:
     """Tokenises a whole document with a fast tokenizer: no special tokens, no truncation, no length
-    warning."""
+    warning.
+    """
     if not getattr(tokenizer, "is_fast", False):
         raise TypeError(
             f"{type(tokenizer).__name__} has no offsets; use an encoder with a tokenizer.json."
@@ -181,7 +183,8 @@ class ChunkingRule:
 
     def boundaries(self, input_ids: np.ndarray) -> np.ndarray:
         """Chunk k of ids ``[T]`` is ``input_ids[b[k]:b[k + 1]]``: ``[n + 1]`` int64, from 0 to T,
-        rising."""
+        rising.
+        """
         if self.mode == "fixed":
             return np.append(
                 np.arange(0, len(input_ids), self.capacity, dtype=np.int64), len(input_ids)
@@ -222,7 +225,8 @@ class ChunkingRule:
 
     def strip_special_tokens(self, input_ids: np.ndarray) -> np.ndarray:
         """Removes the special tokens that a stock tokenizer puts around a whole document, if both
-        ends have them."""
+        ends have them.
+        """
         start, end = len(self.prefix_ids), len(input_ids) - len(self.suffix_ids)
         around = (*input_ids[:start].tolist(), *input_ids[end:].tolist())
         return (
@@ -271,7 +275,8 @@ def pack_sentences(input_ids: np.ndarray, sentences: np.ndarray, capacity: int) 
 
 def chunk_spans(document: TokenizedDocument, boundaries: np.ndarray) -> np.ndarray:
     """Characters of each chunk: ``[n, 2]`` int64, from the start of its first token to the end of
-    its last one."""
+    its last one.
+    """
     starts = document.char_starts[boundaries[:-1]]
     ends = document.char_ends[boundaries[1:] - 1]
     return np.stack([starts, ends], axis=1).astype(np.int64).reshape(-1, 2)
@@ -296,7 +301,8 @@ def flatten_chunks(
     ids: Sequence[np.ndarray], boundaries: Sequence[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """All ids ``[T]`` of documents, the boundaries of chunks in them ``[N + 1]``, each first chunk
-    ``[B + 1]``."""
+    ``[B + 1]``.
+    """
     starts = np.cumsum([0] + [len(document) for document in ids])
     flat = [cuts[:-1] + start for cuts, start in zip(boundaries, starts, strict=False)]
     offsets = np.cumsum([0] + [len(cuts) - 1 for cuts in boundaries])
@@ -305,7 +311,8 @@ def flatten_chunks(
 
 def sentence_token_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, list[int]]:
     """Vocabulary ids by their role in the sentence rule; a ValueError for a vocabulary without
-    marks that end one."""
+    marks that end one.
+    """
     classes: dict[str, list[int]] = {
         "end": [],
         "close": [],
@@ -392,14 +399,17 @@ def splitter_sentences(text: str, splitter: Splitter) -> list[tuple[int, int]]:
     """
     spans: list[tuple[int, int]] = []
     end = 0
-    for sentence in (
-        splitter(text) if text.strip() else ()
-    ):  # a blank text is not given to the splitter
-        if isinstance(sentence, str):
-            if not sentence.strip():
+    sentences: Iterable[str | tuple[int, int]] = ()
+    if text.strip():  # a blank text is not given to the splitter
+        sentences = splitter(text)
+    for item in sentences:
+        if isinstance(item, str):
+            if not item.strip():
                 continue
-            start = text.find(sentence, end)
-            sentence = (start, start + len(sentence))
+            start = text.find(item, end)
+            sentence = (start, start + len(item))
+        else:
+            sentence = item
         if not end <= sentence[0] <= sentence[1] <= len(text):
             raise ValueError(
                 f"splitter: sentence {len(spans)} is {sentence}; give the parts of the text in"

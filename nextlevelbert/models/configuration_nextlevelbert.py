@@ -150,7 +150,8 @@ class NextLevelBertConfig(PreTrainedConfig):
 
     def window(self) -> tuple[int, int]:
         """Chunks in a window, and chunks that neighbouring windows share; checked, since both can
-        be set later."""
+        be set later.
+        """
         positions, specials = usable_positions(self.encoder_config), self.special_positions
         most = (positions or 512) - specials
         size = most if self.max_chunks is None else self.max_chunks

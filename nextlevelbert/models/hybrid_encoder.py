@@ -123,7 +123,8 @@ class HybridConfig(PreTrainedConfig):
 
 class HybridModel(StaticModel):
     """Several encoders side by side, each centred or whitened and weighted so that chunk vectors
-    have length 1."""
+    have length 1.
+    """
 
     config_class = HybridConfig
     weights: torch.Tensor

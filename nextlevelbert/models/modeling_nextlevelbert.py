@@ -82,7 +82,8 @@ class DocumentModelOutput(ModelOutput):
 @dataclass
 class MaskedVectorModelingOutput(ModelOutput):
     """`loss`, and what the head predicts at the M selected positions, row by row, with the true
-    vectors ``[M, D]``."""
+    vectors ``[M, D]``.
+    """
 
     loss: Tensor | None = None
     predictions: Tensor | None = None
@@ -94,7 +95,8 @@ class MaskedVectorModelingOutput(ModelOutput):
 @dataclass
 class SegmentPairOutput(ModelOutput):
     """`loss`, and scaled cosines ``[N, N]`` of first segments (rows) and second ones, the right on
-    the diagonal."""
+    the diagonal.
+    """
 
     loss: Tensor | None = None
     scores: Tensor | None = None
@@ -121,7 +123,8 @@ class DocumentEmbedding:
 @dataclass(frozen=True)
 class DocumentPlan:
     """What encoding one document would take: tokens and chunks of the whole, and passes of the
-    encoder over chunks."""
+    encoder over chunks.
+    """
 
     tokens: int
     chunks: int
@@ -130,7 +133,8 @@ class DocumentPlan:
 
 class NextLevelBertSpecialVectors(nn.Embedding):
     """The trained vectors [PAD], [CLS], [SEP] and [MASK], one table ``[4, D]`` (paper, section
-    2.2)."""
+    2.2).
+    """
 
 
 class ResidualProjection(nn.Linear):
@@ -160,7 +164,8 @@ class ResidualPooling(nn.Module):
 
 class TaskClassifier(nn.Sequential):
     """Linear, ReLU, Linear over [document vector ; encoded question] (paper, section 3.2
-    "Experimental Setup")."""
+    "Experimental Setup").
+    """
 
     def __init__(self, in_features: int, hidden_size: int, out_features: int) -> None:
         super().__init__(
@@ -170,7 +175,8 @@ class TaskClassifier(nn.Sequential):
 
 class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
     """What all NextLevelBERT classes share: configuration, initialisation, and the start from a
-    chunk encoder."""
+    chunk encoder.
+    """
 
     config: NextLevelBertConfig
     config_class = NextLevelBertConfig
@@ -259,7 +265,8 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
 
     def get_input_embeddings(self) -> nn.Module:
         """The block that adds positions: vectors enter here, and hooks that need input gradients
-        are set here."""
+        are set here.
+        """
         model = self.base_model
         return model.special_embeddings if model.encoder is None else model.encoder.embeddings
 
@@ -316,7 +323,8 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
 
     def new_encoder(self) -> nn.Module:
         """The encoder over chunks: from ``inputs_embeds`` ``[B, S, D]`` to contextual vectors ``[B,
-        S, H]``."""
+        S, H]``.
+        """
         encoder = backbone_from_config(self.config.encoder_config)
         encoder.set_input_embeddings(None)  # vectors come in, not ids
         return encoder
@@ -526,7 +534,8 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
 
     def _passes(self, reach: Tensor, width: int, at_once: bool) -> Iterator[tuple[Any, int]]:
         """The windows of each pass of the encoder, of similar lengths, and the chunks of the
-        longest."""
+        longest.
+        """
         specials = self.config.special_positions
         if at_once or traced() or len(reach) * (width + specials) <= _POSITIONS_PER_PASS:
             yield slice(None), width
@@ -538,7 +547,8 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         self, vectors: Tensor, special_ids: Tensor, extras: dict[str, bool]
     ) -> BaseModelOutput:
         """The encoder over sequences ``[J, S, D]`` with a special vector wherever `special_ids` has
-        its number."""
+        its number.
+        """
         if self.encoder is None:  # contextual chunk vectors are the chunk vectors
             return BaseModelOutput(vectors)
         table = self.special_embeddings(special_ids.clamp(min=PAD)).to(vectors.dtype)
@@ -551,7 +561,8 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
 
     def _pool(self, chunks: Tensor, hidden: Tensor, first: Tensor, mask: Tensor) -> Tensor:
         """Document vectors ``[B, H]`` by the configured pooling; zero where a document has no
-        chunk."""
+        chunk.
+        """
         mode: Any = self.config.pooling
         if mode == "cls":
             return first
@@ -561,14 +572,16 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
 
     def prepare_chunks(self, vectors: Tensor) -> Tensor:
         """Chunk vectors ``[..., D]`` as the encoder over chunks reads them: whitened if the
-        configuration says so."""
+        configuration says so.
+        """
         return vectors if self.whitening is None else self.whitening(vectors)
 
     def _read_packed(
         self, inputs_embeds: Tensor, special_ids: Tensor, extras: dict[str, bool]
     ) -> DocumentModelOutput:
         """Sequences that hold their special positions already, as pretraining packs them; each has
-        one vector."""
+        one vector.
+        """
         most = self.config.window()[0] + self.config.special_positions
         if special_ids.shape[1] > most:
             raise ValueError(
@@ -717,7 +730,8 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         self, texts: str | Iterable[Any], splitter: Splitter | None = None
     ) -> DocumentPlan | list[DocumentPlan]:
         """Counts tokens, chunks and windows without running any network; arguments as in
-        `encode`."""
+        `encode`.
+        """
         size, overlap = self.config.window()
         rule = self.config.chunking_rule()
         plans = []
@@ -781,7 +795,8 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
 
     def attach_chunk_encoder(self, source: LoadedChunkEncoder) -> None:
         """Makes a chunk encoder, the one that the model was trained with, part of it and of its
-        checkpoint."""
+        checkpoint.
+        """
         self.check_chunk_encoder(source)
         if self.chunk_encoder is None:
             self.chunk_encoder = self._new_chunk_encoder().to(self.device, self.dtype)
@@ -791,7 +806,8 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
 
     def detach_chunk_encoder(self) -> LoadedChunkEncoder:
         """Takes the frozen encoder out, so that not every checkpoint of a run holds a copy;
-        `attach` puts it back."""
+        `attach` puts it back.
+        """
         encoder = self.get_chunk_encoder()
         config = self.config
         self.chunk_encoder = None
@@ -805,7 +821,8 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
 
     def check_chunk_encoder(self, source: Any) -> None:
         """Raises a ValueError for a chunk encoder with other weights, pooling or normalisation than
-        the model's."""
+        the model's.
+        """
         expected = self.config.chunk_encoder_fingerprint
         got = source.fingerprint
         if callable(got):
@@ -830,7 +847,8 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
 
     def get_chunk_encoder(self) -> ChunkEncoder:
         """The frozen encoder; loaded from `config.chunk_encoder_name` if the checkpoint does not
-        hold it."""
+        hold it.
+        """
         if self.chunk_encoder is not None:
             return self.chunk_encoder
         if (encoder := self.__dict__.get("borrowed_encoder")) is None:
@@ -1182,13 +1200,15 @@ def concatenate_pairs(
 
 def rows_of(values: Tensor, document: Tensor, place: Tensor) -> Tensor:
     """Of vectors ``[B, L, D]`` those at `place` ``[J, S]`` of each `document` ``[J]``: ``[J, S,
-    D]``."""
+    D]``.
+    """
     return F.embedding(document[:, None] * values.shape[1] + place, values.flatten(0, 1))
 
 
 def traced() -> bool:
     """Whether a graph is recorded (`torch.export`, ONNX, `torch.compile`, tracing): values are not
-    known then."""
+    known then.
+    """
     return torch.compiler.is_compiling() or torch.jit.is_tracing()
 
 

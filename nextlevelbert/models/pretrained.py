@@ -123,7 +123,8 @@ class NextLevelPreTrainedModel(PreTrainedModel):
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
         """As `PreTrainedModel.from_pretrained`; remembers the source, because the tokenizer is read
-        on first use."""
+        on first use.
+        """
         source = pretrained_model_name_or_path
         loaded_with = {key: kwargs[key] for key in LOADING_ARGUMENTS if kwargs.get(key) is not None}
         if source is not None and kwargs.get("config") is None:
@@ -141,7 +142,8 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         cls, source: Any, stored: Mapping[str, Any], arguments: dict[str, Any]
     ) -> dict[str, Any]:
         """Further arguments that open a checkpoint with the configuration `stored`: none, for one
-        of the family."""
+        of the family.
+        """
         kind = stored.get("model_type", cls.config_class.model_type)
         if kind != cls.config_class.model_type:  # transformers would draw all weights at random
             raise ValueError(
@@ -257,7 +259,8 @@ class NextLevelPreTrainedModel(PreTrainedModel):
 
     def _find_tokenizer(self) -> PreTrainedTokenizerBase | None:
         """The tokenizer, or None for a model that never had one (built from a configuration, fed
-        with vectors)."""
+        with vectors).
+        """
         base = self.base_model
         if base._tokenizer is None:
             folder = Path(base.name_or_path)
@@ -306,7 +309,8 @@ class NextLevelPreTrainedModel(PreTrainedModel):
 
     def modules_to_train_whole(self) -> list[str]:
         """The heads: modules that are trained whole beside an adapter, because they start at
-        random."""
+        random.
+        """
         heads = [] if self.base_model is self else self.named_children()
         return [
             name for name, head in heads if head is not self.base_model and [*head.parameters()]
@@ -363,8 +367,9 @@ def token_mask(input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> 
 
 
 def classification_loss(logits: torch.Tensor, labels: torch.Tensor, config: Any) -> torch.Tensor:
-    """transformers' loss for one label, several, or values; zero (with a gradient path) where all
-    labels are -100."""
+    """Transformers' loss for one label, several, or values; zero (with a gradient path) where all
+    labels are -100.
+    """
     if labels.dtype == torch.long and (labels == -100).all():
         return logits.sum() * 0.0
     return ForSequenceClassificationLoss(labels=labels, pooled_logits=logits, config=config)
@@ -372,7 +377,8 @@ def classification_loss(logits: torch.Tensor, labels: torch.Tensor, config: Any)
 
 def single_label_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Cross-entropy of ``[N, K]`` and class numbers ``[N]``: the mean over rows whose label is not
-    -100, or zero."""
+    -100, or zero.
+    """
     total = F.cross_entropy(logits.float(), labels, reduction="sum")
     return total / (labels != -100).sum().clamp(min=1)
 
@@ -404,7 +410,8 @@ def backbone_from_config(config: PreTrainedConfig) -> PreTrainedModel:
 
 def load_tokenizer(name_or_path: str | PathLike[str], **arguments: Any) -> PreTrainedTokenizerBase:
     """The stock tokenizer of an encoder, without its length limit, because no document is too long
-    here."""
+    here.
+    """
     tokenizer = AutoTokenizer.from_pretrained(
         name_or_path, **{"model_max_length": NO_LENGTH_LIMIT, **arguments}
     )
@@ -420,7 +427,8 @@ def load_tokenizer(name_or_path: str | PathLike[str], **arguments: Any) -> PreTr
 
 def usable_positions(config: PreTrainedConfig) -> int | None:
     """Longest sequence that a backbone of this configuration can read; None where nothing limits
-    it."""
+    it.
+    """
     positions = getattr(config, "max_position_embeddings", None)
     if positions is None or positions < 1:
         return None

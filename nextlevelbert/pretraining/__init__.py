@@ -1,2 +1,3 @@
 """Pretraining of a NextLevelBERT or HATE on chunk vectors (`vectors`), or of a CDLM on sets of
-documents (`cdlm`)."""
+documents (`cdlm`).
+"""

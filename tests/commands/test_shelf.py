@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from nextlevelbert import NextLevelBertModel, text_sentences
+from nextlevelbert.commands import shelf
 from nextlevelbert.commands.search import Library
 from nextlevelbert.commands.shelf import Part, open_shelf
 
@@ -184,3 +185,18 @@ def test_a_splitter_by_name(command, books, toy_checkpoint, toy_encoder_path, tm
     plans = command(*words, "text_sentences").json
     assert plans["sea.txt"]["chunks"] == len(text_sentences(SEA))
     assert "no sentence splitter 'nowhere.splitter'" in command(*words, "nowhere.splitter").err
+
+
+def test_a_file_that_may_not_be_opened_is_named(command, books, monkeypatch):
+    content = shelf._content
+
+    def refuse(path):
+        if path.name == "kitchen.txt":
+            raise PermissionError(13, "Permission denied", str(path))
+        return content(path)
+
+    monkeypatch.setattr(shelf, "_content", refuse)
+    said = command("search", books, "Who hunts the whale?", "--json", "--documents", 9)
+    assert said.status == 0, said.err
+    assert "left out: kitchen.txt: [Errno 13] Permission denied" in said.err
+    assert {row["place"] for row in said.json["documents"]} == {"far/court.txt", "sea.txt"}

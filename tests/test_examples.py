@@ -105,7 +105,7 @@ def run(name: str, output: Path, **options) -> dict:
     return runpy.run_path(str(PAPERS / f"{name}.py"))["main"]([*words, "--output_dir", str(output)])
 
 
-@pytest.mark.parametrize("path", PAPERS.glob("*.py"), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(PAPERS.glob("*.py")), ids=lambda path: path.stem)
 def test_an_example_is_short_enough_to_copy(path):
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 150
 

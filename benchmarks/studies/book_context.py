@@ -145,7 +145,7 @@ def cut_out(library: search.Library, parts: list[Part]) -> tuple[list[Part], lis
                 start, end = spans[draw.integers(len(spans))]
                 altered[int(passage)] = text[:start] + text[end:]
                 questions.append(Question(text[start:end], int(passage), book, "cut out"))
-    vectors = dict(zip(altered, library.model.encode(list(altered.values())), strict=True))
+    vectors = dict(zip(altered, library.model.iter_encode(list(altered.values())), strict=True))
     copies, row = (
         [part._replace(path=part.path.parent / "cut out" / part.path.name) for part in parts],
         0,

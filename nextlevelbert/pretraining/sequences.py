@@ -525,18 +525,9 @@ class MaskedVectorMetrics:
     - ``masked_cosine``: cosine of prediction and target. It can be high although nothing was
       learned, if all vectors are similar.
 
-    Both functions are needed, because a `Trainer` would otherwise gather all predicted vectors:
-
-        >>> metrics = MaskedVectorMetrics(loss="cross_entropy")
-        >>> arguments = TrainingArguments("model", label_names=["mask_positions"])
-        >>> trainer = Trainer(
-        ...     model,
-        ...     arguments,
-        ...     eval_dataset=dataset,
-        ...     data_collator=DataCollatorForVectorMasking(),
-        ...     preprocess_logits_for_metrics=metrics.score_batch,
-        ...     compute_metrics=metrics,
-        ... )  # doctest: +SKIP
+    A `Trainer` needs both functions, because it would otherwise gather all predicted vectors: give
+    it ``preprocess_logits_for_metrics=metrics.score_batch`` and ``compute_metrics=metrics``, and
+    its arguments ``label_names=["mask_positions"]``. README shows a whole training.
 
     Args:
         loss: the `loss` of the model's configuration; decides whether ``r2`` is reported.

@@ -185,7 +185,7 @@ def test_the_fingerprint_depends_on_order_and_lengths(corpus, tmp_path, spans):
     fingerprints = set()
     for name, chunks in (("one", {"a": [1], "b": [1, 2]}), ("other", spans)):
         rows = [
-            {"document": document, "chunk": number, "start": 0, "end": end, "vector": [0.0] * 32}
+            {"document": document, "chunk": number, "start": 0, "end": end, "vector": [0.0] * 384}
             for document, ends in chunks.items()
             for number, end in enumerate(ends)
         ]

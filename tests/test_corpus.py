@@ -178,6 +178,24 @@ def test_documents_that_make_no_corpus(source, rule, tmp_path):
         VectorCorpus(tmp_path / "none")
 
 
+@pytest.mark.parametrize("spans", [{"a": [1, 2], "b": [1]}, {"b": [1, 2], "a": [1]}])
+def test_the_fingerprint_depends_on_order_and_lengths(corpus, tmp_path, spans):
+    """Two corpora with equal names of parts and the same ids."""
+    schema = pq.read_schema(next(corpus.path.glob("*.parquet")))
+    fingerprints = set()
+    for name, chunks in (("one", {"a": [1], "b": [1, 2]}), ("other", spans)):
+        rows = [
+            {"document": document, "chunk": number, "start": 0, "end": end, "vector": [0.0] * 384}
+            for document, ends in chunks.items()
+            for number, end in enumerate(ends)
+        ]
+        table = pa.Table.from_pylist(rows, schema.remove_metadata()).cast(schema)
+        (tmp_path / name).mkdir()
+        write_part(tmp_path / name / "part.parquet", table.replace_schema_metadata(schema.metadata))
+        fingerprints.add(VectorCorpus(tmp_path / name).fingerprint())
+    assert len(fingerprints) == 2
+
+
 def test_documents_are_appended_in_further_parts(corpus, source, rule, tmp_path):
     folder = shutil.copytree(corpus.path, tmp_path / "corpus")
     new = [("new", "A new one. " * 60), ("last", "The last one.")]

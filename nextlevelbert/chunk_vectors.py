@@ -112,7 +112,8 @@ class ChunkVectors:
         are not finite.
         """
         ids, texts = (np.asarray(batch[key], object).tolist() for key in ("id", "text"))
-        tokens, cuts = [tokenize_document(self.source.tokenizer, text) for text in texts], []
+        tokens = [tokenize_document(self.source.tokenizer, text) for text in texts]
+        cuts = []
         for name, text, document in zip(ids, texts, tokens, strict=True):
             if len(document) == 0:
                 logger.warning("Document %r holds no token, so it has no vectors.", name)
@@ -224,12 +225,10 @@ def _plan(
     """Number, path and documents of each part; ValueError where the folder holds another one in its
     place.
     """
-    present, seen, first, recipe = (
-        corpus.numbered_parts(folder),
-        set[str](),
-        0,
-        json.loads(schema.metadata[b"recipe"]),
-    )
+    present = corpus.numbered_parts(folder)
+    seen = set[str]()
+    first = 0
+    recipe = json.loads(schema.metadata[b"recipe"])
     for path in present.values():
         read_columns(path, recipe=recipe)
     for count, group in enumerate(groups):
@@ -266,11 +265,13 @@ def _plan(
 
 def _groups(documents: Iterable[Any], characters: int) -> Iterator[Group]:
     """The documents of each part. None begins with a blank document."""
-    size, group = 0, Group(id=[], text=[])
+    size = 0
+    group = Group(id=[], text=[])
     for document in as_documents(documents):
         if size >= characters and document.text.strip():
             yield group
-            size, group = 0, Group(id=[], text=[])
+            size = 0
+            group = Group(id=[], text=[])
         group["id"].append(document.id)
         group["text"].append(document.text)
         size += len(document.text)
@@ -334,7 +335,8 @@ class DataCollatorForLabelledVectors:
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """``labels``, ``inputs_embeds`` [B, L, D] float32 and ``attention_mask`` [B, L]."""
-        batch, name = pad_vectors([row["inputs_embeds"].float() for row in rows]), "label"
+        batch = pad_vectors([row["inputs_embeds"].float() for row in rows])
+        name = "label"
         name = name if name in rows[0] else "labels"
         labels = {"labels": torch.tensor([row[name] for row in rows])} if name in rows[0] else {}
         return (

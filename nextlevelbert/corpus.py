@@ -37,7 +37,9 @@ from .models.chunking import ChunkingRule, Splitter
 from .models.sentences import text_sentences
 
 logger = logging.getLogger(__name__)
-DONE, FILES, COLUMNS = "_SUCCESS", "*.parquet", ("document", "chunk", "start", "end", "vector")
+DONE = "_SUCCESS"
+FILES = "*.parquet"
+COLUMNS = ("document", "chunk", "start", "end", "vector")
 _PART = re.compile(r"part-(\d{6})-[0-9a-f]{16}\.parquet")
 _CARD = """---\ntags: [nextlevelbert, chunk-vectors]\n---\n# Chunk vectors of {} documents\n
 {} vectors of {} dimensions by `{}`; no text is included.\n
@@ -113,7 +115,8 @@ def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     """The fields in which two recipes differ, with both values; encoders of other weights are
     named.
     """
-    left, right = recipe_facts(one), recipe_facts(other)
+    left = recipe_facts(one)
+    right = recipe_facts(other)
     fields = [name for name in {**left, **right} if left.get(name) != right.get(name)]
     for facts, encoder in ((left, one["encoder"]), (right, other["encoder"])):
         facts["encoder.fingerprint"] = (
@@ -176,7 +179,8 @@ def read_columns(path: Path, *names: str, recipe: Mapping[str, Any] | None = Non
     """
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            metadata, columns = file.schema_arrow.metadata or {}, file.read(list(names)).columns
+            metadata = file.schema_arrow.metadata or {}
+            columns = file.read(list(names)).columns
         sums = json.loads(metadata.get(b"sums", b"{}")) if _PART.fullmatch(path.name) else {}
         actual = {
             key.decode(): zlib.crc32(value) for key, value in metadata.items() if key != b"sums"
@@ -253,8 +257,11 @@ class VectorCorpus:
     """
 
     def __init__(self, path: str | Path, recipe: Mapping[str, Any] | None = None) -> None:
-        self.path, self.document_ids, self.empty = Path(path), list[str](), set[str]()
-        self._paths, numbers = _finished_parts(self.path), list[np.ndarray]()
+        self.path = Path(path)
+        self.document_ids = list[str]()
+        self.empty = set[str]()
+        self._paths = _finished_parts(self.path)
+        numbers = list[np.ndarray]()
         for part in self._paths:
             metadata, names, chunks = read_columns(part, "document", "chunk", recipe=recipe)
             recipe = recipe or json.loads(metadata.get(b"recipe", b"null"))
@@ -268,8 +275,10 @@ class VectorCorpus:
         self.recipe = dict(recipe or {})
         self.hidden_size: int = self.recipe["encoder"]["hidden_size"]
         self.splitter: str | None = self.recipe["chunking"]["splitter"]
-        self._starts, number = np.cumsum([0, *map(len, numbers)]).tolist(), np.concatenate(numbers)
-        self.num_chunks, place = len(number), np.arange(len(number))
+        self._starts = np.cumsum([0, *map(len, numbers)]).tolist()
+        number = np.concatenate(numbers)
+        self.num_chunks = len(number)
+        place = np.arange(len(number))
         self.document_offsets = np.append(np.flatnonzero(number == 0), self.num_chunks)
         if (number != place - np.maximum.accumulate(np.where(number == 0, place, 0))).any():
             raise ValueError(
@@ -300,7 +309,8 @@ class VectorCorpus:
 
     def fingerprint(self) -> str:
         """SHA-256 of ids, order and names of parts, which hold hashes of recipe and texts."""
-        names, offsets = [path.name for path in self._paths], self.document_offsets.tolist()
+        names = [path.name for path in self._paths]
+        offsets = self.document_offsets.tolist()
         return hashlib.sha256(json.dumps([names, self.document_ids, offsets]).encode()).hexdigest()
 
     def vectors(self, start: int, stop: int) -> torch.Tensor:
@@ -345,7 +355,8 @@ class VectorCorpus:
         """All vectors of a part, ``[N, D]``; a copy without the check sum in its name is made
         anew.
         """
-        folder, name = path.parent / ".vectors", f"{path.stem}.{path.stat().st_mtime_ns:x}"
+        folder = path.parent / ".vectors"
+        name = f"{path.stem}.{path.stat().st_mtime_ns:x}"
         for copy in folder.glob(f"{path.stem}.*.npy"):
             with suppress(EOFError, ValueError, OSError):
                 array = np.load(copy, mmap_mode="c")

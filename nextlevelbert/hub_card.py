@@ -44,10 +44,8 @@ def complete_card(model: Any, folder: str | Path, repo_id: str) -> None:
 def card_of_trainer(trainer: Any, *args: Any, **kwargs: Any) -> None:
     """`Trainer.create_model_card`, which asks nothing of the model, with how it is opened."""
     trainer._plain_card(*args, **kwargs)
-    path, model = (
-        Path(trainer.args.output_dir) / "README.md",
-        trainer.accelerator.unwrap_model(trainer.model),
-    )
+    path = Path(trainer.args.output_dir) / "README.md"
+    model = trainer.accelerator.unwrap_model(trainer.model)
     if trainer.is_world_process_zero() and hasattr(model, "family_auto_map"):
         text = opening(model, trainer.hub_model_id or Path(trainer.args.output_dir).name)
         card = path.read_text(encoding="utf-8").replace("More information needed\n", text, 1)

@@ -41,7 +41,8 @@ class VectorCache:
 
     def read(self, keys: Iterable[bytes]) -> dict[bytes, np.ndarray]:
         """The vectors ``[D]`` float32 of those keys that are there."""
-        distinct, rows = list(set(keys)), []
+        distinct = list(set(keys))
+        rows = []
         for start in range(0, len(distinct), _KEYS_PER_QUERY):
             some = distinct[start : start + _KEYS_PER_QUERY]
             query = f"SELECT key, vector FROM vectors WHERE key IN ({','.join('?' * len(some))})"

@@ -27,13 +27,16 @@ _WHITE_SPACE = re.compile(r"[ \n]")
 
 # Classes of bytes: part of a word, white space, and ASCII punctuation. Tabs and further white space
 # count as parts of words, which the tokenizer takes apart.
-_WORD, _SPACE, _MARK = 0, 1, 2
+_WORD = 0
+_SPACE = 1
+_MARK = 2
 _CLASSES = np.zeros(256, np.uint8)
 _CLASSES[[ord(" "), ord("\n")]] = _SPACE
 _CLASSES[[ord(mark) for mark in string.punctuation]] = _MARK
 # Dashes, curly quotation marks and the ellipsis: three bytes in UTF-8, the first two of which are
 # the same.
-_FIRST, _SECOND = 0xE2, 0x80
+_FIRST = 0xE2
+_SECOND = 0x80
 _IS_THIRD = np.zeros(256, bool)
 _IS_THIRD[[mark.encode()[2] for mark in "–—‘’“”…"]] = True
 
@@ -83,7 +86,8 @@ class WordLookup:
         ).dictionary_encode()
         with self._lock:
             numbers = self._look_up(words.dictionary.to_pylist())[words.indices.to_numpy()]  # [W]
-            table, tokens = self._first, self._tokens
+            table = self._first
+            tokens = self._tokens
         if len(raw) > len(text):  # the place of a byte is not that of its character
             first = (np.cumsum((raw & 0xC0) != 0x80) - 1)[first]
         counts = table[numbers + 1] - table[numbers]
@@ -146,7 +150,8 @@ def look_up_words(
     state = (repr(backend.normalizer), backend.get_vocab_size(with_added_tokens=True))
     if (table := _tables.get(tokenizer)) is None or table[0] != state:
         table = _tables[tokenizer] = (state, WordLookup(tokenizer))
-    parts, start = [np.zeros((3, 0), np.int32)], 0
+    parts = [np.zeros((3, 0), np.int32)]
+    start = 0
     while start < len(text):
         end = _WHITE_SPACE.search(text, min(start + _BLOCK_CHARACTERS, len(text)))
         block = text[start : end.start() if end else len(text)]

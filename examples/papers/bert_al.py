@@ -31,7 +31,8 @@ def sentences_of(text: str) -> list[str]:
 def read_or_make(file: str | None, count: int, seed: int) -> list[dict]:
     if file is not None:
         return [json.loads(line) for line in open(file, encoding="utf-8")]
-    draw, rows = np.random.default_rng(seed), []
+    draw = np.random.default_rng(seed)
+    rows = []
     for _ in range(count):
         storms = draw.permutation([True] * SENTENCES + [False] * int(draw.integers(5, 25)))
         text = [
@@ -62,10 +63,8 @@ def main(words: list[str] | None = None) -> dict[str, dict[str, float]]:
     parser.add_argument("--output_dir", default="bert-al")
     args = parser.parse_args(words)
     set_seed(args.seed)
-    train, test = (
-        read_or_make(args.train_file, 60, seed=1),
-        read_or_make(args.test_file, 20, seed=2),
-    )
+    train = read_or_make(args.train_file, 60, seed=1)
+    test = read_or_make(args.test_file, 20, seed=2)
     sizes = {"segment_length": args.segment_length, "recurrence": args.recurrence}
     model = BertAlForExtractiveSummarization.from_encoder(args.encoder, **sizes)
 
@@ -85,7 +84,8 @@ def main(words: list[str] | None = None) -> dict[str, dict[str, float]]:
     settings = TrainingArguments(
         args.output_dir, seed=args.seed, save_strategy="no", remove_unused_columns=False
     )
-    settings.learning_rate, settings.num_train_epochs = args.learning_rate, args.num_train_epochs
+    settings.learning_rate = args.learning_rate
+    settings.num_train_epochs = args.num_train_epochs
     trainer = Trainer(model, settings, collate, train_dataset=[tokenize(row) for row in train])
     trainer.train()
     trainer.save_model()  # opens by BertAlForExtractiveSummarization.from_pretrained

@@ -48,7 +48,8 @@ def read_or_make(file: str | None, seed: int) -> list[list[str]]:
 
 def pairs_of(sets: list[list[str]], count: int, seed: int) -> list[tuple[list[str], int]]:
     """Two documents of one set (1), or of two sets (0), in turn."""
-    draw, pairs = np.random.default_rng(seed), []
+    draw = np.random.default_rng(seed)
+    pairs = []
     for number in range(count):
         one, other = draw.choice(len(sets), 2, replace=False)
         second = sets[other if number % 2 else one]
@@ -77,7 +78,8 @@ def main(words: list[str] | None = None) -> dict[str, float]:
     parser.add_argument("--output_dir", default="cdlm")
     args = parser.parse_args(words)
     set_seed(args.seed)
-    train, test = read_or_make(args.train_file, 1), read_or_make(args.test_file, 2)
+    train = read_or_make(args.train_file, 1)
+    test = read_or_make(args.test_file, 2)
     sizes = {"max_length": args.max_length, "attention_window": args.attention_window}
     model = CdlmForMaskedLM.from_encoder(args.encoder, **sizes)
     processor = CdlmProcessor.from_model(model)

@@ -27,7 +27,8 @@ SUBJECTS = {"sea": "The whale rose beside the ship. ", "kitchen": "She lit the o
 def read_or_make(file: str | None, count: int, seed: int) -> list[dict]:
     if file is not None:
         return [json.loads(line) for line in Path(file).read_text(encoding="utf-8").splitlines()]
-    draw, rows = np.random.default_rng(seed), []
+    draw = np.random.default_rng(seed)
+    rows = []
     for number in range(count):
         label = list(SUBJECTS)[number % len(SUBJECTS)]
         sentences = [ELSEWHERE] * int(draw.integers(5, 70))
@@ -51,10 +52,8 @@ def main(words: list[str] | None = None) -> dict[str, float]:
     args = parser.parse_args(words)
 
     set_seed(args.seed)
-    train, test = (
-        read_or_make(args.train_file, 60, seed=1),
-        read_or_make(args.test_file, 30, seed=2),
-    )
+    train = read_or_make(args.train_file, 60, seed=1)
+    test = read_or_make(args.test_file, 30, seed=2)
     names = sorted({row["label"] for row in train})
     layers = AutoConfig.from_pretrained(args.encoder).num_hidden_layers
     model = ChunkBertForSequenceClassification.from_encoder(

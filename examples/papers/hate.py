@@ -50,9 +50,11 @@ def documents(count: int) -> Dataset:
     rows = []
     for number in range(count):
         label = number % 2
-        most, few = BREAD, SEA
+        most = BREAD
+        few = SEA
         if label == 1:
-            most, few = SEA, BREAD
+            most = SEA
+            few = BREAD
         sentences = random.sample(most, 4) + random.sample(few, 2)
         rows.append({"text": " ".join(random.sample(sentences, 6)), "label": label})
     return Dataset.from_list(rows)

@@ -30,7 +30,8 @@ from .map import principal_components, write_names
 from .search import Answer, Library, open_library
 from .shelf import open_model
 
-_WARM, _COLD = np.array([234, 88, 12]), np.array([37, 99, 235])
+_WARM = np.array([234, 88, 12])
+_COLD = np.array([37, 99, 235])
 _CELLS, _CONTEXT = 200, 700  # of a strip at most; characters shown before and after a passage
 _LONGEST_HIGHLIGHT = 20_000  # characters
 _PIXELS, _MARGIN = (
@@ -47,7 +48,8 @@ _HEADING = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _SHORTEST_PART = 500  # characters; headings closer together are a table of contents
-_MOST_PARTS, _EQUAL_PARTS = 200, 30
+_MOST_PARTS = 200
+_EQUAL_PARTS = 30
 Part = tuple[
     str, int, int
 ]  # a chapter, or another part of a document: its heading, and its characters
@@ -119,9 +121,11 @@ class Page:
         number.
         """
         figure = Figure(figsize=(_PIXELS[0] / 160, _PIXELS[1] / 160), dpi=160)
-        canvas, axes = FigureCanvasAgg(figure), figure.add_axes((0, 0, 1, 1))
+        canvas = FigureCanvasAgg(figure)
+        axes = figure.add_axes((0, 0, 1, 1))
         axes.set(xlim=(-_MARGIN, 1 + _MARGIN), ylim=(-_MARGIN, 1 + _MARGIN), xticks=[], yticks=[])
-        x, y = self.points[:, 0], self.points[:, 1]
+        x = self.points[:, 0]
+        y = self.points[:, 1]
         axes.scatter(x, y, s=28, color=_COLD / 255, alpha=0.5, linewidths=0)
         axes.scatter(x[list(ranked)], y[list(ranked)], s=110, color=_WARM / 255)
         axes.scatter(
@@ -153,7 +157,8 @@ class Page:
         mean of all on.
         """
         scores = answer.score[self.chunks(number)].numpy()
-        low, high = max(float(answer.score.mean()), 0.0), float(answer.score.max())
+        low = max(float(answer.score.mean()), 0.0)
+        high = float(answer.score.max())
         best = np.array([scores[cell].max() for cell in self.cells(number)])
         return _colours(np.clip((best - low) / max(high - low, 1e-6), 0, 1)[None] ** 1.5)
 
@@ -186,13 +191,15 @@ class Page:
         self, number: int, chunks: Sequence[int], headings: Sequence[str] = ("",)
     ) -> list[Any]:
         """Passages of a document, each highlighted in the text around it."""
-        text, pieces = self.library.text(number), list[tuple[str, str | None]]()
+        text = self.library.text(number)
+        pieces = list[tuple[str, str | None]]()
         for chunk, heading in zip(chunks, headings, strict=True):
             passage = self.library.passage(int(self.library.first[number]) + chunk)
             start = passage.start
             end = min(passage.end, start + _LONGEST_HIGHLIGHT)
             title = " · ".join(filter(None, (heading, ", ".join(passage.position()))))
-            before, after = text[max(0, start - _CONTEXT) : start], text[end : end + _CONTEXT]
+            before = text[max(0, start - _CONTEXT) : start]
+            after = text[end : end + _CONTEXT]
             pieces += [
                 (f"{title}\n\n… {before}", None),
                 (text[start:end], "passage"),
@@ -204,10 +211,8 @@ class Page:
         """The parts of a document and their similarity ``[p, p]``: cosines of the means of their
         chunk vectors, from which the mean of all parts is subtracted.
         """
-        spans, vectors = (
-            self.library.spans[self.chunks(number)],
-            self.library.vectors[self.chunks(number)].numpy(),
-        )
+        spans = self.library.spans[self.chunks(number)]
+        vectors = self.library.vectors[self.chunks(number)].numpy()
         parts = parts_of(self.library.text(number), spans)
         means = normalize(overlap(spans, parts), norm="l1") @ vectors  # [p, D]
         directions = normalize(means - means.mean(axis=0)) if len(means) > 1 else normalize(means)
@@ -303,7 +308,8 @@ def build(library: Library, title: str):
         )
 
     def click_strip(question: str, number: int, event: gr.SelectData) -> Any:
-        cells, scores = page.cells(number), page.answer(question).score[page.chunks(number)].numpy()
+        cells = page.cells(number)
+        scores = page.answer(question).score[page.chunks(number)].numpy()
         cell = cells[min(event.index[0] // (1000 // len(cells)), len(cells) - 1)]
         return page.text(number, [int(cell[scores[cell].argmax()])])
 
@@ -334,10 +340,8 @@ def build(library: Library, title: str):
                 )
                 points = gr.Image(page.map([], 0), **picture)
                 heading = gr.Markdown(visible=False)
-                columns, widths = (
-                    ["", "document", "score", "the question along it"],
-                    ["8%", "36%", "18%", "38%"],
-                )
+                columns = ["", "document", "score", "the question along it"]
+                widths = ["8%", "36%", "18%", "38%"]
                 kinds = ["number", "str", "str", "html"]
                 documents = gr.Dataframe(
                     headers=columns, datatype=kinds, column_widths=widths, **table
@@ -345,10 +349,8 @@ def build(library: Library, title: str):
                 relative = gr.Markdown(
                     "### Nearest passages (scores are relative to the folder)", visible=False
                 )
-                columns, widths = (
-                    ["document", "place", "score", "passage"],
-                    ["24%", "18%", "18%", "40%"],
-                )
+                columns = ["document", "place", "score", "passage"]
+                widths = ["24%", "18%", "18%", "40%"]
                 passages = gr.Dataframe(headers=columns, column_widths=widths, **table)
             with gr.Column(scale=5, min_width=320):
                 choices = [(place, number) for number, place in enumerate(library.places)]

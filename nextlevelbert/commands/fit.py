@@ -31,7 +31,8 @@ def run(arguments: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
         words = fit_tfidf_encoder(encoder, texts, f"{folder}/words", hidden_size=PLACES)
         weights = [STATIC_SHARE**0.5, (1 - STATIC_SHARE) ** 0.5]
-        parts, name = [encoder, words], f"{encoder.name}-and-words"
+        parts = [encoder, words]
+        name = f"{encoder.name}-and-words"
         both = combine_chunk_encoders(
             parts, texts, f"{folder}/both", weights, whiten=[True, False], name=name
         )
@@ -41,7 +42,8 @@ def run(arguments: argparse.Namespace) -> None:
             key: value.half() if value.is_floating_point() else value for key, value in tensors
         }
         model.save_pretrained(output, state_dict=halves)  # half the room; it still opens in float32
-    size, name = model.config.hidden_size, safe_name(output.resolve().name)
+    size = model.config.hidden_size
+    name = safe_name(output.resolve().name)
     model_card(
         name=name,
         widget=SIMILARITY_WIDGET,

@@ -101,7 +101,9 @@ def count_words(parts: list[Part]) -> tuple[sparse.csr_array, list[int], list[in
         the first passage of each document, and N; the numbers of the words.
     """
     vocabulary = {"": 0}
-    starts, lengths, ends = list[int](), list[int](), [0]
+    starts = list[int]()
+    lengths = list[int]()
+    ends = [0]
     words = array("i")  # arrays grow in place
     times = array("I")
     for part in parts:
@@ -230,9 +232,13 @@ def write_passages(
     """Writes what `Library` needs of all parts into one file."""
     number = starts[-1]
     vectors = torch.empty(number, model.config.chunk_hidden_size)
-    spans, texts = np.empty((number, 2), np.int64), np.empty(number, np.int64)
+    spans = np.empty((number, 2), np.int64)
+    texts = np.empty(number, np.int64)
     known = dict[bytes, int]()  # the first passage with a text, by the text's hash
-    owners, ids, summaries, notes = list[int](), list[str](), [], list[list[str]]()
+    owners = list[int]()
+    ids = list[str]()
+    summaries = []
+    notes = list[list[str]]()
     row = 0
     for owner, part in enumerate(parts):
         table = part.read("document", "chunk", "start", "end", "text", "vector", "document_vector")
@@ -550,7 +556,8 @@ def run(arguments: argparse.Namespace) -> None:
     model = open_model(arguments)
     library = open_library(model, arguments)
     answer = library.ask(arguments.question, arguments.documents, arguments.passages)
-    documents, passages = [], []
+    documents = []
+    passages = []
     for number, score in answer.documents:
         document = library.document(number)
         documents.append(

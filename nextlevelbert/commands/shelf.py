@@ -170,7 +170,8 @@ def list_files(source: str, cache_dir: Path | None = None) -> list[Part]:
     shelves = None
     if cache_dir is not None and os.path.abspath(cache_dir).startswith(os.path.abspath(folder)):
         shelves = Path(os.path.abspath(cache_dir)) / "shelves"
-    parts, models = [], set[Path]()
+    parts = []
+    models = set[Path]()
     for path, name in source_files(source):
         place = printable(str(path).removeprefix(base)).replace(os.sep, "/")
         part = Part(source=path, place=place, is_table=name is None)
@@ -243,7 +244,8 @@ def notes_on_words(
     tokenizer: PreTrainedTokenizerBase, part: Part, documents: Sequence[Document]
 ) -> list[str]:
     """Says what a tokenizer does not know of a file's documents: most words of some, or all."""
-    wordless, unknown = [], []
+    wordless = []
+    unknown = []
     for document in documents:
         share = unknown_share(tokenizer, document.text)
         if share is None:
@@ -327,7 +329,8 @@ def open_shelf(
 
 def _schema(model: NextLevelBertModel, splitter: Splitter | None) -> pa.Schema:
     """Builds the schema of a corpus of the model's chunk vectors."""
-    encoder, config = model.get_chunk_encoder(), model.config
+    encoder = model.get_chunk_encoder()
+    config = model.config
     loaded = LoadedChunkEncoder(
         encoder,
         model.tokenizer,
@@ -380,7 +383,8 @@ def _encode_files(
             characters += sum(len(document.text) for document in documents)
         if waiting and (characters >= limit or part is parts[-1]):
             _write_parts(model, schema, waiting, splitter)
-            waiting, characters = [], 0
+            waiting = []
+            characters = 0
 
 
 def _write_parts(

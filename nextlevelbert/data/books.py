@@ -289,7 +289,8 @@ def _read_pdf(data: bytes) -> _Book:
             try:
                 text, has_content = _read_pdf_page(document, number, has_form)
             except PdfiumError:
-                text, has_content = "", False
+                text = ""
+                has_content = False
                 damaged.append(number + 1)
             pages.append(text)
             if has_content and not text:

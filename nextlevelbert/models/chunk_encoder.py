@@ -35,7 +35,8 @@ PoolingMode = Literal[
 # Token positions of one forward pass. On a CPU small batches stay in the cache (measured best on
 # two
 # cores: 8 chunks of 256); a GPU needs enough work to be busy.
-_TOKENS_PER_BATCH, _TOKENS_PER_BATCH_ACCELERATOR = 2_048, 131_072
+_TOKENS_PER_BATCH = 2_048
+_TOKENS_PER_BATCH_ACCELERATOR = 131_072
 # Chunks of at least this share of the longest one's length cost little padding beside it.
 _SIMILAR = 15 / 16
 

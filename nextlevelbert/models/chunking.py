@@ -38,7 +38,8 @@ _ABBREVIATIONS = frozenset(
     "mr mrs ms messrs dr st prof rev hon capt col gen lt sgt maj jr sr vol vols fig figs vs "
     "jan feb mar apr jun jul aug sept oct nov dec".split()
 )
-_TERMINATORS, _CLOSERS = frozenset(".!?…。！？"), frozenset("”’)]»）」』")
+_TERMINATORS = frozenset(".!?…。！？")
+_CLOSERS = frozenset("”’)]»）」』")
 _QUOTES = frozenset('"')  # not the apostrophe, which is also part of words
 # After so many ids without a straight quote none is taken to be open: a missing mark (a speech of
 # several paragraphs has more opening than closing ones) would invert every later one. On novels 2 %
@@ -227,7 +228,8 @@ class ChunkingRule:
         """Removes the special tokens that a stock tokenizer puts around a whole document, if both
         ends have them.
         """
-        start, end = len(self.prefix_ids), len(input_ids) - len(self.suffix_ids)
+        start = len(self.prefix_ids)
+        end = len(input_ids) - len(self.suffix_ids)
         around = (*input_ids[:start].tolist(), *input_ids[end:].tolist())
         return (
             input_ids[start:end]
@@ -248,7 +250,8 @@ def pack_sentences(input_ids: np.ndarray, sentences: np.ndarray, capacity: int) 
     an edit would shift all boundaries after it. Two runs over one text from different starts soon
     end a chunk with the same landmark.
     """
-    total, ends = len(input_ids), sentences[1:].tolist()
+    total = len(input_ids)
+    ends = sentences[1:].tolist()
     data = input_ids.astype("<i4").tobytes()
     digests = (
         hashlib.blake2b(data[4 * a : 4 * b], digest_size=8)

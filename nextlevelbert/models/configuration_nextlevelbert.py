@@ -15,7 +15,10 @@ from .hybrid_encoder import STATIC_MODELS
 from .pretrained import usable_positions
 
 # Rows of a model's table of special vectors; NOT_SPECIAL marks the positions of chunk vectors.
-PAD, CLS, SEP, MASK = 0, 1, 2, 3
+PAD = 0
+CLS = 1
+SEP = 2
+MASK = 3
 NOT_SPECIAL = -1
 
 
@@ -152,7 +155,8 @@ class NextLevelBertConfig(PreTrainedConfig):
         """Chunks in a window, and chunks that neighbouring windows share; checked, since both can
         be set later.
         """
-        positions, specials = usable_positions(self.encoder_config), self.special_positions
+        positions = usable_positions(self.encoder_config)
+        specials = self.special_positions
         most = (positions or 512) - specials
         size = most if self.max_chunks is None else self.max_chunks
         if size < 1 or (positions and size > most):

@@ -85,7 +85,8 @@ class HashedTfidfModel(StaticModel):
         """Nothing: they are fitted, never trained."""
 
     def _means(self, ids: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
-        lengths, size = offsets.diff(), self.config.hidden_size
+        lengths = offsets.diff()
+        size = self.config.hidden_size
         chunk = torch.repeat_interleave(
             torch.arange(len(lengths), device=ids.device), lengths
         )  # [T]
@@ -154,7 +155,8 @@ class HybridModel(StaticModel):
         bar: tqdm | None,
     ) -> torch.Tensor:
         """Arguments and result as those of `ChunkEncoder.encode`."""
-        shares, parts = [], list[Any](self.parts)
+        shares = []
+        parts = list[Any](self.parts)
         slowest = max(parts, key=lambda part: part.has_layers)
         for part, whitening, weight in zip(parts, self.whitenings, self.weights, strict=True):
             vectors = part.encode(

@@ -1058,11 +1058,9 @@ class NextLevelBertForTask(NextLevelBertPreTrainedModel):
             )
             question = mask & (token_type_ids == 1)
             start = mask & (mask.cumsum(dim=-1) <= len(self.config.chunk_prefix_ids))
-            pair_input_ids, attention_mask, pair_attention_mask = (
-                input_ids,
-                mask & ~question,
-                question | start,
-            )
+            pair_input_ids = input_ids
+            attention_mask = mask & ~question
+            pair_attention_mask = question | start
             if input_ids.ndim == 3:
                 documents = input_ids * attention_mask
                 if not bool((documents == documents[:, :1]).all()):

@@ -107,7 +107,7 @@ def run(name: str, output: Path, **options) -> dict:
 
 @pytest.mark.parametrize("path", sorted(PAPERS.glob("*.py")), ids=lambda path: path.stem)
 def test_an_example_is_short_enough_to_copy(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 150
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 130
 
 
 def test_chunkbert(encoder, tmp_path):

@@ -5,9 +5,7 @@ HATE ("Hierarchical Attention-based Text Encoder") is a small, new Transformer o
 frozen sentence encoder. The documents are made here: most sentences are on the sea or on bread,
 which is the label, and some on the other.
 
-python examples/papers/hate.py [ENCODER [FOLDER]]
-
-ENCODER is a sentence-transformers model, name or folder.
+python examples/papers/hate.py [ENCODER, a name or folder [FOLDER]]
 """
 
 from __future__ import annotations
@@ -15,16 +13,8 @@ from __future__ import annotations
 import random
 import sys
 
+import transformers as hf
 from datasets import Dataset
-from transformers import (
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    DataCollatorWithPadding,
-    EvalPrediction,
-    Trainer,
-    TrainingArguments,
-    set_seed,
-)
 
 import nextlevelbert as nlb
 
@@ -43,10 +33,7 @@ BREAD = [
 
 
 def documents(count: int) -> Dataset:
-    """Makes texts of four sentences on one subject and two on the other.
-
-    The label is 1 if most are on the sea.
-    """
+    """Makes texts with four sentences on the sea and two on bread (label 1), or the reverse (0)."""
     rows = []
     for number in range(count):
         label = number % 2
@@ -60,12 +47,12 @@ def documents(count: int) -> Dataset:
     return Dataset.from_list(rows)
 
 
-def accuracy(prediction: EvalPrediction) -> dict[str, float]:
+def accuracy(prediction: hf.EvalPrediction) -> dict[str, float]:
     predicted = prediction.predictions.argmax(axis=-1)
     return {"accuracy": float((predicted == prediction.label_ids).mean())}
 
 
-def train(trainer: Trainer, score: str) -> tuple[float, float]:
+def train(trainer: hf.Trainer, score: str) -> tuple[float, float]:
     """Trains and saves a model, and prints a score on held-out rows before and after."""
     folder = trainer.args.output_dir
     before = trainer.evaluate()
@@ -80,9 +67,9 @@ def train(trainer: Trainer, score: str) -> tuple[float, float]:
     return before[f"eval_{score}"], after[f"eval_{score}"]
 
 
-def arguments(folder: str, epochs: int) -> TrainingArguments:
+def arguments(folder: str, epochs: int) -> hf.TrainingArguments:
     """Sets the rate of a new model, which is higher than usual."""
-    return TrainingArguments(
+    return hf.TrainingArguments(
         folder,
         learning_rate=1e-3,
         num_train_epochs=epochs,
@@ -95,10 +82,7 @@ def pretrain(name: str, folder: str, training_set: Dataset, held_out: Dataset) -
     """Encodes the documents, and trains a document model over their sentence vectors."""
     encoder = nlb.load_chunk_encoder(name)
     model = nlb.HateForMaskedSentencePrediction.from_chunk_encoder(
-        encoder,
-        hidden_size=64,
-        num_hidden_layers=2,
-        loss="cross_entropy",  # or p_norm
+        encoder, hidden_size=64, num_hidden_layers=2, loss="cross_entropy"
     )
     rule = model.config.chunking_rule()
     vectors = nlb.encode_corpus(training_set, encoder, rule, f"{folder}/vectors")
@@ -107,7 +91,7 @@ def pretrain(name: str, folder: str, training_set: Dataset, held_out: Dataset) -
     metrics = nlb.MaskedVectorMetrics(model.config.loss)
     args = arguments(f"{folder}/pretrained", epochs=40)
     args.label_names = ["mask_positions"]
-    trainer = Trainer(
+    trainer = hf.Trainer(
         model,
         args,
         train_dataset=nlb.DocumentVectorDataset(vectors, sequence_length=32),
@@ -122,21 +106,20 @@ def pretrain(name: str, folder: str, training_set: Dataset, held_out: Dataset) -
 def main(
     name: str = "sentence-transformers/all-MiniLM-L6-v2", folder: str = "hate"
 ) -> dict[str, tuple]:
-    set_seed(0)
+    hf.set_seed(0)
     training_set = documents(64)
     held_out = documents(64)
     scores = {"pretrained": pretrain(name, folder, training_set, held_out)}
 
-    tokenizer = AutoTokenizer.from_pretrained(f"{folder}/pretrained")
-    classifier = AutoModelForSequenceClassification.from_pretrained(
-        f"{folder}/pretrained", num_labels=2
-    )
-    trainer = Trainer(
+    pretrained = f"{folder}/pretrained"
+    tokenizer = hf.AutoTokenizer.from_pretrained(pretrained)
+    classifier = hf.AutoModelForSequenceClassification.from_pretrained(pretrained, num_labels=2)
+    trainer = hf.Trainer(
         classifier,
         arguments(f"{folder}/classifier", epochs=3),
         train_dataset=training_set.map(lambda row: tokenizer(row["text"]), batched=True),
         eval_dataset=held_out.map(lambda row: tokenizer(row["text"]), batched=True),
-        data_collator=DataCollatorWithPadding(tokenizer),
+        data_collator=hf.DataCollatorWithPadding(tokenizer),
         compute_metrics=accuracy,
     )
     scores["classifier"] = train(trainer, "accuracy")

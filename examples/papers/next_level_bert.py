@@ -1,16 +1,11 @@
 """NextLevelBERT from texts to scores, with a stock Trainer.
 
-Pretraining with masked chunk vectors, then classification and multiple choice. The paper is
-Czinczoll et al., "NextLevelBERT: Masked Language Modeling with Higher-Level Representations for
-Long Documents", ACL 2024 (arXiv 2402.17682). The documents are made here, each about one of four
-subjects; replace `documents`.
+Pretraining with masked chunk vectors, then classification and multiple choice (Czinczoll et al.,
+ACL 2024, arXiv 2402.17682). The documents are made here, each about one of four subjects; replace
+`documents`. The paper's loss, Smooth L1, needs far more text than this: its predictions would only
+shrink towards the mean. Here the model learns to find each masked chunk among the others.
 
-Its loss, Smooth L1, needs far more text than this: on a few documents its predictions only shrink
-towards the mean of all chunks. Here the model learns to find each masked chunk among the others.
-
-python examples/papers/next_level_bert.py [ENCODER [FOLDER]]
-
-ENCODER is a sentence-transformers model, name or folder.
+python examples/papers/next_level_bert.py [ENCODER, a name or folder [FOLDER]]
 """
 
 from __future__ import annotations
@@ -24,26 +19,14 @@ from datasets import Dataset
 import nextlevelbert as nlb
 
 SUBJECTS = {
-    "the sea": [
+    "the sea": (
         "The whale dived below the ship.",
         "A storm tore the sails.",
-        "The sailors saw the harbour at dawn.",
-    ],
-    "bread": [
-        "The baker kneaded the dough.",
-        "The oven was hot before sunrise.",
-        "Flour covered the kitchen table.",
-    ],
-    "the stars": [
-        "Saturn rose above the dome.",
-        "The telescope found a comet.",
-        "Light left that galaxy long ago.",
-    ],
-    "trains": [
-        "The engine left the station late.",
-        "The signal turned green.",
-        "Rails crossed the long bridge.",
-    ],
+        "Dawn lit the harbour.",
+    ),
+    "bread": ("The baker kneaded the dough.", "The oven was hot.", "Flour covered the table."),
+    "the stars": ("Saturn rose above the dome.", "A telescope found a comet.", "The galaxy shone."),
+    "trains": ("The engine left late.", "The signal turned green.", "Rails crossed the bridge."),
 }
 
 
@@ -88,11 +71,9 @@ def pretrain(name: str, folder: str, training_set: Dataset, held_out: Dataset) -
     held_out_vectors = nlb.encode_corpus(held_out, encoder, rule, f"{folder}/held-out-vectors")
 
     metrics = nlb.MaskedVectorMetrics(model.config.loss)
+    label_names = ["mask_positions"]
     arguments = hf.TrainingArguments(
-        f"{folder}/pretrained",
-        num_train_epochs=20,
-        learning_rate=3e-4,
-        label_names=["mask_positions"],
+        f"{folder}/pretrained", num_train_epochs=20, learning_rate=3e-4, label_names=label_names
     )
     trainer = hf.Trainer(
         model,
@@ -113,11 +94,10 @@ def main(
     training_set = documents(48)
     held_out = documents(32)
     scores = {"pretrained": pretrain(name, folder, training_set, held_out)}
-    tokenizer = hf.AutoTokenizer.from_pretrained(f"{folder}/pretrained")
+    pretrained = f"{folder}/pretrained"
+    tokenizer = hf.AutoTokenizer.from_pretrained(pretrained)
 
-    classifier = hf.AutoModelForSequenceClassification.from_pretrained(
-        f"{folder}/pretrained", num_labels=2
-    )
+    classifier = hf.AutoModelForSequenceClassification.from_pretrained(pretrained, num_labels=2)
     trainer = hf.Trainer(
         classifier,
         hf.TrainingArguments(f"{folder}/classifier"),
@@ -133,7 +113,7 @@ def main(
         candidates = [f"What is it about? {subject}" for subject in SUBJECTS]
         return {**tokenizer([row["text"]] * 4, candidates), "label": row["subject"]}
 
-    chooser = hf.AutoModelForMultipleChoice.from_pretrained(f"{folder}/pretrained")
+    chooser = hf.AutoModelForMultipleChoice.from_pretrained(pretrained)
     trainer = hf.Trainer(
         chooser,
         hf.TrainingArguments(f"{folder}/chooser"),

@@ -22,8 +22,8 @@ from ..data.rows import fingerprint, short
 from ..encoders import LoadedChunkEncoder, load_chunk_encoder
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.chunking import ChunkingRule
-from ..training.trainer import safe_name
-from .seeds import option
+from ..training.cards import safe_name
+from ..training.options import option
 
 logger = logging.getLogger(__name__)
 

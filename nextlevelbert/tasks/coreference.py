@@ -25,11 +25,11 @@ from torch.utils.data import Dataset
 
 from ..data.rows import Place, hold_out, open_rows
 from ..evaluation.coreference import coreference_scores
-from ..finetuning.seeds import DataArguments, FinetuningArguments, option
+from ..finetuning.seeds import DataArguments, FinetuningArguments
 from ..models.modeling_cdlm import CdlmForCrossDocumentCoreference
 from ..models.processing_cdlm import CdlmProcessor, Piece, warn_of_cuts
 from ..pretraining.cdlm import CdlmModelArguments
-from ..training.trainer import parse
+from ..training.options import option, parse
 from .cdlm import Logits, Predicted, train_and_publish
 
 # Topics, as Cybulska and Vossen (2015) divide them.

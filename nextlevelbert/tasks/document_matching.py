@@ -18,11 +18,11 @@ from scipy.special import expit
 from ..data.files import open_text
 from ..data.rows import Place, open_rows, short
 from ..evaluation.scores import binary_scores
-from ..finetuning.seeds import DataArguments, FinetuningArguments, Scores, option
+from ..finetuning.seeds import DataArguments, FinetuningArguments, Scores
 from ..models.modeling_cdlm import CdlmForDocumentMatching
 from ..models.processing_cdlm import CdlmProcessor, warn_of_cuts
 from ..pretraining.cdlm import CdlmModelArguments
-from ..training.trainer import parse
+from ..training.options import option, parse
 from .cdlm import Logits, Predicted, train_and_publish
 
 

@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike
 from ..data.files import open_text
 from ..data.rows import Place, Rows, Table, columns_of, draw, open_rows, short
 from ..evaluation.words import split_terms
-from ..finetuning.seeds import option
-from ..training.trainer import write_whole
+from ..training.options import option
+from ..training.runs import write_whole
 
 logger = logging.getLogger(__name__)
 

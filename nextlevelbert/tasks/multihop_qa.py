@@ -23,7 +23,7 @@ from ..finetuning.seeds import DataArguments, FinetuningArguments
 from ..models.modeling_cdlm import CdlmForMultiHopQuestionAnswering
 from ..models.processing_cdlm import CdlmProcessor, warn_of_cuts
 from ..pretraining.cdlm import CdlmModelArguments
-from ..training.trainer import parse
+from ..training.options import parse
 from .cdlm import Logits, Predicted, train_and_publish
 
 logger = logging.getLogger(__name__)

@@ -27,9 +27,10 @@ from ..evaluation.retrieval import (
 from ..evaluation.scores import bm25_scores, scores_by_length, tfidf_scores
 from ..finetuning import models
 from ..finetuning.models import VectorModelArguments, public_name
-from ..finetuning.seeds import option
-from ..training import trainer as training
-from ..training.trainer import claim, parse, write_whole
+from ..training.cards import results_table
+from ..training.options import option, parse
+from ..training.plots import plot_by_length
+from ..training.runs import bind_folder, write_whole
 
 logger = logging.getLogger(__name__)
 
@@ -217,7 +218,7 @@ def main(argv: list[str]) -> None:
     if options.chunk_encoder:
         settings["chunk_encoder"] = public_name(options.chunk_encoder)
     settings |= {"k": pairs.k, "set": fingerprint(vars(task).values())}
-    claim(args.output_dir, settings)
+    bind_folder(args.output_dir, settings)
 
     if options.model in WORD_COUNTS:
         rows = {name: _rank_by_words(task, options.model)}
@@ -276,8 +277,7 @@ def _write_results(
 
     results = {"task": task.name, "model": name, "rows": scores, "by_length": by_length[name]}
     write_whole(output / "results.json", json.dumps(results, indent=2))
-    training.plot_by_length(by_length, output / "mrr_by_length.png", title=task.name)
+    plot_by_length(by_length, output / "mrr_by_length.png", title=task.name)
     print(
-        f"\n{training.results_table(scores)}\n\nWritten to {output}: results.json, predictions, a"
-        " picture.\n"
+        f"\n{results_table(scores)}\n\nWritten to {output}: results.json, predictions, a picture.\n"
     )

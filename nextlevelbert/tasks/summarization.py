@@ -39,12 +39,15 @@ from ..encoders import load_backbone
 from ..evaluation.rouge import ROUGE, greedy_oracle, rouge_scores
 from ..finetuning import seeds
 from ..finetuning.models import BertAlArguments, TextModelArguments, hub_name, public_name
-from ..finetuning.seeds import DataArguments, FinetuningArguments, Result, Scores, option
+from ..finetuning.seeds import DataArguments, FinetuningArguments, Result, Scores
 from ..models.bert_al_sentences import encode_sentences, pad_batch, select_sentences, split_document
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.modeling_bert_al import BertAlForExtractiveSummarization
 from ..models.pretrained import load_tokenizer, usable_positions
-from ..training.trainer import CURVE, CardTrainer, parse, take_option, write_whole
+from ..training.options import option, parse, pop_option
+from ..training.plots import CURVE
+from ..training.runs import write_whole
+from ..training.trainer import CardTrainer
 
 logger = logging.getLogger(__name__)
 
@@ -540,7 +543,7 @@ class SummaryRun:
 
 def main(argv: list[str]) -> None:
     """Trains a model per seed to select sentences, and publishes the best one."""
-    model_type, _ = take_option(argv, "model_type", "bert-al")
+    model_type, _ = pop_option(argv, "model_type", "bert-al")
     type_arguments: type = FirstSegmentArguments
     if model_type == "bert-al":
         type_arguments = BertAlArguments
@@ -664,7 +667,7 @@ def _settings(run: SummaryRun, args: FinetuningArguments) -> dict[str, object]:
         **vars(run.options),
         **vars(run.sizes),
         "model": public_name(run.options.model),
-        **args.signature(),
+        **args.result_settings(),
     }
     for name, documents in run.sets.items():
         settings[f"{name} set"] = fingerprint(documents)

@@ -46,7 +46,7 @@ def read_json(path: str | Path) -> Any | None:
         return None
 
 
-def claim(folder: str | Path, settings: Mapping[str, object]) -> None:
+def bind_folder(folder: str | Path, settings: Mapping[str, object]) -> None:
     """Makes a folder the folder of a run with these settings; every process may call it.
 
     Args:

@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from transformers import EarlyStoppingCallback, set_seed
 
-from ..data.rows import hold_out
+from ..data.splits import hold_out
 from ..training.arguments import BaseTrainingArguments
 from ..training.cards import model_card, results_table
 from ..training.options import option

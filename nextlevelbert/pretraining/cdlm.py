@@ -13,14 +13,13 @@ from typing import Any, Literal, TypeVar
 import torch
 from transformers import AutoConfig, set_seed
 
-from ..data.rows import fingerprint
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.modeling_cdlm import CdlmForMaskedLM, CdlmPreTrainedModel
 from ..models.processing_cdlm import CdlmProcessor
 from ..training.cards import model_card, results_table, safe_name
 from ..training.options import option, parse
 from ..training.plots import CURVE, plot_curves
-from ..training.runs import bind_folder, last_whole_checkpoint, read_json, write_whole
+from ..training.runs import bind_folder, fingerprint, last_whole_checkpoint, read_json, write_whole
 from ..training.trainer import CardTrainer
 from .arguments import PretrainingArguments
 from .document_sets import (

@@ -18,7 +18,8 @@ from transformers import AutoConfig, EvalPrediction, PreTrainedModel, set_seed
 
 from ..chunk_vectors import encode_corpus
 from ..corpus import VectorCorpus
-from ..data.rows import Document, as_documents, hub_dataset, read_documents
+from ..data.documents import Document, as_documents, read_documents
+from ..data.tables import hub_dataset
 from ..encoders import LoadedChunkEncoder, load_chunk_encoder
 from ..fitting import fit_whitening
 from ..models.chunk_encoder import weights_fingerprint

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedModel, set_seed
 
-from ..data.rows import fingerprint
 from ..finetuning.models import hub_name, public_name
 from ..finetuning.seeds import (
     FinetuningArguments,
@@ -27,7 +26,7 @@ from ..models.chunk_encoder import weights_fingerprint
 from ..models.processing_cdlm import CdlmProcessor
 from ..pretraining.cdlm import LIMITS, SUMMARY, CdlmModelArguments
 from ..training.plots import CURVE
-from ..training.runs import write_whole
+from ..training.runs import fingerprint, write_whole
 from ..training.trainer import CardTrainer
 
 # The logits of all sequences of a set, each kind padded to the longest sequence.

@@ -27,7 +27,6 @@ from transformers import AutoModelForSequenceClassification as AutoClassifier
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from ..chunk_vectors import pad_vectors
-from ..data.rows import fingerprint
 from ..finetuning import models, seeds
 from ..finetuning.models import LoraArguments, hub_name, public_name, with_lora
 from ..finetuning.seeds import DataArguments, FinetuningArguments, Result, Scores
@@ -37,7 +36,7 @@ from ..models.pretrained import classification_loss, usable_positions
 from ..training.cards import plain
 from ..training.options import option, parse, pop_option
 from ..training.plots import CURVE
-from ..training.runs import bind_folder
+from ..training.runs import bind_folder, fingerprint
 from ..training.trainer import CardTrainer
 from . import labelled_documents as labelled
 from .labelled_documents import SEVERAL, SINGLE, ColumnArguments, Example, LabelledDocuments

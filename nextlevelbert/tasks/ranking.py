@@ -20,7 +20,8 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from ..chunk_vectors import pad_vectors
 from ..data.files import packed
-from ..data.rows import columns_of, draw, fingerprint
+from ..data.splits import sample_share
+from ..data.tables import columns_of
 from ..evaluation.retrieval import Ranking, RetrievalTask, retrieval_scores, trec_run
 from ..finetuning import models, seeds
 from ..finetuning.models import VectorModelArguments, VectorSource, public_name
@@ -29,7 +30,7 @@ from ..models.chunk_encoder import masked_mean
 from ..training.cards import SIMILARITY_WIDGET, plain
 from ..training.options import parse
 from ..training.plots import CURVE
-from ..training.runs import write_whole
+from ..training.runs import fingerprint, write_whole
 from ..training.trainer import CardTrainer
 from .retrieval import MEAN_ROW, MEANS, PairArguments, rankings_of, read_retrieval_task
 
@@ -166,7 +167,7 @@ def hold_out_queries(data: RankingData, share: float, seed: int) -> tuple[Rankin
     """
     task = data.task
     relevant_documents = set().union(*task.relevant.values())
-    held_out = draw(sorted(relevant_documents), share, seed=seed, what="documents")
+    held_out = sample_share(sorted(relevant_documents), share, seed=seed, what="documents")
 
     train: dict[str, Mapping[str, int]] = {}
     validation: dict[str, Mapping[str, int]] = {}

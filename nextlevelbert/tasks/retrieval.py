@@ -15,7 +15,7 @@ from torch import nn
 from transformers import set_seed
 
 from ..chunk_vectors import pad_vectors
-from ..data.rows import fingerprint, open_rows
+from ..data.tables import open_rows
 from ..evaluation.retrieval import (
     Ranking,
     RetrievalTask,
@@ -30,7 +30,7 @@ from ..finetuning.models import VectorModelArguments, public_name
 from ..training.cards import results_table
 from ..training.options import option, parse
 from ..training.plots import plot_by_length
-from ..training.runs import bind_folder, write_whole
+from ..training.runs import bind_folder, fingerprint, write_whole
 
 logger = logging.getLogger(__name__)
 
@@ -125,7 +125,9 @@ def read_retrieval_task(
     relevant: dict[str, dict[str, int]] = {}
     for place, row in table.rows:
         for column in (query_column, document_column):
-            place.checked(place.value(row, column, "--query_column or --document_column"), column)
+            place.require_text(
+                place.column(row, column, "--query_column or --document_column"), column
+            )
         query = query_ids.setdefault(row[query_column], f"query-{len(query_ids):06d}")
         document = document_ids.setdefault(
             row[document_column], f"document-{len(document_ids):06d}"

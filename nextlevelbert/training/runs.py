@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,11 @@ def write_whole(path: str | Path, content: str | bytes) -> None:
         temporary = Path(f"{path}.tmp")
         temporary.write_bytes(content)
         temporary.replace(path)
+
+
+def fingerprint(values: Iterable[Any]) -> str:
+    """Returns the SHA-256 of values as one JSON array."""
+    return hashlib.sha256(json.dumps(list(values)).encode()).hexdigest()
 
 
 def read_json(path: str | Path) -> Any | None:

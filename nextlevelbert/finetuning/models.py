@@ -160,13 +160,6 @@ def public_name(model: str) -> str:
     return safe_name(model)
 
 
-def hub_name(model: str) -> str | None:
-    """Returns the name of a model on the Hub; None for a folder."""
-    if Path(model).exists():
-        return None
-    return model
-
-
 def model_type_of(name: str, known: Sequence[str] = ()) -> str:
     """Returns the family of a checkpoint.
 

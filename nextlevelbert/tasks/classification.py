@@ -28,12 +28,12 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from ..chunk_vectors import pad_vectors
 from ..finetuning import models, seeds
-from ..finetuning.models import LoraArguments, hub_name, public_name, with_lora
+from ..finetuning.models import LoraArguments, public_name, with_lora
 from ..finetuning.seeds import DataArguments, FinetuningArguments, Result, Scores
 from ..models.chunk_encoder import masked_mean, weights_fingerprint
 from ..models.modeling_nextlevelbert import TaskClassifier, concatenate_pairs
 from ..models.pretrained import classification_loss, usable_positions
-from ..training.cards import plain
+from ..training.cards import name_on_hub, plain
 from ..training.options import option, parse, pop_option
 from ..training.plots import CURVE
 from ..training.runs import bind_folder, fingerprint
@@ -858,7 +858,7 @@ def _card(
         "measured": f"{table}\n\n{chosen}{seeds.caveat(reported, 'the checkpoint')}",
         "pipeline_tag": pipeline_tag,
         "tags": [recipe.model_type, "long-documents"],
-        "base_model": hub_name(source),
+        "base_model": name_on_hub(source),
         "dataset": sets[reported].source,
         "scores": scores,
     }

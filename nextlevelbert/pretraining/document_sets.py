@@ -12,7 +12,8 @@ import torch
 
 from ..data.rows import Place, Rows, draw, open_rows, short
 from ..models.processing_cdlm import DOCUMENT, CdlmProcessor
-from .sequences import EpochDataset, draw_vector_mask
+from .collators import draw_vector_mask
+from .datasets import EpochDataset
 
 logger = logging.getLogger(__name__)
 

@@ -44,7 +44,7 @@ from nextlevelbert import (
     encode_corpus,
     load_chunk_encoder,
 )
-from nextlevelbert.data.rows import open_rows
+from nextlevelbert.data.tables import open_rows
 from nextlevelbert.pretraining.objectives import TargetSpace
 
 LENGTH = 64  # chunks of a window

@@ -55,15 +55,10 @@ from .models.modeling_nextlevelbert import (
 )
 from .models.processing_cdlm import CdlmProcessor, read_marked
 from .models.sentences import text_sentences
+from .pretraining.collators import DataCollatorForSegmentPairs, DataCollatorForVectorMasking
+from .pretraining.datasets import DocumentVectorDataset, PackedVectorDataset, SegmentPairDataset
 from .pretraining.document_sets import ClusterDataset, DataCollatorForCrossDocumentMasking
-from .pretraining.sequences import (
-    DataCollatorForSegmentPairs,
-    DataCollatorForVectorMasking,
-    DocumentVectorDataset,
-    MaskedVectorMetrics,
-    PackedVectorDataset,
-    SegmentPairDataset,
-)
+from .pretraining.scores import MaskedVectorMetrics
 from .vector_cache import CachedEncoder, VectorCache
 
 # What `AutoConfig`, `AutoProcessor` and each auto class of transformers opens for a configuration.

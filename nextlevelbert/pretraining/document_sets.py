@@ -13,7 +13,8 @@ import torch
 from ..data.splits import sample_share
 from ..data.tables import RowLocation, Rows, open_rows, short
 from ..models.processing_cdlm import DOCUMENT, CdlmProcessor
-from .sequences import EpochDataset, draw_vector_mask
+from .collators import draw_vector_mask
+from .datasets import EpochDataset
 
 logger = logging.getLogger(__name__)
 

@@ -45,19 +45,15 @@ from .arguments import (
     NextLevelBertArguments,
     PretrainingArguments,
 )
-from .sequences import (
-    REGRESSION_LOSSES,
-    DataCollatorForSegmentPairs,
-    DataCollatorForVectorMasking,
+from .collators import DataCollatorForSegmentPairs, DataCollatorForVectorMasking
+from .datasets import (
     DocumentVectorDataset,
     EpochDataset,
-    MaskedVectorMetrics,
     PackedVectorDataset,
     SegmentPairDataset,
     VectorSequenceDataset,
-    context_mean_baseline,
-    pairs_found,
 )
+from .scores import REGRESSION_LOSSES, MaskedVectorMetrics, context_mean_baseline, pairs_found
 
 logger = logging.getLogger(__name__)
 

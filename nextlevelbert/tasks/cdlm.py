@@ -11,21 +11,12 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedModel, set_seed
 
-from ..finetuning.models import public_name
-from ..finetuning.seeds import (
-    FinetuningArguments,
-    Result,
-    Scores,
-    caveat,
-    publish,
-    report,
-    run_seeds,
-    training_facts,
-)
+from ..finetuning.arguments import FinetuningArguments
+from ..finetuning.seeds import Result, Scores, caveat, publish, report, run_seeds, training_facts
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.processing_cdlm import CdlmProcessor
 from ..pretraining.cdlm import LIMITS, SUMMARY, CdlmModelArguments
-from ..training.cards import name_on_hub
+from ..training.cards import name_on_hub, public_name
 from ..training.plots import CURVE
 from ..training.runs import fingerprint, write_whole
 from ..training.trainer import CardTrainer

@@ -218,6 +218,13 @@ def training_rows(args: BaseTrainingArguments, steps: int) -> dict[str, object]:
     }
 
 
+def public_name(model: str) -> str:
+    """Returns the name of a model in tables and cards, which is never a local path."""
+    if Path(model).exists():
+        return safe_name(Path(model).resolve().name)
+    return safe_name(model)
+
+
 def name_on_hub(name: str | None) -> str | None:
     """Returns the name of a model on the Hub; None for a folder.
 

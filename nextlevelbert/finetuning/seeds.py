@@ -18,7 +18,6 @@ from transformers import EarlyStoppingCallback, set_seed
 from ..training.cards import (
     CardText,
     collect_card,
-    name_on_hub,
     public_name,
     results_table,
 )
@@ -263,7 +262,7 @@ def finetuned_card(
     settings: Mapping[str, object],
     metrics: Sequence[str],
     data_name: str | None,
-    base_model: str | None = None,
+    base_model: str | None,
     chosen: Sequence[str] = (),
     without: str = "",
     facts: Mapping[str, object] | None = None,
@@ -281,8 +280,7 @@ def finetuned_card(
         settings: further values of the training, such as the sizes of the sets.
         metrics: scores of the reported set that the Hub shows.
         data_name: name of the data set on the Hub; None for files.
-        base_model: name on the Hub of what the training started from (default: `model`, unless it
-            is a folder).
+        base_model: name on the Hub of what the training started from; None for a folder.
         chosen: what was chosen on the validation set.
         without: what the number of parameters leaves out.
         facts: about the model, in Markdown.
@@ -305,7 +303,7 @@ def finetuned_card(
         replace(text, measured=measured),
         log=best.log,
         model_type=model_type,
-        base_model=base_model or name_on_hub(model),
+        base_model=base_model,
         settings=rows,
         table=table,
         scores={name: best.scores[reported][name] for name in metrics},

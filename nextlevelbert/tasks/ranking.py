@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ from sentence_transformers.base.sampler import NoDuplicatesBatchSampler
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import nn
 from torch.utils.data import DataLoader
-from transformers import AutoModel, TrainerControl, set_seed
+from transformers import TrainerControl, set_seed
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from ..chunk_vectors import pad_vectors
@@ -26,15 +25,7 @@ from ..evaluation.retrieval import Ranking, RetrievalTask, retrieval_scores, tre
 from ..finetuning import seeds
 from ..finetuning.arguments import DataArguments, FinetuningArguments, VectorModelArguments
 from ..finetuning.seeds import Result, Scores
-from ..finetuning.vector_source import (
-    WITHOUT,
-    VectorSource,
-    encode_once,
-    open_model,
-    open_source,
-    require_layers,
-    with_chunk_encoder,
-)
+from ..finetuning.vector_source import WITHOUT_ENCODER, VectorSource, require_layers
 from ..models.chunk_encoder import masked_mean
 from ..training.cards import SIMILARITY_WIDGET, model_card, plain, public_name
 from ..training.options import parse
@@ -368,7 +359,7 @@ class RankingRun:
         if _is_baseline(self.options, self.source):
             hidden_size = next(iter(self.vectors.values())).shape[1]
             return MeanRanker(hidden_size)
-        return open_model(self.options, self.source)
+        return self.source.new_model()
 
     def rank(self, name: str, model: nn.Module | None = None) -> dict[str, Ranking]:
         """Ranks the set `name`; without a model, by the means of chunk vectors."""
@@ -434,7 +425,7 @@ def main(argv: list[str]) -> None:
         seed=args.seed,
         hold_out=hold_out_queries,
     )
-    source = open_source(options, MEANS)
+    source = VectorSource.open(options, MEANS)
     _check_model(options, args, source=source)
     reported = "validation"
     if "test" in sets:
@@ -462,7 +453,7 @@ def main(argv: list[str]) -> None:
     # 3. The table, and the model of the best seed with its card.
     before = [result.scores["before"] for result in results]
     baselines = {"before training": seeds.mean_and_deviation(before)}
-    if source.kind != "other":
+    if source.family != "other":
         means = retrieval_scores(run.rank(run.reported), run.k)
         baselines[MEAN_ROW] = seeds.mean_and_deviation([means])
     best, table = seeds.report(
@@ -477,12 +468,12 @@ def main(argv: list[str]) -> None:
         seeds.publish(args, best=best, open_model=None, card=None)
     else:
         card = _card(run, args, best=best, table=table)
-        open_model = partial(with_chunk_encoder, source, AutoModel)
+        open_model = source.open_trained
         seeds.publish(args, best=best, open_model=open_model, card=model_card(**card))
 
 
 def _is_baseline(options: VectorModelArguments, source: VectorSource) -> bool:
-    return options.model in MEANS or source.kind == "other"
+    return options.model in MEANS or source.family == "other"
 
 
 def _settings(run: RankingRun) -> dict[str, object]:
@@ -529,8 +520,8 @@ def _encode_sets(
     for task, _ in sets.values():
         queries += task.queries.values()
         documents += task.documents.values()
-    vectors = encode_once(options, args, source=source, texts=queries)
-    return vectors | encode_once(options, args, source=source, texts=documents)
+    vectors = source.encode(args, queries)
+    return vectors | source.encode(args, documents)
 
 
 def _card(run: RankingRun, args: FinetuningArguments, best: Result, table: str) -> dict[str, Any]:
@@ -543,7 +534,7 @@ def _card(run: RankingRun, args: FinetuningArguments, best: Result, table: str) 
     name = args.repository()
     metric = f"mrr@{run.k}"
     facts = seeds.training_facts(
-        args, best, started_from=public_name(run.options.model), without=WITHOUT
+        args, best, started_from=public_name(run.options.model), without=WITHOUT_ENCODER
     )
     pairs = sum(map(len, run.sets["train"].task.relevant.values()))
     return {

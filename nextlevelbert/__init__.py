@@ -16,7 +16,7 @@ from .chunk_vectors import (
     encode_corpus,
 )
 from .corpus import VectorCorpus
-from .data.rows import Document, read_documents
+from .data.documents import Document, read_documents
 from .encoders import load_chunk_encoder, static_checkpoint
 from .evaluation.chunk_scores import chunk_similarity
 from .models.bert_al_sentences import ExtractiveSummary

@@ -25,7 +25,7 @@ from tqdm.auto import tqdm
 
 from . import corpus
 from .corpus import VectorCorpus, read_columns
-from .data.rows import as_documents
+from .data.documents import as_documents
 from .encoders import LoadedChunkEncoder, load_chunk_encoder
 from .models.chunking import ChunkingRule, Splitter, chunk_spans, flatten_chunks, tokenize_document
 

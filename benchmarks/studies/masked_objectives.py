@@ -60,7 +60,9 @@ from nextlevelbert.pretraining.objectives import (
     TargetSpace,
     neighbour_means,
 )
-from nextlevelbert.training.trainer import CardTrainer, last_whole_checkpoint, save_figure
+from nextlevelbert.training.plots import save_figure
+from nextlevelbert.training.runs import last_whole_checkpoint
+from nextlevelbert.training.trainer import CardTrainer
 
 POOL = 8_192  # stored vectors: to choose among, and to find a masked one among
 METRICS = {"chapters": "map", "squality": "mrr"}

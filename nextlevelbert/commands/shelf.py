@@ -32,7 +32,8 @@ from transformers import AutoConfig, AutoModel, PreTrainedTokenizerBase
 
 from ..chunk_vectors import ChunkVectors, chunk_table
 from ..corpus import find_splitter, write_part
-from ..data.rows import Document, read_documents, source_files, suffix
+from ..data.documents import Document, read_documents, source_files
+from ..data.files import suffix
 from ..encoders import LoadedChunkEncoder, load_chunk_encoder, static_checkpoint
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.chunking import Splitter, tokenize_document

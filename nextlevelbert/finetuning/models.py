@@ -18,12 +18,13 @@ from transformers import CONFIG_MAPPING, AutoConfig, AutoModel
 
 from ..chunk_vectors import chunk_table, encode_corpus
 from ..corpus import corpus_schema
-from ..data.rows import fingerprint, short
+from ..data.tables import short
 from ..encoders import LoadedChunkEncoder, load_chunk_encoder
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.chunking import ChunkingRule
-from ..training.trainer import safe_name
-from .seeds import option
+from ..training.cards import safe_name
+from ..training.options import option
+from ..training.runs import fingerprint
 
 logger = logging.getLogger(__name__)
 

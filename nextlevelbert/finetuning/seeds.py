@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import copy
 import json
 import logging
 import math
@@ -16,16 +15,13 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from transformers import EarlyStoppingCallback, set_seed
 
-from ..data.rows import hold_out
-from ..training import trainer as training
-from ..training.trainer import (
-    BaseTrainingArguments,
-    CardTrainer,
-    claim,
-    plot_curves,
-    read_json,
-    write_whole,
-)
+from ..data.splits import hold_out
+from ..training.arguments import BaseTrainingArguments
+from ..training.cards import model_card, results_table
+from ..training.options import option
+from ..training.plots import CURVE, plot_curves
+from ..training.runs import bind_folder, last_whole_checkpoint, read_json, write_whole
+from ..training.trainer import CardTrainer, count_parameters
 
 logger = logging.getLogger(__name__)
 
@@ -37,17 +33,6 @@ Data = TypeVar("Data")
 # Predictions hold ids of the user's rows; a killed safetensors leaves .tmp* files.
 _NOT_PUBLISHED = ["seed-*", "vectors/*", "*.jsonl", "*.trec", ".tmp*"]
 _NOT_PUBLISHED += ["settings.json", "results.json"]
-
-
-def option(default: object, help: str, **metadata: object) -> Any:
-    """Makes a field of a dataclass of options.
-
-    Args:
-        default: the default, or `dataclasses.MISSING` for an option that is required.
-        help: the text for ``--help``.
-        **metadata: further metadata for `HfArgumentParser`, such as ``choices``.
-    """
-    return field(default=default, metadata={"help": help, **metadata})
 
 
 @dataclass
@@ -114,11 +99,10 @@ class FinetuningArguments(BaseTrainingArguments):
             seed: of the model and the order of the rows.
             folder: of the training.
         """
-        args = copy.copy(self)
+        args = self.without_upload()
         args.output_dir = str(folder)
         args.seed = seed
         args.data_seed = seed
-        args.push_to_hub = False
         return args
 
 
@@ -252,11 +236,11 @@ def run_seeds(
     """
     args.check_best_metric(validated)
     args.repository()  # a model that cannot be published should not be trained first
-    claim(str(args.output_dir), settings)
+    bind_folder(str(args.output_dir), settings)
     results = []
     for seed in args.seeds:
         folder = Path(str(args.output_dir)) / f"seed-{seed}"
-        claim(folder, settings)
+        bind_folder(folder, settings)
         stored = read_json(folder / "result.json")
         if stored is None:
             status = ""
@@ -292,14 +276,14 @@ def train_seed(
     set_seed(args.seed)
     folder = Path(str(args.output_dir))
     trainer = make_trainer(args)
-    trainable, total = training.count_parameters(trainer.model)
+    trainable, total = count_parameters(trainer.model)
     logger.info(
         f"seed {args.seed}: {trainable:,} of {total:,} parameters are trainable"
         f" ({trainable / total:.1%})"
     )
     if args.load_best_model_at_end:
         trainer.add_callback(EarlyStoppingCallback(args.early_stopping_patience))
-    trainer.train(resume_from_checkpoint=training.last_whole_checkpoint(folder))
+    trainer.train(resume_from_checkpoint=last_whole_checkpoint(folder))
     trainer.save_model(str(folder))
     scores, config = score(trainer, folder)
 
@@ -378,8 +362,8 @@ def report(
     output = Path(str(args.output_dir))
     write_whole(output / "results.json", json.dumps(stored, indent=2))
     if best.log:
-        plot_curves([result.log for result in results], curve, output / training.CURVE)
-    table = training.results_table(rows)
+        plot_curves([result.log for result in results], curve, output / CURVE)
+    table = results_table(rows)
     print(f"\n{table}\n")
     return best, table
 
@@ -408,7 +392,7 @@ def publish(
         return
 
     readme = output / "README.md"
-    text = str(training.model_card(**card)).encode()
+    text = str(model_card(**card)).encode()
     has_weights = any(output.glob("*.safetensors"))
     if not has_weights or not readme.exists() or readme.read_bytes() != text:
         # The card is removed first and written last: the model beside a card is complete.

@@ -13,24 +13,15 @@ from typing import Any, Literal, TypeVar
 import torch
 from transformers import AutoConfig, set_seed
 
-from ..data.rows import fingerprint
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.modeling_cdlm import CdlmForMaskedLM, CdlmPreTrainedModel
 from ..models.processing_cdlm import CdlmProcessor
-from ..training.trainer import (
-    CURVE,
-    CardTrainer,
-    claim,
-    last_whole_checkpoint,
-    model_card,
-    parse,
-    plot_curves,
-    read_json,
-    results_table,
-    safe_name,
-    write_whole,
-)
-from .arguments import PretrainingArguments, option
+from ..training.cards import model_card, results_table, safe_name
+from ..training.options import option, parse
+from ..training.plots import CURVE, plot_curves
+from ..training.runs import bind_folder, fingerprint, last_whole_checkpoint, read_json, write_whole
+from ..training.trainer import CardTrainer
+from .arguments import PretrainingArguments
 from .document_sets import (
     ClusterDataset,
     DataCollatorForCrossDocumentMasking,
@@ -121,7 +112,7 @@ class CdlmMaskingArguments:
         " a new model.",
     )
     random_clusters: bool = option(
-        default=False, text="Train on sets of unrelated documents (the paper's Rand CDLM)."
+        default=False, help="Train on sets of unrelated documents (the paper's Rand CDLM)."
     )
     mlm_probability: float = option(0.15, "Share of the words to predict.")
 
@@ -219,7 +210,7 @@ def main(argv: list[str]) -> None:
     )
     trainer = CardTrainer(
         model=model,
-        args=args,
+        args=args.without_upload(),
         data_collator=collator,
         train_dataset=rows.get("train"),
         eval_dataset=rows.get("validation", rows.get("test")),
@@ -230,7 +221,7 @@ def main(argv: list[str]) -> None:
     settings = _settings(model_args, masking_args, args, model=model, processor=processor)
     documents = {f"{name} documents": fingerprint(texts.items()) for name, texts in sets.items()}
     weights = weights_fingerprint(model.base_model)
-    claim(output, {**settings, **documents, "weights": weights, "do_train": args.do_train})
+    bind_folder(output, {**settings, **documents, "weights": weights, "do_train": args.do_train})
     if args.do_train:
         if read_json(output / "results.json") is not None:
             args.upload(output)
@@ -248,6 +239,7 @@ def main(argv: list[str]) -> None:
         counts = {f"{name} set": f"{len(texts)} sets of documents" for name, texts in sets.items()}
         _publish(
             trainer,
+            args,
             processor=processor,
             base_model=_hub_name(model_args),
             scores=scores,
@@ -303,7 +295,7 @@ def _settings(
         name = Path(model_args.model).resolve().name
     return {
         "model": safe_name(name),
-        **args.signature(),
+        **args.result_settings(),
         **vars(masking_args),
         "attention_window": model.config.attention_window,
         "tokens in a sequence": processor.max_length,
@@ -337,13 +329,13 @@ def _perplexities(trainer: CardTrainer, rows: Mapping[str, ClusterDataset]) -> S
 
 def _publish(
     trainer: CardTrainer,
+    args: PretrainingArguments,
     processor: CdlmProcessor,
     base_model: str | None,
     scores: Scores,
     settings: Mapping[str, object],
 ) -> None:
     """Saves the model with its card and results, and uploads them if that is asked for."""
-    args = trainer.args
     output = Path(str(args.output_dir))
     model = trainer.model
     model.config.sparse_prediction = False  # whoever opens it expects scores at all positions
@@ -351,7 +343,7 @@ def _publish(
         model.requires_grad_(requires_grad=True)
         # For fine-tuning, as Longformer does (paper, "Baseline LMs").
         model.copy_local_to_global()
-    trainer.save_model(_internal_call=True)  # without an upload
+    trainer.save_model()
     if not args.should_save:
         return
 

@@ -18,7 +18,8 @@ from transformers import AutoConfig, EvalPrediction, PreTrainedModel, set_seed
 
 from ..chunk_vectors import encode_corpus
 from ..corpus import VectorCorpus
-from ..data.rows import Document, as_documents, hub_dataset, read_documents
+from ..data.documents import Document, as_documents, read_documents
+from ..data.tables import hub_dataset
 from ..encoders import LoadedChunkEncoder, load_chunk_encoder
 from ..fitting import fit_whitening
 from ..models.chunk_encoder import weights_fingerprint
@@ -30,24 +31,19 @@ from ..models.modeling_nextlevelbert import (
     NextLevelBertForContrastiveLearning,
     NextLevelBertForMaskedVectorModeling,
 )
-from ..training import trainer as training
-from ..training.trainer import (
-    CardTrainer,
-    claim,
-    code,
-    last_whole_checkpoint,
-    plain,
-    read_json,
-    write_whole,
-)
+from ..training.cards import SIMILARITY_WIDGET, code, model_card, plain, results_table, safe_name
+from ..training.options import expand_options_file, parse, pop_option, run_command
+from ..training.plots import CURVE, plot_curves
+from ..training.runs import bind_folder, last_whole_checkpoint, read_json, write_whole
+from ..training.trainer import CardTrainer
 from . import cdlm
 from .arguments import (
     CorpusArguments,
     HateArguments,
     MaskingArguments,
+    NewModelArguments,
     NextLevelBertArguments,
     PretrainingArguments,
-    VectorModelArguments,
 )
 from .collators import DataCollatorForSegmentPairs, DataCollatorForVectorMasking
 from .datasets import (
@@ -78,14 +74,14 @@ def main(words: Sequence[str] | None = None) -> None:
     Args:
         words: the command line's, by default those of this process.
     """
-    training.run_command(pretrain, words)
+    run_command(pretrain, words)
 
 
 @dataclass
 class Options:
     """All options of a run, a group each."""
 
-    model: VectorModelArguments
+    model: NewModelArguments
     family: Family
     masking: MaskingArguments
     corpus: CorpusArguments
@@ -98,13 +94,13 @@ class Options:
         if model_type == "hate":
             family = HateArguments
         groups = (
-            VectorModelArguments,
+            NewModelArguments,
             family,
             MaskingArguments,
             CorpusArguments,
             PretrainingArguments,
         )
-        return cls(*training.parse(groups, words, about=_ABOUT, recipes=""))
+        return cls(*parse(groups, words, about=_ABOUT, recipes=""))
 
 
 class Documents(NamedTuple):
@@ -123,8 +119,8 @@ def pretrain(words: list[str]) -> None:
     Args:
         words: of a command line.
     """
-    words = training.words_of(words)
-    model_type, _ = training.take_option(words, "model_type")
+    words = expand_options_file(words)
+    model_type, _ = pop_option(words, "model_type")
     if model_type == "cdlm":
         cdlm.main(words)
         return
@@ -150,7 +146,7 @@ def pretrain(words: list[str]) -> None:
     for documents in (learned, held_out):
         documents.corpus.check_model(model.config, documents.corpus.splitter)
     output = Path(str(args.output_dir))
-    claim(output, settings_of(model, options, learned, held_out))
+    bind_folder(output, settings_of(model, options, learned, held_out))
     if read_json(output / "results.json") is not None:
         args.upload(output)
         print(
@@ -286,7 +282,7 @@ def settings_of(
     settings["weights"] = None
     if _checkpoint_of(options.family):
         settings["weights"] = weights_fingerprint(model.base_model)
-    settings |= options.training.signature()
+    settings |= options.training.result_settings()
     settings["documents"] = learned.corpus.fingerprint()
     settings["validation_share"] = options.corpus.validation_share
     if held_out.corpus is not learned.corpus:
@@ -301,7 +297,7 @@ def _checkpoint_of(family: Family) -> str | None:
     return None
 
 
-def open_encoder(options: VectorModelArguments, family: Family) -> LoadedChunkEncoder:
+def open_encoder(options: NewModelArguments, family: Family) -> LoadedChunkEncoder:
     """Opens the chunk encoder: as named, that within the model to continue from, or MiniLM.
 
     Args:
@@ -335,7 +331,7 @@ def open_encoder(options: VectorModelArguments, family: Family) -> LoadedChunkEn
 
 
 def new_model(
-    options: VectorModelArguments, family: Family, source: LoadedChunkEncoder, sequence_length: int
+    options: NewModelArguments, family: Family, source: LoadedChunkEncoder, sequence_length: int
 ) -> Any:
     """Makes the model to train, new or a checkpoint to continue from, without its chunk encoder.
 
@@ -388,7 +384,7 @@ def new_model(
     return model
 
 
-def stated(options: VectorModelArguments | Family, *names: str) -> dict[str, Any]:
+def stated(options: NewModelArguments | Family, *names: str) -> dict[str, Any]:
     """Picks those of these options that a command line names."""
     return {name: getattr(options, name) for name in names if getattr(options, name) is not None}
 
@@ -567,7 +563,7 @@ def train(
         args.eval_on_start = False
     trainer = CardTrainer(
         model,
-        args,
+        args.without_upload(),
         objective.collator,
         train_dataset,
         eval_dataset,
@@ -618,13 +614,13 @@ def publish(
     if checkpoint is not None:
         if Path(checkpoint).exists():
             checkpoint = Path(checkpoint).resolve().name
-        facts["started from"] = training.safe_name(checkpoint)
+        facts["started from"] = safe_name(checkpoint)
     facts |= vars(options.masking) | vars(options.family)
     facts["model"] = None
     is_masked = isinstance(objective.metrics, MaskedVectorMetrics)
     if is_masked:
         facts["loss"] = run.trainer.model.config.loss
-    write_card(run, objective, learned.corpus, facts)
+    write_card(run, args, objective=objective, corpus=learned.corpus, facts=facts)
 
     steps = [without_times(entry) for entry in log if "train_loss" not in entry]
     results = {"baseline": run.baseline, "log": steps}
@@ -699,23 +695,27 @@ _LIMITS = (
 
 
 def write_card(
-    run: Run, objective: Objective, corpus: VectorCorpus, facts: Mapping[str, object]
+    run: Run,
+    args: PretrainingArguments,
+    objective: Objective,
+    corpus: VectorCorpus,
+    facts: Mapping[str, object],
 ) -> None:
     """Writes the card and the learning curve.
 
     Args:
         run: the training, with the scores of its baseline.
+        args: of the training.
         objective: what was learned.
         corpus: the documents that the model was trained on.
         facts: options of the training by name; those that are None are left out.
     """
-    args: Any = run.trainer.args
     log = run.trainer.state.log_history
     config = run.trainer.model.config
     name = args.repository()
     found, *others = objective.scores
     columns = (found, "chance_accuracy", *others)
-    training.plot_curves([log], columns, Path(args.output_dir) / training.CURVE, x="step")
+    plot_curves([log], columns, Path(args.output_dir) / CURVE, x="step")
 
     evaluations = [
         {column: entry[f"eval_{column}"] for column in (*columns, "loss")}
@@ -728,25 +728,25 @@ def write_card(
         rows = {"first evaluation": evaluations[0], "last evaluation": evaluations[-1]}
         if run.baseline:
             rows["mean of the context"] = run.baseline
-        measured = f"{objective.about_scores}\n\n{training.results_table(rows)}"
+        measured = f"{objective.about_scores}\n\n{results_table(rows)}"
         scores = {column: evaluations[-1][column] for column in objective.scores}
 
     base_model = None
     encoder = config.chunk_encoder_name
     if "/" in encoder and encoder != name:  # a name on the Hub
         base_model = encoder
-    training.model_card(
+    model_card(
         name=name,
         summary=_FAMILIES[config.model_type],
         snippet=_SNIPPET.format(name=name),
         note=_NOTE.format(name=name),
         pipeline_tag="sentence-similarity",
-        widget=training.SIMILARITY_WIDGET,
+        widget=SIMILARITY_WIDGET,
         tags=(config.model_type, "long-documents", "sentence-transformers", "feature-extraction"),
         base_model=base_model,
         model=_model_facts(config, corpus),
         training=_training_facts(run.trainer, objective, facts),
-        pictures={training.CURVE: "Loss and held-out scores over training"},
+        pictures={CURVE: "Loss and held-out scores over training"},
         measured=measured,
         scores=scores,
         dataset="held-out documents",

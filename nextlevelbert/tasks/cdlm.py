@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedModel, set_seed
 
-from ..data.rows import fingerprint
 from ..finetuning.models import hub_name, public_name
 from ..finetuning.seeds import (
     FinetuningArguments,
@@ -26,7 +25,9 @@ from ..finetuning.seeds import (
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.processing_cdlm import CdlmProcessor
 from ..pretraining.cdlm import LIMITS, SUMMARY, CdlmModelArguments
-from ..training.trainer import CURVE, CardTrainer, write_whole
+from ..training.plots import CURVE
+from ..training.runs import fingerprint, write_whole
+from ..training.trainer import CardTrainer
 
 # The logits of all sequences of a set, each kind padded to the longest sequence.
 Logits = tuple[np.ndarray, ...]
@@ -153,7 +154,7 @@ def train_and_publish(
         "weights": weights,
         "max_length": processor.max_length,
         "attention_window": model_args.attention_window,
-        **args.signature(),
+        **args.result_settings(),
     }
     for name, value in fingerprints.items():
         decided[f"{name} set"] = value

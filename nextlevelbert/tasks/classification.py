@@ -27,14 +27,17 @@ from transformers import AutoModelForSequenceClassification as AutoClassifier
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from ..chunk_vectors import pad_vectors
-from ..data.rows import fingerprint
 from ..finetuning import models, seeds
 from ..finetuning.models import LoraArguments, hub_name, public_name, with_lora
-from ..finetuning.seeds import DataArguments, FinetuningArguments, Result, Scores, option
+from ..finetuning.seeds import DataArguments, FinetuningArguments, Result, Scores
 from ..models.chunk_encoder import masked_mean, weights_fingerprint
 from ..models.modeling_nextlevelbert import TaskClassifier, concatenate_pairs
 from ..models.pretrained import classification_loss, usable_positions
-from ..training.trainer import CURVE, CardTrainer, claim, parse, plain, take_option
+from ..training.cards import plain
+from ..training.options import option, parse, pop_option
+from ..training.plots import CURVE
+from ..training.runs import bind_folder, fingerprint
+from ..training.trainer import CardTrainer
 from . import labelled_documents as labelled
 from .labelled_documents import SEVERAL, SINGLE, ColumnArguments, Example, LabelledDocuments
 
@@ -631,7 +634,7 @@ def main(words: list[str], task: str = "classification") -> None:
         rows = map(vars, documents.examples)
         settings[f"{name} set"] = fingerprint([documents.label_names, *rows])
     if options.model == "tfidf" and task == "classification":
-        claim(args.output_dir, settings)
+        bind_folder(args.output_dir, settings)
         result = Result(seed=0, scores={})
         for name, logits in labelled.tfidf(sets).items():
             result.scores |= score_and_save(
@@ -650,7 +653,7 @@ def main(words: list[str], task: str = "classification") -> None:
     recipe = make_recipe(args, sets, *parts)
     if args.learning_rate is None:
         args.learning_rate = recipe.learning_rate
-    settings |= {"weights": recipe.weights, **args.signature()}
+    settings |= {"weights": recipe.weights, **args.result_settings()}
 
     # 2. A training per seed.
     results = _train(args, sets, recipe, settings=settings)
@@ -670,7 +673,7 @@ def _parse_options(
     model_types = list(MODEL_OPTIONS)
     if task == "multiple_choice":
         model_types = ["nextlevelbert"]
-    model_type = take_option(words, "model_type", "nextlevelbert")[0] or ""
+    model_type = pop_option(words, "model_type", "nextlevelbert")[0] or ""
     if model_type not in model_types:
         raise ValueError(
             f"--task {task} supports --model_type {', '.join(model_types)}, not {model_type!r}."

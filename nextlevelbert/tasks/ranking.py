@@ -20,14 +20,18 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from ..chunk_vectors import pad_vectors
 from ..data.files import packed
-from ..data.rows import columns_of, draw, fingerprint
+from ..data.splits import sample_share
+from ..data.tables import columns_of
 from ..evaluation.retrieval import Ranking, RetrievalTask, retrieval_scores, trec_run
 from ..finetuning import models, seeds
 from ..finetuning.models import VectorModelArguments, VectorSource, public_name
 from ..finetuning.seeds import DataArguments, FinetuningArguments, Result, Scores
 from ..models.chunk_encoder import masked_mean
-from ..training import trainer as training
-from ..training.trainer import CURVE, CardTrainer, parse, write_whole
+from ..training.cards import SIMILARITY_WIDGET, plain
+from ..training.options import parse
+from ..training.plots import CURVE
+from ..training.runs import fingerprint, write_whole
+from ..training.trainer import CardTrainer
 from .retrieval import MEAN_ROW, MEANS, PairArguments, rankings_of, read_retrieval_task
 
 logger = logging.getLogger(__name__)
@@ -163,7 +167,7 @@ def hold_out_queries(data: RankingData, share: float, seed: int) -> tuple[Rankin
     """
     task = data.task
     relevant_documents = set().union(*task.relevant.values())
-    held_out = draw(sorted(relevant_documents), share, seed=seed, what="documents")
+    held_out = sample_share(sorted(relevant_documents), share, seed=seed, what="documents")
 
     train: dict[str, Mapping[str, int]] = {}
     validation: dict[str, Mapping[str, int]] = {}
@@ -438,7 +442,7 @@ def main(argv: list[str]) -> None:
     # 2. A training per seed.
     results = seeds.run_seeds(
         args,
-        settings=_settings(run) | args.signature(),
+        settings=_settings(run) | args.result_settings(),
         make_trainer=run.make_trainer,
         score=run.score,
         validated=[metric],
@@ -549,11 +553,11 @@ def _card(
         ),
         "pictures": {CURVE: "Loss and validation score over epochs"},
         "measured": (
-            f"{len(task.queries):,} queries of {training.plain(task.name)}, each ranking"
+            f"{len(task.queries):,} queries of {plain(task.name)}, each ranking"
             f" {searched}.{seeds.caveat(run.reported, 'epoch')}\n\n{table}"
         ),
         "pipeline_tag": "sentence-similarity",
-        "widget": training.SIMILARITY_WIDGET,
+        "widget": SIMILARITY_WIDGET,
         "tags": ["long-documents", "sentence-transformers", "document-ranking"],
         "scores": {metric: best.scores[run.reported][metric]},
         "scored_task": "text-retrieval",

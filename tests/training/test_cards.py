@@ -8,15 +8,15 @@ import pytest
 from huggingface_hub import ModelCard
 from markdown_it import MarkdownIt
 
-from nextlevelbert.training.trainer import (
+from nextlevelbert.training.cards import (
     SIMILARITY_WIDGET,
     code,
     model_card,
     plain,
-    plot_curves,
     results_table,
     safe_name,
 )
+from nextlevelbert.training.plots import plot_curves
 
 FACTS = {
     "name": "someone/model",

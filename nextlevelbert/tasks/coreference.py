@@ -26,7 +26,7 @@ from torch.utils.data import Dataset
 from ..data.splits import hold_out
 from ..data.tables import RowLocation, open_rows
 from ..evaluation.coreference import coreference_scores
-from ..finetuning.seeds import DataArguments, FinetuningArguments
+from ..finetuning.arguments import DataArguments, FinetuningArguments
 from ..models.modeling_cdlm import CdlmForCrossDocumentCoreference
 from ..models.processing_cdlm import CdlmProcessor, Piece, warn_of_cuts
 from ..pretraining.cdlm import CdlmModelArguments

@@ -18,7 +18,8 @@ from scipy.special import expit
 from ..data.files import open_text
 from ..data.tables import RowLocation, open_rows, short
 from ..evaluation.scores import binary_scores
-from ..finetuning.seeds import DataArguments, FinetuningArguments, Scores
+from ..finetuning.arguments import DataArguments, FinetuningArguments
+from ..finetuning.seeds import Scores
 from ..models.modeling_cdlm import CdlmForDocumentMatching
 from ..models.processing_cdlm import CdlmProcessor, warn_of_cuts
 from ..pretraining.cdlm import CdlmModelArguments

@@ -19,7 +19,7 @@ from torch.utils.data import Dataset
 
 from ..data.tables import RowLocation, open_rows, short
 from ..evaluation.hotpotqa import Facts, hotpotqa_scores
-from ..finetuning.seeds import DataArguments, FinetuningArguments
+from ..finetuning.arguments import DataArguments, FinetuningArguments
 from ..models.modeling_cdlm import CdlmForMultiHopQuestionAnswering
 from ..models.processing_cdlm import CdlmProcessor, warn_of_cuts
 from ..pretraining.cdlm import CdlmModelArguments

@@ -38,12 +38,18 @@ from ..data.tables import RowLocation, open_rows
 from ..encoders import load_backbone
 from ..evaluation.rouge import ROUGE, greedy_oracle, rouge_scores
 from ..finetuning import seeds
-from ..finetuning.models import BertAlArguments, TextModelArguments, hub_name, public_name
-from ..finetuning.seeds import DataArguments, FinetuningArguments, Result, Scores
+from ..finetuning.arguments import (
+    BertAlArguments,
+    DataArguments,
+    FinetuningArguments,
+    TextModelArguments,
+)
+from ..finetuning.seeds import Result, Scores
 from ..models.bert_al_sentences import encode_sentences, pad_batch, select_sentences, split_document
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.modeling_bert_al import BertAlForExtractiveSummarization
 from ..models.pretrained import load_tokenizer, usable_positions
+from ..training.cards import name_on_hub, public_name
 from ..training.options import option, parse, pop_option
 from ..training.plots import CURVE
 from ..training.runs import fingerprint, write_whole
@@ -695,7 +701,7 @@ def _card(
     return {
         "name": name,
         "pipeline_tag": "summarization",
-        "base_model": hub_name(options.model),
+        "base_model": name_on_hub(options.model),
         "dataset": run.reported,
         "tags": ["bert-al", "long-documents", "extractive-summarization"],
         "training": facts,

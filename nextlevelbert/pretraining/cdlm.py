@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import torch
 from transformers import AutoConfig, set_seed
@@ -16,7 +16,7 @@ from transformers import AutoConfig, set_seed
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.modeling_cdlm import CdlmForMaskedLM, CdlmPreTrainedModel
 from ..models.processing_cdlm import CdlmProcessor
-from ..training.cards import model_card, results_table, safe_name
+from ..training.cards import CardText, collect_card, name_on_hub, public_name, results_table
 from ..training.options import option, parse
 from ..training.plots import CURVE, plot_curves
 from ..training.runs import bind_folder, fingerprint, write_whole
@@ -56,6 +56,22 @@ processor = nextlevelbert.CdlmProcessor.from_model(model)
 texts = [f"One document with a {processor.tokenizer.mask_token}.", "Another one about the same."]
 batch = processor(texts)
 scores = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits"""
+_CARD = CardText(
+    summary=SUMMARY,
+    intended_use=(
+        "Fine-tune it for tasks on several documents: to match documents, to link mentions across"
+        " documents, or to answer questions from several paragraphs."
+    ),
+    measured=(
+        "Masked words of sets of related documents that were held out, with the attention pattern"
+        " of the training. Perplexity is the exponential of the loss."
+    ),
+    limits=LIMITS,
+    snippet=_SNIPPET,
+    pipeline_tag="fill-mask",
+    tags=("cdlm", "longformer", "multi-document", "fill-mask"),
+    caption="Loss over training",
+)
 
 
 @dataclass(kw_only=True)
@@ -239,7 +255,8 @@ def main(argv: list[str]) -> None:
             log = trainer.state.log_history
             _write_card(
                 args,
-                base_model=_hub_name(model_args),
+                model_args=model_args,
+                data_args=data_args,
                 log=log,
                 settings={**counts, **settings},
                 scores=scores,
@@ -294,23 +311,13 @@ def _settings(
     processor: CdlmProcessor,
 ) -> dict[str, object]:
     """Collects the settings that decide the result; the output folder belongs to them."""
-    name = _hub_name(model_args)
-    if name is None:
-        name = Path(model_args.model).resolve().name
     return {
-        "model": safe_name(name),
+        "model": public_name(model_args.model),
         **args.result_settings(),
         **vars(masking_args),
         "attention_window": model.config.attention_window,
         "tokens in a sequence": processor.max_length,
     }
-
-
-def _hub_name(model_args: CdlmModelArguments) -> str | None:
-    """Returns the model's name on the Hub; None for a folder."""
-    if Path(model_args.model).exists():
-        return None
-    return model_args.model
 
 
 def _perplexities(trainer: CardTrainer, rows: Mapping[str, ClusterDataset]) -> Scores:
@@ -338,8 +345,9 @@ def _save_model(trainer: CardTrainer, processor: CdlmProcessor) -> None:
 
 def _write_card(
     args: PretrainingArguments,
-    base_model: str | None,
-    log: list[dict[str, Any]],
+    model_args: CdlmModelArguments,
+    data_args: CdlmDataArguments,
+    log: list[dict[str, float]],
     settings: Mapping[str, object],
     scores: Scores,
 ) -> None:
@@ -351,24 +359,20 @@ def _write_card(
     if losses:
         first = {"loss": losses[0], "perplexity": math.exp(losses[0])}
         rows = {"first evaluation": first, **scores}
-
-    name = args.repository()
-    card = model_card(
-        name=name,
-        summary=SUMMARY,
-        snippet=_SNIPPET.replace("{name}", name),
-        pipeline_tag="fill-mask",
-        tags=("cdlm", "longformer", "multi-document", "fill-mask"),
-        base_model=base_model,
-        training={name: value for name, value in settings.items() if value is not None},
-        pictures={CURVE: "Loss over training"},
-        measured=(
-            "Masked words of sets of related documents that were held out, with the attention"
-            " pattern of the training; perplexity is the exponential of the"
-            f" loss.\n\n{results_table(rows)}"
-        ),
+    datasets = []
+    if data_args.dataset_name is not None:
+        datasets.append(data_args.dataset_name)
+    card = collect_card(
+        args,
+        _CARD,
+        log=log,
+        model_type="cdlm",
+        base_model=name_on_hub(model_args.model),
+        settings=settings,
+        table=results_table(rows),
         scores={"perplexity": scores["validation"]["perplexity"]},
         dataset="held-out sets",
-        limits=LIMITS,
+        datasets=datasets,
+        pictures=[CURVE],
     )
     card.save(output / "README.md")

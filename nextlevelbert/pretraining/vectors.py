@@ -24,7 +24,15 @@ from ..models.modeling_nextlevelbert import (
     NextLevelBertForContrastiveLearning,
     NextLevelBertForMaskedVectorModeling,
 )
-from ..training.cards import SIMILARITY_WIDGET, code, model_card, plain, results_table, safe_name
+from ..training.cards import (
+    SIMILARITY_WIDGET,
+    CardText,
+    code,
+    collect_card,
+    plain,
+    public_name,
+    results_table,
+)
 from ..training.options import expand_options_file, parse, pop_option, run_command
 from ..training.plots import CURVE, plot_curves
 from ..training.runs import bind_folder
@@ -486,23 +494,25 @@ def publish(
     """Writes card and results, uploads them if asked for, and prints where they are."""
     args = options.training
     log = run.trainer.state.log_history
-    facts: dict[str, object] = {
+    settings: dict[str, object] = {
         "started from": None,
         "documents held out": len(held_out.positions),
         "items in an epoch": len(run.trainer.train_dataset),
+        **vars(options.masking),
+        **vars(options.family),
     }
+    settings.pop("model", None)
     checkpoint = _checkpoint_of(options.family)
     if checkpoint is not None:
-        if Path(checkpoint).exists():
-            checkpoint = Path(checkpoint).resolve().name
-        facts["started from"] = safe_name(checkpoint)
-    facts |= vars(options.masking) | vars(options.family)
-    facts["model"] = None
+        settings["started from"] = public_name(checkpoint)
     is_masked = isinstance(objective.metrics, MaskedVectorMetrics)
     if is_masked:
-        facts["loss"] = run.trainer.model.config.loss
-    write_card(run, args, objective=objective, corpus=learned.corpus, facts=facts)
+        settings["loss"] = run.trainer.model.config.loss
+    for name in objective.unused:
+        settings.pop(name, None)
+    write_card(run, objective, options=options, corpus=learned.corpus, settings=settings)
     write_results(args, log, {"baseline": run.baseline})
+
     if is_masked and len(held_out.positions) > 0:
         print(_what_was_learned(log))
     print(
@@ -524,7 +534,7 @@ def _what_was_learned(log: Sequence[Mapping[str, float]]) -> str:
 
 # --- The card
 
-_FAMILIES = {
+_SUMMARIES = {
     "nextlevelbert": """\
 A [NextLevelBERT](https://arxiv.org/abs/2402.17682). It splits a document of any length into chunks,
 encodes each chunk as a vector with a frozen sentence encoder, and reads the sequence of vectors
@@ -535,6 +545,10 @@ sentences, encodes each sentence as a vector with a frozen sentence encoder, and
 of vectors with a small Transformer that has learned to find masked sentences among those of its
 batch.""",
 }
+_INTENDED_USE = """\
+Fine-tune it for tasks on long documents such as classification, or use its document vectors as
+features. Compare them on your documents with the mean of the chunk vectors, which is often as good
+for search and clusters."""
 _SNIPPET = """\
 import nextlevelbert  # registers the architecture
 from sentence_transformers import SentenceTransformer
@@ -568,98 +582,87 @@ _LIMITS = (
 
 def write_card(
     run: Run,
-    args: PretrainingArguments,
     objective: Objective,
+    options: Options,
     corpus: VectorCorpus,
-    facts: Mapping[str, object],
+    settings: Mapping[str, object],
 ) -> None:
     """Writes the card and the learning curve.
 
     Args:
         run: the training, with the scores of its baseline.
-        args: of the training.
         objective: what was learned.
+        options: of the run.
         corpus: the documents that the model was trained on.
-        facts: options of the training by name; those that are None are left out.
+        settings: values of the training that the card shows.
     """
-    log = run.trainer.state.log_history
+    args = options.training
     config = run.trainer.model.config
-    name = args.repository()
+    log = run.trainer.state.log_history
     found, *others = objective.scores
     columns = (found, "chance_accuracy", *others)
-    plot_curves([log], columns, Path(args.output_dir) / CURVE, x="step")
+    plot_curves([log], metrics=columns, path=Path(str(args.output_dir)) / CURVE, x="step")
 
-    evaluations = [
-        {column: entry[f"eval_{column}"] for column in (*columns, "loss")}
-        for entry in log
-        if "eval_loss" in entry
-    ]
+    logged = [entry for entry in log if "eval_loss" in entry]
     measured = "Nothing: the run had no evaluation."
-    scores = None
-    if evaluations:
-        rows = {"first evaluation": evaluations[0], "last evaluation": evaluations[-1]}
+    table = ""
+    scores = {}
+    if logged:
+        rows = {}
+        for title, entry in (("first evaluation", logged[0]), ("last evaluation", logged[-1])):
+            rows[title] = {name: entry[f"eval_{name}"] for name in (*columns, "loss")}
+        scores = {name: rows["last evaluation"][name] for name in objective.scores}
         if run.baseline:
             rows["mean of the context"] = run.baseline
-        measured = f"{objective.about_scores}\n\n{results_table(rows)}"
-        scores = {column: evaluations[-1][column] for column in objective.scores}
+        measured = objective.about_scores
+        table = results_table(rows)
 
     base_model = None
     encoder = config.chunk_encoder_name
-    if "/" in encoder and encoder != name:  # a name on the Hub
+    if "/" in encoder and encoder != args.repository():  # a name on the Hub
         base_model = encoder
-    model_card(
-        name=name,
-        summary=_FAMILIES[config.model_type],
-        snippet=_SNIPPET.format(name=name),
-        note=_NOTE.format(name=name),
-        pipeline_tag="sentence-similarity",
-        widget=SIMILARITY_WIDGET,
-        tags=(config.model_type, "long-documents", "sentence-transformers", "feature-extraction"),
-        base_model=base_model,
-        model=_model_facts(config, corpus),
-        training=_training_facts(run.trainer, objective, facts),
-        pictures={CURVE: "Loss and held-out scores over training"},
+    datasets = []
+    if options.corpus.dataset_name:
+        datasets.append(options.corpus.dataset_name)
+    text = CardText(
+        summary=_SUMMARIES[config.model_type],
+        intended_use=_INTENDED_USE,
         measured=measured,
+        limits=_LIMITS,
+        snippet=_SNIPPET,
+        note=_NOTE,
+        pipeline_tag="sentence-similarity",
+        scored_task=objective.hub_task,
+        tags=(config.model_type, "long-documents", "sentence-transformers", "feature-extraction"),
+        widget=SIMILARITY_WIDGET,
+        caption="Loss and held-out scores over training",
+    )
+    card = collect_card(
+        args,
+        text,
+        log=log,
+        model_type=config.model_type,
+        base_model=base_model,
+        settings=settings,
+        table=table,
         scores=scores,
         dataset="held-out documents",
-        scored_task=objective.hub_task,
-        limits=_LIMITS,
-    ).save(f"{args.output_dir}/README.md")
+        datasets=datasets,
+        model=_model_rows(config, corpus),
+        pictures=[CURVE],
+    )
+    card.save(f"{args.output_dir}/README.md")
 
 
-def _training_facts(
-    trainer: CardTrainer, objective: Objective, facts: Mapping[str, object]
-) -> dict[str, object]:
-    """How the model was trained."""
-    args: Any = trainer.args
-    shown = {
-        name: value
-        for name, value in facts.items()
-        if value is not None and name not in objective.unused
-    }
-    shown["batch_size"] = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
-    shown["optimizer_steps"] = trainer.state.global_step
-    for name in ("learning_rate", "weight_decay", "warmup_steps", "seed"):
-        shown[name] = getattr(args, name)
-    shown["lr_scheduler_type"] = args.lr_scheduler_type.value
-    shown["precision"] = "fp32"
-    if args.bf16:
-        shown["precision"] = "bf16"
-    elif args.fp16:
-        shown["precision"] = "fp16"
-    shown["device"] = args.device.type
-    return shown
-
-
-def _model_facts(
+def _model_rows(
     config: NextLevelBertConfig | HateConfig, corpus: VectorCorpus
 ) -> dict[str, object]:
-    """What the model is made of."""
+    """Returns what the model is made of, for its card."""
     encoder = code(config.chunk_encoder_name)
     weights = code(f"{str(config.chunk_encoder_fingerprint)[:12]}…")
     layers = config.encoder_config.num_hidden_layers
     dtype = plain(corpus.recipe["encoder"]["dtype"])
-    facts: dict[str, object] = {
+    rows: dict[str, object] = {
         "chunk encoder (frozen)": f"{encoder}, weights {weights}",
         "chunking": f"{config.chunking}, at most {config.chunk_size} tokens per chunk",
         "encoder over chunks": (
@@ -672,7 +675,7 @@ def _model_facts(
         ),
     }
     if corpus.splitter:
-        facts["sentences"] = f"found by {code(corpus.splitter)}"
+        rows["sentences"] = f"found by {code(corpus.splitter)}"
     if getattr(config, "whiten_chunks", False):
-        facts["chunk vectors"] = "centred and whitened within documents"
-    return facts
+        rows["chunk vectors"] = "centred and whitened within documents"
+    return rows

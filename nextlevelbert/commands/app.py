@@ -109,8 +109,8 @@ def _chapters(text: str) -> list[Section]:
         chapters.insert(0, ("before the first heading", 0))
     sections = []
     for (line, first), (_, last) in pairwise([*chapters, end]):
-        heading = " ".join(line.strip("# \t").split())
-        sections.append(Section(heading, first, last))
+        name = " ".join(line.strip("# \t").split())
+        sections.append(Section(name, first, last))
     return sections
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -22,6 +24,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if not only_hands_out:
         for name in PLUGINS:
             config.pluginmanager.import_plugin(name)
+
+
+def pytest_collection_finish() -> None:
+    """Hides what was imported from the garbage collector, which every training starts."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

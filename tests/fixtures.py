@@ -23,6 +23,8 @@ from sentence_transformers.sentence_transformer import modules
 from transformers import BertConfig, BertModel
 
 from nextlevelbert import NextLevelBertModel, load_chunk_encoder
+from nextlevelbert.training import plots
+from nextlevelbert.training.runs import write_whole
 
 from .finetuning_toys import sea_rows, write
 from .fresh_process import FreshProcess
@@ -43,6 +45,17 @@ def shared() -> Path:
         f"NEXTLEVELBERT_SHARED={folder} holds no reference/ folder"
     )
     return Path(folder)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_drawing() -> Iterator[None]:
+    """Drawing a learning curve takes longer than training a toy: the files hold no picture.
+
+    That pictures are drawn is in tests/training/test_cards.py.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plots, "save_figure", lambda figure, path: write_whole(path, b"\x89PNG"))
+        yield
 
 
 @pytest.fixture

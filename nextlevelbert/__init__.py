@@ -17,8 +17,8 @@ from .chunk_vectors import (
 )
 from .corpus import VectorCorpus
 from .data.rows import Document, read_documents
-from .encoders import load_chunk_encoder, static_checkpoint
 from .evaluation.chunk_scores import chunk_similarity
+from .fitting import static_checkpoint
 from .models.bert_al_sentences import ExtractiveSummary
 from .models.chunking import ChunkingRule
 from .models.configuration_bert_al import BertAlConfig
@@ -26,6 +26,8 @@ from .models.configuration_cdlm import CdlmConfig
 from .models.configuration_chunkbert import ChunkBertConfig
 from .models.configuration_hate import HateConfig
 from .models.configuration_nextlevelbert import NextLevelBertConfig
+from .models.document_encoding import DocumentEmbedding, DocumentPlan
+from .models.from_encoder import load_chunk_encoder
 from .models.modeling_bert_al import (
     BertAlForExtractiveSummarization,
     BertAlForSequenceClassification,
@@ -45,8 +47,6 @@ from .models.modeling_hate import (
     HateModel,
 )
 from .models.modeling_nextlevelbert import (
-    DocumentEmbedding,
-    DocumentPlan,
     NextLevelBertForContrastiveLearning,
     NextLevelBertForMaskedVectorModeling,
     NextLevelBertForMultipleChoice,
@@ -64,7 +64,6 @@ from .pretraining.sequences import (
     PackedVectorDataset,
     SegmentPairDataset,
 )
-from .vector_cache import CachedEncoder, VectorCache
 
 # What `AutoConfig`, `AutoProcessor` and each auto class of transformers opens for a configuration.
 _MODELS: dict[
@@ -109,7 +108,6 @@ __all__ = [
     "BertAlForExtractiveSummarization",
     "BertAlForSequenceClassification",
     "BertAlModel",
-    "CachedEncoder",
     "CdlmConfig",
     "CdlmForCrossDocumentCoreference",
     "CdlmForDocumentMatching",
@@ -146,7 +144,6 @@ __all__ = [
     "NextLevelBertModel",
     "PackedVectorDataset",
     "SegmentPairDataset",
-    "VectorCache",
     "VectorCorpus",
     "chunk_similarity",
     "encode_corpus",

@@ -6,8 +6,8 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from ..encoders import load_chunk_encoder, static_checkpoint
-from ..fitting import combine_chunk_encoders, fit_tfidf_encoder
+from ..fitting import combine_chunk_encoders, fit_tfidf_encoder, static_checkpoint
+from ..models.from_encoder import load_chunk_encoder
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from ..training.trainer import SIMILARITY_WIDGET, model_card, safe_name
 from .shelf import read_files

@@ -33,9 +33,10 @@ from transformers import AutoConfig, AutoModel, PreTrainedTokenizerBase
 from ..chunk_vectors import ChunkVectors, chunk_table
 from ..corpus import find_splitter, write_part
 from ..data.rows import Document, read_documents, source_files, suffix
-from ..encoders import LoadedChunkEncoder, load_chunk_encoder, static_checkpoint
+from ..fitting import static_checkpoint
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.chunking import Splitter, tokenize_document
+from ..models.from_encoder import LoadedChunkEncoder, load_chunk_encoder
 from ..models.modeling_nextlevelbert import DocumentEmbedding, NextLevelBertModel
 
 # Raised when a part has other columns or other contents than before, so that parts are made anew.

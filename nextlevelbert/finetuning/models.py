@@ -19,9 +19,9 @@ from transformers import CONFIG_MAPPING, AutoConfig, AutoModel
 from ..chunk_vectors import chunk_table, encode_corpus
 from ..corpus import corpus_schema
 from ..data.rows import fingerprint, short
-from ..encoders import LoadedChunkEncoder, load_chunk_encoder
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.chunking import ChunkingRule
+from ..models.from_encoder import LoadedChunkEncoder, load_chunk_encoder
 from ..training.trainer import safe_name
 from .seeds import option
 

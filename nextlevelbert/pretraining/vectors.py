@@ -19,12 +19,12 @@ from transformers import AutoConfig, EvalPrediction, PreTrainedModel, set_seed
 from ..chunk_vectors import encode_corpus
 from ..corpus import VectorCorpus
 from ..data.rows import Document, as_documents, hub_dataset, read_documents
-from ..encoders import LoadedChunkEncoder, load_chunk_encoder
 from ..fitting import fit_whitening
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.chunking import ChunkingRule
 from ..models.configuration_hate import HateConfig
 from ..models.configuration_nextlevelbert import NextLevelBertConfig
+from ..models.from_encoder import LoadedChunkEncoder, load_chunk_encoder
 from ..models.modeling_hate import HateForMaskedSentencePrediction
 from ..models.modeling_nextlevelbert import (
     NextLevelBertForContrastiveLearning,

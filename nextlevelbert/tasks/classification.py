@@ -32,8 +32,9 @@ from ..finetuning import models, seeds
 from ..finetuning.models import LoraArguments, hub_name, public_name, with_lora
 from ..finetuning.seeds import DataArguments, FinetuningArguments, Result, Scores, option
 from ..models.chunk_encoder import masked_mean, weights_fingerprint
+from ..models.configuration_nextlevelbert import usable_positions
 from ..models.modeling_nextlevelbert import TaskClassifier, concatenate_pairs
-from ..models.pretrained import classification_loss, usable_positions
+from ..models.pretrained import classification_loss
 from ..training.trainer import CURVE, CardTrainer, claim, parse, plain, take_option
 from . import labelled_documents as labelled
 from .labelled_documents import SEVERAL, SINGLE, ColumnArguments, Example, LabelledDocuments

@@ -35,15 +35,15 @@ from transformers import (
 )
 
 from ..data.rows import Place, fingerprint, open_rows
-from ..encoders import load_backbone
 from ..evaluation.rouge import ROUGE, greedy_oracle, rouge_scores
 from ..finetuning import seeds
 from ..finetuning.models import BertAlArguments, TextModelArguments, hub_name, public_name
 from ..finetuning.seeds import DataArguments, FinetuningArguments, Result, Scores, option
 from ..models.bert_al_sentences import encode_sentences, pad_batch, select_sentences, split_document
 from ..models.chunk_encoder import weights_fingerprint
+from ..models.configuration_nextlevelbert import usable_positions
 from ..models.modeling_bert_al import BertAlForExtractiveSummarization
-from ..models.pretrained import load_tokenizer, usable_positions
+from ..models.pretrained import load_backbone, load_tokenizer
 from ..training.trainer import CURVE, CardTrainer, parse, take_option, write_whole
 
 logger = logging.getLogger(__name__)

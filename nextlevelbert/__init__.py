@@ -16,7 +16,7 @@ from .chunk_vectors import (
     encode_corpus,
 )
 from .corpus import VectorCorpus
-from .data.rows import Document, read_documents
+from .data.documents import Document, read_documents
 from .evaluation.chunk_scores import chunk_similarity
 from .fitting import static_checkpoint
 from .models.bert_al_sentences import ExtractiveSummary
@@ -55,15 +55,10 @@ from .models.modeling_nextlevelbert import (
 )
 from .models.processing_cdlm import CdlmProcessor, read_marked
 from .models.sentences import text_sentences
+from .pretraining.collators import DataCollatorForSegmentPairs, DataCollatorForVectorMasking
+from .pretraining.datasets import DocumentVectorDataset, PackedVectorDataset, SegmentPairDataset
 from .pretraining.document_sets import ClusterDataset, DataCollatorForCrossDocumentMasking
-from .pretraining.sequences import (
-    DataCollatorForSegmentPairs,
-    DataCollatorForVectorMasking,
-    DocumentVectorDataset,
-    MaskedVectorMetrics,
-    PackedVectorDataset,
-    SegmentPairDataset,
-)
+from .pretraining.scores import MaskedVectorMetrics
 
 # What `AutoConfig`, `AutoProcessor` and each auto class of transformers opens for a configuration.
 _MODELS: dict[

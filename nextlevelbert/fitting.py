@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
+from .models.chunk_encoder import LoadedChunkEncoder
 from .models.chunking import ChunkingRule, special_token_ids, tokenize_document
 from .models.configuration_nextlevelbert import HashedTfidfConfig, HybridConfig
-from .models.from_encoder import LoadedChunkEncoder, as_loaded_encoder, load_chunk_encoder
+from .models.from_encoder import as_loaded_encoder, load_chunk_encoder
 from .models.pretrained import without_limit
 from .models.static_encoders import HashedTfidfModel, HybridModel
 

@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ..data.rows import Place, Rows, draw, open_rows, short
+from ..data.splits import sample_share
+from ..data.tables import RowLocation, Rows, open_rows, short
 from ..models.processing_cdlm import DOCUMENT, CdlmProcessor
-from .sequences import EpochDataset, draw_vector_mask
+from .collators import draw_vector_mask
+from .datasets import EpochDataset
 
 logger = logging.getLogger(__name__)
 
@@ -74,17 +76,19 @@ def read_document_sets(
     return sets
 
 
-def _name_of_set(place: Place, values: Mapping[str, Any], column: str) -> str:
+def _name_of_set(place: RowLocation, values: Mapping[str, Any], column: str) -> str:
     """Reads the name of the set that a document belongs to."""
-    value = place.value(values, column, "--cluster_column")
+    value = place.column(values, column, "--cluster_column")
     if value is None or not str(value).strip():
         raise place.error(column, "must name the set of the document.")
     return str(value).strip()
 
 
-def _texts_of_row(place: Place, values: Mapping[str, Any], column: str, is_set: bool) -> list[str]:
+def _texts_of_row(
+    place: RowLocation, values: Mapping[str, Any], column: str, is_set: bool
+) -> list[str]:
     """Reads the text of one document, or the texts of a set."""
-    value = place.value(values, column, "--text_column")
+    value = place.column(values, column, "--text_column")
     if not is_set:
         texts = [value]
     elif isinstance(value, str):
@@ -100,7 +104,7 @@ def _multi_news(path: Path) -> Rows:
     """Reads Multi-News's own files, in which NEWLINE_CHAR stands for the end of a line."""
     with path.open(encoding="utf-8") as file:
         for number, line in enumerate(file):
-            place = Place(path.name, f"row {number}")
+            place = RowLocation(path.name, f"row {number}")
             yield place, {"document": line.replace("NEWLINE_CHAR", "\n")}
 
 
@@ -118,7 +122,7 @@ def hold_out_sets(
         The sets to train on, and those held out.
     """
     large = [name for name, texts in sets.items() if len(texts) >= LEAST_DOCUMENTS]
-    held = draw(
+    held = sample_share(
         large, share=share, seed=seed, what=f"sets with {LEAST_DOCUMENTS} documents or more"
     )
     training = {}

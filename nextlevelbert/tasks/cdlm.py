@@ -11,22 +11,15 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedModel, set_seed
 
-from ..data.rows import fingerprint
-from ..finetuning.models import hub_name, public_name
-from ..finetuning.seeds import (
-    FinetuningArguments,
-    Result,
-    Scores,
-    caveat,
-    publish,
-    report,
-    run_seeds,
-    training_facts,
-)
+from ..finetuning.arguments import FinetuningArguments
+from ..finetuning.seeds import Result, Scores, caveat, publish, report, run_seeds, training_facts
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.processing_cdlm import CdlmProcessor
 from ..pretraining.cdlm import LIMITS, SUMMARY, CdlmModelArguments
-from ..training.trainer import CURVE, CardTrainer, write_whole
+from ..training.cards import model_card, name_on_hub, public_name
+from ..training.plots import CURVE
+from ..training.runs import fingerprint, write_whole
+from ..training.trainer import CardTrainer
 
 # The logits of all sequences of a set, each kind padded to the longest sequence.
 Logits = tuple[np.ndarray, ...]
@@ -153,7 +146,7 @@ def train_and_publish(
         "weights": weights,
         "max_length": processor.max_length,
         "attention_window": model_args.attention_window,
-        **args.signature(),
+        **args.result_settings(),
     }
     for name, value in fingerprints.items():
         decided[f"{name} set"] = value
@@ -191,10 +184,10 @@ def train_and_publish(
         "snippet": card["snippet"].replace("{name}", name),
         "training": facts,
         "tags": ["cdlm", "longformer", "multi-document", *card["tags"]],
-        "base_model": hub_name(model_args.model),
+        "base_model": name_on_hub(model_args.model),
         "scores": {card["scores"]: best.scores[reported][card["scores"]]},
     }
-    publish(args, best=best, open_model=open_best, card=whole_card)
+    publish(args, best=best, open_model=open_best, card=model_card(**whole_card))
 
 
 def _shared_card(

@@ -23,13 +23,14 @@ from scipy.special import expit
 from sklearn.cluster import AgglomerativeClustering
 from torch.utils.data import Dataset
 
-from ..data.rows import Place, hold_out, open_rows
+from ..data.splits import hold_out
+from ..data.tables import RowLocation, open_rows
 from ..evaluation.coreference import coreference_scores
-from ..finetuning.seeds import DataArguments, FinetuningArguments, option
+from ..finetuning.arguments import DataArguments, FinetuningArguments
 from ..models.modeling_cdlm import CdlmForCrossDocumentCoreference
 from ..models.processing_cdlm import CdlmProcessor, Piece, warn_of_cuts
 from ..pretraining.cdlm import CdlmModelArguments
-from ..training.trainer import parse
+from ..training.options import option, parse
 from .cdlm import Logits, Predicted, train_and_publish
 
 # Topics, as Cybulska and Vossen (2015) divide them.
@@ -156,7 +157,9 @@ def read_ecbplus(
     return list(documents.values())
 
 
-def _read_mentions(place: Place, values: dict[str, Any], kind: str) -> list[CoreferenceMention]:
+def _read_mentions(
+    place: RowLocation, values: dict[str, Any], kind: str
+) -> list[CoreferenceMention]:
     """Returns the mentions of one kind in the validated sentences of a row."""
     index_of = {sentence: index for index, sentence in enumerate(values["sentence_ids"])}
     mentions = []
@@ -184,7 +187,7 @@ def _read_mentions(place: Place, values: dict[str, Any], kind: str) -> list[Core
 
 def _xml_rows(
     folder: Path, topics: frozenset[int] | None
-) -> Iterator[tuple[Place, dict[str, Any]]]:
+) -> Iterator[tuple[RowLocation, dict[str, Any]]]:
     """Yields rows like those of a .jsonl, for every document of the topics (None for all)."""
     validated = _validated_sentences(folder)
     files = []
@@ -203,7 +206,7 @@ def _xml_rows(
             raise ValueError(f"{path.name} is not a document of ECB+: {error!r}") from error
         row |= {"doc_id": name, "topic": topic, "subtopic": f"{topic}_{event}"}
         row["validated_sentences"] = validated.get(name, set())
-        yield Place(folder.name, path.name), row
+        yield RowLocation(folder.name, path.name), row
 
 
 def _validated_sentences(folder: Path) -> dict[str, set[int]]:

@@ -16,13 +16,14 @@ import numpy as np
 from scipy.special import expit
 
 from ..data.files import open_text
-from ..data.rows import Place, open_rows, short
+from ..data.tables import RowLocation, open_rows, short
 from ..evaluation.scores import binary_scores
-from ..finetuning.seeds import DataArguments, FinetuningArguments, Scores, option
+from ..finetuning.arguments import DataArguments, FinetuningArguments
+from ..finetuning.seeds import Scores
 from ..models.modeling_cdlm import CdlmForDocumentMatching
 from ..models.processing_cdlm import CdlmProcessor, warn_of_cuts
 from ..pretraining.cdlm import CdlmModelArguments
-from ..training.trainer import parse
+from ..training.options import option, parse
 from .cdlm import Logits, Predicted, train_and_publish
 
 
@@ -90,9 +91,9 @@ def read_document_pairs(
         texts = []
         for option_name in ("first_column", "second_column"):
             column = getattr(columns, option_name)
-            text = place.value(values, column, f"--{option_name}")
-            texts.append(place.checked(text, column))
-        label = place.value(values, columns.label_column, "--label_column")
+            text = place.column(values, column, f"--{option_name}")
+            texts.append(place.require_text(text, column))
+        label = place.column(values, columns.label_column, "--label_column")
         label = {"0": 0, "1": 1}.get(str(label).strip(), label)
         if label not in (0, 1):
             raise place.error(
@@ -104,7 +105,9 @@ def read_document_pairs(
     return sorted(pairs, key=lambda pair: len(pair.first) + len(pair.second))
 
 
-def _csv_rows(path: Path, columns: MatchingArguments) -> Iterator[tuple[Place, dict[str, Any]]]:
+def _csv_rows(
+    path: Path, columns: MatchingArguments
+) -> Iterator[tuple[RowLocation, dict[str, Any]]]:
     """Yields the rows of a CSV with or without a line of names."""
     names = [columns.label_column, columns.first_column, columns.second_column]
     csv.field_size_limit(2**31 - 1)  # characters; documents are longer than the usual 131,072
@@ -115,7 +118,7 @@ def _csv_rows(path: Path, columns: MatchingArguments) -> Iterator[tuple[Place, d
                 names = row
                 continue
             values = [value.replace("\x01", "") for value in row]
-            yield Place(path.name, f"row {index}"), dict(zip(names, values, strict=False))
+            yield RowLocation(path.name, f"row {index}"), dict(zip(names, values, strict=False))
 
 
 _SNIPPET = """\

@@ -17,13 +17,14 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from ..data.rows import Place, fingerprint, open_rows, short
+from ..data.tables import RowLocation, open_rows, short
 from ..evaluation.hotpotqa import Facts, hotpotqa_scores
-from ..finetuning.seeds import DataArguments, FinetuningArguments
+from ..finetuning.arguments import DataArguments, FinetuningArguments
 from ..models.modeling_cdlm import CdlmForMultiHopQuestionAnswering
 from ..models.processing_cdlm import CdlmProcessor, warn_of_cuts
 from ..pretraining.cdlm import CdlmModelArguments
-from ..training.trainer import parse
+from ..training.options import parse
+from ..training.runs import fingerprint
 from .cdlm import Logits, Predicted, train_and_publish
 
 logger = logging.getLogger(__name__)
@@ -105,7 +106,7 @@ def read_hotpotqa(
         id_column = "id"
         if "_id" in values:
             id_column = "_id"
-        name = place.checked(values.get(id_column), id_column)
+        name = place.require_text(values.get(id_column), id_column)
         if name in questions:
             raise place.error(id_column, f"the id {name!r} is taken; ids must differ.")
         question, context = _read_question(name, place, values)
@@ -128,7 +129,7 @@ def read_hotpotqa(
 
 
 def _read_question(
-    name: str, place: Place, values: Mapping[str, Any]
+    name: str, place: RowLocation, values: Mapping[str, Any]
 ) -> tuple[HotpotQuestion, list[tuple[str, list[str]]]]:
     """Returns a question, and its paragraphs with those of repeated titles."""
     if "distractors" in values:
@@ -150,8 +151,8 @@ def _read_question(
 
     question = HotpotQuestion(
         name,
-        question=place.checked(place.value(values, "question", "question"), "question"),
-        answer=place.checked(place.value(values, "answer", "answer"), "answer"),
+        question=place.require_text(place.column(values, "question", "question"), "question"),
+        answer=place.require_text(place.column(values, "answer", "answer"), "answer"),
         paragraphs=list(paragraphs.items()),
         supporting=sorted(set(facts)),
     )
@@ -182,10 +183,10 @@ def _missing_sentences(question: HotpotQuestion) -> int:
 
 
 def _pairs(
-    place: Place, values: Mapping[str, Any], column: str, second: str
+    place: RowLocation, values: Mapping[str, Any], column: str, second: str
 ) -> list[tuple[str, Any]]:
     """Returns pairs from a list of pairs, or from a dict of two lists as on the Hub."""
-    value = place.value(values, column, "the distractor setting")
+    value = place.column(values, column, "the distractor setting")
     try:
         if isinstance(value, dict):
             return list(zip(value["title"], value[second], strict=True))

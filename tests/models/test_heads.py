@@ -23,7 +23,7 @@ from nextlevelbert import (
     NextLevelBertModel,
 )
 
-from ..conftest import toy_config
+from ..vector_toys import toy_config
 
 WORDS = "The lighthouse keeper wrote every evening of the wind and of the ships that passed. "
 

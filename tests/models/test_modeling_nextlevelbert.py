@@ -30,8 +30,7 @@ from nextlevelbert import (
 from nextlevelbert.models.configuration_nextlevelbert import CLS, PAD, SEP
 from nextlevelbert.models.modeling_nextlevelbert import masked_vector_loss
 
-from ..conftest import toy_config
-from ..vector_toys import TEXTS, close, packed_batch, save_random_table
+from ..vector_toys import TEXTS, close, packed_batch, save_random_table, toy_config
 
 SIZE = {
     "hidden_size": 32,

@@ -51,8 +51,9 @@ from ..finetuning.vector_source import (
     with_lora,
 )
 from ..models.chunk_encoder import masked_mean, weights_fingerprint
+from ..models.configuration_nextlevelbert import usable_positions
 from ..models.modeling_nextlevelbert import TaskClassifier, concatenate_pairs
-from ..models.pretrained import classification_loss, usable_positions
+from ..models.pretrained import classification_loss
 from ..training.cards import model_card, name_on_hub, plain, public_name
 from ..training.options import option, parse, pop_option
 from ..training.plots import CURVE

@@ -7,14 +7,21 @@ import logging
 import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from huggingface_hub import ModelCard
 from transformers import EarlyStoppingCallback, set_seed
 
-from ..training.cards import model_card, results_table
+from ..training.cards import (
+    CardText,
+    collect_card,
+    name_on_hub,
+    public_name,
+    results_table,
+)
 from ..training.plots import CURVE, plot_curves
 from ..training.runs import bind_folder, last_whole_checkpoint, read_json, write_whole
 from ..training.trainer import CardTrainer, count_parameters
@@ -213,7 +220,7 @@ def publish(
     args: FinetuningArguments,
     best: Result,
     open_model: Callable[[Path], Any] | None,
-    card: Mapping[str, Any],
+    card: ModelCard | None,
 ) -> None:
     """Saves the model of the best seed with its card and predictions, and uploads it if asked to.
 
@@ -221,7 +228,7 @@ def publish(
         args: of the trainings.
         best: result of the best seed.
         open_model: opens the model in the folder of a seed; None for a baseline.
-        card: arguments of `model_card`.
+        card: of the model; None for a baseline.
     """
     output = Path(str(args.output_dir))
     folder = output / f"seed-{best.seed}"
@@ -233,7 +240,7 @@ def publish(
         return
 
     readme = output / "README.md"
-    text = str(model_card(**card)).encode()
+    text = str(card).encode()
     has_weights = any(output.glob("*.safetensors"))
     if not has_weights or not readme.exists() or readme.read_bytes() != text:
         # The card is removed first and written last: the model beside a card is complete.
@@ -242,6 +249,71 @@ def publish(
         write_whole(readme, text)
     args.upload(output, leave=_NOT_PUBLISHED)
     logger.info("Written to %s: results.json, predictions, model, card.", output)
+
+
+def finetuned_card(
+    args: FinetuningArguments,
+    text: CardText,
+    best: Result,
+    *,
+    reported: str,
+    table: str,
+    model: str,
+    model_type: str,
+    settings: Mapping[str, object],
+    metrics: Sequence[str],
+    data_name: str | None,
+    base_model: str | None = None,
+    chosen: Sequence[str] = (),
+    without: str = "",
+    facts: Mapping[str, object] | None = None,
+) -> ModelCard:
+    """Makes the card of the best model.
+
+    Args:
+        args: of the trainings.
+        text: what the task says.
+        best: result of the best seed.
+        reported: the set of the table.
+        table: of the scores.
+        model: folder or name on the Hub of what the training started from.
+        model_type: family of the model, for the citation.
+        settings: further values of the training, such as the sizes of the sets.
+        metrics: scores of the reported set that the Hub shows.
+        data_name: name of the data set on the Hub; None for files.
+        base_model: name on the Hub of what the training started from (default: `model`, unless it
+            is a folder).
+        chosen: what was chosen on the validation set.
+        without: what the number of parameters leaves out.
+        facts: about the model, in Markdown.
+    """
+    trained, total = best.parameters
+    rows: dict[str, object] = {
+        "started from": public_name(model),
+        "parameters trained": f"{trained:,} of {total:,}{without}",
+        **settings,
+        "seed": best.seed,
+    }
+    dataset = f"{reported} set"
+    datasets = []
+    if data_name is not None:
+        dataset = f"{data_name}, {dataset}"
+        datasets.append(data_name)
+    measured = f"{text.measured}{caveat(reported, *chosen)}"
+    return collect_card(
+        args,
+        replace(text, measured=measured),
+        log=best.log,
+        model_type=model_type,
+        base_model=base_model or name_on_hub(model),
+        settings=rows,
+        table=table,
+        scores={name: best.scores[reported][name] for name in metrics},
+        dataset=dataset,
+        datasets=datasets,
+        model=facts,
+        pictures=[CURVE],
+    )
 
 
 def training_facts(

@@ -16,7 +16,7 @@ from ..finetuning.seeds import Result, Scores, caveat, publish, report, run_seed
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.processing_cdlm import CdlmProcessor
 from ..pretraining.cdlm import LIMITS, SUMMARY, CdlmModelArguments
-from ..training.cards import name_on_hub, public_name
+from ..training.cards import model_card, name_on_hub, public_name
 from ..training.plots import CURVE
 from ..training.runs import fingerprint, write_whole
 from ..training.trainer import CardTrainer
@@ -187,7 +187,7 @@ def train_and_publish(
         "base_model": name_on_hub(model_args.model),
         "scores": {card["scores"]: best.scores[reported][card["scores"]]},
     }
-    publish(args, best=best, open_model=open_best, card=whole_card)
+    publish(args, best=best, open_model=open_best, card=model_card(**whole_card))
 
 
 def _shared_card(

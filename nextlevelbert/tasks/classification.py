@@ -53,7 +53,7 @@ from ..finetuning.vector_source import (
 from ..models.chunk_encoder import masked_mean, weights_fingerprint
 from ..models.modeling_nextlevelbert import TaskClassifier, concatenate_pairs
 from ..models.pretrained import classification_loss, usable_positions
-from ..training.cards import name_on_hub, plain, public_name
+from ..training.cards import model_card, name_on_hub, plain, public_name
 from ..training.options import option, parse, pop_option
 from ..training.plots import CURVE
 from ..training.runs import bind_folder, fingerprint
@@ -824,10 +824,10 @@ def publish_best(
     )
 
     if recipe is None or recipe.open_trained is None:
-        seeds.publish(args, best, open_model=None, card={})
+        seeds.publish(args, best, open_model=None, card=None)
         return
     card = _card(args, best, sets, reported=reported, source=source, recipe=recipe, table=table)
-    seeds.publish(args, best, open_model=recipe.open_trained, card=card)
+    seeds.publish(args, best, open_model=recipe.open_trained, card=model_card(**card))
 
 
 def _card(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from datasets import Dataset
@@ -36,7 +36,7 @@ from ..finetuning.vector_source import (
     with_chunk_encoder,
 )
 from ..models.chunk_encoder import masked_mean
-from ..training.cards import SIMILARITY_WIDGET, plain, public_name
+from ..training.cards import SIMILARITY_WIDGET, model_card, plain, public_name
 from ..training.options import parse
 from ..training.plots import CURVE
 from ..training.runs import fingerprint, write_whole
@@ -474,11 +474,11 @@ def main(argv: list[str]) -> None:
         metric=metric,
     )
     if _is_baseline(options, source):
-        seeds.publish(args, best=best, open_model=None, card={})
+        seeds.publish(args, best=best, open_model=None, card=None)
     else:
         card = _card(run, args, best=best, table=table)
         open_model = partial(with_chunk_encoder, source, AutoModel)
-        seeds.publish(args, best=best, open_model=open_model, card=card)
+        seeds.publish(args, best=best, open_model=open_model, card=model_card(**card))
 
 
 def _is_baseline(options: VectorModelArguments, source: VectorSource) -> bool:
@@ -533,9 +533,7 @@ def _encode_sets(
     return vectors | encode_once(options, args, source=source, texts=documents)
 
 
-def _card(
-    run: RankingRun, args: FinetuningArguments, best: Result, table: str
-) -> dict[str, object]:
+def _card(run: RankingRun, args: FinetuningArguments, best: Result, table: str) -> dict[str, Any]:
     """Returns the arguments of `model_card` for the best model."""
     task, candidates = run.sets[run.reported]
     searched = f"{len(task.documents):,} documents"

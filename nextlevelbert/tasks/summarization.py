@@ -49,7 +49,7 @@ from ..models.bert_al_sentences import encode_sentences, pad_batch, select_sente
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.modeling_bert_al import BertAlForExtractiveSummarization
 from ..models.pretrained import load_tokenizer, usable_positions
-from ..training.cards import name_on_hub, public_name
+from ..training.cards import model_card, name_on_hub, public_name
 from ..training.options import option, parse, pop_option
 from ..training.plots import CURVE
 from ..training.runs import fingerprint, write_whole
@@ -609,11 +609,11 @@ def main(argv: list[str]) -> None:
         baselines=trivial_summaries(sets[reported], options.summary_sentences),
     )
     if model_type != "bert-al":
-        seeds.publish(args, best=best, open_model=None, card={})  # its predictions alone
+        seeds.publish(args, best=best, open_model=None, card=None)  # its predictions alone
     else:
         card = _card(run, args, best=best, table=table)
         open_model = BertAlForExtractiveSummarization.from_pretrained
-        seeds.publish(args, best=best, open_model=open_model, card=card)
+        seeds.publish(args, best=best, open_model=open_model, card=model_card(**card))
 
 
 def _check_model(
@@ -680,9 +680,7 @@ def _settings(run: SummaryRun, args: FinetuningArguments) -> dict[str, object]:
     return settings
 
 
-def _card(
-    run: SummaryRun, args: FinetuningArguments, best: Result, table: str
-) -> dict[str, object]:
+def _card(run: SummaryRun, args: FinetuningArguments, best: Result, table: str) -> dict[str, Any]:
     """Returns the arguments of `model_card` for the best model."""
     options = run.options
     rule = f"sentences={options.summary_sentences}"

@@ -152,8 +152,8 @@ def collect_card(
         log: of the trainer, for the number of steps.
         model_type: family of the model, for the citation.
         base_model: name on the Hub of what the training started from; None for a folder.
-        settings: further values of the training, such as the sizes of the sets; without those that
-            are None.
+        settings: further values of the training, such as the sizes of the sets. Those that are None
+            are left out; those with the name of an argument replace its value.
         table: of the scores, in Markdown.
         scores: of this checkpoint, for the Hub.
         dataset: what the scores were measured on.
@@ -171,7 +171,7 @@ def collect_card(
         snippet=text.snippet.replace("{name}", name),
         note=text.note.replace("{name}", name),
         model=model,
-        training={**given, **training_rows(args, steps)},
+        training=given | training_rows(args, steps) | given,
         training_note=text.training_note,
         pictures=dict.fromkeys(pictures, text.caption),
         measured="\n\n".join(filter(None, [text.measured, table])),

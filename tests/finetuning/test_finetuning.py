@@ -240,7 +240,7 @@ def test_a_training_per_seed(tmp_path, capsys):
     assert (
         seeds.report(args, results, "test", "point", {}, "accuracy")[0].seed == 1
     )  # of other scores the highest
-    seeds.publish(args, best, None, {})
+    seeds.publish(args, best, open_model=None, card=None)
     assert (tmp_path / "test_predictions.jsonl").read_text() == "{}\n"
     assert not (tmp_path / "README.md").exists()
 

@@ -24,11 +24,13 @@ from ..data.published import ecbplus
 from ..data.splits import hold_out
 from ..evaluation.coreference import coreference_scores
 from ..finetuning.arguments import DataArguments, FinetuningArguments
+from ..finetuning.seeds import Scores
 from ..models.modeling_cdlm import CdlmForCrossDocumentCoreference
 from ..models.processing_cdlm import CdlmProcessor, Piece, warn_of_cuts
-from ..pretraining.cdlm import CdlmModelArguments
+from ..pretraining.cdlm import LIMITS, SUMMARY, CdlmModelArguments
+from ..training.cards import CardText
 from ..training.options import option, parse
-from .cdlm import Logits, Predicted, train_and_publish
+from .cdlm import MEASURED, TAGS, Baseline, CdlmTask, Logits, Predicted, train_and_publish
 
 Pair = tuple[int, int]  # indices of mentions, counted through all documents
 # For each group the indices of its n mentions, and how probably any two mean the same, ``[n, n]``.
@@ -45,6 +47,16 @@ mentions = [(number, *span) for number, places in enumerate(spans) for span in p
 row = processor.mentions(texts, mentions)
 probability = model(**processor.pad([row])).logits.sigmoid()
 same = probability > model.config.coreference_threshold"""
+
+_CARD = CardText(
+    summary=SUMMARY,
+    intended_use="It links mentions of the same event or entity within and across documents.",
+    measured=MEASURED,
+    limits=LIMITS,
+    snippet=_SNIPPET,
+    pipeline_tag="token-classification",  # the Hub files coreference there
+    tags=(*TAGS, "cross-document-coreference"),
+)
 
 
 # --- ECB+
@@ -475,31 +487,23 @@ def main(argv: list[str]) -> None:
             negatives=negatives,
         )
 
-    def choose(rows: MentionPairDataset, logits: Logits) -> dict[str, float]:
+    def choose(rows: MentionPairDataset, logits: Logits) -> Scores:
         groups = rows.similarities(logits[0])
         return {"coreference_threshold": best_threshold(sets["validation"], groups)}
 
-    def predict(
-        name: str, rows: MentionPairDataset, logits: Logits, chosen: dict[str, float]
-    ) -> Predicted:
+    def predict(name: str, rows: MentionPairDataset, logits: Logits, chosen: Scores) -> Predicted:
         clusters = cluster_mentions(rows.similarities(logits[0]), chosen["coreference_threshold"])
-        return f1_scores(sets[name], clusters), _records(sets[name], clusters)
+        return Predicted(f1_scores(sets[name], clusters), _records(sets[name], clusters))
 
-    card = {
-        "snippet": _SNIPPET,
-        "pipeline_tag": "token-classification",  # the Hub files coreference there
-        "tags": ["cross-document-coreference"],
-        "scores": "conll_f1",
-    }
-    train_and_publish(
-        CdlmForCrossDocumentCoreference,
-        model_args,
-        args,
+    task = CdlmTask(
+        model_class=CdlmForCrossDocumentCoreference,
         sets=sets,
         sequences=sequences,
         predict=predict,
-        baseline=("every mention alone", _every_mention_alone),
-        card=card,
-        settings={"task": "coreference", **vars(options)},
         choose=choose,
+        baseline=Baseline("every mention alone", _every_mention_alone),
+        card=_CARD,
+        metric="conll_f1",
+        settings={"task": "coreference", **vars(options)},
     )
+    train_and_publish(task, model_args, args, data_args)

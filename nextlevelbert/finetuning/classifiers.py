@@ -331,7 +331,9 @@ def publish(
     table: str,
     model: str,
     data_name: str | None,
-    text: CardText,
+    intended_use: str,
+    snippet: str,
+    pipeline_tag: str,
 ) -> None:
     """Publishes the model of the best seed with its card; of a baseline the predictions.
 
@@ -345,16 +347,31 @@ def publish(
         table: of the scores.
         model: the option ``--model``.
         data_name: name of the data set on the Hub; None for files.
-        text: of the card.
+        intended_use: a sentence of the card.
+        snippet: code of the card, which opens the model.
+        pipeline_tag: the Hub's name of the task.
     """
     if not reader.is_published:
         seeds.publish(args, best, open_model=None, card=None)
         return
+    paper, limit = _FAMILIES[reader.family]
+    trained_on = "documents of its author"
+    if data_name is not None:
+        trained_on = plain(data_name)
+    text = CardText(
+        summary=f"A {paper} fine-tuned on {trained_on}.",
+        intended_use=intended_use,
+        measured=_what_was_measured(args, best, labels, reported=reported),
+        limits=[_SMALL, limit],
+        snippet=snippet,
+        pipeline_tag=pipeline_tag,
+        tags=[reader.family, "long-documents"],
+        caption="Loss over epochs",
+    )
     examples = ", ".join(f"{len(part):,} {name}" for name, part in dataset.items())
     facts = {}
     if labels.names:
         facts["classes"] = ", ".join(map(plain, labels.names))
-    metrics = [name for name in best.scores[reported] if name != "loss"]
     card = seeds.finetuned_card(
         args,
         text,
@@ -364,7 +381,7 @@ def publish(
         model=model,
         model_type=reader.family,
         settings={**reader.trained_parts, "examples": examples},
-        metrics=metrics,
+        metrics=[name for name in best.scores[reported] if name != "loss"],
         data_name=data_name,
         base_model=reader.base_model,
         chosen=["the checkpoint"],
@@ -374,35 +391,10 @@ def publish(
     seeds.publish(args, best, open_model=reader.open_trained, card=card)
 
 
-def card_text(
-    args: FinetuningArguments,
-    best: Result,
-    family: str,
-    labels: LabelSet,
-    *,
-    reported: str,
-    data_name: str | None,
-    intended_use: str,
-    snippet: str,
-    pipeline_tag: str,
-) -> CardText:
-    """Returns what a card says of a classifier.
-
-    Args:
-        args: of the trainings.
-        best: result of the best seed.
-        family: of the model.
-        labels: of the task.
-        reported: the set of the table.
-        data_name: name of the data set on the Hub; None for files.
-        intended_use: of the task.
-        snippet: code that opens a model.
-        pipeline_tag: the Hub's name of the task.
-    """
-    paper, limit = _FAMILIES[family]
-    trained_on = "documents of its author"
-    if data_name is not None:
-        trained_on = plain(data_name)
+def _what_was_measured(
+    args: FinetuningArguments, best: Result, labels: LabelSet, *, reported: str
+) -> str:
+    """Returns a sentence about the reported set and the checkpoint."""
     epoch = "last epoch"
     if args.load_best_model_at_end:
         epoch = f"best epoch by {args.metric_for_best_model}"
@@ -412,19 +404,10 @@ def card_text(
     )
     if "f1" in best.scores[reported]:
         measured += f" `f1` is of the class {plain(labels.names[-1])}."
-    return CardText(
-        summary=f"A {paper} fine-tuned on {trained_on}.",
-        intended_use=intended_use,
-        measured=measured,
-        limits=[_SMALL, limit],
-        snippet=snippet,
-        pipeline_tag=pipeline_tag,
-        tags=[family, "long-documents"],
-        caption="Loss over epochs",
-    )
+    return measured
 
 
-def snippet(auto_class: str, family: str, pair: str = "", axis: str = "") -> str:
+def card_snippet(auto_class: str, family: str, pair: str = "", axis: str = "") -> str:
     """Returns code that opens a model and reads a document, perhaps with a question.
 
     Args:

@@ -18,6 +18,7 @@ from transformers import EarlyStoppingCallback, set_seed
 from ..training.cards import (
     CardText,
     collect_card,
+    name_on_hub,
     public_name,
     results_table,
 )
@@ -262,7 +263,7 @@ def finetuned_card(
     settings: Mapping[str, object],
     metrics: Sequence[str],
     data_name: str | None,
-    base_model: str | None,
+    base_model: str | None = None,
     chosen: Sequence[str] = (),
     without: str = "",
     facts: Mapping[str, object] | None = None,
@@ -280,11 +281,14 @@ def finetuned_card(
         settings: further values of the training, such as the sizes of the sets.
         metrics: scores of the reported set that the Hub shows.
         data_name: name of the data set on the Hub; None for files.
-        base_model: name on the Hub of what the training started from; None for a folder.
+        base_model: name on the Hub of what the training started from (default: `model`, unless it
+            is a folder or ``"untrained"``).
         chosen: what was chosen on the validation set.
         without: what the number of parameters leaves out.
         facts: about the model, in Markdown.
     """
+    if base_model is None and model != "untrained":
+        base_model = name_on_hub(model)
     trained, total = best.parameters
     rows: dict[str, object] = {
         "started from": public_name(model),

@@ -21,9 +21,9 @@ from transformers import (
 
 from ..data.labelled import source_of
 from ..models.chunk_encoder import weights_fingerprint
+from ..models.configuration_nextlevelbert import usable_positions
 from ..models.modeling_bert_al import BertAlForSequenceClassification
 from ..models.modeling_chunkbert import ChunkBertForSequenceClassification
-from ..models.pretrained import usable_positions
 from ..training.cards import name_on_hub
 from .arguments import (
     BertAlArguments,

@@ -19,9 +19,9 @@ from transformers import AutoConfig, AutoModel
 from ..chunk_vectors import chunk_table, encode_corpus
 from ..corpus import corpus_schema
 from ..data.tables import short
-from ..encoders import LoadedChunkEncoder, load_chunk_encoder
-from ..models.chunk_encoder import weights_fingerprint
+from ..models.chunk_encoder import LoadedChunkEncoder, weights_fingerprint
 from ..models.chunking import ChunkingRule
+from ..models.from_encoder import load_chunk_encoder
 from ..models.modeling_hate import HateForSequenceClassification, HateModel
 from ..models.modeling_nextlevelbert import (
     NextLevelBertForMultipleChoice,

@@ -124,17 +124,6 @@ def main(argv: list[str]) -> None:
     pair = ""
     if "question" in dataset["train"].features and reader.family in FAMILIES:
         pair = '["a question about it"]'
-    text = classifiers.card_text(
-        args,
-        best,
-        reader.family,
-        labels,
-        reported=reported,
-        data_name=data_args.dataset_name,
-        intended_use=_USE,
-        snippet=classifiers.snippet("AutoModelForSequenceClassification", reader.family, pair),
-        pipeline_tag="text-classification",
-    )
     classifiers.publish(
         args,
         best,
@@ -145,7 +134,11 @@ def main(argv: list[str]) -> None:
         table=table,
         model=model,
         data_name=data_args.dataset_name,
-        text=text,
+        intended_use=_USE,
+        snippet=classifiers.card_snippet(
+            "AutoModelForSequenceClassification", reader.family, pair=pair
+        ),
+        pipeline_tag="text-classification",
     )
 
 

@@ -78,19 +78,6 @@ def main(argv: list[str]) -> None:
     best, table, reported = classifiers.report(
         args, results, dataset, labels=labels, model=model_args.model, reader=reader
     )
-    text = classifiers.card_text(
-        args,
-        best,
-        reader.family,
-        labels,
-        reported=reported,
-        data_name=data_args.dataset_name,
-        intended_use=_USE,
-        snippet=classifiers.snippet(
-            "AutoModelForMultipleChoice", reader.family, _SNIPPET_PAIR, axis="[None]"
-        ),
-        pipeline_tag="multiple-choice",
-    )
     classifiers.publish(
         args,
         best,
@@ -101,7 +88,11 @@ def main(argv: list[str]) -> None:
         table=table,
         model=model_args.model,
         data_name=data_args.dataset_name,
-        text=text,
+        intended_use=_USE,
+        snippet=classifiers.card_snippet(
+            "AutoModelForMultipleChoice", reader.family, pair=_SNIPPET_PAIR, axis="[None]"
+        ),
+        pipeline_tag="multiple-choice",
     )
 
 

@@ -1,1 +1,1 @@
-"""Published data sets in the files of their authors, a module each: `load(source, split)`."""
+"""Published data sets, each as its authors or the Hub distribute it: one `load` a module."""

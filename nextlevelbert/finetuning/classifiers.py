@@ -83,10 +83,10 @@ class ColumnArguments:
     def names(self) -> Columns:
         """Returns the names, as `load_classes` and `load_choices` take them."""
         return Columns(
-            text_column=self.text_column,
-            question_column=self.question_column,
-            label_column=self.label_column,
-            id_column=self.id_column,
+            text=self.text_column,
+            question=self.question_column,
+            label=self.label_column,
+            id=self.id_column,
         )
 
 

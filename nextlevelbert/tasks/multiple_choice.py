@@ -6,7 +6,7 @@ from pathlib import Path
 
 from datasets import Dataset
 
-from ..data.labelled import Columns, load_choices
+from ..data.labelled import USUAL, Columns, load_choices
 from ..data.published import quality_race
 from ..data.tables import open_rows
 from ..finetuning import classifiers
@@ -100,7 +100,7 @@ def load_multiple_choice(
     source: str | Path,
     split: str = "train",
     config: str | None = None,
-    columns: Columns | None = None,
+    columns: Columns = USUAL,
 ) -> Dataset:
     """Reads a set with choices, also QuALITY and RACE.
 

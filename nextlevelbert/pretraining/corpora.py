@@ -17,7 +17,7 @@ from ..chunk_vectors import encode_corpus
 from ..corpus import VectorCorpus
 from ..data.documents import Document, as_documents, read_documents
 from ..data.tables import hub_dataset
-from ..encoders import LoadedChunkEncoder
+from ..models.chunk_encoder import LoadedChunkEncoder
 from ..models.chunking import ChunkingRule
 from .arguments import CorpusArguments, PretrainingArguments
 

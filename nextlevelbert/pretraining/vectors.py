@@ -14,11 +14,11 @@ import torch
 from transformers import AutoConfig, EvalPrediction, set_seed
 
 from ..corpus import VectorCorpus
-from ..encoders import LoadedChunkEncoder, load_chunk_encoder
 from ..fitting import fit_whitening
-from ..models.chunk_encoder import weights_fingerprint
+from ..models.chunk_encoder import LoadedChunkEncoder, weights_fingerprint
 from ..models.configuration_hate import HateConfig
 from ..models.configuration_nextlevelbert import NextLevelBertConfig
+from ..models.from_encoder import load_chunk_encoder
 from ..models.modeling_hate import HateForMaskedSentencePrediction
 from ..models.modeling_nextlevelbert import (
     NextLevelBertForContrastiveLearning,

@@ -15,7 +15,7 @@ from sentence_transformers.base.sampler import NoDuplicatesBatchSampler
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import nn
 from torch.utils.data import DataLoader
-from transformers import AutoModel, TrainerControl, set_seed
+from transformers import TrainerControl, set_seed
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from ..chunk_vectors import pad_vectors
@@ -32,15 +32,7 @@ from ..finetuning.seeds import (
     report,
     run_seeds,
 )
-from ..finetuning.vector_source import (
-    WITHOUT,
-    VectorSource,
-    encode_once,
-    open_model,
-    open_source,
-    require_layers,
-    with_chunk_encoder,
-)
+from ..finetuning.vector_source import WITHOUT_ENCODER, VectorSource, require_layers
 from ..models.chunk_encoder import masked_mean
 from ..training.cards import SIMILARITY_WIDGET, CardText, plain, public_name
 from ..training.options import parse
@@ -315,7 +307,7 @@ class RankingRun:
         if _is_baseline(self.options, self.source):
             hidden_size = next(iter(self.vectors.values())).shape[1]
             return MeanRanker(hidden_size)
-        return open_model(self.options, self.source)
+        return self.source.new_model()
 
     def rank(self, name: str, model: nn.Module | None = None) -> dict[str, Ranking]:
         """Ranks the set `name`; without a model, by the means of chunk vectors."""
@@ -381,7 +373,7 @@ def main(argv: list[str]) -> None:
     )
 
     # 2. What the model reads: chunk vectors of all queries and documents.
-    source = open_source(options, MEANS)
+    source = VectorSource.open(options, MEANS)
     _check_model(options, args, source=source)
     vectors = _encode_sets(sets, options, args, source=source)
     run = RankingRun(options, source, sets=sets, vectors=vectors, k=pairs.k)
@@ -400,7 +392,7 @@ def main(argv: list[str]) -> None:
     # 4. The table.
     before = [result.scores["before"] for result in results]
     baselines = {"before training": mean_and_deviation(before)}
-    if source.kind != "other":
+    if source.family != "other":
         baselines[MEAN_ROW] = mean_and_deviation([run.scores(run.reported)])
     best, table = report(
         args,
@@ -415,7 +407,7 @@ def main(argv: list[str]) -> None:
     open_best = None
     card = None
     if not _is_baseline(options, source):
-        open_best = partial(with_chunk_encoder, source, AutoModel)
+        open_best = source.open_trained
         card = finetuned_card(
             args,
             _card_text(run),
@@ -423,18 +415,18 @@ def main(argv: list[str]) -> None:
             reported=run.reported,
             table=table,
             model=options.model,
-            model_type=source.kind,
+            model_type=source.family,
             settings={"pairs": sum(map(len, sets["train"].task.relevant.values()))},
             metrics=[metric],
             data_name=data_args.dataset_name,
             chosen=["epoch"],
-            without=WITHOUT,
+            without=WITHOUT_ENCODER,
         )
     publish(args, best=best, open_model=open_best, card=card)
 
 
 def _is_baseline(options: VectorModelArguments, source: VectorSource) -> bool:
-    return options.model in MEANS or source.kind == "other"
+    return options.model in MEANS or source.family == "other"
 
 
 def _check_model(
@@ -467,8 +459,8 @@ def _encode_sets(
     for task, _ in sets.values():
         queries += task.queries.values()
         documents += task.documents.values()
-    vectors = encode_once(options, args, source=source, texts=queries)
-    return vectors | encode_once(options, args, source=source, texts=documents)
+    vectors = source.encode(args, queries)
+    return vectors | source.encode(args, documents)
 
 
 def _settings(run: RankingRun) -> dict[str, object]:

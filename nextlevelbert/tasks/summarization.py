@@ -36,7 +36,6 @@ from transformers import (
 )
 
 from ..data.tables import RowLocation, open_rows
-from ..encoders import load_backbone
 from ..evaluation.rouge import ROUGE, greedy_oracle, rouge_scores
 from ..finetuning.arguments import (
     BertAlArguments,
@@ -47,8 +46,9 @@ from ..finetuning.arguments import (
 from ..finetuning.seeds import Result, Scores, finetuned_card, publish, report, run_seeds
 from ..models.bert_al_sentences import encode_sentences, pad_batch, select_sentences, split_document
 from ..models.chunk_encoder import weights_fingerprint
+from ..models.configuration_nextlevelbert import usable_positions
 from ..models.modeling_bert_al import BertAlForExtractiveSummarization
-from ..models.pretrained import load_tokenizer, usable_positions
+from ..models.pretrained import load_backbone, load_tokenizer
 from ..training.cards import CardText, public_name
 from ..training.options import option, parse, pop_option
 from ..training.runs import fingerprint, write_whole

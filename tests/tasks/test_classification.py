@@ -24,19 +24,13 @@ from transformers import (
 )
 
 from nextlevelbert import HateForSequenceClassification, HateModel, NextLevelBertModel
+from nextlevelbert.finetuning.vector_reader import MeanClassifier, freeze
 from nextlevelbert.tasks import main
-from nextlevelbert.tasks.classification import MeanClassifier, freeze
 
 from ..finetuning_toys import predictions, sea_rows, write
 
 SINGLE = "single_label_classification"
 WINDOW = 64
-
-
-@pytest.fixture(autouse=True)
-def no_drawing(monkeypatch):
-    """Drawing takes longer than training here."""
-    monkeypatch.setattr("nextlevelbert.finetuning.seeds.plot_curves", lambda *arguments: None)
 
 
 def run(output: Path, *words: str, task: str = "classification", **options: str) -> dict:

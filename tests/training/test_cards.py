@@ -7,6 +7,8 @@ import re
 import pytest
 from huggingface_hub import ModelCard
 from markdown_it import MarkdownIt
+from matplotlib.figure import Figure
+from PIL import Image
 
 from nextlevelbert.training.arguments import BaseTrainingArguments
 from nextlevelbert.training.cards import (
@@ -19,7 +21,7 @@ from nextlevelbert.training.cards import (
     results_table,
     safe_name,
 )
-from nextlevelbert.training.plots import plot_curves
+from nextlevelbert.training.plots import plot_curves, save_figure
 
 FACTS = {
     "name": "someone/model",
@@ -214,3 +216,9 @@ def test_pictures_show_every_seed(tmp_path, monkeypatch):
     assert [text.get_text() for text in loss.get_legend().get_texts()] == ["loss", "eval_loss"]
     plot_curves([log], None, tmp_path / "curve.png", x="step")
     assert [axes.lines[0].get_xdata().tolist() for axes in figures[1].axes] == [[10]]
+
+
+def test_a_picture_is_written_as_a_png(tmp_path):
+    save_figure(Figure(figsize=(2, 1)), tmp_path / "picture")
+    with Image.open(tmp_path / "picture") as picture:
+        assert (picture.format, picture.size) == ("PNG", (240, 120))

@@ -35,7 +35,7 @@ from nextlevelbert import text_sentences
 from nextlevelbert.commands import index, search
 from nextlevelbert.commands.shelf import Part, open_model, open_shelf
 from nextlevelbert.corpus import write_part
-from nextlevelbert.data.rows import open_rows
+from nextlevelbert.data.tables import open_rows
 from nextlevelbert.evaluation.words import search_words
 
 COUNT, FORMS, CUES = 1_500, ("kept", "half", "common"), ("person", "place", "title", "rare")

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import torch
 
-from ..encoders import LoadedChunkEncoder, load_chunk_encoder, static_checkpoint
-from ..fitting import combine_chunk_encoders, fit_tfidf_encoder
+from ..fitting import combine_chunk_encoders, fit_tfidf_encoder, static_checkpoint
+from ..models.chunk_encoder import LoadedChunkEncoder
+from ..models.from_encoder import load_chunk_encoder
 from ..models.modeling_nextlevelbert import NextLevelBertModel
-from ..training.trainer import SIMILARITY_WIDGET, model_card, safe_name
+from ..training.cards import SIMILARITY_WIDGET, model_card, safe_name
 from .shelf import read_files
 
 PLACES = 4_096  # that tokens are hashed to

@@ -34,11 +34,12 @@ from transformers import AutoConfig, AutoModel, PreTrainedTokenizerBase
 
 from ..chunk_vectors import ChunkVectors, chunk_table
 from ..corpus import find_splitter, write_part
+from ..data.documents import Document, read_documents, source_files
 from ..data.files import PartlyReadError, readable_name, reason, suffix
-from ..data.rows import Document, read_documents, source_files
-from ..encoders import LoadedChunkEncoder, load_chunk_encoder, static_checkpoint
-from ..models.chunk_encoder import weights_fingerprint
+from ..fitting import static_checkpoint
+from ..models.chunk_encoder import LoadedChunkEncoder, weights_fingerprint
 from ..models.chunking import Splitter, tokenize_document
+from ..models.from_encoder import load_chunk_encoder
 from ..models.modeling_nextlevelbert import DocumentEmbedding, NextLevelBertModel
 from ..models.sentences import text_sentences
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -25,6 +25,9 @@ from sklearn.preprocessing import normalize
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from .map import principal_components, write_names
 from .search import Answer, Library, open_library
+
+if TYPE_CHECKING:
+    from gradio import Blocks
 
 _ORANGE = np.array([234, 88, 12])
 _BLUE = np.array([37, 99, 235])
@@ -323,7 +326,7 @@ def _data_uri(pixels: np.ndarray) -> str:
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
 
 
-def build(library: Library, title: str) -> Any:  # gradio.Blocks, which is imported late
+def build(library: Library, title: str) -> "Blocks":
     """Builds the page, which is not yet served."""
     import gradio as gr
 
@@ -456,14 +459,14 @@ def _connect_pictures(page: Page, made: SimpleNamespace) -> None:
     """Says what clicks on the pictures of one document change."""
     import gradio as gr
 
-    def click_strip(question: str, number: int, event: gr.SelectData) -> Any:
+    def click_strip(question: str, number: int, event: gr.SelectData) -> list[Any]:
         answer = page.library.ask(question)
         return page.text(number, page.best_in_cell(number, answer, x=event.index[0]))
 
-    def compare(number: int) -> Any:
+    def compare(number: int) -> dict[str, Any]:
         return gr.update(value=_enlarged(page.square(number), _SQUARE_SIZE), visible=True)
 
-    def click_square(number: int, event: gr.SelectData) -> Any:
+    def click_square(number: int, event: gr.SelectData) -> dict[str, Any]:
         return gr.update(value=page.nearest_pair(number, *event.index), visible=True)
 
     made.strip.select(click_strip, [made.question, made.chosen], outputs=made.text, **_QUIET)

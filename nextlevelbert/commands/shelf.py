@@ -193,7 +193,7 @@ def list_files(source: str) -> list[Part]:
     parts = []
     models = set[Path]()
     for path, name in source_files(source):
-        place = Path(readable_name(str(path).removeprefix(base))).as_posix()
+        place = readable_name(str(path).removeprefix(base)).replace(os.sep, "/")
         if path.name == "config.json" and (path.parent / "model.safetensors").is_file():
             models.add(path.parent)
             report(posixpath.dirname(place) or ".", [("left out", ": it is the folder of a model")])
@@ -202,7 +202,9 @@ def list_files(source: str) -> list[Part]:
             report(place, [("left out", rest)])
         else:
             parts.append(Part(source=path, place=place, is_table=name is None))
-    return [part for part in parts if not models.intersection(part.source.parents)]
+    if models:
+        parts = [part for part in parts if not models.intersection(part.source.parents)]
+    return parts
 
 
 def is_own_output(path: Path) -> bool:

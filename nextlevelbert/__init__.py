@@ -16,9 +16,9 @@ from .chunk_vectors import (
     encode_corpus,
 )
 from .corpus import VectorCorpus
-from .data.rows import Document, read_documents
-from .encoders import load_chunk_encoder, static_checkpoint
+from .data.documents import Document, read_documents
 from .evaluation.chunk_scores import chunk_similarity
+from .fitting import static_checkpoint
 from .models.bert_al_sentences import ExtractiveSummary
 from .models.chunking import ChunkingRule
 from .models.configuration_bert_al import BertAlConfig
@@ -26,6 +26,8 @@ from .models.configuration_cdlm import CdlmConfig
 from .models.configuration_chunkbert import ChunkBertConfig
 from .models.configuration_hate import HateConfig
 from .models.configuration_nextlevelbert import NextLevelBertConfig
+from .models.document_encoding import DocumentEmbedding, DocumentPlan
+from .models.from_encoder import load_chunk_encoder
 from .models.modeling_bert_al import (
     BertAlForExtractiveSummarization,
     BertAlForSequenceClassification,
@@ -45,8 +47,6 @@ from .models.modeling_hate import (
     HateModel,
 )
 from .models.modeling_nextlevelbert import (
-    DocumentEmbedding,
-    DocumentPlan,
     NextLevelBertForContrastiveLearning,
     NextLevelBertForMaskedVectorModeling,
     NextLevelBertForMultipleChoice,
@@ -55,16 +55,10 @@ from .models.modeling_nextlevelbert import (
 )
 from .models.processing_cdlm import CdlmProcessor, read_marked
 from .models.sentences import text_sentences
+from .pretraining.collators import DataCollatorForSegmentPairs, DataCollatorForVectorMasking
+from .pretraining.datasets import DocumentVectorDataset, PackedVectorDataset, SegmentPairDataset
 from .pretraining.document_sets import ClusterDataset, DataCollatorForCrossDocumentMasking
-from .pretraining.sequences import (
-    DataCollatorForSegmentPairs,
-    DataCollatorForVectorMasking,
-    DocumentVectorDataset,
-    MaskedVectorMetrics,
-    PackedVectorDataset,
-    SegmentPairDataset,
-)
-from .vector_cache import CachedEncoder, VectorCache
+from .pretraining.scores import MaskedVectorMetrics
 
 # What `AutoConfig`, `AutoProcessor` and each auto class of transformers opens for a configuration.
 _MODELS: dict[
@@ -109,7 +103,6 @@ __all__ = [
     "BertAlForExtractiveSummarization",
     "BertAlForSequenceClassification",
     "BertAlModel",
-    "CachedEncoder",
     "CdlmConfig",
     "CdlmForCrossDocumentCoreference",
     "CdlmForDocumentMatching",
@@ -146,7 +139,6 @@ __all__ = [
     "NextLevelBertModel",
     "PackedVectorDataset",
     "SegmentPairDataset",
-    "VectorCache",
     "VectorCorpus",
     "chunk_similarity",
     "encode_corpus",

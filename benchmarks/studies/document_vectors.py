@@ -26,7 +26,7 @@ from torch.nn import functional as F
 
 from benchmarks.common import measuring
 from nextlevelbert import NextLevelBertModel
-from nextlevelbert.data.rows import open_rows
+from nextlevelbert.data.tables import open_rows
 from nextlevelbert.evaluation import Ranking, RetrievalTask, rank_by_scores, retrieval_scores
 from nextlevelbert.evaluation.scores import bm25_scores, tfidf_scores
 

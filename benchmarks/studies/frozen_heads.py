@@ -23,7 +23,7 @@ import torch
 from benchmarks.common import measuring
 from nextlevelbert import NextLevelBertModel, load_chunk_encoder
 from nextlevelbert.commands.fit import PLACES, STATIC_SHARE
-from nextlevelbert.data.rows import open_rows
+from nextlevelbert.data.tables import open_rows
 from nextlevelbert.fitting import combine_chunk_encoders, fit_tfidf_encoder
 
 

@@ -14,7 +14,7 @@ import json
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
-from nextlevelbert.data.rows import open_rows
+from nextlevelbert.data.tables import open_rows
 
 BOOKS = 20
 

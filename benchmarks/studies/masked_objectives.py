@@ -60,7 +60,9 @@ from nextlevelbert.pretraining.objectives import (
     TargetSpace,
     neighbour_means,
 )
-from nextlevelbert.training.trainer import CardTrainer, last_whole_checkpoint, save_figure
+from nextlevelbert.training.plots import save_figure
+from nextlevelbert.training.runs import last_whole_checkpoint
+from nextlevelbert.training.trainer import CardTrainer
 
 POOL = 8_192  # stored vectors: to choose among, and to find a masked one among
 METRICS = {"chapters": "map", "squality": "mrr"}
@@ -164,6 +166,11 @@ def encode(args: Namespace) -> None:
         source, chunk_size=args.chunk_size, include_chunk_encoder=False
     )
     rule = model.config.chunking_rule()
+    if args.layers:
+        # A static encoder has no layers to start with.
+        model = NextLevelBertForMaskedVectorModeling.from_chunk_encoder(
+            args.layers, chunk_size=args.chunk_size, include_chunk_encoder=False
+        )
     model.save_pretrained(args.folder / "start")
     encode_corpus(read_documents(args.novels / "train.jsonl"), source, rule, args.folder / "train")
     validation = read_documents(args.data / "novels/validation.jsonl.gz")
@@ -505,6 +512,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="encode: novels/, retrieval/ and squality/")
     parser.add_argument("--novels", type=Path, help="encode: folder of hold_out's train.jsonl")
     parser.add_argument("--encoder", default="sentence-transformers/all-MiniLM-L6-v2")
+    parser.add_argument(
+        "--layers", help="encode: whose layers to start with; default: the encoder's"
+    )
     parser.add_argument("--chunk_size", type=int, default=256)
     parser.add_argument("--row", choices=[*"abcdefg"], default="a")
     parser.add_argument("--best", choices=["d", "e"], default="d", help="what f and g build on")

@@ -1,8 +1,8 @@
-"""Splits texts into words, in any script, for scores and baselines that compare words.
+"""Splits texts into words, in any script, for search and for scores that compare words.
 
-Chinese, Japanese, Thai, Lao, Khmer and Burmese have no spaces between words: each of their
-characters counts as a word. Text in ASCII is split as `rouge-score`, `bm25s` and scikit-learn split
-it.
+Chinese, Japanese, Thai, Lao, Khmer and Burmese have no spaces between words. For scores, each of
+their characters counts as a word; for search, a Chinese character and a pair of other characters
+do. Text in ASCII is split as `rouge-score`, `bm25s` and scikit-learn split it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import unicodedata
 
 import regex
 
+_SYLLABLES = r"\p{Hiragana}\p{Katakana}ー\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 _UNSPACED = (
     r"[[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]&&[\p{L}\p{N}]]\p{M}*"
 )
@@ -18,6 +19,17 @@ _SPACED = r"--\p{Han}--\p{Hiragana}--\p{Katakana}--\p{Thai}--\p{Lao}--\p{Khmer}-
 _CHARACTER = regex.compile(_UNSPACED, regex.V1)
 _WORD = regex.compile(rf"{_UNSPACED}|[[\p{{L}}\p{{M}}\p{{N}}]{_SPACED}]+", regex.V1)
 _TERM = regex.compile(rf"{_UNSPACED}|[[\w\p{{M}}]{_SPACED}]{{2,}}", regex.V1)
+_RUN = regex.compile(rf"[[{_SYLLABLES}]&&[\p{{L}}\p{{M}}\p{{N}}]]+", regex.V1)
+_SEARCHED = regex.compile(
+    rf"\p{{Han}}|{_RUN.pattern}|[[\p{{L}}\p{{N}}]{_SPACED}--ー][[\p{{L}}\p{{M}}\p{{N}}]{_SPACED}--ー]*",
+    regex.V1,
+)
+_ACCENT = regex.compile("[\u0300-\u036f]")
+_INVISIBLE = regex.compile(r"\p{Cf}")  # soft hyphens, joiners, zero-width spaces
+# From an ASCII character to a space, if it is neither a letter nor a digit.
+_BETWEEN = {code: " " for code in range(128) if not chr(code).isalnum()}
+_OFTEN_NOT_ASCII = "“”‘’—™"
+_DIVIDED = regex.compile(r"\b([^\W\d_]++)-\n[ \t]*([^\W\d_]++)")
 
 
 def split_words(text: str) -> list[str]:
@@ -36,6 +48,38 @@ def split_terms(text: str) -> list[str]:
     A character of a script without spaces is a term on its own. Terms are in lower case.
     """
     return _TERM.findall(_normalized(text))
+
+
+def search_words(text: str) -> list[str]:
+    r"""Returns the words that search compares: in lower case, without accents.
+
+    A word is a run of letters and digits. A word that is divided at the end of a line is also
+    joined. A Chinese character is a word; in other scripts without spaces, each pair of neighbours
+    is a word.
+
+    Example:
+        >>> search_words("Don't read_Brontë in 2⁴ ﬁles"), search_words("フェリー")
+        (['don', 't', 'read', 'bronte', 'in', '24', 'files'], ['フェ', 'ェリ', 'リー'])
+        >>> search_words("a naviga-\ntional chart")
+        ['a', 'naviga', 'tional', 'chart', 'navigational']
+    """
+    if "-\n" in text:
+        joined = ["".join(halves) for halves in _DIVIDED.findall(text)]
+        text = " ".join([text, *joined])
+    for mark in _OFTEN_NOT_ASCII:
+        text = text.replace(mark, " ")
+    if text.isascii():
+        return text.lower().translate(_BETWEEN).split()
+
+    decomposed = unicodedata.normalize("NFKD", _INVISIBLE.sub("", text))
+    plain = unicodedata.normalize("NFC", _ACCENT.sub("", decomposed)).lower()
+    words = list[str]()
+    for word in _SEARCHED.findall(plain):
+        if len(word) > 2 and _RUN.match(word):
+            words.extend(word[start : start + 2] for start in range(len(word) - 1))
+        else:
+            words.append(word)
+    return words
 
 
 def count_words(text: str) -> int:

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal, TypeVar
+from dataclasses import dataclass
+from typing import Literal
 
-from ..training.trainer import BaseTrainingArguments
-
-Default = TypeVar("Default")
-
-
-def option(default: Default, text: str) -> Default:
-    """Makes a field of a dataclass with its line in the help, which adds the default."""
-    return field(default=default, metadata={"help": text})
+from ..training.arguments import BaseTrainingArguments
+from ..training.options import option
 
 
 @dataclass
-class VectorModelArguments:
+class NewModelArguments:
     """Options of every model over chunk vectors.
 
     Options that are left out have the values of the model's configuration.
@@ -26,46 +20,46 @@ class VectorModelArguments:
 
     model_type: Literal["nextlevelbert", "hate", "cdlm"] = option(
         default="nextlevelbert",
-        text="Model family to pretrain; --model_type cdlm has other options than these.",
+        help="Model family to pretrain; --model_type cdlm has other options than these.",
     )
     chunk_encoder: str | None = option(
         default=None,
-        text=(
+        help=(
             "Name or folder of the sentence-transformers model that encodes chunks, or of a"
             " checkpoint that holds one. Default: the encoder of --model, or"
             " sentence-transformers/all-MiniLM-L6-v2."
         ),
     )
     chunk_encoder_name: str | None = option(
-        default=None, text="Name of the encoder on the Hub, if --chunk_encoder is a folder."
+        default=None, help="Name of the encoder on the Hub, if --chunk_encoder is a folder."
     )
     encoder_dtype: Literal["float32", "bfloat16", "float16"] = option(
-        default="float32", text="Precision in which chunks are encoded."
+        default="float32", help="Precision in which chunks are encoded."
     )
     include_chunk_encoder: bool = option(
         default=True,
-        text="Save the chunk encoder with the model; otherwise the model loads it by its name.",
+        help="Save the chunk encoder with the model; otherwise the model loads it by its name.",
     )
     chunking: Literal["fixed", "sentences", "packed_sentences"] | None = option(
         default=None,
-        text=(
+        help=(
             "A chunk is chunk_size tokens (fixed), a sentence, or as many sentences as fit"
             " (packed_sentences)."
         ),
     )
     chunk_size: int | None = option(
-        default=None, text="Maximum tokens in a chunk, including special tokens (default: 256)."
+        default=None, help="Maximum tokens in a chunk, including special tokens (default: 256)."
     )
     num_hidden_layers: int | None = option(
         default=None,
-        text=(
+        help=(
             "Number of layers over the chunk vectors. Default: that of --chunk_encoder, 2 over a"
             " static one, 6 in HATE."
         ),
     )
     temperature: float | None = option(
         default=None,
-        text=(
+        help=(
             "Temperature of cross_entropy, and initial temperature of contrastive training"
             " (default: 0.05)."
         ),
@@ -80,56 +74,56 @@ class NextLevelBertArguments:
 
     model: str | None = option(
         default=None,
-        text=(
+        help=(
             "Pretrained NextLevelBERT to continue from, with its chunking and whitening. Default: a"
             " new model."
         ),
     )
     pooling: Literal["mean", "max", "cls", "residual"] | None = option(
         default=None,
-        text=(
+        help=(
             "How the document vector is made. Default: mean, or residual over a static"
             " --chunk_encoder."
         ),
     )
     loss: Literal["smooth_l1", "l1", "l2", "cosine", "cross_entropy"] | None = option(
         default=None,
-        text=(
+        help=(
             "Loss on masked chunk vectors (default: smooth_l1, the paper's). cross_entropy chooses"
             " among the masked vectors of the batch."
         ),
     )
     random_layers: bool = option(
-        default=False, text="Start from random layers instead of those of --chunk_encoder."
+        default=False, help="Start from random layers instead of those of --chunk_encoder."
     )
     attention_dropout: float = option(
         default=0.0,
-        text=(
+        help=(
             "Dropout on the attention of the chunk-level layers. The paper uses 0.1, which halves"
             " the speed on a CPU."
         ),
     )
     whiten_chunks: bool = option(
         default=False,
-        text="Whiten chunk vectors within documents, fitted to the training documents.",
+        help="Whiten chunk vectors within documents, fitted to the training documents.",
     )
     loss_mean: Literal["vectors", "sequences"] | None = option(
         default=None,
-        text=(
+        help=(
             "Average the loss over all masked vectors of a batch (default), or within each sequence"
             " first (sequences, as the authors' code does)."
         ),
     )
     objective: Literal["masked", "contrastive"] = option(
         default="masked",
-        text=(
+        help=(
             "Predict masked chunk vectors, or match two segments of the same document among those"
             " of other documents."
         ),
     )
-    min_segment: int = option(default=4, text="Fewest chunks in a segment of contrastive training.")
+    min_segment: int = option(default=4, help="Fewest chunks in a segment of contrastive training.")
     max_segment: int = option(
-        default=48, text="Most chunks in a segment; each batch draws a log-uniform length."
+        default=48, help="Most chunks in a segment; each batch draws a log-uniform length."
     )
 
 
@@ -141,26 +135,26 @@ class HateArguments:
 
     sentence_pooling: Literal["own", "cls", "mean", "max"] = option(
         default="own",
-        text=(
+        help=(
             "A sentence's vector: as --chunk_encoder pools it (own), or its first token's (cls, as"
             " in the paper), or the mean or maximum over its tokens."
         ),
     )
     hidden_size: int | None = option(
         default=None,
-        text=(
+        help=(
             "Size of the document model (default: the chunk encoder's); a smaller one adds a"
             " bottleneck."
         ),
     )
     pooling: Literal["mean", "sum", "cls"] | None = option(
-        default=None, text="How the document vector is made (default: mean)."
+        default=None, help="How the document vector is made (default: mean)."
     )
     loss: Literal["p_norm", "cross_entropy"] | None = option(
-        default=None, text="Loss on masked sentences (default: p_norm)."
+        default=None, help="Loss on masked sentences (default: p_norm)."
     )
     norm_order: float | None = option(
-        default=None, text="Order p of the norm in the loss p_norm (default: 2)."
+        default=None, help="Order p of the norm in the loss p_norm (default: 2)."
     )
 
 
@@ -170,10 +164,10 @@ class MaskingArguments:
 
     _argument_group_name = "masked vectors"
 
-    sequence_length: int = option(default=512, text="Positions in a training sequence.")
-    masking_probability: float = option(default=0.15, text="Share of the chunk vectors to predict.")
-    mask_share: float = option(default=0.8, text="Share of those that become [MASK].")
-    random_share: float = option(default=0.1, text="Share of those that become another vector.")
+    sequence_length: int = option(default=512, help="Positions in a training sequence.")
+    masking_probability: float = option(default=0.15, help="Share of the chunk vectors to predict.")
+    mask_share: float = option(default=0.8, help="Share of those that become [MASK].")
+    random_share: float = option(default=0.1, help="Share of those that become another vector.")
 
 
 @dataclass
@@ -184,34 +178,34 @@ class CorpusArguments:
 
     train_file: str | None = option(
         default=None,
-        text=(
+        help=(
             "A .txt, .md, .html, .jsonl, .json, .csv or .parquet (also .gz), a folder or a quoted"
             " pattern of these, a folder of save_to_disk, or python-manual (Python's own)."
         ),
     )
-    dataset_name: str | None = option(default=None, text="A dataset on the Hub, instead of a file.")
-    dataset_config_name: str | None = option(default=None, text="Configuration of that dataset.")
-    dataset_split: str = option(default="train", text="Split of that dataset.")
-    text_column: str = option(default="text", text="Column of the documents.")
+    dataset_name: str | None = option(default=None, help="A dataset on the Hub, instead of a file.")
+    dataset_config_name: str | None = option(default=None, help="Configuration of that dataset.")
+    dataset_split: str = option(default="train", help="Split of that dataset.")
+    text_column: str = option(default="text", help="Column of the documents.")
     id_column: str = option(
-        default="id", text="Column of the documents' ids; without one, documents are numbered."
+        default="id", help="Column of the documents' ids; without one, documents are numbered."
     )
     corpus_dir: str | None = option(
-        default=None, text="Folder of the encoded documents (default: OUTPUT_DIR-corpus)."
+        default=None, help="Folder of the encoded documents (default: OUTPUT_DIR-corpus)."
     )
     characters_per_part: int = option(
-        default=4_000_000, text="Size of a corpus part; smaller ones suit more processes."
+        default=4_000_000, help="Size of a corpus part; smaller ones suit more processes."
     )
     validation_file: str | None = option(
         default=None,
-        text=(
+        help=(
             "Documents to evaluate on, in the formats of --train_file; their vectors are kept in"
             " CORPUS_DIR-validation. Default: a share of the training documents is held out."
         ),
     )
     validation_share: float = option(
         default=0.05,
-        text=(
+        help=(
             "Share of the documents to hold out if there is no --validation_file, at least one; 0"
             " for none."
         ),
@@ -229,16 +223,16 @@ class PretrainingArguments(BaseTrainingArguments):
 
     do_train: bool = option(
         default=False,
-        text="Train; without it documents are only encoded, and a CDLM is only evaluated.",
+        help="Train; without it documents are only encoded, and a CDLM is only evaluated.",
     )
-    learning_rate: float = option(default=1e-4, text="Peak learning rate.")
-    lr_scheduler_type: str = option(default="cosine", text="Schedule of the learning rate.")
+    learning_rate: float = option(default=1e-4, help="Peak learning rate.")
+    lr_scheduler_type: str = option(default="cosine", help="Schedule of the learning rate.")
     warmup_steps: float = option(
-        default=0.05, text="Number of steps, or a share of them if below 1."
+        default=0.05, help="Number of steps, or a share of them if below 1."
     )
-    num_train_epochs: float = option(default=20.0, text="Epochs.")
-    logging_steps: float = option(default=10, text="Steps between losses in the log.")
-    eval_strategy: str = option(default="epoch", text="no, steps or epoch.")
-    eval_on_start: bool = option(default=True, text="Evaluate before the first step, too.")
-    save_strategy: str = option(default="epoch", text="no, steps or epoch.")
-    save_total_limit: int | None = option(default=2, text="Checkpoints to keep.")
+    num_train_epochs: float = option(default=20.0, help="Epochs.")
+    logging_steps: float = option(default=10, help="Steps between losses in the log.")
+    eval_strategy: str = option(default="epoch", help="no, steps or epoch.")
+    eval_on_start: bool = option(default=True, help="Evaluate before the first step, too.")
+    save_strategy: str = option(default="epoch", help="no, steps or epoch.")
+    save_total_limit: int | None = option(default=2, help="Checkpoints to keep.")

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..training.trainer import run_command, take_option, words_of
+from ..training.options import expand_options_file, pop_option, run_command
 
 TASKS = {
     "classification": ("classification:main", "predict a class, or several, for each document"),
@@ -35,8 +35,8 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 def _main(words: list[str]) -> None:
-    words = words_of(words)
-    task, others = take_option(words, "task")
+    words = expand_options_file(words)
+    task, others = pop_option(words, "task")
     if task is None and {"-h", "--help"} & set(words):
         print(f"usage: {Path(sys.argv[0]).name} --task TASK [options]\n\nTasks:")
         for name, (_, about) in TASKS.items():

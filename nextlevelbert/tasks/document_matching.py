@@ -16,14 +16,16 @@ import numpy as np
 from scipy.special import expit
 
 from ..data.files import open_text
-from ..data.rows import Place, open_rows, short
+from ..data.tables import RowLocation, open_rows, short
 from ..evaluation.scores import binary_scores
-from ..finetuning.seeds import DataArguments, FinetuningArguments, Scores, option
+from ..finetuning.arguments import DataArguments, FinetuningArguments
+from ..finetuning.seeds import Scores
 from ..models.modeling_cdlm import CdlmForDocumentMatching
 from ..models.processing_cdlm import CdlmProcessor, warn_of_cuts
-from ..pretraining.cdlm import CdlmModelArguments
-from ..training.trainer import parse
-from .cdlm import Logits, Predicted, train_and_publish
+from ..pretraining.cdlm import LIMITS, SUMMARY, CdlmModelArguments
+from ..training.cards import CardText
+from ..training.options import option, parse
+from .cdlm import MEASURED, TAGS, Baseline, CdlmTask, Logits, Predicted, train_and_publish
 
 
 class DocumentPair(NamedTuple):
@@ -90,9 +92,9 @@ def read_document_pairs(
         texts = []
         for option_name in ("first_column", "second_column"):
             column = getattr(columns, option_name)
-            text = place.value(values, column, f"--{option_name}")
-            texts.append(place.checked(text, column))
-        label = place.value(values, columns.label_column, "--label_column")
+            text = place.column(values, column, f"--{option_name}")
+            texts.append(place.require_text(text, column))
+        label = place.column(values, columns.label_column, "--label_column")
         label = {"0": 0, "1": 1}.get(str(label).strip(), label)
         if label not in (0, 1):
             raise place.error(
@@ -104,7 +106,9 @@ def read_document_pairs(
     return sorted(pairs, key=lambda pair: len(pair.first) + len(pair.second))
 
 
-def _csv_rows(path: Path, columns: MatchingArguments) -> Iterator[tuple[Place, dict[str, Any]]]:
+def _csv_rows(
+    path: Path, columns: MatchingArguments
+) -> Iterator[tuple[RowLocation, dict[str, Any]]]:
     """Yields the rows of a CSV with or without a line of names."""
     names = [columns.label_column, columns.first_column, columns.second_column]
     csv.field_size_limit(2**31 - 1)  # characters; documents are longer than the usual 131,072
@@ -115,7 +119,7 @@ def _csv_rows(path: Path, columns: MatchingArguments) -> Iterator[tuple[Place, d
                 names = row
                 continue
             values = [value.replace("\x01", "") for value in row]
-            yield Place(path.name, f"row {index}"), dict(zip(names, values, strict=False))
+            yield RowLocation(path.name, f"row {index}"), dict(zip(names, values, strict=False))
 
 
 _SNIPPET = """\
@@ -126,6 +130,16 @@ import nextlevelbert  # registers the architecture
 model = AutoModelForSequenceClassification.from_pretrained("{name}")
 processor = nextlevelbert.CdlmProcessor.from_model(model)
 probability = model(**processor([["one document", "the other"]])).logits.softmax(dim=-1)[:, 1]"""
+
+_CARD = CardText(
+    summary=SUMMARY,
+    intended_use="It decides whether two documents are related, such as by a citation.",
+    measured=MEASURED,
+    limits=LIMITS,
+    snippet=_SNIPPET,
+    pipeline_tag="text-classification",
+    tags=(*TAGS, "document-matching"),
+)
 
 
 def main(words: list[str]) -> None:
@@ -157,24 +171,19 @@ def main(words: list[str]) -> None:
         for pair, share in zip(sets[name], related.tolist(), strict=True):
             record = {"id": pair.id, "probability": round(share, 6), "label": pair.label}
             records.append(record)
-        return binary_scores([pair.label for pair in sets[name]], related), records
+        return Predicted(binary_scores([pair.label for pair in sets[name]], related), records)
 
     def always_related(pairs: list[DocumentPair]) -> Scores:
         return binary_scores([pair.label for pair in pairs], [1.0] * len(pairs))
 
-    train_and_publish(
+    task = CdlmTask(
         model_class=CdlmForDocumentMatching,
-        model_args=model_args,
-        args=args,
         sets=sets,
         sequences=sequences,
         predict=predict,
-        baseline=("always related", always_related),
-        card={
-            "snippet": _SNIPPET,
-            "pipeline_tag": "text-classification",
-            "tags": ["document-matching"],
-            "scores": "f1",
-        },
+        baseline=Baseline("always related", always_related),
+        card=_CARD,
+        metric="f1",
         settings={"task": "document_matching", **vars(columns)},
     )
+    train_and_publish(task, model_args, args, data_args)

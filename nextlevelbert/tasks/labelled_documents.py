@@ -15,10 +15,11 @@ import torch
 from numpy.typing import ArrayLike
 
 from ..data.files import open_text
-from ..data.rows import Place, Rows, Table, columns_of, draw, open_rows, short
+from ..data.splits import sample_share
+from ..data.tables import RowLocation, Rows, Table, columns_of, open_rows, short
 from ..evaluation.words import split_terms
-from ..finetuning.seeds import option
-from ..training.trainer import write_whole
+from ..training.options import option
+from ..training.runs import write_whole
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +28,7 @@ ProblemType = Literal[
 ]
 SINGLE: ProblemType = "single_label_classification"
 SEVERAL: ProblemType = "multi_label_classification"
-Labels = list[tuple[Place, Any]]  # a label, as the source has it, with its row
+Labels = list[tuple[RowLocation, Any]]  # a label, as the source has it, with its row
 # Classes 0 and 1 in the order of MuLD's original code, so that F1 is the score of the hero.
 MULD_CLASSES = ("Villain/Antagonist", "Hero")
 EURLEX_COLUMNS = {"celex_id", "concepts", "header", "recitals", "main_body"}
@@ -347,7 +348,7 @@ def _names_of_classes(classes: set[Any], label_type: type, column: str) -> tuple
 
 
 def _indices_of_row(
-    place: Place, row: list[Any], column: str, *, index_of: dict[Any, int]
+    place: RowLocation, row: list[Any], column: str, *, index_of: dict[Any, int]
 ) -> tuple[int, ...]:
     """Returns the sorted indices of the labels of one row."""
     for item in row:
@@ -414,13 +415,13 @@ def _read_examples(
     examples: dict[str, Example] = {}
     labels: Labels = []
     for place, values in table.rows:
-        text = place.checked(
-            place.value(values, columns.text_column, "--text_column"), columns.text_column
+        text = place.require_text(
+            place.column(values, columns.text_column, "--text_column"), columns.text_column
         )
         question = None
         if question_column:
-            question = place.checked(
-                place.value(values, question_column, "--question_column"), question_column
+            question = place.require_text(
+                place.column(values, question_column, "--question_column"), question_column
             )
         choices: tuple[str, ...] = ()
         if with_choices:
@@ -428,7 +429,7 @@ def _read_examples(
 
         name = values.get("id")
         if columns.id_column != "id":
-            name = place.value(values, columns.id_column, "--id_column")
+            name = place.column(values, columns.id_column, "--id_column")
         if name in (None, ""):
             name = f"row-{len(examples):06d}"
         name = str(name)
@@ -443,13 +444,13 @@ def _read_examples(
     return list(examples.values()), labels
 
 
-def _choices_of(place: Place, values: dict[str, Any]) -> tuple[str, ...]:
+def _choices_of(place: RowLocation, values: dict[str, Any]) -> tuple[str, ...]:
     choices = values.get("choices")
     if not isinstance(choices, list) or len(choices) < 2:
         raise place.error(
             "choices", f"must be a list (JSON) of 2 texts or more, got {short(choices)}."
         )
-    return tuple(place.checked(choice, "choices") for choice in choices)
+    return tuple(place.require_text(choice, "choices") for choice in choices)
 
 
 # --- Published data sets, recognised by their columns or files
@@ -588,7 +589,7 @@ def _muld_rows(rows: Rows) -> Rows:
     authors' code uses the line as the name, too, but leaves it in the document.
     """
     for place, values in rows:
-        line, text = _first_line(place.checked(values.get("input"), "input"))
+        line, text = _first_line(place.require_text(values.get("input"), "input"))
         if not line:
             raise place.error(
                 "input", "has no short first line with the character's name, as the first row has."
@@ -661,7 +662,7 @@ def _book_summary_rows(path: Path, split: str) -> Rows:
             continue
         if genres:
             row = {"id": fields[0], "text": fields[6].strip(), "label": genres}
-            yield Place(path.name, f"line {line}"), row
+            yield RowLocation(path.name, f"line {line}"), row
         else:
             left_out += 1
     logger.info("%s, %s: %d books without a genre are left out.", path.name, split, left_out)
@@ -700,7 +701,7 @@ def hold_out_documents(
     """
     documents = data.documents()
     what = f"documents of {data.source}"
-    drawn = draw(range(len(documents)), share=share, seed=seed, what=what)
+    drawn = sample_share(range(len(documents)), share=share, seed=seed, what=what)
     held_out = {documents[index] for index in drawn}
     return data.of(set(documents) - held_out), data.of(held_out)
 

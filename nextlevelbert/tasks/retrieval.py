@@ -15,7 +15,7 @@ from torch import nn
 from transformers import set_seed
 
 from ..chunk_vectors import pad_vectors
-from ..data.rows import fingerprint, open_rows
+from ..data.tables import open_rows
 from ..evaluation.retrieval import (
     Ranking,
     RetrievalTask,
@@ -25,11 +25,12 @@ from ..evaluation.retrieval import (
     trec_run,
 )
 from ..evaluation.scores import bm25_scores, scores_by_length, tfidf_scores
-from ..finetuning import models
-from ..finetuning.models import VectorModelArguments, public_name
-from ..finetuning.seeds import option
-from ..training import trainer as training
-from ..training.trainer import claim, parse, write_whole
+from ..finetuning.arguments import VectorModelArguments
+from ..finetuning.vector_source import encode_once, open_model, open_source
+from ..training.cards import public_name, results_table
+from ..training.options import option, parse
+from ..training.plots import plot_by_length
+from ..training.runs import bind_folder, fingerprint, write_whole
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +125,9 @@ def read_retrieval_task(
     relevant: dict[str, dict[str, int]] = {}
     for place, row in table.rows:
         for column in (query_column, document_column):
-            place.checked(place.value(row, column, "--query_column or --document_column"), column)
+            place.require_text(
+                place.column(row, column, "--query_column or --document_column"), column
+            )
         query = query_ids.setdefault(row[query_column], f"query-{len(query_ids):06d}")
         document = document_ids.setdefault(
             row[document_column], f"document-{len(document_ids):06d}"
@@ -217,7 +220,7 @@ def main(argv: list[str]) -> None:
     if options.chunk_encoder:
         settings["chunk_encoder"] = public_name(options.chunk_encoder)
     settings |= {"k": pairs.k, "set": fingerprint(vars(task).values())}
-    claim(args.output_dir, settings)
+    bind_folder(args.output_dir, settings)
 
     if options.model in WORD_COUNTS:
         rows = {name: _rank_by_words(task, options.model)}
@@ -240,16 +243,16 @@ def _rank_by_vectors(
     task: RetrievalTask, options: VectorModelArguments, args: RetrievalArguments
 ) -> dict[str, dict[str, Ranking]]:
     """Returns rankings by row of the table: of the model, if it is one, and of mean vectors."""
-    source = models.open_source(options, MEANS)
+    source = open_source(options, MEANS)
     vectors: dict[str, torch.Tensor] = {}
     for texts in (task.queries, task.documents):
-        vectors |= models.encode_once(options, args, source=source, texts=texts.values())
+        vectors |= encode_once(options, args, source=source, texts=texts.values())
 
     name = public_name(options.model)
     means = rankings_of(task, vectors)
     if options.model in MEANS or source.kind == "other":
         return {name: means}
-    model = models.open_model(options, source).to(args.device)
+    model = open_model(options, source).to(args.device)
     return {name: rankings_of(task, vectors, model=model), MEAN_ROW: means}
 
 
@@ -276,8 +279,7 @@ def _write_results(
 
     results = {"task": task.name, "model": name, "rows": scores, "by_length": by_length[name]}
     write_whole(output / "results.json", json.dumps(results, indent=2))
-    training.plot_by_length(by_length, output / "mrr_by_length.png", title=task.name)
+    plot_by_length(by_length, output / "mrr_by_length.png", title=task.name)
     print(
-        f"\n{training.results_table(scores)}\n\nWritten to {output}: results.json, predictions, a"
-        " picture.\n"
+        f"\n{results_table(scores)}\n\nWritten to {output}: results.json, predictions, a picture.\n"
     )

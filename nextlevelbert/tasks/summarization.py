@@ -34,17 +34,26 @@ from transformers import (
     TrainingArguments,
 )
 
-from ..data.rows import Place, fingerprint, open_rows
-from ..encoders import load_backbone
+from ..data.tables import RowLocation, open_rows
 from ..evaluation.rouge import ROUGE, greedy_oracle, rouge_scores
 from ..finetuning import seeds
-from ..finetuning.models import BertAlArguments, TextModelArguments, hub_name, public_name
-from ..finetuning.seeds import DataArguments, FinetuningArguments, Result, Scores, option
+from ..finetuning.arguments import (
+    BertAlArguments,
+    DataArguments,
+    FinetuningArguments,
+    TextModelArguments,
+)
+from ..finetuning.seeds import Result, Scores
 from ..models.bert_al_sentences import encode_sentences, pad_batch, select_sentences, split_document
 from ..models.chunk_encoder import weights_fingerprint
+from ..models.configuration_nextlevelbert import usable_positions
 from ..models.modeling_bert_al import BertAlForExtractiveSummarization
-from ..models.pretrained import load_tokenizer, usable_positions
-from ..training.trainer import CURVE, CardTrainer, parse, take_option, write_whole
+from ..models.pretrained import load_backbone, load_tokenizer
+from ..training.cards import model_card, name_on_hub, public_name
+from ..training.options import option, parse, pop_option
+from ..training.plots import CURVE
+from ..training.runs import fingerprint, write_whole
+from ..training.trainer import CardTrainer
 
 logger = logging.getLogger(__name__)
 
@@ -154,7 +163,7 @@ def read_summaries(
             labels = _oracle_labels(sentences, reference)
             unrelated += not any(labels)
         else:
-            labels = place.value(values, options.label_column, "--label_column")
+            labels = place.column(values, options.label_column, "--label_column")
             _check_labels(labels, len(sentences), place=place, column=options.label_column)
         name = str(values.get(options.id_column, len(documents)))
         documents.append(SummarizedDocument(name, sentences, reference=reference, labels=labels))
@@ -177,13 +186,13 @@ def _oracle_labels(sentences: list[str], reference: list[str]) -> list[int]:
     return labels
 
 
-def _check_labels(labels: object, count: int, place: Place, column: str) -> None:
+def _check_labels(labels: object, count: int, place: RowLocation, column: str) -> None:
     if not isinstance(labels, list) or len(labels) != count or not set(labels) <= {0, 1}:
         raise place.error(column, f"must be a list of {count} labels, 0 or 1, one per sentence.")
 
 
 def sentences_of(
-    place: Place,
+    place: RowLocation,
     values: Mapping[str, object],
     column: str,
     option: str,
@@ -201,7 +210,7 @@ def sentences_of(
     Raises:
         ValueError: if there are no sentences, naming row and column.
     """
-    value = place.value(values, column, option)
+    value = place.column(values, column, option)
     if by_line and isinstance(value, str):
         lines = [line for line in value.splitlines() if line.strip()]
         if len(lines) > 1:
@@ -540,7 +549,7 @@ class SummaryRun:
 
 def main(argv: list[str]) -> None:
     """Trains a model per seed to select sentences, and publishes the best one."""
-    model_type, _ = take_option(argv, "model_type", "bert-al")
+    model_type, _ = pop_option(argv, "model_type", "bert-al")
     type_arguments: type = FirstSegmentArguments
     if model_type == "bert-al":
         type_arguments = BertAlArguments
@@ -600,11 +609,11 @@ def main(argv: list[str]) -> None:
         baselines=trivial_summaries(sets[reported], options.summary_sentences),
     )
     if model_type != "bert-al":
-        seeds.publish(args, best=best, open_model=None, card={})  # its predictions alone
+        seeds.publish(args, best=best, open_model=None, card=None)  # its predictions alone
     else:
         card = _card(run, args, best=best, table=table)
         open_model = BertAlForExtractiveSummarization.from_pretrained
-        seeds.publish(args, best=best, open_model=open_model, card=card)
+        seeds.publish(args, best=best, open_model=open_model, card=model_card(**card))
 
 
 def _check_model(
@@ -664,16 +673,14 @@ def _settings(run: SummaryRun, args: FinetuningArguments) -> dict[str, object]:
         **vars(run.options),
         **vars(run.sizes),
         "model": public_name(run.options.model),
-        **args.signature(),
+        **args.result_settings(),
     }
     for name, documents in run.sets.items():
         settings[f"{name} set"] = fingerprint(documents)
     return settings
 
 
-def _card(
-    run: SummaryRun, args: FinetuningArguments, best: Result, table: str
-) -> dict[str, object]:
+def _card(run: SummaryRun, args: FinetuningArguments, best: Result, table: str) -> dict[str, Any]:
     """Returns the arguments of `model_card` for the best model."""
     options = run.options
     rule = f"sentences={options.summary_sentences}"
@@ -692,7 +699,7 @@ def _card(
     return {
         "name": name,
         "pipeline_tag": "summarization",
-        "base_model": hub_name(options.model),
+        "base_model": name_on_hub(options.model),
         "dataset": run.reported,
         "tags": ["bert-al", "long-documents", "extractive-summarization"],
         "training": facts,

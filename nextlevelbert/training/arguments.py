@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import copy
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 import torch
 from huggingface_hub import HfApi
@@ -18,7 +20,7 @@ from .cards import safe_name
 logger = logging.getLogger(__name__)
 # Arguments that decide the result of a training, given the model and the data; an output folder
 # belongs to their values.
-SIGNED = (
+RESULT_ARGUMENTS = (
     "learning_rate",
     "num_train_epochs",
     "max_steps",
@@ -41,7 +43,7 @@ SIGNED = (
     "load_best_model_at_end",
 )
 # These also change the result if the best checkpoint is kept.
-SIGNED_CHOICE = (
+CHOICE_ARGUMENTS = (
     "eval_strategy",
     "eval_steps",
     "save_strategy",
@@ -69,6 +71,12 @@ class BaseTrainingArguments(TrainingArguments):
     )
     hub_model_id: str | None = field(
         default=None, metadata={"help": "Repository on the Hub (default: name of --output_dir)."}
+    )
+    license: str | None = field(
+        default=None, metadata={"help": "License of the model for its card, such as apache-2.0."}
+    )
+    language: list[str] | None = field(
+        default=None, metadata={"help": "Languages of the model for its card, such as en."}
     )
     # No option: an interrupted run resumes on its own.
     resume_from_checkpoint: str | None = field(init=False, default=None)
@@ -120,17 +128,23 @@ class BaseTrainingArguments(TrainingArguments):
                 f" {', '.join(choices)}."
             )
 
-    def signature(self) -> dict[str, object]:
+    def result_settings(self) -> dict[str, object]:
         """Returns the arguments that decide the result, given the model and the data."""
-        names: tuple[str, ...] = SIGNED
+        names: tuple[str, ...] = RESULT_ARGUMENTS
         if self.load_best_model_at_end:
-            names += SIGNED_CHOICE
+            names += CHOICE_ARGUMENTS
         values = {}
         for name in names:
             value = getattr(self, name)
             values[name] = getattr(value, "value", value)  # of an enumeration
         rows = self.train_batch_size * self.gradient_accumulation_steps * self.world_size
         return {**values, "batch_size": rows}
+
+    def without_upload(self) -> Self:
+        """Returns a copy for a `Trainer`, which would upload at every `save_model`."""
+        args = copy.copy(self)
+        args.push_to_hub = False
+        return args
 
     def repository(self) -> str:
         """Returns the name of the model: of its repository on the Hub, or of its folder.

@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import field, fields
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -31,6 +31,17 @@ SHOWN = {
     "push_to_hub",
     "hub_model_id",
 }
+
+
+def option(default: object, help: str, **metadata: object) -> Any:
+    """Makes a field of a dataclass of options.
+
+    Args:
+        default: the default, or `dataclasses.MISSING` for an option that is required.
+        help: the text for ``--help``, which adds the default.
+        **metadata: further metadata for `HfArgumentParser`, such as ``choices``.
+    """
+    return field(default=default, metadata={"help": help, **metadata})
 
 
 class _Parser(HfArgumentParser):
@@ -94,7 +105,7 @@ def parse(
         prog = f"--task {recipes[:-1]}"
     parser = _Parser(classes, prog, about)
     try:
-        words = words_of(words)
+        words = expand_options_file(words)
         if recipes is not None:
             parser.add_argument(
                 "--recipe",
@@ -121,7 +132,7 @@ def _default_model_type(classes: Sequence[type[Any]]) -> str:
     return ""
 
 
-def take_option(
+def pop_option(
     words: Sequence[str], name: str, default: str | None = None
 ) -> tuple[str | None, list[str]]:
     """Takes an option out of a command line.
@@ -141,7 +152,7 @@ def take_option(
     return namespace.value, others
 
 
-def words_of(words: Sequence[str]) -> list[str]:
+def expand_options_file(words: Sequence[str]) -> list[str]:
     """Replaces a file of options at the beginning of a command line by these options.
 
     Args:
@@ -185,11 +196,11 @@ def _as_words(values: Mapping[str, Any]) -> Iterator[str]:
 
 def _with_recipe(words: list[str], recipes: str, default_type: str) -> list[str]:
     """Puts the options of ``--recipe paper`` in front; ``batch_size`` comes by accumulation."""
-    recipe, others = take_option(words, "recipe")
+    recipe, others = pop_option(words, "recipe")
     if recipe != "paper":
         return words  # the parser rejects any other value
 
-    model_type, _ = take_option(others, "model_type", default_type)
+    model_type, _ = pop_option(others, "model_type", default_type)
     path = RECIPES / f"{recipes}{model_type}.yaml"
     if not path.exists():
         names = ", ".join(sorted(file.stem for file in RECIPES.glob(f"{recipes}*.yaml")))
@@ -204,7 +215,7 @@ def _with_recipe(words: list[str], recipes: str, default_type: str) -> list[str]
 
     total = values.pop("batch_size", None)
     if total is not None:
-        given, _ = take_option(others, "per_device_train_batch_size", "8")
+        given, _ = pop_option(others, "per_device_train_batch_size", "8")
         size = int(given or 8)
         steps, rest = divmod(total, size * int(os.environ.get("WORLD_SIZE", "1")))
         if rest:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,11 @@ def write_whole(path: str | Path, content: str | bytes) -> None:
         temporary.replace(path)
 
 
+def fingerprint(values: Iterable[Any]) -> str:
+    """Returns the SHA-256 of values as one JSON array."""
+    return hashlib.sha256(json.dumps(list(values)).encode()).hexdigest()
+
+
 def read_json(path: str | Path) -> Any | None:
     """Reads a JSON file.
 
@@ -46,7 +52,7 @@ def read_json(path: str | Path) -> Any | None:
         return None
 
 
-def claim(folder: str | Path, settings: Mapping[str, object]) -> None:
+def bind_folder(folder: str | Path, settings: Mapping[str, object]) -> None:
     """Makes a folder the folder of a run with these settings; every process may call it.
 
     Args:

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nextlevelbert import Document, read_documents
-from nextlevelbert.data.rows import as_documents, hub_dataset, source_files
+from nextlevelbert.data.documents import as_documents, source_files
+from nextlevelbert.data.tables import hub_dataset
 from tests.book_toys import write_docx, write_epub, write_pdf
 
 WHALE, SEA = "Call me Ishmael.", "The sea & the “whale”."

@@ -11,7 +11,7 @@ from transformers import BertConfig
 
 from nextlevelbert import HateConfig, HateModel, NextLevelBertModel
 from nextlevelbert.fitting import fit_whitening
-from nextlevelbert.models.chunk_encoder import StaticEmbeddingConfig
+from nextlevelbert.models.configuration_nextlevelbert import StaticEmbeddingConfig
 
 from ..vector_toys import close, packed_batch, toy_config
 

@@ -9,6 +9,8 @@ from torch.nn import functional as F
 
 from nextlevelbert import DataCollatorForVectorMasking
 from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, SEP
+from nextlevelbert.pretraining.collators import draw_vector_mask
+from nextlevelbert.pretraining.datasets import VectorSequence
 from nextlevelbert.pretraining.objectives import (
     Choice,
     Codes,
@@ -16,7 +18,6 @@ from nextlevelbert.pretraining.objectives import (
     TargetSpace,
     neighbour_means,
 )
-from nextlevelbert.pretraining.sequences import VectorSequence, draw_vector_mask
 
 from ..vector_toys import close
 

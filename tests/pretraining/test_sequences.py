@@ -24,12 +24,10 @@ from nextlevelbert import (
 )
 from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, PAD, SEP
 from nextlevelbert.models.modeling_nextlevelbert import masked_vector_loss
-from nextlevelbert.pretraining.sequences import (
-    SegmentPair,
-    VectorSequence,
+from nextlevelbert.pretraining.collators import draw_replacements, draw_vector_mask
+from nextlevelbert.pretraining.datasets import SegmentPair, VectorSequence
+from nextlevelbert.pretraining.scores import (
     context_mean_baseline,
-    draw_replacements,
-    draw_vector_mask,
     masked_vector_scores,
     pairs_found,
 )

@@ -30,11 +30,12 @@ from nextlevelbert import (
 from nextlevelbert.fitting import fit_whitening
 from nextlevelbert.pretraining.arguments import (
     MaskingArguments,
+    NewModelArguments,
     NextLevelBertArguments,
-    VectorModelArguments,
 )
-from nextlevelbert.pretraining.vectors import new_model, pretrain, share_out
-from nextlevelbert.training.trainer import read_json
+from nextlevelbert.pretraining.corpora import share_out
+from nextlevelbert.pretraining.vectors import new_model, pretrain
+from nextlevelbert.training.runs import read_json
 
 SCRIPT = Path(__file__).parents[2] / "run_pretraining.py"
 SETTINGS = [
@@ -256,7 +257,7 @@ def test_masks_and_sequences_are_by_default_the_papers(corpus):
 
 
 def test_layers_start_as_copies_or_at_random(source, toy_encoder_path):
-    options = VectorModelArguments(chunk_encoder=toy_encoder_path, chunk_size=12)
+    options = NewModelArguments(chunk_encoder=toy_encoder_path, chunk_size=12)
     kept, random = (
         new_model(options, NextLevelBertArguments(random_layers=v), source, 16)
         for v in (False, True)

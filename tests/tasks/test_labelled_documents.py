@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.preprocessing import LabelEncoder, MultiLabelBinarizer
 
-from nextlevelbert.data.rows import open_rows
+from nextlevelbert.data.tables import open_rows
 from nextlevelbert.tasks import labelled_documents as labelled
 from nextlevelbert.tasks.classification import collate_tokens, collate_vectors, token_rows
 from nextlevelbert.tasks.labelled_documents import (

@@ -25,7 +25,7 @@ from nextlevelbert.tasks.summarization import (
     trivial_summaries,
     with_extended_positions,
 )
-from nextlevelbert.training.trainer import read_json
+from nextlevelbert.training.runs import read_json
 
 from ..finetuning_toys import predictions, write
 from ..test_runs import stories

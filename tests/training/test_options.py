@@ -10,7 +10,8 @@ from typing import Literal
 import pytest
 import yaml
 
-from nextlevelbert.training.trainer import RECIPES, BaseTrainingArguments, parse, run_command
+from nextlevelbert.training.arguments import BaseTrainingArguments
+from nextlevelbert.training.options import RECIPES, parse, run_command
 
 
 @dataclass

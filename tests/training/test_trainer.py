@@ -9,14 +9,9 @@ import torch
 from torch.utils.data import Dataset
 from transformers import BertConfig, BertForSequenceClassification, EarlyStoppingCallback, Trainer
 
-from nextlevelbert.training.trainer import (
-    BaseTrainingArguments,
-    CardTrainer,
-    claim,
-    last_whole_checkpoint,
-    read_json,
-    write_whole,
-)
+from nextlevelbert.training.arguments import BaseTrainingArguments
+from nextlevelbert.training.runs import bind_folder, last_whole_checkpoint, read_json, write_whole
+from nextlevelbert.training.trainer import CardTrainer
 
 
 class Rows(Dataset):
@@ -130,26 +125,26 @@ def test_a_folder_belongs_to_its_settings(tmp_path):
     folder = tmp_path / "run"
     settings = {"seeds": (0, 1), "learning_rate": 1e-4, "model": "a"}
     for _ in range(2):
-        claim(folder, settings)
+        bind_folder(folder, settings)
     assert read_json(folder / "settings.json") == {
         "seeds": [0, 1],
         "learning_rate": 1e-4,
         "model": "a",
     }
     with pytest.raises(ValueError, match=r"learning_rate: 0.0001 there, 0.001 now\)"):
-        claim(folder, {**settings, "learning_rate": 1e-3})
+        bind_folder(folder, {**settings, "learning_rate": 1e-3})
     with pytest.raises(ValueError, match="loss: None there, l1 now"):
-        claim(folder, {**settings, "loss": "l1"})
+        bind_folder(folder, {**settings, "loss": "l1"})
     (folder / "checkpoint-1").mkdir()
     (folder / "settings.json").unlink()
     with pytest.raises(ValueError, match="learning_rate: None there"):
-        claim(folder, settings)
+        bind_folder(folder, settings)
 
 
 def test_the_signature_tells_what_decides_the_result(tmp_path):
     def signature(**options):
         args = BaseTrainingArguments(output_dir=str(tmp_path), use_cpu=True, **options)
-        return json.loads(json.dumps(args.signature()))
+        return json.loads(json.dumps(args.result_settings()))
 
     plain = signature()
     for name, value in {

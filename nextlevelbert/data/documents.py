@@ -1,48 +1,33 @@
-"""Reads documents and rows from files, data sets, objects and Python's own manual.
-
-It also holds rows out for validation.
-"""
+"""Reads documents from files, data sets, objects and Python's own manual."""
 
 from __future__ import annotations
 
 import ast
-import csv
-import hashlib
-import itertools
-import json
 import logging
 import os
 import re
 import sysconfig
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from pydoc_data.topics import topics
-from typing import Any, NamedTuple
-
-import numpy as np
-import pyarrow.parquet as pq
+from typing import Any
 
 from .books import BOOKS, read_book
 from .files import (
-    UNPACKED_LIMIT,
-    NulError,
-    check_utf8,
+    PartlyReadError,
     files_below,
     find_paths,
     is_saved_dataset,
     named_errors,
-    packed,
     read_text,
     readable_name,
     reason,
     suffix,
-    table_lines,
 )
+from .tables import TABLES, TEXTS, rows_or_errors, saved_dataset, short
 
-TABLES = (".jsonl", ".json", ".csv", ".parquet")  # one document a row
-TEXTS = (".txt", ".md", ".markdown", *BOOKS)  # one document a file
 PYTHON_MANUAL = "python-manual"
 logger = logging.getLogger(__name__)
 _NOT_DOCUMENTATION = set(
@@ -60,50 +45,6 @@ class Document:
     id: str
     text: str
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
-
-
-class Place(NamedTuple):
-    """Says where a row comes from, for errors about it: ``Place("books.jsonl", "line 3")``."""
-
-    source: str
-    row: str
-
-    def error(self, column: str, message: str) -> ValueError:
-        return ValueError(f"{self.source}, {self.row}, column {column!r}: {message}")
-
-    def value(self, values: Mapping[str, Any], column: str, option: str) -> Any:
-        if column not in values:
-            raise self.error(
-                column,
-                f"is not among {', '.join(map(str, values))}. Name the right one with {option}.",
-            )
-        return values[column]
-
-    def checked(self, text: Any, column: str) -> str:
-        if not isinstance(text, str) or not text.strip():
-            raise self.error(
-                column, f"must be text, got {short(text)}. Correct the row, or leave it out."
-            )
-        return text
-
-
-Rows = Iterator[tuple[Place, dict[str, Any]]]
-
-
-class Table(NamedTuple):
-    """Rows with named columns.
-
-    Args:
-        name: the name of the file or data set.
-        first: the first row.
-        rows: all rows, with their places.
-        class_names: the names of classes, of each column that has some.
-    """
-
-    name: str
-    first: dict[str, Any]
-    rows: Rows
-    class_names: dict[str, tuple[str, ...]]
 
 
 def as_documents(
@@ -196,6 +137,8 @@ def read_documents(
         on_error: what to do with a file or row that cannot be read, such as `print` or the `append`
             of a list: it is called with the ValueError, and reading continues. By default the first
             error is raised. Of each table at most ten rows are named, then the others are counted.
+            It is also called with what is missing of a book that was read in part; by default, this
+            is a warning.
 
     Raises:
         FileNotFoundError: if there is nothing at `source`.
@@ -234,7 +177,7 @@ def _documents(
             row_count += table.row_count
             continue
         try:
-            document = _read_document(path, name)
+            document = _read_document(path, name, on_error)
         except (OSError, ValueError) as error:
             if on_error is None:
                 raise
@@ -243,11 +186,17 @@ def _documents(
             yield document
 
 
-def _read_document(path: Path, name: str) -> Document:
-    if suffix(path) in BOOKS:
-        text, metadata = read_book(path, suffix(path))
-        return Document(name, text, metadata)
-    return Document(name, read_text(path))
+def _read_document(path: Path, name: str, on_error: OnError | None) -> Document:
+    if suffix(path) not in BOOKS:
+        return Document(name, read_text(path))
+    text, metadata, missing = read_book(path, suffix(path))
+    if missing:
+        error = PartlyReadError(f"{path} was read in part: {missing}.")
+        if on_error is None:
+            logger.warning("%s", readable_name(str(error)))
+        else:
+            on_error(error)
+    return Document(name, text, metadata)
 
 
 def _with_file(path: Path, error: Exception) -> ValueError:
@@ -303,7 +252,7 @@ class _TableReader:
                 for number, row in enumerate(saved_dataset(self.path)):
                     yield f"row {number}", row
         else:
-            yield from _rows_or_errors(self.path)
+            yield from rows_or_errors(self.path)
 
     def _document(self, where: str, row: Any, *, number: int) -> Document | None:
         try:
@@ -471,334 +420,3 @@ def _docstrings(file: Path) -> str:
                 name = getattr(node, "name", "")
                 texts.append(f"{name}\n{docstring}".strip())
     return "\n\n".join(texts)
-
-
-def open_rows(source: str | Path, split: str = "train", config: str | None = None) -> Table:
-    """Opens a table: a file, a folder of ``save_to_disk``, or a dataset of the Hub.
-
-    Args:
-        source: JSON lines, JSON, CSV (also .gz) or Parquet; a file of any other name is read as
-            JSON lines; a pattern of files; a folder; or a name on the Hub.
-        split: the split of a dataset; a file is read whole.
-        config: the configuration of a dataset of the Hub.
-
-    Raises:
-        FileNotFoundError: if there is neither a file nor a dataset of that name.
-        ValueError: for a source without rows, or rows that cannot be read, by file and line.
-    """
-    path = Path(source)
-    files = list[Path]()
-    if not path.is_dir():
-        files = find_paths(source)
-    if files:
-        return _open_files(str(source), files)
-    return _open_dataset(path, str(source), split=split, config=config)
-
-
-def _open_files(source: str, files: Sequence[Path]) -> Table:
-    name = source
-    if Path(source).exists():
-        name = Path(source).resolve().name
-    rows = itertools.chain.from_iterable(placed_rows(file) for file in files)
-    try:
-        first = next(rows, None)
-    except ValueError as error:
-        if suffix(files[0]) in TEXTS:
-            raise not_a_table(name) from error
-        raise
-    features: Mapping[str, Any] = {}
-    if suffix(files[0]) == ".parquet":
-        from datasets import Features  # seconds to import
-
-        features = Features.from_arrow_schema(pq.read_schema(files[0]))
-    return _table(name, first, rows=rows, features=features)
-
-
-def _open_dataset(path: Path, source: str, *, split: str, config: str | None) -> Table:
-    if is_saved_dataset(path):
-        name = path.resolve().name
-        dataset = saved_dataset(path, split)
-    else:
-        name = source
-        if path.exists():
-            name = path.resolve().name
-        if config is None:
-            name = f"{name} ({split})"
-        else:
-            name = f"{name} ({config}, {split})"
-        dataset = hub_dataset(source, config, split=split)
-    if [*dataset.features] == ["text"] and dataset.info.builder_name == "text":
-        raise not_a_table(name)  # each line of a text would be a row
-    rows = ((Place(name, f"row {number}"), row) for number, row in enumerate(dataset))
-    return _table(name, next(rows, None), rows=rows, features=dataset.features)
-
-
-def _table(
-    name: str,
-    first: tuple[Place, dict[str, Any]] | None,
-    *,
-    rows: Rows,
-    features: Mapping[str, Any],
-) -> Table:
-    if first is None:
-        raise ValueError(f"{name} is empty: it has no rows.")
-    class_names = dict[str, tuple[str, ...]]()
-    for column, feature in features.items():
-        value_feature = getattr(feature, "feature", feature)  # of a list, that of its values
-        if hasattr(value_feature, "names"):
-            class_names[column] = tuple(value_feature.names)
-    return Table(name, first[1], itertools.chain([first], rows), class_names)
-
-
-def not_a_table(name: str) -> ValueError:
-    """Returns the error for texts where rows with labels are expected."""
-    return ValueError(
-        f"{name} holds texts, and not a table. Give {', '.join(TABLES)} with a row for each"
-        " document, its text in one column and its label in another."
-    )
-
-
-def placed_rows(path: Path) -> Rows:
-    """Streams the rows of a file, as `open_rows`; the values of a CSV are text.
-
-    Raises:
-        ValueError: for a row that cannot be read, by file and line.
-    """
-    for where, row in _rows_or_errors(path):
-        if isinstance(row, Exception):
-            raise ValueError(f"{path} cannot be read: {where} {reason(row)}") from row
-        yield Place(str(path), where), row
-
-
-def _rows_or_errors(path: Path) -> Iterator[tuple[str, dict[str, Any] | Exception]]:
-    """Streams the rows of a file with their places; of a row that cannot be read, the error."""
-    kind = suffix(path)
-    if kind == ".parquet":
-        rows = _parquet_rows(path)
-    elif kind == ".csv":
-        rows = _csv_rows(path)
-    else:
-        rows = _json_rows(path)
-    with named_errors(path):
-        for where, row in rows:
-            if isinstance(row, (dict, Exception)):
-                yield where, row
-            else:
-                yield where, ValueError(f"is not a JSON object, but {short(row)}")
-
-
-def _parquet_rows(path: Path) -> Iterator[tuple[str, Any]]:
-    with pq.ParquetFile(path) as table:
-        batches = (batch.to_pylist() for batch in table.iter_batches(16))
-        for number, row in enumerate(itertools.chain.from_iterable(batches)):
-            yield f"row {number}", row
-
-
-def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
-    csv.field_size_limit(UNPACKED_LIMIT)  # csv's own, 131,072, is less than a long document
-    lines = table_lines(path, newline="")
-    header = next(lines, "")
-    reader = csv.DictReader(
-        itertools.chain([header], lines), strict=True, delimiter=_delimiter(header)
-    )
-    if reader.fieldnames is None:
-        return
-    while True:
-        try:
-            row: Any = next(reader)
-            _check_csv_row(row)
-        except StopIteration:
-            return
-        except (csv.Error, ValueError) as error:
-            row = error
-        yield f"line {reader.line_num}", row
-
-
-def _delimiter(header: str) -> str:
-    """Returns what stands between the names of columns: a semicolon or tab where no comma does."""
-    for delimiter in (",", ";", "\t"):
-        if delimiter in header:
-            return delimiter
-    return ","
-
-
-def _check_csv_row(row: Mapping[Any, Any]) -> None:
-    if None in row or None in row.values():
-        raise ValueError(f"is not as many fields as line 1, but {short(row)}")
-    for value in row.values():
-        check_utf8(value)
-        if "\0" in value:
-            raise NulError
-
-
-def _json_rows(path: Path) -> Iterator[tuple[str, Any]]:
-    if suffix(path) == ".json":
-        try:
-            value = json.loads(read_text(path))
-        except json.JSONDecodeError as error:
-            if error.msg != "Extra data":  # else JSON lines by another name
-                raise
-        else:
-            if not isinstance(value, list):
-                value = [value]
-            for number, row in enumerate(value):
-                yield f"row {number}", row
-            return
-    for number, line in enumerate(table_lines(path), start=1):
-        if line.strip():
-            yield _json_row(line, number)
-
-
-def _json_row(line: str, number: int) -> tuple[str, Any]:
-    try:
-        check_utf8(line)
-        return f"line {number}", json.loads(line)
-    except json.JSONDecodeError as error:
-        return f"line {number}, column {error.colno}", ValueError(f"is not JSON ({error.msg})")
-    except (ValueError, RecursionError) as error:
-        return f"line {number}", error
-
-
-def saved_dataset(folder: Path, split: str | None = None) -> Any:
-    """Opens a dataset of ``save_to_disk``.
-
-    Args:
-        folder: the folder that it was saved to.
-        split: which of several splits; not needed where there is one.
-
-    Raises:
-        ValueError: if there are several splits and none of that name.
-    """
-    from datasets import Dataset, load_from_disk  # seconds to import
-
-    data = load_from_disk(str(folder))
-    if isinstance(data, Dataset):
-        return data
-    if len(data) == 1:
-        return next(iter(data.values()))
-    if split not in data:
-        raise ValueError(
-            f"{folder} has the splits {', '.join(data)}, not {split}. Give one, or the folder of"
-            " one."
-        )
-    return data[split]
-
-
-def hub_dataset(name: str | Path, config: str | None = None, **options: Any) -> Any:
-    """Opens a dataset by `datasets.load_dataset`.
-
-    A dataset that is a script is not run; the Hub's own Parquet export of it is opened.
-
-    Args:
-        name: the name on the Hub, or a folder laid out like one there.
-        config: its configuration.
-        **options: passed on to `datasets.load_dataset`.
-
-    Raises:
-        FileNotFoundError: if there is no dataset of that name.
-    """
-    from datasets import load_dataset  # seconds to import
-
-    message = f"There is no file or folder {str(name)!r}"
-    may_be_name = re.fullmatch(r"[\w.-]+(/[\w.-]+)?", str(name)) is not None
-    if not Path(name).exists() and (suffix(Path(name)) in TABLES or not may_be_name):
-        raise FileNotFoundError(f"{message}. Check the path.")
-    try:
-        return load_dataset(str(name), config, **options)
-    except (FileNotFoundError, ConnectionError) as error:
-        raise FileNotFoundError(
-            f"{message}, and the Hub gives no dataset of that name: {error}"
-        ) from error
-    except RuntimeError as error:
-        if "scripts are no longer supported" not in str(error):
-            raise
-    return load_dataset(str(name), data_dir=config, revision="refs/convert/parquet", **options)
-
-
-def short(value: Any) -> str:
-    """Returns a value and its type, for messages."""
-    text = repr(value)
-    if len(text) > 60:
-        text = f"{text[:57]}..."
-    return f"{text} ({type(value).__name__})"
-
-
-def hold_out(
-    rows: Sequence[Any], share: float, seed: int, key: Any = None
-) -> tuple[list[Any], list[Any]]:
-    """Divides rows at random into those to train on and those to validate on.
-
-    Args:
-        rows: the rows.
-        share: the share to validate on, between 0 and 1.
-        seed: the seed of the draw.
-        key: a function of a row; rows with equal keys stay together.
-
-    Raises:
-        ValueError: if the share is not between 0 and 1, or there are fewer than two keys.
-    """
-    keys: list[Any] = list(range(len(rows)))
-    if key is not None:
-        keys = [key(row) for row in rows]
-    held_out_keys = draw(sorted(set(keys)), share, seed=seed, what="rows")
-    training = list[Any]()
-    validation = list[Any]()
-    for row, row_key in zip(rows, keys, strict=True):
-        if row_key in held_out_keys:
-            validation.append(row)
-        else:
-            training.append(row)
-    return training, validation
-
-
-def draw(items: Sequence[Any], share: float, seed: int, what: str) -> set[Any]:
-    """Draws a share of the items at random: at least one, and never all.
-
-    Args:
-        items: what to draw from.
-        share: the share to draw, between 0 and 1.
-        seed: the seed of the draw.
-        what: what the items are, for the error.
-
-    Raises:
-        ValueError: if the share is not between 0 and 1, or there are fewer than two items.
-    """
-    if not 0 < share < 1 or len(items) < 2:
-        raise ValueError(
-            f"Cannot hold out a share of {share} of {len(items)} {what}; give a validation set."
-        )
-    count = min(max(round(share * len(items)), 1), len(items) - 1)
-    order = np.random.default_rng(seed).permutation(len(items))
-    return {items[number] for number in order[:count].tolist()}
-
-
-def fingerprint(values: Iterable[Any]) -> str:
-    """Returns the SHA-256 of values as one JSON array."""
-    return hashlib.sha256(json.dumps(list(values)).encode()).hexdigest()
-
-
-def columns_of(path: Path, delimiter: str | None, count: int) -> Iterator[list[str]]:
-    """Yields the first columns of each line; blank lines are left out.
-
-    Only a line feed ends a line, because texts may hold carriage returns.
-
-    Args:
-        path: the file, or its name without ``.gz``.
-        delimiter: what stands between columns; None for white space.
-        count: how many columns a line must have; further ones are left out.
-
-    Raises:
-        ValueError: for a line with fewer columns, or bytes that are not UTF-8.
-    """
-    file = packed(path)
-    for number, line in enumerate(table_lines(file, newline="\n"), start=1):
-        if not line.strip():
-            continue
-        with named_errors(file):
-            check_utf8(line)
-        row = line.rstrip("\n").split(delimiter)
-        if len(row) < count:
-            raise ValueError(
-                f"Line {number} of {path.name} must have {count} columns, got {len(row)}: {row}."
-            )
-        yield row[:count]

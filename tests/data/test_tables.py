@@ -14,7 +14,8 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nextlevelbert.data.rows import Place, draw, hold_out, hub_dataset, open_rows
+from nextlevelbert.data.splits import hold_out, sample_share
+from nextlevelbert.data.tables import RowLocation, hub_dataset, open_rows
 
 ROWS = [
     {"id": "2024-01-01", "text": "One.", "labels": [1, 0]},
@@ -55,7 +56,7 @@ def test_every_kind_of_file_has_the_same_rows(tmp_path, suffix, places):
     table = open_rows(path)
     assert (table.name, table.first, table.class_names) == (path.name, ROWS[0], {})
     assert list(table.rows) == [
-        (Place(str(path), place), row) for place, row in zip(places, ROWS, strict=True)
+        (RowLocation(str(path), place), row) for place, row in zip(places, ROWS, strict=True)
     ]
 
 
@@ -176,9 +177,9 @@ def test_a_seed_always_holds_out_the_same():
 
 @given(st.integers(2, 60), st.floats(0.001, 0.999), st.integers(0, 2**32))
 def test_neither_side_is_ever_empty(total, share, seed):
-    held = draw(range(total), share, seed, "rows")
+    held = sample_share(range(total), share, seed, "rows")
     assert 1 <= len(held) < total
     assert abs(len(held) - share * total) <= 1
     for share, total in ((0, 3), (1, 3), (0.5, 1)):
         with pytest.raises(ValueError, match="Cannot hold out"):
-            draw(range(total), share, seed, "rows")
+            sample_share(range(total), share, seed, "rows")

@@ -1,0 +1,372 @@
+"""Reads tables: JSON lines, JSON, CSV, Parquet, and data sets, with the place of every row."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow.parquet as pq
+
+from .books import BOOKS
+from .files import (
+    UNPACKED_LIMIT,
+    NulError,
+    check_utf8,
+    find_paths,
+    is_saved_dataset,
+    named_errors,
+    packed,
+    read_text,
+    reason,
+    suffix,
+    table_lines,
+)
+
+TABLES = (".jsonl", ".json", ".csv", ".parquet")  # one document a row
+TEXTS = (".txt", ".md", ".markdown", *BOOKS)  # one document a file
+
+
+class RowLocation(NamedTuple):
+    """Names the place of a row for errors, such as ``RowLocation("books.jsonl", "line 3")``."""
+
+    source: str
+    row: str
+
+    def error(self, column: str, message: str) -> ValueError:
+        """Returns an error that names the place of the row and the column."""
+        return ValueError(f"{self.source}, {self.row}, column {column!r}: {message}")
+
+    def column(self, values: Mapping[str, Any], column: str, option: str) -> Any:
+        """Returns the value of a column.
+
+        Args:
+            values: the row.
+            column: its name.
+            option: the option that names the column, for the error.
+
+        Raises:
+            ValueError: if the row has no such column.
+        """
+        if column not in values:
+            raise self.error(
+                column,
+                f"is not among {', '.join(map(str, values))}. Name the right one with {option}.",
+            )
+        return values[column]
+
+    def require_text(self, text: Any, column: str) -> str:
+        """Returns a value of a column that must be text, and not blank.
+
+        Args:
+            text: the value.
+            column: the name of the column, for the error.
+
+        Raises:
+            ValueError: for anything but text.
+        """
+        if not isinstance(text, str) or not text.strip():
+            raise self.error(
+                column, f"must be text, got {short(text)}. Correct the row, or leave it out."
+            )
+        return text
+
+
+Rows = Iterator[tuple[RowLocation, dict[str, Any]]]
+
+
+class Table(NamedTuple):
+    """Rows with named columns.
+
+    Args:
+        name: the name of the file or data set.
+        first: the first row.
+        rows: all rows, with their places.
+        class_names: the names of classes, of each column that has some.
+    """
+
+    name: str
+    first: dict[str, Any]
+    rows: Rows
+    class_names: dict[str, tuple[str, ...]]
+
+
+def open_rows(source: str | Path, split: str = "train", config: str | None = None) -> Table:
+    """Opens a table: a file, a folder of ``save_to_disk``, or a dataset of the Hub.
+
+    Args:
+        source: JSON lines, JSON, CSV (also .gz) or Parquet; a file of any other name is read as
+            JSON lines; a pattern of files; a folder; or a name on the Hub.
+        split: the split of a dataset; a file is read whole.
+        config: the configuration of a dataset of the Hub.
+
+    Raises:
+        FileNotFoundError: if there is neither a file nor a dataset of that name.
+        ValueError: for a source without rows, or rows that cannot be read, by file and line.
+    """
+    path = Path(source)
+    files = list[Path]()
+    if not path.is_dir():
+        files = find_paths(source)
+    if files:
+        return _open_files(str(source), files)
+    return _open_dataset(path, str(source), split=split, config=config)
+
+
+def _open_files(source: str, files: Sequence[Path]) -> Table:
+    name = source
+    if Path(source).exists():
+        name = Path(source).resolve().name
+    rows = itertools.chain.from_iterable(placed_rows(file) for file in files)
+    try:
+        first = next(rows, None)
+    except ValueError as error:
+        if suffix(files[0]) in TEXTS:
+            raise not_a_table(name) from error
+        raise
+    features: Mapping[str, Any] = {}
+    if suffix(files[0]) == ".parquet":
+        from datasets import Features  # seconds to import
+
+        features = Features.from_arrow_schema(pq.read_schema(files[0]))
+    return _table(name, first, rows=rows, features=features)
+
+
+def _open_dataset(path: Path, source: str, *, split: str, config: str | None) -> Table:
+    if is_saved_dataset(path):
+        name = path.resolve().name
+        dataset = saved_dataset(path, split)
+    else:
+        name = source
+        if path.exists():
+            name = path.resolve().name
+        if config is None:
+            name = f"{name} ({split})"
+        else:
+            name = f"{name} ({config}, {split})"
+        dataset = hub_dataset(source, config, split=split)
+    if [*dataset.features] == ["text"] and dataset.info.builder_name == "text":
+        raise not_a_table(name)  # each line of a text would be a row
+    rows = ((RowLocation(name, f"row {number}"), row) for number, row in enumerate(dataset))
+    return _table(name, next(rows, None), rows=rows, features=dataset.features)
+
+
+def _table(
+    name: str,
+    first: tuple[RowLocation, dict[str, Any]] | None,
+    *,
+    rows: Rows,
+    features: Mapping[str, Any],
+) -> Table:
+    if first is None:
+        raise ValueError(f"{name} is empty: it has no rows.")
+    class_names = dict[str, tuple[str, ...]]()
+    for column, feature in features.items():
+        value_feature = getattr(feature, "feature", feature)  # of a list, that of its values
+        if hasattr(value_feature, "names"):
+            class_names[column] = tuple(value_feature.names)
+    return Table(name, first[1], itertools.chain([first], rows), class_names)
+
+
+def not_a_table(name: str) -> ValueError:
+    """Returns the error for texts where rows with labels are expected."""
+    return ValueError(
+        f"{name} holds texts, and not a table. Give {', '.join(TABLES)} with a row for each"
+        " document, its text in one column and its label in another."
+    )
+
+
+def placed_rows(path: Path) -> Rows:
+    """Streams the rows of a file, as `open_rows`; the values of a CSV are text.
+
+    Raises:
+        ValueError: for a row that cannot be read, by file and line.
+    """
+    for where, row in rows_or_errors(path):
+        if isinstance(row, Exception):
+            raise ValueError(f"{path} cannot be read: {where} {reason(row)}") from row
+        yield RowLocation(str(path), where), row
+
+
+def rows_or_errors(path: Path) -> Iterator[tuple[str, dict[str, Any] | Exception]]:
+    """Streams the rows of a file with their places; of a row that cannot be read, the error."""
+    kind = suffix(path)
+    if kind == ".parquet":
+        rows = _parquet_rows(path)
+    elif kind == ".csv":
+        rows = _csv_rows(path)
+    else:
+        rows = _json_rows(path)
+    with named_errors(path):
+        for where, row in rows:
+            if isinstance(row, (dict, Exception)):
+                yield where, row
+            else:
+                yield where, ValueError(f"is not a JSON object, but {short(row)}")
+
+
+def _parquet_rows(path: Path) -> Iterator[tuple[str, Any]]:
+    with pq.ParquetFile(path) as table:
+        batches = (batch.to_pylist() for batch in table.iter_batches(16))
+        for number, row in enumerate(itertools.chain.from_iterable(batches)):
+            yield f"row {number}", row
+
+
+def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
+    csv.field_size_limit(UNPACKED_LIMIT)  # csv's own, 131,072, is less than a long document
+    lines = table_lines(path, newline="")
+    header = next(lines, "")
+    reader = csv.DictReader(
+        itertools.chain([header], lines), strict=True, delimiter=_delimiter(header)
+    )
+    if reader.fieldnames is None:
+        return
+    while True:
+        try:
+            row: Any = next(reader)
+            _check_csv_row(row)
+        except StopIteration:
+            return
+        except (csv.Error, ValueError) as error:
+            row = error
+        yield f"line {reader.line_num}", row
+
+
+def _delimiter(header: str) -> str:
+    """Returns what stands between the names of columns: a semicolon or tab where no comma does."""
+    for delimiter in (",", ";", "\t"):
+        if delimiter in header:
+            return delimiter
+    return ","
+
+
+def _check_csv_row(row: Mapping[Any, Any]) -> None:
+    if None in row or None in row.values():
+        raise ValueError(f"is not as many fields as line 1, but {short(row)}")
+    for value in row.values():
+        check_utf8(value)
+        if "\0" in value:
+            raise NulError
+
+
+def _json_rows(path: Path) -> Iterator[tuple[str, Any]]:
+    if suffix(path) == ".json":
+        try:
+            value = json.loads(read_text(path))
+        except json.JSONDecodeError as error:
+            if error.msg != "Extra data":  # else JSON lines by another name
+                raise
+        else:
+            if not isinstance(value, list):
+                value = [value]
+            for number, row in enumerate(value):
+                yield f"row {number}", row
+            return
+    for number, line in enumerate(table_lines(path), start=1):
+        if line.strip():
+            yield _json_row(line, number)
+
+
+def _json_row(line: str, number: int) -> tuple[str, Any]:
+    try:
+        check_utf8(line)
+        return f"line {number}", json.loads(line)
+    except json.JSONDecodeError as error:
+        return f"line {number}, column {error.colno}", ValueError(f"is not JSON ({error.msg})")
+    except (ValueError, RecursionError) as error:
+        return f"line {number}", error
+
+
+def saved_dataset(folder: Path, split: str | None = None) -> Any:
+    """Opens a dataset of ``save_to_disk``.
+
+    Args:
+        folder: the folder that it was saved to.
+        split: which of several splits; not needed where there is one.
+
+    Raises:
+        ValueError: if there are several splits and none of that name.
+    """
+    from datasets import Dataset, load_from_disk  # seconds to import
+
+    data = load_from_disk(str(folder))
+    if isinstance(data, Dataset):
+        return data
+    if len(data) == 1:
+        return next(iter(data.values()))
+    if split not in data:
+        raise ValueError(
+            f"{folder} has the splits {', '.join(data)}, not {split}. Give one, or the folder of"
+            " one."
+        )
+    return data[split]
+
+
+def hub_dataset(name: str | Path, config: str | None = None, **options: Any) -> Any:
+    """Opens a dataset by `datasets.load_dataset`.
+
+    A dataset that is a script is not run; the Hub's own Parquet export of it is opened.
+
+    Args:
+        name: the name on the Hub, or a folder laid out like one there.
+        config: its configuration.
+        **options: passed on to `datasets.load_dataset`.
+
+    Raises:
+        FileNotFoundError: if there is no dataset of that name.
+    """
+    from datasets import load_dataset  # seconds to import
+
+    message = f"There is no file or folder {str(name)!r}"
+    may_be_name = re.fullmatch(r"[\w.-]+(/[\w.-]+)?", str(name)) is not None
+    if not Path(name).exists() and (suffix(Path(name)) in TABLES or not may_be_name):
+        raise FileNotFoundError(f"{message}. Check the path.")
+    try:
+        return load_dataset(str(name), config, **options)
+    except (FileNotFoundError, ConnectionError) as error:
+        raise FileNotFoundError(
+            f"{message}, and the Hub gives no dataset of that name: {error}"
+        ) from error
+    except RuntimeError as error:
+        if "scripts are no longer supported" not in str(error):
+            raise
+    return load_dataset(str(name), data_dir=config, revision="refs/convert/parquet", **options)
+
+
+def columns_of(path: Path, delimiter: str | None, count: int) -> Iterator[list[str]]:
+    """Yields the first columns of each line; blank lines are left out.
+
+    Only a line feed ends a line, because texts may hold carriage returns.
+
+    Args:
+        path: the file, or its name without ``.gz``.
+        delimiter: what stands between columns; None for white space.
+        count: how many columns a line must have; further ones are left out.
+
+    Raises:
+        ValueError: for a line with fewer columns, or bytes that are not UTF-8.
+    """
+    file = packed(path)
+    for number, line in enumerate(table_lines(file, newline="\n"), start=1):
+        if not line.strip():
+            continue
+        with named_errors(file):
+            check_utf8(line)
+        row = line.rstrip("\n").split(delimiter)
+        if len(row) < count:
+            raise ValueError(
+                f"Line {number} of {path.name} must have {count} columns, got {len(row)}: {row}."
+            )
+        yield row[:count]
+
+
+def short(value: Any) -> str:
+    """Returns a value and its type, for messages."""
+    text = repr(value)
+    if len(text) > 60:
+        text = f"{text[:57]}..."
+    return f"{text} ({type(value).__name__})"

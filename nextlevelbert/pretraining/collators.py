@@ -1,0 +1,218 @@
+"""Training on vectors: batches of masked sequences, and of pairs of segments.
+
+Notation for shapes: B sequences in a batch, L positions, D hidden size, N pairs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
+
+from ..models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, PAD, SEP
+from .datasets import SegmentPair, VectorSequence
+
+
+def draw_vector_mask(
+    maskable: np.ndarray,
+    key: Sequence[int],
+    probability: float = 0.15,
+    mask_share: float = 0.8,
+    random_share: float = 0.1,
+    span_lengths: tuple[int, int] = (1, 1),
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Selects each maskable position by itself with `probability`, or spans of them.
+
+    NextLevelBERT, section 2.2 "Masking".
+
+    Args:
+        maskable: ``[L]`` bool, true at chunk vectors; specials are never selected.
+        key: seed, epoch and index of the sequence; the same key always draws the same mask.
+        probability: 0.15 in the paper; 0.30 and 0.40 in its Table 4.
+        mask_share: of the selected, what becomes [MASK] (1.0 is Table 4's "all [MASK]").
+        random_share: of the selected, what becomes another vector; the rest stay unchanged.
+        span_lengths: fewest and most positions that are selected together, with one fate. Spans may
+            overlap, so that slightly less than the share `probability` is selected.
+
+    Returns:
+        Three boolean arrays ``[L]``: what is selected, and of it what becomes [MASK] and what
+        another vector.
+    """
+    rng = np.random.default_rng(list(key))
+    shortest, longest = span_lengths
+    starts = rng.random(len(maskable)) < 2 * probability / (shortest + longest)
+    fate = rng.random(len(maskable))
+    selected = starts.copy()
+    if longest > 1:
+        for start in np.flatnonzero(starts):
+            span = slice(start, start + rng.integers(shortest, longest + 1))
+            selected[span] = True
+            fate[span] = fate[start]
+    selected &= maskable
+    masked = selected & (fate < mask_share)
+    replaced = selected & ~masked & (fate < mask_share + random_share)
+    return selected, masked, replaced
+
+
+def draw_replacements(
+    counts: np.ndarray, sequence: int, replaced: np.ndarray, key: Sequence[int]
+) -> np.ndarray:
+    """Picks another chunk vector for each replaced one of a sequence.
+
+    It comes from the other sequences of the batch. A batch of one sequence draws from its other
+    vectors; a vector that is alone in its batch is replaced by itself.
+
+    Args:
+        counts: ``[B]`` number of chunk vectors in each sequence.
+        sequence: index of the sequence in the batch.
+        replaced: ``[R]`` positions of the replaced vectors among the sequence's chunk vectors.
+        key: as for `draw_vector_mask`.
+
+    Returns:
+        ``[R]`` positions among the batch's chunk vectors, counted row by row.
+    """
+    rng = np.random.default_rng([*key, 1])
+    start = int(counts[:sequence].sum())
+    size = int(counts[sequence])
+    total = int(counts.sum())
+    if total > size:
+        drawn = rng.integers(0, total - size, len(replaced))
+        return np.where(drawn < start, drawn, drawn + size)
+    if total == 1:
+        return np.zeros(len(replaced), np.int64)
+    drawn = rng.integers(0, max(total - 1, 1), len(replaced))
+    return np.where(drawn >= replaced, drawn + 1, drawn)
+
+
+def pad_sequences(sequences: Sequence[VectorSequence]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Pads sequences to the longest one.
+
+    Args:
+        sequences: of a batch.
+
+    Returns:
+        Vectors ``[B, L, D]`` with zeros, and special ids ``[B, L]`` with [PAD], after the shorter
+        sequences.
+    """
+    vectors = pad_sequence([sequence.inputs_embeds for sequence in sequences], batch_first=True)
+    special_ids = pad_sequence(
+        [sequence.special_ids for sequence in sequences], batch_first=True, padding_value=PAD
+    )
+    return vectors, special_ids
+
+
+@dataclass
+class DataCollatorForVectorMasking:
+    """Pads sequences and masks 15 % of their chunk vectors, 80/10/10.
+
+    Paper, section 2.2 "Masking". The masks depend on each sequence's own key (seed, epoch, index)
+    alone, so a resumed run sees what a straight one saw.
+
+    Args:
+        probability: share of the chunk vectors to predict.
+        mask_share: share of those that become [MASK].
+        random_share: share of those that become another vector.
+        span_lengths: fewest and most chunk vectors that are masked together.
+
+    Returns (on call):
+        ``inputs_embeds [B, L, D]`` with replacements put in, ``special_ids [B, L]`` with [MASK]s
+        put in, ``labels [B, L, D]`` the vectors as they were, ``mask_positions [B, L]`` bool, where
+        to predict.
+
+    Raises:
+        ValueError: for shares or lengths out of range.
+    """
+
+    probability: float = 0.15
+    mask_share: float = 0.8
+    random_share: float = 0.1
+    span_lengths: tuple[int, int] = (1, 1)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.probability <= 1:
+            raise ValueError(
+                f"The masking probability must be above 0 and at most 1, got {self.probability}."
+            )
+        shares = (self.mask_share, self.random_share)
+        are_shares = min(shares) >= 0 and sum(shares) <= 1  # false for NaN, too
+        if not are_shares:
+            raise ValueError(
+                f"mask_share and random_share are from 0 to 1 and at most 1 in total, got {shares}."
+            )
+        shortest, longest = self.span_lengths
+        if not 1 <= shortest <= longest:
+            raise ValueError(
+                f"span_lengths must be 1 <= fewest <= most positions, got {self.span_lengths}."
+            )
+
+    def __call__(self, sequences: Sequence[VectorSequence]) -> dict[str, torch.Tensor]:
+        labels, special_ids = pad_sequences(sequences)
+        maskable = (special_ids == NOT_SPECIAL).numpy()  # [B, L]
+        counts = maskable.sum(axis=1)
+        real_rows, real_columns = np.nonzero(maskable)
+        inputs_embeds = labels.clone()
+        mask_positions = torch.zeros(special_ids.shape, dtype=torch.bool)
+        for row, sequence in enumerate(sequences):
+            key = sequence.mask_key
+            selected, masked, replaced = draw_vector_mask(
+                maskable[row],
+                key,
+                probability=self.probability,
+                mask_share=self.mask_share,
+                random_share=self.random_share,
+                span_lengths=self.span_lengths,
+            )
+            mask_positions[row] = torch.from_numpy(selected)
+            special_ids[row, torch.from_numpy(masked)] = MASK
+            places = np.flatnonzero(replaced[maskable[row]])
+            drawn = draw_replacements(counts, row, replaced=places, key=key)
+            others = labels[real_rows[drawn], real_columns[drawn]]
+            inputs_embeds[row, torch.from_numpy(replaced)] = others
+        return {
+            "inputs_embeds": inputs_embeds,
+            "special_ids": special_ids,
+            "labels": labels,
+            "mask_positions": mask_positions,
+        }
+
+
+@dataclass
+class DataCollatorForSegmentPairs:
+    """Truncates the segments of a batch to one length.
+
+    The length is drawn log-uniformly, so that short segments are as frequent as long ones.
+
+    Args:
+        min_segment: fewest chunks in a segment.
+        max_segment: most chunks in a segment.
+
+    Returns (on call), for N pairs:
+        ``inputs_embeds [N, 2, L, D]``, ``special_ids [N, 2, L]``, ``document_ids [N]``.
+    """
+
+    min_segment: int = 4
+    max_segment: int = 48
+
+    def __call__(self, pairs: Sequence[SegmentPair]) -> dict[str, torch.Tensor]:
+        rng = np.random.default_rng((*pairs[0].key, 1))
+        drawn = rng.uniform(math.log(self.min_segment), math.log(self.max_segment + 1))
+        length = min(int(math.exp(drawn)), self.max_segment)
+        sequences = []
+        for pair in pairs:
+            for segment in (pair.first, pair.second):
+                vectors = F.pad(segment[:length], (0, 0, 1, 1))  # room for [CLS] and [SEP]
+                special_ids = torch.full((len(vectors),), NOT_SPECIAL)
+                special_ids[0] = CLS
+                special_ids[-1] = SEP
+                sequences.append(VectorSequence(vectors, special_ids, pair.key))
+        vectors, special_ids = pad_sequences(sequences)
+        return {
+            "inputs_embeds": vectors.unflatten(0, (-1, 2)),
+            "special_ids": special_ids.unflatten(0, (-1, 2)),
+            "document_ids": torch.tensor([pair.document for pair in pairs]),
+        }

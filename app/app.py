@@ -8,7 +8,8 @@ from pathlib import Path
 
 import nextlevelbert
 from nextlevelbert.commands.app import run
-from nextlevelbert_command import build_parser
+from nextlevelbert.commands.shelf import open_model
+from nextlevelbert_command.options import default_cache_dir
 
 
 def documents() -> Path:
@@ -25,4 +26,11 @@ def documents() -> Path:
 
 
 if __name__ == "__main__":
-    run(build_parser().parse_args(["app", str(documents())]), public=True)
+    run(
+        str(documents()),
+        open_model(),
+        text_column="text",
+        splitter=None,
+        cache_dir=default_cache_dir(),
+        public=True,
+    )

@@ -17,8 +17,8 @@ from .chunk_vectors import (
 )
 from .corpus import VectorCorpus
 from .data.documents import Document, read_documents
-from .encoders import load_chunk_encoder, static_checkpoint
 from .evaluation.chunk_scores import chunk_similarity
+from .fitting import static_checkpoint
 from .models.bert_al_sentences import ExtractiveSummary
 from .models.chunking import ChunkingRule
 from .models.configuration_bert_al import BertAlConfig
@@ -26,6 +26,8 @@ from .models.configuration_cdlm import CdlmConfig
 from .models.configuration_chunkbert import ChunkBertConfig
 from .models.configuration_hate import HateConfig
 from .models.configuration_nextlevelbert import NextLevelBertConfig
+from .models.document_encoding import DocumentEmbedding, DocumentPlan
+from .models.from_encoder import load_chunk_encoder
 from .models.modeling_bert_al import (
     BertAlForExtractiveSummarization,
     BertAlForSequenceClassification,
@@ -45,8 +47,6 @@ from .models.modeling_hate import (
     HateModel,
 )
 from .models.modeling_nextlevelbert import (
-    DocumentEmbedding,
-    DocumentPlan,
     NextLevelBertForContrastiveLearning,
     NextLevelBertForMaskedVectorModeling,
     NextLevelBertForMultipleChoice,
@@ -59,7 +59,6 @@ from .pretraining.collators import DataCollatorForSegmentPairs, DataCollatorForV
 from .pretraining.datasets import DocumentVectorDataset, PackedVectorDataset, SegmentPairDataset
 from .pretraining.document_sets import ClusterDataset, DataCollatorForCrossDocumentMasking
 from .pretraining.scores import MaskedVectorMetrics
-from .vector_cache import CachedEncoder, VectorCache
 
 # What `AutoConfig`, `AutoProcessor` and each auto class of transformers opens for a configuration.
 _MODELS: dict[
@@ -104,7 +103,6 @@ __all__ = [
     "BertAlForExtractiveSummarization",
     "BertAlForSequenceClassification",
     "BertAlModel",
-    "CachedEncoder",
     "CdlmConfig",
     "CdlmForCrossDocumentCoreference",
     "CdlmForDocumentMatching",
@@ -141,7 +139,6 @@ __all__ = [
     "NextLevelBertModel",
     "PackedVectorDataset",
     "SegmentPairDataset",
-    "VectorCache",
     "VectorCorpus",
     "chunk_similarity",
     "encode_corpus",

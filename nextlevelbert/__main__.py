@@ -1,6 +1,4 @@
-"""``python -m nextlevelbert`` is the command `nextlevelbert`, which does not import the package for
-its help.
-"""
+"""Makes ``python -m nextlevelbert`` the command `nextlevelbert`."""
 
 import sys
 

@@ -26,8 +26,9 @@ from tqdm.auto import tqdm
 from . import corpus
 from .corpus import VectorCorpus, read_columns
 from .data.documents import as_documents
-from .encoders import LoadedChunkEncoder, load_chunk_encoder
+from .models.chunk_encoder import LoadedChunkEncoder
 from .models.chunking import ChunkingRule, Splitter, chunk_spans, flatten_chunks, tokenize_document
+from .models.from_encoder import load_chunk_encoder
 
 logger = logging.getLogger(__name__)
 Group = dict[str, list[str]]  # ids and texts of some documents

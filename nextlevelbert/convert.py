@@ -19,7 +19,8 @@ import torch
 from huggingface_hub import snapshot_download
 from safetensors.torch import load_file
 
-from .encoders import LoadedChunkEncoder, load_chunk_encoder
+from .models.chunk_encoder import LoadedChunkEncoder
+from .models.from_encoder import load_chunk_encoder
 from .models.modeling_nextlevelbert import NextLevelBertForMaskedVectorModeling, NextLevelBertModel
 
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first that is there is read

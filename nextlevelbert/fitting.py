@@ -4,7 +4,6 @@ side by side.
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -14,14 +13,31 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-from .encoders import LoadedChunkEncoder, as_loaded_encoder, load_chunk_encoder
+from .models.chunk_encoder import LoadedChunkEncoder
 from .models.chunking import ChunkingRule, special_token_ids, tokenize_document
-from .models.hybrid_encoder import HashedTfidfConfig, HashedTfidfModel, HybridConfig, HybridModel
-from .models.pretrained import NO_LENGTH_LIMIT
+from .models.configuration_nextlevelbert import HashedTfidfConfig, HybridConfig
+from .models.from_encoder import as_loaded_encoder, load_chunk_encoder
+from .models.pretrained import without_limit
+from .models.static_encoders import HashedTfidfModel, HybridModel
 
 _ROWS_PER_PRODUCT = (
     4_096  # of chunk vectors: many documents in one product, since each takes D x D sums
 )
+
+
+def static_checkpoint() -> str:
+    """Returns the folder of nextlevelbert-static (26 MB), which comes with the package.
+
+    It can be given to every `from_pretrained` and `--model`.
+
+    Example:
+        >>> from sentence_transformers import SentenceTransformer
+        >>> import nextlevelbert
+        >>> model = SentenceTransformer(nextlevelbert.static_checkpoint())
+        >>> model.encode(["the text of a whole book", "and of another one"]).shape
+        (2, 384)
+    """
+    return str(Path(__file__).with_name("static"))
 
 
 def fit_whitening(
@@ -226,7 +242,5 @@ def _saved(
 ) -> LoadedChunkEncoder:
     """The fitted encoder, saved with a tokenizer that reads whole documents, and opened again."""
     model.save_pretrained(folder)
-    tokenizer = copy.deepcopy(source.tokenizer)
-    tokenizer.model_max_length = NO_LENGTH_LIMIT
-    tokenizer.save_pretrained(folder)
+    without_limit(source.tokenizer).save_pretrained(folder)
     return load_chunk_encoder(folder, name or Path(folder).name)

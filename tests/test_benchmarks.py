@@ -176,24 +176,26 @@ def test_questions_name_what_the_rest_of_their_book_names(tmp_path, monkeypatch)
             {"title": f"The {name}", "text": " ".join([*scenes[:150], *meetings, *scenes[150:]])}
         )
     (tmp_path / "novels.jsonl").write_text("".join(json.dumps(novel) + "\n" for novel in novels))
-    model = open_model(
-        argparse.Namespace(model=None, chunk_encoder=None, device="cpu", dtype="float32")
-    )
+    model = open_model()
     parts = open_shelf(model, str(tmp_path / "novels.jsonl"), tmp_path / "cache")
-    library, words = Library(model, parts), book_context.words
+    library = Library(model, parts)
+    passages = book_context._texts(parts)
+    words = book_context.words
     options = argparse.Namespace(forms=book_context.FORMS, cues=book_context.CUES)
     questions = book_context.with_a_cue(parts, novels, options)
     assert {question.form for question in questions} == {"kept", "half", "common"}
     for question in questions:
         *sentence, cue = question.text.split()
         assert cue == words(novels[question.book]["title"])[1]
-        assert cue not in words(library.chunk(question.right))
-        assert set(sentence) < set(words(library.chunk(question.right)))
+        assert cue not in words(passages[question.right])
+        assert set(sentence) < set(words(passages[question.right]))
     shelf, questions = book_context.cut_out(library, parts)
-    texts = [text for part in shelf for text in part.read("text")["text"].to_pylist()]
+    shorter = book_context._texts(shelf)
     assert len(questions) > 20  # a short passage has no sentence to spare
-    assert all(question.text in library.chunk(question.right) for question in questions)
-    assert not any(question.text in texts[question.right] for question in questions)
+    for question in questions:
+        assert question.text in passages[question.right]
+        assert question.text not in shorter[question.right]
+    assert sum(map(len, shorter)) < sum(map(len, passages))
 
 
 def test_attention_between_a_token_and_the_source_in_both_directions():

@@ -16,8 +16,7 @@ from transformers import AutoModel, AutoModelForPreTraining, BertConfig
 
 from nextlevelbert import NextLevelBertForMaskedVectorModeling
 from nextlevelbert.convert import convert_checkpoint, main
-from nextlevelbert.encoders import LoadedChunkEncoder
-from nextlevelbert.models.chunk_encoder import ChunkEncoder
+from nextlevelbert.models.chunk_encoder import ChunkEncoder, LoadedChunkEncoder
 
 from .reference import test_authors_inference as inference
 from .reference import test_authors_pretraining_step as pretraining_step

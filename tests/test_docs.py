@@ -18,12 +18,12 @@ import pytest
 from transformers import HfArgumentParser
 
 from nextlevelbert import tasks
+from nextlevelbert.data.published import hotpotqa
 from nextlevelbert.pretraining import vectors
 from nextlevelbert.pretraining.document_sets import read_document_sets
 from nextlevelbert.tasks import labelled_documents as labelled
 from nextlevelbert.tasks.coreference import read_ecbplus
 from nextlevelbert.tasks.document_matching import read_document_pairs
-from nextlevelbert.tasks.multihop_qa import read_hotpotqa
 from nextlevelbert.tasks.retrieval import PairArguments, read_retrieval_task
 from nextlevelbert.tasks.summarization import SummaryArguments, read_summaries
 
@@ -156,7 +156,7 @@ READERS = {
     "summarization": lambda source: read_summaries(SummaryArguments(model=""), source, "train"),
     "document_matching": read_document_pairs,
     "coreference": read_ecbplus,
-    "multihop_qa": read_hotpotqa,
+    "multihop_qa": hotpotqa.load,
     "pretraining of CDLM": lambda source: read_document_sets(source, "event"),
 }
 

@@ -20,7 +20,6 @@ from torch.nn import GELU
 from transformers import BertModel, PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaModel
 
 from nextlevelbert import (
-    CachedEncoder,
     ChunkingRule,
     Document,
     HateModel,
@@ -28,9 +27,10 @@ from nextlevelbert import (
     encode_corpus,
     load_chunk_encoder,
 )
-from nextlevelbert.encoders import bert_over_vectors, load_backbone
 from nextlevelbert.models.chunk_encoder import micro_batches, weights_fingerprint
 from nextlevelbert.models.chunking import tokenize_document
+from nextlevelbert.models.from_encoder import bert_over_vectors
+from nextlevelbert.models.pretrained import load_backbone
 
 from .vector_toys import save_random_table
 
@@ -345,17 +345,13 @@ def test_new_layers_have_the_usual_dropout_and_a_loaded_backbone_none_on_its_att
 
 
 def test_every_route_gives_the_same(source, model, tmp_path):
-    """Text, ids, vectors, cache, corpus, SentenceTransformer, and the chunk encoder in half
+    """Text, ids, vectors, corpus, SentenceTransformer, and the chunk encoder in half
     precision."""
     books = model.encode(TEXTS)
     batch = model.tokenizer(TEXTS, padding=True, return_tensors="pt")
     by_ids = model(**batch)
-    cached = CachedEncoder(model.chunk_encoder, tmp_path / "cache")
     for number, book in enumerate(books):
         torch.testing.assert_close(by_ids.pooler_output[number], book.document)
-        torch.testing.assert_close(
-            model.encode(TEXTS[number], chunk_encoder=cached).plain, book.plain
-        )
     rule = model.config.chunking_rule()
     documents = [Document(str(number), text) for number, text in enumerate(TEXTS)]
     corpus = encode_corpus(documents, source, rule, tmp_path / "corpus", progress=False)

@@ -207,12 +207,6 @@ def test_every_route_gives_the_same_vectors(name, texts, chunking):
         )
         close(model(inputs_embeds=plain, attention_mask=mask).pooler_output, documents)
     close(sentence_transformer.encode(texts, convert_to_tensor=True), documents)
-    cached = nlb.CachedEncoder(model.chunk_encoder, folder() / "cache")
-    for _ in range(2):  # what is in the cache, and what comes out of it
-        close(
-            torch.stack([book.document for book in model.encode(texts, chunk_encoder=cached)]),
-            documents,
-        )
 
 
 @cases(0.03)

@@ -158,10 +158,7 @@ def test_every_triple_trains_evaluates_and_opens(make, source, encoder, tmp_path
     assert changed
     assert not any("chunk_encoder" in name for name in changed)  # it is frozen
     triple.model.save_pretrained(tmp_path / "saved")
-    trainer.create_model_card(
-        model_name="saved"
-    )  # as `push_to_hub` does after it has saved the model
-    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    card = (tmp_path / "saved" / "README.md").read_text(encoding="utf-8")
     assert f"A `{type(triple.model).__name__}` over whole documents" in card
     assert "trust_remote_code=True" in card
     opened = type(triple.model).from_pretrained(tmp_path / "saved").state_dict()

@@ -46,12 +46,9 @@ def run(*command: object, cwd: Path) -> str:
 def wheel(tmp_path_factory) -> Path:
     """Built from a copy, because setuptools leaves folders beside what it builds."""
     folder = tmp_path_factory.mktemp("wheel")
-    shutil.copytree(
-        ROOT / "nextlevelbert",
-        folder / "nextlevelbert",
-        ignore=shutil.ignore_patterns("__pycache__"),
-    )
-    for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE", "nextlevelbert_command.py"):
+    for name in ("nextlevelbert", "nextlevelbert_command"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE"):
         shutil.copy(ROOT / name, folder)
     command = [
         sys.executable,

@@ -10,8 +10,9 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
 from tokenizers import Tokenizer
+from transformers import BertConfig
 
-from nextlevelbert import VectorCorpus, encode_corpus
+from nextlevelbert import NextLevelBertConfig, VectorCorpus, encode_corpus
 from nextlevelbert.chunk_vectors import chunk_table
 from nextlevelbert.corpus import corpus_schema
 from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, SEP
@@ -22,6 +23,25 @@ TEXTS = [
     "it was the best of times " * 9,
     "call me ishmael",
 ]
+
+TINY = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+}
+
+
+def toy_config(**overrides) -> NextLevelBertConfig:
+    """A NextLevelBERT of two tiny encoders over MiniLM's vocabulary, 8 chunks in a window."""
+    encoder = BertConfig(**TINY, max_position_embeddings=10, attention_probs_dropout_prob=0.0)
+    chunk_encoder = BertConfig(**TINY, max_position_embeddings=64)
+    fields = {
+        "encoder_config": encoder.to_dict(),
+        "chunk_encoder_config": chunk_encoder.to_dict(),
+        "chunk_size": 8,
+    }
+    return NextLevelBertConfig(**{**fields, **overrides})
 
 
 def packed_batch(hidden_size=32, length=10, rows=2):

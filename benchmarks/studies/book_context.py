@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import shutil
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -33,14 +32,16 @@ from torch.nn import functional as F
 
 from benchmarks.common.measuring import print_table, with_interval
 from nextlevelbert import text_sentences
-from nextlevelbert.commands import search
+from nextlevelbert.commands import index, search
 from nextlevelbert.commands.shelf import Part, open_model, open_shelf
 from nextlevelbert.corpus import write_part
 from nextlevelbert.data.tables import open_rows
+from nextlevelbert.evaluation.words import search_words
 
 COUNT, FORMS, CUES = 1_500, ("kept", "half", "common"), ("person", "place", "title", "rare")
 NEIGHBOURS = 0.6
-first_words = search.book_words
+first_words = index.book_words
+BORDERS = ("start", "end", "passage_start", "passage_end")
 VARIANTS = {
     "without the book's words": lambda counts, starts: first_words(counts, starts) * 0,
     "with another book's words": lambda counts, starts: first_words(counts, starts)[
@@ -83,7 +84,7 @@ def with_a_cue(
 ) -> list[Question]:
     """The same number of questions for each book, where it has so many."""
     texts, draw, questions = _texts(parts), np.random.default_rng(0), list[Question]()
-    passages, (counts, _, starts, vocabulary) = list(map(words, texts)), search.count_words(parts)
+    passages, (counts, starts, vocabulary) = list(map(words, texts)), index.count_words(parts)
     spread, chosen = (
         Counter(word for passage in passages for word in set(passage)),
         first_words(counts, starts),
@@ -136,51 +137,74 @@ def without_names(
 
 def cut_out(library: search.Library, parts: list[Part]) -> tuple[list[Part], list[Question]]:
     """A shelf beside that of `parts` whose passages lack the sentences that are asked for."""
-    draw, questions, altered = np.random.default_rng(1), list[Question](), dict[int, str]()
+    draw = np.random.default_rng(1)
+    questions = list[Question]()
+    cuts = dict[int, tuple[int, int]]()  # characters of a document, by passage
+    altered = dict[int, str]()  # chunks without them
     for book, (first, last) in enumerate(pairwise(library.first)):
+        text = library.text(book)
         for passage in first + draw.permutation(last - first)[: COUNT // len(library.places)]:
-            text = library.chunk(passage)
-            spans = [(start, end) for start, end in text_sentences(text) if end - start > 60]
-            if len(spans) >= 3:
-                start, end = spans[draw.integers(len(spans))]
-                altered[int(passage)] = text[:start] + text[end:]
-                questions.append(Question(text[start:end], int(passage), book, "cut out"))
-    vectors = dict(zip(altered, library.model.iter_encode(list(altered.values())), strict=True))
-    copies, row = (
-        [part._replace(path=part.path.parent / "cut out" / part.path.name) for part in parts],
-        0,
-    )
+            start, end = library.spans[passage].tolist()
+            sentences = text_sentences(text[start:end])
+            long = [(start + one, start + other) for one, other in sentences if other - one > 60]
+            if len(long) >= 3:
+                before, after = long[draw.integers(len(long))]
+                cuts[int(passage)] = (before, after)
+                altered[int(passage)] = text[start:before] + text[after:end]
+                questions.append(Question(text[before:after], int(passage), book, "cut out"))
+    encoded = zip(altered, library.model.iter_encode(list(altered.values())), strict=True)
+    vectors = {passage: one.plain.mean(dim=0).half().numpy() for passage, one in encoded}
+    copies = [part._replace(path=part.path.parent / "cut out" / part.path.name) for part in parts]
     copies[0].path.parent.mkdir(exist_ok=True)
+    row = 0
     for part, copy in zip(parts, copies, strict=True):
         table = pq.read_table(part.path)
-        columns = {name: table[name].to_pylist() for name in ("text", "vector")}
-        for place in range(len(table)):
-            if row + place in altered:
-                columns["text"][place] = altered[row + place]
-                columns["vector"][place] = vectors[row + place].plain.mean(dim=0).half().numpy()
+        write_part(copy.path, without(table, row, cuts=cuts, vectors=vectors))
         row += len(table)
-        for name, values in columns.items():
-            field = table.schema.field(name)
-            table = table.set_column(
-                table.schema.get_field_index(name), field, pa.array(values, field.type)
-            )
-        write_part(copy.path, table)
     return copies, questions
+
+
+def without(
+    table: pa.Table, row: int, cuts: dict[int, tuple[int, int]], vectors: dict[int, np.ndarray]
+) -> pa.Table:
+    """A part whose documents lack the cuts of its passages, which are numbered from `row` on."""
+    columns = {name: table[name].to_pylist() for name in ("text", "vector", *BORDERS)}
+    firsts = np.flatnonzero(table["chunk"].to_numpy() == 0).tolist()
+    for first, last in pairwise([*firsts, len(table)]):
+        pieces = columns["text"][first:last]
+        text = "".join(pieces)
+        kept = np.ones(len(text), np.int64)
+        for place in range(first, last):
+            if row + place in cuts:
+                before, after = cuts[row + place]
+                kept[before:after] = 0
+                columns["vector"][place] = vectors[row + place]
+        shorter = "".join(np.array(list(text))[kept == 1].tolist())
+        moved = np.append(0, np.cumsum(kept))  # from a character to its new place
+        for name in BORDERS:
+            columns[name][first:last] = moved[columns[name][first:last]].tolist()
+        borders = moved[np.cumsum([0, *map(len, pieces)])].tolist()
+        columns["text"][first:last] = [shorter[start:end] for start, end in pairwise(borders)]
+    for name, values in columns.items():
+        field = table.schema.field(name)
+        column = pa.array(values, field.type)
+        table = table.set_column(table.schema.get_field_index(name), field, column)
+    return table
 
 
 def ranks(model: Any, parts: list[Part], questions: list[Question]) -> dict[str, np.ndarray]:
     """``[Q]`` of each row; of what scores the same, the right passage is the last."""
-    tokens, ranked = list(map(search.split_words, _texts(parts))), dict[str, list[int]]()
-    counts, _, starts, vocabulary = search.count_words(parts)
+    tokens, ranked = list(map(search_words, _texts(parts))), dict[str, list[int]]()
+    counts, starts, vocabulary = index.count_words(parts)
     owner, names = (
         np.repeat(np.arange(len(starts) - 1), np.diff(starts)),
         np.array(list(vocabulary)),
     )
     same = torch.from_numpy(owner[1:] == owner[:-1])
     for variant, chosen in VARIANTS.items():
-        for folder in parts[0].path.parent.glob("words-*"):
-            shutil.rmtree(folder)
-        with patch.object(search, "book_words", chosen):
+        for path in parts[0].path.parent.glob("index-*"):
+            path.unlink()
+        with patch.object(index, "book_words", chosen):
             library, lucene = search.Library(model, parts), bm25s.BM25()
         rows = chosen(counts, starts)
         added = [
@@ -200,7 +224,7 @@ def ranks(model: Any, parts: list[Part], questions: list[Question]) -> dict[str,
             near = F.pad(score[1:] * same, (0, 1)) + F.pad(score[:-1] * same, (1, 0))
             scores[f"search and {NEIGHBOURS} of the neighbours"] = score + NEIGHBOURS * near
             scores["Lucene's BM25"] = torch.from_numpy(
-                lucene.get_scores(search.split_words(question.text))
+                lucene.get_scores(search_words(question.text))
             )
             for name, row in scores.items():
                 ranked.setdefault(f"{name}, {variant}", []).append(_rank(row, question.right))
@@ -208,7 +232,12 @@ def ranks(model: Any, parts: list[Part], questions: list[Question]) -> dict[str,
 
 
 def _texts(parts: list[Part]) -> list[str]:
-    return [text for part in parts for text in part.read("text")["text"].to_pylist()]
+    texts = list[str]()
+    for part in parts:
+        table = part.read("text", "chunk", "passage_start", "passage_end")
+        for _, passages in index.passage_texts(table):
+            texts.extend(passages)
+    return texts
 
 
 def _scaled(scores: torch.Tensor) -> torch.Tensor:
@@ -250,13 +279,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--novels", type=Path, required=True, help="rows with title and text")
-    parser.add_argument("--model", help="as of search, but its passages have 256 tokens")
+    parser.add_argument("--model", help="as of search, but its chunks have 256 tokens")
     parser.add_argument("--chunk_encoder", help="as of search, but it computes in bfloat16")
     parser.add_argument("--forms", nargs="+", default=FORMS, help="of the questions")
     parser.add_argument("--cues", nargs="+", choices=CUES, default=CUES)
     parser.add_argument("--output_dir", type=Path, required=True)
-    args = parser.parse_args(namespace=argparse.Namespace(device="cpu", dtype="float32"))
-    model, novels = open_model(args), [row for _, row in open_rows(args.novels).rows]
+    args = parser.parse_args()
+    model = open_model(args.model, chunk_encoder=args.chunk_encoder)
+    novels = [row for _, row in open_rows(args.novels).rows]
     model.config.chunk_size = (
         256 + len(model.config.chunk_prefix_ids) + len(model.config.chunk_suffix_ids)
     )

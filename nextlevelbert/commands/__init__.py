@@ -1,3 +1,1 @@
-"""What the sub-commands of `nextlevelbert` do, one file each; their options are in
-`nextlevelbert_command.py`.
-"""
+"""The sub-commands of `nextlevelbert`, one file each; `nextlevelbert_command` has their options."""

@@ -2,46 +2,69 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from bisect import bisect_right
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..corpus import whole_file
-from .shelf import Part, open_model, open_shelf, open_splitter, report
+from ..models.modeling_nextlevelbert import NextLevelBertModel
+from .shelf import Note, Part, open_shelf, open_splitter, report
 
 
-def run(arguments: argparse.Namespace) -> None:
-    """Writes rows of chunks or of documents, with the places of their files and float32 vectors."""
-    model = open_model(arguments)
+def run(
+    source: str,
+    model: NextLevelBertModel,
+    output: Path,
+    *,
+    rows: str,
+    text_column: str,
+    splitter: str | None,
+    cache_dir: Path,
+) -> None:
+    """Writes rows of chunks or of documents, with the places of their files and float32 vectors.
+
+    Args:
+        source: a file, a folder or a pattern.
+        model: the document model.
+        output: the file to write.
+        rows: what a row is, "documents" or "chunks".
+        text_column: the column of the text in tables.
+        splitter: the name of a function that finds sentences.
+        cache_dir: the folder of all shelves.
+
+    Raises:
+        ValueError: if no document holds a word that the model can read.
+    """
     parts = open_shelf(
         model,
-        arguments.source,
-        cache_dir=arguments.cache_dir,
-        column=arguments.text_column,
-        splitter=open_splitter(model, arguments.splitter),
+        source,
+        cache_dir=cache_dir,
+        column=text_column,
+        splitter=open_splitter(model, splitter),
     )
     tables = []
     for part in parts:
-        if arguments.rows == "documents":
+        if rows == "documents":
             table = _document_rows(part, model.config.hidden_size)
         else:
             table = _chunk_rows(part, model.config.chunk_hidden_size)
-        report((part.place, note) for note in json.loads(table.schema.metadata[b"notes"]))
+        notes = json.loads(table.schema.metadata[b"notes"])
+        report(Note(*note).line(part.place) for note in notes)
         places = [part.place_of(name) for name in table["document"].to_pylist()]
         table = table.set_column(0, "document", pa.array(places, pa.string()))
         metadata = {"recipe": table.schema.metadata[b"recipe"]}
         tables.append(table.replace_schema_metadata(metadata))
     table = pa.concat_tables(tables)
     if len(table) == 0:
-        raise ValueError(f"{arguments.source} holds no word that the model can read.")
-    with whole_file(arguments.output) as file:
+        raise ValueError(f"{source} holds no word that the model can read.")
+    with whole_file(output) as file:
         pq.write_table(table, file)
     size = table.schema.field("vector").type.list_size
-    print(f"Wrote {arguments.output}: {len(table):,} rows with vectors of {size} values.")
+    print(f"Wrote {output}: {len(table):,} rows with vectors of {size} values.")
 
 
 def _document_rows(part: Part, size: int) -> pa.Table:

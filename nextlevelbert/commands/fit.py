@@ -2,74 +2,102 @@
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from pathlib import Path
 
-from ..encoders import load_chunk_encoder, static_checkpoint
-from ..fitting import combine_chunk_encoders, fit_tfidf_encoder
+import torch
+
+from ..fitting import combine_chunk_encoders, fit_tfidf_encoder, static_checkpoint
+from ..models.chunk_encoder import LoadedChunkEncoder
+from ..models.from_encoder import load_chunk_encoder
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from ..training.cards import SIMILARITY_WIDGET, model_card, safe_name
 from .shelf import read_files
 
 PLACES = 4_096  # that tokens are hashed to
-# the squared weight of the token vectors; both were chosen on held-out stories (docs/results.md)
+# The squared weight of the token vectors. Both numbers were chosen on held-out stories
+# (docs/results.md).
 STATIC_SHARE = 0.2
+_SUMMARY = (
+    "A NextLevelBERT without an encoder over chunks: the vector of a document is the mean of the"
+    " vectors of its chunks, which hold token vectors beside word counts. Nothing was trained: all"
+    " is fitted to documents in closed form."
+)
+_SNIPPET = """\
+import nextlevelbert  # registers the architecture
+from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer("{name}")
+vectors = model.encode(["a text"])"""
 
 
-def run(arguments: argparse.Namespace) -> None:
-    output: Path = arguments.output
+def run(source: str, output: Path, *, text_column: str, chunk_encoder: str | None) -> None:
+    """Writes a model that is fitted to the documents of a source.
+
+    Args:
+        source: a file, a folder or a pattern.
+        output: a folder, new or empty.
+        text_column: the column of the text in tables.
+        chunk_encoder: a folder or name; by default the installed checkpoint.
+
+    Raises:
+        ValueError: if the folder is not empty, or there are less than two documents.
+    """
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ValueError(f"{output} is there already; name a new or an empty folder.")
-    encoder = load_chunk_encoder(arguments.chunk_encoder or static_checkpoint())
-    documents = read_files(arguments.source, arguments.text_column, encoder.tokenizer)
-    texts = [document.text for _, document in documents]
+    if chunk_encoder is None:
+        chunk_encoder = static_checkpoint()
+    encoder = load_chunk_encoder(chunk_encoder)
+    texts = [document.text for _, document in read_files(source, text_column, encoder.tokenizer)]
     if len(texts) < 2:
-        raise ValueError(
-            f"Vectors are fitted to two documents or more; {arguments.source} has {len(texts)}."
-        )
+        raise ValueError(f"Vectors are fitted to two documents or more; {source} has {len(texts)}.")
+
+    model = _fit(encoder, texts)
+    halves = {}  # half the room; the model still opens in float32
+    for name, value in model.state_dict().items():
+        halves[name] = value
+        if value.is_floating_point():
+            halves[name] = value.to(torch.float16)
+    model.save_pretrained(output, state_dict=halves)
+    size = model.config.hidden_size
+    _write_card(output, encoder_name=encoder.name, documents=len(texts), size=size)
+    print(f"Wrote {output}: fitted to {len(texts):,} documents, vectors of {size:,} values.")
+
+
+def _fit(encoder: LoadedChunkEncoder, texts: list[str]) -> NextLevelBertModel:
+    """Fits TF-IDF and whitening to texts."""
     with tempfile.TemporaryDirectory() as folder:
         words = fit_tfidf_encoder(encoder, texts, f"{folder}/words", hidden_size=PLACES)
-        weights = [STATIC_SHARE**0.5, (1 - STATIC_SHARE) ** 0.5]
-        parts = [encoder, words]
-        name = f"{encoder.name}-and-words"
         both = combine_chunk_encoders(
-            parts, texts, f"{folder}/both", weights, whiten=[True, False], name=name
+            [encoder, words],
+            texts,
+            f"{folder}/both",
+            weights=[STATIC_SHARE**0.5, (1 - STATIC_SHARE) ** 0.5],
+            whiten=[True, False],
+            name=f"{encoder.name}-and-words",
         )
-        model = NextLevelBertModel.from_chunk_encoder(both, pooling="plain")
-        tensors = model.state_dict().items()
-        halves = {
-            key: value.half() if value.is_floating_point() else value for key, value in tensors
-        }
-        model.save_pretrained(output, state_dict=halves)  # half the room; it still opens in float32
-    size = model.config.hidden_size
+        return NextLevelBertModel.from_chunk_encoder(both, pooling="plain")
+
+
+def _write_card(output: Path, *, encoder_name: str, documents: int, size: int) -> None:
     name = safe_name(output.resolve().name)
-    model_card(
+    token_vectors = safe_name(Path(encoder_name).name)
+    card = model_card(
         name=name,
         widget=SIMILARITY_WIDGET,
-        training={"command": "nextlevelbert fit", "documents": len(texts)},
+        training={"command": "nextlevelbert fit", "documents": documents},
         pipeline_tag="sentence-similarity",
         measured="Nothing was measured on these documents.",
         tags=["nextlevelbert", "long-documents", "sentence-transformers", "feature-extraction"],
-        summary=(
-            "A NextLevelBERT without an encoder over chunks: the vector of a document is the mean"
-            " of its chunks', which hold token vectors beside word counts. Nothing was trained: all"
-            " is fitted to documents in closed form."
-        ),
-        snippet=(
-            "import nextlevelbert  # registers the architecture\nfrom sentence_transformers import "
-            f'SentenceTransformer\n\nmodel = SentenceTransformer("{name}")\nvectors ='
-            ' model.encode(["a text"])'
-        ),
+        summary=_SUMMARY,
+        snippet=_SNIPPET.format(name=name),
         model={
-            f"first {size - PLACES:,} dimensions": (
-                f"{safe_name(Path(encoder.name).name)}, centred and whitened"
-            ),
+            f"first {size - PLACES:,} dimensions": f"{token_vectors}, centred and whitened",
             f"other {PLACES:,} dimensions": (
                 "TF-IDF, each token hashed to one of these places; centred"
             ),
             "weights": f"squared: {STATIC_SHARE} and {1 - STATIC_SHARE:g}",
         },
         limits=["It sees words and style, not meaning.", "Nothing sees a chunk's neighbours."],
-    ).save(output / "README.md")
-    print(f"Wrote {output}: fitted to {len(texts):,} documents, vectors of {size:,} values.")
+    )
+    card.save(output / "README.md")

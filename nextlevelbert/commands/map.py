@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,13 +12,21 @@ from matplotlib.transforms import Bbox
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import normalize
 
+from ..models.modeling_nextlevelbert import NextLevelBertModel
 from .search import open_library
-from .shelf import MAP_CREATOR, open_model
+from .shelf import MAP_CREATOR
+
+_LONGEST_NAME = 36  # characters on the map
 
 
 def principal_components(vectors: np.ndarray) -> tuple[np.ndarray, float]:
-    """Vectors ``[n, H]``, scaled to length 1, on two principal components ``[n, 2]``; their share
-    of the variance.
+    """Projects vectors, scaled to length 1, on two principal components.
+
+    Args:
+        vectors: ``[n, H]``.
+
+    Returns:
+        The points ``[n, 2]``, and the share of the variance that the components hold.
     """
     components = PCA(min(2, *vectors.shape))
     with np.errstate(invalid="ignore"):  # documents that are all equal have no variance
@@ -28,33 +35,47 @@ def principal_components(vectors: np.ndarray) -> tuple[np.ndarray, float]:
     return np.pad(points, ((0, 0), (0, 2 - points.shape[1]))), share
 
 
-def write_names(figure: Figure, axes: Axes, names: Sequence[str], points: np.ndarray) -> None:
-    """Writes each name beside its point ``[n, 2]``, right or left, where there is room; first come,
-    first served.
+def write_names(figure: Figure, axes: Axes, *, names: Sequence[str], points: np.ndarray) -> None:
+    """Writes names beside their points, right or left, if there is room.
+
+    Args:
+        figure: the map.
+        axes: its axes.
+        names: the names; the first ones have the choice.
+        points: the point of each name, ``[n, 2]``.
     """
     figure.draw_without_rendering()  # lays the axes out, so that positions in pixels are final
     taken: list[Bbox] = []
     for name, point in zip(names, points, strict=True):
-        short = name if len(name) <= 36 else f"{name[:35]}…"
-        for side in (1, -1):
-            place: dict[str, Any] = {
-                "xytext": (7 * side, 0),
-                "ha": "left" if side > 0 else "right",
-                "va": "center",
-            }
+        short = name
+        if len(name) > _LONGEST_NAME:
+            short = f"{name[: _LONGEST_NAME - 1]}…"
+        for offset, alignment in ((7, "left"), (-7, "right")):
             note = axes.annotate(
-                short, point, textcoords="offset points", fontsize=7, parse_math=False, **place
+                short,
+                point,
+                xytext=(offset, 0),
+                textcoords="offset points",
+                ha=alignment,
+                va="center",
+                fontsize=7,
+                parse_math=False,
             )
             box = note.get_window_extent()
-            if not box.count_overlaps(taken) and axes.bbox.count_contains(box.corners()) == 4:
+            is_inside = axes.bbox.count_contains(box.corners()) == 4
+            if is_inside and not box.count_overlaps(taken):
                 taken.append(box)
                 break
             note.remove()
 
 
 def draw_map(names: Sequence[str], vectors: np.ndarray, chunks: Sequence[int]) -> Figure:
-    """A scatter plot of documents; the area of a point grows with its chunks, and names stand where
-    there is room.
+    """Draws a scatter plot of documents, with names where there is room.
+
+    Args:
+        names: the names of n documents.
+        vectors: their document vectors, ``[n, H]``.
+        chunks: the number of their chunks, by which the area of a point grows.
     """
     points, share = principal_components(vectors)
     figure = Figure(figsize=(10, 7), dpi=130, layout="constrained")
@@ -67,17 +88,35 @@ def draw_map(names: Sequence[str], vectors: np.ndarray, chunks: Sequence[int]) -
         " variance"
     )
     axes.margins(0.12)
-    write_names(figure, axes, names, points)
+    write_names(figure, axes, names=names, points=points)
     return figure
 
 
-def run(arguments: argparse.Namespace) -> None:
-    """Writes the map of the documents of a source."""
-    model = open_model(arguments)
-    library = open_library(model, arguments)
+def run(
+    source: str,
+    model: NextLevelBertModel,
+    output: Path,
+    *,
+    text_column: str,
+    splitter: str | None,
+    cache_dir: Path,
+) -> None:
+    """Writes the map of the documents of a source.
+
+    Args:
+        source: a file, a folder or a pattern.
+        model: the document model.
+        output: the file to write; its suffix names the format.
+        text_column: the column of the text in tables.
+        splitter: the name of a function that finds sentences.
+        cache_dir: the folder of all shelves.
+    """
+    library = open_library(
+        source, model, text_column=text_column, splitter=splitter, cache_dir=cache_dir
+    )
     figure = draw_map(library.places, library.summaries, np.diff(library.first).tolist())
     metadata = None
-    if arguments.output.suffix.lower() == ".pdf":
+    if output.suffix.lower() == ".pdf":
         metadata = {"Creator": MAP_CREATOR}  # so that the map is not taken for a document
-    figure.savefig(arguments.output, metadata=metadata)
-    print(f"Wrote {arguments.output}: {len(library.places)} documents.")
+    figure.savefig(output, metadata=metadata)
+    print(f"Wrote {output}: {len(library.places)} documents.")

@@ -2,279 +2,35 @@
 
 from __future__ import annotations
 
-import argparse
-import hashlib
 import json
 import math
-import re
 import shutil
 import sys
 import textwrap
-import unicodedata
-from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable
-from functools import lru_cache
-from itertools import pairwise
+from collections.abc import Callable, Hashable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-import bm25s
 import numpy as np
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
-from scipy import sparse
-from torch.nn import functional as F
+from safetensors.torch import load_file
 
+from ..evaluation.words import search_words
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from ..models.sentences import text_sentences
-from .shelf import Part, open_model, open_shelf, open_splitter, report, unknown_share
+from .index import comparable, open_index, rarity
+from .shelf import Note, Part, open_shelf, open_splitter, report, unknown_share
 
 # A document's score is the mean of its three best passages. On stories this beat the best passage
 # alone and document vectors.
 _BEST = 3
-_BOOK_WORDS = 30
 _ROWS_AT_ONCE = 65_536
-# The weight of a word that half of the passages hold, as a share of its weight by Lucene's formula.
-_COMMON_SHARE = 0.1
-_LONGEST_SENTENCE = 1_000  # characters; a passage is widened to whole sentences up to this length
 _LONGEST_PASSAGE = 2_000  # characters of a passage that are shown
+_RECENT = 16
 
-_TENSORS = ("vectors", "spans", "texts", "first", "parts", "summaries")
-
-_CHINESE = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-# Kana, Thai, Lao, Burmese and Khmer, in which no space stands between words.
-_UNSPACED = (
-    "\u3041-\u309a\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\u0e01-\u0e3a\u0e40-\u0e4e"
-    "\u0e81-\u0ece\u0edc-\u0edf\u1000-\u103f\u1050-\u108f\u109a-\u109f\u1780-\u17d3\u17dc\u17dd"
-)
-# Vowel signs and points of Hebrew, Arabic and Indic scripts, which `\w` does not match.
-_MARKS = "\u0591-\u05c7\u064b-\u065f\u0900-\u0963\u0966-\u0dff"
-_OTHER = rf"[^\W_{_CHINESE}{_UNSPACED}]"
-_WORD = re.compile(rf"[{_CHINESE}]|[{_UNSPACED}]+|{_OTHER}+(?:[{_MARKS}]+{_OTHER}*)*")
-_PAIRED = re.compile(f"[{_UNSPACED}]")
-_ACCENTS = re.compile("[\u0300-\u036f]+")
-# Unicode's format characters: soft hyphens, joiners, zero-width spaces, byte order marks.
-INVISIBLE = re.compile(
-    "[\u00ad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f\u202a-\u202e"
-    "\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb]+"
-)
-# From an ASCII character to a space, if it is neither a letter nor a digit.
-_BETWEEN = {code: " " for code in range(128) if not chr(code).isalnum()}
-
-
-def split_words(text: str) -> list[str]:
-    """Splits a text into words in lower case, without accents and invisible characters.
-
-    A word is a run of letters and digits. A Chinese character is a word. In scripts without spaces
-    between words, such as kana and Thai, each pair of neighbouring characters is a word.
-
-    Example:
-        >>> split_words("Don't read_Brontë in 2⁴ ﬁles"), split_words("フェリー")
-        (['don', 't', 'read', 'bronte', 'in', '24', 'files'], ['フェ', 'ェリ', 'リー'])
-    """
-    for mark in "“”‘’—™":  # often all that is not ASCII
-        text = text.replace(mark, " ")
-    if text.isascii():
-        return text.lower().translate(_BETWEEN).split()
-    plain = unicodedata.normalize("NFKD", INVISIBLE.sub("", text))
-    plain = unicodedata.normalize("NFC", _ACCENTS.sub("", plain)).lower()
-    words = _WORD.findall(plain)
-    if not _PAIRED.search(plain):
-        return words
-
-    pieces: list[str] = []
-    for word in words:
-        if len(word) > 2 and _PAIRED.match(word):
-            pieces.extend(word[start : start + 2] for start in range(len(word) - 1))
-        else:
-            pieces.append(word)
-    return pieces
-
-
-def count_words(parts: list[Part]) -> tuple[sparse.csr_array, list[int], list[int], dict[str, int]]:
-    """Counts the words of all passages.
-
-    Returns:
-        How often each of V words is in each of N passages ``[N, V]``; the lengths of the passages;
-        the first passage of each document, and N; the numbers of the words.
-    """
-    vocabulary = {"": 0}
-    starts = list[int]()
-    lengths = list[int]()
-    ends = [0]
-    words = array("i")  # arrays grow in place
-    times = array("I")
-    for part in parts:
-        table = part.read("text", "chunk")
-        starts += (np.flatnonzero(table["chunk"].to_numpy() == 0) + len(lengths)).tolist()
-        for text in table["text"].to_pylist():
-            counts = Counter(split_words(text))
-            words.fromlist([vocabulary.setdefault(word, len(vocabulary)) for word in counts])
-            times.fromlist(list(counts.values()))
-            ends.append(len(words))
-            lengths.append(counts.total())
-    if not lengths:
-        raise ValueError("No document of the folder holds a word that the model can read.")
-    index_type = np.int32 if len(words) < 2**31 else np.int64
-    matrix = sparse.csr_array(
-        (np.asarray(times), np.asarray(words), np.array(ends, index_type)),
-        (len(lengths), len(vocabulary)),
-    )
-    return matrix, lengths, [*starts, len(lengths)], vocabulary
-
-
-def book_words(counts: sparse.csr_array, starts: list[int]) -> sparse.csr_array:
-    """Finds the first words of each document by TF-IDF over documents.
-
-    Counted in each of its passages, they let a question name the book and a passage that names it
-    nowhere be found: MRR .740 in place of .665 on such questions over twenty novels, and no loss on
-    others. One document has none.
-
-    Args:
-        counts: how often each word is in each passage, from `count_words`.
-        starts: the first passage of each document, from `count_words`.
-
-    Returns:
-        ``[n, V]``: 1 for the first words of each of n documents.
-    """
-    passages = np.arange(counts.shape[0], dtype=np.int32)
-    ones = np.ones(len(passages), np.float32)
-    membership = sparse.csr_array((ones, passages, np.array(starts, np.int32)))  # [n, N]
-    books = membership @ counts  # [n, V]
-    rare = np.log(len(starts) / (1 + np.diff(books.tocsc().indptr)))
-    weights = np.where(books.data > 2, books.data * rare[books.indices], 0)
-    best = []
-    for start, end in pairwise(books.indptr.tolist()):
-        first = start + np.argsort(-weights[start:end], kind="stable")[:_BOOK_WORDS]
-        best.append(books.indices[first[weights[first] > 0]])
-    borders = np.cumsum([0, *map(len, best)], dtype=np.int32)
-    ones = np.ones(borders[-1], counts.dtype)
-    return sparse.csr_array((ones, np.concatenate(best), borders), books.shape)
-
-
-def rarity(spread: np.ndarray, passages: int) -> np.ndarray:
-    """Weighs words by how many passages hold them.
-
-    The weight is Robertson's, which is 0 for a word that half of the passages hold, but at least a
-    tenth of Lucene's: in a folder of two short texts, half of the passages hold every word.
-
-    Args:
-        spread: how many passages hold each word, ``[V]``.
-        passages: the number of all passages.
-
-    Returns:
-        The weights ``[V]``.
-    """
-    odds = (passages - spread + 0.5) / (spread + 0.5)
-    robertson = np.log(np.maximum(odds, 1))
-    return np.maximum(robertson, _COMMON_SHARE * np.log1p(odds)).astype(np.float32)
-
-
-def open_index(model: NextLevelBertModel, parts: list[Part]) -> Path:
-    """Opens the index of a shelf, which is built if the parts have changed.
-
-    Returns:
-        A folder beside the parts: the words of all passages as bm25s stores them, and
-        ``passages.safetensors``, so that a search opens only the parts of what it shows.
-    """
-    names = " ".join(part.path.name for part in parts)
-    folder = parts[0].path.parent / f"words-{hashlib.sha256(names.encode()).hexdigest()[:32]}"
-    if not folder.is_dir():
-        words, starts = index_words(parts)
-        temporary = folder.with_name(f"{folder.name}.tmp")
-        words.save(temporary)
-        write_passages(model, parts, starts, temporary / "passages.safetensors")
-        for earlier in set(folder.parent.glob("words-*")) - {temporary}:
-            shutil.rmtree(earlier)
-        temporary.rename(folder)
-    return folder
-
-
-def index_words(parts: list[Part]) -> tuple[bm25s.BM25, list[int]]:
-    """Weighs the words of all passages by BM25 (k1 1.5, b 0.75), with their book's first words.
-
-    bm25s stores and asks the index, but builds it passage by passage, which takes twice as long and
-    three times the memory.
-
-    Returns:
-        The index, and the first passage of each document, and N.
-    """
-    counts, lengths, starts, vocabulary = count_words(parts)
-    documents = np.repeat(np.arange(len(starts) - 1), np.diff(starts))  # of each passage
-    added = book_words(counts, starts)[documents]
-    sizes = lengths + np.diff(added.indptr)
-    counts += added
-    counts = counts.tocsc()
-    spread = np.diff(counts.indptr)
-
-    norms = 1.5 * (0.25 + 0.75 * sizes / max(sizes.mean(), 1))
-    scores = norms.astype(np.float32)[counts.indices]  # changed in place: there may be many
-    scores += counts.data
-    np.divide(counts.data, scores, out=scores)
-    scores *= rarity(spread, len(sizes)).repeat(spread)
-    index = bm25s.BM25()
-    index.scores = {
-        "data": scores,
-        "indices": counts.indices,
-        "indptr": counts.indptr,
-        "num_docs": len(sizes),
-    }
-    index.vocab_dict = vocabulary
-    index.nonoccurrence_array = None
-    return index, starts
-
-
-def write_passages(
-    model: NextLevelBertModel, parts: list[Part], starts: list[int], path: Path
-) -> None:
-    """Writes what `Library` needs of all parts into one file."""
-    number = starts[-1]
-    vectors = torch.empty(number, model.config.chunk_hidden_size)
-    spans = np.empty((number, 2), np.int64)
-    texts = np.empty(number, np.int64)
-    known = dict[bytes, int]()  # the first passage with a text, by the text's hash
-    owners = list[int]()
-    ids = list[str]()
-    summaries = []
-    notes = list[list[str]]()
-    row = 0
-    for owner, part in enumerate(parts):
-        table = part.read("document", "chunk", "start", "end", "text", "vector", "document_vector")
-        rows = slice(row, row + len(table))
-        plain = table["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
-        plain = torch.from_numpy(plain.astype(np.float32)).view(-1, vectors.shape[1])
-        vectors[rows] = comparable(model, plain)
-        spans[rows] = np.stack([table["start"].to_numpy(), table["end"].to_numpy()], axis=1)
-        for text in table["text"].to_pylist():
-            digest = hashlib.sha256(text.strip().encode()).digest()
-            texts[row] = known.setdefault(digest, row)
-            row += 1
-        first = np.flatnonzero(table["chunk"].to_numpy() == 0)
-        owners += [owner] * len(first)
-        ids += table["document"].take(first).to_pylist()
-        summaries += table["document_vector"].take(first).to_pylist()
-        notes.append(json.loads(table.schema.metadata[b"notes"]))
-    tensors = {
-        "vectors": vectors,
-        "spans": torch.from_numpy(spans),
-        "texts": torch.from_numpy(texts),
-        "first": torch.tensor(starts),
-        "parts": torch.tensor(owners),
-        "summaries": torch.tensor(summaries),
-    }
-    save_file(tensors, path, metadata={"ids": json.dumps(ids), "notes": json.dumps(notes)})
-
-
-@torch.no_grad()
-def comparable(model: NextLevelBertModel, plain: torch.Tensor) -> torch.Tensor:
-    """Prepares chunk vectors ``[n, D]`` for comparison, on the CPU.
-
-    They are whitened if the model whitens, and of length 1.
-    """
-    prepared = model.prepare_chunks(plain.to(model.device, model.dtype))
-    return F.normalize(prepared.float().cpu(), dim=-1)
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
 
 
 class Answer(NamedTuple):
@@ -285,7 +41,9 @@ class Answer(NamedTuple):
     mean of its three best passages.
 
     Args:
-        score, cosine, bm25: of each passage, ``[N]``.
+        score: of each passage, ``[N]``.
+        cosine: of each passage, ``[N]``.
+        bm25: of each passage, ``[N]``.
         documents: the nearest documents, by number, with their scores.
         passages: the numbers of the nearest passages. Of equal texts there is one.
     """
@@ -301,9 +59,10 @@ class Passage(NamedTuple):
     """A passage as it is shown: whole sentences of a document, up to a length.
 
     Args:
-        start, end: its first character in the document, and one past its last.
+        start: its first character in the document.
+        end: one past its last character.
         text: its text, and a mark if the passage is longer.
-        share: the share of the document that stands before it.
+        share: the share of the document that comes before it.
         pages: its first and last page in a PDF.
         page: the page that holds most of it.
     """
@@ -315,60 +74,56 @@ class Passage(NamedTuple):
     pages: tuple[int, int] | None = None
     page: int | None = None
 
-    def position(self) -> list[str]:
-        """Says where the passage is: its characters, its pages, and how far down."""
-        words = [f"characters {self.start:,} to {self.end:,}"]
-        if self.pages is not None:
-            first, last = self.pages
-            words.append(f"page {first}" if first == last else f"pages {first} to {last}")
-        return [*words, f"at {self.share:.0%}"]
+    @property
+    def characters(self) -> str:
+        return f"characters {self.start:,} to {self.end:,}"
+
+    @property
+    def position(self) -> str:
+        """Says on which pages and how far down the passage is."""
+        share = f"at {self.share:.0%}"
+        if self.pages is None:
+            return share
+        first, last = self.pages
+        if first == last:
+            return f"page {first}, {share}"
+        return f"pages {first} to {last}, {share}"
 
 
 def show_passage(text: str, start: int, end: int, page_starts: list[int] | None) -> Passage:
-    """Widens a chunk to whole sentences, and shortens what is too long to be shown."""
-    begin, _ = _sentence_at(text, start)
-    _, stop = _sentence_at(text, end - 1)
-    shown_to = stop
-    mark = ""
-    if stop - begin > _LONGEST_PASSAGE:
-        border, _ = _sentence_at(text, begin + _LONGEST_PASSAGE)
-        shown_to = begin + len(text[begin:border].rstrip())
-        if shown_to <= begin:
-            shown_to = begin + _LONGEST_PASSAGE
-        mark = f" [… {stop - shown_to:,} more characters]"
+    """Finds the pages of a passage, and shortens a passage that is too long to be shown.
 
-    pages = page = None
-    if page_starts is not None:
-        borders = [*page_starts, len(text)]
-        on_page = np.diff(np.clip(borders, begin, stop))  # characters
-        touched = np.flatnonzero(on_page)
-        if len(touched) > 0:
-            pages = (int(touched[0]) + 1, int(touched[-1]) + 1)
-            page = int(on_page.argmax()) + 1
+    Args:
+        text: the document.
+        start: the first character of the passage.
+        end: one past its last character.
+        page_starts: the character at which each page begins, if the document has pages.
+    """
+    shown = shorten(text[start:end])
+    if page_starts is None:
+        return Passage(start, end, text=shown, share=start / len(text))
+
+    on_page = np.diff(np.clip([*page_starts, len(text)], start, end))  # characters
+    touched = np.flatnonzero(on_page)
     return Passage(
-        start=begin,
-        end=stop,
-        text=text[begin:shown_to] + mark,
-        share=begin / len(text),
-        pages=pages,
-        page=page,
+        start,
+        end,
+        text=shown,
+        share=start / len(text),
+        pages=(int(touched[0]) + 1, int(touched[-1]) + 1),
+        page=int(on_page.argmax()) + 1,
     )
 
 
-def _sentence_at(text: str, position: int) -> tuple[int, int]:
-    """Finds the sentence that holds a character; of a long sentence, what is near the character."""
-    first = max(0, position - _LONGEST_SENTENCE)
-    window = text[first : position + _LONGEST_SENTENCE]
-    for start, end in text_sentences(window):
-        if first + end > position:
-            begin = first + start
-            if start == 0 and first > 0:  # the sentence began before the window
-                begin = position
-            stop = first + end
-            if end == len(window) and first + end < len(text):  # it ends after the window
-                stop = position + 1
-            return min(begin, position), stop
-    return position, position + 1
+def shorten(passage: str) -> str:
+    """Ends a long passage after a sentence, and says how many characters are left."""
+    if len(passage) <= _LONGEST_PASSAGE:
+        return passage
+    shown = passage[:_LONGEST_PASSAGE]
+    last_sentence, _ = text_sentences(shown)[-1]
+    if last_sentence > 0:
+        shown = shown[:last_sentence].rstrip()
+    return f"{shown} [… {len(passage) - len(shown):,} more characters]"
 
 
 class StoredDocument(NamedTuple):
@@ -382,6 +137,9 @@ class StoredDocument(NamedTuple):
 class Library:
     """The n documents of a shelf that hold a token, with N passages in all.
 
+    A passage is a chunk, widened to whole sentences: its vector is the chunk's, and its words are
+    those of the sentences.
+
     Args:
         model: the document model.
         parts: the shelf, from `open_shelf`.
@@ -390,46 +148,45 @@ class Library:
         places: the names of the documents.
         summaries: document vectors ``[n, H]``.
         first: the first passage of each document, and N: ``[n + 1]``.
-        spans: the characters of each passage in its document, ``[N, 2]``.
+        spans: the characters of each chunk in its document, ``[N, 2]``.
         vectors: chunk vectors ``[N, D]``, as `comparable` prepares them.
-        notes: what was not read: a place and a sentence each.
+        notes: lines about what was not read.
     """
 
     def __init__(self, model: NextLevelBertModel, parts: list[Part]) -> None:
+        tensors = load_file(open_index(model, parts))
+        facts = json.loads(tensors["facts"].numpy().tobytes())
         self.model = model
-        folder = open_index(model, parts)
-        self.words = bm25s.BM25.load(folder, mmap=True)
-        self._rarity = rarity(np.diff(self.words.scores["indptr"]), self.words.scores["num_docs"])
-        with safe_open(folder / "passages.safetensors", framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in _TENSORS}
-            stored = {name: json.loads(value) for name, value in file.metadata().items()}
         self.vectors = tensors["vectors"]
-        self.summaries = tensors["summaries"].numpy()
-        self.spans = tensors["spans"].numpy()
-        self.first = tensors["first"].numpy()
-        self._texts = tensors["texts"].numpy()
-        self._owners = tensors["parts"].tolist()
+        self.summaries = tensors["document_vectors"].numpy()
+        self.first = tensors["starts"].numpy()
+        self.spans = tensors["spans"][:, :2].numpy()
+        self._passages = tensors["spans"][:, 2:].numpy()
+        self._tensors = {name: tensor.numpy() for name, tensor in tensors.items()}
+        self._words = {word: number for number, word in enumerate(facts["words"])}
         self._parts = parts
-        self.places = [
-            parts[owner].place_of(name)
-            for owner, name in zip(self._owners, stored["ids"], strict=True)
-        ]
-        self.notes = [
-            (part.place, note)
-            for part, notes in zip(parts, stored["notes"], strict=True)
-            for note in notes
-        ]
-        self.document = lru_cache(maxsize=16)(self._read_document)
+        self._documents = dict[int, StoredDocument]()
+
+        self.places = list[str]()
+        for owner, name in zip(self._tensors["owners"], facts["ids"], strict=True):
+            self.places.append(parts[owner].place_of(name))
+        self.notes = list[str]()
+        for part, notes in zip(parts, facts["notes"], strict=True):
+            self.notes.extend(Note(*note).line(part.place) for note in notes)
+
+    def document(self, number: int) -> StoredDocument:
+        """Reads a document from its part."""
+        return recent(self._documents, key=number, make=self._read_document)
 
     def _read_document(self, number: int) -> StoredDocument:
-        owner = self._owners[number]
-        first = self.first[self._owners.index(owner)]  # passage of the part
-        start, end = (self.first[number : number + 2] - first).tolist()
-        table = self._parts[owner].read("text", "metadata", "pages").slice(start, end - start)
+        part = self._parts[self._tensors["owners"][number]]
+        table = part.read("text", "metadata", "pages")
+        chunks = int(self.first[number + 1] - self.first[number])
+        rows = table.slice(int(self._tensors["rows"][number]), chunks)
         return StoredDocument(
-            text="".join(table["text"].to_pylist()),
-            metadata=json.loads(table["metadata"][0].as_py()),
-            page_starts=table["pages"][0].as_py(),
+            text="".join(rows["text"].to_pylist()),
+            metadata=json.loads(rows["metadata"][0].as_py()),
+            page_starts=rows["pages"][0].as_py(),
         )
 
     def text(self, number: int) -> str:
@@ -441,37 +198,26 @@ class Library:
         document = int(np.searchsorted(self.first, passage, side="right")) - 1
         return document, passage - int(self.first[document])
 
-    def chunk(self, number: int) -> str:
-        """Reads the text of a passage's chunk, which may begin and end within sentences."""
-        start, end = self.spans[number].tolist()
-        return self.text(self.locate(number)[0])[start:end]
-
     def passage(self, number: int) -> Passage:
         """Reads a passage as it is shown."""
         document = self.document(self.locate(number)[0])
-        start, end = self.spans[number].tolist()
-        return show_passage(document.text, start, end, document.page_starts)
+        start, end = self._passages[number].tolist()
+        return show_passage(document.text, start, end=end, page_starts=document.page_starts)
 
     def copies_of_passage(self, number: int) -> list[str]:
         """Lists the other documents that hold the text of a passage."""
-        own = self.locate(number)[0]
-        equal = np.flatnonzero(self._texts == self._texts[number]).tolist()
-        documents = dict.fromkeys(self.locate(passage)[0] for passage in equal)
+        own, _ = self.locate(number)
+        texts = self._tensors["passage_texts"]
+        documents = dict.fromkeys(
+            self.locate(passage)[0] for passage in np.flatnonzero(texts == texts[number]).tolist()
+        )
         return [self.places[document] for document in documents if document != own]
 
     def copies_of_document(self, number: int) -> list[str]:
         """Lists the other documents that have the text of a document."""
-        same_start = self._texts[self.first[:-1]] == self._texts[self.first[number]]
-        key = self._text_key(number)
-        return [
-            self.places[other]
-            for other in np.flatnonzero(same_start).tolist()
-            if other != number and self._text_key(other) == key
-        ]
-
-    def _text_key(self, number: int) -> bytes:
-        """What the texts of equal documents have in common."""
-        return self._texts[self.first[number] : self.first[number + 1]].tobytes()
+        texts = self._tensors["document_texts"]
+        equal = np.flatnonzero(texts == texts[number]).tolist()
+        return [self.places[other] for other in equal if other != number]
 
     def ask(self, question: str, documents: int = 5, passages: int = 5) -> Answer:
         """Ranks all passages and documents by their nearness to a question.
@@ -490,23 +236,44 @@ class Library:
         if unknown_share(self.model.tokenizer, question) is None:
             raise ValueError(f"The question {question!r} holds no word that the model can read.")
         [encoded] = self.model.iter_encode([question])
-        mean = encoded.plain.mean(dim=0, keepdim=True)
-        query = comparable(self.model, mean)[0]
+        query = comparable(self.model, encoded.plain.mean(dim=0, keepdim=True))[0]
         # Row by row, so that equal passages have equal scores.
         blocks = self.vectors.split(_ROWS_AT_ONCE)
         cosine = torch.cat([(block * query).sum(dim=1) for block in blocks])  # [N]
+        bm25, length = self._bm25(question)
+        score = (cosine + bm25 / max(length, 1e-9)) / 2
 
-        words = self.words.get_tokens_ids(split_words(question))  # those that the folder has
-        bm25 = torch.from_numpy(self.words.get_scores_from_ids(words))
-        weights = [times * self._rarity[word] for word, times in Counter(words).items()]
-        score = (cosine + bm25 / max(math.hypot(*weights), 1e-9)) / 2
+        best = mean_of_best(score.numpy(), self.first)
+        order = first_of_each(np.argsort(-best, kind="stable"), self._tensors["document_texts"])
+        ranked = [(number, float(best[number])) for number in order[:documents].tolist()]
+        nearest = score.argsort(descending=True, stable=True).numpy()
+        nearest = first_of_each(nearest, self._tensors["passage_texts"])
+        return Answer(score, cosine, bm25, documents=ranked, passages=nearest[:passages].tolist())
 
-        best = mean_of_best(score.numpy(), self.first).tolist()
-        by_score = sorted(enumerate(best), key=lambda pair: -pair[1])
-        ranked = first_of_each(by_score, lambda pair: self._text_key(pair[0]), documents)
-        order = score.argsort(descending=True, stable=True).tolist()
-        nearest = first_of_each(order, lambda passage: self._texts[passage], passages)
-        return Answer(score, cosine, bm25, ranked, nearest)
+    def _bm25(self, question: str) -> tuple[torch.Tensor, float]:
+        """Returns BM25 of all passages ``[N]``, and the length of the question's rarities."""
+        scores = np.zeros(len(self.vectors), np.float32)
+        rarities = list[float]()
+        known = Counter(word for word in search_words(question) if word in self._words)
+        for word, times in known.items():
+            number = self._words[word]
+            start, end = self._tensors["word_borders"][number : number + 2].tolist()
+            scores[self._tensors["word_passages"][start:end]] += (
+                times * self._tensors["word_weights"][start:end]
+            )
+            rarities.append(times * float(rarity(np.array(end - start), len(scores))))
+        return torch.from_numpy(scores), math.hypot(*rarities)
+
+
+def recent(cache: dict[Key, Value], *, key: Key, make: Callable[[Key], Value]) -> Value:
+    """Returns what `make` makes of a key; of the last 16 keys, it is kept in the cache."""
+    if key in cache:
+        return cache[key]
+    value = make(key)
+    cache[key] = value
+    if len(cache) > _RECENT:
+        del cache[next(iter(cache))]
+    return value
 
 
 def mean_of_best(scores: np.ndarray, first: np.ndarray) -> np.ndarray:
@@ -527,52 +294,110 @@ def mean_of_best(scores: np.ndarray, first: np.ndarray) -> np.ndarray:
     return sums / np.minimum(counts, _BEST)
 
 
-def first_of_each(items: Iterable[Any], key: Callable[[Any], Any], count: int) -> list[Any]:
-    """Returns the first `count` items that differ in their key."""
-    found = dict[Any, Any]()
-    for item in items:
-        if len(found) >= count:
-            break
-        found.setdefault(key(item), item)
-    return list(found.values())
+def first_of_each(order: np.ndarray, texts: np.ndarray) -> np.ndarray:
+    """Leaves out of an order what has the same text as an earlier item.
+
+    Args:
+        order: numbers of passages or documents.
+        texts: the number of the text of each passage or document.
+    """
+    _, positions = np.unique(texts[order], return_index=True)
+    return order[np.sort(positions)]
 
 
-def open_library(model: NextLevelBertModel, arguments: argparse.Namespace) -> Library:
-    """Opens the library of a command's source, and says on stderr what was not read."""
+def open_library(
+    source: str,
+    model: NextLevelBertModel,
+    *,
+    text_column: str,
+    splitter: str | None,
+    cache_dir: Path,
+) -> Library:
+    """Opens the library of a command's source, and says on stderr what was not read.
+
+    Args:
+        source: a file, a folder or a pattern.
+        model: the document model.
+        text_column: the column of the text in tables.
+        splitter: the name of a function that finds sentences.
+        cache_dir: the folder of all shelves.
+    """
     parts = open_shelf(
         model,
-        arguments.source,
-        cache_dir=arguments.cache_dir,
-        column=arguments.text_column,
-        splitter=open_splitter(model, arguments.splitter),
+        source,
+        cache_dir=cache_dir,
+        column=text_column,
+        splitter=open_splitter(model, splitter),
     )
     library = Library(model, parts)
     report(library.notes)
     return library
 
 
-def run(arguments: argparse.Namespace) -> None:
-    """Prints the passages and documents that are nearest to the question."""
-    model = open_model(arguments)
-    library = open_library(model, arguments)
-    answer = library.ask(arguments.question, arguments.documents, arguments.passages)
-    documents = []
-    passages = []
+def run(
+    source: str,
+    model: NextLevelBertModel,
+    question: str,
+    *,
+    documents: int,
+    passages: int,
+    as_json: bool,
+    text_column: str,
+    splitter: str | None,
+    cache_dir: Path,
+) -> None:
+    """Prints the passages and documents that are nearest to a question.
+
+    Args:
+        source: a file, a folder or a pattern.
+        model: the document model.
+        question: a text.
+        documents: how many documents are printed at most.
+        passages: how many passages are printed at most.
+        as_json: whether JSON is printed.
+        text_column: the column of the text in tables.
+        splitter: the name of a function that finds sentences.
+        cache_dir: the folder of all shelves.
+    """
+    library = open_library(
+        source, model, text_column=text_column, splitter=splitter, cache_dir=cache_dir
+    )
+    answer = library.ask(question, documents, passages)
+    if as_json:
+        rows = {
+            "question": question,
+            "documents": document_rows(library, answer),
+            "passages": passage_rows(library, answer),
+        }
+        print(json.dumps(rows, ensure_ascii=False, indent=2))
+    else:
+        print_answer(library, answer)
+
+
+def document_rows(library: Library, answer: Answer) -> list[dict[str, Any]]:
+    """Returns the nearest documents as they are printed in JSON."""
+    rows = []
     for number, score in answer.documents:
         document = library.document(number)
-        documents.append(
+        rows.append(
             {
                 "place": library.places[number],
                 "also_in": library.copies_of_document(number),
                 "score": score,
                 "characters": len(document.text),
-                "chunks": int(np.diff(library.first)[number]),
+                "chunks": int(library.first[number + 1] - library.first[number]),
                 "metadata": document.metadata,
             }
         )
+    return rows
+
+
+def passage_rows(library: Library, answer: Answer) -> list[dict[str, Any]]:
+    """Returns the nearest passages as they are printed in JSON."""
+    rows = []
     for number in answer.passages:
         passage = library.passage(number)
-        passages.append(
+        rows.append(
             {
                 "place": library.places[library.locate(number)[0]],
                 "also_in": library.copies_of_passage(number),
@@ -586,32 +411,38 @@ def run(arguments: argparse.Namespace) -> None:
                 "text": passage.text,
             }
         )
-    if arguments.json:
-        facts = {"question": arguments.question, "documents": documents, "passages": passages}
-        print(json.dumps(facts, ensure_ascii=False, indent=2))
-        return
+    return rows
 
+
+def print_answer(library: Library, answer: Answer) -> None:
+    """Prints the nearest documents and passages for a reader."""
     print("Nearest documents (scores are relative to the folder)")
-    for row in documents:
-        chunks = "1 chunk" if row["chunks"] == 1 else f"{row['chunks']:,} chunks"
+    for row in document_rows(library, answer):
+        chunks = f"{row['chunks']:,} chunks"
+        if row["chunks"] == 1:
+            chunks = "1 chunk"
         print(f"{row['score']:.3f}  {row['place']}  {row['characters']:,} characters in {chunks}")
         _print_copies(row["also_in"])
+
     print("\nNearest passages")
     width = 10**9  # in a pipe, a passage is one line
     if sys.stdout.isatty():
         width = shutil.get_terminal_size().columns
     indent = "    "
-    for number, row in zip(answer.passages, passages, strict=True):
-        position = ", ".join(library.passage(number).position())
-        print(f"{row['score']:.3f}  {row['place']}  {position}")
-        _print_copies(row["also_in"])
-        print(textwrap.fill(row["text"], width, initial_indent=indent, subsequent_indent=indent))
+    for number in answer.passages:
+        passage = library.passage(number)
+        place = library.places[library.locate(number)[0]]
+        print(f"{answer.score[number]:.3f}  {place}  {passage.characters}, {passage.position}")
+        _print_copies(library.copies_of_passage(number))
+        print(textwrap.fill(passage.text, width, initial_indent=indent, subsequent_indent=indent))
         print()
 
 
 def _print_copies(places: list[str]) -> None:
     """Prints a line with the other places of the same text, the first five by name."""
-    if places:
-        named = ", ".join(places[:5])
-        more = f" and {len(places) - 5:,} more" if len(places) > 5 else ""
-        print(f"       also in: {named}{more}")
+    if not places:
+        return
+    named = ", ".join(places[:5])
+    if len(places) > 5:
+        named = f"{named} and {len(places) - 5:,} more"
+    print(f"       also in: {named}")

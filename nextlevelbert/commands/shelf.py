@@ -2,18 +2,19 @@
 
 A shelf is a folder of Parquet parts as `corpus` writes them. A part holds one file and is named by
 a hash of the file's bytes: a renamed file is not encoded again, a changed file is, and a command
-that is killed keeps the parts that it has written. The further columns are ``text`` (from the
-chunk, or the beginning, to the next chunk) and, in the first row of a document, ``metadata`` (JSON:
-the other columns of its row), ``pages`` (the character at which each page of a PDF begins) and
-``document_vector``. The notes about a file, in the metadata of the schema, say what was not read.
+that is killed keeps the parts that it has written. The further columns are ``passage_start`` and
+``passage_end`` (the chunk, widened to whole sentences), ``text`` (from the chunk, or the beginning,
+to the next chunk) and, in the first row of a document, ``metadata`` (JSON: the other columns of its
+row), ``pages`` (the character at which each page of a PDF begins) and ``document_vector``. The
+notes about a file, in the metadata of the schema, say what was not read.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,16 +34,21 @@ from transformers import AutoConfig, AutoModel, PreTrainedTokenizerBase
 from ..chunk_vectors import ChunkVectors, chunk_table
 from ..corpus import find_splitter, write_part
 from ..data.documents import Document, read_documents, source_files
-from ..data.files import suffix
-from ..encoders import LoadedChunkEncoder, load_chunk_encoder, static_checkpoint
-from ..models.chunk_encoder import weights_fingerprint
+from ..data.files import PartlyReadError, readable_name, reason, suffix
+from ..fitting import static_checkpoint
+from ..models.chunk_encoder import LoadedChunkEncoder, weights_fingerprint
 from ..models.chunking import Splitter, tokenize_document
+from ..models.from_encoder import load_chunk_encoder
 from ..models.modeling_nextlevelbert import DocumentEmbedding, NextLevelBertModel
+from ..models.sentences import text_sentences
 
 # Raised when a part has other columns or other contents than before, so that parts are made anew.
-_VERSION = 2
+_VERSION = 3
 # A document is named if the model does not know the words that make up this share of its text.
 _UNKNOWN_SHARE = 0.05
+# Characters. A passage is widened to whole sentences of up to this length, else to whole words.
+_LONGEST_SENTENCE = 1_000
+_WORD = re.compile(r"\S{1,100}")
 # `map` writes it into the facts about a PDF, which stand in the last bytes of the file.
 MAP_CREATOR = "nextlevelbert map"
 _END_OF_PDF = 4_096
@@ -54,6 +60,22 @@ _INCIDENTAL = (
     "dtype",
     "include_chunk_encoder",
 )
+
+
+class Note(NamedTuple):
+    """Says what of a file was not read, or is not known to the model.
+
+    Args:
+        head: how its line begins.
+        rest: the rest of a sentence that begins with the place of the file.
+    """
+
+    head: str
+    rest: str
+
+    def line(self, place: str) -> str:
+        """Returns the note about the file at a place, as it is printed."""
+        return f"{self.head}: {place}{self.rest}"
 
 
 class Part(NamedTuple):
@@ -72,6 +94,7 @@ class Part(NamedTuple):
     path: Path = Path()
 
     def place_of(self, document: str) -> str:
+        """Returns the name of a document of the file, as it is printed."""
         if self.is_table:
             return f"{self.place}#{document}"
         return self.place
@@ -98,28 +121,44 @@ class Part(NamedTuple):
             ) from error
 
 
-def open_model(arguments: argparse.Namespace) -> NextLevelBertModel:
-    """Opens the document model of ``--model`` on ``--device`` in ``--dtype``.
+def open_model(
+    name: str | None = None,
+    *,
+    chunk_encoder: str | None = None,
+    device: str = "cpu",
+    dtype: str = "float32",
+) -> NextLevelBertModel:
+    """Opens the document model of a command.
+
+    Args:
+        name: a folder or name; by default that of the environment variable NEXTLEVELBERT_MODEL,
+            else the installed checkpoint.
+        chunk_encoder: the encoder of a checkpoint that was saved without it.
+        device: where the model runs.
+        dtype: the precision of its weights, by torch's name.
 
     Raises:
         ValueError: if the model or the device cannot be used.
     """
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
-    name = arguments.model or os.environ.get("NEXTLEVELBERT_MODEL") or static_checkpoint()
+    if name is None:
+        name = os.environ.get("NEXTLEVELBERT_MODEL", "")
+    if name == "":
+        name = static_checkpoint()
     try:
         family = AutoConfig.from_pretrained(name).model_type
         if family not in ("nextlevelbert", "hate"):
             raise ValueError(f"it is of the kind {family!r}, but nextlevelbert or hate is needed.")
         model = AutoModel.from_pretrained(name)
-        if arguments.chunk_encoder is not None:
-            model.attach_chunk_encoder(load_chunk_encoder(arguments.chunk_encoder))
+        if chunk_encoder is not None:
+            model.attach_chunk_encoder(load_chunk_encoder(chunk_encoder))
     except (OSError, ValueError) as error:
         raise ValueError(f"the model {name!r} cannot be used: {error}") from error
     try:
-        return model.to(arguments.device, getattr(torch, arguments.dtype))
+        return model.to(device, getattr(torch, dtype))
     except (RuntimeError, AssertionError) as error:  # torch raises both for a missing device
-        raise ValueError(f"--device {arguments.device}: {error}") from error
+        raise ValueError(f"--device {device}: {error}") from error
 
 
 def open_splitter(model: NextLevelBertModel, name: str | None) -> Splitter | None:
@@ -136,28 +175,29 @@ def open_splitter(model: NextLevelBertModel, name: str | None) -> Splitter | Non
     return find_splitter(name)
 
 
-def printable(name: str) -> str:
-    r"""Replaces what cannot be encoded: bytes of a file name, and halves of surrogate pairs.
+def report(lines: Iterable[str]) -> None:
+    """Prints lines to stderr, beside a progress bar."""
+    for line in lines:
+        tqdm.write(line, file=sys.stderr)
 
-    Example:
-        >>> printable("caf" + chr(0xdce9)), printable(chr(0xd83d))
-        ('caf\\xe9', '\\ud83d')
+
+def leave_out(place: str, reason: str) -> None:
+    """Says on stderr that a file is left out.
+
+    Args:
+        place: the place of the file.
+        reason: the rest of a sentence that begins with the place.
     """
-    try:
-        return os.fsencode(name).decode(errors="backslashreplace")
-    except UnicodeEncodeError:
-        return name.encode(errors="backslashreplace").decode()
+    report([f"left out: {place}{reason}"])
 
 
-def leave_out(place: str, reason: object) -> None:
-    """Says on stderr that a file is left out, and why."""
-    tqdm.write(f"left out: {place}: {printable(str(reason))}", file=sys.stderr)
-
-
-def report(notes: Iterable[tuple[str, str]]) -> None:
-    """Prints notes about files, each a place and a sentence, to stderr."""
-    for place, note in notes:
-        tqdm.write(f"note: {place}: {note}", file=sys.stderr)
+def rest_of_message(part: Part, error: Exception) -> str:
+    """Returns the message of an error about a file, without the path that it begins with."""
+    message = readable_name(str(error))
+    path = readable_name(part.source)
+    if message.startswith(path):
+        return message.removeprefix(path)
+    return f": {message}"
 
 
 def list_files(source: str, cache_dir: Path | None = None) -> list[Part]:
@@ -174,15 +214,15 @@ def list_files(source: str, cache_dir: Path | None = None) -> list[Part]:
     parts = []
     models = set[Path]()
     for path, name in source_files(source):
-        place = printable(str(path).removeprefix(base)).replace(os.sep, "/")
+        place = readable_name(str(path).removeprefix(base)).replace(os.sep, "/")
         part = Part(source=path, place=place, is_table=name is None)
         if shelves is not None and shelves in Path(os.path.abspath(path)).parents:
             continue
         if path.name == "config.json" and (path.parent / "model.safetensors").is_file():
             models.add(path.parent)
-            leave_out(os.path.dirname(place) or ".", "it is the folder of a model")
+            leave_out(os.path.dirname(place) or ".", ": it is the folder of a model")
         elif place.lower().endswith((".parquet", ".pdf")) and is_own_output(path):
-            leave_out(place, "nextlevelbert wrote it; it holds vectors or a map")
+            leave_out(place, ": nextlevelbert wrote it; it holds vectors or a map")
         else:
             parts.append(part)
     if models:
@@ -205,23 +245,31 @@ def is_own_output(path: Path) -> bool:
     return False
 
 
-def read_file(part: Part, column: str) -> tuple[list[Document], list[str]]:
+def read_file(part: Part, column: str) -> tuple[list[Document], list[Note]]:
     """Reads the documents of a file that hold text.
 
     If there is none, or the file cannot be read, a line on stderr says so.
 
+    Args:
+        part: the file.
+        column: the text column of tables.
+
     Returns:
-        The documents, and notes about rows that were left out.
+        The documents, and notes about rows and pages that were not read.
     """
     errors: list[ValueError] = []
     rows = read_documents(part.source, column, on_error=errors.append)
     documents = [row for row in rows if row.text.strip()]
-    notes = [f"left out: {printable(str(error))}" for error in errors]
+    notes = []
+    for error in errors:
+        head = "left out"
+        if isinstance(error, PartlyReadError):
+            head = "note"
+        notes.append(Note(head, rest_of_message(part, error)))
     if not documents:
-        for error in errors:
-            leave_out(part.place, error)
-        if not errors:
-            leave_out(part.place, "holds no text")
+        report(f"left out: {part.place}{note.rest}" for note in notes)
+        if not notes:
+            leave_out(part.place, " holds no text.")
     return documents, notes
 
 
@@ -230,20 +278,25 @@ def read_files(
 ) -> Iterator[tuple[str, Document]]:
     """Reads the documents of all files that can be read, each with its place.
 
-    What `tokenizer` does not know is named on stderr.
+    What was not read, and what `tokenizer` does not know, is named on stderr.
+
+    Args:
+        source: a file, a folder or a pattern.
+        column: the text column of tables.
+        tokenizer: the tokenizer of the model.
     """
     for part in list_files(source):
         documents, notes = read_file(part, column)
         if documents:
             notes += notes_on_words(tokenizer, part, documents)
-            report((part.place, note) for note in notes)
+            report(note.line(part.place) for note in notes)
         for document in documents:
-            yield part.place_of(printable(document.id)), document
+            yield part.place_of(readable_name(document.id)), document
 
 
 def notes_on_words(
     tokenizer: PreTrainedTokenizerBase, part: Part, documents: Sequence[Document]
-) -> list[str]:
+) -> list[Note]:
     """Says what a tokenizer does not know of a file's documents: most words of some, or all."""
     wordless = []
     unknown = []
@@ -253,15 +306,18 @@ def notes_on_words(
             wordless.append(document.id)
         elif share >= _UNKNOWN_SHARE:
             unknown.append(document.id)
+
     notes = []
-    for ids, fault in (
-        (wordless, "it holds no word that the model can read"),
-        (unknown, f"the model does not know {_UNKNOWN_SHARE:.0%} of the text or more"),
-    ):
+    faults = {
+        "it holds no word that the model can read": wordless,
+        f"the model does not know {_UNKNOWN_SHARE:.0%} of the text or more": unknown,
+    }
+    for fault, ids in faults.items():
+        rows = ""
         if ids and part.is_table:
-            notes.append(f"{fault}, in {len(ids)} of {len(documents)} rows, {ids[0]!r} first.")
-        elif ids:
-            notes.append(f"{fault}.")
+            rows = f", in {len(ids)} of {len(documents)} rows, {ids[0]!r} first"
+        if ids:
+            notes.append(Note("note", f": {fault}{rows}."))
     return notes
 
 
@@ -309,7 +365,7 @@ def open_shelf(
         try:
             name = f"{_content(part.source)}.parquet"
         except OSError as error:
-            leave_out(part.place, error)
+            leave_out(part.place, f" cannot be read: {reason(error)}")
         else:
             parts.append(part._replace(path=folder / name))
 
@@ -364,6 +420,14 @@ def _content(path: Path) -> str:
     return digest.hexdigest()[:32]
 
 
+class FileContent(NamedTuple):
+    """The documents of a file, and notes about what was not read."""
+
+    part: Part
+    documents: list[Document]
+    notes: list[Note]
+
+
 def _encode_files(
     model: NextLevelBertModel,
     schema: pa.Schema,
@@ -375,12 +439,12 @@ def _encode_files(
     limit = 2_000_000  # characters; a kill costs no more
     if model.get_chunk_encoder().has_layers:
         limit = 200_000
-    waiting: list[tuple[Part, list[Document], list[str]]] = []
+    waiting: list[FileContent] = []
     characters = 0
     for part in tqdm(parts, unit="file", disable=not parts):
         documents, notes = read_file(part, column)
         if documents:
-            waiting.append((part, documents, notes))
+            waiting.append(FileContent(part, documents, notes))
             characters += sum(len(document.text) for document in documents)
         if waiting and (characters >= limit or part is parts[-1]):
             _write_parts(model, schema, waiting, splitter)
@@ -391,27 +455,24 @@ def _encode_files(
 def _write_parts(
     model: NextLevelBertModel,
     schema: pa.Schema,
-    waiting: list[tuple[Part, list[Document], list[str]]],
+    waiting: list[FileContent],
     splitter: Splitter | None,
 ) -> None:
     """Encodes the documents of several files together and writes a part for each file.
 
     If something is wrong with one of the files, it is named, and the others are written.
     """
-    texts = [document.text for _, documents, _ in waiting for document in documents]
+    texts = [document.text for content in waiting for document in content.documents]
     try:
         with warnings.catch_warnings():  # `notes_on_words` names the files
             warnings.filterwarnings("ignore", message=".* contain no token")
             warnings.filterwarnings("ignore", message=".* consist of unknown tokens only")
-            embeddings = iter(
-                list(
-                    model.iter_encode(
-                        texts,
-                        show_progress_bar=model.get_chunk_encoder().has_layers,
-                        splitter=splitter,
-                    )
-                )
+            encoded = model.iter_encode(
+                texts,
+                show_progress_bar=model.get_chunk_encoder().has_layers,
+                splitter=splitter,
             )
+            embeddings = iter(list(encoded))
         for part, documents, notes_on_reading in waiting:
             rows = [_rows(schema, part, document, next(embeddings)) for document in documents]
             notes = [*notes_on_reading, *notes_on_words(model.tokenizer, part, documents)]
@@ -420,10 +481,11 @@ def _write_parts(
             write_part(part.path, table.replace_schema_metadata(metadata))
     except (ValueError, TypeError) as error:
         if len(waiting) == 1:
-            leave_out(waiting[0][0].place, error)
+            part = waiting[0].part
+            leave_out(part.place, rest_of_message(part, error))
             return
-        for one in waiting:
-            _write_parts(model, schema, [one], splitter)
+        for content in waiting:
+            _write_parts(model, schema, [content], splitter)
 
 
 def _rows(
@@ -431,19 +493,20 @@ def _rows(
 ) -> pa.Table:
     """Makes the rows of one document."""
     spans = np.asarray(embedding.spans)
-    table = chunk_table(schema, [printable(document.id)], [spans], embedding.plain)
     count = len(spans)
-    if count == 0:
-        texts = []
-    else:
-        borders = [0, *spans[1:, 0].tolist(), len(document.text)]
-        texts = [document.text[start:end] for start, end in pairwise(borders)]
+    table = chunk_table(schema, [readable_name(document.id)], [spans], embedding.plain)
+    passages = passage_borders(document.text, spans)
+    borders = [*spans[:, 0].tolist(), len(document.text)]
+    borders[0] = 0
+    texts = [document.text[start:end] for start, end in pairwise(borders)]
 
     metadata = dict(document.metadata)
     pages = None
     if not part.is_table:  # a table may have a column of that name
         pages = metadata.pop("pages", None)
     columns: dict[str, tuple[pa.DataType, list[Any]]] = {
+        "passage_start": (pa.int64(), passages[:, 0].tolist()),
+        "passage_end": (pa.int64(), passages[:, 1].tolist()),
         "text": (pa.string(), texts),
         "pages": (pa.list_(pa.int64()), [pages]),
         "metadata": (pa.string(), [metadata_json(metadata)]),
@@ -453,6 +516,33 @@ def _rows(
         padding = [None] * (count - len(values))
         table = table.append_column(name, pa.array([*values, *padding][:count], kind))
     return table
+
+
+def passage_borders(text: str, spans: np.ndarray) -> np.ndarray:
+    """Widens chunks to whole sentences, or to whole words in a very long sentence.
+
+    Args:
+        text: the document.
+        spans: the characters of its chunks, ``[n, 2]``.
+
+    Returns:
+        The characters of its passages, ``[n, 2]``.
+    """
+    units = []
+    for start, end in text_sentences(text):
+        if end - start <= _LONGEST_SENTENCE:
+            units.append((start, end))
+        else:
+            units.extend(word.span() for word in _WORD.finditer(text, start, end))
+    if not units:
+        return spans
+    starts, ends = np.array(units).T
+    first = np.searchsorted(starts, spans[:, 0], side="right") - 1
+    last = np.searchsorted(ends, spans[:, 1], side="left")
+    passages = np.stack([starts[first.clip(0)], ends[last.clip(max=len(ends) - 1)]], axis=1)
+    passages[:, 0] = np.minimum(passages[:, 0], spans[:, 0])
+    passages[:, 1] = np.maximum(passages[:, 1], spans[:, 1])
+    return passages
 
 
 def metadata_json(metadata: dict[str, Any]) -> str:

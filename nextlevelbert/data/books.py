@@ -7,8 +7,8 @@ what mammoth makes of a DOCX; `_Blocks` gathers the text from its events.
 from __future__ import annotations
 
 import codecs
+import html
 import io
-import logging
 import posixpath
 import re
 import zipfile
@@ -27,7 +27,6 @@ from .files import (
     decode,
     named_errors,
     read_bytes,
-    readable_name,
     reason,
 )
 
@@ -82,7 +81,6 @@ _PAGE_ERRORS = (
     zlib.error,
 )
 _NAMED_NOTES = 10
-logger = logging.getLogger(__name__)
 
 
 class _Book(NamedTuple):
@@ -165,10 +163,23 @@ def _local_name(tag: str) -> str:
 
 
 def _parse_html(markup: str) -> _Blocks:
-    closed = _CLOSED_AT_ONCE.sub(r"<\1\2></\1>", markup).replace("\r\n", "\n")
+    closed = _CLOSED_AT_ONCE.sub(r"<\1\2></\1>", _without_cdata(markup)).replace("\r\n", "\n")
     parser = etree.HTMLParser(encoding="utf-8", huge_tree=True, target=_Blocks())
     parser.feed(closed.encode())
     return parser.close()
+
+
+def _without_cdata(markup: str) -> str:
+    """Writes CDATA sections, which only parsers of XML know, as text."""
+    before, *sections = markup.split("<![CDATA[")
+    pieces = [before]
+    for section in sections:
+        text, end, after = section.partition("]]>")
+        if end:
+            pieces.append(html.escape(text) + after)
+        else:
+            pieces.append(section)
+    return "".join(pieces)
 
 
 def _decode_page(data: bytes) -> str:
@@ -340,8 +351,8 @@ def _read_docx(data: bytes) -> _Book:
     if size > UNPACKED_LIMIT:
         raise TooLargeError("it")
     no_image = img_element(lambda image: {"src": ""})
-    html = convert_to_html(io.BytesIO(data), convert_image=no_image).value
-    return _Book(["\n\n".join(_parse_html(_NOTE_LINKS.sub("", html)).blocks)], notes=[])
+    markup = convert_to_html(io.BytesIO(data), convert_image=no_image).value
+    return _Book(["\n\n".join(_parse_html(_NOTE_LINKS.sub("", markup)).blocks)], notes=[])
 
 
 _READERS = {
@@ -355,17 +366,16 @@ _READERS = {
 BOOKS = tuple(_READERS)
 
 
-def read_book(path: Path, kind: str) -> tuple[str, dict[str, list[int]]]:
+def read_book(path: Path, kind: str) -> tuple[str, dict[str, list[int]], str]:
     """Reads the text of a book, with a blank line between paragraphs and between pages.
-
-    What of the file cannot be read, such as a page of an EPUB, is named in a warning.
 
     Args:
         path: the file, perhaps packed as ``.gz``.
         kind: its suffix, one of `BOOKS`.
 
     Returns:
-        The text, and for a PDF ``{"pages": the character at which each page begins}``.
+        The text; for a PDF ``{"pages": the character at which each page begins}``; and what of the
+        file was not read, such as a page of an EPUB, or an empty text.
 
     Raises:
         ValueError: if the file is damaged, locked or without text, or a package is missing.
@@ -391,9 +401,7 @@ def read_book(path: Path, kind: str) -> tuple[str, dict[str, list[int]]]:
         if notes:
             raise ValueError(f"{path} holds no text: {notes}.")
         raise ValueError(f"{path} holds no text.")
-    if notes:
-        logger.warning("%s was read in part: %s.", readable_name(path), notes)
     if kind != ".pdf":
-        return text, {}
+        return text, {}, notes
     lengths = [len(page) + 2 for page in book.pages]
-    return text, {"pages": list(accumulate(lengths[:-1], initial=0))}
+    return text, {"pages": list(accumulate(lengths[:-1], initial=0))}, notes

@@ -16,6 +16,7 @@ from typing import Any
 
 from .books import BOOKS, read_book
 from .files import (
+    PartlyReadError,
     files_below,
     find_paths,
     is_saved_dataset,
@@ -136,6 +137,8 @@ def read_documents(
         on_error: what to do with a file or row that cannot be read, such as `print` or the `append`
             of a list: it is called with the ValueError, and reading continues. By default the first
             error is raised. Of each table at most ten rows are named, then the others are counted.
+            It is also called with what is missing of a book that was read in part; by default, this
+            is a warning.
 
     Raises:
         FileNotFoundError: if there is nothing at `source`.
@@ -174,7 +177,7 @@ def _documents(
             row_count += table.row_count
             continue
         try:
-            document = _read_document(path, name)
+            document = _read_document(path, name, on_error)
         except (OSError, ValueError) as error:
             if on_error is None:
                 raise
@@ -183,11 +186,17 @@ def _documents(
             yield document
 
 
-def _read_document(path: Path, name: str) -> Document:
-    if suffix(path) in BOOKS:
-        text, metadata = read_book(path, suffix(path))
-        return Document(name, text, metadata)
-    return Document(name, read_text(path))
+def _read_document(path: Path, name: str, on_error: OnError | None) -> Document:
+    if suffix(path) not in BOOKS:
+        return Document(name, read_text(path))
+    text, metadata, missing = read_book(path, suffix(path))
+    if missing:
+        error = PartlyReadError(f"{path} was read in part: {missing}.")
+        if on_error is None:
+            logger.warning("%s", readable_name(str(error)))
+        else:
+            on_error(error)
+    return Document(name, text, metadata)
 
 
 def _with_file(path: Path, error: Exception) -> ValueError:

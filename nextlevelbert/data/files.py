@@ -44,6 +44,10 @@ class NulError(UnicodeError):
         super().__init__("it holds NUL characters; perhaps it is UTF-16 without a byte order mark")
 
 
+class PartlyReadError(ValueError):
+    """A file was read, but not all of it; this names what is missing."""
+
+
 def suffix(path: Path) -> str:
     """Returns the suffix in lower case; of ``x.jsonl.gz`` it is ``.jsonl``."""
     stem, ending = os.path.splitext(path.name)
@@ -66,13 +70,18 @@ def packed(path: Path) -> Path:
 
 
 def readable_name(path: str | Path) -> str:
-    r"""Returns a name that can be printed and stored, also where its bytes are not UTF-8.
+    r"""Returns a name that can be printed and stored, also if it is not valid Unicode.
+
+    Bytes of a file name that are not UTF-8, and halves of surrogate pairs, are written as escapes.
 
     Example:
-        >>> readable_name("caf\udce9.txt")
-        'caf\\xe9.txt'
+        >>> readable_name("caf\udce9.txt"), readable_name("\ud83d")
+        ('caf\\xe9.txt', '\\ud83d')
     """
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
+    try:
+        return os.fsencode(path).decode(errors="backslashreplace")
+    except UnicodeEncodeError:
+        return str(path).encode(errors="backslashreplace").decode()
 
 
 def find_paths(source: str | Path) -> list[Path]:

@@ -2,192 +2,40 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any
 
 import numpy as np
+from huggingface_hub import ModelCard
 from transformers import EarlyStoppingCallback, set_seed
 
-from ..data.splits import hold_out
-from ..training.arguments import BaseTrainingArguments
-from ..training.cards import model_card, results_table
-from ..training.options import option
+from ..training.cards import (
+    CardText,
+    collect_card,
+    name_on_hub,
+    public_name,
+    results_table,
+)
 from ..training.plots import CURVE, plot_curves
 from ..training.runs import bind_folder, last_whole_checkpoint, read_json, write_whole
 from ..training.trainer import CardTrainer, count_parameters
+from .arguments import FinetuningArguments
 
 logger = logging.getLogger(__name__)
 
 Scores = dict[str, float]
 # Scores in a table; a pair is a mean and a standard deviation.
 Row = dict[str, float | tuple[float, float]]
-Data = TypeVar("Data")
 
 # Predictions hold ids of the user's rows; a killed safetensors leaves .tmp* files.
 _NOT_PUBLISHED = ["seed-*", "vectors/*", "*.jsonl", "*.trec", ".tmp*"]
 _NOT_PUBLISHED += ["settings.json", "results.json"]
-
-
-@dataclass
-class FinetuningArguments(BaseTrainingArguments):
-    """`TrainingArguments` for small supervised sets.
-
-    Several seeds, the best evaluation is kept, and training stops early.
-    """
-
-    seeds: list[int] = field(
-        default_factory=lambda: [0],
-        metadata={"help": "Seeds of the trainings; the best model is published."},
-    )
-    learning_rate: float | None = option(  # type: ignore[assignment]
-        None,
-        "Peak learning rate (default: 5e-5 over stored vectors, 3e-5 from text, 2e-5 for summaries,"
-        " 1e-3 for a head or adapters alone).",
-    )
-    num_train_epochs: float = option(20.0, "Maximum number of epochs.")
-    per_device_eval_batch_size: int = option(32, "Batch size per device in evaluation.")
-    warmup_steps: float = option(
-        0.1, "Number of warm-up steps, or a share of all steps if below 1."
-    )
-    seed: int = option(42, "Seed for holding out documents; the trainings use --seeds.")
-    logging_strategy: str = option("epoch", "When to log: no, steps or epoch.")
-    eval_strategy: str = option("epoch", "When to evaluate: no, steps or epoch.")
-    save_strategy: str = option("epoch", "When to save a checkpoint: no, steps or epoch.")
-    save_total_limit: int | None = option(1, "Checkpoints to keep besides the best one.")
-    load_best_model_at_end: bool = option(
-        default=True, help="Keep the weights of the best evaluation instead of the last ones."
-    )
-    metric_for_best_model: str | None = option(
-        "loss", "Validation score that selects the best evaluation."
-    )
-    early_stopping_patience: int = option(
-        3, "Number of evaluations without progress after which training stops."
-    )
-    # Without this, a resumed run would forget how long it has made no progress.
-    restore_callback_states_from_checkpoint: bool = option(default=True, help=argparse.SUPPRESS)
-
-    # Not options: every run trains and scores all of its rows.
-    do_train: bool = field(init=False, default=True)
-    do_eval: bool = field(init=False, default=True)
-    do_predict: bool = field(init=False, default=True)
-    # Trainer cannot find them in the signature of a model with adapters.
-    label_names: list[str] | None = field(init=False, default_factory=lambda: ["labels"])
-    prediction_loss_only: bool = field(init=False, default=False)
-    dataloader_drop_last: bool = field(init=False, default=False)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if len(set(self.seeds)) < len(self.seeds):
-            raise ValueError(f"--seeds names a seed twice: {self.seeds}.")
-        if self.n_gpu > 1:
-            raise ValueError(
-                f"Start a process for each of the {self.n_gpu} GPUs: torchrun --nproc_per_node"
-                " N ..."
-            )
-
-    def for_seed(self, seed: int, folder: Path) -> Self:
-        """Returns the arguments of one training, which does not publish its model.
-
-        Args:
-            seed: of the model and the order of the rows.
-            folder: of the training.
-        """
-        args = self.without_upload()
-        args.output_dir = str(folder)
-        args.seed = seed
-        args.data_seed = seed
-        return args
-
-
-@dataclass(kw_only=True)
-class DataArguments:
-    """Files or splits of a training set, and of sets to validate and to report on."""
-
-    _argument_group_name = "data"
-
-    train_file: str | None = option(
-        None,
-        "Training set: a table (.jsonl, .json, .csv or .parquet), a quoted pattern of tables, or a"
-        " folder of save_to_disk.",
-    )
-    validation_file: str | None = option(
-        None, "Validation set, which selects the epoch (default: rows held out from training)."
-    )
-    test_file: str | None = option(
-        None, "Test set, which is only reported on (default: report on the validation set)."
-    )
-    dataset_name: str | None = option(None, "Data set on the Hub, instead of files.")
-    dataset_config_name: str | None = option(None, "Configuration of that data set.")
-    train_split: str | None = option(
-        None, "Split of the data set or folder to train on (default: train)."
-    )
-    validation_split: str | None = option(None, "Split to validate on.")
-    test_split: str | None = option(None, "Split to report on.")
-    validation_share: float = option(
-        0.15, "Share of the training set to hold out if there is no validation set."
-    )
-
-    def __post_init__(self) -> None:
-        files = {name: getattr(self, f"{name}_file") for name in ("train", "validation", "test")}
-        has_both = bool(self.dataset_name) and any(files.values())
-        if has_both or not (self.dataset_name or self.train_file):
-            raise ValueError(
-                "Give the training set, either with --train_file or with --dataset_name."
-            )
-        for name, file in files.items():
-            has_splits = self.dataset_name or Path(file or self.train_file or "").is_dir()
-            if getattr(self, f"{name}_split") and not has_splits:
-                raise ValueError(
-                    f"--{name}_split is for --dataset_name or a folder; give a file with"
-                    f" --{name}_file."
-                )
-
-    def place(self, name: str) -> tuple[str, str] | None:
-        """Returns where a set is: a file, folder or data set, and the split.
-
-        Args:
-            name: ``"train"``, ``"validation"`` or ``"test"``.
-
-        Returns:
-            Source and split; None for a set that was not given.
-        """
-        file = getattr(self, f"{name}_file")
-        split = getattr(self, f"{name}_split")
-        if name != "train" and file is None and split is None:
-            return None
-        return self.dataset_name or file or self.train_file or "", split or "train"
-
-    def read_sets(
-        self,
-        read: Callable[[str, str, str], Data],
-        seed: int,
-        hold_out: Callable[..., tuple[Any, Any]] = hold_out,
-    ) -> dict[str, Data]:
-        """Reads the sets that were given.
-
-        Args:
-            read: reads a set, given its name, source and split.
-            seed: of the rows to hold out, if there is no validation set.
-            hold_out: splits a set, given the set, a share and a seed.
-
-        Returns:
-            The sets by name: ``"train"`` and ``"validation"``, and ``"test"`` if it was given.
-        """
-        sets = {}
-        for name in ("train", "validation", "test"):
-            place = self.place(name)
-            if place is not None:
-                sets[name] = read(name, *place)
-        if "validation" not in sets:
-            sets["train"], sets["validation"] = hold_out(sets["train"], self.validation_share, seed)
-        return sets
 
 
 # --- A training per seed
@@ -372,7 +220,7 @@ def publish(
     args: FinetuningArguments,
     best: Result,
     open_model: Callable[[Path], Any] | None,
-    card: Mapping[str, Any],
+    card: ModelCard | None,
 ) -> None:
     """Saves the model of the best seed with its card and predictions, and uploads it if asked to.
 
@@ -380,7 +228,7 @@ def publish(
         args: of the trainings.
         best: result of the best seed.
         open_model: opens the model in the folder of a seed; None for a baseline.
-        card: arguments of `model_card`.
+        card: of the model; None for a baseline.
     """
     output = Path(str(args.output_dir))
     folder = output / f"seed-{best.seed}"
@@ -392,7 +240,7 @@ def publish(
         return
 
     readme = output / "README.md"
-    text = str(model_card(**card)).encode()
+    text = str(card).encode()
     has_weights = any(output.glob("*.safetensors"))
     if not has_weights or not readme.exists() or readme.read_bytes() != text:
         # The card is removed first and written last: the model beside a card is complete.
@@ -401,6 +249,71 @@ def publish(
         write_whole(readme, text)
     args.upload(output, leave=_NOT_PUBLISHED)
     logger.info("Written to %s: results.json, predictions, model, card.", output)
+
+
+def finetuned_card(
+    args: FinetuningArguments,
+    text: CardText,
+    best: Result,
+    *,
+    reported: str,
+    table: str,
+    model: str,
+    model_type: str,
+    settings: Mapping[str, object],
+    metrics: Sequence[str],
+    data_name: str | None,
+    base_model: str | None = None,
+    chosen: Sequence[str] = (),
+    without: str = "",
+    facts: Mapping[str, object] | None = None,
+) -> ModelCard:
+    """Makes the card of the best model.
+
+    Args:
+        args: of the trainings.
+        text: what the task says.
+        best: result of the best seed.
+        reported: the set of the table.
+        table: of the scores.
+        model: folder or name on the Hub of what the training started from.
+        model_type: family of the model, for the citation.
+        settings: further values of the training, such as the sizes of the sets.
+        metrics: scores of the reported set that the Hub shows.
+        data_name: name of the data set on the Hub; None for files.
+        base_model: name on the Hub of what the training started from (default: `model`, unless it
+            is a folder).
+        chosen: what was chosen on the validation set.
+        without: what the number of parameters leaves out.
+        facts: about the model, in Markdown.
+    """
+    trained, total = best.parameters
+    rows: dict[str, object] = {
+        "started from": public_name(model),
+        "parameters trained": f"{trained:,} of {total:,}{without}",
+        **settings,
+        "seed": best.seed,
+    }
+    dataset = f"{reported} set"
+    datasets = []
+    if data_name is not None:
+        dataset = f"{data_name}, {dataset}"
+        datasets.append(data_name)
+    measured = f"{text.measured}{caveat(reported, *chosen)}"
+    return collect_card(
+        args,
+        replace(text, measured=measured),
+        log=best.log,
+        model_type=model_type,
+        base_model=base_model or name_on_hub(model),
+        settings=rows,
+        table=table,
+        scores={name: best.scores[reported][name] for name in metrics},
+        dataset=dataset,
+        datasets=datasets,
+        model=facts,
+        pictures=[CURVE],
+    )
 
 
 def training_facts(

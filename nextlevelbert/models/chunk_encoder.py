@@ -1,40 +1,37 @@
-"""The frozen sentence encoder: one vector per chunk, by a transformer in micro-batches or by a
-table of token vectors.
+"""The frozen sentence encoder: a transformer that makes one vector per chunk, in micro-batches.
 
-A transformer has the pooling, layers and normalisation of the sentence-transformers model it comes
-from; with a table, a chunk's vector is the mean of its tokens'.
+It has the pooling, layers and normalisation of the sentence-transformers model it comes from.
 
 Notation for shapes: N chunks (of any number of documents), C tokens in the longest chunk of a
 micro-batch, T tokens in all, D size of a chunk vector; in pooling, B entries of L vectors.
 """
 
-# No `from __future__ import annotations` here: `strict` checks types only where they are not
-# strings.
+from __future__ import annotations
+
 import hashlib
 import json
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Self
 
 import numpy as np
 import torch
-from huggingface_hub.dataclasses import strict
 from torch import nn
 from torch.nn import functional as F
 from tqdm.auto import tqdm
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from .chunking import ChunkingRule
-from .pretrained import backbone_from_config, usable_positions
-
-PoolingMode = Literal[
-    "mean", "sum", "max", "cls", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"
-]
+from .configuration_nextlevelbert import (
+    PoolingMode,
+    sentence_steps,
+    usable_positions,
+    vector_size,
+)
+from .pretrained import backbone_from_config
 
 # Token positions of one forward pass. On a CPU small batches stay in the cache (measured best on
-# two
-# cores: 8 chunks of 256); a GPU needs enough work to be busy.
+# two cores: 8 chunks of 256); a GPU needs enough work to be busy.
 _TOKENS_PER_BATCH = 2_048
 _TOKENS_PER_BATCH_ACCELERATOR = 131_072
 # Chunks of at least this share of the longest one's length cost little padding beside it.
@@ -42,8 +39,14 @@ _SIMILAR = 15 / 16
 
 
 def masked_mean(hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """Mean of the rows that a mask keeps (all by default): ``[B, L, D]`` to ``[B, D]`` float32,
-    zero without rows.
+    """Averages the rows that a mask keeps, and gives zero without rows.
+
+    Args:
+        hidden: ``[B, L, D]``.
+        mask: ``[B, L]``; None keeps all rows.
+
+    Returns:
+        ``[B, D]`` float32.
     """
     if mask is None:
         return hidden.mean(dim=1, dtype=torch.float32)
@@ -53,62 +56,83 @@ def masked_mean(hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor
 
 
 def pool(hidden: torch.Tensor, mask: torch.Tensor, mode: PoolingMode = "mean") -> torch.Tensor:
-    """Pools the rows of ``[B, L, D]`` that a mask ``[B, L]`` keeps, as sentence-transformers
-    defines it: ``[B, D]``.
+    """Pools the rows that a mask keeps, as sentence-transformers defines it; zero without rows.
 
-    ``"cls"`` is the first such row, ``"lasttoken"`` the last one, ``"mean_sqrt_len_tokens"`` their
-    sum over the square root of their number; in ``"weightedmean"`` the k-th weighs k. Zero without
-    rows.
+    Args:
+        hidden: ``[B, L, D]``.
+        mask: ``[B, L]``.
+        mode: ``"cls"`` is the first row, ``"lasttoken"`` the last one, ``"mean_sqrt_len_tokens"``
+            the sum over the square root of the number of rows; in ``"weightedmean"`` row k weighs
+            k.
+
+    Returns:
+        ``[B, D]`` in the dtype of `hidden`.
     """
     keep = mask.bool().unsqueeze(-1)  # [B, L, 1]
     if mode in ("mean", "sum", "mean_sqrt_len_tokens"):
         power = {"mean": 0.0, "sum": 1.0, "mean_sqrt_len_tokens": 0.5}[mode]
-        return (masked_mean(hidden, mask) * keep.sum(dim=1).float() ** power).to(hidden.dtype)
+        factor = keep.sum(dim=1).float() ** power
+        return (masked_mean(hidden, mask) * factor).to(hidden.dtype)
     if mode == "weightedmean":
         weights = (keep.cumsum(dim=1) * keep).float()  # [B, L, 1]
         total = (weights * hidden.masked_fill(~keep, 0.0).float()).sum(dim=1)  # [B, D]
         return (total / weights.sum(dim=1).clamp(min=1)).to(hidden.dtype)
+
     if mode == "max":
-        row = hidden.masked_fill(~keep, torch.finfo(hidden.dtype).min).amax(dim=1)  # [B, D]
+        pooled = hidden.masked_fill(~keep, torch.finfo(hidden.dtype).min).amax(dim=1)  # [B, D]
     else:
-        flags = keep.squeeze(-1).long()  # [B, L]
-        position = (
-            flags.argmax(dim=1)
-            if mode == "cls"
-            else flags.shape[1] - 1 - flags.flip(1).argmax(dim=1)
-        )
-        row = hidden[torch.arange(len(hidden), device=hidden.device), position]  # [B, D]
-    return row.masked_fill(~keep.any(dim=1), 0.0)
+        flags = mask.long()  # [B, L]
+        if mode == "cls":
+            position = flags.argmax(dim=1)
+        else:
+            position = flags.shape[1] - 1 - flags.flip(1).argmax(dim=1)
+        pooled = hidden[torch.arange(len(hidden), device=hidden.device), position]  # [B, D]
+    return pooled.masked_fill(~keep.any(dim=1), 0.0)
 
 
 def unit(vectors: torch.Tensor) -> torch.Tensor:
-    """Rows scaled to length 1, zero rows unchanged; in float32, since the epsilon against zero
-    vanishes in float16.
+    """Scales rows to length 1; zero rows stay.
+
+    The computation is in float32, because the epsilon against zero vanishes in float16.
+
+    Args:
+        vectors: ``[..., D]``.
     """
     return F.normalize(vectors.float(), dim=-1).to(vectors.dtype)
 
 
 def micro_batches(lengths: np.ndarray, tokens_per_batch: int) -> Iterator[np.ndarray]:
-    """Groups of chunks of similar length whose padded size stays within the budget (one chunk at
-    least).
+    """Groups chunks of similar length.
 
-    A group that fills an eighth of the budget also ends where chunks become much shorter, to save
+    A group that fills an eighth of the budget also ends if chunks become much shorter, to save
     padding.
+
+    Args:
+        lengths: ``[N]``, tokens of each chunk.
+        tokens_per_batch: most tokens of a group, padding included; a group has at least one chunk.
+
+    Yields:
+        The indices of the chunks of each group, the longest chunk first.
     """
     order = np.argsort(-lengths, kind="stable")
     descending = lengths[order]
     start = 0
     while start < len(order):
         width = max(int(descending[start]), 1)
-        count = max(1, tokens_per_batch // width)
         similar = int(np.searchsorted(-descending[start:], -width * _SIMILAR, side="right"))
-        count = min(count, max(similar, -(-tokens_per_batch // (8 * width))))
+        eighth = -(-tokens_per_batch // (8 * width))
+        most = max(1, tokens_per_batch // width)
+        count = min(most, max(similar, eighth))
         yield order[start : start + count]
         start += count
 
 
 def weights_fingerprint(model: nn.Module) -> str:
-    """SHA-256 over names, shapes and float32 values of all weights of a model."""
+    """Returns the SHA-256 over names, shapes and float32 values of all weights.
+
+    Args:
+        model: any module.
+    """
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name}{tuple(tensor.shape)}".encode())
@@ -116,24 +140,14 @@ def weights_fingerprint(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def sentence_steps(config: PreTrainedConfig) -> dict[str, Any]:
-    """What a chunk encoder does beside its network, pooling and normalisation; empty for most.
-
-    ``"prompt"`` is a text before every chunk, whose ids are part of the chunking rule; ``"dense"``
-    lists the arguments of each `DenseLayer` after pooling.
-    """
-    return getattr(config, "sentence_steps", None) or {}
-
-
-def vector_size(config: PreTrainedConfig) -> int:
-    """Dimensions of the vectors that a chunk encoder of this configuration gives."""
-    dense = sentence_steps(config).get("dense")
-    return dense[-1]["out_features"] if dense else config.hidden_size
-
-
 class DenseLayer(nn.Module):
-    """sentence-transformers' `Dense`, with the same names of weights; `activation` is a class of
-    `torch.nn`.
+    """Is sentence-transformers' `Dense`, with the same names of weights.
+
+    Args:
+        in_features: size of the vectors before the layer.
+        out_features: size of the vectors after the layer.
+        bias: whether the layer has a bias.
+        activation: name of a class of `torch.nn`.
     """
 
     def __init__(self, in_features: int, out_features: int, bias: bool, activation: str) -> None:
@@ -146,169 +160,131 @@ class DenseLayer(nn.Module):
         return self.activation_function(self.linear(vectors))
 
 
-@strict
-class StaticEmbeddingConfig(PreTrainedConfig):
-    """Sizes of a table of token vectors; `unk_token_id` is the row of what the tokenizer does not
-    know.
-    """
-
-    model_type = "static-embedding"
-
-    vocab_size: int = 30_522
-    hidden_size: int = 384
-    num_hidden_layers: int = 0
-    pad_token_id: int | None = 0
-    unk_token_id: int | None = None
-
-
-class StaticModel(PreTrainedModel):
-    """Stands where a chunk encoder has its transformer, and makes chunk vectors by itself."""
-
-    base_model_prefix = "static"
-
-    def encode(
-        self,
-        input_ids: np.ndarray,
-        boundaries: np.ndarray,
-        rule: ChunkingRule,
-        tokens_per_batch: int | None,
-        bar: tqdm | None,
-    ) -> torch.Tensor:
-        """Mean token vector of each chunk, arguments and result as those of `ChunkEncoder.encode`.
-
-        Warns of chunks in which the tokenizer knows nothing: they all have the vector of its
-        unknown token.
-        """
-        if bar is not None:
-            bar.update(len(boundaries) - 1)
-        known = input_ids != self.config.unk_token_id
-        if not known.all():
-            before = np.append(0, np.cumsum(known))  # known tokens before each place
-            if count := int((np.diff(before[boundaries]) == 0)[np.diff(boundaries) > 0].sum()):
-                warnings.warn(
-                    f"{count} chunk(s) consist of unknown tokens only, so their vectors are the"
-                    " same. Is the text in a language that the static chunk encoder was not made"
-                    " for?",
-                    stacklevel=2,
-                )
-        ids = torch.from_numpy(np.ascontiguousarray(input_ids, np.int32)).to(self.device)
-        return self._means(ids, torch.from_numpy(boundaries.astype(np.int32)).to(self.device))
-
-
-class StaticEmbeddingModel(StaticModel):
-    """A table with a vector for every token."""
-
-    config_class = StaticEmbeddingConfig
-
-    def __init__(self, config: StaticEmbeddingConfig) -> None:
-        super().__init__(config)
-        self.embedding = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.post_init()
-
-    def _means(self, ids: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
-        """Mean vector ``[N, D]`` of each chunk; `ids` of all chunks in a row, `offsets` ``[N + 1]``
-        their borders.
-        """
-        return F.embedding_bag(
-            ids, self.embedding.weight, offsets, mode="mean", include_last_offset=True
-        ).float()
-
-
-# What `AutoModel` does not know, by `model_type`; `hybrid_encoder` adds to it.
-STATIC_MODELS: dict[str, type[PreTrainedModel]] = {
-    StaticEmbeddingConfig.model_type: StaticEmbeddingModel
-}
-
-
 @dataclass
 class LoadedChunkEncoder:
-    """A sentence encoder read from disk or the Hub, in float32 on the CPU, with its tokenizer.
+    """Holds a sentence encoder from disk or the Hub, in float32 on the CPU, with its tokenizer.
 
-    `name` is where others find it, never a path of this machine; `fingerprint` that of
-    `ChunkEncoder.fingerprint`.
+    Attributes:
+        encoder: the network.
+        tokenizer: its tokenizer.
+        name: its public name, never a local path.
+        fingerprint: see `ChunkEncoder.fingerprint`.
     """
 
-    encoder: Any
+    encoder: ChunkEncoder
     tokenizer: PreTrainedTokenizerBase
     name: str
     fingerprint: str
 
     @property
     def max_chunk_size(self) -> int | None:
+        """Most tokens in a chunk; None without a limit."""
         return usable_positions(self.encoder.model.config)
 
 
 class ChunkEncoder(nn.Module):
     """Maps every chunk to one vector with a frozen encoder (paper, section 2.2 "Input Encoding").
 
-    `config` is that of the backbone, any `AutoModel` over token ids, or of one of the
-    `STATIC_MODELS`; its `sentence_steps` may add layers after `pooling`, which makes the chunk's
-    vector of token vectors.
+    Args:
+        config: the configuration of the backbone, any `AutoModel` over token ids. Its
+            `sentence_steps` may add layers after the pooling.
+        pooling: how token vectors become the vector of a chunk.
+        normalize: whether vectors are scaled to length 1.
     """
+
+    has_layers = True  # a document model can start from the layers
 
     def __init__(
         self, config: PreTrainedConfig, pooling: PoolingMode = "mean", normalize: bool = True
     ) -> None:
         super().__init__()
-        static = STATIC_MODELS.get(config.model_type)
-        self.model: Any = backbone_from_config(config) if static is None else static(config)
-        self.dense = nn.Sequential(
-            *(DenseLayer(**layer) for layer in sentence_steps(config).get("dense", []))
-        )
-        self.pooling: PoolingMode = pooling
+        self.model = self.new_network(config)
+        layers = [DenseLayer(**layer) for layer in sentence_steps(config).get("dense", [])]
+        self.dense = nn.Sequential(*layers)
+        self.pooling = pooling
         self.normalize = normalize
         self.eval()
 
-    def train(self, mode: bool = True) -> Self:
-        """Stays frozen and in evaluation mode, whatever the argument and whatever loading did to
-        the parameters.
+    def new_network(self, config: PreTrainedConfig) -> PreTrainedModel:
+        """Makes the network below pooling, with random weights.
+
+        Args:
+            config: its configuration.
         """
-        self.requires_grad_(
-            False
-        )  # `from_pretrained` makes new parameters, which require gradients
-        return super().train(False)
+        return backbone_from_config(config)
+
+    def train(self, mode: bool = True) -> Self:
+        """Stays frozen and in evaluation mode.
+
+        Args:
+            mode: is ignored.
+        """
+        # `from_pretrained` makes new parameters, which require gradients.
+        self.requires_grad_(requires_grad=False)
+        return super().train(mode=False)
 
     @property
     def hidden_size(self) -> int:
+        """Dimensions of the vectors."""
         return vector_size(self.model.config)
 
     @property
-    def has_layers(self) -> bool:
-        """Whether it is a transformer, whose layers a document model can start from."""
-        return not isinstance(self.model, StaticModel)
-
-    @property
     def device(self) -> torch.device:
+        """The device of the weights."""
         return next(self.model.parameters()).device
 
     @property
     def precision(self) -> str:
-        """The dtype it computes in, by the name that a corpus stores."""
+        """The dtype of the computation, by the name that a corpus stores."""
         return str(next(self.model.parameters()).dtype).removeprefix("torch.")
 
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Chunk vectors ``[N, D]`` of chunk ids ``[N, C]``, special tokens included; no mask means
-        no padding.
+        """Computes the vectors of chunks.
+
+        Args:
+            input_ids: ``[N, C]``, special tokens included.
+            attention_mask: ``[N, C]``; None if nothing is padded.
+
+        Returns:
+            ``[N, D]`` float32.
         """
         output = self.model(input_ids=input_ids, attention_mask=attention_mask, return_dict=True)
         hidden = output.last_hidden_state  # [N, C, D]
-        if self.pooling == "mean":  # in float32 whatever the encoder computes in
-            return self._project_and_normalize(masked_mean(hidden, attention_mask))
-        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        return self._project_and_normalize(pool(hidden, mask, self.pooling).float())
+        if self.pooling == "mean":  # in float32, whatever the encoder computes in
+            return self.project_and_normalize(masked_mean(hidden, attention_mask))
+        mask = attention_mask
+        if mask is None:
+            mask = torch.ones_like(input_ids)
+        return self.project_and_normalize(pool(hidden, mask, self.pooling).float())
 
-    def _project_and_normalize(self, pooled: torch.Tensor) -> torch.Tensor:
-        """Applies Dense layers and normalisation to ``[N, D]`` float32; the result is float32."""
+    def project_and_normalize(self, pooled: torch.Tensor) -> torch.Tensor:
+        """Applies Dense layers and normalisation.
+
+        Args:
+            pooled: ``[N, D]`` float32.
+
+        Returns:
+            ``[N, D]`` float32.
+        """
         vectors = pooled
         if len(self.dense) > 0:
             # Not the dtype of their weights, which quantised layers store in 8 bits.
             vectors = self.dense(pooled.to(self.model.dtype)).float()
-        return F.normalize(vectors, dim=-1) if self.normalize else vectors
+        if self.normalize:
+            return F.normalize(vectors, dim=-1)
+        return vectors
 
-    def _check_ids(self, input_ids: np.ndarray) -> None:
-        """Raises a ValueError for token ids that the encoder has no embedding for."""
+    def check_ids(self, input_ids: np.ndarray) -> None:
+        """Checks that the encoder has an embedding for every token id.
+
+        Args:
+            input_ids: ``[T]``.
+
+        Raises:
+            ValueError: an id is too high.
+        """
         vocab_size = getattr(self.model.config, "vocab_size", None)
         if vocab_size is None or len(input_ids) == 0:
             return
@@ -328,7 +304,7 @@ class ChunkEncoder(nn.Module):
         tokens_per_batch: int | None = None,
         bar: tqdm | None = None,
     ) -> torch.Tensor:
-        """Encodes token ids in one run, cut into chunks, of any number of documents.
+        """Encodes chunks of any number of documents.
 
         Args:
             input_ids: ``[T]`` ids of all documents, one after the other, without special tokens.
@@ -340,54 +316,58 @@ class ChunkEncoder(nn.Module):
         Returns:
             ``[N, D]`` float32 on the encoder's device, in the order of the chunks.
         """
-        self._check_ids(input_ids)
-        if not self.has_layers:  # a bag of tokens needs no micro-batches
-            return self._project_and_normalize(
-                self.model.encode(input_ids, boundaries, rule, tokens_per_batch, bar)
-            )
+        self.check_ids(input_ids)
         device = self.device
-        usual = _TOKENS_PER_BATCH if device.type == "cpu" else _TOKENS_PER_BATCH_ACCELERATOR
+        if tokens_per_batch is None:
+            tokens_per_batch = _TOKENS_PER_BATCH_ACCELERATOR
+            if device.type == "cpu":
+                tokens_per_batch = _TOKENS_PER_BATCH
         lengths = np.diff(boundaries) + len(rule.prefix_ids) + len(rule.suffix_ids)
         pad_id = getattr(self.model.config, "pad_token_id", None) or 0
+
         vectors = torch.empty(len(lengths), self.hidden_size, device=device)
-        for rows in micro_batches(lengths, tokens_per_batch or usual):
-            width = int(lengths[rows[0]])
-            ids = np.full((len(rows), width), pad_id, np.int64)  # [N, C]
-            for row, chunk in zip(ids, rows, strict=True):
+        for chunks in micro_batches(lengths, tokens_per_batch):
+            width = int(lengths[chunks[0]])
+            ids = np.full((len(chunks), width), pad_id, np.int64)  # [N, C]
+            for row, chunk in zip(ids, chunks, strict=True):
                 text = input_ids[boundaries[chunk] : boundaries[chunk + 1]]
                 row[: lengths[chunk]] = np.concatenate([rule.prefix_ids, text, rule.suffix_ids])
-            mask = (
-                None  # nothing is padded: the kernels without a mask are faster on an accelerator
-            )
-            if int(lengths[rows[-1]]) < width:
-                mask = (
-                    torch.arange(width, device=device) < _copy(lengths[rows], device)[:, None]
-                ).long()
-            vectors[_copy(rows, device)] = self(_copy(ids, device), mask)
+
+            mask = None  # kernels without a mask are faster on an accelerator
+            if int(lengths[chunks[-1]]) < width:
+                real = torch.arange(width, device=device) < _copy(lengths[chunks], device)[:, None]
+                mask = real.long()
+            vectors[_copy(chunks, device)] = self(_copy(ids, device), mask)
             if bar is not None:
-                bar.update(len(rows))
+                bar.update(len(chunks))
         return vectors
 
     def fingerprint(self) -> str:
-        """SHA-256 over weights, pooling, normalisation and further steps; of the weights where
-        these are usual.
+        """Returns a SHA-256 over weights, pooling, normalisation and further steps.
+
+        For the usual encoder (the mean, normalised, without further steps) it is the hash of the
+        weights.
         """
-        parts = [weights_fingerprint(self.model)]
-        if steps := sentence_steps(self.model.config):
-            parts += [weights_fingerprint(self.dense), json.dumps(steps, sort_keys=True)]
-            parts = [hashlib.sha256(" ".join(parts).encode()).hexdigest()]
-        if (self.pooling, self.normalize) == ("mean", True):
-            return parts[0]
-        return hashlib.sha256(f"{parts[0]} {self.pooling} {self.normalize}".encode()).hexdigest()
+        digest = weights_fingerprint(self.model)
+        steps = sentence_steps(self.model.config)
+        if steps:
+            dense = weights_fingerprint(self.dense)
+            digest = _sha256(f"{digest} {dense} {json.dumps(steps, sort_keys=True)}")
+        if self.pooling == "mean" and self.normalize:
+            return digest
+        return _sha256(f"{digest} {self.pooling} {self.normalize}")
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _copy(array: np.ndarray, device: torch.device) -> torch.Tensor:
-    """An array on the device; copied from page-locked memory if that lets the copy overlap with
-    computation.
+    """Copies an array to the device.
+
+    From page-locked memory, a copy to a GPU overlaps with computation.
     """
     tensor = torch.from_numpy(array)
-    return (
-        tensor.pin_memory().to(device, non_blocking=True)
-        if device.type == "cuda"
-        else tensor.to(device)
-    )
+    if device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)

@@ -5,7 +5,7 @@ from typing import Literal
 
 from huggingface_hub.dataclasses import strict
 
-from .token_document import TokenDocumentConfig
+from .configuration_token_document import TokenDocumentConfig
 
 
 @strict

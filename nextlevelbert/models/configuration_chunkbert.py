@@ -3,7 +3,7 @@
 # No `from __future__ import annotations` here: `strict` checks types only if they are not strings.
 from huggingface_hub.dataclasses import strict
 
-from .token_document import TokenDocumentConfig
+from .configuration_token_document import TokenDocumentConfig
 
 
 @strict

@@ -1,7 +1,6 @@
-"""Configuration of NextLevelBERT, and the numbers of its special vectors."""
+"""Configurations of NextLevelBERT and its static chunk encoders, and what is read from them."""
 
-# No `from __future__ import annotations` here: `strict` checks types only where they are not
-# strings.
+# No `from __future__ import annotations` here: `strict` checks types only if they are not strings.
 import math
 from typing import Any, Literal
 
@@ -9,10 +8,11 @@ from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 
-from .chunk_encoder import PoolingMode, vector_size
 from .chunking import ChunkingRule
-from .hybrid_encoder import STATIC_MODELS
-from .pretrained import usable_positions
+
+PoolingMode = Literal[
+    "mean", "sum", "max", "cls", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"
+]
 
 # Rows of a model's table of special vectors; NOT_SPECIAL marks the positions of chunk vectors.
 PAD = 0
@@ -21,34 +21,140 @@ SEP = 2
 MASK = 3
 NOT_SPECIAL = -1
 
+# Backbones whose position table starts after the padding id, so that two rows are never used.
+_OFFSET_POSITIONS = (
+    "camembert",
+    "data2vec-text",
+    "esm",
+    "ibert",
+    "lilt",
+    "longformer",
+    "luke",
+    "mpnet",
+    "roberta",
+    "roberta-prelayernorm",
+    "xlm-roberta",
+    "xlm-roberta-xl",
+    "xmod",
+)
+
+
+def usable_positions(config: PreTrainedConfig) -> int | None:
+    """Returns the length of the longest sequence that a backbone reads, or None without a limit.
+
+    Args:
+        config: the configuration of the backbone.
+    """
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions is None or positions < 1:
+        return None
+    if config.model_type in _OFFSET_POSITIONS:
+        return positions - 2
+    return positions
+
+
+def sentence_steps(config: PreTrainedConfig) -> dict[str, Any]:
+    """Returns the further steps of a chunk encoder; most have none.
+
+    ``"prompt"`` is a text before every chunk, whose ids are part of the chunking rule; ``"dense"``
+    lists the arguments of each `DenseLayer` after pooling.
+
+    Args:
+        config: the configuration of the chunk encoder.
+    """
+    return getattr(config, "sentence_steps", None) or {}
+
+
+def vector_size(config: PreTrainedConfig) -> int:
+    """Returns the number of dimensions of the vectors that a chunk encoder gives.
+
+    Args:
+        config: the configuration of the chunk encoder.
+    """
+    dense = sentence_steps(config).get("dense")
+    if dense:
+        return dense[-1]["out_features"]
+    return config.hidden_size
+
+
+@strict
+class StaticEmbeddingConfig(PreTrainedConfig):
+    """Describes a table of token vectors.
+
+    `unk_token_id` is the row of tokens that the tokenizer does not know.
+    """
+
+    model_type = "static-embedding"
+
+    vocab_size: int = 30_522
+    hidden_size: int = 384
+    num_hidden_layers: int = 0
+    pad_token_id: int | None = 0
+    unk_token_id: int | None = None
+
+
+@strict
+class HashedTfidfConfig(StaticEmbeddingConfig):
+    """Describes TF-IDF vectors whose tokens are hashed to `hidden_size` dimensions."""
+
+    model_type = "hashed-tfidf"
+
+    hidden_size: int = 2_048
+
+
+@strict
+class HybridConfig(PreTrainedConfig):
+    """Describes a chunk encoder of several parts.
+
+    `parts` have the ``config`` (a dictionary), ``pooling`` and ``normalize`` of an encoder, the
+    ``size`` of its vectors, and whether to ``whiten`` or only to centre them.
+    `max_position_embeddings` is the longest chunk.
+    """
+
+    model_type = "hybrid-chunk-encoder"
+
+    parts: list[dict[str, Any]] | None = None
+    max_position_embeddings: int | None = None
+    num_hidden_layers: int = 0
+    pad_token_id: int | None = 0
+
+    @property
+    def hidden_size(self) -> int:
+        """Dimensions of the vectors of all parts, side by side."""
+        return sum(part["size"] for part in self.parts or [])
+
+
+# The chunk encoders that `AutoConfig` does not know, by `model_type`.
+STATIC_CONFIGS = {
+    config.model_type: config for config in (StaticEmbeddingConfig, HashedTfidfConfig, HybridConfig)
+}
+
 
 @strict
 class NextLevelBertConfig(PreTrainedConfig):
-    """The parts and sizes of a NextLevelBERT (paper: Czinczoll et al., ACL 2024, arXiv 2402.17682).
+    """Configures a NextLevelBERT (Czinczoll et al., ACL 2024, arXiv 2402.17682).
 
     Args:
         encoder_config: the encoder over chunk vectors, any architecture of `AutoModel` that accepts
-            ``inputs_embeds``.
-        chunk_encoder_config: that of the frozen encoder of single chunks, a table of token vectors,
-            or a hybrid.
-        chunk_encoder_name: where it is loaded from when text arrives and the checkpoint does not
-            hold it.
+            ``inputs_embeds``: a configuration, a dictionary of one, or None for BERT's defaults.
+        chunk_encoder_config: the frozen encoder of single chunks, a table of token vectors, or a
+            hybrid.
+        chunk_encoder_name: where the chunk encoder is loaded from when text arrives and the
+            checkpoint does not hold it.
         chunk_encoder_fingerprint: hash of its weights, pooling and normalisation; another encoder
             is an error.
-        chunk_encoder_pooling, chunk_encoder_normalize: how it turns token vectors into a chunk
-            vector.
-        include_chunk_encoder: whether the checkpoint holds its weights.
-        chunking, chunk_size, sentence_token_ids, chunk_prefix_ids, chunk_suffix_ids: see
-            `ChunkingRule`.
+        chunk_encoder_pooling: how the chunk encoder turns token vectors into a chunk vector.
+        chunk_encoder_normalize: whether the chunk encoder scales chunk vectors to length 1.
+        include_chunk_encoder: whether the checkpoint holds the weights of the chunk encoder.
+        chunking: see `ChunkingRule.mode`; so `chunk_size`, `sentence_token_ids`,
+            `chunk_prefix_ids` and `chunk_suffix_ids` are fields of the rule.
         max_chunks: most chunks that the encoder sees at once; the special vectors take further
-            positions. By default all that its position table can hold (510 of 512 in
-            NextLevelBERT).
+            positions (default: all that its position table can hold, 510 of 512 in NextLevelBERT).
         long_documents: of a document of more than `max_chunks`, ``"window"`` reads overlapping
             windows and averages the contextual vectors where they overlap; ``"truncate"`` keeps the
             first `max_chunks`, with a warning that counts the rest (as the original code does);
             ``"error"`` raises an error.
-        window_overlap: chunks that neighbouring windows share; a quarter of `max_chunks` by
-            default.
+        window_overlap: chunks that neighbouring windows share (default: a quarter of `max_chunks`).
         pooling: the document vector: ``"mean"`` or ``"max"`` of the contextual chunk vectors,
             ``"cls"``, ``"residual"`` (see `ResidualPooling`), or ``"plain"``: the mean of the chunk
             vectors scaled to length 1, without an encoder over chunks and anything to train.
@@ -57,10 +163,11 @@ class NextLevelBertConfig(PreTrainedConfig):
             the sum of both means.
         whiten_chunks: whether chunk vectors are whitened before anything else, see
             `ChunkWhitening`.
-        loss, temperature, norm_order: of masked vector modelling, see `masked_vector_loss`;
-            `norm_order` is the p of ``"p_norm"``, at least 1, which HATE's paper does not name.
-        loss_mean: over all masked ``"vectors"`` of a batch, or over ``"sequences"``, as in the
-            authors' code.
+        loss: loss of masked vector modelling, see `masked_vector_loss`.
+        temperature: temperature of the loss ``"cross_entropy"`` and of contrastive learning.
+        norm_order: p of the loss ``"p_norm"``, at least 1, which HATE's paper does not name.
+        loss_mean: whether the loss is averaged over all masked ``"vectors"`` of a batch, or over
+            ``"sequences"``, as in the authors' code.
         text_pair: whether the sequence classifier reads a question with the document.
         classifier_hidden_size: width of the hidden layer of the classifiers for tasks.
         initializer_range: standard deviation of new linear layers.
@@ -74,7 +181,7 @@ class NextLevelBertConfig(PreTrainedConfig):
     special_positions = 2  # in a window: [CLS] and [SEP]
     _auto_class = "AutoConfig"
 
-    encoder_config: Any = None  # a configuration, a dictionary of one, or None for BERT's defaults
+    encoder_config: Any = None
     chunk_encoder_config: Any = None
     chunk_encoder_name: str | None = None
     chunk_encoder_fingerprint: str | None = None
@@ -102,24 +209,21 @@ class NextLevelBertConfig(PreTrainedConfig):
     pad_token_id: int | None = 0
 
     def __post_init__(self, **kwargs: Any) -> None:
-        values: Any = self.chunk_encoder_config
-        if isinstance(values, dict) and (static := STATIC_MODELS.get(values.get("model_type", ""))):
-            self.chunk_encoder_config = static.config_class(**values)
+        values = self.chunk_encoder_config
+        if isinstance(values, dict) and values.get("model_type") in STATIC_CONFIGS:
+            self.chunk_encoder_config = STATIC_CONFIGS[values["model_type"]](**values)
         super().__post_init__(**kwargs)
+
         # From JSON they come back as lists; to compare equal, they have to be lists from the start.
-        self.chunk_prefix_ids, self.chunk_suffix_ids = (
-            list(self.chunk_prefix_ids),
-            list(self.chunk_suffix_ids),
-        )
+        self.chunk_prefix_ids = list(self.chunk_prefix_ids)
+        self.chunk_suffix_ids = list(self.chunk_suffix_ids)
         for nested in (self.encoder_config, self.chunk_encoder_config):
             nested._name_or_path = ""  # otherwise a path of this machine is published
+
         self.check_sizes()
         self.max_chunks, _ = self.window()
-        if not (
-            self.temperature > 0
-            and 1 <= self.norm_order < math.inf
-            and self.classifier_hidden_size > 0
-        ):
+        is_positive = self.temperature > 0 and self.classifier_hidden_size > 0
+        if not is_positive or not 1 <= self.norm_order < math.inf:
             raise ValueError(
                 "temperature and classifier_hidden_size must be positive and norm_order 1 or more,"
                 f" got {self.temperature}, {self.classifier_hidden_size} and {self.norm_order}."
@@ -137,7 +241,11 @@ class NextLevelBertConfig(PreTrainedConfig):
         return vector_size(self.chunk_encoder_config)
 
     def check_sizes(self) -> None:
-        """Raises a ValueError if the encoder over chunks cannot read the chunk vectors."""
+        """Checks that the encoder over chunks can read the chunk vectors.
+
+        Raises:
+            ValueError: the sizes differ, or the pooling ``"plain"`` has layers.
+        """
         embedding_size = getattr(self.encoder_config, "embedding_size", self.hidden_size)
         if not self.chunk_hidden_size == self.hidden_size == embedding_size:
             raise ValueError(
@@ -152,20 +260,27 @@ class NextLevelBertConfig(PreTrainedConfig):
             )
 
     def window(self) -> tuple[int, int]:
-        """Chunks in a window, and chunks that neighbouring windows share; checked, since both can
-        be set later.
+        """Returns the chunks in a window, and the chunks that neighbouring windows share.
+
+        Raises:
+            ValueError: the values, which can be set later, do not fit the encoder.
         """
         positions = usable_positions(self.encoder_config)
         specials = self.special_positions
         most = (positions or 512) - specials
-        size = most if self.max_chunks is None else self.max_chunks
+        size = self.max_chunks
+        if size is None:
+            size = most
         if size < 1 or (positions and size > most):
             raise ValueError(
                 f"max_chunks is {size}, but the encoder has {positions or 'any number of'}"
                 f" positions, {specials} of them for special vectors; give 1 to {most}, or an"
                 " encoder_config with more positions."
             )
-        overlap = size // 4 if self.window_overlap is None else self.window_overlap
+
+        overlap = self.window_overlap
+        if overlap is None:
+            overlap = size // 4
         if not 0 <= overlap < size:
             raise ValueError(
                 f"window_overlap must be from 0 to max_chunks - 1 = {size - 1}, got {overlap}."
@@ -173,9 +288,12 @@ class NextLevelBertConfig(PreTrainedConfig):
         return size, overlap
 
     def chunking_rule(self) -> ChunkingRule:
-        """The rule that cuts documents into chunks; checks its own values."""
-        around = tuple(self.chunk_prefix_ids), tuple(self.chunk_suffix_ids)
-        limit = usable_positions(self.chunk_encoder_config)
+        """Returns the rule that splits documents into chunks, which checks its own values."""
         return ChunkingRule(
-            self.chunk_size, self.chunking, *around, self.sentence_token_ids or {}, limit
+            chunk_size=self.chunk_size,
+            mode=self.chunking,
+            prefix_ids=tuple(self.chunk_prefix_ids),
+            suffix_ids=tuple(self.chunk_suffix_ids),
+            sentence_token_ids=self.sentence_token_ids or {},
+            max_chunk_size=usable_positions(self.chunk_encoder_config),
         )

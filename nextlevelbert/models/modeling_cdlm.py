@@ -28,10 +28,11 @@ from .configuration_cdlm import CdlmConfig
 from .pretrained import (
     NextLevelPreTrainedModel,
     classification_loss,
-    encoders_of_package,
     labelled_loss,
+    load_backbone,
     load_tokenizer,
     single_label_loss,
+    split_arguments,
 )
 
 # These count positions from the padding id, as Longformer does.
@@ -143,7 +144,7 @@ class CdlmPreTrainedModel(NextLevelPreTrainedModel):
             **config_kwargs: fields of the configuration, and loading arguments such as `revision`
                 and `token`.
         """
-        loading, fields = encoders_of_package().split_arguments(cls.config_class, config_kwargs)
+        loading, fields = split_arguments(cls.config_class, config_kwargs)
         values, weights, tokenizer = longformer_weights(
             name_or_path, max_length=max_length, loading=loading
         )
@@ -200,7 +201,7 @@ def longformer_weights(
     Raises:
         ValueError: the encoder is of another type, or has no padding token.
     """
-    source = encoders_of_package().load_backbone(name_or_path, **loading)
+    source = load_backbone(name_or_path, **loading)
     tokenizer = load_tokenizer(name_or_path, **loading)
     model_type = source.config.model_type
     padding = tokenizer.pad_token_id

@@ -20,13 +20,14 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from .configuration_hate import HateConfig
 from .configuration_nextlevelbert import PAD
+from .from_encoder import new_hate
 from .modeling_nextlevelbert import (
     NextLevelBertForMaskedVectorModeling,
     NextLevelBertForSequenceClassification,
     NextLevelBertModel,
     NextLevelBertPreTrainedModel,
 )
-from .pretrained import backbone_from_config, encoders_of_package
+from .pretrained import backbone_from_config
 
 
 def sinusoids(positions: Tensor, size: int) -> Tensor:
@@ -200,9 +201,9 @@ class HatePreTrainedModel(NextLevelBertPreTrainedModel):
             chunk_size: most tokens of a sentence.
             **fields: fields of the configuration; an `encoder_config` replaces both sizes.
         """
-        return encoders_of_package().new_hate(
+        return new_hate(
             cls,
-            chunk_encoder,
+            chunk_encoder=chunk_encoder,
             chunk_size=chunk_size,
             hidden_size=hidden_size,
             num_hidden_layers=num_hidden_layers,

@@ -11,11 +11,10 @@ chunk vector, H of a contextual one (D in NextLevelBERT), M masked positions.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -26,49 +25,66 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
-from tqdm.auto import tqdm
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput, SequenceClassifierOutput
 from transformers.utils import ModelOutput, can_return_tuple
 
 from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder, micro_batches, pool, unit
-from .chunking import (
-    Splitter,
-    TokenizedDocument,
-    chunk_spans,
-    flatten_chunks,
-    iter_texts,
-    tokenize_document,
+from .chunking import flatten_chunks
+from .configuration_nextlevelbert import NOT_SPECIAL, PAD, NextLevelBertConfig
+from .document_encoding import (
+    DocumentEmbedding,
+    DocumentEncodingMixin,
+    DocumentPlan,
+    warn_of_empty_documents,
 )
-from .configuration_nextlevelbert import CLS, NOT_SPECIAL, PAD, SEP, NextLevelBertConfig
-from .hybrid_encoder import ChunkCentring, ChunkWhitening
+from .from_encoder import load_chunk_encoder, new_document_model
 from .pretrained import (
     NextLevelPreTrainedModel,
     backbone_from_config,
     classification_loss,
-    encoders_of_package,
     single_label_loss,
     token_mask,
 )
+from .static_encoders import ChunkCentring, ChunkWhitening, new_chunk_encoder
+from .windows import (
+    front_order,
+    gather_chunks,
+    lay_windows,
+    mean_by_row,
+    special_ids_of_windows,
+    traced,
+)
+
+__all__ = [
+    "DocumentEmbedding",
+    "DocumentPlan",
+    "NextLevelBertForContrastiveLearning",
+    "NextLevelBertForMaskedVectorModeling",
+    "NextLevelBertForMultipleChoice",
+    "NextLevelBertForSequenceClassification",
+    "NextLevelBertModel",
+]
 
 logger = logging.getLogger(__name__)
 
 # Positions of one pass of the encoder over chunks: eight full windows keep its memory near 100 MB
 # on a CPU.
 _POSITIONS_PER_PASS = 4_096
-# Documents are encoded together until they have this many chunks, so that short ones share
-# micro-batches.
-_CHUNKS_PER_GROUP = 4_096
 
 
 @dataclass
 class DocumentModelOutput(ModelOutput):
-    """Contextual chunk vectors `last_hidden_state` ``[B, L, H]`` and document vectors
-    `pooler_output` ``[B, H]``.
+    """The output for a batch of documents. Rows without a chunk are zero.
 
-    Zero where there is no chunk. `chunk_vectors` ``[B, L, D]`` are plain, `chunk_mask` ``[B, L]``
-    is true where one was read. For one window, on request: `hidden_states`, `attentions`, with the
-    positions of [CLS] and [SEP].
+    Attributes:
+        last_hidden_state: contextual chunk vectors, ``[B, L, H]``.
+        pooler_output: document vectors, ``[B, H]``.
+        chunk_vectors: plain chunk vectors, ``[B, L, D]``.
+        chunk_mask: ``[B, L]`` bool, true for chunks that were read.
+        hidden_states: on request, for documents of one window, with the positions of [CLS] and
+            [SEP].
+        attentions: as `hidden_states`.
     """
 
     last_hidden_state: Tensor | None = None
@@ -81,8 +97,14 @@ class DocumentModelOutput(ModelOutput):
 
 @dataclass
 class MaskedVectorModelingOutput(ModelOutput):
-    """`loss`, and what the head predicts at the M selected positions, row by row, with the true
-    vectors ``[M, D]``.
+    """The output of masked vector modelling at the M masked positions, row by row.
+
+    Attributes:
+        loss: the mean loss.
+        predictions: what the head predicts, ``[M, D]``.
+        targets: the true vectors, ``[M, D]``.
+        hidden_states: on request.
+        attentions: on request.
     """
 
     loss: Tensor | None = None
@@ -94,51 +116,24 @@ class MaskedVectorModelingOutput(ModelOutput):
 
 @dataclass
 class SegmentPairOutput(ModelOutput):
-    """`loss`, and scaled cosines ``[N, N]`` of first segments (rows) and second ones, the right on
-    the diagonal.
+    """The output of contrastive learning.
+
+    Attributes:
+        loss: the mean loss.
+        scores: scaled cosines between first segments (rows) and second segments (columns),
+            ``[N, N]``; matching pairs are on the diagonal.
     """
 
     loss: Tensor | None = None
     scores: Tensor | None = None
 
 
-@dataclass(frozen=True)
-class DocumentEmbedding:
-    """What one pass over a document of n chunks gives, on the CPU in float32.
-
-    The vector `document` ``[H]``, contextual `chunks` ``[n, H]`` (under truncation the first
-    `max_chunks`), `plain` ``[n, D]`` as the chunk encoder made them, `spans` ``[n, 2]`` int64,
-    characters of each chunk: ``text[start:end]``.
-    """
-
-    document: Tensor
-    chunks: Tensor
-    plain: Tensor
-    spans: np.ndarray
-
-    def __repr__(self) -> str:
-        return f"DocumentEmbedding({', '.join(f'{name}={list(field.shape)}' for name, field in vars(self).items())})"
-
-
-@dataclass(frozen=True)
-class DocumentPlan:
-    """What encoding one document would take: tokens and chunks of the whole, and passes of the
-    encoder over chunks.
-    """
-
-    tokens: int
-    chunks: int
-    windows: int
-
-
 class NextLevelBertSpecialVectors(nn.Embedding):
-    """The trained vectors [PAD], [CLS], [SEP] and [MASK], one table ``[4, D]`` (paper, section
-    2.2).
-    """
+    """Holds the trained vectors [PAD], [CLS], [SEP] and [MASK], ``[4, D]`` (paper, section 2.2)."""
 
 
 class ResidualProjection(nn.Linear):
-    """A square matrix that starts as a multiple of the identity."""
+    """Multiplies by a square matrix that starts as a multiple of the identity."""
 
     def __init__(self, hidden_size: int, start: float) -> None:
         super().__init__(hidden_size, hidden_size, bias=False)
@@ -146,7 +141,7 @@ class ResidualProjection(nn.Linear):
 
 
 class ResidualPooling(nn.Module):
-    """Document vectors ``[B, H]`` of length 1 that keep the plain mean: normalise(A p + C c).
+    """Makes document vectors of length 1 that keep the plain mean: normalise(A p + C c).
 
     p is the mean of the chunk vectors and c that of the contextual ones, both normalised. A starts
     as the identity and C at zero, so that training starts no worse than the mean of the chunk
@@ -155,17 +150,16 @@ class ResidualPooling(nn.Module):
 
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__()
-        self.plain = ResidualProjection(config.hidden_size, 1.0)
-        self.contextual = ResidualProjection(config.hidden_size, config.residual_start)
+        self.plain = ResidualProjection(config.hidden_size, start=1.0)
+        self.contextual = ResidualProjection(config.hidden_size, start=config.residual_start)
 
     def forward(self, plain: Tensor, contextual: Tensor) -> Tensor:
+        """Maps both means ``[B, H]`` to document vectors ``[B, H]``."""
         return unit(self.plain(unit(plain)) + self.contextual(unit(contextual)))
 
 
 class TaskClassifier(nn.Sequential):
-    """Linear, ReLU, Linear over [document vector ; encoded question] (paper, section 3.2
-    "Experimental Setup").
-    """
+    """Scores [document vector ; encoded question]: Linear, ReLU, Linear (paper, section 3.2)."""
 
     def __init__(self, in_features: int, hidden_size: int, out_features: int) -> None:
         super().__init__(
@@ -174,9 +168,7 @@ class TaskClassifier(nn.Sequential):
 
 
 class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
-    """What all NextLevelBERT classes share: configuration, initialisation, and the start from a
-    chunk encoder.
-    """
+    """Shares configuration, initialisation, and the start from a chunk encoder."""
 
     config: NextLevelBertConfig
     config_class = NextLevelBertConfig
@@ -192,20 +184,21 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
     model_tags = ["nextlevelbert", "sentence-transformers"]
     base_model_prefix = "model"
     made_by = "from_chunk_encoder"
-    pooling_over_static = (  # of a new model over a table of token vectors, see `ResidualPooling`
-        "residual"
-    )
+    # The pooling of a new model over a table of token vectors.
+    pooling_over_static = "residual"
     accepts_loss_kwargs = False  # losses are means over the batch
     supports_gradient_checkpointing = True
-    _supports_sdpa = _supports_flash_attn = _supports_flex_attn = _supports_attention_backend = True
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_flex_attn = True
+    _supports_attention_backend = True
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if isinstance(module, NextLevelBertSpecialVectors):
-            if not getattr(
-                module.weight, "_is_hf_initialized", False
-            ):  # a loaded table stays, even its [PAD] row
+            is_loaded = getattr(module.weight, "_is_hf_initialized", False)
+            if not is_loaded:  # a loaded table stays, even its [PAD] row
                 # Length 1 on average, like the chunk vectors around them.
                 init.normal_(module.weight, std=self.config.hidden_size**-0.5)
                 init.zeros_(module.weight[PAD])
@@ -229,27 +222,31 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
         attention_dropout: float = 0.0,
         **config_kwargs: Any,
     ) -> Any:
-        """A new model around a sentence encoder, initialised from that encoder's own layers and
-        position table.
+        """Makes a model around a sentence encoder, from that encoder's layers and position table.
 
-        Over a static encoder, which has none, layers start at random, and the document vector as
-        the mean of the chunk vectors (`pooling="residual"`), except in masked vector modelling,
+        A static encoder has no layers: those of the model start at random, and the document vector
+        as the mean of the chunk vectors (`pooling="residual"`), except in masked vector modelling,
         which would not train that.
 
         Args:
             chunk_encoder: name or folder of a sentence-transformers model, or one already loaded.
             chunk_size: most tokens in a chunk.
-            num_hidden_layers: layers over the chunk vectors: the first so many of the chunk
-                encoder's (by default all) or new ones over a static encoder (by default two). With
-                0, nothing passes between chunks.
-            random_layers: start from random layers, which fails in the paper (section 4.5, table
-                4).
-            attention_dropout: of the encoder over chunks, 0.1 in the paper; it more than doubles a
-                step on a CPU.
-            config_kwargs: further fields of `NextLevelBertConfig`; a ValueError names an unknown
-                one.
+            num_hidden_layers: layers over the chunk vectors: the first so many of the chunk encoder
+                (default: all), or new ones over a static encoder (default: two). With 0, nothing
+                passes between chunks.
+            random_layers: whether layers start at random, which fails in the paper (section 4.5,
+                table 4).
+            attention_dropout: dropout on the attention of the layers over chunks. The paper has
+                0.1, which doubles the time of a step on a CPU.
+            **config_kwargs: further fields of `NextLevelBertConfig`.
+
+        Returns:
+            The model in evaluation mode.
+
+        Raises:
+            ValueError: for an unknown field or a negative number of layers.
         """
-        return encoders_of_package().new_document_model(
+        return new_document_model(
             cls,
             chunk_encoder=chunk_encoder,
             chunk_size=chunk_size,
@@ -260,15 +257,18 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
         )
 
     def new_model(self) -> NextLevelBertModel:
-        """The model below a head."""
+        """Makes the model below a head."""
         return NextLevelBertModel(self.config)
 
     def get_input_embeddings(self) -> nn.Module:
-        """The block that adds positions: vectors enter here, and hooks that need input gradients
-        are set here.
+        """Returns the block that adds positions.
+
+        Vectors enter there, and hooks that need input gradients are set there.
         """
         model = self.base_model
-        return model.special_embeddings if model.encoder is None else model.encoder.embeddings
+        if model.encoder is None:
+            return model.special_embeddings
+        return model.encoder.embeddings
 
     def set_input_embeddings(self, value: nn.Module) -> NoReturn:
         """Raises a ValueError: the tokens belong to the frozen chunk encoder."""
@@ -291,17 +291,17 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
         )
 
 
-class NextLevelBertModel(NextLevelBertPreTrainedModel):
-    """Whole documents to contextual chunk vectors and one document vector (paper, section 2.2).
+class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
+    """Turns whole documents into contextual chunk vectors and one vector (paper, section 2.2).
 
     Example:
         >>> model = NextLevelBertModel.from_chunk_encoder(minilm, chunk_size=32)
-        >>> book = model.encode("Call me Ishmael. Some years ago, never mind how long precisely, I went to sea.")
+        >>> book = model.encode("Call me Ishmael. Some years ago, I went to sea.")
         >>> book.document.shape, book.chunks.shape, book.spans.tolist()
-        (torch.Size([384]), torch.Size([1, 384]), [[0, 78]])
+        (torch.Size([384]), torch.Size([1, 384]), [[0, 47]])
     """
 
-    # Dropped on purpose: heads, and a chunk encoder where the model is opened without one.
+    # Dropped on purpose: heads, and a chunk encoder if the model is opened without one.
     _keys_to_ignore_on_load_unexpected = [
         r"^head\.",
         r"^logit_scale$",
@@ -312,22 +312,42 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__(config)
         self.special_embeddings: Any = self.new_special_vectors()
-        self.encoder = None if config.pooling == "plain" else self.new_encoder()
-        self.whitening = ChunkWhitening(config.chunk_hidden_size) if config.whiten_chunks else None
-        self.residual_pooling = ResidualPooling(config) if config.pooling == "residual" else None
-        self.chunk_encoder = self._new_chunk_encoder() if config.include_chunk_encoder else None
+        self.encoder = None
+        self.whitening = None
+        self.residual_pooling = None
+        self.chunk_encoder = None
+        if config.pooling != "plain":
+            self.encoder = self.new_encoder()
+        if config.whiten_chunks:
+            self.whitening = ChunkWhitening(config.chunk_hidden_size)
+        if config.pooling == "residual":
+            self.residual_pooling = ResidualPooling(config)
+        if config.include_chunk_encoder:
+            self.chunk_encoder = self.new_chunk_encoder()
+        # Loaded when text arrives and the checkpoint holds no chunk encoder. It is no module of
+        # the model: it is never saved and never trained.
+        self.borrowed_encoder: LoadedChunkEncoder | None = None
         self.post_init()
 
     def new_special_vectors(self) -> nn.Module:
+        """Makes the table of special vectors."""
         return NextLevelBertSpecialVectors(4, self.config.hidden_size, padding_idx=PAD)
 
     def new_encoder(self) -> nn.Module:
-        """The encoder over chunks: from ``inputs_embeds`` ``[B, S, D]`` to contextual vectors ``[B,
-        S, H]``.
-        """
+        """Makes the encoder over chunks, from ``[B, S, D]`` to ``[B, S, H]``."""
         encoder = backbone_from_config(self.config.encoder_config)
-        encoder.set_input_embeddings(None)  # vectors come in, not ids
+        no_table: Any = None  # vectors come in, not ids
+        encoder.set_input_embeddings(no_table)  # the argument has different names
         return encoder
+
+    def new_chunk_encoder(self) -> ChunkEncoder:
+        """Makes the frozen encoder of single chunks, with random weights."""
+        config = self.config
+        return new_chunk_encoder(
+            config.chunk_encoder_config,
+            pooling=config.chunk_encoder_pooling,
+            normalize=config.chunk_encoder_normalize,
+        )
 
     @can_return_tuple
     def forward(
@@ -347,73 +367,36 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
             attention_mask: ``[B, T]`` or, with vectors, ``[B, L]``; zero at padding. All ones by
                 default.
             inputs_embeds: ``[B, L, D]`` chunk vectors, without [CLS] and [SEP].
-            special_ids: ``[B, S]`` for packed sequences, where `inputs_embeds` already has a place
-                for every special vector: -1 at chunk vectors, else the row of the special table.
+            special_ids: ``[B, S]`` for packed sequences, where `inputs_embeds` already has a
+                position for every special vector: -1 at chunk vectors, else the row of the special
+                table.
             token_type_ids: accepted because tokenizers return it; has no meaning here.
-            output_hidden_states, output_attentions: as in transformers, by default as the
-                configuration says; see `DocumentModelOutput`.
+            output_hidden_states: see `DocumentModelOutput` (default: the configuration's).
+            output_attentions: see `DocumentModelOutput` (default: the configuration's).
         """
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError(
-                "Give either input_ids [B, T] of whole documents or inputs_embeds [B, L, D] of"
-                " chunks."
-            )
-        if output_hidden_states is None:
-            output_hidden_states = self.config.output_hidden_states
-        if output_attentions is None:
-            output_attentions = self.config.output_attentions
-        extras = {}
-        if output_hidden_states:
-            extras["output_hidden_states"] = True
-        if output_attentions:
-            extras["output_attentions"] = True
-        if input_ids is not None:
-            documents = self.encode_ids(input_ids, attention_mask)
-            lengths = torch.tensor([len(rows) for rows in documents], device=self.device)
-            if self.training and self.encoder is None and torch.is_grad_enabled():
-                warnings.warn(
-                    "pooling='plain' has nothing to train: training changes only layers that you"
-                    " put over this model. To train the model itself, make it with"
-                    " NextLevelBertModel.from_chunk_encoder(…, pooling='residual').",
-                    stacklevel=2,
-                )
-            # A last row that is dropped, so that a batch of empty documents can be padded, too.
-            # Without a gradient: a loss over a model with nothing to train is an error.
-            no_chunk = self.special_embeddings.weight[:1].detach()
-            inputs_embeds = pad_sequence([*documents, no_chunk], batch_first=True)[:-1]
-            attention_mask = (
-                torch.arange(inputs_embeds.shape[1], device=self.device) < lengths[:, None]
-            )
-        assert inputs_embeds is not None
-        if special_ids is not None:
+        extras = self._requested_outputs(output_hidden_states, output_attentions)
+        if special_ids is not None and inputs_embeds is not None:
             return self._read_packed(inputs_embeds, special_ids, extras)
-        if attention_mask is None:
-            attention_mask = torch.ones(inputs_embeds.shape[:2], device=self.device)
-        mask = attention_mask.bool()
-        vectors = inputs_embeds.to(self.dtype)  # [B, L, D]
-        if traced() or not mask.all():
-            vectors = torch.where(mask.unsqueeze(-1), vectors, 0.0)
-        read_mask = self._readable(mask)
-        chunks = self.prepare_chunks(vectors)  # [B, L, D]
-        counts = read_mask.sum(dim=1)  # [B]
-        is_padded = traced() or not read_mask.all()
-        front_mask = read_mask
-        if is_padded:
-            # Real chunks move to the front, wherever the padding is; a chunk's position is its
-            # number among them.
-            position = (read_mask.cumsum(dim=1) - 1).clamp(min=0)  # [B, L]
-            order = position.masked_fill(~read_mask, 2**31).argsort(dim=1)
-            if not traced():  # padding that all documents have is not read
-                order = order[:, : max(int(counts.max()), 1)]
-            document = torch.arange(counts.shape[0], device=counts.device)
-            front_position = torch.arange(order.shape[1], device=counts.device)
-            front_mask = front_position < counts[:, None]  # [B, S]
-            chunks = rows_of(chunks, document, order) * front_mask.unsqueeze(-1)
 
-        hidden, cls_states, output = self._read_windows(chunks, counts, extras)
-        pooled = self._pool(chunks, hidden, first=cls_states, mask=front_mask)
+        # Every chunk is a vector (section 2.2, "Input Encoding").
+        vectors, mask = self._chunk_vectors(input_ids, attention_mask, inputs_embeds)  # [B, L, D]
+        read_mask = self._readable(mask)
+        counts = read_mask.sum(dim=1)  # [B]
+        chunks = self.prepare_chunks(vectors)
+
+        # Padding goes behind the chunks, wherever it is; a chunk's position counts chunks only.
+        front_mask = read_mask
+        is_padded = traced() or not read_mask.all()
         if is_padded:
-            hidden = rows_of(hidden, document, position) * read_mask.unsqueeze(-1)
+            document = torch.arange(counts.shape[0], device=counts.device)
+            order, front_mask, position = front_order(read_mask)
+            chunks = gather_chunks(chunks, document, order) * front_mask.unsqueeze(-1)
+
+        # Chunks get their context in windows [CLS] v1 … vn [SEP] ("Model Architecture").
+        hidden, cls_states, output = self._read_windows(chunks, counts, extras)
+        pooled = self._pool(chunks, hidden, cls_states=cls_states, mask=front_mask)
+        if is_padded:
+            hidden = gather_chunks(hidden, document, position) * read_mask.unsqueeze(-1)
         return DocumentModelOutput(
             last_hidden_state=hidden,
             pooler_output=pooled,
@@ -423,8 +406,68 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
             attentions=output.attentions,
         )
 
+    def _requested_outputs(
+        self, output_hidden_states: bool | None, output_attentions: bool | None
+    ) -> dict[str, bool]:
+        """Returns the arguments of the encoder that ask for hidden states or attentions."""
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+        if output_attentions is None:
+            output_attentions = self.config.output_attentions
+        extras = {}
+        if output_hidden_states:
+            extras["output_hidden_states"] = True
+        if output_attentions:
+            extras["output_attentions"] = True
+        return extras
+
+    def _chunk_vectors(
+        self,
+        input_ids: Tensor | None,
+        attention_mask: Tensor | None,
+        inputs_embeds: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        """Returns chunk vectors ``[B, L, D]``, zero at padding, and their mask ``[B, L]``."""
+        if input_ids is not None and inputs_embeds is None:
+            return self._encode_batch(input_ids, attention_mask)
+        if input_ids is not None or inputs_embeds is None:
+            raise ValueError(
+                "Give either input_ids [B, T] of whole documents or inputs_embeds [B, L, D] of"
+                " chunks."
+            )
+        if attention_mask is None:
+            attention_mask = torch.ones(inputs_embeds.shape[:2], device=self.device)
+        mask = attention_mask.bool()
+        vectors = inputs_embeds.to(self.dtype)
+        if traced() or not mask.all():
+            vectors = torch.where(mask.unsqueeze(-1), vectors, 0.0)
+        return vectors, mask
+
+    def _encode_batch(
+        self, input_ids: Tensor, attention_mask: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Encodes the chunks of token ids ``[B, T]``; returns vectors and mask."""
+        if self.training and self.encoder is None and torch.is_grad_enabled():
+            warnings.warn(
+                "pooling='plain' has nothing to train: training changes only layers that you"
+                " put over this model. To train the model itself, make it with"
+                " NextLevelBertModel.from_chunk_encoder(…, pooling='residual').",
+                stacklevel=4,
+            )
+        documents = self.encode_ids(input_ids, attention_mask)
+        # A last row that is dropped, so that a batch of empty documents can be padded, too.
+        # Without a gradient: a loss over a model with nothing to train is an error.
+        no_chunk = self.special_embeddings.weight[:1].detach()
+        vectors = pad_sequence([*documents, no_chunk], batch_first=True)[:-1]
+        lengths = torch.tensor([len(chunks) for chunks in documents], device=self.device)
+        mask = torch.arange(vectors.shape[1], device=self.device) < lengths[:, None]
+        return vectors.to(self.dtype), mask
+
     def _readable(self, mask: Tensor) -> Tensor:
-        """Returns where chunks are read ``[B, L]``: all, or fewer as `long_documents` says."""
+        """Returns the mask of the chunks to read ``[B, L]``.
+
+        `long_documents` decides what happens beyond `max_chunks`.
+        """
         if traced():
             return mask
         size, _ = self.config.window()
@@ -445,10 +488,20 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         logger.warning("%s; long_documents='truncate' cuts %d off.", what, removed)
         return mask & (mask.cumsum(dim=1) <= size)
 
+    def prepare_chunks(self, vectors: Tensor) -> Tensor:
+        """Returns chunk vectors as the encoder over chunks reads them, whitened if configured.
+
+        Args:
+            vectors: ``[..., D]``.
+        """
+        if self.whitening is None:
+            return vectors
+        return self.whitening(vectors)
+
     def _read_windows(
         self, chunks: Tensor, counts: Tensor, extras: dict[str, bool]
     ) -> tuple[Tensor, Tensor, BaseModelOutput]:
-        """Reads windows [CLS] v1 … vn [SEP] and averages their outputs where windows overlap.
+        """Reads documents in windows. Outputs are averaged where windows overlap.
 
         Args:
             chunks: ``[B, L, D]``, in front those that each document has.
@@ -457,98 +510,75 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
 
         Returns:
             Contextual vectors ``[B, L, H]``, the mean of each document's outputs at [CLS]
-            ``[B, H]``, and the encoder's last output.
+            ``[B, H]``, and the encoder's output for documents of one window.
         """
         batch, length, _ = chunks.shape
-        document, chunk = self._windows(counts, length)  # [J], [J, S]
-        is_one_window = length <= self.config.window()[0]
-        if extras and not is_one_window:
+        size, overlap = self.config.window()
+        if extras and length > size:
             raise ValueError(
-                f"Hidden states and attentions are of one window of {chunk.shape[1]} chunks, not"
-                f" {length}."
+                f"Hidden states and attentions are of one window of {size} chunks, not {length}."
             )
-        chunks_in_window = counts[document] - chunk[:, :1].sum(dim=1)
-        chunks_in_window = chunks_in_window.clamp(max=chunk.shape[1])  # [J]
-        hidden = chunks.new_zeros(batch * length, self.config.hidden_size)
-        times_read = chunks.new_zeros(batch * length, 1)
-        cls_states = chunks.new_zeros(batch, self.config.hidden_size)
-        for rows, width in self._passes(chunks_in_window, chunk.shape[1], at_once=bool(extras)):
-            is_whole = is_one_window and isinstance(rows, slice)
-            n = chunks_in_window[rows, None]  # [J, 1]
-            vectors = chunks
-            if not is_whole:
-                vectors = rows_of(chunks, document[rows], chunk[rows, :width])
-            special_ids = self._special_ids(n, width)
-            specials = special_ids.shape[1] - width
-            output = self._run_encoder(
-                F.pad(vectors, (0, 0, 1, specials - 1)), special_ids=special_ids, extras=extras
-            )
-            real = (torch.arange(width, device=n.device) < n).unsqueeze(-1)  # [J, S, 1]
-            states = output.last_hidden_state[:, 1 : width + 1] * real
-            summary = output.last_hidden_state[:, 0] * (n > 0)
-            if is_whole:
-                return states, summary, output
-            row = (document[rows, None] * length + chunk[rows, :width]).flatten()
-            hidden.index_add_(0, row, states.flatten(0, 1))
-            times_read.index_add_(0, row, real.flatten(0, 1).to(times_read.dtype))
-            cls_states.index_add_(0, document[rows], summary)
-        hidden = hidden.div_(times_read.clamp_(min=1)).unflatten(0, (batch, length))
-        windows = document.bincount(minlength=batch).unsqueeze(-1)
-        return hidden, cls_states / windows, output
+        documents, indices = lay_windows(counts, length=length, size=size, overlap=overlap)
+        width = indices.shape[1]
+        first_chunk = indices[:, :1].sum(dim=1)  # also of windows of no chunk
+        chunks_in_window = (counts[documents] - first_chunk).clamp(max=width)  # [J]
+        positions = len(documents) * (width + self.config.special_positions)
+        is_one_pass = bool(extras) or traced() or positions <= _POSITIONS_PER_PASS
+        if is_one_pass and length <= size:
+            states, output = self._read_window(chunks, chunks_in_window, extras)
+            return states[:, 1:], states[:, 0], output
 
-    def _windows(self, counts: Tensor, length: int) -> tuple[Tensor, Tensor]:
-        """Lays windows over documents, the longest of which has `length` chunks.
+        passes = [np.arange(len(documents))]
+        if not is_one_pass:
+            # Windows of similar lengths together.
+            lengths = chunks_in_window.cpu().numpy() + self.config.special_positions
+            passes = list(micro_batches(lengths, _POSITIONS_PER_PASS))
+        states_of_passes = []
+        rows = []
+        for numbers in passes:
+            windows = torch.from_numpy(numbers).to(documents.device)
+            longest = int(chunks_in_window[windows].max())
+            document = documents[windows]
+            index = indices[windows, :longest]
+            vectors = gather_chunks(chunks, document, index)
+            states, _ = self._read_window(vectors, chunks_in_window[windows], extras)
+            # One row more for each document, for its outputs at [CLS].
+            row = F.pad(index, (1, 0), value=length)
+            rows.append((document[:, None] * (length + 1) + row).flatten())
+            states_of_passes.append(states.flatten(0, 1))
+        means = mean_by_row(
+            torch.cat(states_of_passes), torch.cat(rows), count=batch * (length + 1)
+        )
+        means = means.unflatten(0, (batch, length + 1))
+        return means[:, :-1], means[:, -1], BaseModelOutput()
 
-        Windows start every `size` - `overlap` chunks; the last one of a document is moved back so
-        that it is full.
+    def _read_window(
+        self, chunks: Tensor, counts: Tensor, extras: dict[str, bool]
+    ) -> tuple[Tensor, BaseModelOutput]:
+        """Reads windows with the special vectors around their chunks.
 
         Args:
-            counts: ``[B]``, the chunks of each document.
-            length: the chunks of the longest document, padding included.
+            chunks: ``[J, S, D]``.
+            counts: ``[J]``, the chunks of each window.
+            extras: arguments of the encoder that ask for hidden states or attentions.
 
         Returns:
-            The document ``[J]`` and the chunks ``[J, S]`` of each window.
+            States at [CLS] and at chunks, ``[J, 1 + S, H]``, zero at padding; and the output of the
+            encoder.
         """
-        size, overlap = self.config.window()
-        device = counts.device
-        if length <= size:  # nothing depends on values, so that it can be exported
-            document = torch.arange(counts.shape[0], device=device)
-            return document, torch.arange(length, device=device).expand(counts.shape[0], -1)
-        step = size - overlap
-        last = (counts - size).clamp(min=0)  # [B], where the last window of a document starts
-        start = torch.arange(1 + math.ceil((length - size) / step), device=device) * step
-        used = (start == 0) | (start - step < last[:, None])  # [B, windows]
-        document, number = used.nonzero(as_tuple=True)
-        first_chunk = torch.minimum(start[number], last[document])
-        return document, first_chunk[:, None] + torch.arange(size, device=device)
-
-    def _special_ids(self, n: Tensor, width: int) -> Tensor:
-        """Returns what stands at each position of windows with `n` ``[J, 1]`` of `width` chunks."""
+        width = chunks.shape[1]
         specials = self.config.special_positions
-        position = torch.arange(width + specials, device=n.device)
-        special_ids = torch.where(position <= n, NOT_SPECIAL, PAD)  # [J, S + specials]
-        special_ids = special_ids.masked_fill(position == 0, CLS)
-        if specials == 2:  # HATE has no [SEP]
-            special_ids = special_ids.masked_fill(position == n + 1, SEP)
-        return special_ids
-
-    def _passes(self, reach: Tensor, width: int, at_once: bool) -> Iterator[tuple[Any, int]]:
-        """The windows of each pass of the encoder, of similar lengths, and the chunks of the
-        longest.
-        """
-        specials = self.config.special_positions
-        if at_once or traced() or len(reach) * (width + specials) <= _POSITIONS_PER_PASS:
-            yield slice(None), width
-            return
-        for rows in micro_batches(reach.cpu().numpy() + specials, _POSITIONS_PER_PASS):
-            yield torch.from_numpy(rows).to(reach.device), int(reach[rows[0]])
+        special_ids = special_ids_of_windows(counts, width=width, has_separator=specials == 2)
+        padded = F.pad(chunks, (0, 0, 1, specials - 1))
+        output = self._run_encoder(padded, special_ids=special_ids, extras=extras)
+        ends = counts.unsqueeze(-1)  # [J, 1]
+        real = (torch.arange(width + 1, device=counts.device) <= ends) & (ends > 0)
+        return output.last_hidden_state[:, : width + 1] * real.unsqueeze(-1), output
 
     def _run_encoder(
         self, vectors: Tensor, special_ids: Tensor, extras: dict[str, bool]
     ) -> BaseModelOutput:
-        """The encoder over sequences ``[J, S, D]`` with a special vector wherever `special_ids` has
-        its number.
-        """
+        """Runs the encoder over sequences ``[J, S, D]``, with special vectors put in."""
         if self.encoder is None:  # contextual chunk vectors are the chunk vectors
             return BaseModelOutput(vectors)
         table = self.special_embeddings(special_ids.clamp(min=PAD)).to(vectors.dtype)
@@ -559,29 +589,21 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
             mask = real.long()
         return self.encoder(inputs_embeds=embeds, attention_mask=mask, return_dict=True, **extras)
 
-    def _pool(self, chunks: Tensor, hidden: Tensor, first: Tensor, mask: Tensor) -> Tensor:
-        """Document vectors ``[B, H]`` by the configured pooling; zero where a document has no
-        chunk.
-        """
+    def _pool(self, chunks: Tensor, hidden: Tensor, cls_states: Tensor, mask: Tensor) -> Tensor:
+        """Returns document vectors ``[B, H]``; zero if a document has no chunk."""
         mode: Any = self.config.pooling
         if mode == "cls":
-            return first
+            return cls_states
         if self.residual_pooling is not None:
             return self.residual_pooling(pool(chunks, mask), pool(hidden, mask))
-        return unit(pool(chunks, mask)) if mode == "plain" else pool(hidden, mask, mode)
-
-    def prepare_chunks(self, vectors: Tensor) -> Tensor:
-        """Chunk vectors ``[..., D]`` as the encoder over chunks reads them: whitened if the
-        configuration says so.
-        """
-        return vectors if self.whitening is None else self.whitening(vectors)
+        if mode == "plain":
+            return unit(pool(chunks, mask))
+        return pool(hidden, mask, mode)
 
     def _read_packed(
         self, inputs_embeds: Tensor, special_ids: Tensor, extras: dict[str, bool]
     ) -> DocumentModelOutput:
-        """Sequences that hold their special positions already, as pretraining packs them; each has
-        one vector.
-        """
+        """Reads sequences that hold their special positions already, as pretraining packs them."""
         most = self.config.window()[0] + self.config.special_positions
         if special_ids.shape[1] > most:
             raise ValueError(
@@ -592,7 +614,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         real = special_ids == NOT_SPECIAL
         output = self._run_encoder(chunks, special_ids=special_ids, extras=extras)
         hidden = output.last_hidden_state
-        pooled = self._pool(chunks, hidden, first=hidden[:, 0], mask=real)
+        pooled = self._pool(chunks, hidden, cls_states=hidden[:, 0], mask=real)
         return DocumentModelOutput(
             last_hidden_state=hidden,
             pooler_output=pooled,
@@ -603,22 +625,28 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         )
 
     def contextualize(self, documents: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
-        """`forward` for documents of very different lengths: each is padded beside those of similar
-        length.
+        """Reads documents of very different lengths, each padded beside those of similar length.
 
-        Of the chunk vectors ``[n, D]`` of each document, on any device and in any floating dtype,
-        come its contextual ones ``[n, H]`` (fewer under truncation), and the document vectors ``[B,
-        H]``.
+        Args:
+            documents: chunk vectors ``[n, D]`` of each document, on any device and in any floating
+                dtype.
+
+        Returns:
+            Contextual chunk vectors ``[n, H]`` of each document (fewer under truncation), and
+            document vectors ``[B, H]``.
         """
         lengths = np.asarray([len(vectors) for vectors in documents])
         zero = torch.zeros(self.config.hidden_size, device=self.device, dtype=self.dtype)
         # Values of empty documents, which the encoder does not read.
-        contextual = [zero.new_zeros(0, len(zero))] * len(documents)
-        pooled = [zero] * len(documents)
+        contextual = [zero.new_zeros(0, len(zero)) for _ in documents]
+        pooled = [zero for _ in documents]
         filled = np.flatnonzero(lengths)
-        for rows in (filled[part] for part in micro_batches(lengths[filled], _POSITIONS_PER_PASS)):
-            batch = pad_sequence([documents[row].to(self.device) for row in rows], batch_first=True)
-            mask = torch.arange(batch.shape[1]) < torch.from_numpy(lengths[rows])[:, None]
+        for group in micro_batches(lengths[filled], _POSITIONS_PER_PASS):
+            indices = filled[group]
+            batch = pad_sequence(
+                [documents[index].to(self.device) for index in indices], batch_first=True
+            )
+            mask = torch.arange(batch.shape[1]) < torch.from_numpy(lengths[indices])[:, None]
             output = self(
                 inputs_embeds=batch,
                 attention_mask=mask.to(self.device),
@@ -626,137 +654,33 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
                 output_attentions=False,
                 return_dict=True,
             )
-            for place, row in enumerate(rows):
-                contextual[row] = output.last_hidden_state[
-                    place, : int(output.chunk_mask[place].sum())
-                ]
-                pooled[row] = output.pooler_output[place]
+            counts = output.chunk_mask.sum(dim=1).tolist()
+            for row, index in enumerate(indices):
+                contextual[index] = output.last_hidden_state[row, : counts[row]]
+                pooled[index] = output.pooler_output[row]
         return contextual, torch.stack(pooled)
 
-    def encode(
-        self,
-        texts: str | Iterable[Any],
-        tokens_per_batch: int | None = None,
-        show_progress_bar: bool = False,
-        chunk_encoder: Any = None,
-        splitter: Splitter | None = None,
-    ) -> DocumentEmbedding | list[DocumentEmbedding]:
-        """Document vector, contextual and plain chunk vectors and their characters, in one pass.
+    def encode_ids(self, input_ids: Tensor, attention_mask: Tensor | None) -> list[Tensor]:
+        """Encodes the chunks of whole documents.
 
         Args:
-            texts: a document of any length, or several in any form that `chunking.iter_texts`
-                knows.
-            tokens_per_batch: token positions of one forward pass of the chunk encoder.
-            show_progress_bar: show a bar that counts chunks.
-            chunk_encoder: the model's own chunk encoder in another form, such as
-                ``CachedEncoder(model.chunk_encoder, folder)``, which keeps what it has seen. A
-                ValueError says where it is another encoder.
-            splitter: finds the sentences of a text instead of the model's rule, as `text_sentences`
-                does: from a text to (start, end) of each, or to their texts. For chunks made of
-                    sentences only.
+            input_ids: ``[B, T]``.
+            attention_mask: ``[B, T]``; None if there is no padding.
+
+        Returns:
+            The chunk vectors of each document, ``[n, D]``.
         """
-        books = list(
-            self.iter_encode(texts, tokens_per_batch, show_progress_bar, chunk_encoder, splitter)
-        )
-        if isinstance(texts, str):
-            return books[0]
-        return books
-
-    def iter_encode(
-        self,
-        texts: str | Iterable[Any],
-        tokens_per_batch: int | None = None,
-        show_progress_bar: bool = False,
-        chunk_encoder: Any = None,
-        splitter: Splitter | None = None,
-    ) -> Iterator[DocumentEmbedding]:
-        """As `encode`, one document after the other: for more of them than memory holds."""
-        rule = self.config.chunking_rule()
-        if chunk_encoder is None:
-            encoder = self.get_chunk_encoder()
-        else:
-            encoder = self._same_encoder(chunk_encoder)
-        chunks = 0
-        group: list[tuple[TokenizedDocument, np.ndarray]] = []
-        empty: list[int] = []
-        with tqdm(total=0, unit="chunk", desc="encoding", disable=not show_progress_bar) as bar:
-            for index, text in enumerate(iter_texts(texts)):
-                document = tokenize_document(self.tokenizer, text)
-                boundaries = rule.text_boundaries(text, document, splitter)
-                group.append((document, boundaries))
-                chunks += len(boundaries) - 1
-                if len(document) == 0:
-                    empty.append(index)
-                if chunks >= _CHUNKS_PER_GROUP:
-                    yield from self._encode_group(group, encoder, tokens_per_batch, bar)
-                    group = []
-                    chunks = 0
-            if group:
-                yield from self._encode_group(group, encoder, tokens_per_batch, bar)
-        if empty:
-            warn_of_empty_documents(empty)
-
-    @torch.no_grad()
-    def _encode_group(
-        self,
-        group: list[tuple[TokenizedDocument, np.ndarray]],
-        encoder: Any,
-        tokens_per_batch: int | None,
-        bar: tqdm,
-    ) -> list[DocumentEmbedding]:
-        """Tokenised documents with their chunk boundaries, encoded together."""
-        ids, flat, offsets = flatten_chunks(
-            [document.input_ids for document, _ in group], [cuts for _, cuts in group]
-        )
-        bar.total += int(offsets[-1])
-        training = self.training
-        self.eval()
-        try:
-            vectors = encoder.encode(ids, flat, self.config.chunking_rule(), tokens_per_batch, bar)
-            plain = [vectors[start:end] for start, end in itertools.pairwise(offsets)]
-            contextual, pooled = self.contextualize(plain)
-        finally:
-            self.train(training)
-        levels = (
-            [values.float().cpu() for values in row]
-            for row in zip(pooled, contextual, plain, strict=True)
-        )
-        return [
-            DocumentEmbedding(document, chunks, rows, chunk_spans(tokens, cuts))
-            for (document, chunks, rows), (tokens, cuts) in zip(levels, group, strict=True)
-        ]
-
-    def plan(
-        self, texts: str | Iterable[Any], splitter: Splitter | None = None
-    ) -> DocumentPlan | list[DocumentPlan]:
-        """Counts tokens, chunks and windows without running any network; arguments as in
-        `encode`.
-        """
-        size, overlap = self.config.window()
-        rule = self.config.chunking_rule()
-        plans = []
-        for text in iter_texts(texts):
-            document = tokenize_document(self.tokenizer, text)
-            chunks = len(rule.text_boundaries(text, document, splitter)) - 1
-            windows = min(chunks, 1) + math.ceil(max(chunks - size, 0) / (size - overlap))
-            plans.append(DocumentPlan(len(document), chunks, windows))
-        if isinstance(texts, str):
-            return plans[0]
-        return plans
-
-    def encode_ids(self, input_ids: Tensor, attention_mask: Tensor | None) -> list[Tensor]:
-        """Token ids ``[B, T]`` of whole documents to their chunk vectors, each ``[n, D]``."""
         mask = token_mask(input_ids, attention_mask)
         rule = self.config.chunking_rule()
-        rows = zip(input_ids.cpu(), mask.cpu(), strict=True)
-        ids = [rule.strip_special_tokens(row[real].numpy().astype(np.int32)) for row, real in rows]
-        flat_ids, boundaries, offsets = flatten_chunks(
-            ids, [rule.boundaries(document) for document in ids]
-        )
-        vectors = (
-            self.get_chunk_encoder().encode(flat_ids, boundaries, rule).to(self.dtype)
-        )  # [N, D]
-        return list(vectors.split(np.diff(offsets).tolist()))
+        ids = []
+        boundaries = []
+        for row, real in zip(input_ids.cpu(), mask.cpu(), strict=True):
+            document = rule.strip_special_tokens(row[real].numpy().astype(np.int32))
+            ids.append(document)
+            boundaries.append(rule.boundaries(document))
+        flat_ids, flat_boundaries, offsets = flatten_chunks(ids, boundaries)
+        vectors = self.get_chunk_encoder().encode(flat_ids, flat_boundaries, rule)  # [N, D]
+        return list(vectors.to(self.dtype).split(np.diff(offsets).tolist()))
 
     def encode_pairs(
         self,
@@ -764,11 +688,15 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         attention_mask: Tensor | None = None,
         embeds: Tensor | None = None,
     ) -> Tensor | None:
-        """Vectors ``[…, D]`` of the short texts that go with documents: questions ``[N]``, or
-        candidates ``[N, C]``.
+        """Encodes the short texts that go with documents: N questions, or C candidates of each.
 
-        Of their ids ``[…, Q]``, one chunk each or the mean of several, or of `embeds`; None if
-        nothing was given.
+        Args:
+            input_ids: ``[N, Q]`` or ``[N, C, Q]``; a text of several chunks has their mean.
+            attention_mask: as `input_ids`.
+            embeds: the vectors themselves, which are passed on.
+
+        Returns:
+            ``[N, D]`` or ``[N, C, D]``; None without ids and vectors.
         """
         if embeds is not None:
             return embeds.to(self.device, self.dtype)
@@ -785,28 +713,27 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         means = torch.stack([chunks.mean(dim=0) for chunks in vectors])
         return means.reshape(*input_ids.shape[:-1], -1)
 
-    def _new_chunk_encoder(self) -> ChunkEncoder:
-        config = self.config
-        return ChunkEncoder(
-            config.chunk_encoder_config,
-            config.chunk_encoder_pooling,
-            config.chunk_encoder_normalize,
-        )
-
     def attach_chunk_encoder(self, source: LoadedChunkEncoder) -> None:
-        """Makes a chunk encoder, the one that the model was trained with, part of it and of its
-        checkpoint.
+        """Makes the chunk encoder part of the model and of its checkpoint.
+
+        Args:
+            source: the encoder that the model was made with.
+
+        Raises:
+            ValueError: `source` is another encoder.
         """
         self.check_chunk_encoder(source)
         if self.chunk_encoder is None:
-            self.chunk_encoder = self._new_chunk_encoder().to(self.device, self.dtype)
+            self.chunk_encoder = self.new_chunk_encoder().to(self.device, self.dtype)
         self.chunk_encoder.load_state_dict(source.encoder.state_dict())
         self.config.include_chunk_encoder = True
         self.tokenizer = source.tokenizer
 
     def detach_chunk_encoder(self) -> LoadedChunkEncoder:
-        """Takes the frozen encoder out, so that not every checkpoint of a run holds a copy;
-        `attach` puts it back.
+        """Takes the frozen encoder out, so that not every checkpoint of a run holds a copy.
+
+        Returns:
+            The encoder; `attach_chunk_encoder` puts it back.
         """
         encoder = self.get_chunk_encoder()
         config = self.config
@@ -819,57 +746,53 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
             fingerprint=config.chunk_encoder_fingerprint or encoder.fingerprint(),
         )
 
-    def check_chunk_encoder(self, source: Any) -> None:
-        """Raises a ValueError for a chunk encoder with other weights, pooling or normalisation than
-        the model's.
+    def check_chunk_encoder(self, source: LoadedChunkEncoder) -> None:
+        """Checks that a chunk encoder is the one that the model was made with.
+
+        Args:
+            source: the encoder.
+
+        Raises:
+            ValueError: its weights, pooling or normalisation are others.
         """
         expected = self.config.chunk_encoder_fingerprint
-        got = source.fingerprint
-        if callable(got):
-            got = got()
-        if expected and got != expected:
+        if expected and source.fingerprint != expected:
             raise ValueError(
                 "chunk_encoder_fingerprint: the model was made with the encoder"
                 f" {self.config.chunk_encoder_name} ({expected[:12]}…), but this one is"
-                f" {getattr(source, 'name', 'an unnamed one')} ({got[:12]}…)."
+                f" {source.name} ({source.fingerprint[:12]}…)."
             )
 
-    def _same_encoder(self, chunk_encoder: Any) -> Any:
-        """Another form of the model's own chunk encoder, loaded or cached, that can `encode`."""
-        inner = getattr(chunk_encoder, "encoder", chunk_encoder)
-        if hasattr(chunk_encoder, "encode"):  # a cached encoder
-            if inner is not self.chunk_encoder:
-                self.check_chunk_encoder(inner)
-            return chunk_encoder
-        if inner is not self.chunk_encoder:
-            self.check_chunk_encoder(chunk_encoder)
-        return inner
+    def get_chunk_encoder(self, source: LoadedChunkEncoder | None = None) -> ChunkEncoder:
+        """Returns the frozen encoder.
 
-    def get_chunk_encoder(self) -> ChunkEncoder:
-        """The frozen encoder; loaded from `config.chunk_encoder_name` if the checkpoint does not
-        hold it.
+        It is loaded from `config.chunk_encoder_name` if the checkpoint does not hold it.
+
+        Args:
+            source: an encoder to use instead.
+
+        Raises:
+            ValueError: `source` is another encoder than the model was made with; or there is
+                neither an encoder nor a name and a fingerprint of one.
         """
+        if source is not None:
+            self.check_chunk_encoder(source)
+            return source.encoder
         if self.chunk_encoder is not None:
             return self.chunk_encoder
-        if (encoder := self.__dict__.get("borrowed_encoder")) is None:
+        if self.borrowed_encoder is None:
             name = self.config.chunk_encoder_name
-            # Without a fingerprint, nothing would say what its weights must be: it could be any
-            # encoder, in silence.
+            # Without a fingerprint it could be any encoder.
             if not name or not self.config.chunk_encoder_fingerprint or Path(name).exists():
                 raise ValueError(
                     f"This checkpoint holds no chunk encoder, and its chunk_encoder_name {name!r}"
                     " is not on the Hub, or has no fingerprint: use"
                     " attach_chunk_encoder(load_chunk_encoder(path)) or --chunk_encoder."
                 )
-            source = encoders_of_package().load_chunk_encoder(
-                name, pooling=self.config.chunk_encoder_pooling
-            )
-            self.check_chunk_encoder(source)
-            encoder = source.encoder
-            self.__dict__["borrowed_encoder"] = (
-                encoder  # not a submodule: it is never saved and never trained
-            )
-        return encoder.to(self.device, self.dtype)
+            loaded = load_chunk_encoder(name, pooling=self.config.chunk_encoder_pooling)
+            self.check_chunk_encoder(loaded)
+            self.borrowed_encoder = loaded
+        return self.borrowed_encoder.encoder.to(self.device, self.dtype)
 
 
 class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
@@ -887,7 +810,7 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
         self.post_init()
 
     def new_head(self) -> nn.Module:
-        """From a contextual vector to the chunk vector that stood there (paper, section 2.2)."""
+        """Makes the layers from a contextual vector to the chunk vector at its position."""
         size = self.config.hidden_size
         return nn.Sequential(nn.Linear(size, size), nn.GELU(), nn.Linear(size, size))
 
@@ -900,20 +823,19 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
         labels: Tensor | None = None,
         **kwargs: Any,
     ) -> MaskedVectorModelingOutput:
-        """One step over packed sequences, as `DataCollatorForVectorMasking` makes them.
+        """Reads packed sequences, as `DataCollatorForVectorMasking` makes them.
 
         Args:
-            inputs_embeds, special_ids: as in the model's own `forward`; some vectors are replaced
-                by others.
+            inputs_embeds: as in the model's own `forward`; some vectors are replaced by others.
+            special_ids: as in the model's own `forward`.
             mask_positions: ``[B, S]`` bool, where to predict.
-            labels: ``[B, S, D]`` the true vectors; targets are as the encoder reads them, perhaps
+            labels: ``[B, S, D]``, the true vectors; targets are as the encoder reads them, perhaps
                 whitened.
-            kwargs: `output_hidden_states`, `output_attentions`.
+            **kwargs: `output_hidden_states`, `output_attentions`.
         """
         output = self.model(
             inputs_embeds=inputs_embeds, special_ids=special_ids, return_dict=True, **kwargs
         )
-        config = self.config
         selected = mask_positions.bool()
         predictions = self.head(output.last_hidden_state[selected])  # [M, D]
         targets = None
@@ -921,14 +843,14 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
         if labels is not None:
             targets = self.model.prepare_chunks(labels[selected].to(self.dtype))  # [M, D]
             sequences = None
-            if config.loss_mean == "sequences":
+            if self.config.loss_mean == "sequences":
                 sequences = selected.nonzero()[:, 0]  # [M]
             loss = masked_vector_loss(
-                config.loss,
+                self.config.loss,
                 predictions=predictions,
                 targets=targets,
-                temperature=config.temperature,
-                p=config.norm_order,
+                temperature=self.config.temperature,
+                p=self.config.norm_order,
                 sequences=sequences,
             )
         return MaskedVectorModelingOutput(
@@ -941,8 +863,7 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
 
 
 class NextLevelBertForContrastiveLearning(NextLevelBertPreTrainedModel):
-    """Tells two segments of one document, long runs of chunks such as chapters, from the others of
-    a batch.
+    """Tells two segments of one document, such as chapters, from the others of a batch.
 
     For spans of words this is DeCLUTR (Giorgi et al., ACL 2021, section 3).
     """
@@ -960,9 +881,8 @@ class NextLevelBertForContrastiveLearning(NextLevelBertPreTrainedModel):
                 f"Contrastive learning needs pooling='mean' or 'residual', got {config.pooling!r}."
             )
         self.model = self.new_model()
-        self.logit_scale = nn.Parameter(
-            torch.tensor(-math.log(config.temperature))
-        )  # trained, as in CLIP
+        # The temperature is trained, as in CLIP.
+        self.logit_scale = nn.Parameter(torch.tensor(-math.log(config.temperature)))
         self.post_init()
 
     @can_return_tuple
@@ -973,7 +893,7 @@ class NextLevelBertForContrastiveLearning(NextLevelBertPreTrainedModel):
         document_ids: Tensor,
         return_loss: bool = True,
     ) -> SegmentPairOutput:
-        """One step over N pairs of segments, as `DataCollatorForSegmentPairs` makes them.
+        """Reads N pairs of segments, as `DataCollatorForSegmentPairs` makes them.
 
         Args:
             inputs_embeds: ``[N, 2, S, D]`` chunk vectors of both segments of each pair.
@@ -989,29 +909,37 @@ class NextLevelBertForContrastiveLearning(NextLevelBertPreTrainedModel):
         )
         first, second = output.pooler_output.unflatten(0, (-1, 2)).unbind(dim=1)  # [N, D] each
         with torch.autocast(first.device.type, enabled=False):
-            scores = unit(first.float()) @ unit(second.float()).T * self.logit_scale.exp()  # [N, N]
-            right = torch.arange(len(scores), device=scores.device)
-            same = (document_ids[:, None] == document_ids) & (right[:, None] != right)
-            scores = scores.masked_fill(
-                same, -torch.inf
-            )  # further segments of one document are not compared
-            loss = (F.cross_entropy(scores, right) + F.cross_entropy(scores.T, right)) / 2
-        return SegmentPairOutput(loss=loss, scores=scores)
+            cosines = unit(first.float()) @ unit(second.float()).T
+            scores = cosines * self.logit_scale.exp()  # [N, N]
+
+            # Further segments of one document are not compared.
+            diagonal = torch.arange(len(scores), device=scores.device)
+            is_same_document = document_ids[:, None] == document_ids
+            is_other_pair = diagonal[:, None] != diagonal
+            scores = scores.masked_fill(is_same_document & is_other_pair, -torch.inf)
+
+            by_rows = F.cross_entropy(scores, diagonal)
+            by_columns = F.cross_entropy(scores.T, diagonal)
+        return SegmentPairOutput(loss=(by_rows + by_columns) / 2, scores=scores)
 
 
 class NextLevelBertForTask(NextLevelBertPreTrainedModel):
-    """A classifier over [document vector ; vector of a text that goes with it] (paper, section
-    3.2).
+    """Scores [document vector ; vector of a text that goes with it] (paper, section 3.2).
 
-    These texts have vectors of `pair_axes`: 2 of questions ``[N, D]``, 3 of candidates ``[N, C,
-    D]``; 0 for none.
+    Args:
+        config: the configuration.
+        pair_axes: rank of the second input: 2 for questions ``[N, D]``, 3 for candidates
+            ``[N, C, D]``, 0 for none.
+        outputs: numbers that the classifier gives for each row.
     """
 
     def __init__(self, config: NextLevelBertConfig, pair_axes: int, outputs: int) -> None:
         super().__init__(config)
         self.pair_axes = pair_axes
         self.model = self.new_model()
-        width = config.hidden_size + (config.chunk_hidden_size if pair_axes else 0)
+        width = config.hidden_size
+        if pair_axes > 0:
+            width += config.chunk_hidden_size
         self.classifier = TaskClassifier(width, config.classifier_hidden_size, outputs)
         self.post_init()
 
@@ -1032,52 +960,33 @@ class NextLevelBertForTask(NextLevelBertPreTrainedModel):
         """Reads each document once, however many questions and candidates it has.
 
         Args:
-            input_ids, attention_mask, inputs_embeds: documents, as in the model's own `forward`; or
-                pairs, with `token_type_ids` that are 1 at the question: ``[B, T]``, or ``[B, C,
-                T]`` with a row for each candidate, as transformers' `DataCollatorForMultipleChoice`
-                makes them.
-            pair_input_ids, pair_attention_mask, pair_embeds: N questions, ids ``[N, Q]`` or encoded
-                ``[N, D]``; of questions with C candidates, each as one text, ids ``[N, C, Q]`` or
-                encoded ``[N, C, D]``.
-            document_index: ``[N]``, the document of each question (or label); by default one each,
-                in order.
+            input_ids: documents, as in the model's own `forward`; or pairs of a document and a
+                question, ``[B, T]``, or ``[B, C, T]`` with a row for each candidate, as
+                transformers' `DataCollatorForMultipleChoice` makes them.
+            attention_mask: as `input_ids`.
+            token_type_ids: as `input_ids`. If any is 1, rows are pairs: 0 marks the document, 1 the
+                question. The model below the head ignores types.
+            inputs_embeds: documents as chunk vectors, as in the model's own `forward`.
+            pair_input_ids: ids of N questions ``[N, Q]``; of questions with C candidates, each as
+                one text, ``[N, C, Q]``.
+            pair_attention_mask: as `pair_input_ids`.
+            pair_embeds: encoded questions ``[N, D]`` or candidates ``[N, C, D]``.
+            document_index: ``[N]``, the document of each question or label (default: one each, in
+                order).
             labels: ``[N]`` integers, the numbers of classes or of the right candidates; or, of
                 several labels, ``[N, num_labels]`` zeros and ones as floats, or ``[N]`` values.
-            kwargs: `output_hidden_states`, `output_attentions`.
+            **kwargs: `output_hidden_states`, `output_attentions`.
         """
-        if (
-            input_ids is not None
-            and token_type_ids is not None
-            and bool((token_type_ids == 1).any())
-        ):
-            # [CLS] document [SEP] question [SEP]; the special tokens at the start belong to both.
-            mask = (
-                torch.ones_like(input_ids).bool()
-                if attention_mask is None
-                else attention_mask.bool()
-            )
-            question = mask & (token_type_ids == 1)
-            start = mask & (mask.cumsum(dim=-1) <= len(self.config.chunk_prefix_ids))
-            pair_input_ids = input_ids
-            attention_mask = mask & ~question
-            pair_attention_mask = question | start
-            if input_ids.ndim == 3:
-                documents = input_ids * attention_mask
-                if not bool((documents == documents[:, :1]).all()):
-                    raise ValueError(
-                        "The candidates of a row have different documents; give each row one"
-                        " document."
-                    )
-                input_ids, attention_mask = input_ids[:, 0], attention_mask[:, 0]
+        if input_ids is not None and token_type_ids is not None:
+            is_question = token_type_ids == 1
+            # The ids go to the CPU in any case, so that looking at the types costs no more waiting.
+            if bool(is_question.any()):
+                pair_input_ids = input_ids
+                input_ids, attention_mask, pair_attention_mask = self._split_pairs(
+                    input_ids, attention_mask, is_question=is_question
+                )
         pairs = self.model.encode_pairs(pair_input_ids, pair_attention_mask, pair_embeds)
-        if (0 if pairs is None else pairs.ndim) != self.pair_axes:
-            what = {0: "no questions (text_pair=False)", 2: "questions", 3: "candidates [N, C, …]"}[
-                self.pair_axes
-            ]
-            raise ValueError(
-                f"This model reads {what}: pair_input_ids, pair_embeds or token_type_ids of 1."
-                " Where the tokenizer gives no such types, take DataCollatorForDocumentChoice."
-            )
+        self._check_pairs(pairs)
         output = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -1085,9 +994,8 @@ class NextLevelBertForTask(NextLevelBertPreTrainedModel):
             return_dict=True,
             **kwargs,
         )
-        logits = self.classifier(
-            concatenate_pairs(output.pooler_output, pairs, document_index)
-        )  # [N, (C,) outputs]
+        features = concatenate_pairs(output.pooler_output, pairs, document_index)
+        logits = self.classifier(features)  # [N, (C,) outputs]
         is_choice = self.pair_axes == 3
         if is_choice:
             logits = logits.squeeze(-1)  # [N, C]
@@ -1103,6 +1011,53 @@ class NextLevelBertForTask(NextLevelBertPreTrainedModel):
             attentions=output.attentions,
         )
 
+    def _split_pairs(
+        self, input_ids: Tensor, attention_mask: Tensor | None, is_question: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Splits rows [CLS] document [SEP] question [SEP] by masks.
+
+        Args:
+            input_ids: ``[B, T]`` or ``[B, C, T]``.
+            attention_mask: as `input_ids`.
+            is_question: as `input_ids`, bool.
+
+        Returns:
+            Ids and mask of the documents ``[B, T]``, and the mask of the questions, which have the
+            special tokens at the start, too.
+        """
+        mask = torch.ones_like(input_ids).bool()
+        if attention_mask is not None:
+            mask = attention_mask.bool()
+        is_start = mask.cumsum(dim=-1) <= len(self.config.chunk_prefix_ids)
+        document_mask = mask & ~is_question
+        pair_mask = mask & (is_question | is_start)
+        if input_ids.ndim == 2:
+            return input_ids, document_mask, pair_mask
+
+        documents = input_ids * document_mask
+        if not bool((documents == documents[:, :1]).all()):
+            raise ValueError(
+                "The candidates of a row have different documents; give each row one document."
+            )
+        return input_ids[:, 0], document_mask[:, 0], pair_mask
+
+    def _check_pairs(self, pairs: Tensor | None) -> None:
+        """Raises a ValueError if vectors of questions or candidates are missing or of no use."""
+        axes = 0
+        if pairs is not None:
+            axes = pairs.ndim
+        if axes != self.pair_axes:
+            expected = {
+                0: "no questions (text_pair=False)",
+                2: "questions",
+                3: "candidates [N, C, …]",
+            }
+            raise ValueError(
+                f"This model reads {expected[self.pair_axes]}: pair_input_ids, pair_embeds or"
+                " token_type_ids of 1. If the tokenizer gives no such types, use"
+                " DataCollatorForDocumentChoice."
+            )
+
 
 class NextLevelBertForSequenceClassification(NextLevelBertForTask):
     """Classifies documents, alone or with a question: one label, several, or values.
@@ -1112,7 +1067,10 @@ class NextLevelBertForSequenceClassification(NextLevelBertForTask):
     """
 
     def __init__(self, config: NextLevelBertConfig) -> None:
-        super().__init__(config, 2 if config.text_pair else 0, config.num_labels)
+        pair_axes = 0
+        if config.text_pair:
+            pair_axes = 2
+        super().__init__(config, pair_axes=pair_axes, outputs=config.num_labels)
 
 
 class NextLevelBertForMultipleChoice(NextLevelBertForTask):
@@ -1123,7 +1081,7 @@ class NextLevelBertForMultipleChoice(NextLevelBertForTask):
     """
 
     def __init__(self, config: NextLevelBertConfig) -> None:
-        super().__init__(config, 3, 1)
+        super().__init__(config, pair_axes=3, outputs=1)
 
 
 def masked_vector_loss(
@@ -1134,53 +1092,69 @@ def masked_vector_loss(
     p: float = 2.0,
     sequences: Tensor | None = None,
 ) -> Tensor:
-    """The mean loss of M predicted vectors ``[M, D]``, in float32; zero (with a gradient path)
-    where there is none.
+    """Returns the mean loss of predicted vectors, in float32.
 
-    `smooth_l1` (Huber with beta 1; paper, section 2.2), `l1` and `l2` (the authors' options) are
-    means over the dimensions, `cosine` is 1 - cosine. HATE's two look among the batch's masked
-    vectors: `p_norm` is that of row i of softmax(Ŝ Lᵀ), a distribution for prediction i, minus row
-    i of the identity, from 0 to 2^(1/p); `cross_entropy` is that of finding the own target by
-    cosine / temperature (InfoNCE, 2018).
+    ``"smooth_l1"`` (Huber with beta 1; paper, section 2.2), ``"l1"`` and ``"l2"`` (the authors'
+    options) are means over the dimensions, ``"cosine"`` is 1 - cosine. HATE's two compare the
+    batch's masked vectors: ``"p_norm"`` is the norm of row i of softmax(Ŝ Lᵀ), a distribution for
+    prediction i, minus row i of the identity, from 0 to 2^(1/p); ``"cross_entropy"`` is the loss of
+    finding the own target by cosine / temperature (InfoNCE, 2018).
 
-    With `sequences` ``[M]``, where each vector stands, it is over sequences of the means within
-    them, as in the authors' code.
+    Args:
+        name: of the loss.
+        predictions: ``[M, D]``.
+        targets: ``[M, D]``.
+        temperature: of ``"cross_entropy"``.
+        p: order of the norm in ``"p_norm"``.
+        sequences: ``[M]``, the sequence of each vector. Vectors are averaged within each sequence
+            first, then over sequences, as in the authors' code (default: over all vectors).
+
+    Returns:
+        A scalar; zero (with a gradient path) without predictions.
     """
     if len(predictions) == 0:
         return predictions.sum() * 0.0
-    with torch.autocast(
-        predictions.device.type, enabled=False
-    ):  # it would compute the products in bfloat16
-        predictions = predictions.float()
-        targets = targets.float()
-        if name in ("smooth_l1", "l1", "l2"):
-            loss = {"smooth_l1": F.smooth_l1_loss, "l1": F.l1_loss, "l2": F.mse_loss}[name]
-            losses = loss(predictions, targets, reduction="none").mean(dim=-1)  # [M]
-        elif name == "cosine":
-            losses = 1.0 - F.cosine_similarity(predictions, targets, dim=-1)
-        elif name == "p_norm":
-            chosen = (predictions @ targets.T).softmax(dim=-1)  # [M, M]
-            losses = torch.linalg.vector_norm(
-                chosen - torch.eye(len(chosen)).to(chosen), ord=p, dim=-1
-            )
-        else:
-            scores = unit(predictions) @ unit(targets).T / temperature  # [M, M]
-            losses = F.cross_entropy(
-                scores, torch.arange(len(scores), device=scores.device), reduction="none"
-            )
+    # Autocast would compute the products in bfloat16.
+    with torch.autocast(predictions.device.type, enabled=False):
+        losses = _vector_losses(
+            name, predictions.float(), targets.float(), temperature=temperature, p=p
+        )
         if sequences is None:
             return losses.mean()
         counts = sequences.bincount()  # [B]
         return (losses / counts[sequences]).sum() / (counts > 0).sum()
 
 
+def _vector_losses(
+    name: str, predictions: Tensor, targets: Tensor, temperature: float, p: float
+) -> Tensor:
+    """Returns the loss of each predicted vector, ``[M]``."""
+    over_dimensions = {"smooth_l1": F.smooth_l1_loss, "l1": F.l1_loss, "l2": F.mse_loss}
+    if name in over_dimensions:
+        return over_dimensions[name](predictions, targets, reduction="none").mean(dim=-1)
+    if name == "cosine":
+        return 1.0 - F.cosine_similarity(predictions, targets, dim=-1)
+    if name == "p_norm":
+        chosen = (predictions @ targets.T).softmax(dim=-1)  # [M, M]
+        identity = torch.eye(len(chosen)).to(chosen)
+        return torch.linalg.vector_norm(chosen - identity, ord=p, dim=-1)
+    scores = unit(predictions) @ unit(targets).T / temperature  # [M, M]
+    own = torch.arange(len(scores), device=scores.device)
+    return F.cross_entropy(scores, own, reduction="none")
+
+
 def concatenate_pairs(
     documents: Tensor, pairs: Tensor | None, document_index: Tensor | None
 ) -> Tensor:
-    """Each document's vector ``[B, H]`` with the vectors of its questions ``[N, D]`` or candidates
-    ``[N, C, D]``.
+    """Puts the vector of each question or candidate behind that of its document.
 
-    `document_index` ``[N]`` is the document of each question, by default one each, in order.
+    Args:
+        documents: ``[B, H]``.
+        pairs: questions ``[N, D]`` or candidates ``[N, C, D]``; None if there are none.
+        document_index: ``[N]``, the document of each question (default: one each, in order).
+
+    Returns:
+        ``[N, H]``, ``[N, H + D]`` or ``[N, C, H + D]``.
     """
     if document_index is not None:
         documents = documents[document_index]  # [N, H]
@@ -1194,26 +1168,3 @@ def concatenate_pairs(
     if pairs.ndim == 3:
         documents = documents.unsqueeze(1).expand(-1, pairs.shape[1], -1)  # [N, C, H]
     return torch.cat([documents, pairs.to(documents.dtype)], dim=-1)
-
-
-def rows_of(values: Tensor, document: Tensor, place: Tensor) -> Tensor:
-    """Of vectors ``[B, L, D]`` those at `place` ``[J, S]`` of each `document` ``[J]``: ``[J, S,
-    D]``.
-    """
-    return F.embedding(document[:, None] * values.shape[1] + place, values.flatten(0, 1))
-
-
-def traced() -> bool:
-    """Whether a graph is recorded (`torch.export`, ONNX, `torch.compile`, tracing): values are not
-    known then.
-    """
-    return torch.compiler.is_compiling() or torch.jit.is_tracing()
-
-
-def warn_of_empty_documents(numbers: Sequence[int]) -> None:
-    """Warns of documents without tokens, whose vector is zero."""
-    names = ", ".join(map(str, numbers))
-    warnings.warn(
-        f"Document(s) {names} contain no token (empty or blank text): their vector is zero.",
-        stacklevel=4,
-    )

@@ -1,15 +1,14 @@
-"""Saving checkpoints that open everywhere, and the pretrained encoders that models are built
-around.
+"""Saving checkpoints that open everywhere, and the pretrained encoders that models start from.
 
-A checkpoint opens with this package, by `trust_remote_code`, and with sentence-transformers, whose
-own `Transformer` module it names: any other class would need `trust_remote_code` there, too.
+A checkpoint opens in three ways: with this package, with `trust_remote_code`, and with
+sentence-transformers. It names sentence-transformers' own `Transformer` module, because
+sentence-transformers loads no other class without the flag.
 """
 
 from __future__ import annotations
 
 import copy
 import json
-import sys
 import warnings
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -19,9 +18,11 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
+from huggingface_hub import ModelCard, ModelCardData
 from torch import nn
 from torch.nn import functional as F
 from transformers import (
+    AutoConfig,
     AutoModel,
     AutoTokenizer,
     PreTrainedConfig,
@@ -30,14 +31,7 @@ from transformers import (
 )
 from transformers.dynamic_module_utils import custom_object_save
 from transformers.loss.loss_utils import ForSequenceClassificationLoss
-from transformers.utils import output_capturing
-
-try:
-    from nextlevelbert import hub_card
-except (
-    ImportError
-):  # a checkpoint that is opened without the package is published with transformers' own card
-    hub_card: Any = None  # type: ignore[no-redef]
+from transformers.utils import logging, output_capturing
 
 # The `model_max_length` of a tokenizer without a limit, which is transformers' own default: above
 # 1e20 it neither truncates at the limit nor pads to it, so sentence-transformers does not either.
@@ -67,22 +61,6 @@ _ATTENTION_PROJECTIONS = {
     "Wqkv",
     "qkv_proj",
 }
-# Backbones whose position table starts after the padding id, so that two rows are never used.
-_OFFSET_POSITIONS = (
-    "camembert",
-    "data2vec-text",
-    "esm",
-    "ibert",
-    "lilt",
-    "longformer",
-    "luke",
-    "mpnet",
-    "roberta",
-    "roberta-prelayernorm",
-    "xlm-roberta",
-    "xlm-roberta-xl",
-    "xmod",
-)
 
 _SENTENCE_TRANSFORMER_FILES: dict[str, Any] = {
     "modules.json": [
@@ -103,27 +81,50 @@ _SENTENCE_TRANSFORMER_FILES: dict[str, Any] = {
     },
 }
 
+_CARD = """# {title}
+
+A `{model}` over whole documents. It opens in three ways, the last without the package:
+
+```python
+import nextlevelbert  # registers the model
+from transformers import {auto}
+from sentence_transformers import SentenceTransformer
+
+model = {auto}.from_pretrained("{name}")
+model = SentenceTransformer("{name}")  # one vector for each document
+model = {auto}.from_pretrained("{name}", trust_remote_code=True)
+```
+"""
+# transformers writes this where its card has nothing to say.
+_EMPTY_CARD = "[More Information Needed]"
+
 
 class NextLevelPreTrainedModel(PreTrainedModel):
-    """Loading and saving, the same for all classes of all families.
+    """Loads and saves checkpoints, the same for all classes of all families.
 
-    The classes have no `_auto_class`: `save_pretrained` writes the code itself, for those without
-    an auto class, too.
+    The classes have no `_auto_class`: `save_pretrained` writes the code itself, also for classes
+    without an auto class.
     """
 
     # Every auto class that can open a checkpoint of the family, whichever of its classes is saved.
     family_auto_map: dict[str, str] = {}
     made_by = "from_encoder"  # the method that makes a new model from an encoder
 
-    _tokenizer: PreTrainedTokenizerBase | None = None  # of the base model
-    _loaded_with: Mapping[str, Any] = MappingProxyType(
-        {}
-    )  # revision, token and so on, as given to `from_pretrained`
+    # Of the base model; read on first use, with the arguments that `from_pretrained` got.
+    _tokenizer: PreTrainedTokenizerBase | None = None
+    _loaded_with: Mapping[str, Any] = MappingProxyType({})
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
-        """As `PreTrainedModel.from_pretrained`; remembers the source, because the tokenizer is read
-        on first use.
+        """Opens a checkpoint, as `PreTrainedModel.from_pretrained`.
+
+        Args:
+            pretrained_model_name_or_path: folder or Hub name.
+            *args: as in `PreTrainedModel`.
+            **kwargs: as in `PreTrainedModel`.
+
+        Raises:
+            ValueError: for a checkpoint of another family.
         """
         source = pretrained_model_name_or_path
         loaded_with = {key: kwargs[key] for key in LOADING_ARGUMENTS if kwargs.get(key) is not None}
@@ -131,9 +132,9 @@ class NextLevelPreTrainedModel(PreTrainedModel):
             stored, _ = PreTrainedConfig.get_config_dict(source, **loaded_with)
             kwargs |= cls._read_as(source, stored, kwargs)
         loaded = super().from_pretrained(source, *args, **kwargs)
-        model = (
-            loaded[0] if isinstance(loaded, tuple) else loaded
-        )  # a pair with output_loading_info=True
+        model = loaded
+        if isinstance(loaded, tuple):  # with output_loading_info=True
+            model = loaded[0]
         model.base_model._loaded_with = loaded_with
         return loaded
 
@@ -141,54 +142,64 @@ class NextLevelPreTrainedModel(PreTrainedModel):
     def _read_as(
         cls, source: Any, stored: Mapping[str, Any], arguments: dict[str, Any]
     ) -> dict[str, Any]:
-        """Further arguments that open a checkpoint with the configuration `stored`: none, for one
-        of the family.
+        """Returns further arguments that open a checkpoint; a family may read others' checkpoints.
+
+        Args:
+            source: folder or Hub name.
+            stored: its configuration.
+            arguments: keyword arguments of `from_pretrained`.
         """
-        kind = stored.get("model_type", cls.config_class.model_type)
-        if kind != cls.config_class.model_type:  # transformers would draw all weights at random
+        family = cls.config_class.model_type
+        model_type = stored.get("model_type", family)
+        if model_type != family:  # transformers would draw all weights at random
             raise ValueError(
-                f"{str(source)!r} is a {kind}, not a {cls.config_class.model_type}. To make a new"
+                f"{str(source)!r} is a {model_type}, not a {family}. To make a new"
                 f" model from an encoder, use {cls.__name__}.{cls.made_by}."
             )
         return {}
 
     def save_pretrained(
-        self, save_directory: str | PathLike[str], *args: Any, **kwargs: Any
+        self,
+        save_directory: str | PathLike[str],
+        is_main_process: bool = True,
+        *args: Any,
+        **kwargs: Any,
     ) -> None:
-        """Saves a folder that opens with this package, with `SentenceTransformer`, and with
-        `trust_remote_code`.
+        """Saves a folder that opens with this package, sentence-transformers and its own code.
 
-        Beside weights and configuration it holds the tokenizer, the modelling code, and three small
-        files that tell sentence-transformers to take `pooler_output`. Arguments as in
-        `PreTrainedModel`.
+        Beside weights and configuration it holds the tokenizer, the modelling code, three small
+        files that tell sentence-transformers to take `pooler_output`, and a README if there is
+        none.
+
+        Args:
+            save_directory: the folder.
+            is_main_process: whether this process writes what is not a weight.
+            *args: as in `PreTrainedModel`.
+            **kwargs: as in `PreTrainedModel`.
         """
         push = kwargs.pop("push_to_hub", False)
-        hub = {key: kwargs.pop(key) for key in _HUB_ARGUMENTS if push and key in kwargs}
+        hub = {}
+        if push:
+            hub = {key: kwargs.pop(key) for key in _HUB_ARGUMENTS if key in kwargs}
+        folder = Path(save_directory)
         tokenizer = self._find_tokenizer()
+        is_update = self._is_saved_in(folder)
         self.config.auto_map = dict(self.family_auto_map)
-        trainer: Any = sys.modules.get(
-            "transformers.trainer"
-        )  # where someone trains; it imports much
-        if (
-            hub_card is not None
-            and trainer is not None
-            and not hasattr(trainer.Trainer, "_plain_card")
-        ):
-            trainer.Trainer._plain_card = trainer.Trainer.create_model_card
-            trainer.Trainer.create_model_card = hub_card.card_of_trainer
-        is_update = self._is_saved_in(Path(save_directory))
-        super().save_pretrained(save_directory, *args, **kwargs)
-        if not (args[0] if args else kwargs.get("is_main_process", True)):
+        super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
+        if not is_main_process:
             return
-        if (
-            not self.is_remote_code()
-        ):  # otherwise opened by `trust_remote_code`, and transformers has written the code
+
+        if not self.is_remote_code():  # whose code transformers has written
             custom_object_save(self, save_directory)
-        self._write_sentence_transformers_files(Path(save_directory), is_update=is_update)
+        self._write_sentence_transformers_files(folder, is_update=is_update)
         if tokenizer is not None:
             tokenizer.save_pretrained(save_directory)
+        if not (folder / "README.md").exists():
+            data = ModelCardData(library_name="nextlevelbert", tags=list(self.model_tags or ()))
+            text = self.card_text("folder or Hub name")
+            ModelCard(f"---\n{data.to_yaml()}\n---\n\n{text}").save(folder / "README.md")
         if push:
-            self.push_to_hub(hub.pop("repo_id", Path(save_directory).name), **hub)
+            self.push_to_hub(hub.pop("repo_id", folder.name), **hub)
 
     def _is_saved_in(self, folder: Path) -> bool:
         """Returns whether the folder holds a checkpoint of this family, which a save replaces."""
@@ -223,11 +234,31 @@ class NextLevelPreTrainedModel(PreTrainedModel):
                     del stored["max_seq_length"]
             path.write_text(json.dumps(stored, indent=2) + "\n", encoding="utf-8")
 
+    def card_text(self, name: str) -> str:
+        """Returns how the model is opened, in Markdown.
+
+        Args:
+            name: the name to open it by.
+        """
+        model = type(self).__name__
+        auto_class = "AutoModel"
+        for name_of_class, path in self.family_auto_map.items():
+            if path.endswith(f".{model}"):
+                auto_class = name_of_class
+                break
+        title = name.rpartition("/")[2]
+        return _CARD.format(title=title, model=model, auto=auto_class, name=name)
+
     def _upload_modified_files(
-        self, working_dir: Any, repo_id: str, *args: Any, **kwargs: Any
+        self, working_dir: str | PathLike[str], repo_id: str, *args: Any, **kwargs: Any
     ) -> Any:
-        if hub_card is not None:
-            hub_card.complete_card(self, working_dir, repo_id)
+        # `push_to_hub` puts an empty card of transformers over the README of `save_pretrained`, and
+        # has no public step after that (tests/models/test_heads.py). A card with text stays.
+        path = Path(working_dir) / "README.md"
+        if path.exists() and _EMPTY_CARD in path.read_text(encoding="utf-8"):
+            card = ModelCard.load(path)
+            card.text = self.card_text(repo_id)
+            card.save(path)
         return super()._upload_modified_files(working_dir, repo_id, *args, **kwargs)
 
     @property
@@ -239,9 +270,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
                 base._tokenizer = load_tokenizer(
                     base.name_or_path, config=base.config, **base._loaded_with
                 )
-            except (
-                Exception
-            ) as error:  # tokenizers raises nothing more exact for a file that is cut off
+            except Exception as error:  # of a damaged file, tokenizers raises nothing more exact
                 raise ValueError(
                     f"No tokenizer can be read in {base.name_or_path!r} ({error}). Set"
                     " model.tokenizer to that of its encoder; save_pretrained then saves it with"
@@ -253,26 +282,23 @@ class NextLevelPreTrainedModel(PreTrainedModel):
     def tokenizer(self, tokenizer: PreTrainedTokenizerBase | None) -> None:
         """Sets the tokenizer; of one with a length limit, a copy without it."""
         if tokenizer is not None and tokenizer.model_max_length < NO_LENGTH_LIMIT:
-            tokenizer = copy.deepcopy(tokenizer)
-            tokenizer.model_max_length = NO_LENGTH_LIMIT
+            tokenizer = without_limit(tokenizer)
         self.base_model._tokenizer = tokenizer
 
     def _find_tokenizer(self) -> PreTrainedTokenizerBase | None:
-        """The tokenizer, or None for a model that never had one (built from a configuration, fed
-        with vectors).
+        """Returns the tokenizer; None for a model that never had one.
+
+        Such a model was built from a configuration and reads vectors.
         """
         base = self.base_model
         if base._tokenizer is None:
             folder = Path(base.name_or_path)
-            if not base.name_or_path or (
-                folder.is_dir() and not (folder / "tokenizer_config.json").exists()
-            ):
+            has_none = folder.is_dir() and not (folder / "tokenizer_config.json").exists()
+            if not base.name_or_path or has_none:
                 return None
         try:
             return self.tokenizer
-        except (
-            ValueError
-        ) as error:  # what was loaded from is gone; the weights must be saved all the same
+        except ValueError as error:  # its source is gone; the weights must be saved all the same
             warnings.warn(f"{error} Saved without a tokenizer.", stacklevel=3)
             return None
 
@@ -282,39 +308,45 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         The hooks are local functions, which cannot be pickled. transformers installs them again if
         hidden states or attentions are asked for.
         """
-        return without_capturing_hooks(self, {}).__dict__
+        return without_capturing_hooks(self, twins={}).__dict__
 
     def lora_targets(self) -> dict[str, Any]:
-        """Arguments of peft's `LoraConfig`: ``get_peft_model(model, LoraConfig(r=8,
-        **model.lora_targets()))``.
+        """Returns arguments of peft's `LoraConfig`.
 
         Adapters go to the query and value projections of the attention; heads are trained whole,
-        and a frozen chunk encoder gets no adapter. A ValueError says where there are no such
-        projections.
+        and a frozen chunk encoder gets no adapter:
+        ``get_peft_model(model, LoraConfig(r=8, **model.lora_targets()))``.
+
+        Raises:
+            ValueError: the model has no such projections.
         """
-        linear = [
-            name for name, layer in self.named_modules() if isinstance(layer, torch.nn.Linear)
-        ]
-        ends = {name.rpartition(".")[2] for name in linear if "chunk_encoder." not in name}
-        if not (targets := sorted(ends & _ATTENTION_PROJECTIONS)):
+        targets = set()
+        for name, layer in self.named_modules():
+            if isinstance(layer, nn.Linear) and "chunk_encoder." not in name:
+                targets.add(name.rpartition(".")[2])
+        targets &= _ATTENTION_PROJECTIONS
+        if not targets:
             raise ValueError(
                 f"{type(self).__name__} has no linear layer named {sorted(_ATTENTION_PROJECTIONS)}."
             )
-        heads = self.modules_to_train_whole()
         return {
-            "target_modules": targets,
-            "modules_to_save": heads,
+            "target_modules": sorted(targets),
+            "modules_to_save": self.modules_to_train_whole(),
             "exclude_modules": r".*\bchunk_encoder\b.*",
         }
 
     def modules_to_train_whole(self) -> list[str]:
-        """The heads: modules that are trained whole beside an adapter, because they start at
-        random.
+        """Returns the names of the heads, which are trained whole beside an adapter.
+
+        Heads start at random.
         """
-        heads = [] if self.base_model is self else self.named_children()
-        return [
-            name for name, head in heads if head is not self.base_model and [*head.parameters()]
-        ]
+        if self.base_model is self:
+            return []
+        names = []
+        for name, module in self.named_children():
+            if module is not self.base_model and list(module.parameters()):
+                names.append(name)
+        return names
 
 
 def without_capturing_hooks(module: nn.Module, twins: dict[int, nn.Module]) -> nn.Module:
@@ -337,27 +369,28 @@ def without_capturing_hooks(module: nn.Module, twins: dict[int, nn.Module]) -> n
         if getattr(hook, "__module__", None) != output_capturing.__name__
     }
     twin.__dict__["_forward_hooks"] = OrderedDict(hooks)
-    twin.__dict__["_modules"] = {
-        name: None if child is None else without_capturing_hooks(child, twins)
-        for name, child in module._modules.items()
-    }
+    children: dict[str, nn.Module | None] = {}
+    for name, child in module._modules.items():
+        children[name] = None
+        if child is not None:
+            children[name] = without_capturing_hooks(child, twins)
+    twin.__dict__["_modules"] = children
     return twin
 
 
-def encoders_of_package() -> Any:
-    """The module that opens encoders and makes new models of them; a checkpoint does without it."""
-    try:
-        from nextlevelbert import encoders
-    except ImportError as error:
-        raise ImportError(
-            "To open an encoder by its name or make a new model: pip install nextlevelbert"
-        ) from error
-    return encoders
-
-
 def token_mask(input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
-    """The mask of token ids ``[B, T]`` as bool ``[B, T]``, all true where none is given."""
-    mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+    """Returns the mask of token ids as bool, all true without a mask.
+
+    Args:
+        input_ids: ``[B, T]``.
+        attention_mask: ``[B, T]``.
+
+    Raises:
+        ValueError: the shapes differ, or are of other ranks.
+    """
+    mask = attention_mask
+    if mask is None:
+        mask = torch.ones_like(input_ids)
     if input_ids.ndim != 2 or mask.shape != input_ids.shape:
         raise ValueError(
             f"Give input_ids [B, T] and an attention_mask like it; got {[*input_ids.shape]} and"
@@ -366,9 +399,18 @@ def token_mask(input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> 
     return mask.bool()
 
 
-def classification_loss(logits: torch.Tensor, labels: torch.Tensor, config: Any) -> torch.Tensor:
-    """Transformers' loss for one label, several, or values; zero (with a gradient path) where all
-    labels are -100.
+def classification_loss(
+    logits: torch.Tensor, labels: torch.Tensor, config: PreTrainedConfig
+) -> torch.Tensor:
+    """Returns transformers' loss for one label, several, or values.
+
+    Args:
+        logits: ``[N, K]``.
+        labels: as transformers reads them.
+        config: says which problem it is; transformers writes what it infers there.
+
+    Returns:
+        A scalar; zero (with a gradient path) if all labels are -100.
     """
     if labels.dtype == torch.long and (labels == -100).all():
         return logits.sum() * 0.0
@@ -376,31 +418,43 @@ def classification_loss(logits: torch.Tensor, labels: torch.Tensor, config: Any)
 
 
 def single_label_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy of ``[N, K]`` and class numbers ``[N]``: the mean over rows whose label is not
-    -100, or zero.
+    """Returns the mean cross-entropy over rows whose label is not -100; zero without such rows.
+
+    Args:
+        logits: ``[N, K]``.
+        labels: ``[N]``.
     """
     total = F.cross_entropy(logits.float(), labels, reduction="sum")
     return total / (labels != -100).sum().clamp(min=1)
 
 
 def labelled_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Binary cross-entropy of ``[B, P]``: the mean over rows of the mean over their labels (-100:
-    none), or zero.
+    """Returns the binary cross-entropy: the mean over rows of the mean over their labels.
 
-    Row by row, so that it does not depend on how processes and steps share out the rows.
+    It is computed row by row, so that it does not depend on how processes and steps share out the
+    rows.
+
+    Args:
+        logits: ``[B, P]``.
+        labels: ``[B, P]``; -100 for none.
+
+    Returns:
+        A scalar; zero without labels.
     """
-    known = labels != -100
-    losses = F.binary_cross_entropy_with_logits(
-        logits.float(), labels.clamp(min=0).float(), reduction="none"
-    )
-    counts = known.sum(dim=1)  # [B]
-    return ((losses * known).sum(dim=1) / counts.clamp(min=1)).sum() / (counts > 0).sum().clamp(
-        min=1
-    )
+    is_label = labels != -100
+    targets = labels.clamp(min=0).float()
+    losses = F.binary_cross_entropy_with_logits(logits.float(), targets, reduction="none")
+    counts = is_label.sum(dim=1)  # [B]
+    means = (losses * is_label).sum(dim=1) / counts.clamp(min=1)
+    return means.sum() / (counts > 0).sum().clamp(min=1)
 
 
 def backbone_from_config(config: PreTrainedConfig) -> PreTrainedModel:
-    """A new encoder in torch's default dtype, without the pooler, which no model here uses."""
+    """Makes an encoder in torch's default dtype, without the pooler, which no model here uses.
+
+    Args:
+        config: of the encoder.
+    """
     dtype = torch.get_default_dtype()
     try:
         return AutoModel.from_config(config, dtype=dtype, add_pooling_layer=False)
@@ -409,15 +463,19 @@ def backbone_from_config(config: PreTrainedConfig) -> PreTrainedModel:
 
 
 def load_tokenizer(name_or_path: str | PathLike[str], **arguments: Any) -> PreTrainedTokenizerBase:
-    """The stock tokenizer of an encoder, without its length limit, because no document is too long
-    here.
+    """Loads the tokenizer of an encoder without its length limit: no document is too long here.
+
+    Args:
+        name_or_path: folder or Hub name.
+        **arguments: of `AutoTokenizer.from_pretrained`.
+
+    Raises:
+        ValueError: there is no tokenizer.
     """
-    tokenizer = AutoTokenizer.from_pretrained(
-        name_or_path, **{"model_max_length": NO_LENGTH_LIMIT, **arguments}
-    )
-    if not set(tokenizer.get_vocab()) - set(
-        tokenizer.all_special_tokens
-    ):  # transformers makes one without words
+    arguments = {"model_max_length": NO_LENGTH_LIMIT, **arguments}
+    tokenizer = AutoTokenizer.from_pretrained(name_or_path, **arguments)
+    words = set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens)
+    if not words:  # transformers makes a tokenizer without words
         raise ValueError(
             f"There is no tokenizer in {name_or_path!r}: tokenizer.save_pretrained(folder)"
             " saves it."
@@ -425,11 +483,101 @@ def load_tokenizer(name_or_path: str | PathLike[str], **arguments: Any) -> PreTr
     return tokenizer
 
 
-def usable_positions(config: PreTrainedConfig) -> int | None:
-    """Longest sequence that a backbone of this configuration can read; None where nothing limits
-    it.
+def without_limit(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """Copies a tokenizer, without its length limit.
+
+    Args:
+        tokenizer: of an encoder.
     """
-    positions = getattr(config, "max_position_embeddings", None)
-    if positions is None or positions < 1:
-        return None
-    return positions - 2 if config.model_type in _OFFSET_POSITIONS else positions
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.model_max_length = NO_LENGTH_LIMIT
+    return tokenizer
+
+
+def split_arguments(
+    config_class: Any, arguments: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Splits keyword arguments for a new model into those for loading and configuration fields.
+
+    Args:
+        config_class: the class of the configuration.
+        arguments: keyword arguments that somebody gave for a new model.
+
+    Returns:
+        Arguments for loading, and fields of the configuration.
+
+    Raises:
+        ValueError: for an argument that is neither; transformers would keep it in the
+            configuration.
+    """
+    fields = config_class.__dataclass_fields__
+    allowed = {"num_labels", "attn_implementation", *fields, *LOADING_ARGUMENTS}
+    allowed -= {"dtype"}  # which belongs to the weights
+    unknown = sorted(arguments.keys() - allowed)
+    if unknown:
+        names = sorted(fields.keys() - PreTrainedConfig.__dataclass_fields__.keys())
+        raise ValueError(
+            f"{config_class.__name__} has no field {unknown}, only {', '.join(names)}, num_labels."
+        )
+
+    loading = {}
+    configuration = {}
+    for key, value in arguments.items():
+        if key in LOADING_ARGUMENTS:
+            loading[key] = value
+        else:
+            configuration[key] = value
+    return loading, configuration
+
+
+def load_backbone(name_or_path: str | PathLike[str], **loading: Any) -> PreTrainedModel:
+    """Loads a pretrained encoder to train further: float32, no pooler, no attention dropout.
+
+    Args:
+        name_or_path: folder or Hub name.
+        loading: arguments of `from_pretrained`, such as a revision.
+
+    Returns:
+        The encoder.
+
+    Raises:
+        ValueError: if the checkpoint lacks weights of the encoder.
+    """
+    name = str(name_or_path)
+    config = AutoConfig.from_pretrained(name, trust_remote_code=False, **loading)
+    config = type(config).from_dict(with_attention_dropout(config))
+    arguments = {**loading, "config": config, "dtype": torch.float32, "output_loading_info": True}
+
+    # Otherwise every load prints a table of pooler or head weights that are not used.
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        encoder, info = AutoModel.from_pretrained(name, add_pooling_layer=False, **arguments)
+    except TypeError:  # architectures without a pooler do not know the argument
+        encoder, info = AutoModel.from_pretrained(name, **arguments)
+    finally:
+        logging.set_verbosity(verbosity)
+
+    missing = sorted(info["missing_keys"])
+    if missing:
+        raise ValueError(
+            f"{name!r} lacks {len(missing)} weights of its {config.model_type} ({missing[0]}, …)."
+        )
+    return encoder
+
+
+def with_attention_dropout(config: PreTrainedConfig, probability: float = 0.0) -> dict[str, Any]:
+    """Returns a configuration as a dictionary, with another attention dropout.
+
+    Args:
+        config: the configuration of an encoder.
+        probability: the dropout; above zero it more than doubles a step on a CPU.
+
+    Returns:
+        The fields of the configuration.
+    """
+    values = config.to_dict()
+    for name in ("attention_probs_dropout_prob", "attention_dropout"):
+        if name in values:
+            values[name] = probability
+    return values

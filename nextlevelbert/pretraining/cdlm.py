@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import torch
 from transformers import AutoConfig, set_seed
@@ -16,10 +16,10 @@ from transformers import AutoConfig, set_seed
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.modeling_cdlm import CdlmForMaskedLM, CdlmPreTrainedModel
 from ..models.processing_cdlm import CdlmProcessor
-from ..training.cards import model_card, results_table, safe_name
+from ..training.cards import CardText, collect_card, name_on_hub, public_name, results_table
 from ..training.options import option, parse
 from ..training.plots import CURVE, plot_curves
-from ..training.runs import bind_folder, fingerprint, last_whole_checkpoint, read_json, write_whole
+from ..training.runs import bind_folder, fingerprint, write_whole
 from ..training.trainer import CardTrainer
 from .arguments import PretrainingArguments
 from .document_sets import (
@@ -28,6 +28,7 @@ from .document_sets import (
     hold_out_sets,
     read_document_sets,
 )
+from .run import is_finished, train_or_resume, write_results
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +56,22 @@ processor = nextlevelbert.CdlmProcessor.from_model(model)
 texts = [f"One document with a {processor.tokenizer.mask_token}.", "Another one about the same."]
 batch = processor(texts)
 scores = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits"""
+_CARD = CardText(
+    summary=SUMMARY,
+    intended_use=(
+        "Fine-tune it for tasks on several documents: to match documents, to link mentions across"
+        " documents, or to answer questions from several paragraphs."
+    ),
+    measured=(
+        "Masked words of sets of related documents that were held out, with the attention pattern"
+        " of the training. Perplexity is the exponential of the loss."
+    ),
+    limits=LIMITS,
+    snippet=_SNIPPET,
+    pipeline_tag="fill-mask",
+    tags=("cdlm", "longformer", "multi-document", "fill-mask"),
+    caption="Loss over training",
+)
 
 
 @dataclass(kw_only=True)
@@ -168,15 +185,14 @@ class CdlmDataArguments:
             source = file
             if source is None and split is not None:
                 source = self.dataset_name
-            if source is None:
-                continue
-            sets[name] = read_document_sets(
-                source,
-                set_column=self.cluster_column,
-                text_column=self.text_column,
-                split=split or "train",
-                dataset_config=self.dataset_config_name,
-            )
+            if source is not None:
+                sets[name] = read_document_sets(
+                    source,
+                    set_column=self.cluster_column,
+                    text_column=self.text_column,
+                    split=split or "train",
+                    dataset_config=self.dataset_config_name,
+                )
         if not sets or (args.do_train and "train" not in sets):
             raise ValueError(
                 "Give documents: --train_file or --dataset_name with --do_train, or --test_file"
@@ -217,38 +233,43 @@ def main(argv: list[str]) -> None:
     )
 
     # 2. Training, and the perplexity on held-out sets.
-    output = Path(str(args.output_dir))
     settings = _settings(model_args, masking_args, args, model=model, processor=processor)
-    documents = {f"{name} documents": fingerprint(texts.items()) for name, texts in sets.items()}
+    fingerprints = {f"{name} documents": fingerprint(texts.items()) for name, texts in sets.items()}
     weights = weights_fingerprint(model.base_model)
-    bind_folder(output, {**settings, **documents, "weights": weights, "do_train": args.do_train})
+    bind_folder(
+        str(args.output_dir),
+        {**settings, **fingerprints, "weights": weights, "do_train": args.do_train},
+    )
     if args.do_train:
-        if read_json(output / "results.json") is not None:
-            args.upload(output)
-            logger.info(
-                "%s is finished already: nothing to do. Give another --output_dir for another run.",
-                output,
-            )
+        if is_finished(args):
             return
-        _train(trainer, output)
+        train_or_resume(trainer)
     scores = _perplexities(trainer, rows)
     logger.info("Cross-document perplexity:\n%s", results_table(scores))
 
     # 3. A checkpoint that needs nothing else; the results are written last.
     if args.do_train:
+        _save_model(trainer, processor)
         counts = {f"{name} set": f"{len(texts)} sets of documents" for name, texts in sets.items()}
-        _publish(
-            trainer,
-            args,
-            processor=processor,
-            base_model=_hub_name(model_args),
-            scores=scores,
-            settings={**counts, **settings},
-        )
+        if args.should_save:
+            log = trainer.state.log_history
+            _write_card(
+                args,
+                model_args=model_args,
+                data_args=data_args,
+                log=log,
+                settings={**counts, **settings},
+                scores=scores,
+            )
+            write_results(args, log, {"rows": scores})
+        logger.info("The model, its card and results.json are in %s.", args.output_dir)
     else:
         if args.should_save:
-            write_whole(output / "results.json", json.dumps({"rows": scores}, indent=2))
-        logger.info("Results are in %s. Nothing was trained: add --do_train for that.", output)
+            content = json.dumps({"rows": scores}, indent=2)
+            write_whole(Path(str(args.output_dir)) / "results.json", content)
+        logger.info(
+            "Results are in %s. Nothing was trained: add --do_train for that.", args.output_dir
+        )
 
 
 def _prepare_model(model: CdlmForMaskedLM, masking_args: CdlmMaskingArguments) -> None:
@@ -290,31 +311,13 @@ def _settings(
     processor: CdlmProcessor,
 ) -> dict[str, object]:
     """Collects the settings that decide the result; the output folder belongs to them."""
-    name = _hub_name(model_args)
-    if name is None:
-        name = Path(model_args.model).resolve().name
     return {
-        "model": safe_name(name),
+        "model": public_name(model_args.model),
         **args.result_settings(),
         **vars(masking_args),
         "attention_window": model.config.attention_window,
         "tokens in a sequence": processor.max_length,
     }
-
-
-def _hub_name(model_args: CdlmModelArguments) -> str | None:
-    """Returns the model's name on the Hub; None for a folder."""
-    if Path(model_args.model).exists():
-        return None
-    return model_args.model
-
-
-def _train(trainer: CardTrainer, output: Path) -> None:
-    """Trains from the beginning, or from the last checkpoint of the folder."""
-    checkpoint = last_whole_checkpoint(output)
-    if checkpoint is not None:
-        trainer.args.eval_on_start = False  # otherwise the log would have one evaluation more
-    trainer.train(resume_from_checkpoint=checkpoint)
 
 
 def _perplexities(trainer: CardTrainer, rows: Mapping[str, ClusterDataset]) -> Scores:
@@ -327,16 +330,8 @@ def _perplexities(trainer: CardTrainer, rows: Mapping[str, ClusterDataset]) -> S
     return scores
 
 
-def _publish(
-    trainer: CardTrainer,
-    args: PretrainingArguments,
-    processor: CdlmProcessor,
-    base_model: str | None,
-    scores: Scores,
-    settings: Mapping[str, object],
-) -> None:
-    """Saves the model with its card and results, and uploads them if that is asked for."""
-    output = Path(str(args.output_dir))
+def _save_model(trainer: CardTrainer, processor: CdlmProcessor) -> None:
+    """Saves the model and its processor as they are to be opened."""
     model = trainer.model
     model.config.sparse_prediction = False  # whoever opens it expects scores at all positions
     if model.config.global_attention == "none":
@@ -344,38 +339,15 @@ def _publish(
         # For fine-tuning, as Longformer does (paper, "Baseline LMs").
         model.copy_local_to_global()
     trainer.save_model()
-    if not args.should_save:
-        return
-
-    processor.save_pretrained(output)
-    log = _log_of_results(trainer.state.log_history)
-    _write_card(args, base_model=base_model, log=log, settings=settings, scores=scores)
-    results = {"rows": scores, "log": log}
-    write_whole(output / "results.json", json.dumps(results, indent=2, sort_keys=True))
-    args.upload(output)
-    logger.info("The model is in %s, with its card (README.md) and results.json.", output)
-
-
-def _log_of_results(history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Keeps the entries of a training log that a repeated run would have, too: no times."""
-    log = []
-    for entry in history:
-        if "train_loss" in entry:  # the summary at the end
-            continue
-        log.append(
-            {
-                name: value
-                for name, value in entry.items()
-                if not name.endswith(("_runtime", "_per_second"))
-            }
-        )
-    return log
+    if trainer.args.should_save:
+        processor.save_pretrained(str(trainer.args.output_dir))
 
 
 def _write_card(
     args: PretrainingArguments,
-    base_model: str | None,
-    log: list[dict[str, Any]],
+    model_args: CdlmModelArguments,
+    data_args: CdlmDataArguments,
+    log: list[dict[str, float]],
     settings: Mapping[str, object],
     scores: Scores,
 ) -> None:
@@ -387,24 +359,20 @@ def _write_card(
     if losses:
         first = {"loss": losses[0], "perplexity": math.exp(losses[0])}
         rows = {"first evaluation": first, **scores}
-
-    name = args.repository()
-    card = model_card(
-        name=name,
-        summary=SUMMARY,
-        snippet=_SNIPPET.replace("{name}", name),
-        pipeline_tag="fill-mask",
-        tags=("cdlm", "longformer", "multi-document", "fill-mask"),
-        base_model=base_model,
-        training={name: value for name, value in settings.items() if value is not None},
-        pictures={CURVE: "Loss over training"},
-        measured=(
-            "Masked words of sets of related documents that were held out, with the attention"
-            " pattern of the training; perplexity is the exponential of the"
-            f" loss.\n\n{results_table(rows)}"
-        ),
+    datasets = []
+    if data_args.dataset_name is not None:
+        datasets.append(data_args.dataset_name)
+    card = collect_card(
+        args,
+        _CARD,
+        log=log,
+        model_type="cdlm",
+        base_model=name_on_hub(model_args.model),
+        settings=settings,
+        table=results_table(rows),
         scores={"perplexity": scores["validation"]["perplexity"]},
         dataset="held-out sets",
-        limits=LIMITS,
+        datasets=datasets,
+        pictures=[CURVE],
     )
     card.save(output / "README.md")

@@ -199,3 +199,9 @@ def pairs_found(scores: torch.Tensor, document_ids: torch.Tensor) -> torch.Tenso
     compared = scores > -torch.inf
     chance = 1 / compared.sum(dim=1) + 1 / compared.sum(dim=0)
     return torch.stack([partners, chance], dim=1) / 2
+
+
+def pair_metrics(evaluation: EvalPrediction) -> dict[str, float]:
+    """Computes the metrics of an evaluation, as `compute_metrics`, from rows of `pairs_found`."""
+    accuracy, chance = evaluation.predictions.mean(axis=0).tolist()
+    return {"pair_accuracy": accuracy, "chance_accuracy": chance}

@@ -27,13 +27,34 @@ from transformers import AutoModelForSequenceClassification as AutoClassifier
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from ..chunk_vectors import pad_vectors
-from ..finetuning import models, seeds
-from ..finetuning.models import LoraArguments, hub_name, public_name, with_lora
-from ..finetuning.seeds import DataArguments, FinetuningArguments, Result, Scores
+from ..finetuning import seeds
+from ..finetuning.arguments import (
+    FAMILIES,
+    BertAlArguments,
+    ChunkBertArguments,
+    DataArguments,
+    FinetuningArguments,
+    LoraArguments,
+    TextModelArguments,
+    VectorModelArguments,
+)
+from ..finetuning.seeds import Result, Scores
+from ..finetuning.vector_source import (
+    WITHOUT,
+    VectorSource,
+    encode_once,
+    model_type_of,
+    open_model,
+    open_source,
+    require_layers,
+    with_chunk_encoder,
+    with_lora,
+)
 from ..models.chunk_encoder import masked_mean, weights_fingerprint
+from ..models.configuration_nextlevelbert import usable_positions
 from ..models.modeling_nextlevelbert import TaskClassifier, concatenate_pairs
-from ..models.pretrained import classification_loss, usable_positions
-from ..training.cards import plain
+from ..models.pretrained import classification_loss
+from ..training.cards import model_card, name_on_hub, plain, public_name
 from ..training.options import option, parse, pop_option
 from ..training.plots import CURVE
 from ..training.runs import bind_folder, fingerprint
@@ -105,11 +126,11 @@ class ClassArguments:
 
 # The options of each --model_type.
 MODEL_OPTIONS: dict[str, tuple[type, ...]] = {
-    "nextlevelbert": (models.VectorModelArguments, LoraArguments),
-    "hate": (models.VectorModelArguments, LoraArguments),
-    "chunkbert": (models.TextModelArguments, models.ChunkBertArguments),
-    "bert-al": (models.TextModelArguments, models.BertAlArguments),
-    "truncated": (models.TextModelArguments,),
+    "nextlevelbert": (VectorModelArguments, LoraArguments),
+    "hate": (VectorModelArguments, LoraArguments),
+    "chunkbert": (TextModelArguments, ChunkBertArguments),
+    "bert-al": (TextModelArguments, BertAlArguments),
+    "truncated": (TextModelArguments,),
 }
 ABOUT = (
     "Classifies documents, or chooses among answers to questions about them. Each --model_type has"
@@ -395,7 +416,7 @@ class TrainingRecipe:
 def recipe_over_vectors(
     args: FinetuningArguments,
     sets: Sets,
-    options: models.VectorModelArguments,
+    options: VectorModelArguments,
     adapters: LoraArguments,
 ) -> TrainingRecipe:
     """Prepares NextLevelBERT, HATE, or a baseline over the vectors of a frozen encoder.
@@ -413,7 +434,7 @@ def recipe_over_vectors(
     if is_choice:
         auto_class = AutoChooser
         baselines.remove("tfidf")
-    source = models.open_source(options, baselines)
+    source = open_source(options, baselines)
     is_baseline = options.model in baselines or source.kind == "other"
     if is_choice and source.kind == "hate":
         raise ValueError("HATE does not support multiple choice. Use a NextLevelBERT for --model.")
@@ -445,16 +466,16 @@ def recipe_over_vectors(
         return recipe
 
     def new_whole_model() -> nn.Module:
-        model = models.open_model(options, source, auto_class, **config)
+        model = open_model(options, source, auto_class, **config)
         if adapters.freeze_encoder:
             freeze(model.base_model)
         return model
 
     recipe.new_model = new_whole_model
-    recipe.open_trained = partial(models.with_chunk_encoder, source, auto_class)
+    recipe.open_trained = partial(with_chunk_encoder, source, auto_class)
     if adapters.lora:
         recipe.new_model = lambda: with_lora(new_whole_model(), adapters)
-        recipe.open_trained = lambda folder: models.with_chunk_encoder(
+        recipe.open_trained = lambda folder: with_chunk_encoder(
             source, auto_class, folder, base=new_whole_model()
         )
         recipe.trained_parts = vars(adapters)
@@ -468,9 +489,9 @@ def recipe_over_vectors(
 def _encode(
     args: FinetuningArguments,
     sets: Sets,
-    options: models.VectorModelArguments,
+    options: VectorModelArguments,
     *,
-    source: models.VectorSource,
+    source: VectorSource,
 ) -> dict[str, torch.Tensor]:
     """Encodes all documents, and apart from them all questions: one more question costs little."""
     documents: list[str] = []
@@ -479,15 +500,15 @@ def _encode(
         documents += data.documents()
         for example in data.examples:
             questions += example.asked
-    vectors = models.encode_once(options, args, source, texts=documents)
+    vectors = encode_once(options, args, source, texts=documents)
     if questions:
-        vectors |= models.encode_once(options, args, source, texts=questions)
+        vectors |= encode_once(options, args, source, texts=questions)
     return vectors
 
 
 def _check_vector_options(
     args: FinetuningArguments,
-    options: models.VectorModelArguments,
+    options: VectorModelArguments,
     adapters: LoraArguments,
     *,
     is_baseline: bool,
@@ -496,7 +517,7 @@ def _check_vector_options(
     if adapters.lora and (is_new or adapters.freeze_encoder):
         raise ValueError("--lora is for a saved checkpoint, without --freeze_encoder.")
     if adapters.lora:
-        models.require_layers(options.model)
+        require_layers(options.model)
     if is_baseline and (adapters.freeze_encoder or args.push_to_hub):
         raise ValueError(
             f"--model {options.model} is a baseline; leave out --freeze_encoder and --push_to_hub."
@@ -506,8 +527,8 @@ def _check_vector_options(
 def recipe_from_text(
     args: FinetuningArguments,
     sets: Sets,
-    options: models.TextModelArguments,
-    *sizes: models.ChunkBertArguments | models.BertAlArguments,
+    options: TextModelArguments,
+    *sizes: ChunkBertArguments | BertAlArguments,
 ) -> TrainingRecipe:
     """Prepares ChunkBERT, BERT-AL, or (`truncated`) an encoder that reads the start of documents.
 
@@ -518,7 +539,7 @@ def recipe_from_text(
         *sizes: options of the ``--model_type``.
     """
     model_type = options.model_type
-    saved_type = models.model_type_of(options.model)
+    saved_type = model_type_of(options.model)
     is_saved = saved_type == model_type
     if saved_type in MODEL_OPTIONS and not is_saved:
         raise ValueError(
@@ -648,7 +669,7 @@ def main(words: list[str], task: str = "classification") -> None:
         return
 
     make_recipe: Callable[..., TrainingRecipe] = recipe_from_text
-    if options.model_type in models.FAMILIES:
+    if options.model_type in FAMILIES:
         make_recipe = recipe_over_vectors
     recipe = make_recipe(args, sets, *parts)
     if args.learning_rate is None:
@@ -804,10 +825,10 @@ def publish_best(
     )
 
     if recipe is None or recipe.open_trained is None:
-        seeds.publish(args, best, open_model=None, card={})
+        seeds.publish(args, best, open_model=None, card=None)
         return
     card = _card(args, best, sets, reported=reported, source=source, recipe=recipe, table=table)
-    seeds.publish(args, best, open_model=recipe.open_trained, card=card)
+    seeds.publish(args, best, open_model=recipe.open_trained, card=model_card(**card))
 
 
 def _card(
@@ -835,8 +856,8 @@ def _card(
         chosen += f" `f1` is of the class {classes[-1]}."
 
     without = ""
-    if recipe.model_type in models.FAMILIES:
-        without = models.WITHOUT
+    if recipe.model_type in FAMILIES:
+        without = WITHOUT
     facts = seeds.training_facts(args, best, public_name(source), without=without)
     examples = ", ".join(f"{len(part.examples):,} {name}" for name, part in sets.items())
     model_rows = {"classes": ", ".join(classes)}
@@ -858,7 +879,7 @@ def _card(
         "measured": f"{table}\n\n{chosen}{seeds.caveat(reported, 'the checkpoint')}",
         "pipeline_tag": pipeline_tag,
         "tags": [recipe.model_type, "long-documents"],
-        "base_model": hub_name(source),
+        "base_model": name_on_hub(source),
         "dataset": sets[reported].source,
         "scores": scores,
     }
@@ -892,7 +913,7 @@ def snippet(name: str, train: LabelledDocuments, model_type: str) -> str:
         f'document = tokenizer("the text of a whole document", return_tensors="pt"{truncation})',
     ]
     inputs = "**document"
-    if train.examples[0].asked and model_type in models.FAMILIES:
+    if train.examples[0].asked and model_type in FAMILIES:
         lines.append(f'pair = tokenizer({texts}, padding=True, return_tensors="pt")')
         inputs += f', pair_input_ids=pair["input_ids"]{axis}'
         inputs += f', pair_attention_mask=pair["attention_mask"]{axis}'

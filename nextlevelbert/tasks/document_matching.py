@@ -18,12 +18,14 @@ from scipy.special import expit
 from ..data.files import open_text
 from ..data.tables import RowLocation, open_rows, short
 from ..evaluation.scores import binary_scores
-from ..finetuning.seeds import DataArguments, FinetuningArguments, Scores
+from ..finetuning.arguments import DataArguments, FinetuningArguments
+from ..finetuning.seeds import Scores
 from ..models.modeling_cdlm import CdlmForDocumentMatching
 from ..models.processing_cdlm import CdlmProcessor, warn_of_cuts
-from ..pretraining.cdlm import CdlmModelArguments
+from ..pretraining.cdlm import LIMITS, SUMMARY, CdlmModelArguments
+from ..training.cards import CardText
 from ..training.options import option, parse
-from .cdlm import Logits, Predicted, train_and_publish
+from .cdlm import MEASURED, TAGS, Baseline, CdlmTask, Logits, Predicted, train_and_publish
 
 
 class DocumentPair(NamedTuple):
@@ -129,6 +131,16 @@ model = AutoModelForSequenceClassification.from_pretrained("{name}")
 processor = nextlevelbert.CdlmProcessor.from_model(model)
 probability = model(**processor([["one document", "the other"]])).logits.softmax(dim=-1)[:, 1]"""
 
+_CARD = CardText(
+    summary=SUMMARY,
+    intended_use="It decides whether two documents are related, such as by a citation.",
+    measured=MEASURED,
+    limits=LIMITS,
+    snippet=_SNIPPET,
+    pipeline_tag="text-classification",
+    tags=(*TAGS, "document-matching"),
+)
+
 
 def main(words: list[str]) -> None:
     """Decides whether two documents are related, with CDLM."""
@@ -159,24 +171,19 @@ def main(words: list[str]) -> None:
         for pair, share in zip(sets[name], related.tolist(), strict=True):
             record = {"id": pair.id, "probability": round(share, 6), "label": pair.label}
             records.append(record)
-        return binary_scores([pair.label for pair in sets[name]], related), records
+        return Predicted(binary_scores([pair.label for pair in sets[name]], related), records)
 
     def always_related(pairs: list[DocumentPair]) -> Scores:
         return binary_scores([pair.label for pair in pairs], [1.0] * len(pairs))
 
-    train_and_publish(
+    task = CdlmTask(
         model_class=CdlmForDocumentMatching,
-        model_args=model_args,
-        args=args,
         sets=sets,
         sequences=sequences,
         predict=predict,
-        baseline=("always related", always_related),
-        card={
-            "snippet": _SNIPPET,
-            "pipeline_tag": "text-classification",
-            "tags": ["document-matching"],
-            "scores": "f1",
-        },
+        baseline=Baseline("always related", always_related),
+        card=_CARD,
+        metric="f1",
         settings={"task": "document_matching", **vars(columns)},
     )
+    train_and_publish(task, model_args, args, data_args)

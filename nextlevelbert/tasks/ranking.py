@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from datasets import Dataset
@@ -23,11 +23,20 @@ from ..data.files import packed
 from ..data.splits import sample_share
 from ..data.tables import columns_of
 from ..evaluation.retrieval import Ranking, RetrievalTask, retrieval_scores, trec_run
-from ..finetuning import models, seeds
-from ..finetuning.models import VectorModelArguments, VectorSource, public_name
-from ..finetuning.seeds import DataArguments, FinetuningArguments, Result, Scores
+from ..finetuning import seeds
+from ..finetuning.arguments import DataArguments, FinetuningArguments, VectorModelArguments
+from ..finetuning.seeds import Result, Scores
+from ..finetuning.vector_source import (
+    WITHOUT,
+    VectorSource,
+    encode_once,
+    open_model,
+    open_source,
+    require_layers,
+    with_chunk_encoder,
+)
 from ..models.chunk_encoder import masked_mean
-from ..training.cards import SIMILARITY_WIDGET, plain
+from ..training.cards import SIMILARITY_WIDGET, model_card, plain, public_name
 from ..training.options import parse
 from ..training.plots import CURVE
 from ..training.runs import fingerprint, write_whole
@@ -359,7 +368,7 @@ class RankingRun:
         if _is_baseline(self.options, self.source):
             hidden_size = next(iter(self.vectors.values())).shape[1]
             return MeanRanker(hidden_size)
-        return models.open_model(self.options, self.source)
+        return open_model(self.options, self.source)
 
     def rank(self, name: str, model: nn.Module | None = None) -> dict[str, Ranking]:
         """Ranks the set `name`; without a model, by the means of chunk vectors."""
@@ -425,7 +434,7 @@ def main(argv: list[str]) -> None:
         seed=args.seed,
         hold_out=hold_out_queries,
     )
-    source = models.open_source(options, MEANS)
+    source = open_source(options, MEANS)
     _check_model(options, args, source=source)
     reported = "validation"
     if "test" in sets:
@@ -465,11 +474,11 @@ def main(argv: list[str]) -> None:
         metric=metric,
     )
     if _is_baseline(options, source):
-        seeds.publish(args, best=best, open_model=None, card={})
+        seeds.publish(args, best=best, open_model=None, card=None)
     else:
         card = _card(run, args, best=best, table=table)
-        open_model = partial(models.with_chunk_encoder, source, AutoModel)
-        seeds.publish(args, best=best, open_model=open_model, card=card)
+        open_model = partial(with_chunk_encoder, source, AutoModel)
+        seeds.publish(args, best=best, open_model=open_model, card=model_card(**card))
 
 
 def _is_baseline(options: VectorModelArguments, source: VectorSource) -> bool:
@@ -496,7 +505,7 @@ def _check_model(
     """Sets the usual learning rate, and refuses what could not be trained or published."""
     usual_rate = 5e-5
     if not _is_baseline(options, source):
-        models.require_layers(options.model)
+        require_layers(options.model)
     elif args.push_to_hub:
         raise ValueError(
             f"--model {options.model} is a baseline, which is not published; leave out"
@@ -520,13 +529,11 @@ def _encode_sets(
     for task, _ in sets.values():
         queries += task.queries.values()
         documents += task.documents.values()
-    vectors = models.encode_once(options, args, source=source, texts=queries)
-    return vectors | models.encode_once(options, args, source=source, texts=documents)
+    vectors = encode_once(options, args, source=source, texts=queries)
+    return vectors | encode_once(options, args, source=source, texts=documents)
 
 
-def _card(
-    run: RankingRun, args: FinetuningArguments, best: Result, table: str
-) -> dict[str, object]:
+def _card(run: RankingRun, args: FinetuningArguments, best: Result, table: str) -> dict[str, Any]:
     """Returns the arguments of `model_card` for the best model."""
     task, candidates = run.sets[run.reported]
     searched = f"{len(task.documents):,} documents"
@@ -536,7 +543,7 @@ def _card(
     name = args.repository()
     metric = f"mrr@{run.k}"
     facts = seeds.training_facts(
-        args, best, started_from=public_name(run.options.model), without=models.WITHOUT
+        args, best, started_from=public_name(run.options.model), without=WITHOUT
     )
     pairs = sum(map(len, run.sets["train"].task.relevant.values()))
     return {

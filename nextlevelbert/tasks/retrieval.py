@@ -25,9 +25,9 @@ from ..evaluation.retrieval import (
     trec_run,
 )
 from ..evaluation.scores import bm25_scores, scores_by_length, tfidf_scores
-from ..finetuning import models
-from ..finetuning.models import VectorModelArguments, public_name
-from ..training.cards import results_table
+from ..finetuning.arguments import VectorModelArguments
+from ..finetuning.vector_source import encode_once, open_model, open_source
+from ..training.cards import public_name, results_table
 from ..training.options import option, parse
 from ..training.plots import plot_by_length
 from ..training.runs import bind_folder, fingerprint, write_whole
@@ -243,16 +243,16 @@ def _rank_by_vectors(
     task: RetrievalTask, options: VectorModelArguments, args: RetrievalArguments
 ) -> dict[str, dict[str, Ranking]]:
     """Returns rankings by row of the table: of the model, if it is one, and of mean vectors."""
-    source = models.open_source(options, MEANS)
+    source = open_source(options, MEANS)
     vectors: dict[str, torch.Tensor] = {}
     for texts in (task.queries, task.documents):
-        vectors |= models.encode_once(options, args, source=source, texts=texts.values())
+        vectors |= encode_once(options, args, source=source, texts=texts.values())
 
     name = public_name(options.model)
     means = rankings_of(task, vectors)
     if options.model in MEANS or source.kind == "other":
         return {name: means}
-    model = models.open_model(options, source).to(args.device)
+    model = open_model(options, source).to(args.device)
     return {name: rankings_of(task, vectors, model=model), MEAN_ROW: means}
 
 

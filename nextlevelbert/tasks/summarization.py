@@ -35,15 +35,21 @@ from transformers import (
 )
 
 from ..data.tables import RowLocation, open_rows
-from ..encoders import load_backbone
 from ..evaluation.rouge import ROUGE, greedy_oracle, rouge_scores
 from ..finetuning import seeds
-from ..finetuning.models import BertAlArguments, TextModelArguments, hub_name, public_name
-from ..finetuning.seeds import DataArguments, FinetuningArguments, Result, Scores
+from ..finetuning.arguments import (
+    BertAlArguments,
+    DataArguments,
+    FinetuningArguments,
+    TextModelArguments,
+)
+from ..finetuning.seeds import Result, Scores
 from ..models.bert_al_sentences import encode_sentences, pad_batch, select_sentences, split_document
 from ..models.chunk_encoder import weights_fingerprint
+from ..models.configuration_nextlevelbert import usable_positions
 from ..models.modeling_bert_al import BertAlForExtractiveSummarization
-from ..models.pretrained import load_tokenizer, usable_positions
+from ..models.pretrained import load_backbone, load_tokenizer
+from ..training.cards import model_card, name_on_hub, public_name
 from ..training.options import option, parse, pop_option
 from ..training.plots import CURVE
 from ..training.runs import fingerprint, write_whole
@@ -603,11 +609,11 @@ def main(argv: list[str]) -> None:
         baselines=trivial_summaries(sets[reported], options.summary_sentences),
     )
     if model_type != "bert-al":
-        seeds.publish(args, best=best, open_model=None, card={})  # its predictions alone
+        seeds.publish(args, best=best, open_model=None, card=None)  # its predictions alone
     else:
         card = _card(run, args, best=best, table=table)
         open_model = BertAlForExtractiveSummarization.from_pretrained
-        seeds.publish(args, best=best, open_model=open_model, card=card)
+        seeds.publish(args, best=best, open_model=open_model, card=model_card(**card))
 
 
 def _check_model(
@@ -674,9 +680,7 @@ def _settings(run: SummaryRun, args: FinetuningArguments) -> dict[str, object]:
     return settings
 
 
-def _card(
-    run: SummaryRun, args: FinetuningArguments, best: Result, table: str
-) -> dict[str, object]:
+def _card(run: SummaryRun, args: FinetuningArguments, best: Result, table: str) -> dict[str, Any]:
     """Returns the arguments of `model_card` for the best model."""
     options = run.options
     rule = f"sentences={options.summary_sentences}"
@@ -695,7 +699,7 @@ def _card(
     return {
         "name": name,
         "pipeline_tag": "summarization",
-        "base_model": hub_name(options.model),
+        "base_model": name_on_hub(options.model),
         "dataset": run.reported,
         "tags": ["bert-al", "long-documents", "extractive-summarization"],
         "training": facts,

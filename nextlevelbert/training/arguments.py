@@ -72,6 +72,12 @@ class BaseTrainingArguments(TrainingArguments):
     hub_model_id: str | None = field(
         default=None, metadata={"help": "Repository on the Hub (default: name of --output_dir)."}
     )
+    license: str | None = field(
+        default=None, metadata={"help": "License of the model for its card, such as apache-2.0."}
+    )
+    language: list[str] | None = field(
+        default=None, metadata={"help": "Languages of the model for its card, such as en."}
+    )
     # No option: an interrupted run resumes on its own.
     resume_from_checkpoint: str | None = field(init=False, default=None)
     # Not options: every given set is evaluated, and most losses do not support label smoothing.

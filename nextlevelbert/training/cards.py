@@ -1,13 +1,24 @@
-"""Model cards, from the template beside this file, and their tables."""
+"""Model cards, from the template beside this file, and their tables.
+
+A training writes its card with `collect_card`: the task gives a `CardText` (summary, intended use,
+how it was measured, limits, and the code that opens a model), its settings and its scores; the
+values of the training come from the arguments and the log. `model_card` makes the card of a model
+that was not trained.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
+
+if TYPE_CHECKING:
+    from .arguments import BaseTrainingArguments
 
 _TEMPLATE = Path(__file__).with_name("card_template.md")
 # Inputs that the Hub's page of a model offers to try.
@@ -23,6 +34,67 @@ SIMILARITY_WIDGET = (
         ],
     },
 )
+# BibTeX of the papers, by family.
+CITATIONS = {
+    "nextlevelbert": """\
+@inproceedings{czinczoll2024nextlevelbert,
+  title = {NextLevelBERT: Masked Language Modeling with Higher-Level Representations for
+           Long Documents},
+  author = {Czinczoll, Tamara and Hönes, Christoph and Schall, Maximilian and de Melo, Gerard},
+  booktitle = {Proceedings of ACL},
+  year = {2024},
+  url = {https://arxiv.org/abs/2402.17682}
+}""",
+    "chunkbert": """\
+@misc{jaiswal2023breaking,
+  title = {Breaking the Token Barrier: Chunking and Convolution for Efficient Long Text
+           Classification with BERT},
+  author = {Jaiswal, Aman and Milios, Evangelos},
+  year = {2023},
+  url = {https://arxiv.org/abs/2310.20558}
+}""",
+    "cdlm": """\
+@misc{caciularu2021cdlm,
+  title = {CDLM: Cross-Document Language Modeling},
+  author = {Caciularu, Avi and Cohan, Arman and Beltagy, Iz and Peters, Matthew E. and
+            Cattan, Arie and Dagan, Ido},
+  year = {2021},
+  url = {https://arxiv.org/abs/2101.00406}
+}""",
+}
+
+
+@dataclass(kw_only=True)
+class CardText:
+    """What only a task can say of the models that it trains.
+
+    Args:
+        summary: what the model is, in Markdown.
+        intended_use: what the model is for, in Markdown.
+        measured: how the scores were measured, in Markdown; their table follows.
+        limits: a sentence each.
+        snippet: Python code that opens a model; ``{name}`` stands for its name. The tests run it.
+        pipeline_tag: the Hub's name of the task.
+        tags: of the Hub.
+        note: Markdown after the snippet; ``{name}`` stands for the name.
+        training_note: Markdown after the values of the training.
+        scored_task: the Hub's name of the task that was scored (default: `pipeline_tag`).
+        widget: inputs to try on the Hub.
+        caption: of the learning curve.
+    """
+
+    summary: str
+    intended_use: str
+    measured: str
+    limits: Sequence[str]
+    snippet: str
+    pipeline_tag: str
+    tags: Sequence[str]
+    note: str = ""
+    training_note: str = ""
+    scored_task: str | None = None
+    widget: Sequence[Mapping[str, object]] = ()
+    caption: str = "Loss and scores over the training"
 
 
 def safe_name(name: str) -> str:
@@ -57,6 +129,113 @@ def code(text: object) -> str:
     return f"{fence}{line}{fence}"
 
 
+def collect_card(
+    args: BaseTrainingArguments,
+    text: CardText,
+    *,
+    log: Sequence[Mapping[str, float]],
+    model_type: str,
+    base_model: str | None,
+    settings: Mapping[str, object],
+    table: str,
+    scores: Mapping[str, float],
+    dataset: str,
+    datasets: Sequence[str] = (),
+    model: Mapping[str, object] | None = None,
+    pictures: Sequence[str] = (),
+) -> ModelCard:
+    """Makes the card of a model that was trained.
+
+    Args:
+        args: of the training: name, licence and language, and the values that are shown.
+        text: what the task says.
+        log: of the trainer, for the number of steps.
+        model_type: family of the model, for the citation.
+        base_model: name on the Hub of what the training started from; None for a folder.
+        settings: further values of the training, such as the sizes of the sets. Those that are None
+            are left out; those with the name of an argument replace its value.
+        table: of the scores, in Markdown.
+        scores: of this checkpoint, for the Hub.
+        dataset: what the scores were measured on.
+        datasets: names on the Hub of the data sets.
+        model: facts about the model, in Markdown.
+        pictures: files of the learning curve; none if nothing was drawn.
+    """
+    name = args.repository()
+    given = {key: value for key, value in settings.items() if value is not None}
+    steps = max((int(entry["step"]) for entry in log), default=0)
+    return model_card(
+        name=name,
+        summary=text.summary,
+        intended_use=text.intended_use,
+        snippet=text.snippet.replace("{name}", name),
+        note=text.note.replace("{name}", name),
+        model=model,
+        training=given | training_rows(args, steps) | given,
+        training_note=text.training_note,
+        pictures=dict.fromkeys(pictures, text.caption),
+        measured="\n\n".join(filter(None, [text.measured, table])),
+        limits=text.limits,
+        citation=CITATIONS.get(model_type, ""),
+        pipeline_tag=text.pipeline_tag,
+        tags=text.tags,
+        base_model=base_model,
+        license=args.license,
+        language=args.language,
+        datasets=datasets,
+        scores=scores,
+        dataset=dataset,
+        scored_task=text.scored_task,
+        widget=text.widget,
+    )
+
+
+def training_rows(args: BaseTrainingArguments, steps: int) -> dict[str, object]:
+    """Returns what every card says of the training: its arguments, and what it ran on.
+
+    Args:
+        args: of the training.
+        steps: of the optimiser.
+    """
+    precision = "fp32"
+    if args.bf16:
+        precision = "bf16"
+    elif args.fp16:
+        precision = "fp16"
+    rows_of_step = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+    return {
+        "learning_rate": args.learning_rate,
+        "lr_scheduler_type": getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type),
+        "warmup_steps": args.warmup_steps,
+        "weight_decay": args.weight_decay,
+        "num_train_epochs": args.num_train_epochs,
+        "max_steps": args.max_steps,
+        "batch_size": rows_of_step,
+        "optimizer_steps": steps,
+        "seed": args.seed,
+        "precision": precision,
+        "device": f"{args.device.type}, {args.world_size} process(es)",
+    }
+
+
+def public_name(model: str) -> str:
+    """Returns the name of a model in tables and cards, which is never a local path."""
+    if Path(model).exists():
+        return safe_name(Path(model).resolve().name)
+    return safe_name(model)
+
+
+def name_on_hub(name: str | None) -> str | None:
+    """Returns the name of a model on the Hub; None for a folder.
+
+    Args:
+        name: folder or name on the Hub, or None.
+    """
+    if name is None or Path(name).exists():
+        return None
+    return name
+
+
 def model_card(
     *,
     name: str,
@@ -68,10 +247,15 @@ def model_card(
     pipeline_tag: str,
     tags: Sequence[str],
     model: Mapping[str, object] | None = None,
+    intended_use: str = "",
     note: str = "",
     training_note: str = "",
+    citation: str = "",
     pictures: Mapping[str, str] | None = None,
     base_model: str | None = None,
+    license: str | None = None,
+    language: Sequence[str] | None = None,
+    datasets: Sequence[str] = (),
     scores: Mapping[str, float] | None = None,
     dataset: str = "",
     scored_task: str | None = None,
@@ -91,10 +275,15 @@ def model_card(
         pipeline_tag: the Hub's name of the task.
         tags: of the Hub.
         model: further facts about the model, in Markdown.
+        intended_use: what the model is for, in Markdown.
         note: after the snippet, in Markdown.
         training_note: after the values of the training, in Markdown.
+        citation: BibTeX.
         pictures: captions by file name.
         base_model: a name on the Hub.
+        license: the Hub's name of the licence.
+        language: codes of the languages.
+        datasets: names on the Hub of the training data.
         scores: of this checkpoint on `dataset`.
         dataset: what the scores were measured on.
         scored_task: the Hub's name of the task that was scored (default: `pipeline_tag`).
@@ -103,33 +292,24 @@ def model_card(
     Returns:
         The card; ``card.save("FOLDER/README.md")`` writes it.
     """
-    inputs = None
-    if widget:
-        inputs = [dict(example) for example in widget]
     data = ModelCardData(
         library_name="nextlevelbert",
         pipeline_tag=pipeline_tag,
         tags=list(tags),
         base_model=base_model,
-        widget=inputs,
+        license=license,
+        language=_list_or_none(language),
+        datasets=_list_or_none(datasets),
+        widget=_list_or_none(widget),
     )
-    results = []
-    for metric, value in (scores or {}).items():
-        if not math.isnan(value):
-            result = EvalResult(
-                task_type=scored_task or pipeline_tag,
-                dataset_type="custom",
-                dataset_name=" ".join(dataset.split()),
-                metric_type=metric,
-                metric_value=round(value, 4),
-            )
-            results.append(result)
+    results = _eval_results(scores or {}, task=scored_task or pipeline_tag, dataset=dataset)
     if results:
         data.model_name = name
         data.eval_results = results
     facts = {
         "name": name,
         "summary": summary,
+        "intended_use": intended_use,
         "snippet": snippet,
         "note": note,
         "model": model or {},
@@ -138,8 +318,32 @@ def model_card(
         "pictures": pictures or {},
         "measured": measured,
         "limits": limits,
+        "citation": citation,
     }
     return ModelCard.from_template(data, template_path=str(_TEMPLATE), facts=facts, code=code)
+
+
+def _list_or_none(values: Sequence[Any] | None) -> list[Any] | None:
+    """Returns a list; None for no values, so that the key is left out of the metadata."""
+    if values:
+        return list(values)
+    return None
+
+
+def _eval_results(scores: Mapping[str, float], *, task: str, dataset: str) -> list[EvalResult]:
+    results = []
+    for metric, value in scores.items():
+        if math.isnan(value):
+            continue
+        result = EvalResult(
+            task_type=task,
+            dataset_type="custom",
+            dataset_name=" ".join(dataset.split()),
+            metric_type=metric,
+            metric_value=round(value, 4),
+        )
+        results.append(result)
+    return results
 
 
 def results_table(rows: Mapping[str, Mapping[str, Sequence[float] | float]]) -> str:

@@ -6,6 +6,7 @@ import base64
 import io
 import re
 import runpy
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from PIL import Image
 
 import nextlevelbert
 from nextlevelbert import NextLevelBertModel
-from nextlevelbert.commands.app import Page, parts_of
+from nextlevelbert.commands.app import Page, sections_of
 from nextlevelbert.commands.search import Library
 from nextlevelbert.commands.shelf import open_shelf
 
@@ -66,7 +67,7 @@ def test_parts_between_headings(headings):
     """The last line of each list is no heading; a table of contents in front is none, either."""
     contents = "\n".join(headings[:3])
     text = f"{contents}\n\n" + "".join(f"{heading}\n\n{WORDS}\n\n" for heading in headings)
-    names, starts, ends = zip(*parts_of(text, np.array([[0, len(text)]])), strict=True)
+    names, starts, ends = zip(*sections_of(text, np.array([[0, len(text)]])), strict=True)
     assert [*names] == [heading.strip("# ") for heading in headings[:3]]
     assert all(
         text[start:].startswith(heading) for start, heading in zip(starts, headings, strict=False)
@@ -77,61 +78,96 @@ def test_parts_between_headings(headings):
 def test_parts_of_equal_length():
     spans = np.array([[10 * number, 10 * number + 10] for number in range(95)])
     text = "x" * 950
-    parts = parts_of(text, spans)
-    assert len(parts) == 30
-    assert (parts[0], parts[-1]) == (("part 1", 0, 40), ("part 30", 920, 950))
-    assert len(parts_of(text[:20], spans[:2])) == 2
+    sections = sections_of(text, spans)
+    assert len(sections) == 30
+    assert sections[0] == ("part 1", 0, 40)
+    assert sections[-1] == ("part 30", 920, 950)
+    assert len(sections_of(text[:20], spans[:2])) == 2
 
 
-def test_similarity_of_parts(page):
-    parts, cosines = page.parts(2)
-    spans, vectors = (
-        page.library.spans[page.chunks(2)],
-        page.library.vectors[page.chunks(2)].double().numpy(),
-    )
-    means = np.stack(
-        [
-            vectors[[start >= first and end <= last for start, end in spans.tolist()]].mean(axis=0)
-            for _, first, last in parts
-        ]
-    )
-    means -= means.mean(axis=0)
-    means /= np.linalg.norm(means, axis=1, keepdims=True)
-    np.testing.assert_allclose(cosines, means @ means.T, atol=1e-5)
-    assert page.square(2).shape == (len(parts), len(parts), 3)
-    chunks, headings = page.nearest_pair(2, 0, 2)
-    assert headings == [parts[0][0], parts[2][0]]
-    assert chunks == [0, 2]  # in a short text, every chunk is a part
-    assert page.nearest_pair(2, 1, 1) == ([1], [parts[1][0]])
+def test_similarity_of_sections(page):
+    sections, cosines = page.sections(2)
+    spans = page.library.spans[page.chunks(2)]
+    vectors = page.library.vectors[page.chunks(2)].double().numpy()
+    means = []
+    for section in sections:
+        within = (spans[:, 0] >= section.start) & (spans[:, 1] <= section.end)
+        means.append(vectors[within].mean(axis=0))
+    directions = np.array(means) - np.mean(means, axis=0)
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    np.testing.assert_allclose(cosines, directions @ directions.T, atol=1e-5)
+    assert page.square(2).shape == (len(sections), len(sections), 3)
+
+
+def test_a_click_on_the_square_shows_two_sections(page):
+    """In a short text, every chunk is a section."""
+    sections, _ = page.sections(2)
+    width = 640 // len(sections)
+    shown = page.nearest_pair(2, x=2.5 * width, y=0)
+    assert shown == [
+        *page.text(2, 0, heading=sections[0].heading),
+        *page.text(2, 2, heading=sections[2].heading),
+    ]
+    shown = page.nearest_pair(2, x=1.5 * width, y=1.5 * width)
+    assert shown == page.text(2, 1, heading=sections[1].heading)
+    assert page.nearest_pair(2, x=639, y=639)[0][0].startswith(f"{sections[-1].heading} · ")
 
 
 def test_a_strip_shows_the_highest_score_of_each_cell(page):
     answer = page.library.ask(QUESTION)
     number, chunk = page.library.locate(answer.passages[0])
-    strip = page.strip(number, answer)
-    assert strip.shape == (1, len(page.cells(number)), 3)
+    strip = page.strip(QUESTION, number)
+    cells = len(page.cells(number))
+    assert strip.shape == (1, cells, 3)
     assert strip[0, chunk].tolist() == ORANGE  # the best of all, by one chunk a cell
-    rows = page.documents(answer.documents, answer)
+    assert page.best_in_cell(QUESTION, number, x=(chunk + 0.5) * (1000 // cells)) == chunk
+    assert page.best_chunk(QUESTION, number) == chunk
+    rows = page.document_rows(QUESTION, number)
     data = re.search('base64,([^"]+)', rows[0][3])[1]
-    best = page.strip(answer.documents[0][0], answer)
+    best = page.strip(QUESTION, answer.documents[0][0])
     pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB"))
     np.testing.assert_array_equal(pixels[:, :: pixels.shape[1] // best.shape[1]][:1], best)
-    assert [row[1] for row in rows] == [
-        page.library.places[number] for number, _ in answer.documents
+    places = [page.library.places[other] for other, _ in answer.documents]
+    assert [row[1] for row in rows] == places
+
+
+def test_a_document_shows_those_that_are_most_similar(page):
+    vectors = page.library.summaries / np.linalg.norm(page.library.summaries, axis=1)[:, None]
+    cosines = vectors @ vectors[1]
+    [(first, best), (second, worse)] = page.ranked("", 1)
+    assert {first, second} == {0, 2}
+    assert best == pytest.approx(cosines[first], abs=1e-6)
+    assert worse == pytest.approx(cosines[second], abs=1e-6)
+    assert best >= worse
+
+
+def test_what_the_page_shows(page):
+    """With a question, and without one; None hides a component."""
+    view = page.view("", 1, chunk=0)
+    assert [name for name, value in view.items() if value is None] == [
+        "relative",
+        "passages",
+        "strip",
+        "square",
     ]
+    assert view["heading"].startswith("### Most similar")
+    view = page.view(QUESTION, 1, chunk=0)
+    assert [name for name, value in view.items() if value is None] == ["square"]
+    assert view["passages"][0][1].startswith("at ")
 
 
-def test_the_text_shows_passages_in_their_context(page):
-    text = page.text(1, [0, 3], ["one", "two"])
-    marked = [piece for piece, label in text if label == "passage"]
-    first = int(page.library.first[1])
-    assert marked == [page.library.passage(first + chunk).text for chunk in (0, 3)]
-    assert KITCHEN.strip() in "".join(piece for piece, _ in text[3:]).replace("… ", "")
-    assert text[0][0].startswith("one · characters 0 to ")
+def test_the_text_shows_a_passage_in_its_context(page):
+    before, (marked, label), after = page.text(1, 3, heading="two")
+    passage = page.library.passage(int(page.library.first[1]) + 3)
+    assert (marked, label) == (passage.text, "passage")
+    context = before[0].partition("… ")[2]
+    assert context + marked + after[0].removesuffix(" …\n\n") == KITCHEN
+    assert before[0].startswith(f"two · {passage.characters}, {passage.position}\n")
+    assert page.text(1, 0)[0][0].startswith("characters 0 to ")
 
 
 def test_without_gradio(command, books, encoded, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "gradio", None)
     said = command("app", books)
     assert said.status == 1
     assert "pip install 'nextlevelbert[app]'" in said.err

@@ -144,7 +144,7 @@ def test_a_question_and_clicks(page):
     strip = page.locator("img[alt]").last
     click(strip, 0.99, 0.5)
     text.get_by_text(re.compile(r"at (8|9)\d%|at 100%")).wait_for()
-    page.get_by_role("button", name="Which parts are alike").click()
+    page.get_by_role("button", name="Compare the parts").click()
     square = (
         "[...document.images].some((image) => image.height > 300 && image.naturalWidth ==="
         " image.naturalHeight)"

@@ -73,10 +73,8 @@ def test_a_changed_bit_in_a_part_is_noticed_and_the_part_made_again(
     [chunk] = [chunk for chunk in chunks if chunk.path_in_schema.split(".")[0] == column]
     content[(chunk.data_page_offset + chunk.total_compressed_size) - 3] ^= 4
     part.write_bytes(content)
-    for words_index in (tmp_path / "cache").rglob(
-        "words-*"
-    ):  # else text is read of the best documents alone
-        words_index.rename(words_index.with_name("words-old"))
+    for index in (tmp_path / "cache").rglob("index-*"):
+        index.unlink()  # else only the text of the best documents is read
     said = command(*words)
     assert said.status == 1
     assert part.name in said.err
@@ -111,8 +109,9 @@ def test_what_cannot_be_read_is_named_and_left_out(command, books, caplog):
         said = command("search", books, "whales?")
         assert said.status == 0, said.err
         assert said.out.count(".txt") > 3
-        for name in ("blank.txt", "latin.txt", "scan.pdf"):
-            assert f"left out: {name}: " in said.err
+        assert "left out: blank.txt holds no text.\n" in said.err
+        assert "left out: latin.txt cannot be read: 'utf-8' codec" in said.err
+        assert "left out: scan.pdf cannot be read as PDF" in said.err
     assert "Left out (unsupported kinds): 1 .rtf; letter.rtf first" in caplog.text
     assert command("plan", books / "blank.txt").status == 1
     for name in ("sea", "kitchen", "far/court"):
@@ -135,16 +134,20 @@ def test_metadata_of_any_kind_does_not_end_the_command(command, books):
 
 
 def test_what_was_not_read_is_named_each_time(command, books):
-    """Rows that cannot be read, and words that the model does not know; the rest is searched."""
+    """Rows, pages, and words that the model does not know; the rest is searched."""
+    write_pdf(books / "deed.pdf", ["The town archive.", ""])
     (books / "table.jsonl").write_text('{"text": null}\n{"text": "The observatory."}\n')
     (books / "far" / "genome.txt").write_text("渡輪" * 200)
     for _ in range(2):
         said = command("search", books, "observatory", "--json")
         assert said.status == 0, said.err
-        assert "note: table.jsonl: left out: " in said.err
+        assert "left out: table.jsonl, line 1: The text of document '0' is not" in said.err
+        assert "note: deed.pdf was read in part: 1 of 2 pages hold no text (2); if" in said.err
         assert "note: far/genome.txt: the model does not know" in said.err
         assert "table.jsonl#1" in {row["place"] for row in said.json["documents"]}
-    assert "note: far/genome.txt: the model does not know" in command("plan", books).err
+    said = command("plan", books)
+    assert "note: far/genome.txt: the model does not know" in said.err
+    assert "note: deed.pdf was read in part" in said.err
 
 
 def test_own_files_are_no_documents(command, books, toy_checkpoint, tmp_path):
@@ -198,5 +201,5 @@ def test_a_file_that_may_not_be_opened_is_named(command, books, monkeypatch):
     monkeypatch.setattr(shelf, "_content", refuse)
     said = command("search", books, "Who hunts the whale?", "--json", "--documents", 9)
     assert said.status == 0, said.err
-    assert "left out: kitchen.txt: [Errno 13] Permission denied" in said.err
+    assert "left out: kitchen.txt cannot be read: Permission denied. Give" in said.err
     assert {row["place"] for row in said.json["documents"]} == {"far/court.txt", "sea.txt"}

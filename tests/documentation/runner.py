@@ -96,9 +96,8 @@ _collect = Sybil(
 ).pytest()
 
 
-def collect_pages(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """For `pytest_collect_file`: README and docs. Model cards name checkpoints that are not
-    here."""
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Collects README and docs. Model cards name checkpoints that are not here."""
     has_blocks = file_path == ROOT / "README.md" or ROOT / "docs" in file_path.parents
     return _collect(file_path, parent) if has_blocks else None
 

@@ -12,9 +12,21 @@ from torch import nn
 from transformers import AutoModel
 
 from nextlevelbert import NextLevelBertForMultipleChoice, NextLevelBertModel, load_chunk_encoder
-from nextlevelbert.finetuning import models, seeds
-from nextlevelbert.finetuning.models import VectorModelArguments, encode_once, open_source
-from nextlevelbert.finetuning.seeds import DataArguments, FinetuningArguments
+from nextlevelbert.finetuning import seeds
+from nextlevelbert.finetuning.arguments import (
+    DataArguments,
+    FinetuningArguments,
+    LoraArguments,
+    VectorModelArguments,
+)
+from nextlevelbert.finetuning.vector_source import (
+    encode_once,
+    open_model,
+    open_source,
+    require_layers,
+    with_chunk_encoder,
+    with_lora,
+)
 from nextlevelbert.tasks import TASKS, main
 from nextlevelbert.training.trainer import CardTrainer, count_parameters
 
@@ -64,7 +76,7 @@ def test_the_metric_of_the_best_evaluation_is_one_of_its_scores(tmp_path):
 
 
 def test_an_untrained_model_has_layers_to_train():
-    models.require_layers("untrained")
+    require_layers("untrained")
 
 
 def test_seeds_twice(tmp_path):
@@ -113,10 +125,10 @@ def test_a_model_gets_its_chunk_encoder_back(
 ):
     options = VectorModelArguments(model=toy_checkpoint)
     source = open_source(options, ())
-    model = models.open_model(options, source)
+    model = open_model(options, source)
     assert model.chunk_encoder is None
     model.save_pretrained(tmp_path / "seed")
-    whole = models.with_chunk_encoder(source, AutoModel, tmp_path / "seed")
+    whole = with_chunk_encoder(source, AutoModel, tmp_path / "seed")
     text = "The whale and the sea. " * 20
     expected = NextLevelBertModel.from_pretrained(toy_checkpoint).encode(text)
     torch.testing.assert_close(whole.encode(text).document, expected.document)
@@ -159,7 +171,7 @@ def test_any_other_encoder_gives_one_vector_of_what_it_reads(
 def test_adapters_train_less_than_a_tenth(minilm):
     """Of the real size, the frozen chunk encoder not counted; the head is trained whole."""
     model = NextLevelBertForMultipleChoice.from_chunk_encoder(minilm, include_chunk_encoder=False)
-    adapted = models.with_lora(model, models.LoraArguments(lora=True))
+    adapted = with_lora(model, LoraArguments(lora=True))
     trainable, total = count_parameters(adapted)
     assert total > 10_000_000
     assert 0.02 < trainable / total < 0.10
@@ -228,7 +240,7 @@ def test_a_training_per_seed(tmp_path, capsys):
     assert (
         seeds.report(args, results, "test", "point", {}, "accuracy")[0].seed == 1
     )  # of other scores the highest
-    seeds.publish(args, best, None, {})
+    seeds.publish(args, best, open_model=None, card=None)
     assert (tmp_path / "test_predictions.jsonl").read_text() == "{}\n"
     assert not (tmp_path / "README.md").exists()
 

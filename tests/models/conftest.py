@@ -7,7 +7,7 @@ import torch
 
 from nextlevelbert import NextLevelBertModel
 
-from ..conftest import toy_config
+from ..vector_toys import toy_config
 
 
 @pytest.fixture

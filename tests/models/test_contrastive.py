@@ -16,8 +16,7 @@ from nextlevelbert import (
 )
 from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, PAD, SEP
 
-from ..conftest import toy_config
-from ..vector_toys import close, unit, vectors_of, whitened
+from ..vector_toys import close, toy_config, unit, vectors_of, whitened
 
 
 def shaken(model):

@@ -11,10 +11,9 @@ from transformers import BertConfig
 
 from nextlevelbert import HateConfig, HateModel, NextLevelBertModel
 from nextlevelbert.fitting import fit_whitening
-from nextlevelbert.models.chunk_encoder import StaticEmbeddingConfig
+from nextlevelbert.models.configuration_nextlevelbert import StaticEmbeddingConfig
 
-from ..conftest import toy_config
-from ..vector_toys import close, packed_batch
+from ..vector_toys import close, packed_batch, toy_config
 
 SIZE = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64}
 LAYERS = BertConfig(**SIZE, num_hidden_layers=1, max_position_embeddings=10).to_dict()

@@ -23,7 +23,7 @@ from nextlevelbert import (
     NextLevelBertModel,
 )
 
-from ..conftest import toy_config
+from ..vector_toys import toy_config
 
 WORDS = "The lighthouse keeper wrote every evening of the wind and of the ships that passed. "
 
@@ -255,6 +255,7 @@ def test_the_card_that_is_published_opens_the_model(toy_checkpoint, tmp_path, mo
     ):
         assert line in text
     (tmp_path / "README.md").write_text("mine")
+    model.save_pretrained(tmp_path)
     model._upload_modified_files(str(tmp_path), "me/books", files_timestamps={})
     assert (tmp_path / "README.md").read_text() == "mine"
     assert len(uploaded) == 2

@@ -46,7 +46,7 @@ PUSH_MODEL = """
 import json, sys, torch
 from transformers import AutoTokenizer
 from nextlevelbert import NextLevelBertModel
-from tests.conftest import toy_config
+from tests.vector_toys import toy_config
 torch.manual_seed(0)
 model = NextLevelBertModel(toy_config()).eval()
 model.tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])

@@ -25,14 +25,12 @@ from nextlevelbert import (
     NextLevelBertForMaskedVectorModeling,
     NextLevelBertForSequenceClassification,
     NextLevelBertModel,
-    encoders,
     load_chunk_encoder,
 )
 from nextlevelbert.models.configuration_nextlevelbert import CLS, PAD, SEP
 from nextlevelbert.models.modeling_nextlevelbert import masked_vector_loss
 
-from ..conftest import toy_config
-from ..vector_toys import TEXTS, close, packed_batch, save_random_table
+from ..vector_toys import TEXTS, close, packed_batch, save_random_table, toy_config
 
 SIZE = {
     "hidden_size": 32,
@@ -202,7 +200,7 @@ def test_documents_come_in_every_form_that_people_have(toy, made):
 def test_groups_and_their_order_change_nothing(toy, monkeypatch):
     texts = ["one", "word " * 200, "two", "word " * 60, "three"]
     expected = toy.encode(texts)
-    monkeypatch.setattr("nextlevelbert.models.modeling_nextlevelbert._CHUNKS_PER_GROUP", 12)
+    monkeypatch.setattr("nextlevelbert.models.document_encoding._CHUNKS_PER_GROUP", 12)
     for alone, other in zip(toy.encode(texts), expected, strict=True):
         close(alone.document, other.document)
         close(alone.chunks, other.chunks)
@@ -238,7 +236,8 @@ def test_a_checkpoint_without_its_encoder_borrows_it_when_text_arrives(
         with pytest.raises(ValueError, match="holds no chunk encoder"):
             other.encode(TEXTS[2])
     monkeypatch.setattr(
-        encoders, "load_chunk_encoder", lambda name, pooling: {source.name: source}[name]
+        "nextlevelbert.models.modeling_nextlevelbert.load_chunk_encoder",
+        lambda name, pooling: {source.name: source}[name],
     )
     close(again.encode(TEXTS[2]).document, expected)
     assert not any("chunk_encoder" in name for name in again.state_dict())

@@ -33,7 +33,8 @@ from nextlevelbert.pretraining.arguments import (
     NewModelArguments,
     NextLevelBertArguments,
 )
-from nextlevelbert.pretraining.vectors import new_model, pretrain, share_out
+from nextlevelbert.pretraining.corpora import share_out
+from nextlevelbert.pretraining.vectors import new_model, pretrain
 from nextlevelbert.training.runs import read_json
 
 SCRIPT = Path(__file__).parents[2] / "run_pretraining.py"

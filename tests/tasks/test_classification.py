@@ -33,12 +33,6 @@ SINGLE = "single_label_classification"
 WINDOW = 64
 
 
-@pytest.fixture(autouse=True)
-def no_drawing(monkeypatch):
-    """Drawing takes longer than training here."""
-    monkeypatch.setattr("nextlevelbert.finetuning.seeds.plot_curves", lambda *arguments: None)
-
-
 def run(output: Path, *words: str, task: str = "classification", **options: str) -> dict:
     """Runs the task; the content of its ``results.json``."""
     more = [word for option in options.items() for word in option]

@@ -18,7 +18,7 @@ from nextlevelbert import HateModel, NextLevelBertModel
 from nextlevelbert.evaluation import RetrievalTask, rank_by_scores, rank_documents, retrieval_scores
 from nextlevelbert.evaluation.scores import scores_by_length
 from nextlevelbert.evaluation.words import count_words
-from nextlevelbert.finetuning.seeds import FinetuningArguments
+from nextlevelbert.finetuning.arguments import FinetuningArguments
 from nextlevelbert.tasks import main, multihop_qa, ranking, retrieval, summarization
 from nextlevelbert.tasks.ranking import RankingData, read_ranking
 from nextlevelbert.tasks.retrieval import PairArguments, read_retrieval_task

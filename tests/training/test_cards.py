@@ -7,16 +7,21 @@ import re
 import pytest
 from huggingface_hub import ModelCard
 from markdown_it import MarkdownIt
+from matplotlib.figure import Figure
+from PIL import Image
 
+from nextlevelbert.training.arguments import BaseTrainingArguments
 from nextlevelbert.training.cards import (
     SIMILARITY_WIDGET,
+    CardText,
     code,
+    collect_card,
     model_card,
     plain,
     results_table,
     safe_name,
 )
-from nextlevelbert.training.plots import plot_curves
+from nextlevelbert.training.plots import plot_curves, save_figure
 
 FACTS = {
     "name": "someone/model",
@@ -34,8 +39,8 @@ def test_a_card_says_what_it_is_told_and_no_more(tmp_path):
     model_card(**FACTS).save(tmp_path / "README.md")
     card = ModelCard.load(tmp_path / "README.md")
     assert card.text.strip().startswith(
-        f"# someone/model\n\nA model that reads books.\n\n```python\n{FACTS['snippet']}\n```\n\n##"
-        " How it was"
+        "# someone/model\n\nA model that reads books.\n\n`pip install nextlevelbert` installs the"
+        f" package that opens the model.\n\n```python\n{FACTS['snippet']}\n```\n\n## How it was"
     )
     sections = re.findall(
         r"^## (.+?)\n\n(.*?)(?=\n\n## |\Z)", card.text.strip(), flags=re.DOTALL | re.MULTILINE
@@ -53,6 +58,62 @@ def test_a_card_says_what_it_is_told_and_no_more(tmp_path):
         **known,
         "tags": [*FACTS["tags"]],
     }  # the licence is the user's to choose
+
+
+def test_a_training_tells_its_card_the_rest(tmp_path):
+    """Licence, languages, data sets, base model, paper, and what the training ran on."""
+    args = BaseTrainingArguments(
+        output_dir=str(tmp_path / "reader"),
+        use_cpu=True,
+        license="apache-2.0",
+        language=["en"],
+        gradient_accumulation_steps=2,
+    )
+    text = CardText(
+        summary="A model that reads books.",
+        intended_use="It finds books.",
+        measured="On ten books.",
+        limits=["It is small."],
+        snippet='open("{name}")',
+        pipeline_tag="text-classification",
+        tags=["nextlevelbert"],
+    )
+    collect_card(
+        args,
+        text,
+        log=[{"step": 3}, {"step": 7}],
+        model_type="nextlevelbert",
+        base_model="someone/base",
+        settings={"train set": "10 rows", "recurrence": None},
+        table=results_table({"model": {"f1": 0.5}}),
+        scores={"f1": 0.5},
+        dataset="ten books",
+        datasets=["someone/books"],
+        pictures=["curve.png"],
+    ).save(tmp_path / "README.md")
+    card = ModelCard.load(tmp_path / "README.md")
+    data = card.data
+    assert (data.license, data.language, data.datasets) == (
+        "apache-2.0",
+        ["en"],
+        ["someone/books"],
+    )
+    assert (data.base_model, data.model_name) == ("someone/base", "reader")
+    lines = set(card.text.splitlines())
+    assert {
+        "It finds books.",
+        'open("reader")',
+        "| train set | `10 rows` |",
+        "| optimizer_steps | `7` |",
+        "| batch_size | `16` |",
+        "| device | `cpu, 1 process(es)` |",
+        "![Loss and scores over the training](curve.png)",
+        "On ten books.",
+        "| model | 0.5000 |",
+        "@inproceedings{czinczoll2024nextlevelbert,",
+    } <= lines
+    assert "recurrence" not in card.text
+    assert str(tmp_path) not in card.text
 
 
 def test_scores_and_inputs_to_try_are_metadata_of_the_hub():
@@ -155,3 +216,9 @@ def test_pictures_show_every_seed(tmp_path, monkeypatch):
     assert [text.get_text() for text in loss.get_legend().get_texts()] == ["loss", "eval_loss"]
     plot_curves([log], None, tmp_path / "curve.png", x="step")
     assert [axes.lines[0].get_xdata().tolist() for axes in figures[1].axes] == [[10]]
+
+
+def test_a_picture_is_written_as_a_png(tmp_path):
+    save_figure(Figure(figsize=(2, 1)), tmp_path / "picture")
+    with Image.open(tmp_path / "picture") as picture:
+        assert (picture.format, picture.size) == ("PNG", (240, 120))

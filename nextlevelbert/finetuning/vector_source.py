@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -19,152 +18,20 @@ from transformers import CONFIG_MAPPING, AutoConfig, AutoModel
 from ..chunk_vectors import chunk_table, encode_corpus
 from ..corpus import corpus_schema
 from ..data.tables import short
-from ..encoders import LoadedChunkEncoder, load_chunk_encoder
-from ..models.chunk_encoder import weights_fingerprint
+from ..models.chunk_encoder import LoadedChunkEncoder, weights_fingerprint
 from ..models.chunking import ChunkingRule
-from ..training.cards import safe_name
-from ..training.options import option
+from ..models.from_encoder import load_chunk_encoder
 from ..training.runs import fingerprint
+from .arguments import FAMILIES, LoraArguments, VectorModelArguments
 
 logger = logging.getLogger(__name__)
 
-FAMILIES = ("nextlevelbert", "hate")  # the models over chunk vectors
 # What a card adds to the number of their parameters.
 WITHOUT = " without the frozen chunk encoder"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
 
-# --- Options
-
-
-@dataclass(kw_only=True)
-class VectorModelArguments:
-    """A model over the chunk vectors of a frozen sentence encoder, or a baseline over them."""
-
-    _argument_group_name = "model"
-
-    model: str = option(
-        MISSING,
-        "Model to fine-tune: a checkpoint (folder or name on the Hub), or untrained for a new model"
-        " around --chunk_encoder. Baselines: avg_sbert (mean of the chunk vectors), sbert (first"
-        " chunk), tfidf or bm25 (word counts, if the task has them), or any other encoder (one"
-        " vector for the tokens that it reads at once).",
-    )
-    model_type: str = option(
-        "nextlevelbert",
-        "Model family; needed only with --model untrained or a baseline.",
-        choices=[*FAMILIES],
-    )
-    chunk_encoder: str | None = option(
-        None,
-        "Sentence encoder (folder or name on the Hub) for untrained, the baselines, and checkpoints"
-        " that were saved without one (default: MiniLM).",
-    )
-    chunk_encoder_name: str | None = option(
-        None, "The encoder's name on the Hub, if --chunk_encoder is a folder."
-    )
-    chunk_size: int | None = option(
-        None,
-        "Tokens per chunk for untrained and the baselines (default: 256; for sbert, as many as the"
-        " encoder reads).",
-    )
-    encoder_dtype: str = option(
-        "float32",
-        "Precision in which texts are encoded.",
-        choices=["float32", "bfloat16", "float16"],
-    )
-    cache_dir: str | None = option(
-        None, "Folder of the chunk vectors, which runs can share (default: OUTPUT_DIR/vectors)."
-    )
-
-
-@dataclass(kw_only=True)
-class TextModelArguments:
-    """An encoder that is trained from text."""
-
-    _argument_group_name = "model"
-
-    model: str = option(
-        MISSING,
-        "Model to train: an encoder such as BERT, or a saved model (folder or name on the Hub).",
-    )
-    model_type: str = option("bert-al", "Model to make of the encoder.")
-    attn_implementation: str | None = option(
-        None, "Attention of the encoder, such as sdpa or eager (default: as in transformers)."
-    )
-
-
-@dataclass(kw_only=True)
-class ChunkBertArguments:
-    """A ChunkBERT: chunks of tokens through an encoder, and convolutions over them."""
-
-    _argument_group_name = "model"
-
-    chunk_size: int | None = option(
-        None, "Tokens per chunk (default: 128, or as saved with the model)."
-    )
-    max_training_tokens: int | None = option(
-        None, "Tokens to which training documents are truncated (default: 4096)."
-    )
-    chunk_batch_size: int = option(
-        256, "Chunks to encode at a time; fewer need less memory in evaluation."
-    )
-    keep_attention_dropout: bool = option(
-        default=False,
-        help="Train a new model with its encoder's own attention dropout, as the paper does"
-        " (default: none, which halves the time of a step on a CPU). A saved model keeps its own.",
-    )
-
-
-@dataclass(kw_only=True)
-class BertAlArguments:
-    """A BERT-AL: an encoder that reads segment after segment, with recurrence between them."""
-
-    _argument_group_name = "model"
-
-    segment_length: int | None = option(
-        None, "Tokens per segment (default: 128, or as saved with the model)."
-    )
-    recurrence: str | None = option(
-        None,
-        "Connection from segment to segment; the paper's is replace (default: residual, or as saved"
-        " with the model).",
-        choices=["replace", "residual", "none"],
-    )
-    max_training_tokens: int | None = option(
-        None, "Tokens to which training documents are truncated (default: read whole)."
-    )
-
-
-@dataclass(kw_only=True)
-class LoraArguments:
-    """What is trained instead of all weights: the head alone, or adapters (arXiv 2106.09685)."""
-
-    _argument_group_name = "adapters"
-
-    freeze_encoder: bool = option(
-        default=False, help="Train only the head, on the model's frozen document vectors."
-    )
-    lora: bool = option(default=False, help="Train only low-rank adapters and the head.")
-    lora_r: int = option(8, "Rank of the adapters.")
-    lora_alpha: int = option(16, "Scale of the adapters, before it is divided by the rank.")
-
-
 # --- Names, models and vectors
-
-
-def public_name(model: str) -> str:
-    """Returns the name of a model in tables and cards, which is never a local path."""
-    if Path(model).exists():
-        return safe_name(Path(model).resolve().name)
-    return safe_name(model)
-
-
-def hub_name(model: str) -> str | None:
-    """Returns the name of a model on the Hub; None for a folder."""
-    if Path(model).exists():
-        return None
-    return model
 
 
 def model_type_of(name: str, known: Sequence[str] = ()) -> str:

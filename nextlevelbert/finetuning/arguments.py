@@ -1,0 +1,284 @@
+"""The options of fine-tuning: a dataclass for each group."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, field
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from ..data.splits import hold_out
+from ..training.arguments import BaseTrainingArguments
+from ..training.options import option
+
+FAMILIES = ("nextlevelbert", "hate")  # the models over chunk vectors
+Data = TypeVar("Data")
+
+
+@dataclass
+class FinetuningArguments(BaseTrainingArguments):
+    """`TrainingArguments` for small supervised sets.
+
+    Several seeds, the best evaluation is kept, and training stops early.
+    """
+
+    seeds: list[int] = field(
+        default_factory=lambda: [0],
+        metadata={"help": "Seeds of the trainings; the best model is published."},
+    )
+    learning_rate: float | None = option(  # type: ignore[assignment]
+        None,
+        "Peak learning rate (default: 5e-5 over stored vectors, 3e-5 from text, 2e-5 for summaries,"
+        " 1e-3 for a head or adapters alone).",
+    )
+    num_train_epochs: float = option(20.0, "Maximum number of epochs.")
+    per_device_eval_batch_size: int = option(32, "Batch size per device in evaluation.")
+    warmup_steps: float = option(
+        0.1, "Number of warm-up steps, or a share of all steps if below 1."
+    )
+    seed: int = option(42, "Seed for holding out documents; the trainings use --seeds.")
+    logging_strategy: str = option("epoch", "When to log: no, steps or epoch.")
+    eval_strategy: str = option("epoch", "When to evaluate: no, steps or epoch.")
+    save_strategy: str = option("epoch", "When to save a checkpoint: no, steps or epoch.")
+    save_total_limit: int | None = option(1, "Checkpoints to keep besides the best one.")
+    load_best_model_at_end: bool = option(
+        default=True, help="Keep the weights of the best evaluation instead of the last ones."
+    )
+    metric_for_best_model: str | None = option(
+        "loss", "Validation score that selects the best evaluation."
+    )
+    early_stopping_patience: int = option(
+        3, "Number of evaluations without progress after which training stops."
+    )
+    # Without this, a resumed run would forget how long it has made no progress.
+    restore_callback_states_from_checkpoint: bool = option(default=True, help=argparse.SUPPRESS)
+
+    # Not options: every run trains and scores all of its rows.
+    do_train: bool = field(init=False, default=True)
+    do_eval: bool = field(init=False, default=True)
+    do_predict: bool = field(init=False, default=True)
+    # Trainer cannot find them in the signature of a model with adapters.
+    label_names: list[str] | None = field(init=False, default_factory=lambda: ["labels"])
+    prediction_loss_only: bool = field(init=False, default=False)
+    dataloader_drop_last: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"--seeds names a seed twice: {self.seeds}.")
+        if self.n_gpu > 1:
+            raise ValueError(
+                f"Start a process for each of the {self.n_gpu} GPUs: torchrun --nproc_per_node"
+                " N ..."
+            )
+
+    def for_seed(self, seed: int, folder: Path) -> Self:
+        """Returns the arguments of one training, which does not publish its model.
+
+        Args:
+            seed: of the model and the order of the rows.
+            folder: of the training.
+        """
+        args = self.without_upload()
+        args.output_dir = str(folder)
+        args.seed = seed
+        args.data_seed = seed
+        return args
+
+
+@dataclass(kw_only=True)
+class DataArguments:
+    """Files or splits of a training set, and of sets to validate and to report on."""
+
+    _argument_group_name = "data"
+
+    train_file: str | None = option(
+        None,
+        "Training set: a table (.jsonl, .json, .csv or .parquet), a quoted pattern of tables, or a"
+        " folder of save_to_disk.",
+    )
+    validation_file: str | None = option(
+        None, "Validation set, which selects the epoch (default: rows held out from training)."
+    )
+    test_file: str | None = option(
+        None, "Test set, which is only reported on (default: report on the validation set)."
+    )
+    dataset_name: str | None = option(None, "Data set on the Hub, instead of files.")
+    dataset_config_name: str | None = option(None, "Configuration of that data set.")
+    train_split: str | None = option(
+        None, "Split of the data set or folder to train on (default: train)."
+    )
+    validation_split: str | None = option(None, "Split to validate on.")
+    test_split: str | None = option(None, "Split to report on.")
+    validation_share: float = option(
+        0.15, "Share of the training set to hold out if there is no validation set."
+    )
+
+    def __post_init__(self) -> None:
+        files = {name: getattr(self, f"{name}_file") for name in ("train", "validation", "test")}
+        has_both = bool(self.dataset_name) and any(files.values())
+        if has_both or not (self.dataset_name or self.train_file):
+            raise ValueError(
+                "Give the training set, either with --train_file or with --dataset_name."
+            )
+        for name, file in files.items():
+            has_splits = self.dataset_name or Path(file or self.train_file or "").is_dir()
+            if getattr(self, f"{name}_split") and not has_splits:
+                raise ValueError(
+                    f"--{name}_split is for --dataset_name or a folder; give a file with"
+                    f" --{name}_file."
+                )
+
+    def place(self, name: str) -> tuple[str, str] | None:
+        """Returns where a set is: a file, folder or data set, and the split.
+
+        Args:
+            name: ``"train"``, ``"validation"`` or ``"test"``.
+
+        Returns:
+            Source and split; None for a set that was not given.
+        """
+        file = getattr(self, f"{name}_file")
+        split = getattr(self, f"{name}_split")
+        if name != "train" and file is None and split is None:
+            return None
+        return self.dataset_name or file or self.train_file or "", split or "train"
+
+    def read_sets(
+        self,
+        read: Callable[[str, str, str], Data],
+        seed: int,
+        hold_out: Callable[..., tuple[Any, Any]] = hold_out,
+    ) -> dict[str, Data]:
+        """Reads the sets that were given.
+
+        Args:
+            read: reads a set, given its name, source and split.
+            seed: of the rows to hold out, if there is no validation set.
+            hold_out: splits a set, given the set, a share and a seed.
+
+        Returns:
+            The sets by name: ``"train"`` and ``"validation"``, and ``"test"`` if it was given.
+        """
+        sets = {}
+        for name in ("train", "validation", "test"):
+            place = self.place(name)
+            if place is not None:
+                sets[name] = read(name, *place)
+        if "validation" not in sets:
+            sets["train"], sets["validation"] = hold_out(sets["train"], self.validation_share, seed)
+        return sets
+
+
+@dataclass(kw_only=True)
+class VectorModelArguments:
+    """A model over the chunk vectors of a frozen sentence encoder, or a baseline over them."""
+
+    _argument_group_name = "model"
+
+    model: str = option(
+        MISSING,
+        "Model to fine-tune: a checkpoint (folder or name on the Hub), or untrained for a new model"
+        " around --chunk_encoder. Baselines: avg_sbert (mean of the chunk vectors), sbert (first"
+        " chunk), tfidf or bm25 (word counts, if the task has them), or any other encoder (one"
+        " vector for the tokens that it reads at once).",
+    )
+    model_type: str = option(
+        "nextlevelbert",
+        "Model family; needed only with --model untrained or a baseline.",
+        choices=[*FAMILIES],
+    )
+    chunk_encoder: str | None = option(
+        None,
+        "Sentence encoder (folder or name on the Hub) for untrained, the baselines, and checkpoints"
+        " that were saved without one (default: MiniLM).",
+    )
+    chunk_encoder_name: str | None = option(
+        None, "The encoder's name on the Hub, if --chunk_encoder is a folder."
+    )
+    chunk_size: int | None = option(
+        None,
+        "Tokens per chunk for untrained and the baselines (default: 256; for sbert, as many as the"
+        " encoder reads).",
+    )
+    encoder_dtype: str = option(
+        "float32",
+        "Precision in which texts are encoded.",
+        choices=["float32", "bfloat16", "float16"],
+    )
+    cache_dir: str | None = option(
+        None, "Folder of the chunk vectors, which runs can share (default: OUTPUT_DIR/vectors)."
+    )
+
+
+@dataclass(kw_only=True)
+class TextModelArguments:
+    """An encoder that is trained from text."""
+
+    _argument_group_name = "model"
+
+    model: str = option(
+        MISSING,
+        "Model to train: an encoder such as BERT, or a saved model (folder or name on the Hub).",
+    )
+    model_type: str = option("bert-al", "Model to make of the encoder.")
+    attn_implementation: str | None = option(
+        None, "Attention of the encoder, such as sdpa or eager (default: as in transformers)."
+    )
+
+
+@dataclass(kw_only=True)
+class ChunkBertArguments:
+    """A ChunkBERT: chunks of tokens through an encoder, and convolutions over them."""
+
+    _argument_group_name = "model"
+
+    chunk_size: int | None = option(
+        None, "Tokens per chunk (default: 128, or as saved with the model)."
+    )
+    max_training_tokens: int | None = option(
+        None, "Tokens to which training documents are truncated (default: 4096)."
+    )
+    chunk_batch_size: int = option(
+        256, "Chunks to encode at a time; fewer need less memory in evaluation."
+    )
+    keep_attention_dropout: bool = option(
+        default=False,
+        help="Train a new model with its encoder's own attention dropout, as the paper does"
+        " (default: none, which halves the time of a step on a CPU). A saved model keeps its own.",
+    )
+
+
+@dataclass(kw_only=True)
+class BertAlArguments:
+    """A BERT-AL: an encoder that reads segment after segment, with recurrence between them."""
+
+    _argument_group_name = "model"
+
+    segment_length: int | None = option(
+        None, "Tokens per segment (default: 128, or as saved with the model)."
+    )
+    recurrence: str | None = option(
+        None,
+        "Connection from segment to segment; the paper's is replace (default: residual, or as saved"
+        " with the model).",
+        choices=["replace", "residual", "none"],
+    )
+    max_training_tokens: int | None = option(
+        None, "Tokens to which training documents are truncated (default: read whole)."
+    )
+
+
+@dataclass(kw_only=True)
+class LoraArguments:
+    """What is trained instead of all weights: the head alone, or adapters (arXiv 2106.09685)."""
+
+    _argument_group_name = "adapters"
+
+    freeze_encoder: bool = option(
+        default=False, help="Train only the head, on the model's frozen document vectors."
+    )
+    lora: bool = option(default=False, help="Train only low-rank adapters and the head.")
+    lora_r: int = option(8, "Rank of the adapters.")
+    lora_alpha: int = option(16, "Scale of the adapters, before it is divided by the rank.")

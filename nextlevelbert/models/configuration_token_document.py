@@ -1,0 +1,73 @@
+"""Configuration that ChunkBERT and BERT-AL share."""
+
+# No `from __future__ import annotations` here: `strict` checks types only if they are not strings.
+import copy
+from typing import Any
+
+from huggingface_hub.dataclasses import strict
+from transformers import AutoConfig, PreTrainedConfig
+from transformers.configuration_utils import SubConfigSpec
+
+from .configuration_nextlevelbert import usable_positions
+
+_DROPOUT_FIELDS = ("hidden_dropout_prob", "dropout", "mlp_dropout")  # of different encoders
+
+
+@strict
+class TokenDocumentConfig(PreTrainedConfig):
+    """Fields of ChunkBERT and BERT-AL.
+
+    `encoder_config` is a configuration, a dictionary of one, or None for BERT's.
+    """
+
+    sub_configs_defaults = {
+        "encoder_config": SubConfigSpec(config_class=AutoConfig, model_type="bert")
+    }
+
+    encoder_config: Any = None
+    max_training_tokens: int | None = None
+    classifier_dropout: float | None = None
+    initializer_range: float = 0.02
+    pad_token_id: int | None = 0
+    cls_token_id: int | None = None
+    # transformers reads these two when it warns of padding without a mask.
+    bos_token_id: int | None = None
+    eos_token_id: int | None = None
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        super().__post_init__(**kwargs)
+        self.encoder_config = copy.deepcopy(self.encoder_config)  # it may belong to a model in use
+        self.encoder_config._name_or_path = ""  # otherwise a path of this machine is published
+        if self.classifier_dropout is None:
+            self.classifier_dropout = self._dropout_of_encoder()
+
+    def _dropout_of_encoder(self) -> float:
+        for name in _DROPOUT_FIELDS:
+            if hasattr(self.encoder_config, name):
+                return getattr(self.encoder_config, name)
+        return 0.1
+
+    @property
+    def hidden_size(self) -> int:
+        """D, which is the encoder's."""
+        return self.encoder_config.hidden_size
+
+    def check(self, piece: str) -> None:
+        """Checks the sizes that depend on the encoder.
+
+        Args:
+            piece: the field that holds the tokens in a piece.
+
+        Raises:
+            ValueError: the encoder cannot read pieces of this size, or training reads no token.
+        """
+        tokens = getattr(self, piece)
+        most = usable_positions(self.encoder_config)
+        if tokens < 1 or (most is not None and tokens > most):
+            raise ValueError(
+                f"{piece} must be 1 to {most}, the positions of the encoder; got {tokens}."
+            )
+        if self.max_training_tokens is not None and self.max_training_tokens < 1:
+            raise ValueError(
+                f"max_training_tokens must be 1 or more, got {self.max_training_tokens}."
+            )

@@ -1,0 +1,223 @@
+"""Whole documents by their text: vectors, spans and costs, for any number of documents."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder
+from .chunking import (
+    Splitter,
+    TokenizedDocument,
+    chunk_spans,
+    flatten_chunks,
+    iter_texts,
+    tokenize_document,
+)
+from .pretrained import NextLevelPreTrainedModel
+from .windows import count_windows
+
+# Documents are encoded together until they have this many chunks, so that short ones share
+# micro-batches.
+_CHUNKS_PER_GROUP = 4_096
+
+
+@dataclass(frozen=True)
+class DocumentEmbedding:
+    """The encoding of one document of n chunks, as float32 tensors on the CPU.
+
+    Attributes:
+        document: the vector of the document, ``[H]``.
+        chunks: contextual chunk vectors, ``[n, H]`` (under truncation the first `max_chunks`).
+        plain: chunk vectors as the chunk encoder made them, ``[n, D]``.
+        spans: characters of each chunk, ``[n, 2]`` int64: ``text[start:end]``.
+    """
+
+    document: Tensor
+    chunks: Tensor
+    plain: Tensor
+    spans: np.ndarray
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{name}={list(values.shape)}" for name, values in vars(self).items())
+        return f"DocumentEmbedding({shapes})"
+
+
+@dataclass(frozen=True)
+class DocumentPlan:
+    """The cost of encoding a document: its tokens, its chunks, and the windows to read."""
+
+    tokens: int
+    chunks: int
+    windows: int
+
+
+class DocumentEncodingMixin(NextLevelPreTrainedModel):
+    """Adds `encode`, `iter_encode` and `plan` to a model over chunk vectors."""
+
+    def encode(
+        self,
+        texts: str | Iterable[Any],
+        tokens_per_batch: int | None = None,
+        show_progress_bar: bool = False,
+        chunk_encoder: LoadedChunkEncoder | None = None,
+        splitter: Splitter | None = None,
+    ) -> DocumentEmbedding | list[DocumentEmbedding]:
+        """Encodes documents: their vectors, their chunks' contextual and plain vectors, and spans.
+
+        Args:
+            texts: a document of any length, or several in any form that `chunking.iter_texts`
+                knows.
+            tokens_per_batch: token positions of one forward pass of the chunk encoder.
+            show_progress_bar: whether to show a bar that counts chunks.
+            chunk_encoder: the encoder that the model was made with, for a model that does not hold
+                it.
+            splitter: finds the sentences of a text instead of the model's rule, as `text_sentences`
+                does: from a text to (start, end) of each, or to their texts. Only for chunks made
+                of sentences.
+
+        Returns:
+            One embedding for a text; a list for several documents.
+
+        Raises:
+            ValueError: `chunk_encoder` is another one than the model was made with.
+        """
+        embeddings = list(
+            self.iter_encode(
+                texts,
+                tokens_per_batch=tokens_per_batch,
+                show_progress_bar=show_progress_bar,
+                chunk_encoder=chunk_encoder,
+                splitter=splitter,
+            )
+        )
+        if isinstance(texts, str):
+            return embeddings[0]
+        return embeddings
+
+    def iter_encode(
+        self,
+        texts: str | Iterable[Any],
+        tokens_per_batch: int | None = None,
+        show_progress_bar: bool = False,
+        chunk_encoder: LoadedChunkEncoder | None = None,
+        splitter: Splitter | None = None,
+    ) -> Iterator[DocumentEmbedding]:
+        """Encodes documents one after the other, for more of them than memory holds.
+
+        Args:
+            texts: as in `encode`.
+            tokens_per_batch: as in `encode`.
+            show_progress_bar: as in `encode`.
+            chunk_encoder: as in `encode`.
+            splitter: as in `encode`.
+
+        Yields:
+            The embedding of each document, in order.
+        """
+        rule = self.config.chunking_rule()
+        encoder = self.get_chunk_encoder(chunk_encoder)
+        group: list[tuple[TokenizedDocument, np.ndarray]] = []
+        chunks_of_group = 0
+        empty: list[int] = []
+        with tqdm(total=0, unit="chunk", desc="encoding", disable=not show_progress_bar) as bar:
+            for index, text in enumerate(iter_texts(texts)):
+                document = tokenize_document(self.tokenizer, text)
+                boundaries = rule.text_boundaries(text, document, splitter)
+                group.append((document, boundaries))
+                chunks_of_group += len(boundaries) - 1
+                if len(document) == 0:
+                    empty.append(index)
+                if chunks_of_group >= _CHUNKS_PER_GROUP:
+                    yield from self._encode_group(group, encoder, tokens_per_batch, bar=bar)
+                    group = []
+                    chunks_of_group = 0
+            if group:
+                yield from self._encode_group(group, encoder, tokens_per_batch, bar=bar)
+        if empty:
+            warn_of_empty_documents(empty)
+
+    @torch.no_grad()
+    def _encode_group(
+        self,
+        group: list[tuple[TokenizedDocument, np.ndarray]],
+        encoder: ChunkEncoder,
+        tokens_per_batch: int | None,
+        bar: tqdm,
+    ) -> list[DocumentEmbedding]:
+        """Encodes tokenised documents with their chunk boundaries together."""
+        ids, flat_boundaries, offsets = flatten_chunks(
+            [document.input_ids for document, _ in group],
+            [boundaries for _, boundaries in group],
+        )
+        bar.total += int(offsets[-1])
+        training = self.training
+        self.eval()
+        try:
+            vectors = encoder.encode(
+                ids,
+                flat_boundaries,
+                rule=self.config.chunking_rule(),
+                tokens_per_batch=tokens_per_batch,
+                bar=bar,
+            )
+            plain = [vectors[start:end] for start, end in itertools.pairwise(offsets)]
+            contextual, pooled = self.contextualize(plain)
+        finally:
+            self.train(training)
+
+        embeddings = []
+        for index, (document, boundaries) in enumerate(group):
+            embedding = DocumentEmbedding(
+                document=pooled[index].float().cpu(),
+                chunks=contextual[index].float().cpu(),
+                plain=plain[index].float().cpu(),
+                spans=chunk_spans(document, boundaries),
+            )
+            embeddings.append(embedding)
+        return embeddings
+
+    def plan(
+        self, texts: str | Iterable[Any], splitter: Splitter | None = None
+    ) -> DocumentPlan | list[DocumentPlan]:
+        """Counts tokens, chunks and windows without running any network.
+
+        Args:
+            texts: as in `encode`.
+            splitter: as in `encode`.
+
+        Returns:
+            One plan for a text; a list for several documents.
+        """
+        size, overlap = self.config.window()
+        rule = self.config.chunking_rule()
+        plans = []
+        for text in iter_texts(texts):
+            document = tokenize_document(self.tokenizer, text)
+            chunks = len(rule.text_boundaries(text, document, splitter)) - 1
+            windows = count_windows(chunks, size=size, overlap=overlap)
+            plans.append(DocumentPlan(tokens=len(document), chunks=chunks, windows=windows))
+        if isinstance(texts, str):
+            return plans[0]
+        return plans
+
+
+def warn_of_empty_documents(indices: Sequence[int]) -> None:
+    """Warns of documents without tokens, whose vector is zero.
+
+    Args:
+        indices: their positions among all documents.
+    """
+    names = ", ".join(map(str, indices))
+    warnings.warn(
+        f"Document(s) {names} contain no token (empty or blank text): their vector is zero.",
+        stacklevel=4,
+    )

@@ -1,0 +1,298 @@
+"""Chunk encoders without layers: a table of token vectors, hashed TF-IDF, and hybrids.
+
+A hybrid may hold a transformer, too. Its parts, and the chunk vectors of a document model, can be
+whitened: sentence encoders leave a large common direction in every vector, and what varies most
+from chunk to chunk of a book (dialogue or narration) says little about which book it is; whitening
+takes both out.
+
+Notation for shapes: N chunks, T tokens in all, D size of the whole vector.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+from tqdm.auto import tqdm
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+
+from .chunk_encoder import ChunkEncoder, unit
+from .chunking import ChunkingRule
+from .configuration_nextlevelbert import (
+    STATIC_CONFIGS,
+    HashedTfidfConfig,
+    HybridConfig,
+    PoolingMode,
+    StaticEmbeddingConfig,
+)
+
+
+class ChunkCentring(nn.Module):
+    """Centres chunk vectors and scales them to length 1: normalise(v - m).
+
+    Mean and weight are buffers, not parameters: saved with the model, but out of reach of
+    optimisers and of unfreezing. Before `fitting.fit_whitening` gives others they are zero and the
+    identity.
+    """
+
+    mean: torch.Tensor
+
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(hidden_size))
+
+    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
+        """Maps ``[..., D]`` to ``[..., D]``."""
+        return unit(vectors.to(self.mean.dtype) - self.mean)
+
+
+class ChunkWhitening(ChunkCentring):
+    """Whitens chunk vectors and scales them to length 1: normalise(W (v - m))."""
+
+    weight: torch.Tensor
+
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__(hidden_size)
+        self.register_buffer("weight", torch.eye(hidden_size))
+
+    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
+        """Maps ``[..., D]`` to ``[..., D]``."""
+        return unit((vectors.to(self.mean.dtype) - self.mean) @ self.weight.T)
+
+
+class StaticModel(PreTrainedModel):
+    """Replaces the transformer of a chunk encoder: computes chunk vectors without layers.
+
+    A subclass has a method `means`, or its own `encode`.
+    """
+
+    base_model_prefix = "static"
+
+    def encode(
+        self,
+        input_ids: np.ndarray,
+        boundaries: np.ndarray,
+        rule: ChunkingRule,
+        tokens_per_batch: int | None,
+        bar: tqdm | None,
+    ) -> torch.Tensor:
+        """Computes the vector of each chunk, with arguments as in `ChunkEncoder.encode`.
+
+        Warns of chunks without a known token: all of them have the vector of the unknown token.
+        """
+        if bar is not None:
+            bar.update(len(boundaries) - 1)
+        is_known = input_ids != self.config.unk_token_id
+        if not is_known.all():
+            known_before = np.append(0, np.cumsum(is_known))
+            without_known = np.diff(known_before[boundaries]) == 0
+            count = int((without_known & (np.diff(boundaries) > 0)).sum())
+            if count > 0:
+                warnings.warn(
+                    f"{count} chunk(s) consist of unknown tokens only, so their vectors are the"
+                    " same. Is the text in a language that the static chunk encoder was not made"
+                    " for?",
+                    stacklevel=2,
+                )
+        ids = torch.from_numpy(np.ascontiguousarray(input_ids, np.int32))
+        offsets = torch.from_numpy(boundaries.astype(np.int32))
+        return self.means(ids.to(self.device), offsets.to(self.device))
+
+
+class StaticEmbeddingModel(StaticModel):
+    """A table with a vector for every token."""
+
+    config_class = StaticEmbeddingConfig
+
+    def __init__(self, config: StaticEmbeddingConfig) -> None:
+        super().__init__(config)
+        self.embedding = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.post_init()
+
+    def means(self, ids: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+        """Averages the token vectors of each chunk.
+
+        Args:
+            ids: ``[T]``, tokens of all chunks in a row.
+            offsets: ``[N + 1]``, where each chunk starts and ends.
+
+        Returns:
+            ``[N, D]`` float32.
+        """
+        vectors = F.embedding_bag(
+            ids,
+            self.embedding.weight,
+            offsets=offsets,
+            mode="mean",
+            include_last_offset=True,
+        )
+        return vectors.float()
+
+
+class HashedTfidfModel(StaticModel):
+    """TF-IDF by feature hashing: every token has one of D dimensions and a signed weight.
+
+    The dot product of two vectors is that of the TF-IDF vectors plus noise with mean zero and
+    variance about 1 / D (Weinberger and others 2009, Feature Hashing for Large Scale Multitask
+    Learning, lemma 2).
+    """
+
+    config_class = HashedTfidfConfig
+    places: torch.Tensor
+
+    def __init__(self, config: HashedTfidfConfig) -> None:
+        super().__init__(config)
+        self.register_buffer("places", torch.zeros(config.vocab_size, dtype=torch.int32))
+        self.weight = nn.Parameter(torch.zeros(config.vocab_size))
+        self.post_init()
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Does nothing: the weights are fitted, never trained."""
+
+    def means(self, ids: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+        """Averages the token vectors of each chunk; see `StaticEmbeddingModel.means`."""
+        lengths = offsets.diff()
+        size = self.config.hidden_size
+        words = self.config.vocab_size
+        chunk = torch.arange(len(lengths), device=ids.device).repeat_interleave(lengths)  # [T]
+
+        # Each token once in a chunk, with the number of times that it occurs there.
+        pairs, counts = torch.unique(chunk * words + ids, return_counts=True)
+        chunk = pairs // words
+        token = pairs % words
+
+        values = (1 + counts.float().log()) * self.weight[token].float()
+        sums = torch.zeros(len(lengths) * size, device=lengths.device)
+        sums.index_add_(0, chunk * size + self.places[token], values)
+        return sums.view(-1, size) / lengths.clamp(min=1)[:, None]
+
+
+class HybridModel(StaticModel):
+    """Several encoders side by side, each centred or whitened, and weighted.
+
+    The weights are such that chunk vectors have length 1.
+    """
+
+    config_class = HybridConfig
+    weights: torch.Tensor
+
+    def __init__(self, config: HybridConfig) -> None:
+        super().__init__(config)
+        parts = config.parts or []
+        self.parts = nn.ModuleList()
+        self.whitenings = nn.ModuleList()
+        for part in parts:
+            encoder = new_chunk_encoder(
+                chunk_encoder_config(part["config"]), part["pooling"], part["normalize"]
+            )
+            self.parts.append(encoder)
+            if part["whiten"]:
+                self.whitenings.append(ChunkWhitening(part["size"]))
+            else:
+                self.whitenings.append(ChunkCentring(part["size"]))
+        self.register_buffer("weights", torch.full((len(parts),), max(len(parts), 1) ** -0.5))
+        self.post_init()
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Does nothing: the parts come with weights."""
+
+    def encode(
+        self,
+        input_ids: np.ndarray,
+        boundaries: np.ndarray,
+        rule: ChunkingRule,
+        tokens_per_batch: int | None,
+        bar: tqdm | None,
+    ) -> torch.Tensor:
+        """Computes the vector of each chunk, with arguments as in `ChunkEncoder.encode`."""
+        parts: list[Any] = list(self.parts)
+        slowest = max(parts, key=lambda part: part.has_layers)  # moves the bar
+        shares = []
+        for part, whitening, weight in zip(parts, self.whitenings, self.weights, strict=True):
+            bar_of_part = None
+            if part is slowest:
+                bar_of_part = bar
+            vectors = part.encode(
+                input_ids,
+                boundaries,
+                rule=rule,
+                tokens_per_batch=tokens_per_batch,
+                bar=bar_of_part,
+            )
+            shares.append(weight * whitening(vectors.to(self.device)).float())
+        return torch.cat(shares, dim=1)  # [N, D]
+
+
+STATIC_MODELS: dict[str, type[StaticModel]] = {
+    StaticEmbeddingConfig.model_type: StaticEmbeddingModel,
+    HashedTfidfConfig.model_type: HashedTfidfModel,
+    HybridConfig.model_type: HybridModel,
+}
+
+
+class StaticChunkEncoder(ChunkEncoder):
+    """Maps every chunk to one vector with one of the `STATIC_MODELS`."""
+
+    has_layers = False
+
+    def new_network(self, config: PreTrainedConfig) -> PreTrainedModel:
+        """Makes the static model.
+
+        Args:
+            config: its configuration.
+        """
+        return STATIC_MODELS[config.model_type](config)
+
+    @torch.no_grad()
+    def encode(
+        self,
+        input_ids: np.ndarray,
+        boundaries: np.ndarray,
+        rule: ChunkingRule,
+        tokens_per_batch: int | None = None,
+        bar: tqdm | None = None,
+    ) -> torch.Tensor:
+        """Encodes chunks in one pass: a bag of tokens needs no micro-batches.
+
+        Args:
+            input_ids: as in `ChunkEncoder.encode`.
+            boundaries: as in `ChunkEncoder.encode`.
+            rule: as in `ChunkEncoder.encode`.
+            tokens_per_batch: as in `ChunkEncoder.encode`; matters to transformers in a hybrid only.
+            bar: as in `ChunkEncoder.encode`.
+        """
+        self.check_ids(input_ids)
+        vectors = self.model.encode(
+            input_ids, boundaries, rule=rule, tokens_per_batch=tokens_per_batch, bar=bar
+        )
+        return self.project_and_normalize(vectors)
+
+
+def new_chunk_encoder(
+    config: PreTrainedConfig, pooling: PoolingMode = "mean", normalize: bool = True
+) -> ChunkEncoder:
+    """Makes a chunk encoder of any kind, with random weights.
+
+    Args:
+        config: the configuration of a transformer or of one of the `STATIC_MODELS`.
+        pooling: see `ChunkEncoder`.
+        normalize: see `ChunkEncoder`.
+    """
+    if config.model_type in STATIC_MODELS:
+        return StaticChunkEncoder(config, pooling, normalize)
+    return ChunkEncoder(config, pooling, normalize)
+
+
+def chunk_encoder_config(values: dict[str, Any]) -> PreTrainedConfig:
+    """Makes the configuration of a chunk encoder of any kind.
+
+    Args:
+        values: its fields, with a ``model_type``.
+    """
+    if values["model_type"] in STATIC_CONFIGS:
+        return STATIC_CONFIGS[values["model_type"]](**values)
+    return AutoConfig.for_model(**values)

@@ -1,0 +1,180 @@
+"""Windows over documents of many chunks, as pure functions over tensors.
+
+Notation for shapes: B documents, L chunks of the longest document, J windows of all documents, S
+chunks of a window, D size of a vector.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from .configuration_nextlevelbert import CLS, NOT_SPECIAL, PAD, SEP
+
+
+def traced() -> bool:
+    """Returns whether a graph is recorded, so that values are not known.
+
+    That is so in `torch.export`, ONNX, `torch.compile` and tracing.
+    """
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()
+
+
+def count_windows(chunks: int, size: int, overlap: int) -> int:
+    """Returns the number of windows over a document.
+
+    Args:
+        chunks: chunks of the document.
+        size: chunks of a window.
+        overlap: chunks that neighbouring windows share.
+
+    Example:
+        >>> [count_windows(chunks, size=8, overlap=2) for chunks in (0, 8, 9, 14, 15)]
+        [0, 1, 2, 2, 3]
+    """
+    if chunks == 0:
+        return 0
+    step = size - overlap
+    beyond_first = max(chunks - size, 0)
+    return 1 + math.ceil(beyond_first / step)
+
+
+def lay_windows(counts: Tensor, length: int, size: int, overlap: int) -> tuple[Tensor, Tensor]:
+    """Lays windows over documents.
+
+    Windows start every `size` - `overlap` chunks. The last one of a document is moved back, so that
+    it is full.
+
+    Args:
+        counts: ``[B]``, the chunks of each document.
+        length: L, padding included. Up to `size`, each document has one window of `length` chunks,
+            and nothing depends on values, so that the graph can be exported.
+        size: most chunks of a window.
+        overlap: chunks that neighbouring windows share.
+
+    Returns:
+        The document ``[J]`` and the chunks ``[J, S]`` of each window.
+
+    Example:
+        >>> documents, chunks = lay_windows(torch.tensor([5, 2]), length=5, size=3, overlap=1)
+        >>> documents.tolist(), chunks.tolist()
+        ([0, 0, 1], [[0, 1, 2], [2, 3, 4], [0, 1, 2]])
+    """
+    device = counts.device
+    batch = counts.shape[0]
+    if length <= size:
+        documents = torch.arange(batch, device=device)
+        chunks = torch.arange(length, device=device)
+        return documents, chunks.expand(batch, -1)
+
+    step = size - overlap
+    most = count_windows(length, size=size, overlap=overlap)
+    starts = torch.arange(most, device=device) * step
+    last_starts = (counts - size).clamp(min=0)  # [B]
+    is_first = starts == 0
+    is_needed = starts - step < last_starts.unsqueeze(-1)  # [B, windows]
+    documents, indices = (is_first | is_needed).nonzero(as_tuple=True)
+    starts = torch.minimum(starts[indices], last_starts[documents])
+    offsets = torch.arange(size, device=device)
+    return documents, starts.unsqueeze(-1) + offsets
+
+
+def special_ids_of_windows(chunks: Tensor, width: int, has_separator: bool) -> Tensor:
+    """Returns which special vector is at each position of windows: [CLS] v1 … vn [SEP].
+
+    Args:
+        chunks: ``[J]``, the chunks of each window.
+        width: most chunks of a window.
+        has_separator: whether [SEP] follows the chunks; HATE has none.
+
+    Returns:
+        ``[J, width + 1]`` or, with separator, ``[J, width + 2]``: -1 at chunk vectors, else the row
+        of the table of special vectors.
+
+    Example:
+        >>> special_ids_of_windows(torch.tensor([3, 1]), width=3, has_separator=True).tolist()
+        [[1, -1, -1, -1, 2], [1, -1, 2, 0, 0]]
+    """
+    specials = 1
+    if has_separator:
+        specials = 2
+    ends = chunks.unsqueeze(-1)  # [J, 1]
+    position = torch.arange(width + specials, device=chunks.device)
+    special_ids = torch.where(position <= ends, NOT_SPECIAL, PAD)
+    special_ids = special_ids.masked_fill(position == 0, CLS)
+    if has_separator:
+        special_ids = special_ids.masked_fill(position == ends + 1, SEP)
+    return special_ids
+
+
+def gather_chunks(vectors: Tensor, documents: Tensor, chunks: Tensor) -> Tensor:
+    """Picks vectors of documents.
+
+    Args:
+        vectors: ``[B, L, D]``.
+        documents: ``[J]``, a document for each row of the result.
+        chunks: ``[J, S]``, chunks of that document.
+
+    Returns:
+        ``[J, S, D]``.
+
+    Example:
+        >>> vectors = torch.tensor([[[1.0], [2.0]], [[3.0], [4.0]]])
+        >>> gather_chunks(vectors, torch.tensor([1, 0]), torch.tensor([[1], [0]])).tolist()
+        [[[4.0]], [[1.0]]]
+    """
+    length = vectors.shape[1]
+    rows = documents.unsqueeze(-1) * length + chunks
+    return F.embedding(rows, vectors.flatten(0, 1))
+
+
+def front_order(read_mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Orders the chunks of each document so that padding is behind them, wherever it was.
+
+    Args:
+        read_mask: ``[B, L]`` bool, true at chunks to read.
+
+    Returns:
+        The chunks in their new order ``[B, S]``, where padding that all documents have is left
+        out; the mask of real chunks in that order ``[B, S]``; and the position of each chunk in
+        that order ``[B, L]``.
+
+    Example:
+        >>> order, front_mask, position = front_order(torch.tensor([[False, True, True]]))
+        >>> order.tolist(), front_mask.tolist(), position.tolist()
+        ([[1, 2]], [[True, True]], [[0, 0, 1]])
+    """
+    counts = read_mask.sum(dim=1)
+    position = (read_mask.cumsum(dim=1) - 1).clamp(min=0)
+    behind_all = 2**31
+    order = position.masked_fill(~read_mask, behind_all).argsort(dim=1)
+    if not traced():
+        longest = int(counts.max())
+        order = order[:, : max(longest, 1)]
+    front = torch.arange(order.shape[1], device=counts.device)
+    front_mask = front < counts.unsqueeze(-1)
+    return order, front_mask, position
+
+
+def mean_by_row(values: Tensor, rows: Tensor, count: int) -> Tensor:
+    """Averages the values that belong to the same row; rows without values are zero.
+
+    Args:
+        values: ``[R, D]``.
+        rows: ``[R]``, the row of each value.
+        count: number of rows.
+
+    Returns:
+        ``[count, D]``.
+
+    Example:
+        >>> mean_by_row(torch.tensor([[1.0], [3.0], [5.0]]), torch.tensor([0, 0, 2]), 3).tolist()
+        [[2.0], [0.0], [5.0]]
+    """
+    totals = values.new_zeros(count, values.shape[1])
+    totals = totals.index_add(0, rows, values)
+    times = rows.bincount(minlength=count)
+    return totals / times.clamp(min=1).unsqueeze(-1)

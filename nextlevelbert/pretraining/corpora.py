@@ -1,0 +1,173 @@
+"""The first stage of pretraining: corpora of chunk vectors, to train and to evaluate on."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from accelerate import PartialState
+
+from ..chunk_vectors import encode_corpus
+from ..corpus import VectorCorpus
+from ..data.documents import Document, as_documents, read_documents
+from ..data.tables import hub_dataset
+from ..models.chunk_encoder import LoadedChunkEncoder
+from ..models.chunking import ChunkingRule
+from .arguments import CorpusArguments, PretrainingArguments
+
+logger = logging.getLogger(__name__)
+
+
+class ChosenDocuments(NamedTuple):
+    """Some documents of a corpus, by their positions."""
+
+    corpus: VectorCorpus
+    positions: np.ndarray
+
+
+def encode_corpora(
+    corpus_args: CorpusArguments,
+    args: PretrainingArguments,
+    source: LoadedChunkEncoder,
+    rule: ChunkingRule,
+    dtype: torch.dtype,
+) -> tuple[VectorCorpus, VectorCorpus | None]:
+    """Encodes the documents to train on and those of ``--validation_file``, if there is one.
+
+    Args:
+        corpus_args: which documents, and where their vectors are kept.
+        args: of the training, for its device and output folder.
+        source: the chunk encoder.
+        rule: splits documents into chunks.
+        dtype: precision in which chunks are encoded.
+
+    Returns:
+        Both corpora; None in place of the second without ``--validation_file``.
+
+    Raises:
+        ValueError: if neither documents nor a finished corpus are given.
+    """
+
+    def encode(documents: Iterable[Document], folder: str) -> VectorCorpus:
+        # A copy, because the encoder that is saved with the model keeps its precision.
+        encoder = copy.deepcopy(source.encoder).to(args.device, dtype)
+        encode_corpus(
+            documents,
+            replace(source, encoder=encoder),
+            rule,
+            folder=folder,
+            characters_per_part=corpus_args.characters_per_part,
+            progress=args.should_log,
+        )
+        PartialState().wait_for_everyone()
+        return VectorCorpus(folder)
+
+    folder = corpus_args.corpus_dir
+    if folder is None:
+        # Beside the model's folder, not in it: --push_to_hub uploads what is in there.
+        folder = f"{Path(str(args.output_dir))}-corpus"
+    documents = _training_documents(corpus_args)
+    if documents is not None:
+        corpus = encode(documents, folder)
+    elif Path(folder).is_dir():
+        corpus = VectorCorpus(folder)
+    else:
+        raise ValueError(
+            "Give the documents with --train_file or --dataset_name, or a finished --corpus_dir."
+        )
+    logger.info("%r", corpus)
+    if corpus_args.validation_file is None:
+        return corpus, None
+
+    documents = _documents_of(corpus_args.validation_file, corpus_args)
+    validation_corpus = encode(documents, f"{Path(folder)}-validation")
+    logger.info("%r", validation_corpus)
+    return corpus, validation_corpus
+
+
+def _training_documents(corpus_args: CorpusArguments) -> Iterator[Document] | None:
+    """Opens the documents to train on; None if only a corpus is given."""
+    if corpus_args.dataset_name:
+        rows = hub_dataset(
+            corpus_args.dataset_name,
+            corpus_args.dataset_config_name,
+            split=corpus_args.dataset_split,
+            streaming=True,
+        )
+        return as_documents(rows, corpus_args.text_column, corpus_args.id_column)
+    if corpus_args.train_file:
+        return _documents_of(corpus_args.train_file, corpus_args)
+    return None
+
+
+def _documents_of(file: str, corpus_args: CorpusArguments) -> Iterator[Document]:
+    return read_documents(file, corpus_args.text_column, corpus_args.id_column)
+
+
+def choose_documents(
+    corpus: VectorCorpus,
+    validation_corpus: VectorCorpus | None,
+    share: float,
+    seed: int,
+    at_least: int,
+) -> tuple[ChosenDocuments, ChosenDocuments]:
+    """Chooses the documents to train on and those to evaluate on.
+
+    Args:
+        corpus: the documents to train on.
+        validation_corpus: those to evaluate on; None to hold out some of the others.
+        share: of the documents, to hold out if there is no validation corpus; 0 for none.
+        seed: of the draw.
+        at_least: how many documents an evaluation needs.
+
+    Returns:
+        Documents to train on, and documents to evaluate on, perhaps none.
+
+    Raises:
+        ValueError: if too few documents are left.
+    """
+    if validation_corpus is None:
+        training, held_out = share_out(corpus, share, seed, at_least=at_least)
+        return ChosenDocuments(corpus, training), ChosenDocuments(corpus, held_out)
+    count = len(validation_corpus)
+    if count < at_least:
+        raise ValueError(f"--validation_file has {count} document(s); evaluation needs {at_least}.")
+    training = np.arange(len(corpus))
+    return (
+        ChosenDocuments(corpus, training),
+        ChosenDocuments(validation_corpus, np.arange(count)),
+    )
+
+
+def share_out(
+    corpus: VectorCorpus, share: float, seed: int, at_least: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Divides the documents of a corpus into those to train on and those to evaluate on.
+
+    Args:
+        corpus: all documents.
+        share: of the documents, to hold out; 0 for none.
+        seed: of the draw.
+        at_least: documents to hold out if `share` is above 0.
+
+    Returns:
+        Positions of the documents to train on, and of those to evaluate on.
+
+    Raises:
+        ValueError: if no document is left to train on.
+    """
+    order = np.random.default_rng(seed).permutation(len(corpus))
+    count = 0
+    if share > 0:
+        count = max(at_least, round(share * len(corpus)))
+    if count >= len(corpus):
+        raise ValueError(
+            f"{corpus!r} is too small to hold out {count} document(s); set --validation_share 0."
+        )
+    return np.sort(order[count:]), np.sort(order[:count])

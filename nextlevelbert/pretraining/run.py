@@ -1,0 +1,56 @@
+"""What the pretrainings of all families share: a finished run, resuming, and results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from ..training.runs import last_whole_checkpoint, read_json, write_whole
+from ..training.trainer import CardTrainer
+from .arguments import PretrainingArguments
+
+_TIMES = ("_runtime", "_per_second")
+
+
+def is_finished(args: PretrainingArguments) -> bool:
+    """Returns whether the output folder holds a finished run, which is uploaded if asked for."""
+    output = Path(str(args.output_dir))
+    if read_json(output / "results.json") is None:
+        return False
+    args.upload(output)
+    print(
+        f"{output} is finished already: nothing to do. Give another --output_dir for another run."
+    )
+    return True
+
+
+def train_or_resume(trainer: CardTrainer) -> None:
+    """Trains from the beginning, or from the last whole checkpoint of the output folder."""
+    checkpoint = last_whole_checkpoint(str(trainer.args.output_dir))
+    if checkpoint is not None:
+        trainer.args.eval_on_start = False  # otherwise the log would have one evaluation more
+    trainer.train(resume_from_checkpoint=checkpoint)
+
+
+def write_results(
+    args: PretrainingArguments,
+    log: Iterable[Mapping[str, float]],
+    results: Mapping[str, object],
+) -> None:
+    """Writes ``results.json`` last, because the file marks a finished run, and uploads the folder.
+
+    Args:
+        args: of the training.
+        log: of the trainer; what differs from run to run is left out.
+        results: what the file holds beside the log.
+    """
+    entries = []
+    for entry in log:
+        if "train_loss" in entry:  # the summary at the end
+            continue
+        entries.append({name: value for name, value in entry.items() if not name.endswith(_TIMES)})
+    output = Path(str(args.output_dir))
+    content = json.dumps({**results, "log": entries}, indent=2, sort_keys=True)
+    write_whole(output / "results.json", content)
+    args.upload(output)

@@ -1,0 +1,104 @@
+"""The command `nextlevelbert`: its help, and the start of the sub-command that was asked for.
+
+This package is not a part of `nextlevelbert`: importing that loads torch and transformers, which
+takes seconds, and neither the help nor a wrong option needs them. A module for each sub-command
+declares its options; each option is an argument of `run` in ``nextlevelbert.commands``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import io
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from . import app, embed, fit, map, plan, search
+from .options import replace_model
+
+_COMMANDS = (search, embed, map, app, fit, plan)
+# Sub-commands that parse their own options: (module, what they do).
+_DELEGATED = {
+    "pretrain": ("nextlevelbert.pretraining.vectors", "Pretrains a model on documents"),
+    "finetune": ("nextlevelbert.tasks", "Trains a model on a task, or tests one at search"),
+    "convert": (
+        "nextlevelbert.convert",
+        "Turns a checkpoint of NextLevelBERT's authors into one of this package",
+    ),
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that says how to ask a question that looks like an option."""
+
+    def error(self, message: str) -> NoReturn:
+        if "QUESTION" in message:
+            message += '. If the question begins with a hyphen, write -- before it: -- "--option"'
+        super().error(message)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Builds the parser of all sub-commands; those of `_DELEGATED` are only listed."""
+    parser = _Parser(
+        prog="nextlevelbert",
+        description="Search, embed and map long documents, and train the models that do it.",
+        epilog="Each command has its own help: nextlevelbert search --help",
+    )
+    commands = parser.add_subparsers(
+        dest="command", metavar="COMMAND", required=True, title="commands"
+    )
+    for module in _COMMANDS:
+        summary, _, _ = module.ABOUT.partition("\n")
+        options = commands.add_parser(
+            module.__name__.rpartition(".")[2],
+            help=summary,
+            description=module.ABOUT,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.add_options(options)
+    for name, (_, about) in _DELEGATED.items():
+        commands.add_parser(
+            name, help=f"{about} (own options: nextlevelbert {name} --help)", add_help=False
+        )
+    return parser
+
+
+def run(argv: Sequence[str]) -> None:
+    """Runs the sub-command of a command line."""
+    if argv and argv[0] in _DELEGATED:
+        sys.argv = [f"nextlevelbert {argv[0]}", *argv[1:]]
+        module_name, _ = _DELEGATED[argv[0]]
+        importlib.import_module(module_name).main()
+        return
+    options = vars(build_parser().parse_args(argv))
+    command = importlib.import_module(f"nextlevelbert.commands.{options.pop('command')}")
+    if "model" in options:
+        replace_model(options)
+    command.run(**options)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the sub-command of a command line, by default that of this process.
+
+    Returns:
+        The exit status.
+    """
+    if argv is None:
+        argv = sys.argv[1:]
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a pipe on Windows may know few characters
+        sys.stdout.reconfigure(errors="replace")
+    try:
+        run(argv)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        print("\nStopped. Run the same command again to continue.", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # as in `nextlevelbert search … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0

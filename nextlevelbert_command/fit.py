@@ -1,0 +1,25 @@
+"""The options of ``nextlevelbert fit``."""
+
+from __future__ import annotations
+
+import argparse
+
+from .options import READS, add_output_option, add_source_options, output_path
+
+ABOUT = f"""\
+Fits a model to a folder, without training: whitened token vectors beside TF-IDF.
+
+The model opens like any other: nextlevelbert map my_books -o map.png --model my-model
+
+{READS}"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
+    add_source_options(parser)
+    add_output_option(parser, "folder to write, new or empty", output_path)
+    parser.add_argument(
+        "--chunk_encoder",
+        metavar="MODEL",
+        help="folder or name of the chunk encoder to start from (default: the installed one)",
+    )

@@ -1,0 +1,138 @@
+"""Options that several commands have, and the types of their values."""
+
+from __future__ import annotations
+
+import argparse
+import glob
+import importlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+READS = """\
+SOURCE is a folder, a file, or a quoted pattern such as 'books/**/*.txt'. A text, Markdown, HTML,
+EPUB, PDF or DOCX file is one document (PDF and DOCX need pip install 'nextlevelbert[files]'). In
+JSON Lines, JSON, CSV and Parquet, each row is a document, with its text in the column "text" or
+--text_column. If a file of these kinds cannot be read, it is named and left out.
+"""
+KEEPS = """\
+Passages and vectors are kept in the cache, as Parquet: the next time, only new and changed files
+are encoded. If the command is interrupted, run it again to continue.
+"""
+_MODEL_OPTIONS = ("model", "chunk_encoder", "device", "dtype")
+
+
+def add_source_options(parser: argparse.ArgumentParser) -> None:
+    """Adds what every command has: the documents to read."""
+    parser.add_argument(
+        "source", metavar="SOURCE", type=_source, help="folder, file or pattern of documents"
+    )
+    parser.add_argument(
+        "--text_column",
+        metavar="NAME",
+        default="text",
+        help="text column of tables (default: text)",
+    )
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that choose a model and how it runs; see `replace_model`."""
+    parser.add_argument(
+        "--model",
+        help=(
+            "folder or name of a checkpoint (default: $NEXTLEVELBERT_MODEL if it is set, else the"
+            " installed checkpoint)"
+        ),
+    )
+    parser.add_argument(
+        "--chunk_encoder",
+        metavar="MODEL",
+        help="folder or name of the chunk encoder, for a checkpoint that was saved without it",
+    )
+    parser.add_argument(
+        "--device", default="cpu", help="where the model runs, such as cuda:1 (default: cpu)"
+    )
+    parser.add_argument(
+        "--dtype",
+        default="float32",
+        choices=("float32", "bfloat16", "float16"),
+        help="precision of the model (default: float32)",
+    )
+    parser.add_argument(
+        "--splitter",
+        metavar="NAME",
+        help=(
+            "module and name of a function that finds sentences, such as"
+            " nltk.tokenize.sent_tokenize, for models with chunks of sentences (default: the"
+            " model's own rule)"
+        ),
+    )
+
+
+def add_cache_option(parser: argparse.ArgumentParser) -> None:
+    """Adds the folder in which passages and vectors are kept."""
+    parser.add_argument(
+        "--cache_dir",
+        type=Path,
+        default=default_cache_dir(),
+        help="folder of the cache (default: %(default)s)",
+    )
+
+
+def add_output_option(
+    parser: argparse.ArgumentParser, what: str, path_type: Callable[[str], Path]
+) -> None:
+    """Adds the file or folder that the command writes.
+
+    Args:
+        parser: the parser of the command.
+        what: what is written.
+        path_type: checks the path; see `output_path`.
+    """
+    parser.add_argument("-o", "--output", required=True, type=path_type, metavar="PATH", help=what)
+
+
+def default_cache_dir() -> Path:
+    """Returns the folder of the cache: of the XDG base directories, or in the home folder."""
+    folder = os.environ.get("XDG_CACHE_HOME", "")
+    if folder == "":
+        return Path.home() / ".cache" / "nextlevelbert"
+    return Path(folder) / "nextlevelbert"
+
+
+def replace_model(options: dict[str, Any]) -> None:
+    """Puts the opened model in the place of the options that choose it."""
+    shelf = importlib.import_module("nextlevelbert.commands.shelf")
+    model = {name: options.pop(name) for name in _MODEL_OPTIONS}
+    options["model"] = shelf.open_model(model.pop("model"), **model)
+
+
+def count(text: str) -> int:
+    """Reads a number of results."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"must be 0 or more, got {text!r}")
+    return int(text)
+
+
+def output_path(text: str, suffixes: tuple[str, ...] = ()) -> Path:
+    """Reads a path to write to.
+
+    Args:
+        text: the path. Its folder must exist.
+        suffixes: the kinds of file that can be written; by default anything.
+    """
+    path = Path(text)
+    if not path.absolute().parent.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {str(path.parent)!r} to write to")
+    if suffixes and (path.is_dir() or path.suffix.lower() not in suffixes):
+        raise argparse.ArgumentTypeError(
+            f"must be a file ending in {' or '.join(suffixes)}, got {text!r}"
+        )
+    return path
+
+
+def _source(text: str) -> str:
+    if not text.strip() or not (Path(text).exists() or glob.has_magic(text)):
+        raise argparse.ArgumentTypeError(f"there is no file or folder {text!r}")
+    return text

@@ -1,0 +1,36 @@
+"""Words of any script: those of ROUGE, of BM25 and of search."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from nextlevelbert.evaluation.words import search_words
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Don't STOP 42", ["don", "t", "stop", "42"]),
+        ("Brontë, Bronte\u0308", ["bronte", "bronte"]),
+        ("白鯨 Ahab", ["白", "鯨", "ahab"]),
+        ("हिन्दी। किताब", ["हिन्दी", "किताब"]),
+        ("ปลา นก", ["ปล", "ลา", "นก"]),
+        ("フェリー・の", ["フェ", "ェリ", "リー", "の"]),
+        ("_Phalarope_ parse_header", ["phalarope", "parse", "header"]),
+        ("har\u00adbour mas\u200bter sig\ufeffnal", ["harbour", "master", "signal"]),
+        ("ﬁnal Ｌight km²", ["final", "light", "km2"]),
+        ("الحوت في البحر،", ["الحوت", "في", "البحر"]),
+        ("a naviga-\n  tional chart", ["a", "naviga", "tional", "chart", "navigational"]),
+        ("the sea--\nthe 1914-\n18 war", ["the", "sea", "the", "1914", "18", "war"]),
+    ],
+)
+def test_words_of_search(text, words):
+    assert search_words(text) == words
+
+
+def test_the_time_for_a_long_word_grows_linearly():
+    start = time.process_time()
+    search_words("a" * 1_000_000 + "-\n")
+    assert time.process_time() - start < 5

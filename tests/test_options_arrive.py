@@ -182,8 +182,7 @@ RUNS: dict[str, tuple[Callable[[list[str]], None], list[str], list[dict], dict[s
         QUESTIONS,
         {
             "--model avg_sbert": lambda run: (
-                run.model.problem_type == SINGLE
-                and run.model.classifier[0].out_features == 768
+                run.model.problem_type == SINGLE and run.model.classifier[0].out_features == 768
             )
         },
     ),

@@ -37,10 +37,10 @@ from ..data.documents import Document, read_documents, source_files
 from ..data.files import PartlyReadError, readable_name, reason, suffix
 from ..fitting import static_checkpoint
 from ..models.chunk_encoder import LoadedChunkEncoder, weights_fingerprint
-from ..models.chunking import Splitter, tokenize_document
+from ..models.chunking import tokenize_document
 from ..models.from_encoder import load_chunk_encoder
 from ..models.modeling_nextlevelbert import DocumentEmbedding, NextLevelBertModel
-from ..models.sentences import text_sentences
+from ..models.sentences import Splitter, text_sentences
 
 # Raised when a part has other columns or other contents than before, so that parts are made anew.
 _VERSION = 3

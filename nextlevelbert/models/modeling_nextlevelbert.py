@@ -522,8 +522,10 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         width = indices.shape[1]
         first_chunk = indices[:, :1].sum(dim=1)  # also of windows of no chunk
         chunks_in_window = (counts[documents] - first_chunk).clamp(max=width)  # [J]
-        positions = len(documents) * (width + self.config.special_positions)
-        is_one_pass = bool(extras) or traced() or positions <= _POSITIONS_PER_PASS
+        is_one_pass = bool(extras) or traced()
+        if not is_one_pass:
+            positions = len(documents) * (width + self.config.special_positions)
+            is_one_pass = positions <= _POSITIONS_PER_PASS
         if is_one_pass and length <= size:
             states, output = self._read_window(chunks, chunks_in_window, extras)
             return states[:, 1:], states[:, 0], output

@@ -7,6 +7,7 @@ import gc
 import numpy as np
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
 
 settings.register_profile("fuzz")  # make fuzz
 PLUGINS = ("tests.fixtures", "tests.documentation.runner")
@@ -24,6 +25,27 @@ def pytest_configure(config: pytest.Config) -> None:
     if not only_hands_out:
         for name in PLUGINS:
             config.pluginmanager.import_plugin(name)
+
+
+class FreshProcessesTogether(LoadScopeScheduling):
+    """Gives the modules that start fresh processes to one worker, which then imports for all."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        module = nodeid.partition("::")[0]
+        source = (self.config.rootpath / module).read_text(encoding="utf-8")
+        if "fresh_process" in source:
+            return "fresh processes"
+        return module
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(
+    config: pytest.Config, log: object
+) -> FreshProcessesTogether | None:
+    """Chooses the order for `--dist loadscope`."""
+    if config.option.dist == "loadscope":
+        return FreshProcessesTogether(config, log)
+    return None
 
 
 def pytest_collection_finish() -> None:

@@ -111,7 +111,7 @@ def test_an_example_is_short_enough_to_copy(path):
 
 
 def test_chunkbert(encoder, tmp_path):
-    sizes = {"encoder": encoder, "chunk_size": 32, "learning_rate": 3e-3, "num_train_epochs": 4}
+    sizes = {"encoder": encoder, "chunk_size": 32, "learning_rate": 3e-3, "num_train_epochs": 2}
     scores = run("chunkbert", tmp_path, **sizes)
     assert scores["accuracy"] > 0.8
     assert scores["accuracy on more than 512 tokens"] > 0.8
@@ -123,11 +123,11 @@ def test_bert_al(encoder, tmp_path):
         "encoder": encoder,
         "segment_length": 32,
         "learning_rate": 1e-2,
-        "num_train_epochs": 20,
+        "num_train_epochs": 10,
     }
     sizes |= {"recurrence": "residual"}
     scores = run("bert_al", tmp_path / "made", **sizes)
-    assert scores["BERT-AL"]["rouge2"] > scores["lead-3"]["rouge2"] + 0.2
+    assert scores["BERT-AL"]["rouge2"] > scores["lead-3"]["rouge2"] + 0.1
     rows = [{"text": "Rain fell. Tea was served. The match was off.", "summary": "Rain fell."}] * 2
     file = write(tmp_path / "rows.jsonl", rows)
     options = {"train_file": file, "test_file": file, "num_train_epochs": 1}
@@ -138,19 +138,8 @@ def run_with(encoder: str, name: str, output: Path) -> dict:
     return runpy.run_path(str(PAPERS / f"{name}.py"))["main"](encoder, str(output))
 
 
-def test_nextlevelbert(toy_encoder_path, tmp_path):
-    found = run_with(toy_encoder_path, "next_level_bert", tmp_path)["pretrained"]
-    assert all(0 <= share <= 1 for share in found)
-    assert (
-        AutoModelForSequenceClassification.from_pretrained(
-            tmp_path / "classifier"
-        ).config.num_labels
-        == 2
-    )
-
-
 @pytest.mark.long
-def test_nextlevelbert_with_minilm(minilm_path, tmp_path):
+def test_nextlevelbert(minilm_path, tmp_path):
     """Classifier and chooser have the defaults of TrainingArguments."""
     scores = run_with(minilm_path, "next_level_bert", tmp_path)
     before, after = scores["pretrained"]
@@ -159,6 +148,7 @@ def test_nextlevelbert_with_minilm(minilm_path, tmp_path):
     assert scores["chooser"][0] < 0.5 < 0.8 < scores["chooser"][1]
 
 
+@pytest.mark.long
 def test_hate(tmp_path):
     scores = run_with(static_checkpoint(), "hate", tmp_path)
     before, after = scores["pretrained"]

@@ -48,7 +48,11 @@ def read_document_sets(
         ValueError: a row does not fit, or no set has two documents.
     """
     if ".src" in Path(source).suffixes:
-        rows = _multi_news(Path(source))
+        from ..data.published import multi_news  # it imports `datasets`, which takes seconds
+
+        name = Path(source).name
+        articles = enumerate(multi_news.load(source))
+        rows: Rows = ((RowLocation(name, f"row {index}"), row) for index, row in articles)
         set_column = None
         text_column = "document"
     else:
@@ -59,13 +63,23 @@ def read_document_sets(
         text_column = "text"
 
     sets: dict[str, list[str]] = {}
-    for number, (place, values) in enumerate(rows):
-        name = str(number)
+    for index, (location, row) in enumerate(rows):
+        value = location.column(row, text_column, "--text_column")
         if set_column is not None:
-            name = _name_of_set(place, values, set_column)
-        texts = _texts_of_row(place, values, text_column, is_set=set_column is None)
-        documents = [text.strip() for text in texts]
-        sets.setdefault(name, []).extend(text for text in documents if text)
+            set_name = _name_of_set(location, row, set_column)
+            texts = [value]
+        elif isinstance(value, str):
+            set_name = str(index)
+            texts = value.split(_SEPARATOR)
+        else:
+            set_name = str(index)
+            texts = value
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            raise location.error(
+                text_column, f"must be text, or a list of texts, got {short(value)}."
+            )
+        documents = sets.setdefault(set_name, [])
+        documents += filter(None, map(str.strip, texts))
 
     if not any(len(texts) >= 2 for texts in sets.values()):
         raise ValueError(
@@ -76,36 +90,12 @@ def read_document_sets(
     return sets
 
 
-def _name_of_set(place: RowLocation, values: Mapping[str, Any], column: str) -> str:
+def _name_of_set(location: RowLocation, row: Mapping[str, Any], column: str) -> str:
     """Reads the name of the set that a document belongs to."""
-    value = place.column(values, column, "--cluster_column")
-    if value is None or not str(value).strip():
-        raise place.error(column, "must name the set of the document.")
-    return str(value).strip()
-
-
-def _texts_of_row(
-    place: RowLocation, values: Mapping[str, Any], column: str, is_set: bool
-) -> list[str]:
-    """Reads the text of one document, or the texts of a set."""
-    value = place.column(values, column, "--text_column")
-    if not is_set:
-        texts = [value]
-    elif isinstance(value, str):
-        texts = value.split(_SEPARATOR)
-    else:
-        texts = value
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise place.error(column, f"must be text, or a list of texts, got {short(value)}.")
-    return texts
-
-
-def _multi_news(path: Path) -> Rows:
-    """Reads Multi-News's own files, in which NEWLINE_CHAR stands for the end of a line."""
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file):
-            place = RowLocation(path.name, f"row {number}")
-            yield place, {"document": line.replace("NEWLINE_CHAR", "\n")}
+    name = location.column(row, column, "--cluster_column")
+    if name is None or not str(name).strip():
+        raise location.error(column, "must name the set of the document.")
+    return str(name).strip()
 
 
 def hold_out_sets(
@@ -122,16 +112,11 @@ def hold_out_sets(
         The sets to train on, and those held out.
     """
     large = [name for name, texts in sets.items() if len(texts) >= LEAST_DOCUMENTS]
-    held = sample_share(
+    held_out_names = sample_share(
         large, share=share, seed=seed, what=f"sets with {LEAST_DOCUMENTS} documents or more"
     )
-    training = {}
-    held_out = {}
-    for name, texts in sets.items():
-        if name in held:
-            held_out[name] = texts
-        else:
-            training[name] = texts
+    training = {name: texts for name, texts in sets.items() if name not in held_out_names}
+    held_out = {name: texts for name, texts in sets.items() if name in held_out_names}
     return training, held_out
 
 
@@ -184,9 +169,9 @@ class ClusterDataset(EpochDataset):
         self.max_length = max_length
         self.related = related
         large = [texts for texts in sets if len(texts) >= LEAST_DOCUMENTS]
-        least_sets = LEAST_DOCUMENTS
-        if related:
-            least_sets = 1
+        least_sets = 1
+        if not related:
+            least_sets = LEAST_DOCUMENTS
         if len(large) < least_sets:
             raise ValueError(
                 f"{len(large)} sets have {LEAST_DOCUMENTS} documents; at least {least_sets} are"

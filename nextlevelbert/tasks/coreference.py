@@ -6,11 +6,8 @@ its own XML or from parsed rows.
 
 from __future__ import annotations
 
-import csv
 import itertools
-import re
-import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -23,34 +20,17 @@ from scipy.special import expit
 from sklearn.cluster import AgglomerativeClustering
 from torch.utils.data import Dataset
 
+from ..data.published import ecbplus
 from ..data.splits import hold_out
-from ..data.tables import RowLocation, open_rows
 from ..evaluation.coreference import coreference_scores
 from ..finetuning.arguments import DataArguments, FinetuningArguments
+from ..finetuning.seeds import Scores
 from ..models.modeling_cdlm import CdlmForCrossDocumentCoreference
 from ..models.processing_cdlm import CdlmProcessor, Piece, warn_of_cuts
-from ..pretraining.cdlm import CdlmModelArguments
+from ..pretraining.cdlm import LIMITS, SUMMARY, CdlmModelArguments
+from ..training.cards import CardText
 from ..training.options import option, parse
-from .cdlm import Logits, Predicted, train_and_publish
-
-# Topics, as Cybulska and Vossen (2015) divide them.
-SPLITS = {
-    "train": frozenset(range(1, 36)) - {2, 5, 12, 18, 21, 23, 34, 35},
-    "validation": frozenset({2, 5, 12, 18, 21, 23, 34, 35}),
-    "test": frozenset(range(36, 46)),
-}
-_COLUMNS = (
-    "doc_id",
-    "topic",
-    "subtopic",
-    "text",
-    "sentences",
-    "sentence_ids",
-    "validated_sentences",
-    "mentions",
-)
-_VALIDATED = "ECBplus_coreference_sentences.csv"
-_FILE = re.compile(r"(?P<topic>\d+)_(?P<number>\d+)(?P<event>ecb|ecbplus)\.xml")
+from .cdlm import MEASURED, TAGS, Baseline, CdlmTask, Logits, Predicted, train_and_publish
 
 Pair = tuple[int, int]  # indices of mentions, counted through all documents
 # For each group the indices of its n mentions, and how probably any two mean the same, ``[n, n]``.
@@ -67,6 +47,16 @@ mentions = [(number, *span) for number, places in enumerate(spans) for span in p
 row = processor.mentions(texts, mentions)
 probability = model(**processor.pad([row])).logits.sigmoid()
 same = probability > model.config.coreference_threshold"""
+
+_CARD = CardText(
+    summary=SUMMARY,
+    intended_use="It links mentions of the same event or entity within and across documents.",
+    measured=MEASURED,
+    limits=LIMITS,
+    snippet=_SNIPPET,
+    pipeline_tag="token-classification",  # the Hub files coreference there
+    tags=(*TAGS, "cross-document-coreference"),
+)
 
 
 # --- ECB+
@@ -107,174 +97,56 @@ def read_ecbplus(
 
     Events are mentions whose type begins with ACTION or NEG_ACTION. Entities are all others:
     participants, places and times. As is usual for this corpus (Cybulska and Vossen, 2015; Barhom
-    et al., 2019), only mentions in sentences with a validated annotation are read. The text of XML
-    is its tokens with spaces between them.
+    et al., 2019), only mentions in sentences with a validated annotation are read.
 
     Args:
-        source: the folder of the distribution, or the ``ECB+`` folder in it (``1/1_3ecb.xml`` is
-            document 3 of the first event of topic 1, ``1/1_3ecbplus.xml`` of the second); or a
-            .jsonl (also .gz) of one split with ``doc_id``, ``topic``, ``subtopic``, ``text``,
-            ``sentences`` (start and end of each), ``sentence_ids``, ``validated_sentences`` (of
-            these ids) and ``mentions``: ``start``, ``end``, ``type``, ``sentence`` (id),
-            ``cluster`` (null if the mention is in no relation).
+        source: the folder of the distribution, or a .jsonl of one split, as `ecbplus.load` takes
+            them.
         kind: ``event`` or ``entity``.
-        split: ``train``, ``validation`` or ``test`` of a folder, by topics as Cybulska and Vossen
-            (2015) divide them; None for all. A file is one split already.
+        split: ``train``, ``validation`` or ``test`` of a folder; None for all.
 
     Raises:
         ValueError: naming the document or row that cannot be read, or if there is no mention.
     """
-    path = Path(source)
-    if not path.is_dir():
-        rows = open_rows(source).rows
-    elif split is None:
-        rows = _xml_rows(path, topics=None)
-    else:
-        rows = _xml_rows(path, topics=SPLITS[split])
-
-    documents: dict[str, CoreferenceDocument] = {}
-    for place, values in rows:
-        for column in _COLUMNS:
-            if column not in values:
-                raise place.error(column, f"is missing; a document has {', '.join(_COLUMNS)}.")
-        name = values["doc_id"]
-        if name in documents:  # mentions in no relation would be of one cluster
-            raise place.error("doc_id", f"the id {name!r} is taken; ids must differ.")
-        documents[name] = CoreferenceDocument(
-            name,
-            topic=values["topic"],
-            subtopic=values["subtopic"],
-            text=values["text"],
-            sentences=[(start, end) for start, end in values["sentences"]],
-            mentions=_read_mentions(place, values, kind=kind),
+    documents = []
+    for row in ecbplus.load(source, split):
+        document = CoreferenceDocument(
+            row["doc_id"],
+            topic=row["topic"],
+            subtopic=row["subtopic"],
+            text=row["text"],
+            sentences=[(start, end) for start, end in row["sentences"]],
+            mentions=_mentions_of(row, kind),
         )
-
-    if not any(document.mentions for document in documents.values()):
+        documents.append(document)
+    if not any(document.mentions for document in documents):
         raise ValueError(
-            f"{path.name} has {len(documents)} documents, but no {kind} mention in a validated"
-            " sentence."
+            f"{Path(source).name} has {len(documents)} documents, but no {kind} mention in a"
+            " validated sentence."
         )
-    return list(documents.values())
+    return documents
 
 
-def _read_mentions(
-    place: RowLocation, values: dict[str, Any], kind: str
-) -> list[CoreferenceMention]:
-    """Returns the mentions of one kind in the validated sentences of a row."""
-    index_of = {sentence: index for index, sentence in enumerate(values["sentence_ids"])}
+def _mentions_of(row: Mapping[str, Any], kind: str) -> list[CoreferenceMention]:
+    """Returns the mentions of one kind in the validated sentences of a document."""
     mentions = []
-    for number, mention in enumerate(values["mentions"]):
-        start = mention["start"]
-        end = mention["end"]
-        sentence = mention["sentence"]
-        if not 0 <= start < end <= len(values["text"]) or sentence not in index_of:
-            raise place.error(
-                "mentions",
-                f"mention {number} (from 0) must be the span of a sentence, got {mention}.",
-            )
+    for number, mention in enumerate(row["mentions"]):
         is_event = mention["type"].startswith(("ACTION", "NEG_ACTION"))
-        if sentence not in values["validated_sentences"] or is_event != (kind == "event"):
+        is_validated = mention["sentence"] in row["validated_sentences"]
+        if not is_validated or is_event != (kind == "event"):
             continue
         cluster = mention["cluster"]
         if cluster is None:
-            cluster = f"{values['doc_id']}@{number}"
+            cluster = f"{row['doc_id']}@{number}"
         mentions.append(
-            CoreferenceMention(start, end, cluster=cluster, sentence=index_of[sentence])
+            CoreferenceMention(
+                start=mention["start"],
+                end=mention["end"],
+                cluster=cluster,
+                sentence=row["sentence_ids"].index(mention["sentence"]),
+            )
         )
-    mentions.sort(key=lambda mention: (mention.start, mention.end))
-    return mentions
-
-
-def _xml_rows(
-    folder: Path, topics: frozenset[int] | None
-) -> Iterator[tuple[RowLocation, dict[str, Any]]]:
-    """Yields rows like those of a .jsonl, for every document of the topics (None for all)."""
-    validated = _validated_sentences(folder)
-    files = []
-    for path in folder.rglob("*.xml"):
-        match = _FILE.fullmatch(path.name)
-        if match is not None:
-            files.append((int(match["topic"]), match["event"], int(match["number"]), path))
-
-    for topic, event, number, path in sorted(files):
-        if topics is not None and topic not in topics:
-            continue
-        name = f"{topic}_{number}{event}"
-        try:
-            row = _xml_row(ElementTree.parse(path).getroot(), name)
-        except (ElementTree.ParseError, KeyError, ValueError) as error:
-            raise ValueError(f"{path.name} is not a document of ECB+: {error!r}") from error
-        row |= {"doc_id": name, "topic": topic, "subtopic": f"{topic}_{event}"}
-        row["validated_sentences"] = validated.get(name, set())
-        yield RowLocation(folder.name, path.name), row
-
-
-def _validated_sentences(folder: Path) -> dict[str, set[int]]:
-    """Returns the ids of the sentences with a validated annotation, by document."""
-    for parent in (folder, folder.resolve().parent):
-        path = parent / _VALIDATED
-        if path.is_file():
-            break
-    else:
-        raise FileNotFoundError(f"No {_VALIDATED} in {folder} or next to it; it comes with ECB+.")
-
-    validated: dict[str, set[int]] = {}
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        for row in csv.DictReader(file):
-            document = validated.setdefault(f"{row['Topic']}_{row['File']}", set())
-            document.add(int(row["Sentence Number"]))
-    return validated
-
-
-def _xml_row(root: ElementTree.Element, name: str) -> dict[str, Any]:
-    """Returns the text, sentences and mentions of a document."""
-    tokens_of: dict[int, list[tuple[str, str]]] = {}
-    for token in root.iter("token"):
-        word = " ".join((token.text or "").split())
-        sentence = int(token.attrib["sentence"])
-        tokens_of.setdefault(sentence, []).append((token.attrib["t_id"], word))
-
-    text = ""
-    sentences = []
-    spans = {}
-    for sentence, tokens in tokens_of.items():
-        first = len(text)
-        for token_id, word in tokens:
-            spans[token_id] = (len(text), len(text) + len(word), sentence)
-            text += f"{word} "
-        sentences.append((first, len(text) - 1))
-        text = f"{text[:-1]}\n"
-
-    clusters = _xml_clusters(root, name)
-    mentions = []
-    for markable in root.iterfind("Markables/*"):
-        pieces = sorted(spans[anchor.attrib["t_id"]] for anchor in markable.findall("token_anchor"))
-        if not pieces:
-            continue  # the event or entity to which mentions refer
-        start, _, sentence = pieces[0]
-        _, end, _ = pieces[-1]
-        mention = {"start": start, "end": end, "sentence": sentence, "type": markable.tag}
-        mention["cluster"] = clusters.get(markable.attrib["m_id"])
-        mentions.append(mention)
-    return {
-        "text": text[:-1],
-        "sentences": sentences,
-        "sentence_ids": list(tokens_of),
-        "mentions": mentions,
-    }
-
-
-def _xml_clusters(root: ElementTree.Element, name: str) -> dict[str, str]:
-    """Returns the cluster of each mention that is in a relation, by its id."""
-    clusters: dict[str, str] = {}
-    for relation in root.iter("INTRA_DOC_COREF"):
-        for mention in relation.findall("source"):
-            clusters[mention.attrib["m_id"]] = f"{name}#{relation.attrib['r_id']}"
-    # If a mention is in both kinds of relation, the wider one counts.
-    for relation in root.iter("CROSS_DOC_COREF"):
-        for mention in relation.findall("source"):
-            clusters[mention.attrib["m_id"]] = relation.attrib["note"]
-    return clusters
+    return sorted(mentions, key=attrgetter("start", "end"))
 
 
 def clusters_of(documents: Iterable[CoreferenceDocument]) -> list[str]:
@@ -615,31 +487,23 @@ def main(argv: list[str]) -> None:
             negatives=negatives,
         )
 
-    def choose(rows: MentionPairDataset, logits: Logits) -> dict[str, float]:
+    def choose(rows: MentionPairDataset, logits: Logits) -> Scores:
         groups = rows.similarities(logits[0])
         return {"coreference_threshold": best_threshold(sets["validation"], groups)}
 
-    def predict(
-        name: str, rows: MentionPairDataset, logits: Logits, chosen: dict[str, float]
-    ) -> Predicted:
+    def predict(name: str, rows: MentionPairDataset, logits: Logits, chosen: Scores) -> Predicted:
         clusters = cluster_mentions(rows.similarities(logits[0]), chosen["coreference_threshold"])
-        return f1_scores(sets[name], clusters), _records(sets[name], clusters)
+        return Predicted(f1_scores(sets[name], clusters), _records(sets[name], clusters))
 
-    card = {
-        "snippet": _SNIPPET,
-        "pipeline_tag": "token-classification",  # the Hub files coreference there
-        "tags": ["cross-document-coreference"],
-        "scores": "conll_f1",
-    }
-    train_and_publish(
-        CdlmForCrossDocumentCoreference,
-        model_args,
-        args,
+    task = CdlmTask(
+        model_class=CdlmForCrossDocumentCoreference,
         sets=sets,
         sequences=sequences,
         predict=predict,
-        baseline=("every mention alone", _every_mention_alone),
-        card=card,
-        settings={"task": "coreference", **vars(options)},
         choose=choose,
+        baseline=Baseline("every mention alone", _every_mention_alone),
+        card=_CARD,
+        metric="conll_f1",
+        settings={"task": "coreference", **vars(options)},
     )
+    train_and_publish(task, model_args, args, data_args)

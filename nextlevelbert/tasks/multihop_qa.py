@@ -1,8 +1,7 @@
 """``--task multihop_qa``: answers a question from ten paragraphs, and names supporting sentences.
 
-The data is HotpotQA in the distractor setting (Yang et al., 2018, arXiv 1809.09600): two of the
-paragraphs hold what the answer needs, and the supporting facts are their sentences that state it.
-The other eight come from a search for the question. CDLM, section 3.4 and appendix C.3.
+The data is HotpotQA in the distractor setting (see `data.published.hotpotqa`). CDLM, section 3.4
+and appendix C.3.
 """
 
 from __future__ import annotations
@@ -10,22 +9,22 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from ..data.tables import RowLocation, open_rows, short
-from ..evaluation.hotpotqa import Facts, hotpotqa_scores
+from ..data.published import hotpotqa
+from ..evaluation.hotpotqa import hotpotqa_scores
 from ..finetuning.arguments import DataArguments, FinetuningArguments
+from ..finetuning.seeds import Scores
 from ..models.modeling_cdlm import CdlmForMultiHopQuestionAnswering
 from ..models.processing_cdlm import CdlmProcessor, warn_of_cuts
-from ..pretraining.cdlm import CdlmModelArguments
+from ..pretraining.cdlm import LIMITS, SUMMARY, CdlmModelArguments
+from ..training.cards import CardText
 from ..training.options import parse
-from ..training.runs import fingerprint
-from .cdlm import Logits, Predicted, train_and_publish
+from .cdlm import MEASURED, TAGS, Baseline, CdlmTask, Logits, Predicted, train_and_publish
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +34,7 @@ _STARTS = 50  # the best starts, from which spans are considered
 
 Fact = tuple[str, int]  # title, and index of the sentence
 Paragraphs = Sequence[tuple[str, Sequence[str]]]  # title and sentences of each
+Question = Mapping[str, Any]  # a row of `hotpotqa.load`
 
 _SNIPPET = """\
 from transformers import AutoModelForQuestionAnswering
@@ -45,23 +45,15 @@ from nextlevelbert.tasks.multihop_qa import answer
 model = AutoModelForQuestionAnswering.from_pretrained("{name}")
 processor = nextlevelbert.CdlmProcessor.from_model(model)
 print(answer(model, processor, "Who wrote it?", [("A title", ["A sentence.", "Another one."])]))"""
-
-
-# --- HotpotQA
-
-
-class HotpotQuestion(NamedTuple):
-    """A question with paragraphs of different titles.
-
-    `answer` is a span of a paragraph, ``"yes"`` or ``"no"``. Sentences can be blank, and a
-    supporting fact may name a sentence that its paragraph does not have.
-    """
-
-    id: str
-    question: str
-    answer: str
-    paragraphs: list[tuple[str, list[str]]]
-    supporting: list[Fact]
+_CARD = CardText(
+    summary=SUMMARY,
+    intended_use="It answers a question from several paragraphs and names supporting sentences.",
+    measured=MEASURED,
+    limits=LIMITS,
+    snippet=_SNIPPET,
+    pipeline_tag="question-answering",
+    tags=(*TAGS, "multi-hop-question-answering"),
+)
 
 
 class Answer(NamedTuple):
@@ -71,133 +63,32 @@ class Answer(NamedTuple):
     supporting: list[Fact]
 
 
-def read_hotpotqa(
-    source: str | Path, split: str = "train", dataset_config: str | None = None
-) -> list[HotpotQuestion]:
-    """Reads HotpotQA in one of three forms, which are recognized by their columns.
-
-    - The official JSON: ``_id``, ``question``, ``answer``, ``supporting_facts`` as pairs of title
-      and sentence, ``context`` as pairs of title and sentences.
-    - ``hotpotqa/hotpot_qa`` on the Hub: ``id``, and the pairs as a dict of two lists.
-    - Rows that keep the paragraphs apart: ``id``, ``question``, ``answer``, ``gold`` and
-      ``distractors``, paragraphs with ``title`` and ``sentences``, and ``supporting_sentences``, a
-      list of indices for each gold paragraph. Their order follows from the question's id and the
-      titles (by SHA-256), so that it does not reveal the gold paragraphs.
-
-    A second paragraph of the same title is left out, because facts name paragraphs by title. A fact
-    whose sentence does not exist is kept, because the official scores count it. A warning reports
-    how many there are of each.
-
-    Args:
-        source: a file, folder or name on the Hub, as `open_rows` takes it.
-        split: of a folder or dataset.
-        dataset_config: the configuration of a dataset on the Hub.
-
-    Returns:
-        The questions, those with the shortest paragraphs first.
-
-    Raises:
-        ValueError: for a row that cannot be read, naming its column.
-    """
-    questions: dict[str, HotpotQuestion] = {}
-    repeated = 0
-    beyond = 0
-    for place, values in open_rows(source, split, dataset_config).rows:
-        id_column = "id"
-        if "_id" in values:
-            id_column = "_id"
-        name = place.require_text(values.get(id_column), id_column)
-        if name in questions:
-            raise place.error(id_column, f"the id {name!r} is taken; ids must differ.")
-        question, context = _read_question(name, place, values)
-        questions[name] = question
-        repeated += len(context) - len(question.paragraphs)
-        beyond += _missing_sentences(question)
-    if repeated or beyond:
-        logger.warning(
-            "%s: %d paragraphs with an earlier one's title are left out; %d supporting facts name"
-            " no sentence.",
-            Path(source).name,
-            repeated,
-            beyond,
-        )
-
-    def characters(question: HotpotQuestion) -> int:
-        return sum(map(len, all_texts(question.paragraphs)))
-
-    return sorted(questions.values(), key=characters)
+# --- Paragraphs and labels
 
 
-def _read_question(
-    name: str, place: RowLocation, values: Mapping[str, Any]
-) -> tuple[HotpotQuestion, list[tuple[str, list[str]]]]:
-    """Returns a question, and its paragraphs with those of repeated titles."""
-    if "distractors" in values:
-        context, facts = _shuffled_paragraphs(name, values)
-    else:
-        context = _pairs(place, values, column="context", second="sentences")
-        facts = _pairs(place, values, column="supporting_facts", second="sent_id")
-
-    paragraphs: dict[str, list[str]] = {}
-    for title, sentences in context:
-        paragraphs.setdefault(title, sentences)
-    titles = {title for title, _ in facts}
-    if not titles or not titles <= paragraphs.keys():
-        raise place.error(
-            "supporting_facts",
-            f"must name paragraphs of the question, got {short(facts)}; the fullwiki setting"
-            " cannot be read.",
-        )
-
-    question = HotpotQuestion(
-        name,
-        question=place.require_text(place.column(values, "question", "question"), "question"),
-        answer=place.require_text(place.column(values, "answer", "answer"), "answer"),
-        paragraphs=list(paragraphs.items()),
-        supporting=sorted(set(facts)),
-    )
-    return question, context
+def paragraphs_of(question: Question) -> Paragraphs:
+    """Returns title and sentences of each paragraph of a question."""
+    context = question["context"]
+    return list(zip(context["title"], context["sentences"], strict=True))
 
 
-def _shuffled_paragraphs(
-    name: str, values: Mapping[str, Any]
-) -> tuple[list[tuple[str, list[str]]], list[Fact]]:
-    """Returns the paragraphs in an order that does not reveal the gold ones, and the facts."""
-    facts = []
-    for paragraph, indices in zip(values["gold"], values["supporting_sentences"], strict=True):
-        facts += [(paragraph["title"], index) for index in indices]
-    paragraphs = [*values["gold"], *values["distractors"]]
-    context = [(paragraph["title"], paragraph["sentences"]) for paragraph in paragraphs]
-    context.sort(key=lambda paragraph: fingerprint([name, paragraph[0]]))
-    return context, facts
+def facts_of(question: Question) -> set[Fact]:
+    """Returns the supporting facts of a question."""
+    facts = question["supporting_facts"]
+    return set(zip(facts["title"], facts["sent_id"], strict=True))
 
 
-def _missing_sentences(question: HotpotQuestion) -> int:
-    """Counts the supporting facts that name a sentence which their paragraph does not have."""
-    sentences_of = dict(question.paragraphs)
-    missing = 0
-    for title, sentence in question.supporting:
-        if sentence >= len(sentences_of[title]):
-            missing += 1
-    return missing
+def all_texts(paragraphs: Paragraphs) -> list[str]:
+    """Returns titles and sentences in the order in which `token_spans` counts them."""
+    texts = []
+    for title, sentences in paragraphs:
+        texts += [title, *sentences]
+    return texts
 
 
-def _pairs(
-    place: RowLocation, values: Mapping[str, Any], column: str, second: str
-) -> list[tuple[str, Any]]:
-    """Returns pairs from a list of pairs, or from a dict of two lists as on the Hub."""
-    value = place.column(values, column, "the distractor setting")
-    try:
-        if isinstance(value, dict):
-            return list(zip(value["title"], value[second], strict=True))
-        return [(title, rest) for title, rest in value]
-    except (KeyError, TypeError, ValueError) as error:
-        raise place.error(
-            column, f"must be pairs of title and {second}, got {short(value)}."
-        ) from error
-
-
-# --- Labels and answers
+def all_facts(paragraphs: Paragraphs) -> list[Fact]:
+    """Returns title and index of every sentence, in order."""
+    return [(title, index) for title, sentences in paragraphs for index in range(len(sentences))]
 
 
 class QuestionDataset(Dataset):
@@ -208,11 +99,11 @@ class QuestionDataset(Dataset):
     paragraph loses.
 
     Args:
-        questions: the questions.
+        questions: rows of `hotpotqa.load`.
         processor: makes rows of token ids.
     """
 
-    def __init__(self, questions: Sequence[HotpotQuestion], processor: CdlmProcessor) -> None:
+    def __init__(self, questions: Sequence[Question], processor: CdlmProcessor) -> None:
         self.questions = questions
         self._processor = processor
         lost = 0
@@ -236,68 +127,66 @@ class QuestionDataset(Dataset):
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         question = self.questions[index]
-        row = self._processor.question(question.question, question.paragraphs)
+        row = self._processor.question(question["question"], paragraphs_of(question))
         return row | _labels(question, row)
 
 
-def all_texts(paragraphs: Paragraphs) -> list[str]:
-    """Returns titles and sentences in the order in which `token_spans` counts them."""
-    texts = []
-    for title, sentences in paragraphs:
-        texts += [title, *sentences]
-    return texts
-
-
-def _all_facts(paragraphs: Paragraphs) -> list[Fact]:
-    """Returns title and index of every sentence, in order."""
-    facts = []
-    for title, sentences in paragraphs:
-        facts += [(title, index) for index in range(len(sentences))]
-    return facts
-
-
-def _labels(question: HotpotQuestion, row: Mapping[str, Any]) -> dict[str, Any]:
+def _labels(question: Question, row: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the labels of a row of `CdlmProcessor.question`."""
-    facts = set(question.supporting)
+    paragraphs = paragraphs_of(question)
+    facts = facts_of(question)
     titles = {title for title, _ in facts}
-    kind = 0
-    starts: list[int] = []
-    ends: list[int] = []
-    if question.answer in TYPES[1:]:
-        kind = TYPES.index(question.answer)
+    answer_type = 0
+    spans: list[tuple[int, int]] = []
+    if question["answer"] in TYPES[1:]:
+        answer_type = TYPES.index(question["answer"])
     else:
-        spans = np.array(row["token_spans"])  # [L, 3]
-        for text, start in _answer_positions(question, titles):
-            end = start + len(question.answer)
-            overlaps = (spans[:, 0] == text) & (spans[:, 1] < end) & (spans[:, 2] > start)
-            inside = np.flatnonzero(overlaps).tolist()
-            if inside and spans[inside[-1], 2] >= end:  # else its end is past the cut
-                starts.append(inside[0])
-                ends.append(inside[-1])
+        spans = _answer_spans(question["answer"], paragraphs, titles, row["token_spans"])
+    if not spans:
+        spans = [(-1, -1)]
 
     sentence_labels = []
-    for fact, position in zip(_all_facts(question.paragraphs), row["sentence_index"], strict=True):
+    for fact, position in zip(all_facts(paragraphs), row["sentence_index"], strict=True):
         if position >= 0:
             sentence_labels.append(int(fact in facts))
         else:
             sentence_labels.append(-100)
     return {
-        "start_positions": starts or [-1],
-        "end_positions": ends or [-1],
-        "type_labels": kind,
+        "start_positions": [first for first, _ in spans],
+        "end_positions": [last for _, last in spans],
+        "type_labels": answer_type,
         "sentence_labels": sentence_labels,
-        "paragraph_labels": [int(title in titles) for title, _ in question.paragraphs],
+        "paragraph_labels": [int(title in titles) for title, _ in paragraphs],
     }
 
 
-def _answer_positions(question: HotpotQuestion, titles: set[str]) -> list[tuple[int, int]]:
+def _answer_spans(
+    answer: str,
+    paragraphs: Paragraphs,
+    titles: set[str],
+    token_spans: Sequence[tuple[int, int, int]],
+) -> list[tuple[int, int]]:
+    """Returns the first and last token of each place where the answer is."""
+    texts, starts, ends = np.array(token_spans).T
+    spans = []
+    for text, start in _answer_positions(answer, paragraphs, titles):
+        end = start + len(answer)
+        overlaps = (texts == text) & (starts < end) & (ends > start)
+        inside = np.flatnonzero(overlaps).tolist()
+        if inside and ends[inside[-1]] >= end:  # else its end is past the cut
+            spans.append((inside[0], inside[-1]))
+    return spans
+
+
+def _answer_positions(
+    answer: str, paragraphs: Paragraphs, titles: set[str]
+) -> list[tuple[int, int]]:
     """Finds the answer in the paragraphs of these titles.
 
     Returns:
         Index of the text, as in `all_texts`, and first character of each place where the answer is
         made of whole words; if there is none, of each place.
     """
-    answer = question.answer
     before = ""
     after = ""
     if answer[0].isalnum():
@@ -305,22 +194,25 @@ def _answer_positions(question: HotpotQuestion, titles: set[str]) -> list[tuple[
     if answer[-1].isalnum():
         after = r"(?![^\W_])"
 
-    texts = []
+    texts = {}
     index = 0
-    for title, sentences in question.paragraphs:
+    for title, sentences in paragraphs:
         for text in (title, *sentences):
             if title in titles:
-                texts.append((index, text))
+                texts[index] = text
             index += 1
 
     # Places may overlap, so the patterns look ahead.
     for pattern in (f"(?={before}{re.escape(answer)}{after})", f"(?={re.escape(answer)})"):
         positions = []
-        for index, text in texts:
+        for index, text in texts.items():
             positions += [(index, match.start()) for match in re.finditer(pattern, text)]
         if positions:
             return positions
     return []
+
+
+# --- Answers
 
 
 def read_answer(
@@ -339,13 +231,13 @@ def read_answer(
     """
     start, end, types, sentences = logits[:4]
     supporting = []
-    facts = _all_facts(paragraphs)
+    facts = all_facts(paragraphs)
     for fact, position, score in zip(facts, row["sentence_index"], sentences, strict=False):
         if position >= 0 and score > 0:
             supporting.append(fact)
-    kind = int(np.argmax(types))
-    if kind > 0:
-        return Answer(TYPES[kind], supporting)
+    answer_type = int(np.argmax(types))
+    if answer_type > 0:
+        return Answer(TYPES[answer_type], supporting)
 
     spans = np.array(row["token_spans"])  # [L, 3]
     in_context = np.array(row["context_mask"], dtype=bool)
@@ -385,16 +277,14 @@ def answer(
     return read_answer(row, paragraphs, logits)
 
 
-def f1_scores(
-    questions: Iterable[HotpotQuestion], answers: Mapping[str, tuple[str, Facts]]
-) -> dict[str, float]:
+def f1_scores(questions: Iterable[Question], answers: Mapping[str, Answer]) -> Scores:
     """Computes exact match and F1 of answers, of supporting facts, and of both together.
 
     Args:
-        questions: the questions.
+        questions: rows of `hotpotqa.load`.
         answers: question id → the answer and its supporting facts.
     """
-    right = {question.id: (question.answer, question.supporting) for question in questions}
+    right = {row["id"]: (row["answer"], facts_of(row)) for row in questions}
     scores = hotpotqa_scores(answers, right)
     return {name: value for name, value in scores.items() if name.endswith(("_em", "_f1"))}
 
@@ -402,33 +292,31 @@ def f1_scores(
 # --- The task
 
 
-def _first_title(questions: Sequence[HotpotQuestion]) -> dict[str, float]:
+def _first_title(questions: Sequence[Question]) -> Scores:
     """Scores the first title as answer, and the first sentences of all paragraphs as facts."""
     answers = {}
     for question in questions:
-        first_sentences = [(title, 0) for title, _ in question.paragraphs]
-        answers[question.id] = (question.paragraphs[0][0], first_sentences)
+        titles = question["context"]["title"]
+        answers[question["id"]] = Answer(titles[0], [(title, 0) for title in titles])
     return f1_scores(questions, answers)
 
 
-def _predict(
-    name: str, rows: QuestionDataset, logits: Logits, chosen: dict[str, float]
-) -> Predicted:
+def _predict(name: str, rows: QuestionDataset, logits: Logits, chosen: Scores) -> Predicted:
     """Returns the scores of a set, and the answer to each of its questions."""
     answers = {}
     records = []
     for index, question in enumerate(rows.questions):
         row_logits = [scores[index] for scores in logits]
-        predicted = read_answer(rows[index], question.paragraphs, row_logits)
-        answers[question.id] = predicted
+        predicted = read_answer(rows[index], paragraphs_of(question), row_logits)
+        answers[question["id"]] = predicted
         record = {
-            "id": question.id,
+            "id": question["id"],
             "answer": predicted.text,
             "supporting": predicted.supporting,
-            "gold": question.answer,
+            "gold": question["answer"],
         }
         records.append(record)
-    return f1_scores(rows.questions, answers), records
+    return Predicted(f1_scores(rows.questions, answers), records)
 
 
 def main(argv: list[str]) -> None:
@@ -440,25 +328,19 @@ def main(argv: list[str]) -> None:
         recipes="multihop_qa-",
     )
     sets = data_args.read_sets(
-        lambda name, source, split: read_hotpotqa(
-            source, split=split, dataset_config=data_args.dataset_config_name
+        lambda name, source, split: hotpotqa.load(
+            source, split=split, config=data_args.dataset_config_name
         ),
         seed=args.seed,
     )
-    card = {
-        "snippet": _SNIPPET,
-        "pipeline_tag": "question-answering",
-        "tags": ["multi-hop-question-answering"],
-        "scores": "joint_f1",
-    }
-    train_and_publish(
-        CdlmForMultiHopQuestionAnswering,
-        model_args,
-        args,
+    task = CdlmTask(
+        model_class=CdlmForMultiHopQuestionAnswering,
         sets=sets,
         sequences=lambda name, processor: QuestionDataset(sets[name], processor),
         predict=_predict,
-        baseline=("first title, all first sentences", _first_title),
-        card=card,
+        baseline=Baseline("first title, all first sentences", _first_title),
+        card=_CARD,
+        metric="joint_f1",
         settings={"task": "multihop_qa"},
     )
+    train_and_publish(task, model_args, args, data_args)

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from nextlevelbert import CdlmForCrossDocumentCoreference, CdlmProcessor
+from nextlevelbert.data.published.ecbplus import SPLITS
 from nextlevelbert.tasks.coreference import (
-    SPLITS,
     CoreferenceDocument,
     CoreferenceMention,
     MentionPairDataset,

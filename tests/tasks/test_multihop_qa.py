@@ -12,15 +12,9 @@ import numpy as np
 import pytest
 
 from nextlevelbert import CdlmForMultiHopQuestionAnswering, CdlmProcessor
+from nextlevelbert.data.published import hotpotqa
 from nextlevelbert.evaluation.hotpotqa import hotpotqa_scores
-from nextlevelbert.tasks.multihop_qa import (
-    HotpotQuestion,
-    QuestionDataset,
-    answer,
-    main,
-    read_answer,
-    read_hotpotqa,
-)
+from nextlevelbert.tasks.multihop_qa import QuestionDataset, answer, facts_of, main, read_answer
 
 # The data.
 
@@ -36,13 +30,16 @@ ROW = {
     "supporting_facts": [["Emma (novel)", 1], ["Jane Austen", 0]],
     "context": PARAGRAPHS,
 }
-EXPECTED = HotpotQuestion(
-    "5a8b",
-    ROW["question"],
-    "1775",
-    [tuple(pair) for pair in PARAGRAPHS],
-    [("Emma (novel)", 1), ("Jane Austen", 0)],
-)
+EXPECTED = {
+    "id": "5a8b",
+    "question": ROW["question"],
+    "answer": "1775",
+    "context": {
+        "title": ["Emma (novel)", "Jane Austen", "Moby-Dick"],
+        "sentences": [sentences for _, sentences in PARAGRAPHS],
+    },
+    "supporting_facts": {"title": ["Emma (novel)", "Jane Austen"], "sent_id": [1, 0]},
+}
 
 
 def write(path, rows):
@@ -56,32 +53,33 @@ def test_three_forms_are_read_alike(tmp_path):
     context = dict(zip(("title", "sentences"), zip(*PARAGRAPHS, strict=True), strict=True))
     hub = {**plain, "supporting_facts": facts, "context": context}
     for row in (ROW, hub):
-        assert read_hotpotqa(write(tmp_path / "dev.json", [row])) == [EXPECTED]
+        assert list(hotpotqa.load(write(tmp_path / "dev.json", [row]))) == [EXPECTED]
     titled = [{"title": title, "sentences": sentences} for title, sentences in PARAGRAPHS]
     apart = {**plain, "gold": titled[:2], "distractors": titled[2:]}
-    [question] = read_hotpotqa(
+    [question] = hotpotqa.load(
         write(tmp_path / "apart.json", [{**apart, "supporting_sentences": [[1], [0]]}])
     )
 
-    def digest(paragraph: tuple[str, list[str]]) -> bytes:
+    def digest(paragraph: list) -> bytes:
         return hashlib.sha256(json.dumps(["5a8b", paragraph[0]]).encode()).digest()
 
-    order = sorted(map(tuple, PARAGRAPHS), key=digest)
-    assert question == EXPECTED._replace(paragraphs=order)
+    titles, sentences = zip(*sorted(PARAGRAPHS, key=digest), strict=True)
+    order = {"title": list(titles), "sentences": list(sentences)}
+    assert question == {**EXPECTED, "context": order}
     # The order does not show which are gold.
     turned = {**apart, "gold": titled[1::-1], "supporting_sentences": [[0], [1]]}
-    assert read_hotpotqa(write(tmp_path / "turned.json", [turned])) == [question]
+    assert list(hotpotqa.load(write(tmp_path / "turned.json", [turned]))) == [question]
 
 
 def test_oddities_are_counted_and_kept(tmp_path, caplog):
     again = [*PARAGRAPHS, ["Emma (novel)", ["Another text."]]]
     beyond = [["Emma (novel)", 1], ["Jane Austen", 3], ["Moby-Dick", 1]]
     with caplog.at_level(logging.WARNING):
-        [question] = read_hotpotqa(
+        [question] = hotpotqa.load(
             write(tmp_path / "odd.json", [{**ROW, "context": again, "supporting_facts": beyond}])
         )
-    assert question.paragraphs == EXPECTED.paragraphs
-    assert question.supporting == [tuple(fact) for fact in beyond]
+    assert question["context"] == EXPECTED["context"]
+    assert facts_of(question) == {("Emma (novel)", 1), ("Jane Austen", 3), ("Moby-Dick", 1)}
     assert "1 paragraphs" in caplog.text
     assert "2 supporting facts" in caplog.text
 
@@ -92,30 +90,34 @@ def test_oddities_are_counted_and_kept(tmp_path, caplog):
 )
 def test_rows_that_are_refused(tmp_path, changed, word):
     with pytest.raises(ValueError, match=word):
-        read_hotpotqa(write(tmp_path / "bad.json", [{**ROW, "_id": "first"}, {**ROW, **changed}]))
+        hotpotqa.load(write(tmp_path / "bad.json", [{**ROW, "_id": "first"}, {**ROW, **changed}]))
 
 
 def test_the_sample(shared, caplog):
-    questions = read_hotpotqa(shared / "data" / "hotpotqa_sample" / "dev_sample100.jsonl.gz")
+    questions = hotpotqa.load(shared / "data" / "hotpotqa_sample" / "dev_sample100.jsonl.gz")
     assert len(questions) == 100
     assert not caplog.records
-    perfect = {one.id: (one.answer, one.supporting) for one in questions}
+    perfect = {one["id"]: (one["answer"], facts_of(one)) for one in questions}
     assert set(hotpotqa_scores(perfect, perfect).values()) == {1.0}
 
 
 # Labels and answers.
 
-QUESTION = HotpotQuestion(
-    "q",
-    "Where was the author born?",
-    "New York",
-    [
-        ("The book", ["It is by Ann.", "Ann liked New York."]),
-        ("Ann", ["She was born in New York.", "New York is large."]),
-        ("Another", ["New York is far away."]),
-    ],
-    [("Ann", 0), ("The book", 0)],
-)
+TEXTS = [
+    ("The book", ["It is by Ann.", "Ann liked New York."]),
+    ("Ann", ["She was born in New York.", "New York is large."]),
+    ("Another", ["New York is far away."]),
+]
+QUESTION = {
+    "id": "q",
+    "question": "Where was the author born?",
+    "answer": "New York",
+    "context": {
+        "title": ["The book", "Ann", "Another"],
+        "sentences": [sentences for _, sentences in TEXTS],
+    },
+    "supporting_facts": {"title": ["Ann", "The book"], "sent_id": [0, 0]},
+}
 
 
 def test_answers_are_words_of_supporting_paragraphs(processor):
@@ -126,11 +128,12 @@ def test_answers_are_words_of_supporting_paragraphs(processor):
     assert row["sentence_labels"] == [1, 0, 1, 0, 0]
     assert row["paragraph_labels"] == [1, 1, 0]
     assert row["type_labels"] == 0
-    row = QuestionDataset([QUESTION._replace(answer="yes")], processor)[0]
+    row = QuestionDataset([{**QUESTION, "answer": "yes"}], processor)[0]
     assert (row["type_labels"], row["start_positions"], row["end_positions"]) == (1, [-1], [-1])
-    party = [("Party", ['It starts with "art".', "A party."])]
+    party = {"title": ["Party"], "sentences": [['It starts with "art".', "A party."]]}
+    facts = {"title": ["Party"], "sent_id": [0]}
     for text, word in (("art", "art"), ("tar", "starts")):  # a word of its own, else a part of one
-        question = HotpotQuestion("q", "What is it?", text, party, [("Party", 0)])
+        question = {**QUESTION, "answer": text, "context": party, "supporting_facts": facts}
         row = QuestionDataset([question], processor)[0]
         assert len(row["start_positions"]) == 1
         assert processor.tokenizer.decode(row["input_ids"][row["start_positions"][0]]) == word
@@ -159,15 +162,15 @@ def test_the_best_span_stays_within_a_sentence(processor):
     end[across] = 9.0
     end[first + 1] = 4.0
     logits = [start, end, np.array([1.0, 0, 0]), np.array([-1.0, 2, -1, 3, -1])]
-    assert read_answer(row, QUESTION.paragraphs, logits) == (
+    assert read_answer(row, TEXTS, logits) == (
         "New York",
         [("The book", 1), ("Ann", 1)],
     )
     in_question = np.where(np.arange(length) == 2, 99.0, start)
     outside = [in_question, *logits[1:]]
-    assert read_answer(row, QUESTION.paragraphs, outside).text == "New York"
+    assert read_answer(row, TEXTS, outside).text == "New York"
     no = [*logits[:2], np.array([0, 0, 1.0]), logits[3]]
-    assert read_answer(row, QUESTION.paragraphs, no).text == "no"
+    assert read_answer(row, TEXTS, no).text == "no"
 
 
 def test_questions_are_learnt_by_heart_and_published(encoder, tmp_path):
@@ -175,11 +178,11 @@ def test_questions_are_learnt_by_heart_and_published(encoder, tmp_path):
     output = tmp_path / "answerer"
     row = {
         **ROW,
-        "question": QUESTION.question,
-        "answer": QUESTION.answer,
-        "context": QUESTION.paragraphs,
+        "question": QUESTION["question"],
+        "answer": QUESTION["answer"],
+        "context": TEXTS,
     }
-    row["supporting_facts"] = QUESTION.supporting
+    row["supporting_facts"] = QUESTION["supporting_facts"]
     second = write(tmp_path / "others.json", [{**row, "_id": "other"}])
     main(
         [
@@ -218,10 +221,8 @@ def test_questions_are_learnt_by_heart_and_published(encoder, tmp_path):
     [record] = map(json.loads, (output / "validation_predictions.jsonl").open())
     assert record["answer"] == "New York"
     model = CdlmForMultiHopQuestionAnswering.from_pretrained(output).eval()
-    said = answer(
-        model, CdlmProcessor.from_pretrained(output), QUESTION.question, QUESTION.paragraphs
-    )
-    assert (said.text, set(said.supporting)) == ("New York", set(QUESTION.supporting))
+    said = answer(model, CdlmProcessor.from_pretrained(output), QUESTION["question"], TEXTS)
+    assert (said.text, set(said.supporting)) == ("New York", facts_of(QUESTION))
     card = (output / "README.md").read_text()
     [code] = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
     exec(code.replace('"answerer"', repr(str(output))), {})

@@ -20,9 +20,8 @@ from nextlevelbert.training.cards import (
     plain,
     results_table,
     safe_name,
-    save_figure,
 )
-from nextlevelbert.training.plots import plot_curves
+from nextlevelbert.training.plots import plot_curves, save_figure
 
 FACTS = {
     "name": "someone/model",

@@ -1,0 +1,97 @@
+"""MS MARCO's document ranking (Nguyen et al., 2016), as its official files hold it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from ..files import packed
+from ..tables import columns_of
+
+logger = logging.getLogger(__name__)
+
+DOCUMENTS = "msmarco-docs.tsv"
+
+
+class MsMarco(NamedTuple):
+    """A split: texts by id, and for each query the grades of relevant documents.
+
+    Args:
+        queries: the judged queries by id.
+        documents: the documents by id, each a title and a body.
+        relevant: query id → document id → grade, without grades of 0.
+        candidates: query id → the documents to rank; None for the whole collection.
+    """
+
+    queries: dict[str, str]
+    documents: dict[str, str]
+    relevant: dict[str, dict[str, int]]
+    candidates: dict[str, list[str]] | None
+
+
+def load(folder: str | Path, split: str) -> MsMarco:
+    """Loads a split of MS MARCO's document ranking.
+
+    Documents without a text are left out, and so are those that neither a judgement nor a candidate
+    names. Without candidates the whole collection is ranked, but in training.
+
+    Args:
+        folder: holds ``msmarco-docs.tsv`` (id, URL, title, body), ``msmarco-<split>-queries.tsv``
+            (id, query), ``…-qrels.tsv`` (query, 0, document, grade) and ``…-top100`` (query, Q0,
+            document, rank, …), the candidates, which training does not read. All may be ``.gz``.
+        split: for example ``doctrain`` or ``docdev``.
+
+    Raises:
+        ValueError: for lines with too few columns, or ids without a text.
+    """
+    folder = Path(folder)
+    relevant = _read_grades(folder / f"msmarco-{split}-qrels.tsv")
+    named = set().union(*relevant.values())
+    candidates = None
+    in_training = "train" in split
+    top = packed(folder / f"msmarco-{split}-top100")
+    if top.exists() and not in_training:
+        candidates = _read_candidates(top, relevant)
+        named.update(*candidates.values())
+
+    is_whole = candidates is None and not in_training
+    documents = {}
+    blank = set()
+    for name, _, title, body in columns_of(folder / DOCUMENTS, "\t", 4):
+        text = f"{title} {body}".strip()
+        if not text:
+            blank.add(name)
+        elif is_whole or name in named:
+            documents[name] = text
+
+    all_queries = dict(columns_of(folder / f"msmarco-{split}-queries.tsv", "\t", 2))
+    unknown = (named - documents.keys() - blank) | (relevant.keys() - all_queries.keys())
+    if unknown:
+        raise ValueError(
+            f"{folder.name}, {split}: {len(unknown)} ids have no text, such as {min(unknown)!r}."
+        )
+    logger.info("%s: %d queries, %d documents", split, len(relevant), len(documents))
+
+    if candidates is not None:
+        for query, names in candidates.items():
+            candidates[query] = [name for name in names if name in documents]
+    queries = {query: all_queries[query] for query in relevant}
+    return MsMarco(queries, documents=documents, relevant=relevant, candidates=candidates)
+
+
+def _read_grades(path: Path) -> dict[str, dict[str, int]]:
+    relevant: dict[str, dict[str, int]] = {}
+    for query, _, document, grade in columns_of(path, None, 4):
+        if int(grade) > 0:
+            relevant.setdefault(query, {})[document] = int(grade)
+    return relevant
+
+
+def _read_candidates(path: Path, queries: Iterable[str]) -> dict[str, list[str]]:
+    candidates: dict[str, list[str]] = {query: [] for query in queries}
+    for query, _, document in columns_of(path, None, 3):
+        if query in candidates:
+            candidates[query].append(document)
+    return candidates

@@ -1,0 +1,23 @@
+"""Multi-News (Fabbri et al., 2019): sets of news articles about one event."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from datasets import Dataset
+
+SEPARATOR = "|||||"  # between the articles of a set, also in Multi-News on the Hub
+
+
+def load(source: str | Path) -> Dataset:
+    """Loads the authors' own files, which have a set in each line.
+
+    Args:
+        source: a ``.src`` or ``.src.cleaned``, in which NEWLINE_CHAR stands for the end of a line.
+
+    Returns:
+        A row for each set: ``document``, the articles with `SEPARATOR` between them.
+    """
+    with Path(source).open(encoding="utf-8") as file:
+        texts = [line.replace("NEWLINE_CHAR", "\n") for line in file]
+    return Dataset.from_dict({"document": texts})

@@ -77,13 +77,11 @@ def chunk_table(
 class RowMaker(Protocol):
     """What makes rows of documents, as `ChunkVectors` does."""
 
-    bar: Any
-
     @property
     def schema(self) -> pa.Schema:
         """The columns of the rows, with the recipe as metadata."""
 
-    def __call__(self, batch: Batch, /) -> pa.Table:
+    def __call__(self, batch: Group, /) -> pa.Table:
         """Makes the rows of documents ``{"id": […], "text": […]}``."""
 
 

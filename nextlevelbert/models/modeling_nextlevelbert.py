@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import numpy as np
 import torch
@@ -221,7 +221,7 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
         random_layers: bool = False,
         attention_dropout: float = 0.0,
         **config_kwargs: Any,
-    ) -> Any:
+    ) -> Self:
         """Makes a model around a sentence encoder, from that encoder's layers and position table.
 
         A static encoder has no layers: those of the model start at random, and the document vector

@@ -36,7 +36,8 @@ _OTHERS = frozenset(
     "abs adj adv al apr assn asst attn aug ave bld bldg blvd bros calif co colo conn corp cres ct"
     " dak dec dept dist esp esq est etc expy feb fla ft fwy fy hosp hway hwy inc incorp jan jr jul"
     " jun kan kans ltd max mfg mich minn mont mtn neb nebr nev nov oct okla ont ord penn penna pfc"
-    " ph.d pl plc plz que rd sask sep sept sr tce tel tenn tex u.s univ va vt wis wisc wyo yuk".split()
+    " ph.d pl plc plz que rd sask sep sept sr tce tel tenn tex u.s univ va vt wis wisc wyo"
+    " yuk".split()
 )
 # The same, but these are also words: abbreviations only where a capital shows it.
 _ALSO_WORDS = frozenset(
@@ -83,7 +84,8 @@ _BEFORE_ORDINAL = re.compile(
     flags=re.IGNORECASE,
 )
 _GERMAN_MONTHS = frozenset(
-    "januar jänner februar märz april mai juni juli august september oktober november dezember".split()
+    "januar jänner februar märz april mai juni juli august september oktober november"
+    " dezember".split()
 )
 _CLOSING = re.compile(r"[\"'”’)\]»）」』*_]*")
 _LAST_WORD = re.compile(r"[^\W_]+(?:\.[^\W_]+)*\Z")

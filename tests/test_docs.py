@@ -21,9 +21,10 @@ from nextlevelbert import tasks
 from nextlevelbert.data.published import hotpotqa
 from nextlevelbert.pretraining import vectors
 from nextlevelbert.pretraining.document_sets import read_document_sets
-from nextlevelbert.tasks import labelled_documents as labelled
+from nextlevelbert.tasks.classification import load_classification
 from nextlevelbert.tasks.coreference import read_ecbplus
-from nextlevelbert.tasks.document_matching import read_document_pairs
+from nextlevelbert.tasks.document_matching import load_document_pairs
+from nextlevelbert.tasks.multiple_choice import load_multiple_choice
 from nextlevelbert.tasks.retrieval import PairArguments, read_retrieval_task
 from nextlevelbert.tasks.summarization import SummaryArguments, read_summaries
 
@@ -144,17 +145,12 @@ INPUTS = [
     for row in rows_of((ROOT / "docs" / "inputs.md").read_text(encoding="utf-8"))
     if row[-1][:2] == "`{"
 ]
-COLUMNS = labelled.ColumnArguments()
 READERS = {
-    "—": lambda source: (
-        labelled.read_classes(labelled.classification_table(source), COLUMNS).examples
-    ),
-    "multiple_choice": lambda source: (
-        labelled.read_choices(labelled.choice_table(source), COLUMNS).examples
-    ),
+    "—": load_classification,
+    "multiple_choice": load_multiple_choice,
     "retrieval, ranking": lambda source: read_retrieval_task(source, PairArguments()).queries,
     "summarization": lambda source: read_summaries(SummaryArguments(model=""), source, "train"),
-    "document_matching": read_document_pairs,
+    "document_matching": load_document_pairs,
     "coreference": read_ecbplus,
     "multihop_qa": hotpotqa.load,
     "pretraining of CDLM": lambda source: read_document_sets(source, "event"),

@@ -99,6 +99,7 @@ def test_a_configuration_imports_neither_torch_nor_a_model():
         assert all(name == "chunking" or name.startswith("configuration") for name in siblings)
 
 
+@pytest.mark.long
 def test_opening_a_model_loads_no_trainer():
     """`import nextlevelbert` costs what torch and transformers cost: no datasets, peft or
     sentence-transformers."""

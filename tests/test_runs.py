@@ -25,15 +25,7 @@ from nextlevelbert.training.trainer import CardTrainer
 
 from .finetuning_toys import SCRIPT, run_here, sea_rows, write
 
-QUIET = [
-    "--use_cpu",
-    "--disable_tqdm",
-    "true",
-    "--logging_strategy",
-    "steps",
-    "--logging_steps",
-    "1",
-]
+QUIET = "--use_cpu --disable_tqdm true --logging_strategy steps --logging_steps 1".split()
 
 
 @dataclass
@@ -144,33 +136,13 @@ def stories(count: int, seed: int) -> list[dict]:
     return rows
 
 
-SUMMARIZING = [
-    "run_finetune.py",
-    "--task",
-    "summarization",
-    "--model",
-    "{encoder}",
-    "--segment_length",
-    "16",
-    "--label_column",
-    "labels",
-    "--train_file",
-    "{stories}",
-    "--validation_file",
-    "{more_stories}",
-    "--summary_sentences",
-    "2",
-    "--num_train_epochs",
-    "9",
-    "--early_stopping_patience",
-    "9",
-    "--learning_rate",
-    "1e-2",
-    "--lr_scheduler_type",
-    "constant",
-    "--warmup_steps",
-    "0",
-]
+SUMMARIZING = (
+    "run_finetune.py --task summarization --model {encoder} --segment_length 16"
+    " --label_column labels --train_file {stories}"
+    " --validation_file {more_stories} --summary_sentences 2"
+    " --num_train_epochs 9 --early_stopping_patience 9 --learning_rate 1e-2"
+    " --lr_scheduler_type constant --warmup_steps 0"
+).split()
 
 
 def summaries_got_better(results: dict[str, Any]) -> bool:
@@ -200,49 +172,17 @@ SUBJECTS = ["rain", "bread", "stars", "trains", "whales", "music", "sugar", "gla
 SETS = [
     {"document": [f"{subject} and {subject} on day {n}" for n in range(5)]} for subject in SUBJECTS
 ]
-PRETRAINING_ON_SETS = [
-    "run_pretraining.py",
-    "--model_type",
-    "cdlm",
-    "--model",
-    "{encoder}",
-    "--max_length",
-    "60",
-    "--attention_window",
-    "8",
-    "--do_train",
-    "--train_file",
-    "{sets}",
-    "--validation_share",
-    "0.25",
-    "--per_device_train_batch_size",
-    "2",
-    "--gradient_accumulation_steps",
-    "1",
-    "--max_steps",
-    "24",
-    "--warmup_steps",
-    "1",
-    "--learning_rate",
-    "1e-2",
-    "--eval_steps",
-    "8",
-    "--save_steps",
-    "3",
-]
-SEGMENTS = [
-    "--objective",
-    "contrastive",
-    "--min_segment",
-    "2",
-    "--max_segment",
-    "8",
-    "--pooling",
-    "residual",
-]
-SEGMENTS += ["--whiten_chunks", "--learning_rate", "1e-2", "--num_train_epochs", "6"]
-MASKS = ["--loss", "cross_entropy", "--masking_probability", "0.3"]
-MASKS += ["--learning_rate", "1e-2", "--num_train_epochs", "8"]
+PRETRAINING_ON_SETS = (
+    "run_pretraining.py --model_type cdlm --model {encoder} --max_length 60"
+    " --attention_window 8 --do_train --train_file {sets}"
+    " --validation_share 0.25 --per_device_train_batch_size 2"
+    " --gradient_accumulation_steps 1 --max_steps 24 --warmup_steps 1"
+    " --learning_rate 1e-2 --eval_steps 8 --save_steps 3"
+).split()
+SEGMENTS = "--objective contrastive --min_segment 2 --max_segment 8 --pooling residual".split()
+SEGMENTS += "--whiten_chunks --learning_rate 1e-2 --num_train_epochs 6".split()
+MASKS = "--loss cross_entropy --masking_probability 0.3".split()
+MASKS += "--learning_rate 1e-2 --num_train_epochs 8".split()
 HATE = [
     "--model_type",
     "hate",
@@ -299,7 +239,7 @@ RUNS = [
 
 def fine_tuning(task: str, *more: str) -> list[str]:
     data = [f"--{name}_file={{{task}_{name}}}" for name in SIZES]
-    rate = ["--learning_rate", "3e-3", "--num_train_epochs", "4", "--weight_decay", "0"]
+    rate = "--learning_rate 3e-3 --num_train_epochs 4 --weight_decay 0".split()
     return ["run_finetune.py", "--task", task, *data, *rate, *more]
 
 
@@ -396,25 +336,11 @@ def asked() -> list[dict]:
     ]
 
 
-RANKING = [
-    "run_finetune.py",
-    "--task",
-    "ranking",
-    "--model",
-    "{checkpoint}",
-    "--train_file",
-    "{asked}",
-    "--test_file",
-    "{asked}",
-    "--num_train_epochs",
-    "5",
-    "--learning_rate",
-    "3e-3",
-    "--per_device_train_batch_size",
-    "4",
-    "--cache_dir",
-    "{folder}/ranking",
-]
+RANKING = (
+    "run_finetune.py --task ranking --model {checkpoint} --train_file {asked}"
+    " --test_file {asked} --num_train_epochs 5 --learning_rate 3e-3"
+    " --per_device_train_batch_size 4 --cache_dir {folder}/ranking"
+).split()
 
 
 def ranks_better(results: dict[str, Any]) -> bool:

@@ -22,9 +22,9 @@ from .test_runs import RUNS, SUMMARIZING, fine_tuning, toys  # noqa: F401
 ROOT = Path(__file__).parents[1]
 # For the papers whose defaults take minutes.
 QUICK = {
-    "chunkbert": ["--chunk_size", "32", "--num_train_epochs", "1"],
-    "bert_al": ["--segment_length", "32", "--num_train_epochs", "1"],
-    "cdlm": ["--epochs", "1", "--pretraining_epochs", "1"],
+    "chunkbert": "--chunk_size 32 --num_train_epochs 1".split(),
+    "bert_al": "--segment_length 32 --num_train_epochs 1".split(),
+    "cdlm": "--epochs 1 --pretraining_epochs 1".split(),
 }
 
 
@@ -121,17 +121,10 @@ for script, *words in json.loads(sys.argv[1]):
 """
 
 
-CDLM = [
-    "run_finetune.py",
-    "--model_type",
-    "cdlm",
-    "--model",
-    "{encoder}",
-    "--max_length",
-    "60",
-    "--validation_share",
-]
-CDLM += ["0.5", "--train_file", "{folder}/TASK.jsonl", "--task", "TASK"]
+CDLM = (
+    "run_finetune.py --model_type cdlm --model {encoder} --max_length 60 --validation_share"
+).split()
+CDLM += "0.5 --train_file {folder}/TASK.jsonl --task TASK".split()
 SUBJECTS = ["Whales", "Trains", "Stars", "Bread"]
 SEVERAL = {
     "coreference": news(1) + news(2),
@@ -177,7 +170,7 @@ def test_every_task_and_model_type_runs_to_its_end(installed, toys, tmp_path):  
     """Two steps each, in a process that has the wheel."""
     for task, rows in SEVERAL.items():
         write(Path(toys["folder"], f"{task}.jsonl"), rows)
-    end = ["--max_steps", "2", "--use_cpu", "--output_dir"]
+    end = "--max_steps 2 --use_cpu --output_dir".split()
     calls = [
         [*(word.format(**toys) for word in words), *end, name] for name, words in KINDS.items()
     ]

@@ -84,7 +84,7 @@ def with_a_cue(
 ) -> list[Question]:
     """The same number of questions for each book, where it has so many."""
     texts, draw, questions = _texts(parts), np.random.default_rng(0), list[Question]()
-    passages, (counts, starts, vocabulary) = list(map(words, texts)), index.count_words(parts)
+    passages, (counts, starts, vocabulary, *_) = list(map(words, texts)), index.count_words(parts)
     spread, chosen = (
         Counter(word for passage in passages for word in set(passage)),
         first_words(counts, starts),
@@ -195,7 +195,7 @@ def without(
 def ranks(model: Any, parts: list[Part], questions: list[Question]) -> dict[str, np.ndarray]:
     """``[Q]`` of each row; of what scores the same, the right passage is the last."""
     tokens, ranked = list(map(search_words, _texts(parts))), dict[str, list[int]]()
-    counts, starts, vocabulary = index.count_words(parts)
+    counts, starts, vocabulary, *_ = index.count_words(parts)
     owner, names = (
         np.repeat(np.arange(len(starts) - 1), np.diff(starts)),
         np.array(list(vocabulary)),
@@ -216,7 +216,8 @@ def ranks(model: Any, parts: list[Part], questions: list[Question]) -> dict[str,
             show_progress=False,
         )
         for question in questions:
-            score, cosine, bm25, *_ = library.ask(question.text, documents=0, passages=0)
+            answer = library.ask(question.text, documents=0, passages=0)
+            score, cosine, bm25 = map(torch.from_numpy, answer[:3])
             scores = {"search": score, "its BM25": bm25, "its vectors": cosine}
             scores["both, the lowest of each scaled to 0, the highest to 1"] = _scaled(
                 cosine

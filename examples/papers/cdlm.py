@@ -1,18 +1,17 @@
-"""CDLM from related texts to a score: masked words across documents, then which documents belong
-together.
+"""CDLM from related texts to a score: masked words, then which documents belong together.
 
-Caciularu et al., "CDLM: Cross-Document Language Modeling", 2021 (arXiv 2101.00406). Every line of a
+Caciularu et al., "CDLM: Cross-Document Language Modeling", 2021 (arXiv 2101.00406). Each line of a
 file is a set of related texts: {"documents": ["…", "…", "…"]}. Without files, sets are made whose
 documents share a name.
 
-python examples/papers/cdlm.py --encoder sentence-transformers/all-MiniLM-L6-v2 [--train_file …
---test_file …]
+    python examples/papers/cdlm.py --encoder sentence-transformers/all-MiniLM-L6-v2 \
+        --train_file train.jsonl --test_file test.jsonl
 """
 
 from __future__ import annotations
 
 import json
-from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser
+from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser, Namespace
 from pathlib import Path
 
 import numpy as np
@@ -28,85 +27,102 @@ from nextlevelbert import (
 
 NAMES = (
     "Ahab Emma Nemo Jane Dorian Heidi Oliver Alice Hamlet Pip Ishmael Darcy Sinbad Robin Tarzan"
-    " Medea".split()
+    " Medea"
 )
+PLACES = ("at sea", "in the garden", "by the fire", "on the road")
+
+
+def parse_arguments(argv: list[str] | None) -> Namespace:
+    parser = ArgumentParser(
+        description=__doc__.splitlines()[0], formatter_class=ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument("--encoder", required=True, help="a BERT or RoBERTa: folder or Hub name")
+    parser.add_argument("--train_file")
+    parser.add_argument("--test_file")
+    parser.add_argument("--max_length", type=int, default=64)
+    parser.add_argument("--attention_window", type=int, default=32)
+    parser.add_argument("--pretraining_epochs", type=float, default=3)
+    parser.add_argument("--epochs", type=float, default=6)
+    parser.add_argument("--pairs", type=int, default=160)
+    parser.add_argument("--learning_rate", type=float, default=1e-4)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output_dir", default="cdlm")
+    return parser.parse_args(argv)
 
 
 def read_or_make(file: str | None, seed: int) -> list[list[str]]:
     if file is not None:
-        return [
-            json.loads(line)["documents"]
-            for line in Path(file).read_text(encoding="utf-8").splitlines()
-        ]
+        lines = Path(file).read_text(encoding="utf-8").splitlines()
+        return [json.loads(line)["documents"] for line in lines]
+
     draw = np.random.default_rng(seed)
-    places = ("at sea", "in the garden", "by the fire", "on the road")
-    return [
-        [f"{name} was seen {draw.choice(places)} {draw.choice(places)}." for _ in range(4)]
-        for name in NAMES
-    ]
+    sets = []
+    for name in NAMES.split():
+        places = draw.choice(PLACES, size=(4, 2)).tolist()
+        sets.append([f"{name} was seen {first} {second}." for first, second in places])
+    return sets
 
 
-def pairs_of(sets: list[list[str]], count: int, seed: int) -> list[tuple[list[str], int]]:
-    """Two documents of one set (1), or of two sets (0), in turn."""
+def draw_pairs(sets: list[list[str]], count: int, seed: int) -> list[tuple[list[str], int]]:
+    """Draws two documents of one set (label 1) and of two sets (label 0), in turn."""
     draw = np.random.default_rng(seed)
     pairs = []
-    for number in range(count):
+    for index in range(count):
         one, other = draw.choice(len(sets), 2, replace=False)
-        second = sets[other if number % 2 else one]
-        pairs.append(([str(draw.choice(sets[one])), str(draw.choice(second))], 1 - number % 2))
+        label = 1 - index % 2
+        if label == 1:
+            other = one
+        pairs.append(([str(draw.choice(sets[one])), str(draw.choice(sets[other]))], label))
     return pairs
 
 
-def main(words: list[str] | None = None) -> dict[str, float]:
-    parser = ArgumentParser(
-        description=__doc__.splitlines()[0], formatter_class=ArgumentDefaultsHelpFormatter
-    )
-    parser.add_argument(
-        "--encoder", required=True, help="folder or name on the Hub of a BERT or RoBERTa"
-    )
-    parser.add_argument("--train_file")
-    parser.add_argument("--test_file")
-    numbers = {
-        "max_length": 64,
-        "attention_window": 32,
-        "pretraining_epochs": 3.0,
-        "epochs": 6.0,
-        "pairs": 160,
-    }
-    for name, value in {**numbers, "learning_rate": 1e-4, "seed": 0}.items():
-        parser.add_argument(f"--{name}", type=type(value), default=value)
-    parser.add_argument("--output_dir", default="cdlm")
-    args = parser.parse_args(words)
+def main(argv: list[str] | None = None) -> dict[str, float]:
+    args = parse_arguments(argv)
     set_seed(args.seed)
-    train = read_or_make(args.train_file, 1)
-    test = read_or_make(args.test_file, 2)
-    sizes = {"max_length": args.max_length, "attention_window": args.attention_window}
-    model = CdlmForMaskedLM.from_encoder(args.encoder, **sizes)
-    processor = CdlmProcessor.from_model(model)
-    settings = TrainingArguments(
-        args.output_dir, seed=args.seed, save_strategy="no", learning_rate=args.learning_rate
-    )
-    settings.num_train_epochs = args.pretraining_epochs
-    masking = DataCollatorForCrossDocumentMasking(processor)
-    Trainer(model, settings, masking, ClusterDataset(train, processor, seed=args.seed)).train()
-    model.save_pretrained(args.output_dir)
 
-    matcher = CdlmForDocumentMatching.from_pretrained(args.output_dir)
-    rows = [
-        {**processor.cluster(texts), "labels": label}
-        for texts, label in pairs_of(train, args.pairs, args.seed)
-    ]
-    settings.num_train_epochs = args.epochs
+    # 1. Pretraining: masked words of sequences of related documents.
+    train = read_or_make(args.train_file, seed=1)
+    test = read_or_make(args.test_file, seed=2)
+    model = CdlmForMaskedLM.from_encoder(
+        args.encoder, max_length=args.max_length, attention_window=args.attention_window
+    )
+    processor = CdlmProcessor.from_model(model)
+    training_args = TrainingArguments(
+        args.output_dir,
+        learning_rate=args.learning_rate,
+        num_train_epochs=args.pretraining_epochs,
+        seed=args.seed,
+        save_strategy="no",
+    )
     trainer = Trainer(
-        matcher, settings, lambda batch: dict(processor.pad(batch)), train_dataset=rows
+        model,
+        training_args,
+        data_collator=DataCollatorForCrossDocumentMasking(processor),
+        train_dataset=ClusterDataset(train, processor, seed=args.seed),
     )
     trainer.train()
-    trainer.save_model()  # opens by AutoModelForSequenceClassification.from_pretrained
-    tests = pairs_of(test, 80, args.seed + 1)
-    predictions = trainer.predict(
-        [processor.cluster(texts) for texts, _ in tests]
-    ).predictions.argmax(axis=1)
-    return {"accuracy": float(np.mean(predictions == [label for _, label in tests])), "chance": 0.5}
+    trainer.save_model()
+
+    # 2. Matching of documents. The model opens by AutoModelForSequenceClassification, too.
+    rows = []
+    for texts, label in draw_pairs(train, args.pairs, seed=args.seed):
+        rows.append({**processor.cluster(texts), "labels": label})
+    training_args.num_train_epochs = args.epochs
+    trainer = Trainer(
+        CdlmForDocumentMatching.from_pretrained(args.output_dir),
+        training_args,
+        data_collator=lambda batch: dict(processor.pad(batch)),
+        train_dataset=rows,
+    )
+    trainer.train()
+    trainer.save_model()
+
+    # 3. Accuracy on pairs of other documents.
+    test_pairs = draw_pairs(test, 80, seed=args.seed + 1)
+    test_rows = [processor.cluster(texts) for texts, _ in test_pairs]
+    predictions = trainer.predict(test_rows).predictions.argmax(axis=1)
+    labels = np.array([label for _, label in test_pairs])
+    return {"accuracy": float((predictions == labels).mean()), "chance": 0.5}
 
 
 if __name__ == "__main__":

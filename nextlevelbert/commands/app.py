@@ -13,7 +13,8 @@ import time
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -23,7 +24,10 @@ from sklearn.preprocessing import normalize
 
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from .map import principal_components, write_names
-from .search import Answer, Library, open_library, recent
+from .search import Answer, Library, open_library
+
+if TYPE_CHECKING:
+    from gradio import Blocks
 
 _ORANGE = np.array([234, 88, 12])
 _BLUE = np.array([37, 99, 235])
@@ -35,7 +39,7 @@ _CONTEXT = 700  # characters that are shown before and after a passage
 _LONGEST_HIGHLIGHT = 20_000  # characters
 _BEGINNING = 220  # characters of a passage in the table
 _MAP_SIZE = (1120, 680)  # pixels
-_DOTS_PER_INCH = 160
+_DPI = 160
 _MARGIN = 0.06  # around the points of the map, as a share of their extent
 _SIMILAR_DOCUMENTS = 5
 _QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
@@ -119,39 +123,37 @@ class Page:
 
     def __init__(self, library: Library) -> None:
         self.library = library
-        self._answers = dict[str, Answer]()
         points, self.share = principal_components(library.summaries)
         extent = np.ptp(points, axis=0)
         shares = (points - points.min(axis=0)) / np.maximum(extent, 1e-6)
         self.points = np.where(extent > 1e-6, shares, 0.5)
 
-    def answer(self, question: str) -> Answer:
-        return recent(self._answers, key=question, make=self.library.ask)
-
     def chunks(self, number: int) -> slice:
         """Returns the numbers of a document's passages."""
-        start, end = self.library.first[number : number + 2].tolist()
-        return slice(start, end)
+        first = self.library.first
+        return slice(int(first[number]), int(first[number + 1]))
 
-    def similar(self, number: int) -> list[tuple[int, float]]:
-        """Returns the documents whose vectors have the highest cosine with a document's."""
+    def ask(self, question: str) -> Answer | None:
+        """Ranks passages and documents; None for a question without words."""
+        if question.strip() == "":
+            return None
+        return self.library.ask(question)
+
+    def ranked(self, number: int, answer: Answer | None) -> list[tuple[int, float]]:
+        """Returns the nearest documents to a question, else to a document, with their scores."""
+        if answer is not None:
+            return answer.documents
         vectors = normalize(self.library.summaries)
         cosines = vectors @ vectors[number]
         order = np.argsort(-cosines, kind="stable")
-        nearest = order[order != number][:_SIMILAR_DOCUMENTS]
-        return [(other, float(cosines[other])) for other in nearest.tolist()]
+        nearest = order[order != number][:_SIMILAR_DOCUMENTS].tolist()
+        return [(other, float(cosines[other])) for other in nearest]
 
-    def ranked(self, question: str, number: int) -> list[tuple[int, float]]:
-        """Returns the nearest documents to a question; without one, to a document."""
-        if question == "":
-            return self.similar(number)
-        return self.answer(question).documents
-
-    def best_chunk(self, question: str, number: int) -> int:
+    def best_chunk(self, number: int, answer: Answer | None) -> int:
         """Returns the chunk of a document with the highest score; without a question, the first."""
-        if question == "":
+        if answer is None:
             return 0
-        return int(self.answer(question).score[self.chunks(number)].argmax())
+        return int(answer.score[self.chunks(number)].argmax())
 
     def map(self, ranked: Sequence[int], chosen: int) -> np.ndarray:
         """Draws all documents as points; similar documents are close together.
@@ -161,23 +163,21 @@ class Page:
             chosen: the document whose point has a ring.
         """
         width, height = _MAP_SIZE
-        figure = Figure(
-            figsize=(width / _DOTS_PER_INCH, height / _DOTS_PER_INCH), dpi=_DOTS_PER_INCH
-        )
+        figure = Figure(figsize=(width / _DPI, height / _DPI), dpi=_DPI)
         canvas = FigureCanvasAgg(figure)
         axes = figure.add_axes((0, 0, 1, 1))
         limits = (-_MARGIN, 1 + _MARGIN)
         axes.set(xlim=limits, ylim=limits, xticks=[], yticks=[])
         x, y = self.points.T
-        axes.scatter(x, y, s=28, color=_BLUE / 255, alpha=0.5, linewidths=0)
-        axes.scatter(x[list(ranked)], y[list(ranked)], s=110, color=_ORANGE / 255)
-        ring: dict[str, Any] = {"facecolors": "none", "edgecolors": "black", "linewidths": 1.5}
-        axes.scatter(x[chosen], y[chosen], s=130, **ring)
-        style: dict[str, Any] = {"color": "white", "fontsize": 7, "ha": "center", "va": "center"}
+        axes.scatter(x, y, 28, color=_BLUE / 255, alpha=0.5, linewidths=0)
+        axes.scatter(x[list(ranked)], y[list(ranked)], 110, color=_ORANGE / 255)
+        axes.scatter(x[chosen], y[chosen], 130, facecolors="none", edgecolors="black")
         for rank, number in enumerate(ranked, start=1):
-            axes.text(x[number], y[number], s=str(rank), **style)
+            axes.text(
+                x[number], y[number], f"{rank}", color="white", size=7, ha="center", va="center"
+            )
 
-        order = list(dict.fromkeys([*ranked, chosen, *range(len(self.points))]))
+        order = list(dict.fromkeys([*ranked, chosen, *range(len(x))]))
         names = [self.library.places[number] for number in order]
         write_names(figure, axes, names=names, points=self.points[order])
         canvas.draw()
@@ -185,57 +185,54 @@ class Page:
 
     def nearest_point(self, x: float, y: float) -> int:
         """Returns the document that is nearest to a pixel of the map."""
-        shares = np.array([x / _MAP_SIZE[0], 1 - y / _MAP_SIZE[1]])
-        position = shares * (1 + 2 * _MARGIN) - _MARGIN
-        distances = np.linalg.norm((self.points - position) * _MAP_SIZE, axis=1)
-        return int(distances.argmin())
+        width, height = _MAP_SIZE
+        shares = np.array([x / width, 1 - y / height])
+        away = self.points - (shares * (1 + 2 * _MARGIN) - _MARGIN)
+        return int(np.linalg.norm(away * _MAP_SIZE, axis=1).argmin())
 
     def cells(self, number: int) -> list[np.ndarray]:
         """Returns the chunks of a document in at most as many groups as a strip has cells."""
         chunks = np.arange(len(self.library.spans[self.chunks(number)]))
         return np.array_split(chunks, min(_MOST_CELLS, len(chunks)))
 
-    def strip(self, question: str, number: int) -> np.ndarray:
+    def strip(self, number: int, answer: Answer) -> np.ndarray:
         """Draws a document from left to right, with the best score of each cell as colour.
 
         Returns:
             ``[1, cells, 3]``, from white for the mean score of all passages to orange.
         """
-        answer = self.answer(question)
-        scores = answer.score[self.chunks(number)].numpy()
+        scores = answer.score[self.chunks(number)]
         best = np.array([scores[cell].max() for cell in self.cells(number)])
         low = max(float(answer.score.mean()), 0.0)
-        high = float(answer.score.max())
-        shares = np.clip((best - low) / max(high - low, 1e-6), 0, 1)
+        high = max(float(answer.score.max()), low + 1e-6)
+        shares = np.clip((best - low) / (high - low), 0, 1)
         return _colours(shares[None] ** 1.5)
 
-    def best_in_cell(self, question: str, number: int, *, x: float) -> int:
+    def best_in_cell(self, number: int, answer: Answer, *, x: int) -> int:
         """Returns the chunk with the highest score in the cell at a pixel of the strip."""
         cells = self.cells(number)
-        cell_width = _STRIP_SIZE[0] // len(cells)
-        cell = cells[min(int(x) // cell_width, len(cells) - 1)]
-        scores = self.answer(question).score[self.chunks(number)].numpy()
-        return int(cell[scores[cell].argmax()])
+        cell = cells[_cell_at(x, _STRIP_SIZE[0], cells=len(cells))]
+        return int(cell[answer.score[self.chunks(number)][cell].argmax()])
 
-    def document_rows(self, question: str, number: int) -> list[list[Any]]:
+    def document_rows(self, number: int, answer: Answer | None) -> list[list[Any]]:
         """Returns rank, name, score and strip of the nearest documents; see `ranked`."""
         rows = []
-        for rank, (other, score) in enumerate(self.ranked(question, number), start=1):
-            strip = ""
-            if question != "":
-                strip = f'<img src="{_data_uri(self.strip(question, other))}">'
-            rows.append([rank, self.library.places[other], f"{score:.3f}", strip])
+        for rank, (other, score) in enumerate(self.ranked(number, answer), start=1):
+            picture = ""
+            if answer is not None:
+                picture = f'<img src="{_data_uri(self.strip(other, answer))}">'
+            rows.append([rank, self.library.places[other], f"{score:.3f}", picture])
         return rows
 
-    def passage_rows(self, question: str) -> list[list[str]]:
+    def passage_rows(self, answer: Answer) -> list[list[str]]:
         """Returns name, position, score and beginning of the nearest passages."""
-        answer = self.answer(question)
         rows = []
         for number in answer.passages:
             passage = self.library.passage(number)
-            place = self.library.places[self.library.locate(number)[0]]
+            document, _ = self.library.locate(number)
             beginning = textwrap.shorten(passage.text, _BEGINNING, placeholder=" …")
-            rows.append([place, passage.position, f"{answer.score[number]:.3f}", beginning])
+            score = f"{answer.score[number]:.3f}"
+            rows.append([self.library.places[document], passage.position, score, beginning])
         return rows
 
     def text(self, number: int, chunk: int, heading: str = "") -> list[tuple[str, str | None]]:
@@ -247,14 +244,13 @@ class Page:
             heading: what is written above it, before its position.
         """
         text = self.library.text(number)
-        passage = self.library.passage(int(self.library.first[number]) + chunk)
+        passage = self.library.passage(self.chunks(number).start + chunk)
         start = passage.start
         end = min(passage.end, start + _LONGEST_HIGHLIGHT)
-        title = f"{passage.characters}, {passage.position}"
-        if heading != "":
-            title = f"{heading} · {title}"
+        before = text[max(0, start - _CONTEXT) : start]
+        title = f"{heading}{passage.characters}, {passage.position}"
         return [
-            (f"{title}\n\n… {text[max(0, start - _CONTEXT) : start]}", None),
+            (f"{title}\n\n… {before}", None),
             (text[start:end], "passage"),
             (f"{text[end : end + _CONTEXT]} …\n\n", None),
         ]
@@ -267,9 +263,9 @@ class Page:
             the mean of all sections is subtracted.
         """
         spans = self.library.spans[self.chunks(number)]
-        vectors = self.library.vectors[self.chunks(number)].numpy()
         sections = sections_of(self.library.text(number), spans)
-        means = normalize(overlap(spans, sections), norm="l1") @ vectors  # [p, D]
+        weights = normalize(overlap(spans, sections), norm="l1")
+        means = weights @ self.library.vectors[self.chunks(number)].numpy()  # [p, D]
         if len(means) > 1:
             means -= means.mean(axis=0)
         directions = normalize(means)
@@ -278,216 +274,204 @@ class Page:
     def square(self, number: int) -> np.ndarray:
         """Draws sections against each other, ``[p, p, 3]``: orange if similar, blue if not."""
         _, cosines = self.sections(number)
-        others = np.abs(cosines[~np.eye(len(cosines), dtype=bool)])
-        highest = max(float(others.max(initial=0)), 1e-6)
-        return _colours(np.clip(cosines / highest, -1, 1))
+        others = np.abs(cosines - np.diag(np.diag(cosines)))
+        return _colours(np.clip(cosines / max(float(others.max()), 1e-6), -1, 1))
 
-    def nearest_pair(self, number: int, *, x: float, y: float) -> list[tuple[str, str | None]]:
+    def nearest_pair(self, number: int, x: int, y: int) -> list[tuple[str, str | None]]:
         """Returns the most similar passages of the two sections at a pixel of the square.
 
         On the diagonal, it is the first passage of the section.
         """
         sections, _ = self.sections(number)
-        cell_width = _SQUARE_SIZE[0] // len(sections)
-        row = sections[min(int(y) // cell_width, len(sections) - 1)]
-        column = sections[min(int(x) // cell_width, len(sections) - 1)]
-        in_row, in_column = overlap(self.library.spans[self.chunks(number)], [row, column]) > 0
-        one = np.flatnonzero(in_row)
-        other = np.flatnonzero(in_column)
+        row = sections[_cell_at(y, _SQUARE_SIZE[1], cells=len(sections))]
+        column = sections[_cell_at(x, _SQUARE_SIZE[0], cells=len(sections))]
+        spans = self.library.spans[self.chunks(number)]
+        ones, others = map(np.flatnonzero, overlap(spans, [row, column]))
         if row == column:
-            return self.text(number, int(one[0]), heading=row.heading)
+            return self.text(number, int(ones[0]), heading=f"{row.heading} · ")
 
         vectors = self.library.vectors[self.chunks(number)].numpy()
-        cosines = vectors[one] @ vectors[other].T
-        cosines[one[:, None] == other[None, :]] = -np.inf  # a chunk on the border belongs to both
-        best_one, best_other = np.unravel_index(cosines.argmax(), cosines.shape)
+        cosines = vectors[ones] @ vectors[others].T
+        cosines[np.equal.outer(ones, others)] = -np.inf  # a chunk on the border belongs to both
+        one, other = divmod(int(cosines.argmax()), len(others))
         return [
-            *self.text(number, int(one[best_one]), heading=row.heading),
-            *self.text(number, int(other[best_other]), heading=column.heading),
+            *self.text(number, int(ones[one]), heading=f"{row.heading} · "),
+            *self.text(number, int(others[other]), heading=f"{column.heading} · "),
         ]
-
-    def view(self, question: str, number: int, chunk: int) -> dict[str, Any]:
-        """Returns the value of each component for a chunk of a document, or None to hide it.
-
-        Args:
-            question: a text, or "" to show similar documents.
-            number: the document.
-            chunk: the chunk of the document that is shown.
-        """
-        view: dict[str, Any] = {
-            "heading": "### Most similar documents, by the cosine of their vectors",
-            "documents": self.document_rows(question, number),
-            "relative": None,
-            "passages": None,
-            "strip": None,
-            "text": self.text(number, chunk),
-            "square": None,
-        }
-        if question != "":
-            view["heading"] = "### Nearest documents"
-            view["relative"] = "### Nearest passages (scores are relative to the folder)"
-            view["passages"] = self.passage_rows(question)
-            view["strip"] = _enlarged(self.strip(question, number), *_STRIP_SIZE)
-        return view
 
 
 def _colours(shares: np.ndarray) -> np.ndarray:
     """Draws shares ``[rows, columns]`` from -1 to 1 as pixels, from blue over white to orange."""
-    colour = np.where(shares[..., None] < 0, _BLUE, _ORANGE)
-    return (255 + np.abs(shares[..., None]) * (colour - 255)).round().astype(np.uint8)
+    shares = shares[..., None]
+    colour = np.where(shares < 0, _BLUE, _ORANGE)
+    return (255 + np.abs(shares) * (colour - 255)).round().astype(np.uint8)
 
 
-def _data_uri(pixels: np.ndarray) -> str:
-    file = io.BytesIO()
-    imsave(file, _enlarged(pixels, *_SMALL_STRIP_SIZE), format="png")
-    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+def _cell_at(pixel: int, pixels: int, *, cells: int) -> int:
+    """Returns the cell at a pixel of a picture that `_enlarged` has made."""
+    return min(pixel // (pixels // cells), cells - 1)
 
 
-def _enlarged(pixels: np.ndarray, width: int, height: int) -> np.ndarray:
-    """Draws every pixel as a block, so that the picture has about that size and shape."""
+def _enlarged(pixels: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """Draws every pixel as a block, so that the picture has about that width and height."""
     rows, columns, _ = pixels.shape
+    width, height = size
     tall = pixels.repeat(max(height // rows, 1), axis=0)
     return tall.repeat(max(width // columns, 1), axis=1)
 
 
-def build(library: Library, title: str) -> Any:  # gradio.Blocks, which is imported late
+def _data_uri(pixels: np.ndarray) -> str:
+    file = io.BytesIO()
+    imsave(file, _enlarged(pixels, _SMALL_STRIP_SIZE), format="png")
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+
+
+def build(library: Library, title: str) -> "Blocks":
     """Builds the page, which is not yet served."""
     import gradio as gr
 
     page = Page(library)
     with gr.Blocks(title=title, analytics_enabled=False) as blocks:
         gr.HTML(f"<h2>{html.escape(title)} <small>{len(library.places):,} documents</small></h2>")
-        components = _lay_out(page)
-        _connect_search(page, components)
-        _connect_pictures(page, components)
+        made = _lay_out(page)
+        _connect_search(page, made)
+        _connect_pictures(page, made)
     return blocks
 
 
-def _lay_out(page: Page) -> dict[str, Any]:
-    """Makes the components of the page, by name."""
+def _lay_out(page: Page) -> SimpleNamespace:
+    """Makes the components of the page."""
     import gradio as gr
 
-    bare: dict[str, Any] = {"interactive": False, "buttons": [], "show_label": False}
-    picture: dict[str, Any] = {**bare, "format": "png", "container": False}
-    table: dict[str, Any] = {**bare, "visible": False, "wrap": True, "max_height": 900}
-    made: dict[str, Any] = {"question": gr.State("")}
+    picture: dict[str, Any] = {
+        "interactive": False,
+        "buttons": [],
+        "show_label": False,
+        "format": "png",
+        "container": False,
+    }
+    table: dict[str, Any] = {"interactive": False, "buttons": [], "visible": False, "wrap": True}
+    made = SimpleNamespace(question=gr.State(""))
     with gr.Row(equal_height=True):
-        made["words"] = gr.Textbox(
+        made.words = gr.Textbox(
             placeholder="Ask, or describe a passage",
             show_label=False,
             container=False,
             scale=5,
             autofocus=True,
         )
-        made["search"] = gr.Button("Search", variant="primary", scale=1, min_width=100)
+        made.search = gr.Button("Search", variant="primary", scale=1, min_width=100)
     with gr.Row():
         with gr.Column(scale=6, min_width=320):
             share = f"{page.share:.0%} of the variance"
             gr.Markdown(f"### Map: similar documents are close (two components, {share})")
-            made["points"] = gr.Image(page.map([], chosen=0), **picture)
-            made["heading"] = gr.Markdown(visible=False)
-            made["documents"] = gr.Dataframe(
+            made.points = gr.Image(page.map([], chosen=0), **picture)
+            made.documents = gr.Dataframe(
+                label="Nearest documents: to the question, else to the chosen document",
                 headers=["", "document", "score", "the question along it"],
                 datatype=["number", "str", "str", "html"],
                 column_widths=["8%", "36%", "18%", "38%"],
                 **table,
             )
-            made["relative"] = gr.Markdown(visible=False)
-            made["passages"] = gr.Dataframe(
+            made.passages = gr.Dataframe(
+                label="Nearest passages (scores are relative to the folder)",
                 headers=["document", "place", "score", "passage"],
                 column_widths=["24%", "18%", "18%", "40%"],
                 **table,
             )
         with gr.Column(scale=5, min_width=320):
             choices = [(place, number) for number, place in enumerate(page.library.places)]
-            made["chosen"] = gr.Dropdown(choices, value=0, show_label=False, container=False)
-            made["strip"] = gr.Image(visible=False, **picture)
-            made["text"] = gr.HighlightedText(
+            made.chosen = gr.Dropdown(choices, value=0, show_label=False, container=False)
+            made.strip = gr.Image(visible=False, **picture)
+            made.text = gr.HighlightedText(
                 color_map={"passage": "orange"},
                 elem_classes="nlb",
                 show_inline_category=False,
                 show_label=False,
                 visible=False,
             )
-            made["compare"] = gr.Button(
+            made.compare = gr.Button(
                 "Compare the parts of this document (orange: similar, blue: different)",
                 size="sm",
             )
-            made["square"] = gr.Image(visible=False, **picture)
+            made.square = gr.Image(visible=False, **picture)
     return made
 
 
-def _connect_search(page: Page, components: dict[str, Any]) -> None:
+def _connect_search(page: Page, made: SimpleNamespace) -> None:
     """Says what a question, and the choice of a document or passage, change."""
     import gradio as gr
 
-    library = page.library
-    state = [components["question"], components["chosen"]]
-    view_names = ("heading", "documents", "relative", "passages", "strip", "text", "square")
-    shown = [*state, components["points"], *(components[name] for name in view_names)]
+    def show(answer: Answer | None, number: int, chunk: int) -> list[Any]:
+        passages = None
+        strip = None
+        if answer is not None:
+            passages = page.passage_rows(answer)
+            strip = _enlarged(page.strip(number, answer), _STRIP_SIZE)
+        documents = page.document_rows(number, answer)
+        ranked = [other for other, _ in page.ranked(number, answer)]
+        values = [documents, passages, strip, page.text(number, chunk), None]
+        updates = [gr.update(value=value, visible=value is not None) for value in values]
+        return [number, page.map(ranked, chosen=number), *updates]
 
-    def show(question: str, number: int, chunk: int) -> dict[Any, Any]:
-        ranked = [other for other, _ in page.ranked(question, number)]
-        changes = {
-            components["question"]: question,
-            components["chosen"]: number,
-            components["points"]: page.map(ranked, chosen=number),
-        }
-        for name, value in page.view(question, number, chunk=chunk).items():
-            changes[components[name]] = gr.update(value=value, visible=value is not None)
-        return changes
+    def show_document(question: str, number: int) -> list[Any]:
+        answer = page.ask(question)
+        return show(answer, number, chunk=page.best_chunk(number, answer))
 
-    def show_document(question: str, number: int) -> dict[Any, Any]:
-        return show(question, number, chunk=page.best_chunk(question, number))
+    def ask(question: str, number: int) -> list[Any]:
+        answer = page.ask(question)
+        chunk = 0
+        if answer is not None:
+            number, chunk = page.library.locate(answer.passages[0])
+        return [question, *show(answer, number, chunk=chunk)]
 
-    def show_passage(question: str, passage: int) -> dict[Any, Any]:
-        number, chunk = library.locate(passage)
-        return show(question, number, chunk=chunk)
-
-    def ask(words: str, number: int) -> dict[Any, Any]:
-        question = words.strip()
-        if question == "":
-            return show_document(question, number)
-        return show_passage(question, page.answer(question).passages[0])
-
-    def click_point(question: str, event: gr.SelectData) -> dict[Any, Any]:
+    def click_point(question: str, event: gr.SelectData) -> list[Any]:
         return show_document(question, page.nearest_point(*event.index))
 
-    def click_document(question: str, number: int, event: gr.SelectData) -> dict[Any, Any]:
-        other, _ = page.ranked(question, number)[event.index[0]]
+    def click_document(question: str, number: int, event: gr.SelectData) -> list[Any]:
+        other, _ = page.ranked(number, page.ask(question))[event.index[0]]
         return show_document(question, other)
 
-    def click_passage(question: str, event: gr.SelectData) -> dict[Any, Any]:
-        return show_passage(question, page.answer(question).passages[event.index[0]])
+    def click_passage(question: str, event: gr.SelectData) -> list[Any]:
+        answer = page.library.ask(question)
+        number, chunk = page.library.locate(answer.passages[event.index[0]])
+        return show(answer, number, chunk=chunk)
 
-    question, chosen = state
-    asked = [components["search"].click, components["words"].submit]
-    gr.on(asked, ask, inputs=[components["words"], chosen], outputs=shown, **_QUIET)
-    chosen.input(show_document, inputs=state, outputs=shown, **_QUIET)
-    components["points"].select(click_point, inputs=question, outputs=shown, **_QUIET)
-    components["documents"].select(click_document, inputs=state, outputs=shown, **_QUIET)
-    components["passages"].select(click_passage, inputs=question, outputs=shown, **_QUIET)
+    shown = [
+        made.chosen,
+        made.points,
+        made.documents,
+        made.passages,
+        made.strip,
+        made.text,
+        made.square,
+    ]
+    both = [made.question, made.chosen]
+    asked = [made.search.click, made.words.submit]
+    gr.on(asked, ask, [made.words, made.chosen], outputs=[made.question, *shown], **_QUIET)
+    made.chosen.input(show_document, both, outputs=shown, **_QUIET)
+    made.points.select(click_point, made.question, outputs=shown, **_QUIET)
+    made.documents.select(click_document, both, outputs=shown, **_QUIET)
+    made.passages.select(click_passage, made.question, outputs=shown, **_QUIET)
 
 
-def _connect_pictures(page: Page, components: dict[str, Any]) -> None:
+def _connect_pictures(page: Page, made: SimpleNamespace) -> None:
     """Says what clicks on the pictures of one document change."""
     import gradio as gr
 
-    def click_strip(question: str, number: int, event: gr.SelectData) -> Any:
-        return page.text(number, page.best_in_cell(question, number, x=event.index[0]))
+    def click_strip(question: str, number: int, event: gr.SelectData) -> list[Any]:
+        answer = page.library.ask(question)
+        return page.text(number, page.best_in_cell(number, answer, x=event.index[0]))
 
-    def compare(number: int) -> Any:
-        return gr.update(value=_enlarged(page.square(number), *_SQUARE_SIZE), visible=True)
+    def compare(number: int) -> dict[str, Any]:
+        return gr.update(value=_enlarged(page.square(number), _SQUARE_SIZE), visible=True)
 
-    def click_square(number: int, event: gr.SelectData) -> Any:
-        passages = page.nearest_pair(number, x=event.index[0], y=event.index[1])
-        return gr.update(value=passages, visible=True)
+    def click_square(number: int, event: gr.SelectData) -> dict[str, Any]:
+        return gr.update(value=page.nearest_pair(number, *event.index), visible=True)
 
-    chosen = components["chosen"]
-    state = [components["question"], chosen]
-    components["strip"].select(click_strip, inputs=state, outputs=components["text"], **_QUIET)
-    components["compare"].click(compare, inputs=chosen, outputs=components["square"], **_QUIET)
-    components["square"].select(click_square, inputs=chosen, outputs=components["text"], **_QUIET)
+    made.strip.select(click_strip, [made.question, made.chosen], outputs=made.text, **_QUIET)
+    made.compare.click(compare, made.chosen, outputs=made.square, **_QUIET)
+    made.square.select(click_square, made.chosen, outputs=made.text, **_QUIET)
 
 
 def run(

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from ..corpus import whole_file
 from ..models.modeling_nextlevelbert import NextLevelBertModel
-from .shelf import Note, Part, open_shelf, open_splitter, report
+from .shelf import Part, open_shelf, open_splitter, report
 
 
 def run(
@@ -52,8 +52,7 @@ def run(
             table = _document_rows(part, model.config.hidden_size)
         else:
             table = _chunk_rows(part, model.config.chunk_hidden_size)
-        notes = json.loads(table.schema.metadata[b"notes"])
-        report(Note(*note).line(part.place) for note in notes)
+        report(part.place, json.loads(table.schema.metadata[b"notes"]))
         places = [part.place_of(name) for name in table["document"].to_pylist()]
         table = table.set_column(0, "document", pa.array(places, pa.string()))
         metadata = {"recipe": table.schema.metadata[b"recipe"]}

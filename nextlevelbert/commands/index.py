@@ -27,23 +27,27 @@ from ..models.modeling_nextlevelbert import NextLevelBertModel
 from .shelf import Part
 
 _BOOK_WORDS = 30
-_SPANS = ("start", "end", "passage_start", "passage_end")
+SPANS = ("start", "end", "passage_start", "passage_end")
 # The weight of a word that half of the passages hold, as a share of its weight by Lucene's formula.
 _COMMON_SHARE = 0.1
 
 
 class WordCounts(NamedTuple):
-    """How often words are in passages.
+    """How often words are in passages, and which texts are equal.
 
     Args:
         matrix: the counts of V words in N passages, ``[N, V]``.
         starts: the first passage of each document, and N.
         vocabulary: the number of each word.
+        texts: the number of each passage's text, ``[N]``; equal texts have equal numbers.
+        document_texts: the number of each document's text.
     """
 
     matrix: sparse.csr_array
     starts: list[int]
     vocabulary: dict[str, int]
+    texts: list[int]
+    document_texts: list[int]
 
 
 def open_index(model: NextLevelBertModel, parts: list[Part]) -> Path:
@@ -86,25 +90,39 @@ def count_words(parts: list[Part]) -> WordCounts:
     vocabulary = dict[str, int]()
     words = array("i")  # arrays grow in place
     counts = array("I")
-    borders = [0]
+    borders = array("q", [0])
     starts = [0]
+    hashes = dict[bytes, int]()
+    texts = list[int]()
+    document_texts = list[int]()
     for part in parts:
         table = part.read("text", "chunk", "passage_start", "passage_end")
-        for _, passages in passage_texts(table):
+        for document, passages in passage_texts(table):
             for passage in passages:
                 found = Counter(search_words(passage))
                 words.extend(vocabulary.setdefault(word, len(vocabulary)) for word in found)
                 counts.extend(found.values())
                 borders.append(len(words))
-            starts.append(len(borders) - 1)
-    if len(starts) == 1:
+                texts.append(_number_of(passage, hashes))
+            starts.append(len(texts))
+            document_texts.append(_number_of(document, hashes))
+    if not texts:
         raise ValueError("No document of the folder holds a word that the model can read.")
-    index_type = np.int32 if len(words) < 2**31 else np.int64
-    matrix = sparse.csr_array(
-        (np.asarray(counts), np.asarray(words), np.array(borders, index_type)),
-        shape=(starts[-1], len(vocabulary)),
+
+    arrays = (np.asarray(counts), np.asarray(words), np.asarray(borders))
+    matrix = sparse.csr_array(arrays, shape=(len(texts), len(vocabulary)))
+    return WordCounts(
+        matrix,
+        starts=starts,
+        vocabulary=vocabulary,
+        texts=texts,
+        document_texts=document_texts,
     )
-    return WordCounts(matrix, starts, vocabulary)
+
+
+def _number_of(text: str, hashes: dict[bytes, int]) -> int:
+    digest = hashlib.sha256(text.strip().encode()).digest()
+    return hashes.setdefault(digest, len(hashes))
 
 
 def book_words(counts: sparse.csr_array, starts: list[int]) -> sparse.csr_array:
@@ -121,20 +139,23 @@ def book_words(counts: sparse.csr_array, starts: list[int]) -> sparse.csr_array:
     Returns:
         ``[n, V]``: 1 for the first words of each of n documents.
     """
-    passages = np.arange(counts.shape[0], dtype=np.int32)
-    ones = np.ones(len(passages), np.float32)
-    membership = sparse.csr_array((ones, passages, np.array(starts, np.int32)))  # [n, N]
-    books = membership @ counts  # [n, V]
+    borders = counts.indptr[starts]
+    books = sparse.csr_array(
+        (counts.data, counts.indices, borders),
+        shape=(len(starts) - 1, counts.shape[1]),
+        copy=True,
+    )
+    books.sum_duplicates()
     spread = np.diff(books.tocsc().indptr)  # documents that hold each word
     rare = np.log(len(starts) / (1 + spread))
     weights = np.where(books.data > 2, books.data * rare[books.indices], 0)
-    best = []
+    is_first = np.zeros(len(weights), bool)
     for start, end in pairwise(books.indptr.tolist()):
-        first = start + np.argsort(-weights[start:end], kind="stable")[:_BOOK_WORDS]
-        best.append(books.indices[first[weights[first] > 0]])
-    borders = np.cumsum([0, *map(len, best)], dtype=np.int32)
-    ones = np.ones(borders[-1], counts.dtype)
-    return sparse.csr_array((ones, np.concatenate(best), borders), books.shape)
+        order = np.argsort(-weights[start:end], kind="stable")
+        is_first[start + order[:_BOOK_WORDS]] = True
+    books.data = (is_first & (weights > 0)).astype(counts.dtype)
+    books.eliminate_zeros()
+    return books
 
 
 def rarity(spread: np.ndarray, passages: int) -> np.ndarray:
@@ -191,53 +212,35 @@ def write_index(model: NextLevelBertModel, parts: list[Part], path: Path) -> Non
     """Writes what `Library` needs of all parts into one file."""
     counts = count_words(parts)
     weights = weigh_words(counts)
-    vectors = torch.empty(counts.starts[-1], model.config.chunk_hidden_size)
-    spans = np.empty((len(vectors), len(_SPANS)), np.int64)
-    numbers = dict[bytes, int]()  # of the different texts, by their hashes
-    passage_numbers = list[int]()
-    document_numbers = list[int]()
-    owners = list[int]()
-    rows = list[int]()
-    ids = list[str]()
-    document_vectors = list[list[float]]()
-    notes = list[list[list[str]]]()
-
-    def number_of(text: str) -> int:
-        digest = hashlib.sha256(text.strip().encode()).digest()
-        return numbers.setdefault(digest, len(numbers))
-
-    for owner, part in enumerate(parts):
-        table = part.read("document", "chunk", *_SPANS, "text", "vector", "document_vector")
-        start = len(passage_numbers)
-        end = start + len(table)
-        plain = table["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
-        plain = torch.from_numpy(plain.astype(np.float32)).view(-1, vectors.shape[1])
-        vectors[start:end] = comparable(model, plain)
-        spans[start:end] = np.stack([table[name].to_numpy() for name in _SPANS], axis=1)
-        for document, passages in passage_texts(table):
-            document_numbers.append(number_of(document))
-            passage_numbers.extend(number_of(passage) for passage in passages)
-
-        first_rows = np.flatnonzero(table["chunk"].to_numpy() == 0)
-        rows.extend(first_rows.tolist())
-        owners.extend([owner] * len(first_rows))
-        ids.extend(table["document"].take(first_rows).to_pylist())
-        document_vectors.extend(table["document_vector"].take(first_rows).to_pylist())
-        notes.append(json.loads(table.schema.metadata[b"notes"]))
-
-    facts = json.dumps({"ids": ids, "notes": notes, "words": list(counts.vocabulary)})
+    columns = ("document", *SPANS, "vector", "document_vector")
+    tables = [part.read(*columns) for part in parts]
+    notes = [json.loads(table.schema.metadata[b"notes"]) for table in tables]
+    passages = pa.concat_tables(tables)
+    documents = passages.take(counts.starts[:-1])
+    facts = {
+        "ids": documents["document"].to_pylist(),
+        "notes": notes,
+        "words": list(counts.vocabulary),
+    }
     arrays = {
-        "spans": spans,
+        "spans": np.stack([passages[name].to_numpy() for name in SPANS], axis=1),
         "starts": np.array(counts.starts),
-        "owners": np.array(owners),
-        "rows": np.array(rows),
-        "document_vectors": np.array(document_vectors, np.float32),
-        "passage_texts": np.array(passage_numbers),
-        "document_texts": np.array(document_numbers),
+        "part_starts": np.cumsum([0, *map(len, tables)]),
+        "document_vectors": np.array(documents["document_vector"].to_pylist(), np.float32),
+        "texts": np.array(counts.texts),
+        "document_texts": np.array(counts.document_texts),
         "word_weights": weights.data,
         "word_passages": weights.indices,
         "word_borders": weights.indptr,
-        "facts": np.frombuffer(bytearray(facts.encode()), np.uint8),
+        "facts": np.frombuffer(bytearray(json.dumps(facts).encode()), np.uint8),
     }
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    save_file({"vectors": vectors, **tensors}, path)
+    tensors["vectors"] = torch.cat([_vectors(model, table) for table in tables])
+    save_file(tensors, path)
+
+
+def _vectors(model: NextLevelBertModel, table: pa.Table) -> torch.Tensor:
+    """Reads the chunk vectors of a part, as `comparable` prepares them."""
+    values = table["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    plain = torch.from_numpy(values.astype(np.float32))
+    return comparable(model, plain.view(-1, model.config.chunk_hidden_size))

@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Hashable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from safetensors.torch import load_file
+from scipy import sparse
 
 from ..evaluation.words import search_words
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from ..models.sentences import text_sentences
 from .index import comparable, open_index, rarity
-from .shelf import Note, Part, open_shelf, open_splitter, report, unknown_share
+from .shelf import Part, open_shelf, open_splitter, report, unknown_share
 
 # A document's score is the mean of its three best passages. On stories this beat the best passage
 # alone and document vectors.
 _BEST = 3
 _ROWS_AT_ONCE = 65_536
 _LONGEST_PASSAGE = 2_000  # characters of a passage that are shown
-_RECENT = 16
-
-Key = TypeVar("Key", bound=Hashable)
-Value = TypeVar("Value")
+_KEPT_DOCUMENTS = 16
 
 
 class Answer(NamedTuple):
@@ -48,9 +44,9 @@ class Answer(NamedTuple):
         passages: the numbers of the nearest passages. Of equal texts there is one.
     """
 
-    score: torch.Tensor
-    cosine: torch.Tensor
-    bm25: torch.Tensor
+    score: np.ndarray
+    cosine: np.ndarray
+    bm25: np.ndarray
     documents: list[tuple[int, float]]
     passages: list[int]
 
@@ -150,44 +146,50 @@ class Library:
         first: the first passage of each document, and N: ``[n + 1]``.
         spans: the characters of each chunk in its document, ``[N, 2]``.
         vectors: chunk vectors ``[N, D]``, as `comparable` prepares them.
-        notes: lines about what was not read.
     """
 
     def __init__(self, model: NextLevelBertModel, parts: list[Part]) -> None:
-        tensors = load_file(open_index(model, parts))
-        facts = json.loads(tensors["facts"].numpy().tobytes())
+        index = load_file(open_index(model, parts))
+        facts = json.loads(index.pop("facts").numpy().tobytes())
         self.model = model
-        self.vectors = tensors["vectors"]
-        self.summaries = tensors["document_vectors"].numpy()
-        self.first = tensors["starts"].numpy()
-        self.spans = tensors["spans"][:, :2].numpy()
-        self._passages = tensors["spans"][:, 2:].numpy()
-        self._tensors = {name: tensor.numpy() for name, tensor in tensors.items()}
+        self.vectors = index["vectors"]
+        self._index = {name: tensor.numpy() for name, tensor in index.items()}
+        self.summaries = self._index["document_vectors"]
+        self.first = self._index["starts"]
+        self.spans = self._index["spans"][:, :2]
         self._words = {word: number for number, word in enumerate(facts["words"])}
+        columns = (self._index[f"word_{name}"] for name in ("weights", "passages", "borders"))
+        self._weights = sparse.csc_array(tuple(columns), (len(self.vectors), len(self._words)))
         self._parts = parts
         self._documents = dict[int, StoredDocument]()
+        self.places = [
+            self._part_of(number)[0].place_of(name) for number, name in enumerate(facts["ids"])
+        ]
+        self.notes = facts["notes"]
 
-        self.places = list[str]()
-        for owner, name in zip(self._tensors["owners"], facts["ids"], strict=True):
-            self.places.append(parts[owner].place_of(name))
-        self.notes = list[str]()
-        for part, notes in zip(parts, facts["notes"], strict=True):
-            self.notes.extend(Note(*note).line(part.place) for note in notes)
+    def _part_of(self, number: int) -> tuple[Part, int]:
+        """Returns the part of a document, and the document's first row in it."""
+        starts = self._index["part_starts"]
+        first = self.first[number]
+        owner = int(np.searchsorted(starts, first, side="right")) - 1
+        return self._parts[owner], int(first - starts[owner])
 
     def document(self, number: int) -> StoredDocument:
-        """Reads a document from its part."""
-        return recent(self._documents, key=number, make=self._read_document)
-
-    def _read_document(self, number: int) -> StoredDocument:
-        part = self._parts[self._tensors["owners"][number]]
+        """Reads a document from its part; the last ones are kept."""
+        if number in self._documents:
+            return self._documents[number]
+        part, row = self._part_of(number)
         table = part.read("text", "metadata", "pages")
-        chunks = int(self.first[number + 1] - self.first[number])
-        rows = table.slice(int(self._tensors["rows"][number]), chunks)
-        return StoredDocument(
+        rows = table.slice(row, int(self.first[number + 1] - self.first[number]))
+        document = StoredDocument(
             text="".join(rows["text"].to_pylist()),
             metadata=json.loads(rows["metadata"][0].as_py()),
             page_starts=rows["pages"][0].as_py(),
         )
+        if len(self._documents) == _KEPT_DOCUMENTS:
+            self._documents.clear()
+        self._documents[number] = document
+        return document
 
     def text(self, number: int) -> str:
         """Reads the text of a document."""
@@ -201,23 +203,22 @@ class Library:
     def passage(self, number: int) -> Passage:
         """Reads a passage as it is shown."""
         document = self.document(self.locate(number)[0])
-        start, end = self._passages[number].tolist()
+        start, end = self._index["spans"][number, 2:].tolist()
         return show_passage(document.text, start, end=end, page_starts=document.page_starts)
 
     def copies_of_passage(self, number: int) -> list[str]:
         """Lists the other documents that hold the text of a passage."""
-        own, _ = self.locate(number)
-        texts = self._tensors["passage_texts"]
-        documents = dict.fromkeys(
-            self.locate(passage)[0] for passage in np.flatnonzero(texts == texts[number]).tolist()
-        )
-        return [self.places[document] for document in documents if document != own]
+        texts = self._index["texts"]
+        equal = np.flatnonzero(texts == texts[number]).tolist()
+        documents = dict.fromkeys(self.locate(passage)[0] for passage in equal)
+        del documents[self.locate(number)[0]]
+        return [self.places[document] for document in documents]
 
     def copies_of_document(self, number: int) -> list[str]:
         """Lists the other documents that have the text of a document."""
-        texts = self._tensors["document_texts"]
-        equal = np.flatnonzero(texts == texts[number]).tolist()
-        return [self.places[other] for other in equal if other != number]
+        texts = self._index["document_texts"]
+        equal = np.flatnonzero(texts == texts[number])
+        return [self.places[other] for other in equal[equal != number]]
 
     def ask(self, question: str, documents: int = 5, passages: int = 5) -> Answer:
         """Ranks all passages and documents by their nearness to a question.
@@ -241,39 +242,25 @@ class Library:
         blocks = self.vectors.split(_ROWS_AT_ONCE)
         cosine = torch.cat([(block * query).sum(dim=1) for block in blocks])  # [N]
         bm25, length = self._bm25(question)
-        score = (cosine + bm25 / max(length, 1e-9)) / 2
+        score = (cosine.numpy() + bm25 / max(length, 1e-9)) / 2
 
-        best = mean_of_best(score.numpy(), self.first)
-        order = first_of_each(np.argsort(-best, kind="stable"), self._tensors["document_texts"])
-        ranked = [(number, float(best[number])) for number in order[:documents].tolist()]
-        nearest = score.argsort(descending=True, stable=True).numpy()
-        nearest = first_of_each(nearest, self._tensors["passage_texts"])
-        return Answer(score, cosine, bm25, documents=ranked, passages=nearest[:passages].tolist())
+        best = mean_of_best(score, self.first)
+        nearest_documents = ranking(best, self._index["document_texts"])[:documents]
+        return Answer(
+            score,
+            cosine=cosine.numpy(),
+            bm25=bm25,
+            documents=[(number, float(best[number])) for number in nearest_documents],
+            passages=ranking(score, self._index["texts"])[:passages],
+        )
 
-    def _bm25(self, question: str) -> tuple[torch.Tensor, float]:
+    def _bm25(self, question: str) -> tuple[np.ndarray, float]:
         """Returns BM25 of all passages ``[N]``, and the length of the question's rarities."""
-        scores = np.zeros(len(self.vectors), np.float32)
-        rarities = list[float]()
         known = Counter(word for word in search_words(question) if word in self._words)
-        for word, times in known.items():
-            number = self._words[word]
-            start, end = self._tensors["word_borders"][number : number + 2].tolist()
-            scores[self._tensors["word_passages"][start:end]] += (
-                times * self._tensors["word_weights"][start:end]
-            )
-            rarities.append(times * float(rarity(np.array(end - start), len(scores))))
-        return torch.from_numpy(scores), math.hypot(*rarities)
-
-
-def recent(cache: dict[Key, Value], *, key: Key, make: Callable[[Key], Value]) -> Value:
-    """Returns what `make` makes of a key; of the last 16 keys, it is kept in the cache."""
-    if key in cache:
-        return cache[key]
-    value = make(key)
-    cache[key] = value
-    if len(cache) > _RECENT:
-        del cache[next(iter(cache))]
-    return value
+        times = np.array(list(known.values()), np.float32)
+        columns = self._weights[:, [self._words[word] for word in known]]
+        rarities = rarity(np.diff(columns.indptr), len(self.vectors))
+        return columns @ times, float(np.linalg.norm(times * rarities))
 
 
 def mean_of_best(scores: np.ndarray, first: np.ndarray) -> np.ndarray:
@@ -294,15 +281,19 @@ def mean_of_best(scores: np.ndarray, first: np.ndarray) -> np.ndarray:
     return sums / np.minimum(counts, _BEST)
 
 
-def first_of_each(order: np.ndarray, texts: np.ndarray) -> np.ndarray:
-    """Leaves out of an order what has the same text as an earlier item.
+def ranking(scores: np.ndarray, texts: np.ndarray) -> list[int]:
+    """Orders passages or documents by their scores; of those with the same text, only one counts.
 
     Args:
-        order: numbers of passages or documents.
-        texts: the number of the text of each passage or document.
+        scores: of passages or documents.
+        texts: the number of the text of each.
+
+    Returns:
+        Their numbers, the highest score first.
     """
+    order = np.argsort(-scores, kind="stable")
     _, positions = np.unique(texts[order], return_index=True)
-    return order[np.sort(positions)]
+    return order[np.sort(positions)].tolist()
 
 
 def open_library(
@@ -330,7 +321,8 @@ def open_library(
         splitter=open_splitter(model, splitter),
     )
     library = Library(model, parts)
-    report(library.notes)
+    for part, notes in zip(parts, library.notes, strict=True):
+        report(part.place, notes)
     return library
 
 
@@ -401,14 +393,10 @@ def passage_rows(library: Library, answer: Answer) -> list[dict[str, Any]]:
             {
                 "place": library.places[library.locate(number)[0]],
                 "also_in": library.copies_of_passage(number),
-                "score": answer.score[number].item(),
-                "cosine": answer.cosine[number].item(),
-                "bm25": answer.bm25[number].item(),
-                "start": passage.start,
-                "end": passage.end,
-                "page": passage.page,
-                "pages": passage.pages,
-                "text": passage.text,
+                "score": float(answer.score[number]),
+                "cosine": float(answer.cosine[number]),
+                "bm25": float(answer.bm25[number]),
+                **passage._asdict(),
             }
         )
     return rows

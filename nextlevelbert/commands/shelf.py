@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import posixpath
 import re
 import sys
 import warnings
@@ -62,20 +63,9 @@ _INCIDENTAL = (
 )
 
 
-class Note(NamedTuple):
-    """Says what of a file was not read, or is not known to the model.
-
-    Args:
-        head: how its line begins.
-        rest: the rest of a sentence that begins with the place of the file.
-    """
-
-    head: str
-    rest: str
-
-    def line(self, place: str) -> str:
-        """Returns the note about the file at a place, as it is printed."""
-        return f"{self.head}: {place}{self.rest}"
+# What of a file was not read, or is not known to the model: how its line begins, and the rest of a
+# sentence that begins with the place of the file.
+Note = tuple[str, str]
 
 
 class Part(NamedTuple):
@@ -175,20 +165,10 @@ def open_splitter(model: NextLevelBertModel, name: str | None) -> Splitter | Non
     return find_splitter(name)
 
 
-def report(lines: Iterable[str]) -> None:
-    """Prints lines to stderr, beside a progress bar."""
-    for line in lines:
-        tqdm.write(line, file=sys.stderr)
-
-
-def leave_out(place: str, reason: str) -> None:
-    """Says on stderr that a file is left out.
-
-    Args:
-        place: the place of the file.
-        reason: the rest of a sentence that begins with the place.
-    """
-    report([f"left out: {place}{reason}"])
+def report(place: str, notes: Iterable[Sequence[str]]) -> None:
+    """Prints the notes about a file to stderr, beside a progress bar."""
+    for head, rest in notes:
+        tqdm.write(f"{head}: {place}{rest}", file=sys.stderr)
 
 
 def rest_of_message(part: Part, error: Exception) -> str:
@@ -200,31 +180,28 @@ def rest_of_message(part: Part, error: Exception) -> str:
     return f": {message}"
 
 
-def list_files(source: str, cache_dir: Path | None = None) -> list[Part]:
+def list_files(source: str) -> list[Part]:
     """Lists the files of a source, without those that this package has written.
 
     Vectors (``embed`` and `encode_corpus`), models (``fit`` and the trainers) and maps are named on
-    stderr; what lies in `cache_dir` is not.
+    stderr.
     """
-    folder = source if os.path.isdir(source) else os.path.dirname(source)
+    folder = source
+    if not os.path.isdir(source):
+        folder = os.path.dirname(source)
     base = os.path.join(folder, "")
-    shelves = None
-    if cache_dir is not None and os.path.abspath(cache_dir).startswith(os.path.abspath(folder)):
-        shelves = Path(os.path.abspath(cache_dir)) / "shelves"
     parts = []
     models = set[Path]()
     for path, name in source_files(source):
         place = readable_name(str(path).removeprefix(base)).replace(os.sep, "/")
-        part = Part(source=path, place=place, is_table=name is None)
-        if shelves is not None and shelves in Path(os.path.abspath(path)).parents:
-            continue
         if path.name == "config.json" and (path.parent / "model.safetensors").is_file():
             models.add(path.parent)
-            leave_out(os.path.dirname(place) or ".", ": it is the folder of a model")
-        elif place.lower().endswith((".parquet", ".pdf")) and is_own_output(path):
-            leave_out(place, ": nextlevelbert wrote it; it holds vectors or a map")
+            report(posixpath.dirname(place) or ".", [("left out", ": it is the folder of a model")])
+        elif is_own_output(path):
+            rest = ": nextlevelbert wrote it; it holds vectors or a map"
+            report(place, [("left out", rest)])
         else:
-            parts.append(part)
+            parts.append(Part(source=path, place=place, is_table=name is None))
     if models:
         parts = [part for part in parts if not models.intersection(part.source.parents)]
     return parts
@@ -265,11 +242,9 @@ def read_file(part: Part, column: str) -> tuple[list[Document], list[Note]]:
         head = "left out"
         if isinstance(error, PartlyReadError):
             head = "note"
-        notes.append(Note(head, rest_of_message(part, error)))
+        notes.append((head, rest_of_message(part, error)))
     if not documents:
-        report(f"left out: {part.place}{note.rest}" for note in notes)
-        if not notes:
-            leave_out(part.place, " holds no text.")
+        report(part.place, notes or [("left out", " holds no text.")])
     return documents, notes
 
 
@@ -289,7 +264,7 @@ def read_files(
         documents, notes = read_file(part, column)
         if documents:
             notes += notes_on_words(tokenizer, part, documents)
-            report(note.line(part.place) for note in notes)
+            report(part.place, notes)
         for document in documents:
             yield part.place_of(readable_name(document.id)), document
 
@@ -317,7 +292,7 @@ def notes_on_words(
         if ids and part.is_table:
             rows = f", in {len(ids)} of {len(documents)} rows, {ids[0]!r} first"
         if ids:
-            notes.append(Note("note", f": {fault}{rows}."))
+            notes.append(("note", f": {fault}{rows}."))
     return notes
 
 
@@ -358,27 +333,26 @@ def open_shelf(
         ValueError: if no file can be read.
     """
     schema = _schema(model, splitter)
-    folder = cache_dir / "shelves" / _shelf_name(model, schema, source, column)
+    # The dot keeps the shelves of a cache that lies in the source from being read.
+    folder = cache_dir / ".shelves" / _shelf_name(model, schema, source, column)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # it holds texts
     parts = []
-    for part in list_files(source, cache_dir):
+    for part in list_files(source):
         try:
             name = f"{_content(part.source)}.parquet"
         except OSError as error:
-            leave_out(part.place, f" cannot be read: {reason(error)}")
+            report(part.place, [("left out", f" cannot be read: {reason(error)}")])
         else:
             parts.append(part._replace(path=folder / name))
 
-    present = set(os.listdir(folder))
-    names = {part.path.name for part in parts}
-    for name in present - names:  # parts of files that are gone, and what a killed process left
-        if ".parquet" in name:
-            (folder / name).unlink(missing_ok=True)
-
-    missing = {part.path: part for part in parts if part.path.name not in present}
-    _encode_files(model, schema, list(missing.values()), column, splitter)
-    unreadable = {path for path in missing if not path.exists()}
-    parts = [part for part in parts if part.path not in unreadable]
+    present = set(folder.glob("*.parquet*"))
+    current = {part.path: part for part in parts}
+    for path in present - current.keys():  # files that are gone, and what a killed process left
+        path.unlink(missing_ok=True)
+    missing = [part for path, part in current.items() if path not in present]
+    _encode_files(model, schema, missing, column, splitter)
+    present.update(part.path for part in missing if part.path.exists())
+    parts = [part for part in parts if part.path in present]
     if not parts:
         raise ValueError(f"No file of {source!r} can be read.")
     return parts
@@ -482,7 +456,7 @@ def _write_parts(
     except (ValueError, TypeError) as error:
         if len(waiting) == 1:
             part = waiting[0].part
-            leave_out(part.place, rest_of_message(part, error))
+            report(part.place, [("left out", rest_of_message(part, error))])
             return
         for content in waiting:
             _write_parts(model, schema, [content], splitter)
@@ -504,17 +478,17 @@ def _rows(
     pages = None
     if not part.is_table:  # a table may have a column of that name
         pages = metadata.pop("pages", None)
-    columns: dict[str, tuple[pa.DataType, list[Any]]] = {
-        "passage_start": (pa.int64(), passages[:, 0].tolist()),
-        "passage_end": (pa.int64(), passages[:, 1].tolist()),
-        "text": (pa.string(), texts),
-        "pages": (pa.list_(pa.int64()), [pages]),
-        "metadata": (pa.string(), [metadata_json(metadata)]),
-        "document_vector": (pa.list_(pa.float32()), [embedding.document.tolist()]),
+    rest = [None] * (count - 1)  # only the first row of a document has them
+    columns = {
+        "passage_start": pa.array(passages[:, 0]),
+        "passage_end": pa.array(passages[:, 1]),
+        "text": pa.array(texts, pa.string()),
+        "pages": pa.array([pages, *rest], pa.list_(pa.int64())),
+        "metadata": pa.array([metadata_json(metadata), *rest], pa.string()),
+        "document_vector": pa.array([embedding.document.tolist(), *rest], pa.list_(pa.float32())),
     }
-    for name, (kind, values) in columns.items():
-        padding = [None] * (count - len(values))
-        table = table.append_column(name, pa.array([*values, *padding][:count], kind))
+    for name, column in columns.items():
+        table = table.append_column(name, column[:count])
     return table
 
 

@@ -16,19 +16,15 @@ import zlib
 from collections.abc import Mapping
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
 from lxml import etree
 
-from .files import (
-    UNPACKED_LIMIT,
-    TooLargeError,
-    decode,
-    named_errors,
-    read_bytes,
-    reason,
-)
+from .files import UNPACKED_LIMIT, TooLargeError, decode, named_errors, read_bytes, reason
+
+if TYPE_CHECKING:
+    from pypdfium2 import PdfDocument
 
 # Tags that begin and end a paragraph; browsers treat tags that they do not know as part of a line.
 _BLOCK_TAGS = frozenset(
@@ -84,9 +80,9 @@ _NAMED_NOTES = 10
 
 
 class _Book(NamedTuple):
-    """The text of a file, one or more pages, and what of the file was not read."""
+    """The text of a file, by pages or paragraphs, and what of the file was not read."""
 
-    pages: list[str]
+    pieces: list[str]
     notes: list[str]
 
 
@@ -202,7 +198,7 @@ def _read_html(data: bytes) -> _Book:
     blocks = page.blocks
     if page.title and page.title not in blocks[:1]:
         blocks = [page.title, *blocks]
-    return _Book(["\n\n".join(blocks)], notes=[])
+    return _Book(blocks, notes=[])
 
 
 class _EpubArchive:
@@ -225,7 +221,7 @@ class _EpubArchive:
             raise ValueError("encrypted (DRM)")
         return self.archive.read(name)
 
-    def xml(self, path: str) -> Any:
+    def xml(self, path: str) -> etree._Element:
         """Parses one XML file as far as it goes."""
         parser = etree.XMLParser(recover=True, resolve_entities=False, huge_tree=True)
         return etree.fromstring(self.read(path), parser)
@@ -277,7 +273,7 @@ def _read_epub(data: bytes) -> _Book:
                 texts.extend(page.blocks)
     if not texts and notes:
         raise ValueError("; ".join(notes[:_NAMED_NOTES]))
-    return _Book(["\n\n".join(texts)], notes)
+    return _Book(texts, notes)
 
 
 def _page_reason(error: Exception) -> str:
@@ -309,16 +305,14 @@ def _read_pdf(data: bytes) -> _Book:
 
     notes = list[str]()
     if pictures:
-        notes.append(
-            f"{len(pictures)} of {len(pages)} pages hold no text ({_numbers(pictures)}); if they are"
-            " pictures, run OCR over the file"
-        )
+        which = _first_of(pictures, pages=len(pages))
+        notes.append(f"{which} hold no text; if they are pictures, run OCR over the file")
     if damaged:
-        notes.append(f"{len(damaged)} of {len(pages)} pages are damaged ({_numbers(damaged)})")
+        notes.append(f"{_first_of(damaged, pages=len(pages))} are damaged")
     return _Book(pages, notes)
 
 
-def _read_pdf_page(document: Any, number: int, has_form: bool) -> tuple[str, bool]:
+def _read_pdf_page(document: PdfDocument, number: int, has_form: bool) -> tuple[str, bool]:
     """Returns the text of a page, and whether it shows anything."""
     page = document[number]
     if has_form:
@@ -333,12 +327,12 @@ def _read_pdf_page(document: Any, number: int, has_form: bool) -> tuple[str, boo
     return text.replace("\r\n", "\n").strip(), has_content
 
 
-def _numbers(numbers: list[int]) -> str:
-    """Returns the first few of some page numbers, for messages."""
+def _first_of(numbers: list[int], *, pages: int) -> str:
+    """Says how many pages these are, and names the first few."""
     shown = ", ".join(str(number) for number in numbers[:_NAMED_NOTES])
     if len(numbers) > _NAMED_NOTES:
-        return f"{shown}, …"
-    return shown
+        shown = f"{shown}, …"
+    return f"{len(numbers)} of {pages} pages ({shown})"
 
 
 def _read_docx(data: bytes) -> _Book:
@@ -352,7 +346,7 @@ def _read_docx(data: bytes) -> _Book:
         raise TooLargeError("it")
     no_image = img_element(lambda image: {"src": ""})
     markup = convert_to_html(io.BytesIO(data), convert_image=no_image).value
-    return _Book(["\n\n".join(_parse_html(_NOTE_LINKS.sub("", markup)).blocks)], notes=[])
+    return _Book(_parse_html(_NOTE_LINKS.sub("", markup)).blocks, notes=[])
 
 
 _READERS = {
@@ -395,7 +389,7 @@ def read_book(path: Path, kind: str) -> tuple[str, dict[str, list[int]], str]:
             f"{path} cannot be read as {kind[1:].upper()} ({error}): damaged, or locked."
         ) from error
 
-    text = "\n\n".join(book.pages)
+    text = "\n\n".join(book.pieces)
     notes = "; ".join(book.notes)
     if not text.strip():
         if notes:
@@ -403,5 +397,5 @@ def read_book(path: Path, kind: str) -> tuple[str, dict[str, list[int]], str]:
         raise ValueError(f"{path} holds no text.")
     if kind != ".pdf":
         return text, {}, notes
-    lengths = [len(page) + 2 for page in book.pages]
+    lengths = [len(page) + 2 for page in book.pieces]
     return text, {"pages": list(accumulate(lengths[:-1], initial=0))}, notes

@@ -50,10 +50,8 @@ class PartlyReadError(ValueError):
 
 def suffix(path: Path) -> str:
     """Returns the suffix in lower case; of ``x.jsonl.gz`` it is ``.jsonl``."""
-    stem, ending = os.path.splitext(path.name)
-    if ending.lower() == ".gz":
-        ending = os.path.splitext(stem)[1]
-    return ending.lower()
+    _, ending = os.path.splitext(path.name.lower().removesuffix(".gz"))
+    return ending
 
 
 def is_packed(path: Path) -> bool:

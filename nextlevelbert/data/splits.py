@@ -2,38 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
+Rows = TypeVar("Rows", bound=Any)  # a list, or a `datasets.Dataset`
+
 
 def hold_out(
-    rows: Sequence[Any], share: float, seed: int, key: Any = None
-) -> tuple[list[Any], list[Any]]:
+    rows: Rows,
+    share: float,
+    seed: int,
+    key: Callable[[Any], Any] | None = None,
+    what: str = "rows",
+) -> tuple[Rows, Rows]:
     """Divides rows at random into those to train on and those to validate on.
 
     Args:
-        rows: the rows.
+        rows: a list, or a `datasets.Dataset`.
         share: the share to validate on, between 0 and 1.
         seed: the seed of the draw.
-        key: a function of a row; rows with equal keys stay together.
+        key: a function of a row; rows with equal keys stay together, and the share is one of the
+            keys.
+        what: what is divided, for the error.
+
+    Returns:
+        The rows to train on, and those to validate on, in their order.
 
     Raises:
         ValueError: if the share is not between 0 and 1, or there are fewer than two keys.
     """
-    keys: list[Any] = list(range(len(rows)))
+    keys: Sequence[Any] = range(len(rows))
     if key is not None:
         keys = [key(row) for row in rows]
-    held_out_keys = sample_share(sorted(set(keys)), share, seed=seed, what="rows")
-    training = list[Any]()
-    validation = list[Any]()
-    for row, row_key in zip(rows, keys, strict=True):
+    held_out_keys = sample_share(sorted(set(keys)), share, seed=seed, what=what)
+    training = []
+    validation = []
+    for index, row_key in enumerate(keys):
         if row_key in held_out_keys:
-            validation.append(row)
+            validation.append(index)
         else:
-            training.append(row)
-    return training, validation
+            training.append(index)
+    return _select(rows, training), _select(rows, validation)
+
+
+def _select(rows: Any, indices: list[int]) -> Any:
+    if hasattr(rows, "select"):
+        return rows.select(indices)
+    return [rows[index] for index in indices]
 
 
 def sample_share(items: Sequence[Any], share: float, seed: int, what: str) -> set[Any]:
@@ -54,4 +71,4 @@ def sample_share(items: Sequence[Any], share: float, seed: int, what: str) -> se
         )
     count = min(max(round(share * len(items)), 1), len(items) - 1)
     order = np.random.default_rng(seed).permutation(len(items))
-    return {items[number] for number in order[:count].tolist()}
+    return {items[index] for index in order[:count].tolist()}

@@ -59,6 +59,10 @@ class RowLocation(NamedTuple):
             )
         return values[column]
 
+    def text(self, values: Mapping[str, Any], column: str, option: str) -> str:
+        """Returns the text of a column; see `column` and `require_text`."""
+        return self.require_text(self.column(values, column, option), column)
+
     def require_text(self, text: Any, column: str) -> str:
         """Returns a value of a column that must be text, and not blank.
 
@@ -73,6 +77,10 @@ class RowLocation(NamedTuple):
             raise self.error(
                 column, f"must be text, got {short(text)}. Correct the row, or leave it out."
             )
+        try:
+            text.isascii() or text.encode()
+        except UnicodeEncodeError as error:
+            raise self.error(column, "is not valid Unicode. Correct the row.") from error
         return text
 
 
@@ -95,12 +103,12 @@ class Table(NamedTuple):
     class_names: dict[str, tuple[str, ...]]
 
 
-def open_rows(source: str | Path, split: str = "train", config: str | None = None) -> Table:
+def open_rows(source: str | Path | Table, split: str = "train", config: str | None = None) -> Table:
     """Opens a table: a file, a folder of ``save_to_disk``, or a dataset of the Hub.
 
     Args:
         source: JSON lines, JSON, CSV (also .gz) or Parquet; a file of any other name is read as
-            JSON lines; a pattern of files; a folder; or a name on the Hub.
+            JSON lines; a pattern of files; a folder; a name on the Hub; or a table that is open.
         split: the split of a dataset; a file is read whole.
         config: the configuration of a dataset of the Hub.
 
@@ -108,6 +116,8 @@ def open_rows(source: str | Path, split: str = "train", config: str | None = Non
         FileNotFoundError: if there is neither a file nor a dataset of that name.
         ValueError: for a source without rows, or rows that cannot be read, by file and line.
     """
+    if isinstance(source, Table):
+        return source
     path = Path(source)
     files = list[Path]()
     if not path.is_dir():

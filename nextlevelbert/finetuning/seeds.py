@@ -282,11 +282,13 @@ def finetuned_card(
         metrics: scores of the reported set that the Hub shows.
         data_name: name of the data set on the Hub; None for files.
         base_model: name on the Hub of what the training started from (default: `model`, unless it
-            is a folder).
+            is a folder or ``"untrained"``).
         chosen: what was chosen on the validation set.
         without: what the number of parameters leaves out.
         facts: about the model, in Markdown.
     """
+    if base_model is None and model != "untrained":
+        base_model = name_on_hub(model)
     trained, total = best.parameters
     rows: dict[str, object] = {
         "started from": public_name(model),
@@ -305,7 +307,7 @@ def finetuned_card(
         replace(text, measured=measured),
         log=best.log,
         model_type=model_type,
-        base_model=base_model or name_on_hub(model),
+        base_model=base_model,
         settings=rows,
         table=table,
         scores={name: best.scores[reported][name] for name in metrics},
@@ -314,33 +316,6 @@ def finetuned_card(
         model=facts,
         pictures=[CURVE],
     )
-
-
-def training_facts(
-    args: FinetuningArguments, best: Result, started_from: str, without: str = ""
-) -> dict[str, object]:
-    """Returns what each card says about the training.
-
-    Args:
-        args: of the trainings.
-        best: result of the best seed.
-        started_from: name of the model.
-        without: what the number of parameters leaves out.
-    """
-    trained, total = best.parameters
-    return {
-        "started from": started_from,
-        "parameters trained": f"{trained:,} of {total:,}{without}",
-        "learning_rate": args.learning_rate,
-        "num_train_epochs": args.num_train_epochs,
-        "max_steps": args.max_steps,
-        "weight_decay": args.weight_decay,
-        "warmup_steps": args.warmup_steps,
-        "bf16": args.bf16,
-        "batch_size": args.train_batch_size * args.gradient_accumulation_steps * args.world_size,
-        "steps": best.steps,
-        "seed": best.seed,
-    }
 
 
 def caveat(reported: str, *chosen: str) -> str:

@@ -1,19 +1,20 @@
-"""Models by name, chunk vectors that are encoded once for all seeds and runs, and adapters."""
+"""The encoder of the texts of a task: vectors that are made once for all seeds and runs."""
 
 from __future__ import annotations
 
 import copy
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import PeftModel
 from torch import nn
-from transformers import CONFIG_MAPPING, AutoConfig, AutoModel
+from transformers import AutoConfig, AutoModel
 
 from ..chunk_vectors import chunk_table, encode_corpus
 from ..corpus import corpus_schema
@@ -21,17 +22,239 @@ from ..data.tables import short
 from ..models.chunk_encoder import LoadedChunkEncoder, weights_fingerprint
 from ..models.chunking import ChunkingRule
 from ..models.from_encoder import load_chunk_encoder
+from ..models.modeling_hate import HateForSequenceClassification, HateModel
+from ..models.modeling_nextlevelbert import (
+    NextLevelBertForMultipleChoice,
+    NextLevelBertForSequenceClassification,
+    NextLevelBertModel,
+)
+from ..training.cards import name_on_hub
 from ..training.runs import fingerprint
-from .arguments import FAMILIES, LoraArguments, VectorModelArguments
+from .arguments import FAMILIES, VectorModelArguments
 
 logger = logging.getLogger(__name__)
 
 # What a card adds to the number of their parameters.
-WITHOUT = " without the frozen chunk encoder"
+WITHOUT_ENCODER = " without the frozen chunk encoder"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+Head = Literal["none", "classification", "multiple_choice"]
+MODELS: dict[tuple[str, Head], Any] = {
+    ("nextlevelbert", "none"): NextLevelBertModel,
+    ("nextlevelbert", "classification"): NextLevelBertForSequenceClassification,
+    ("nextlevelbert", "multiple_choice"): NextLevelBertForMultipleChoice,
+    ("hate", "none"): HateModel,
+    ("hate", "classification"): HateForSequenceClassification,
+}
 
 
-# --- Names, models and vectors
+class OutputArguments(Protocol):
+    """Arguments that have an output folder and a device."""
+
+    @property
+    def output_dir(self) -> str | None:
+        """The folder of the run."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where texts are encoded."""
+
+
+@dataclass(frozen=True)
+class VectorSource:
+    """An encoder of texts, and the models over its vectors.
+
+    Args:
+        options: of the model.
+        family: of the models over its vectors; ``"other"`` for an encoder of another kind.
+        encoder: makes the vectors.
+        rule: splits texts into chunks; None for an encoder of another kind.
+        weights: hash of the model.
+        is_baseline: whether ``--model`` is a baseline over the vectors.
+    """
+
+    options: VectorModelArguments
+    family: str
+    encoder: LoadedChunkEncoder | FirstTokens
+    rule: ChunkingRule | None
+    weights: str
+    is_baseline: bool
+
+    @classmethod
+    def open(cls, options: VectorModelArguments, baselines: Sequence[str] = ()) -> VectorSource:
+        """Opens the encoder of the texts for ``--model``.
+
+        Args:
+            options: of the model: ``untrained``, a checkpoint, another encoder, or a baseline.
+            baselines: names of the baselines of the task.
+
+        Raises:
+            ValueError: for a model that is not there or reads no vectors, and options that the
+                model does not have.
+        """
+        name = options.model
+        known = ("untrained", *baselines)
+        if name in known:
+            return cls._open_new(options)
+        family = model_type_of(name, known)
+        if family in ("chunkbert", "bert-al", "cdlm"):
+            raise ValueError(
+                f"--model {name!r} is a {family}, which reads text, not vectors: add --model_type,"
+                " or give a NextLevelBERT."
+            )
+        config = AutoConfig.from_pretrained(name)
+        is_alone = getattr(config, "include_chunk_encoder", True) is False
+        _check_fixed_options(options, family, is_alone=is_alone)
+        if family not in FAMILIES:
+            other = FirstTokens(name)
+            return cls(
+                options,
+                "other",
+                encoder=other,
+                rule=None,
+                weights=other.fingerprint,
+                is_baseline=True,
+            )
+
+        model = AutoModel.from_pretrained(name)
+        if is_alone:
+            encoder = load_chunk_encoder(
+                options.chunk_encoder or config.chunk_encoder_name,
+                config.chunk_encoder_name,
+                config.chunk_encoder_pooling,
+            )
+            # Refuses any but the encoder that made the model's vectors.
+            model.attach_chunk_encoder(encoder)
+        encoder = model.detach_chunk_encoder()
+        return cls(
+            options,
+            family,
+            encoder=encoder,
+            rule=config.chunking_rule(),
+            weights=weights_fingerprint(model),
+            is_baseline=False,
+        )
+
+    @classmethod
+    def _open_new(cls, options: VectorModelArguments) -> VectorSource:
+        """Opens the sentence encoder of a new model or a baseline."""
+        encoder = load_chunk_encoder(options.chunk_encoder or MINILM, options.chunk_encoder_name)
+        limit = encoder.max_chunk_size
+        size = 256
+        mode: Literal["fixed", "sentences"] = "fixed"
+        if options.model == "sbert":
+            size = limit or 512
+        elif options.model_type == "hate":
+            mode = "sentences"
+        rule = ChunkingRule.from_tokenizer(
+            encoder.tokenizer, options.chunk_size or size, mode, max_chunk_size=limit
+        )
+        return cls(
+            options,
+            options.model_type,
+            encoder=encoder,
+            rule=rule,
+            weights=encoder.fingerprint,
+            is_baseline=options.model != "untrained",
+        )
+
+    def encode(self, args: OutputArguments, texts: Iterable[str]) -> dict[str, torch.Tensor]:
+        """Encodes texts into a corpus in ``--cache_dir``, or reads the corpus if it is there.
+
+        For the baseline ``sbert``, only the first chunk counts.
+
+        Args:
+            args: of the training, for its output folder and device.
+            texts: in any order; equal texts are encoded once.
+
+        Returns:
+            Chunk vectors ``[n, D]`` of every text, in float16.
+
+        Raises:
+            ValueError: for a text without a token.
+        """
+        distinct = list(dict.fromkeys(texts))
+        recipe = [self.encoder.fingerprint, str(self.rule), self.options.encoder_dtype]
+        folder = Path(self.options.cache_dir or f"{args.output_dir}/vectors")
+        encoder = copy.deepcopy(self.encoder)  # what is published keeps its precision
+        dtype = getattr(torch, self.options.encoder_dtype)
+        encoder.encoder.to(device=args.device, dtype=dtype)
+        documents = ((str(index), text) for index, text in enumerate(distinct))
+        name = fingerprint([*recipe, *distinct])[:16]
+        corpus = encode_corpus(documents, encoder, self.rule, folder=folder / name)
+        vectors = {text: corpus[str(index)].vectors for index, text in enumerate(distinct)}
+
+        empty = [text for text, chunks in vectors.items() if len(chunks) == 0]
+        if empty:
+            raise ValueError(
+                f"{len(empty)} texts contain no token, {short(empty[0])} first; leave their rows"
+                " out."
+            )
+        if self.options.model != "sbert":
+            return vectors
+
+        longer = sum(len(chunks) > 1 for chunks in vectors.values())
+        if longer:
+            logger.warning(
+                f"The first chunk of a text is read; {longer} of {len(vectors)} are longer."
+            )
+        return {text: chunks[:1] for text, chunks in vectors.items()}
+
+    def new_model(self, head: Head = "none", **config: object) -> Any:
+        """Opens the model over stored vectors as a training starts, without its chunk encoder.
+
+        Args:
+            head: of the model; a saved head is kept if it fits.
+            **config: fields of the model's configuration.
+        """
+        config["include_chunk_encoder"] = False
+        model_class = MODELS[self.family, head]
+        if self.options.model == "untrained":
+            assert self.rule is not None
+            chunk_size = self.rule.chunk_size
+            return model_class.from_chunk_encoder(self.encoder, chunk_size=chunk_size, **config)
+        return model_class.from_pretrained(
+            self.options.model, ignore_mismatched_sizes=True, **config
+        )
+
+    def open_trained(self, folder: Path, head: Head = "none", base: nn.Module | None = None) -> Any:
+        """Opens the model in the folder of a seed with its chunk encoder, to be saved whole.
+
+        Args:
+            folder: of the seed.
+            head: of the model.
+            base: the model on which adapters were trained; the adapters are merged into it.
+        """
+        if base is None:
+            model = MODELS[self.family, head].from_pretrained(folder)
+        else:
+            model = PeftModel.from_pretrained(base, folder).merge_and_unload()
+        model.base_model.attach_chunk_encoder(self.encoder)
+        return model
+
+    @property
+    def base_model(self) -> str | None:
+        """The name on the Hub of the model, or of its chunk encoder; None for folders."""
+        if self.options.model != "untrained" and name_on_hub(self.options.model) is not None:
+            return self.options.model
+        encoder_name = getattr(self.encoder, "name", "")
+        if "/" in encoder_name:
+            return encoder_name
+        return None
+
+
+def _check_fixed_options(options: VectorModelArguments, family: str, *, is_alone: bool) -> None:
+    """Refuses options that a checkpoint fixes."""
+    fixed: dict[str, object] = {"chunk_size": options.chunk_size}
+    if not is_alone:
+        fixed["chunk_encoder"] = options.chunk_encoder
+    if options.model_type not in (family, FAMILIES[0]):
+        fixed["model_type"] = options.model_type
+    for option_name, value in fixed.items():
+        if value is not None:
+            raise ValueError(
+                f"--{option_name} {value} cannot be changed for --model {options.model!r}: the"
+                " checkpoint fixes it. Remove the option."
+            )
 
 
 def model_type_of(name: str, known: Sequence[str] = ()) -> str:
@@ -53,114 +276,6 @@ def model_type_of(name: str, known: Sequence[str] = ()) -> str:
         raise ValueError(f"{message}.") from error
 
 
-class VectorSource(NamedTuple):
-    """An encoder of texts.
-
-    Args:
-        kind: family of the models over its vectors; ``"other"`` for an encoder of another kind.
-        encoder: makes the vectors.
-        rule: splits texts into chunks; None for an encoder of another kind.
-        weights: hash of the model.
-    """
-
-    kind: str
-    encoder: LoadedChunkEncoder | FirstTokens
-    rule: ChunkingRule | None
-    weights: str
-
-
-def open_source(options: VectorModelArguments, baselines: Sequence[str]) -> VectorSource:
-    """Opens the encoder of the texts for ``--model``.
-
-    Args:
-        options: of the model: ``untrained``, a checkpoint, another encoder, or a baseline.
-        baselines: names of the baselines of the task.
-
-    Raises:
-        ValueError: for a model that is not there or reads no vectors, and options that the model
-            does not have.
-    """
-    name = options.model
-    known = ("untrained", *baselines)
-    if name in known:
-        return _open_new_source(options)
-    family = model_type_of(name, known)
-    if family in ("chunkbert", "bert-al", "cdlm"):
-        raise ValueError(
-            f"--model {name!r} is a {family}, which reads text, not vectors: add --model_type, or"
-            " give a NextLevelBERT."
-        )
-
-    config = AutoConfig.from_pretrained(name)
-    is_alone = getattr(config, "include_chunk_encoder", True) is False
-    fixed: dict[str, object] = {"chunk_size": options.chunk_size}
-    if not is_alone:
-        fixed["chunk_encoder"] = options.chunk_encoder
-    if options.model_type not in (family, FAMILIES[0]):
-        fixed["model_type"] = options.model_type
-    for option_name, value in fixed.items():
-        if value is not None:
-            raise ValueError(
-                f"--{option_name} {value} cannot be changed for --model {name!r}: the checkpoint"
-                " fixes it. Remove the option."
-            )
-    if family not in FAMILIES:
-        other = FirstTokens(name)
-        return VectorSource("other", other, rule=None, weights=other.fingerprint)
-
-    model = AutoModel.from_pretrained(name)
-    if is_alone:
-        encoder = load_chunk_encoder(
-            options.chunk_encoder or config.chunk_encoder_name,
-            config.chunk_encoder_name,
-            config.chunk_encoder_pooling,
-        )
-        model.attach_chunk_encoder(encoder)  # refuses any but the one that made the model's vectors
-    encoder = model.detach_chunk_encoder()
-    rule = config.chunking_rule()
-    return VectorSource(family, encoder, rule=rule, weights=weights_fingerprint(model))
-
-
-def _open_new_source(options: VectorModelArguments) -> VectorSource:
-    """Opens the sentence encoder of a new model or a baseline."""
-    encoder = load_chunk_encoder(options.chunk_encoder or MINILM, options.chunk_encoder_name)
-    limit = encoder.max_chunk_size
-    size = 256
-    mode: Literal["fixed", "sentences"] = "fixed"
-    if options.model == "sbert":
-        size = limit or 512
-    elif options.model_type == "hate":
-        mode = "sentences"
-    rule = ChunkingRule.from_tokenizer(
-        encoder.tokenizer, options.chunk_size or size, mode, max_chunk_size=limit
-    )
-    return VectorSource(options.model_type, encoder, rule=rule, weights=encoder.fingerprint)
-
-
-def open_model(
-    options: VectorModelArguments,
-    source: VectorSource,
-    auto_class: Any = AutoModel,
-    **config: object,
-) -> Any:
-    """Opens the model over stored vectors, without its chunk encoder.
-
-    Args:
-        options: of the model.
-        source: of the vectors. `with_chunk_encoder` puts its encoder back.
-        auto_class: of transformers.
-        **config: fields of the model's configuration.
-    """
-    config["include_chunk_encoder"] = False
-    if options.model == "untrained":
-        assert source.rule is not None
-        model_class = auto_class._model_mapping[CONFIG_MAPPING[source.kind]]
-        chunk_size = source.rule.chunk_size
-        return model_class.from_chunk_encoder(source.encoder, chunk_size=chunk_size, **config)
-    # A saved classifier is kept if it fits; otherwise the model gets a new one.
-    return auto_class.from_pretrained(options.model, ignore_mismatched_sizes=True, **config)
-
-
 def require_layers(name: str) -> None:
     """Refuses to train document vectors that are the plain mean of the chunk vectors.
 
@@ -173,25 +288,6 @@ def require_layers(name: str) -> None:
             f" chunk vectors. Give --chunk_encoder {name} with --model untrained to train new"
             " layers over these, or with --model avg_sbert to train a linear map."
         )
-
-
-def with_chunk_encoder(
-    source: VectorSource, auto_class: Any, folder: Path, base: nn.Module | None = None
-) -> Any:
-    """Opens the model in the folder of a seed, with its chunk encoder, to be saved whole.
-
-    Args:
-        source: of the vectors.
-        auto_class: of transformers.
-        folder: of the seed.
-        base: the model on which adapters were trained; the adapters are merged into it.
-    """
-    if base is None:
-        model = auto_class.from_pretrained(folder)
-    else:
-        model = PeftModel.from_pretrained(base, folder).merge_and_unload()
-    model.base_model.attach_chunk_encoder(source.encoder)
-    return model
 
 
 class FirstTokens:
@@ -238,73 +334,3 @@ class FirstTokens:
         )  # [B, D]
         spans = [np.array([[0, len(text)]]) for text in texts]
         return chunk_table(self.schema, batch["id"], spans=spans, vectors=vectors)
-
-
-class OutputArguments(Protocol):
-    """Arguments that have an output folder and a device."""
-
-    @property
-    def output_dir(self) -> str | None:
-        """The folder of the run."""
-
-    @property
-    def device(self) -> torch.device:
-        """Where texts are encoded."""
-
-
-def encode_once(
-    options: VectorModelArguments,
-    args: OutputArguments,
-    source: VectorSource,
-    texts: Iterable[str],
-) -> dict[str, torch.Tensor]:
-    """Encodes texts into a corpus in ``--cache_dir``, or reads the corpus if it is there.
-
-    Args:
-        options: of the model; for ``sbert``, only the first chunk counts.
-        args: of the training, for its output folder and device.
-        source: of the vectors.
-        texts: in any order; equal texts are encoded once.
-
-    Returns:
-        Chunk vectors ``[n, D]`` of every text, in float16.
-
-    Raises:
-        ValueError: for a text without a token.
-    """
-    distinct = list(dict.fromkeys(texts))
-    recipe = [source.encoder.fingerprint, str(source.rule), options.encoder_dtype]
-    folder = Path(options.cache_dir or f"{args.output_dir}/vectors")
-    encoder = copy.deepcopy(source.encoder)  # what is published keeps its precision
-    encoder.encoder.to(device=args.device, dtype=getattr(torch, options.encoder_dtype))
-    documents = ((str(index), text) for index, text in enumerate(distinct))
-    name = fingerprint([*recipe, *distinct])[:16]
-    corpus = encode_corpus(documents, encoder, source.rule, folder=folder / name)
-    vectors = {text: corpus[str(index)].vectors for index, text in enumerate(distinct)}
-
-    empty = [text for text, chunks in vectors.items() if len(chunks) == 0]
-    if empty:
-        raise ValueError(
-            f"{len(empty)} texts contain no token, {short(empty[0])} first; leave their rows out."
-        )
-    if options.model != "sbert":
-        return vectors
-
-    longer = sum(len(chunks) > 1 for chunks in vectors.values())
-    if longer:
-        logger.warning(f"The first chunk of a text is read; {longer} of {len(vectors)} are longer.")
-    return {text: chunks[:1] for text, chunks in vectors.items()}
-
-
-# --- Adapters
-
-
-def with_lora(model: Any, options: LoraArguments) -> PeftModel:
-    """Adds low-rank adapters to a model.
-
-    Args:
-        model: whose head is trained whole, and whose chunk encoder stays frozen.
-        options: rank and scale of the adapters.
-    """
-    config = LoraConfig(r=options.lora_r, lora_alpha=options.lora_alpha, **model.lora_targets())
-    return get_peft_model(model, config)

@@ -105,9 +105,9 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
 
     Example:
         >>> model = ChunkBertModel.from_encoder(minilm)
-        >>> book = model.tokenizer("Call me Ishmael. " * 500, return_tensors="pt")
+        >>> book = model.tokenizer("Call me Ishmael. " * 200, return_tensors="pt")
         >>> model(**book).last_hidden_state.shape
-        torch.Size([1, 3002, 384])
+        torch.Size([1, 1202, 384])
     """
 
     _keys_to_ignore_on_load_unexpected = [r"^classifier\."]  # heads are dropped on purpose
@@ -186,7 +186,7 @@ class ChunkBertForSequenceClassification(ChunkBertPreTrainedModel):
 
     Example:
         >>> model = ChunkBertForSequenceClassification.from_encoder(minilm, num_labels=20)
-        >>> texts = ["A short post.", "A long one. " * 2000]
+        >>> texts = ["A short post.", "A long one. " * 300]
         >>> posts = model.tokenizer(texts, padding=True, return_tensors="pt")
         >>> model(**posts).logits.shape
         torch.Size([2, 20])

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
+from ..evaluation.vectors import find_targets
 from ..models.configuration_nextlevelbert import NOT_SPECIAL
 from .datasets import VectorSequence
 
@@ -118,9 +118,7 @@ def masked_vector_scores(
 ) -> torch.Tensor:
     """Sums scores over the masked vectors of each sequence, so that evaluation keeps one row each.
 
-    A target is found if no other of the batch's M targets has as high a cosine to the prediction;
-    among k that tie for the highest it counts 1 / k, so that a constant prediction scores as chance
-    does.
+    `find_targets` says when a target is found among the M targets of the batch.
 
     Args:
         predictions: ``[M, D]``, in the row-by-row order of `mask_positions`.
@@ -135,13 +133,7 @@ def masked_vector_scores(
     predictions = predictions.float()
     targets = targets.float()
     sequence = mask_positions.nonzero()[:, 0]
-    scores = F.normalize(predictions, dim=-1) @ F.normalize(targets, dim=-1).T  # [M, M]
-    cosine = scores.diagonal()
-    better = (scores > cosine[:, None]).sum(dim=1)
-    # The target itself counts, too; chunks that repeat are told apart by luck.
-    tied = (scores == cosine[:, None]).sum(dim=1).clamp(min=1)
-    found = torch.where(better == 0, 1.0 / tied, 0.0)
-    chance = torch.full_like(cosine, 1 / max(len(cosine), 1))
+    cosine, found, chance = find_targets(predictions, targets)
     error = (predictions - targets).square().sum(dim=-1)
     squares = targets.square().sum(dim=-1)
 

@@ -12,7 +12,7 @@ from ..training.options import expand_options_file, pop_option, run_command
 TASKS = {
     "classification": ("classification:main", "predict a class, or several, for each document"),
     "multiple_choice": (
-        "classification:main_multiple_choice",
+        "multiple_choice:main",
         "choose among candidate answers about a document",
     ),
     "retrieval": ("retrieval:main", "search without training, and report scores"),

@@ -15,30 +15,27 @@ from sentence_transformers.base.sampler import NoDuplicatesBatchSampler
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import nn
 from torch.utils.data import DataLoader
-from transformers import AutoModel, TrainerControl, set_seed
+from transformers import TrainerControl, set_seed
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from ..chunk_vectors import pad_vectors
 from ..data.files import packed
+from ..data.published import msmarco
 from ..data.splits import sample_share
-from ..data.tables import columns_of
 from ..evaluation.retrieval import Ranking, RetrievalTask, retrieval_scores, trec_run
-from ..finetuning import seeds
 from ..finetuning.arguments import DataArguments, FinetuningArguments, VectorModelArguments
-from ..finetuning.seeds import Result, Scores
-from ..finetuning.vector_source import (
-    WITHOUT,
-    VectorSource,
-    encode_once,
-    open_model,
-    open_source,
-    require_layers,
-    with_chunk_encoder,
+from ..finetuning.seeds import (
+    Scores,
+    finetuned_card,
+    mean_and_deviation,
+    publish,
+    report,
+    run_seeds,
 )
+from ..finetuning.vector_source import WITHOUT_ENCODER, VectorSource, require_layers
 from ..models.chunk_encoder import masked_mean
-from ..training.cards import SIMILARITY_WIDGET, model_card, plain, public_name
+from ..training.cards import SIMILARITY_WIDGET, CardText, plain, public_name
 from ..training.options import parse
-from ..training.plots import CURVE
 from ..training.runs import fingerprint, write_whole
 from ..training.trainer import CardTrainer
 from .retrieval import MEAN_ROW, MEANS, PairArguments, rankings_of, read_retrieval_task
@@ -88,79 +85,16 @@ def read_ranking(
         pairs: the columns of pairs.
         config: the configuration of a dataset on the Hub.
     """
-    if packed(Path(source) / "msmarco-docs.tsv").exists():
-        return read_msmarco(Path(source), split)
-    return RankingData(read_retrieval_task(source, pairs, split=split, config=config))
-
-
-def read_msmarco(folder: Path, split: str) -> RankingData:
-    """Reads a split of MS MARCO's document ranking.
-
-    Documents without a text are left out, and so are those that neither a judgement nor a candidate
-    names. Without candidates the whole collection is ranked, but in training.
-
-    Args:
-        folder: holds ``msmarco-docs.tsv`` (id, URL, title, body), ``msmarco-<split>-queries.tsv``
-            (id, query), ``…-qrels.tsv`` (query, 0, document, grade) and ``…-top100`` (query, Q0,
-            document, rank, …), the candidates, which training does not read. All may be ``.gz``.
-        split: for example ``doctrain`` or ``docdev``.
-
-    Raises:
-        ValueError: for lines with too few columns, or ids without a text.
-    """
-    relevant = _read_judgements(folder / f"msmarco-{split}-qrels.tsv")
-    all_queries = dict(columns_of(folder / f"msmarco-{split}-queries.tsv", "\t", 2))
-    in_training = "train" in split
-    top = packed(folder / f"msmarco-{split}-top100")
-    candidates: dict[str, list[str]] = {}
-    if top.exists() and not in_training:
-        candidates = {query: [] for query in relevant}
-        for query, _, document in columns_of(top, None, 3):
-            if query in candidates:
-                candidates[query].append(document)
-
-    named: set[str] = set()
-    for documents_of_query in (*relevant.values(), *candidates.values()):
-        named.update(documents_of_query)
-    whole_collection = not candidates and not in_training
-    texts = {}
-    for name, _, title, body in columns_of(folder / "msmarco-docs.tsv", "\t", 4):
-        if whole_collection or name in named:
-            texts[name] = f"{title} {body}".strip()
-
-    unknown = (named - texts.keys()) | (relevant.keys() - all_queries.keys())
-    if unknown:
-        raise ValueError(
-            f"{folder.name}, {split}: {len(unknown)} ids have no text, such as {min(unknown)!r}."
+    if packed(Path(source) / msmarco.DOCUMENTS).exists():
+        data = msmarco.load(source, split)
+        task = RetrievalTask(
+            f"msmarco-{split}",
+            queries=data.queries,
+            documents=data.documents,
+            relevant=data.relevant,
         )
-    documents = {name: text for name, text in texts.items() if text}
-    logger.info(
-        "%s: %d queries, %d documents of %d with a text",
-        split,
-        len(relevant),
-        len(documents),
-        len(texts),
-    )
-
-    queries = {query: all_queries[query] for query in relevant}
-    task = RetrievalTask(
-        f"msmarco-{split}", queries=queries, documents=documents, relevant=relevant
-    )
-    if not candidates:
-        return RankingData(task)
-    with_text = {}
-    for query, names in candidates.items():
-        with_text[query] = [name for name in names if name in documents]
-    return RankingData(task, with_text)
-
-
-def _read_judgements(path: Path) -> dict[str, dict[str, int]]:
-    """Returns query id → document id → grade, without grades of 0."""
-    relevant: dict[str, dict[str, int]] = {}
-    for query, _, document, grade in columns_of(path, None, 4):
-        if int(grade) > 0:
-            relevant.setdefault(query, {})[document] = int(grade)
-    return relevant
+        return RankingData(task, data.candidates)
+    return RankingData(read_retrieval_task(source, pairs, split=split, config=config))
 
 
 def hold_out_queries(data: RankingData, share: float, seed: int) -> tuple[RankingData, RankingData]:
@@ -352,7 +286,6 @@ class RankingRun:
         source: what made the vectors.
         sets: training, validation and perhaps test set, by name.
         vectors: the chunk vectors ``[n, D]`` of every text.
-        reported: the name of the set to report on.
         k: the cut-off rank of the scores.
     """
 
@@ -360,31 +293,37 @@ class RankingRun:
     source: VectorSource
     sets: Mapping[str, RankingData]
     vectors: Mapping[str, torch.Tensor]
-    reported: str
     k: int
+
+    @property
+    def reported(self) -> str:
+        """The name of the set to report on."""
+        if "test" in self.sets:
+            return "test"
+        return "validation"
 
     def new_model(self) -> nn.Module:
         """Returns the model at the start of a seed."""
-        if _is_baseline(self.options, self.source):
+        if self.source.is_baseline:
             hidden_size = next(iter(self.vectors.values())).shape[1]
             return MeanRanker(hidden_size)
-        return open_model(self.options, self.source)
+        return self.source.new_model()
 
     def rank(self, name: str, model: nn.Module | None = None) -> dict[str, Ranking]:
         """Ranks the set `name`; without a model, by the means of chunk vectors."""
-        part = self.sets[name]
-        return rankings_of(part.task, self.vectors, model=model, candidates=part.candidates)
+        task, candidates = self.sets[name]
+        return rankings_of(task, self.vectors, model=model, candidates=candidates)
 
-    def validate(self, model: nn.Module) -> Scores:
-        """Computes the scores of the validation set."""
-        return retrieval_scores(self.rank("validation", model), self.k)
+    def scores(self, name: str, model: nn.Module | None = None) -> Scores:
+        """Computes the scores of the set `name`; without a model, of the means."""
+        return retrieval_scores(self.rank(name, model), self.k)
 
     def make_trainer(self, args: FinetuningArguments) -> RankingTrainer:
         """Returns the trainer of one seed."""
         return RankingTrainer(
             self.sets["train"].task,
             self.vectors,
-            rank=self.validate,
+            rank=partial(self.scores, "validation"),
             model=self.new_model(),
             args=args,
         )
@@ -394,19 +333,17 @@ class RankingRun:
 
         The run file of the reported set is written to the folder.
         """
-        scores = {}
-        for name in self.sets:
-            if name == "train":
-                continue
-            rankings = self.rank(name, trainer.model)
-            scores[name] = retrieval_scores(rankings, self.k)
-            if name == self.reported and trainer.args.should_save:
-                run = trec_run(rankings, public_name(self.options.model))
-                write_whole(folder / f"{name}_predictions.trec", run)
+        rankings = self.rank(self.reported, trainer.model)
+        scores = {self.reported: retrieval_scores(rankings, self.k)}
+        if self.reported != "validation":
+            scores["validation"] = self.scores("validation", trainer.model)
+        if trainer.args.should_save:
+            run_file = trec_run(rankings, public_name(self.options.model))
+            write_whole(folder / f"{self.reported}_predictions.trec", run_file)
 
         set_seed(trainer.args.seed)
         untrained = self.new_model().to(trainer.args.device)
-        scores["before"] = retrieval_scores(self.rank(self.reported, untrained), self.k)
+        scores["before"] = self.scores(self.reported, untrained)
         return scores, {}
 
 
@@ -415,7 +352,7 @@ def main(argv: list[str]) -> None:
     about = (
         "Trains a model to rank documents for queries. Further values of --model: avg_sbert, sbert."
     )
-    options, pairs, data, args = parse(
+    options, pairs, data_args, args = parse(
         (VectorModelArguments, PairArguments, DataArguments, FinetuningArguments),
         argv,
         prog="--task ranking",
@@ -426,30 +363,23 @@ def main(argv: list[str]) -> None:
     args.metric_for_best_model = metric
     args.greater_is_better = True
 
-    # 1. The sets, and their vectors.
-    sets = data.read_sets(
+    # 1. The sets.
+    sets = data_args.read_sets(
         lambda _, path, split: read_ranking(
-            path, split=split, pairs=pairs, config=data.dataset_config_name
+            path, split=split, pairs=pairs, config=data_args.dataset_config_name
         ),
         seed=args.seed,
         hold_out=hold_out_queries,
     )
-    source = open_source(options, MEANS)
-    _check_model(options, args, source=source)
-    reported = "validation"
-    if "test" in sets:
-        reported = "test"
-    run = RankingRun(
-        options,
-        source,
-        sets=sets,
-        vectors=_encode_sets(sets, options, args, source=source),
-        reported=reported,
-        k=pairs.k,
-    )
 
-    # 2. A training per seed.
-    results = seeds.run_seeds(
+    # 2. What the model reads: chunk vectors of all queries and documents.
+    source = VectorSource.open(options, MEANS)
+    _check_model(options, args, source=source)
+    vectors = _encode_sets(sets, options, args, source=source)
+    run = RankingRun(options, source, sets=sets, vectors=vectors, k=pairs.k)
+
+    # 3. A training per seed.
+    results = run_seeds(
         args,
         settings=_settings(run) | args.result_settings(),
         make_trainer=run.make_trainer,
@@ -459,13 +389,12 @@ def main(argv: list[str]) -> None:
     if not args.should_save:
         return
 
-    # 3. The table, and the model of the best seed with its card.
+    # 4. The table.
     before = [result.scores["before"] for result in results]
-    baselines = {"before training": seeds.mean_and_deviation(before)}
-    if source.kind != "other":
-        means = retrieval_scores(run.rank(run.reported), run.k)
-        baselines[MEAN_ROW] = seeds.mean_and_deviation([means])
-    best, table = seeds.report(
+    baselines = {"before training": mean_and_deviation(before)}
+    if source.family != "other":
+        baselines[MEAN_ROW] = mean_and_deviation([run.scores(run.reported)])
+    best, table = report(
         args,
         results=results,
         reported=run.reported,
@@ -473,30 +402,28 @@ def main(argv: list[str]) -> None:
         baselines=baselines,
         metric=metric,
     )
-    if _is_baseline(options, source):
-        seeds.publish(args, best=best, open_model=None, card=None)
-    else:
-        card = _card(run, args, best=best, table=table)
-        open_model = partial(with_chunk_encoder, source, AutoModel)
-        seeds.publish(args, best=best, open_model=open_model, card=model_card(**card))
 
-
-def _is_baseline(options: VectorModelArguments, source: VectorSource) -> bool:
-    return options.model in MEANS or source.kind == "other"
-
-
-def _settings(run: RankingRun) -> dict[str, object]:
-    """Returns what decides the result, beside the arguments of the training."""
-    content = [[*vars(part.task).values(), part.candidates] for part in run.sets.values()]
-    return {
-        "task": "ranking",
-        "model": public_name(run.options.model),
-        "weights": run.source.weights,
-        "k": run.k,
-        "chunks": str(run.source.rule),
-        "encoder_dtype": run.options.encoder_dtype,
-        "sets": fingerprint(content),
-    }
+    # 5. The model of the best seed with its card; of a baseline, its predictions alone.
+    open_best: Callable[[Path], Any] | None = None
+    card = None
+    if not source.is_baseline:
+        open_best = source.open_trained
+        card = finetuned_card(
+            args,
+            _card_text(run),
+            best,
+            reported=run.reported,
+            table=table,
+            model=options.model,
+            model_type=source.family,
+            settings={"pairs": sum(map(len, sets["train"].task.relevant.values()))},
+            metrics=[metric],
+            data_name=data_args.dataset_name,
+            chosen=["epoch"],
+            base_model=source.base_model,
+            without=WITHOUT_ENCODER,
+        )
+    publish(args, best=best, open_model=open_best, card=card)
 
 
 def _check_model(
@@ -504,7 +431,7 @@ def _check_model(
 ) -> None:
     """Sets the usual learning rate, and refuses what could not be trained or published."""
     usual_rate = 5e-5
-    if not _is_baseline(options, source):
+    if not source.is_baseline:
         require_layers(options.model)
     elif args.push_to_hub:
         raise ValueError(
@@ -529,44 +456,45 @@ def _encode_sets(
     for task, _ in sets.values():
         queries += task.queries.values()
         documents += task.documents.values()
-    vectors = encode_once(options, args, source=source, texts=queries)
-    return vectors | encode_once(options, args, source=source, texts=documents)
+    vectors = source.encode(args, queries)
+    return vectors | source.encode(args, documents)
 
 
-def _card(run: RankingRun, args: FinetuningArguments, best: Result, table: str) -> dict[str, Any]:
-    """Returns the arguments of `model_card` for the best model."""
+def _settings(run: RankingRun) -> dict[str, object]:
+    """Returns what decides the result, beside the arguments of the training."""
+    content = [[*vars(part.task).values(), part.candidates] for part in run.sets.values()]
+    return {
+        "task": "ranking",
+        "model": public_name(run.options.model),
+        "weights": run.source.weights,
+        "k": run.k,
+        "chunks": str(run.source.rule),
+        "encoder_dtype": run.options.encoder_dtype,
+        "sets": fingerprint(content),
+    }
+
+
+def _card_text(run: RankingRun) -> CardText:
+    """Returns what the task says on the card."""
     task, candidates = run.sets[run.reported]
     searched = f"{len(task.documents):,} documents"
     if candidates is not None:
         searched = "its candidates"
-
-    name = args.repository()
-    metric = f"mrr@{run.k}"
-    facts = seeds.training_facts(
-        args, best, started_from=public_name(run.options.model), without=WITHOUT
-    )
-    pairs = sum(map(len, run.sets["train"].task.relevant.values()))
-    return {
-        "name": name,
-        "snippet": _SNIPPET.replace("{name}", name),
-        "limits": _LIMITS,
-        "summary": (
+    return CardText(
+        summary=(
             "A model that gives a query and the long documents that answer it nearby vectors."
         ),
-        "training": {**facts, "pairs": pairs},
-        "training_note": (
+        intended_use="It finds the long documents that answer a query, by one vector each.",
+        measured=f"{len(task.queries):,} queries of {plain(task.name)}, each ranking {searched}.",
+        limits=_LIMITS,
+        snippet=_SNIPPET,
+        training_note=(
             "Each query looks for its document among those of its batch (cosine × 20,"
             " cross-entropy)."
         ),
-        "pictures": {CURVE: "Loss and validation score over epochs"},
-        "measured": (
-            f"{len(task.queries):,} queries of {plain(task.name)}, each ranking"
-            f" {searched}.{seeds.caveat(run.reported, 'epoch')}\n\n{table}"
-        ),
-        "pipeline_tag": "sentence-similarity",
-        "widget": SIMILARITY_WIDGET,
-        "tags": ["long-documents", "sentence-transformers", "document-ranking"],
-        "scores": {metric: best.scores[run.reported][metric]},
-        "scored_task": "text-retrieval",
-        "dataset": task.name,
-    }
+        pipeline_tag="sentence-similarity",
+        scored_task="text-retrieval",
+        tags=("long-documents", "sentence-transformers", "document-ranking"),
+        widget=SIMILARITY_WIDGET,
+        caption="Loss and validation score over epochs",
+    )

@@ -26,7 +26,7 @@ from ..evaluation.retrieval import (
 )
 from ..evaluation.scores import bm25_scores, scores_by_length, tfidf_scores
 from ..finetuning.arguments import VectorModelArguments
-from ..finetuning.vector_source import encode_once, open_model, open_source
+from ..finetuning.vector_source import VectorSource
 from ..training.cards import public_name, results_table
 from ..training.options import option, parse
 from ..training.plots import plot_by_length
@@ -123,11 +123,9 @@ def read_retrieval_task(
     query_ids: dict[str, str] = {}  # by text
     document_ids: dict[str, str] = {}
     relevant: dict[str, dict[str, int]] = {}
-    for place, row in table.rows:
+    for location, row in table.rows:
         for column in (query_column, document_column):
-            place.require_text(
-                place.column(row, column, "--query_column or --document_column"), column
-            )
+            location.text(row, column, "--query_column or --document_column")
         query = query_ids.setdefault(row[query_column], f"query-{len(query_ids):06d}")
         document = document_ids.setdefault(
             row[document_column], f"document-{len(document_ids):06d}"
@@ -243,16 +241,15 @@ def _rank_by_vectors(
     task: RetrievalTask, options: VectorModelArguments, args: RetrievalArguments
 ) -> dict[str, dict[str, Ranking]]:
     """Returns rankings by row of the table: of the model, if it is one, and of mean vectors."""
-    source = open_source(options, MEANS)
-    vectors: dict[str, torch.Tensor] = {}
-    for texts in (task.queries, task.documents):
-        vectors |= encode_once(options, args, source=source, texts=texts.values())
+    source = VectorSource.open(options, MEANS)
+    vectors = source.encode(args, task.queries.values())
+    vectors |= source.encode(args, task.documents.values())
 
     name = public_name(options.model)
     means = rankings_of(task, vectors)
-    if options.model in MEANS or source.kind == "other":
+    if source.is_baseline:
         return {name: means}
-    model = open_model(options, source).to(args.device)
+    model = source.new_model().to(args.device)
     return {name: rankings_of(task, vectors, model=model), MEAN_ROW: means}
 
 

@@ -12,13 +12,14 @@ import logging
 import math
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from huggingface_hub import ModelCard
 from safetensors.torch import load_file, save_file
 from scipy.special import expit
 from torch import nn
@@ -36,22 +37,20 @@ from transformers import (
 
 from ..data.tables import RowLocation, open_rows
 from ..evaluation.rouge import ROUGE, greedy_oracle, rouge_scores
-from ..finetuning import seeds
 from ..finetuning.arguments import (
     BertAlArguments,
     DataArguments,
     FinetuningArguments,
     TextModelArguments,
 )
-from ..finetuning.seeds import Result, Scores
+from ..finetuning.seeds import Result, Scores, finetuned_card, publish, report, run_seeds
 from ..models.bert_al_sentences import encode_sentences, pad_batch, select_sentences, split_document
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.configuration_nextlevelbert import usable_positions
 from ..models.modeling_bert_al import BertAlForExtractiveSummarization
 from ..models.pretrained import load_backbone, load_tokenizer
-from ..training.cards import model_card, name_on_hub, public_name
+from ..training.cards import CardText, public_name
 from ..training.options import option, parse, pop_option
-from ..training.plots import CURVE
 from ..training.runs import fingerprint, write_whole
 from ..training.trainer import CardTrainer
 
@@ -101,10 +100,12 @@ class SummaryArguments(TextModelArguments):
 
 @dataclass(kw_only=True)
 class FirstSegmentArguments:
-    """The option that the baselines share with BERT-AL."""
+    """The option that the baselines share with BERT-AL, and values of the others."""
 
     _argument_group_name = "model"
-    segment_length: int | None = option(None, "Tokens of the first segment; by default 128.")
+    segment_length: int | None = option(None, "Tokens of the first segment (default: 128).")
+    recurrence: str | None = field(init=False, default="none")
+    max_training_tokens: int | None = field(init=False, default=None)
 
 
 Sizes = BertAlArguments | FirstSegmentArguments
@@ -417,7 +418,7 @@ def trivial_summaries(
     }
 
 
-def record(document: SummarizedDocument, chosen: list[int], logits: np.ndarray) -> str:
+def prediction_line(document: SummarizedDocument, chosen: list[int], logits: np.ndarray) -> str:
     """Returns the chosen sentences, and a score for every sentence, as a line of JSON."""
     values = {
         "id": document.id,
@@ -442,7 +443,6 @@ class SummaryRun:
         sets: training, validation and perhaps test set, by name.
         rows: the sets, as `tokenized` returns them.
         tokenizer: the tokenizer of the encoder.
-        reported: the name of the set to report on.
     """
 
     options: SummaryArguments
@@ -451,7 +451,13 @@ class SummaryRun:
     sets: Mapping[str, Sequence[SummarizedDocument]]
     rows: Mapping[str, list[dict[str, Any]]]
     tokenizer: PreTrainedTokenizerBase
-    reported: str
+
+    @property
+    def reported(self) -> str:
+        """The name of the set to report on."""
+        if "test" in self.sets:
+            return "test"
+        return "validation"
 
     def new_model(self) -> BertAlForExtractiveSummarization:
         """Returns the model at the start of a seed."""
@@ -471,7 +477,7 @@ class SummaryRun:
             )
         else:
             model = BertAlForExtractiveSummarization.from_encoder(
-                name, recurrence=self._recurrence(), **length
+                name, recurrence=self.sizes.recurrence or "residual", **length
             )
 
         model.config.max_training_tokens = None  # the rows are truncated already
@@ -479,18 +485,9 @@ class SummaryRun:
             model.set_attn_implementation(self.options.attn_implementation)
         return model
 
-    def _recurrence(self) -> str:
-        if not isinstance(self.sizes, BertAlArguments):
-            return "none"
-        if self.sizes.recurrence is None:
-            return "residual"
-        return self.sizes.recurrence
-
     def make_trainer(self, args: FinetuningArguments) -> CardTrainer:
         """Returns the trainer of one seed."""
-        padding = self.tokenizer.pad_token_id
-        if padding is None:
-            padding = 0
+        padding = self.tokenizer.pad_token_id or 0
         return CardTrainer(
             model=self.new_model(),
             args=args,
@@ -513,14 +510,13 @@ class SummaryRun:
         # The best comes last, so that its weights stay loaded.
         for number, (step, loss) in reversed(list(enumerate(losses.items(), start=1))):
             model.load_state_dict(load_file(LowestLosses.path(folder, step)))
-            logits = self._logits(trainer)
-            chosen = self._choose(documents, logits)
+            logits, chosen = self._predict(trainer)
             evaluation = score_summaries(documents, chosen)
             scores[f"evaluation {number}"] = {"step": step, "loss": loss, **evaluation}
 
         trainer.save_model(str(folder))
         if trainer.args.should_save:
-            lines = map(record, documents, chosen, logits)
+            lines = map(prediction_line, documents, chosen, logits)
             write_whole(folder / f"{self.reported}_predictions.jsonl", "\n".join(lines))
         means = {}
         for name in (*ROUGE, "precision"):
@@ -529,66 +525,48 @@ class SummaryRun:
         scores[self.reported] = scores.get(self.reported, {}) | means
         return scores, {}
 
-    def _logits(self, trainer: CardTrainer) -> list[np.ndarray]:
-        """Returns the logits of the sentences of each document of the reported set."""
+    def _predict(self, trainer: CardTrainer) -> tuple[list[np.ndarray], list[list[int]]]:
+        """Returns logits and chosen sentences of each document of the reported set."""
         rows = self.rows[self.reported]
         padded = trainer.predict(rows).predictions  # [documents, S]
-        return [line[: len(row["labels"])] for line, row in zip(padded, rows, strict=True)]
-
-    def _choose(
-        self, documents: Sequence[SummarizedDocument], logits: list[np.ndarray]
-    ) -> list[list[int]]:
+        logits = []
         chosen = []
-        for document, scores in zip(documents, logits, strict=True):
+        for line, row, document in zip(padded, rows, self.sets[self.reported], strict=True):
+            scores = line[: len(row["labels"])]
             blocked = None
             if self.options.trigram_blocking:
                 blocked = document.sentences
+            logits.append(scores)
             chosen.append(select_sentences(scores, self.options.summary_sentences, blocked))
-        return chosen
+        return logits, chosen
 
 
 def main(argv: list[str]) -> None:
     """Trains a model per seed to select sentences, and publishes the best one."""
-    model_type, _ = pop_option(argv, "model_type", "bert-al")
-    type_arguments: type = FirstSegmentArguments
-    if model_type == "bert-al":
-        type_arguments = BertAlArguments
-    options, data, args, sizes = parse(
-        (SummaryArguments, DataArguments, FinetuningArguments, type_arguments),
-        argv,
-        prog=f"--task summarization --model_type {model_type}",
-        about=(
-            "Selects the sentences of a summary. Each --model_type has its own options: bert-al,"
-            " truncated, extended."
-        ),
-        recipes="summarization-",
-    )
+    options, data_args, args, sizes = _parse(argv)
     if args.learning_rate is None:
         args.learning_rate = 2e-5
     base = AutoConfig.from_pretrained(options.model)
     _check_model(options, sizes, base=base, args=args)
 
-    # 1. The sets, as the model reads them.
-    sets = data.read_sets(
+    # 1. The sets.
+    sets = data_args.read_sets(
         lambda name, source, split: read_summaries(
-            options, source, split=split, config=data.dataset_config_name
+            options, source, split=split, config=data_args.dataset_config_name
         ),
         seed=args.seed,
     )
-    reported = "validation"
-    if "test" in sets:
-        reported = "test"
+
+    # 2. What the model reads: tokens.
     tokenizer = load_tokenizer(options.model)
     rows = {}
     for name, documents in sets.items():
         limit = _token_limit(name, options, sizes=sizes, base=base)
         rows[name] = tokenized(documents, tokenizer, limit=limit)
-    run = SummaryRun(
-        options, sizes, base=base, sets=sets, rows=rows, tokenizer=tokenizer, reported=reported
-    )
+    run = SummaryRun(options, sizes, base=base, sets=sets, rows=rows, tokenizer=tokenizer)
 
-    # 2. A training per seed; its scores are means over the evaluations with the lowest loss.
-    results = seeds.run_seeds(
+    # 3. A training per seed; its scores are means over the evaluations with the lowest loss.
+    results = run_seeds(
         args,
         settings=_settings(run, args),
         make_trainer=run.make_trainer,
@@ -600,20 +578,42 @@ def main(argv: list[str]) -> None:
         weights = Path(str(args.output_dir)) / f"seed-{result.seed}" / "best"
         shutil.rmtree(weights, ignore_errors=True)
 
-    # 3. The table, and the model of the best seed with its card.
-    best, table = seeds.report(
+    # 4. The table.
+    best, table = report(
         args,
         results=results,
-        reported=reported,
-        name=f"{public_name(options.model)} ({model_type})",
-        baselines=trivial_summaries(sets[reported], options.summary_sentences),
+        reported=run.reported,
+        name=f"{public_name(options.model)} ({options.model_type})",
+        baselines=trivial_summaries(sets[run.reported], options.summary_sentences),
     )
-    if model_type != "bert-al":
-        seeds.publish(args, best=best, open_model=None, card=None)  # its predictions alone
-    else:
-        card = _card(run, args, best=best, table=table)
-        open_model = BertAlForExtractiveSummarization.from_pretrained
-        seeds.publish(args, best=best, open_model=open_model, card=model_card(**card))
+
+    # 5. The model of the best seed with its card; of a baseline, its predictions alone.
+    open_best = None
+    card = None
+    if options.model_type == "bert-al":
+        open_best = BertAlForExtractiveSummarization.from_pretrained
+        card = _card(run, args, data_args.dataset_name, best=best, table=table)
+    publish(args, best=best, open_model=open_best, card=card)
+
+
+def _parse(
+    argv: list[str],
+) -> tuple[SummaryArguments, DataArguments, FinetuningArguments, Sizes]:
+    model_type, _ = pop_option(argv, "model_type", "bert-al")
+    type_arguments: type = FirstSegmentArguments
+    if model_type == "bert-al":
+        type_arguments = BertAlArguments
+    options, data_args, args, sizes = parse(
+        (SummaryArguments, DataArguments, FinetuningArguments, type_arguments),
+        argv,
+        prog=f"--task summarization --model_type {model_type}",
+        about=(
+            "Selects the sentences of a summary. Each --model_type has its own options: bert-al,"
+            " truncated, extended."
+        ),
+        recipes="summarization-",
+    )
+    return options, data_args, args, sizes
 
 
 def _check_model(
@@ -623,19 +623,16 @@ def _check_model(
     args: FinetuningArguments,
 ) -> None:
     """Refuses options that contradict the model."""
-    is_baseline = options.model_type != "bert-al"
-    recurrence = getattr(sizes, "recurrence", None)
-    if base.model_type == "bert-al":
-        if is_baseline or recurrence is not None:
-            raise ValueError(
-                f"--model {options.model} is a BERT-AL already: leave out --recurrence and"
-                " --model_type."
-            )
-    elif hasattr(base, "encoder_config"):
+    if base.model_type == "bert-al" and sizes.recurrence is not None:
+        raise ValueError(
+            f"--model {options.model} is a BERT-AL already: leave out --recurrence and"
+            " --model_type."
+        )
+    if base.model_type != "bert-al" and hasattr(base, "encoder_config"):
         raise ValueError(
             f"--model takes a BERT, or a saved BERT-AL, and {options.model} is a {base.model_type}."
         )
-    if is_baseline and args.push_to_hub:
+    if args.push_to_hub and options.model_type != "bert-al":
         raise ValueError(
             f"--model_type {options.model_type} is a baseline, which is not published; leave out"
             " --push_to_hub."
@@ -643,22 +640,14 @@ def _check_model(
 
 
 def _token_limit(
-    name: str,
-    options: SummaryArguments,
-    sizes: Sizes,
-    base: PreTrainedConfig,
+    name: str, options: SummaryArguments, sizes: Sizes, base: PreTrainedConfig
 ) -> int | None:
     """Returns how many tokens of a document of the set `name` are read; None for all."""
-    limit = None
     if options.model_type == "truncated":
-        limit = sizes.segment_length
-        if limit is None:
-            limit = _USUAL_SEGMENT
-    elif isinstance(sizes, BertAlArguments) and name == "train":
-        limit = sizes.max_training_tokens
-        if limit is None:
-            limit = getattr(base, "max_training_tokens", None)
-    return limit
+        return sizes.segment_length or _USUAL_SEGMENT
+    if name != "train":
+        return None
+    return sizes.max_training_tokens or getattr(base, "max_training_tokens", None)
 
 
 def _settings(run: SummaryRun, args: FinetuningArguments) -> dict[str, object]:
@@ -680,49 +669,59 @@ def _settings(run: SummaryRun, args: FinetuningArguments) -> dict[str, object]:
     return settings
 
 
-def _card(run: SummaryRun, args: FinetuningArguments, best: Result, table: str) -> dict[str, Any]:
-    """Returns the arguments of `model_card` for the best model."""
+def _card(
+    run: SummaryRun,
+    args: FinetuningArguments,
+    data_name: str | None,
+    best: Result,
+    table: str,
+) -> ModelCard:
+    """Makes the card of the best model."""
     options = run.options
     rule = f"sentences={options.summary_sentences}"
     if options.trigram_blocking:
         rule += ", trigram_blocking=True"
-
-    facts = seeds.training_facts(args, best, started_from=public_name(options.model))
-    facts["summaries"] = rule
-    facts["sentence labels"] = "of the greedy ROUGE oracle"
-    if options.label_column is not None:
-        facts["sentence labels"] = options.label_column
-    for part, documents in run.sets.items():
-        facts[f"{part} set"] = f"{len(documents)} documents"
-
-    name = args.repository()
-    return {
-        "name": name,
-        "pipeline_tag": "summarization",
-        "base_model": name_on_hub(options.model),
-        "dataset": run.reported,
-        "tags": ["bert-al", "long-documents", "extractive-summarization"],
-        "training": facts,
-        "summary": (
+    settings: dict[str, object] = {"summaries": rule}
+    settings["sentence labels"] = options.label_column or "of the greedy ROUGE oracle"
+    for name, documents in run.sets.items():
+        settings[f"{name} set"] = f"{len(documents)} documents"
+    text = CardText(
+        summary=(
             "A BERT-AL that picks the sentences of a document, of any length, which make up its"
             " summary."
         ),
-        "snippet": _SNIPPET.format(name=name, rule=rule),
-        "pictures": {CURVE: "Loss over epochs"},
-        "measured": (
+        intended_use="It makes extractive summaries of texts like those that it was trained on.",
+        measured=(
             f"The {run.reported} set, by `summarize(..., {rule})`: F1 of ROUGE (words of a to z are"
             " stemmed), rougeL on the summary as a whole, and precision, the share of chosen"
             " sentences with a label. The first row is the mean of the evaluations with the lowest"
             " validation loss, at most three; this checkpoint is the best of them."
-            f"{seeds.caveat(run.reported, 'the evaluation')}\n\n{table}"
         ),
-        "limits": [
+        limits=(
             "Whole sentences are copied, so a pronoun may lose what it refers to.",
             (
                 "Information flows forward only: a sentence is scored without knowledge of later"
                 " segments."
             ),
             "It has learnt what belongs in summaries of one kind of text.",
-        ],
-        "scores": {metric: best.scores["evaluation 1"][metric] for metric in ROUGE},
-    }
+        ),
+        snippet=_SNIPPET.replace("{rule}", rule),
+        pipeline_tag="summarization",
+        tags=("bert-al", "long-documents", "extractive-summarization"),
+        caption="Loss over epochs",
+    )
+    # Of this checkpoint, not of the mean.
+    published = replace(best, scores={run.reported: best.scores["evaluation 1"]})
+    return finetuned_card(
+        args,
+        text,
+        published,
+        reported=run.reported,
+        table=table,
+        model=options.model,
+        model_type="bert-al",
+        settings=settings,
+        metrics=ROUGE,
+        data_name=data_name,
+        chosen=["the evaluation"],
+    )

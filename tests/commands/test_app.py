@@ -103,61 +103,50 @@ def test_a_click_on_the_square_shows_two_sections(page):
     """In a short text, every chunk is a section."""
     sections, _ = page.sections(2)
     width = 640 // len(sections)
-    shown = page.nearest_pair(2, x=2.5 * width, y=0)
+    shown = page.nearest_pair(2, x=2 * width + 5, y=0)
     assert shown == [
-        *page.text(2, 0, heading=sections[0].heading),
-        *page.text(2, 2, heading=sections[2].heading),
+        *page.text(2, 0, heading=f"{sections[0].heading} · "),
+        *page.text(2, 2, heading=f"{sections[2].heading} · "),
     ]
-    shown = page.nearest_pair(2, x=1.5 * width, y=1.5 * width)
-    assert shown == page.text(2, 1, heading=sections[1].heading)
+    shown = page.nearest_pair(2, x=width + 5, y=width + 5)
+    assert shown == page.text(2, 1, heading=f"{sections[1].heading} · ")
     assert page.nearest_pair(2, x=639, y=639)[0][0].startswith(f"{sections[-1].heading} · ")
 
 
 def test_a_strip_shows_the_highest_score_of_each_cell(page):
-    answer = page.library.ask(QUESTION)
+    answer = page.ask(QUESTION)
     number, chunk = page.library.locate(answer.passages[0])
-    strip = page.strip(QUESTION, number)
+    strip = page.strip(number, answer)
     cells = len(page.cells(number))
     assert strip.shape == (1, cells, 3)
     assert strip[0, chunk].tolist() == ORANGE  # the best of all, by one chunk a cell
-    assert page.best_in_cell(QUESTION, number, x=(chunk + 0.5) * (1000 // cells)) == chunk
-    assert page.best_chunk(QUESTION, number) == chunk
-    rows = page.document_rows(QUESTION, number)
+    assert page.best_in_cell(number, answer, x=chunk * (1000 // cells) + 5) == chunk
+    assert page.best_chunk(number, answer) == chunk
+    rows = page.document_rows(number, answer)
     data = re.search('base64,([^"]+)', rows[0][3])[1]
-    best = page.strip(QUESTION, answer.documents[0][0])
+    best = page.strip(answer.documents[0][0], answer)
     pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB"))
     np.testing.assert_array_equal(pixels[:, :: pixels.shape[1] // best.shape[1]][:1], best)
     places = [page.library.places[other] for other, _ in answer.documents]
     assert [row[1] for row in rows] == places
+    assert page.passage_rows(answer)[0][1].startswith("at ")
 
 
-def test_a_document_shows_those_that_are_most_similar(page):
+def test_without_a_question_similar_documents_are_shown(page):
+    assert page.ask(" ") is None
     vectors = page.library.summaries / np.linalg.norm(page.library.summaries, axis=1)[:, None]
     cosines = vectors @ vectors[1]
-    [(first, best), (second, worse)] = page.ranked("", 1)
+    [(first, best), (second, worse)] = page.ranked(1, None)
     assert {first, second} == {0, 2}
     assert best == pytest.approx(cosines[first], abs=1e-6)
     assert worse == pytest.approx(cosines[second], abs=1e-6)
     assert best >= worse
-
-
-def test_what_the_page_shows(page):
-    """With a question, and without one; None hides a component."""
-    view = page.view("", 1, chunk=0)
-    assert [name for name, value in view.items() if value is None] == [
-        "relative",
-        "passages",
-        "strip",
-        "square",
-    ]
-    assert view["heading"].startswith("### Most similar")
-    view = page.view(QUESTION, 1, chunk=0)
-    assert [name for name, value in view.items() if value is None] == ["square"]
-    assert view["passages"][0][1].startswith("at ")
+    assert page.best_chunk(1, None) == 0
+    assert [row[3] for row in page.document_rows(1, None)] == ["", ""]
 
 
 def test_the_text_shows_a_passage_in_its_context(page):
-    before, (marked, label), after = page.text(1, 3, heading="two")
+    before, (marked, label), after = page.text(1, 3, heading="two · ")
     passage = page.library.passage(int(page.library.first[1]) + 3)
     assert (marked, label) == (passage.text, "passage")
     context = before[0].partition("… ")[2]

@@ -142,7 +142,7 @@ def test_what_was_not_read_is_named_each_time(command, books):
         said = command("search", books, "observatory", "--json")
         assert said.status == 0, said.err
         assert "left out: table.jsonl, line 1: The text of document '0' is not" in said.err
-        assert "note: deed.pdf was read in part: 1 of 2 pages hold no text (2); if" in said.err
+        assert "note: deed.pdf was read in part: 1 of 2 pages (2) hold no text; if" in said.err
         assert "note: far/genome.txt: the model does not know" in said.err
         assert "table.jsonl#1" in {row["place"] for row in said.json["documents"]}
     said = command("plan", books)

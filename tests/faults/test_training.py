@@ -29,23 +29,11 @@ TIMED = (
 )
 ROOT = Path(__file__).parents[2]
 QUIET = "--use_cpu --disable_tqdm true --report_to none --logging_strategy steps --logging_steps 1".split()
-STEPS = [
-    "--max_steps",
-    "3",
-    "--save_strategy",
-    "steps",
-    "--save_steps",
-    "1",
-    "--save_total_limit",
-    "1",
-    "--eval_strategy",
-    "steps",
-    "--eval_steps",
-    "2",
-    "--validation_share",
-    "0.2",
-]
-EPOCHS = ["--num_train_epochs", "3", "--per_device_train_batch_size", "4"]
+STEPS = (
+    "--max_steps 3 --save_strategy steps --save_steps 1 --save_total_limit 1"
+    " --eval_strategy steps --eval_steps 2 --validation_share 0.2"
+).split()
+EPOCHS = "--num_train_epochs 3 --per_device_train_batch_size 4".split()
 
 
 def script(name: str, *words: str) -> None:
@@ -123,16 +111,10 @@ def runs(toy_encoder_path, toy_checkpoint, encoder, tmp_path_factory):
         "summarization": (
             {name: summaries(values) for name, values in rows.items()},
             encoder,
-            [
-                "--task",
-                "summarization",
-                "--model_type",
-                "bert-al",
-                "--segment_length",
-                "24",
-                "--summary_sentences",
-                "2",
-            ],
+            (
+                "--task summarization --model_type bert-al --segment_length 24"
+                " --summary_sentences 2"
+            ).split(),
         ),
     }
     pretraining = {

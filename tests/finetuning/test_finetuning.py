@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-from transformers import AutoModel
 
 from nextlevelbert import NextLevelBertForMultipleChoice, NextLevelBertModel, load_chunk_encoder
 from nextlevelbert.finetuning import seeds
@@ -19,14 +18,8 @@ from nextlevelbert.finetuning.arguments import (
     LoraArguments,
     VectorModelArguments,
 )
-from nextlevelbert.finetuning.vector_source import (
-    encode_once,
-    open_model,
-    open_source,
-    require_layers,
-    with_chunk_encoder,
-    with_lora,
-)
+from nextlevelbert.finetuning.vector_reader import with_lora
+from nextlevelbert.finetuning.vector_source import VectorSource, require_layers
 from nextlevelbert.tasks import TASKS, main
 from nextlevelbert.training.trainer import CardTrainer, count_parameters
 
@@ -106,37 +99,37 @@ def test_the_list_of_tasks_and_a_file_of_options(capsys, tmp_path):
 def test_texts_are_encoded_once_and_as_encode_does(toy_checkpoint, tmp_path, monkeypatch):
     options = VectorModelArguments(model=toy_checkpoint, cache_dir=str(tmp_path / "cache"))
     texts = ["The whale and the sea. " * 20, "Short.", "Short."]
-    source = open_source(options, ())
-    vectors = encode_once(options, arguments(tmp_path), source, texts)
+    source = VectorSource.open(options, ())
+    vectors = source.encode(arguments(tmp_path), texts)
     model = NextLevelBertModel.from_pretrained(toy_checkpoint)
     for text, book in zip(texts, model.encode(texts), strict=True):
         assert vectors[text].dtype == torch.float16
         torch.testing.assert_close(vectors[text].float(), book.plain, atol=1e-3, rtol=0)
     monkeypatch.setattr(type(source.encoder.encoder), "encode", None)
-    again = encode_once(options, arguments(tmp_path), open_source(options, ()), texts)
+    again = VectorSource.open(options).encode(arguments(tmp_path), texts)
     assert all(torch.equal(again[text], vectors[text]) for text in texts)
     monkeypatch.undo()
     with pytest.raises(ValueError, match="no token"):
-        encode_once(options, arguments(tmp_path), source, ["\u200b", "word"])
+        source.encode(arguments(tmp_path), ["\u200b", "word"])
 
 
 def test_a_model_gets_its_chunk_encoder_back(
     toy_checkpoint, toy_encoder_path, minilm_path, tmp_path
 ):
     options = VectorModelArguments(model=toy_checkpoint)
-    source = open_source(options, ())
-    model = open_model(options, source)
+    source = VectorSource.open(options, ())
+    model = source.new_model()
     assert model.chunk_encoder is None
     model.save_pretrained(tmp_path / "seed")
-    whole = with_chunk_encoder(source, AutoModel, tmp_path / "seed")
+    whole = source.open_trained(tmp_path / "seed")
     text = "The whale and the sea. " * 20
     expected = NextLevelBertModel.from_pretrained(toy_checkpoint).encode(text)
     torch.testing.assert_close(whole.encode(text).document, expected.document)
     # A checkpoint without its chunk encoder takes the one that made its vectors, and no other.
     alone = VectorModelArguments(model=str(tmp_path / "seed"), chunk_encoder=toy_encoder_path)
-    assert open_source(alone, ()).encoder.fingerprint == source.encoder.fingerprint
+    assert VectorSource.open(alone, ()).encoder.fingerprint == source.encoder.fingerprint
     with pytest.raises(ValueError, match="chunk"):
-        open_source(
+        VectorSource.open(
             VectorModelArguments(model=str(tmp_path / "seed"), chunk_encoder=minilm_path), ()
         )
 
@@ -145,10 +138,10 @@ def test_any_other_encoder_gives_one_vector_of_what_it_reads(
     encoder, toy_encoder_path, tmp_path, caplog
 ):
     options = VectorModelArguments(model=encoder, cache_dir=str(tmp_path))
-    source = open_source(options, ())
+    source = VectorSource.open(options, ())
     long = "the whale and the sea " * 40
-    vectors = encode_once(options, arguments(tmp_path), source, [long, "short"])
-    assert (source.kind, vectors[long].shape) == ("other", (1, 32))
+    vectors = source.encode(arguments(tmp_path), [long, "short"])
+    assert (source.family, vectors[long].shape) == ("other", (1, 32))
     assert "first 64 tokens of a text are read; 1 of 2" in caplog.text
     ids = source.encoder.encoder.tokenizer(
         long, truncation=True, max_length=64, return_tensors="pt"
@@ -157,10 +150,10 @@ def test_any_other_encoder_gives_one_vector_of_what_it_reads(
     torch.testing.assert_close(vectors[long].float(), states.mean(dim=1), atol=2e-3, rtol=0)
     for name, culprit in (("no-such-model", "no-such-model"), ("bm25", "bm25")):
         with pytest.raises(ValueError, match=culprit):
-            open_source(VectorModelArguments(model=name), ("sbert",))
+            VectorSource.open(VectorModelArguments(model=name), ("sbert",))
     # As many tokens as it reads; sentences are of HATE, and not of its baseline.
     sbert = VectorModelArguments(model="sbert", model_type="hate", chunk_encoder=toy_encoder_path)
-    rule = open_source(sbert, ("sbert",)).rule
+    rule = VectorSource.open(sbert, ("sbert",)).rule
     assert (rule.chunk_size, rule.mode) == (512, "fixed")
     assert load_chunk_encoder(toy_encoder_path).max_chunk_size == 512
 

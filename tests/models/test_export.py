@@ -53,7 +53,7 @@ def shapes(inputs, length):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", ["static", "hate"])  # that with layers: in ONNX, below
+@pytest.mark.parametrize("name", [pytest.param("static", marks=pytest.mark.long), "hate"])
 def test_an_exported_graph_reads_other_numbers_of_documents_and_chunks(name):
     model, batch = toy(name), vectors()
     program = torch.export.export(model, (), batch, dynamic_shapes=shapes(batch, CHUNKS))

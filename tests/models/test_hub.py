@@ -170,16 +170,9 @@ def test_the_pretraining_script_publishes_model_and_card(
         str(tmp_path / "books"),
         "--do_train",
     ]
-    arguments += [
-        "--chunk_size",
-        "16",
-        "--sequence_length",
-        "32",
-        "--max_steps",
-        "2",
-        "--validation_share",
-        "0.25",
-    ]
+    arguments += (
+        "--chunk_size 16 --sequence_length 32 --max_steps 2 --validation_share 0.25".split()
+    )
     arguments += [
         "--push_to_hub",
         "--hub_model_id",

@@ -72,6 +72,7 @@ def test_a_limit_that_is_set_in_sentence_transformers_is_kept(toy_checkpoint, tm
     model = SentenceTransformer(toy_checkpoint, device="cpu")
     model.max_seq_length = 100
     model.save(str(tmp_path))
+    NextLevelBertModel.from_pretrained(tmp_path).save_pretrained(tmp_path)
     assert SentenceTransformer(str(tmp_path), device="cpu").max_seq_length == 100
 
 

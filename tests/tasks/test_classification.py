@@ -24,8 +24,8 @@ from transformers import (
 )
 
 from nextlevelbert import HateForSequenceClassification, HateModel, NextLevelBertModel
+from nextlevelbert.finetuning.vector_reader import MeanClassifier, freeze
 from nextlevelbert.tasks import main
-from nextlevelbert.tasks.classification import MeanClassifier, freeze
 
 from ..finetuning_toys import predictions, sea_rows, write
 

@@ -13,7 +13,7 @@ import torch
 from datasets import Dataset
 
 from nextlevelbert import CdlmForDocumentMatching, CdlmProcessor
-from nextlevelbert.tasks.document_matching import MatchingArguments, main, read_document_pairs
+from nextlevelbert.tasks.document_matching import MatchingArguments, load_document_pairs, main
 
 from ..finetuning_toys import write
 
@@ -45,19 +45,18 @@ ROWS = [
 
 
 def test_named_columns(tmp_path):
-    assert read_document_pairs(write(tmp_path / "pairs.jsonl", ROWS)) == [
-        tuple(row.values()) for row in ROWS
-    ]
+    stored = load_document_pairs(write(tmp_path / "pairs.jsonl", ROWS))
+    assert [tuple(row.values()) for row in stored] == [tuple(row.values()) for row in ROWS]
     renamed = [
         {"first": row["text1"], "second": row["text2"], "related": row["label"]} for row in ROWS
     ]
     Dataset.from_list(renamed).to_csv(tmp_path / "renamed.csv")
-    pairs = read_document_pairs(
+    pairs = load_document_pairs(
         tmp_path / "renamed.csv", MatchingArguments("first", "second", "related")
     )
-    assert [(pair.id, pair.label) for pair in pairs] == [("row-000000", 1), ("row-000001", 0)]
+    assert (pairs["id"][:], pairs["label"][:]) == (["row-000000", "row-000001"], [1, 0])
     with pytest.raises(ValueError, match="label"):
-        read_document_pairs(write(tmp_path / "bad.jsonl", [{**ROWS[0], "label": 2}]))
+        load_document_pairs(write(tmp_path / "bad.jsonl", [{**ROWS[0], "label": 2}]))
 
 
 def test_the_files_of_zhou_et_al(tmp_path):
@@ -71,7 +70,8 @@ def test_the_files_of_zhou_et_al(tmp_path):
     ]
     with (tmp_path / "train_cite.csv").open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows(rows)
-    assert read_document_pairs(tmp_path / "train_cite.csv") == [  # the shortest first
+    pairs = load_document_pairs(tmp_path / "train_cite.csv")
+    assert [tuple(pair.values()) for pair in pairs] == [  # the shortest first
         ("row-000002", "a", "b", 1),
         ("row-000001", "One, two.", "Three.", 0),
         ("row-000000", 'It "works", as shown.\nSo it does.', long, 1),
@@ -111,11 +111,11 @@ def test_matching_is_learnt_and_published(encoder, tmp_path):
     written = {
         row["id"]: row for row in map(json.loads, (output / "validation_predictions.jsonl").open())
     }
-    rows = read_document_pairs(validation)
+    rows = load_document_pairs(validation)
     with torch.no_grad():
-        logits = model(**processor([[row.first, row.second] for row in rows])).logits
+        logits = model(**processor([[row["first"], row["second"]] for row in rows])).logits
     for row, probability in zip(rows, logits.softmax(dim=-1)[:, 1].tolist(), strict=True):
-        assert written[row.id]["probability"] == pytest.approx(probability, abs=2e-5)
+        assert written[row["id"]]["probability"] == pytest.approx(probability, abs=2e-5)
     card = (output / "README.md").read_text()
     [code] = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
     names: dict = {}

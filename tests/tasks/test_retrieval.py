@@ -15,11 +15,12 @@ from safetensors.torch import load_file
 from torch.nn import functional as F
 
 from nextlevelbert import HateModel, NextLevelBertModel
+from nextlevelbert.data.published import hotpotqa
 from nextlevelbert.evaluation import RetrievalTask, rank_by_scores, rank_documents, retrieval_scores
 from nextlevelbert.evaluation.scores import scores_by_length
 from nextlevelbert.evaluation.words import count_words
 from nextlevelbert.finetuning.arguments import FinetuningArguments
-from nextlevelbert.tasks import main, multihop_qa, ranking, retrieval, summarization
+from nextlevelbert.tasks import main, ranking, retrieval, summarization
 from nextlevelbert.tasks.ranking import RankingData, read_ranking
 from nextlevelbert.tasks.retrieval import PairArguments, read_retrieval_task
 
@@ -167,7 +168,7 @@ def toy_task(stories=6, **relevant) -> RetrievalTask:
         ("retrieval", retrieval, "toy_checkpoint"),
         ("ranking", retrieval, "toy_checkpoint"),
         ("summarization", summarization, "encoder"),
-        ("multihop_qa", multihop_qa, "encoder"),
+        ("multihop_qa", hotpotqa, "encoder"),
     ],
 )
 def test_the_configuration_of_a_dataset_is_read(

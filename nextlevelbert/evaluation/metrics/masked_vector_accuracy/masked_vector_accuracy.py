@@ -3,7 +3,8 @@
 import datasets
 import evaluate
 import torch
-from torch.nn.functional import normalize
+
+from nextlevelbert.evaluation.vectors import find_targets
 
 
 class MaskedVectorAccuracy(evaluate.Metric):
@@ -16,22 +17,11 @@ class MaskedVectorAccuracy(evaluate.Metric):
 
     def _compute(self, predictions, references, pools=None):
         """Scores M positions; `pools` is the pool of each, by any number (default: one pool)."""
-        vectors = normalize(torch.tensor(predictions), dim=-1)  # [M, D]
-        targets = normalize(torch.tensor(references), dim=-1)
-        if pools is None:
-            pools = [0] * len(references)
-        numbers = torch.as_tensor(pools)
-        is_in_pool = numbers[:, None] == numbers  # [M, M]
-
-        cosines = (vectors @ targets.T).masked_fill(~is_in_pool, -2.0)
-        right = cosines.diagonal()
-        better = (cosines > right[:, None]).sum(dim=1)
-        tied = (cosines == right[:, None]).sum(dim=1)
-        # A constant prediction scores as chance does.
-        accuracy = torch.where(better == 0, 1.0 / tied, 0.0)
-        chance = 1.0 / is_in_pool.sum(dim=1)
+        if pools is not None:
+            pools = torch.as_tensor(pools)
+        scores = find_targets(torch.tensor(predictions), torch.tensor(references), pools)
         return {
-            "masked_cosine": float(right.mean()),
-            "masked_accuracy": float(accuracy.mean()),
-            "chance_accuracy": float(chance.mean()),
+            "masked_cosine": float(scores.cosine.mean()),
+            "masked_accuracy": float(scores.found.mean()),
+            "chance_accuracy": float(scores.chance.mean()),
         }

@@ -1,0 +1,57 @@
+"""Scores of predicted vectors: is the target the nearest of all?"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch.nn import functional as F
+
+
+class FoundTargets(NamedTuple):
+    """Scores ``[M]`` of predictions.
+
+    `cosine` is that of prediction and target, `found` how far the target was found (0 to 1), and
+    `chance` what guessing would find.
+    """
+
+    cosine: torch.Tensor
+    found: torch.Tensor
+    chance: torch.Tensor
+
+
+def find_targets(
+    predictions: torch.Tensor, targets: torch.Tensor, pools: torch.Tensor | None = None
+) -> FoundTargets:
+    """Searches the target of each prediction by cosine.
+
+    A target is found if no other target has as high a cosine to the prediction. Among k that tie
+    for the highest it counts 1 / k, so that a constant prediction scores as chance does.
+
+    Args:
+        predictions: ``[M, D]``.
+        targets: ``[M, D]``.
+        pools: ``[M]`` numbers; a target is searched among those of its pool (default: among all).
+
+    Returns:
+        The scores of each prediction.
+
+    Example:
+        >>> vectors = torch.eye(2)
+        >>> find_targets(vectors, vectors.flip(0)).found
+        tensor([0., 0.])
+        >>> find_targets(torch.ones(2, 2), vectors).found
+        tensor([0.5000, 0.5000])
+    """
+    cosines = F.normalize(predictions, dim=-1) @ F.normalize(targets, dim=-1).T  # [M, M]
+    sizes = torch.full((len(cosines),), len(cosines), device=cosines.device)
+    if pools is not None:
+        is_in_pool = pools[:, None] == pools
+        cosines = cosines.masked_fill(~is_in_pool, -torch.inf)
+        sizes = is_in_pool.sum(dim=1)
+    cosine = cosines.diagonal()
+    better = (cosines > cosine[:, None]).sum(dim=1)
+    # The target itself counts, too; chunks that repeat are told apart by luck.
+    tied = (cosines == cosine[:, None]).sum(dim=1).clamp(min=1)
+    found = torch.where(better == 0, 1.0 / tied, 0.0)
+    return FoundTargets(cosine, found=found, chance=1.0 / sizes)

@@ -1,0 +1,230 @@
+"""The labels of a task: what a model learns of them, what its outputs mean, and their scores."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from datasets import Dataset, List
+from numpy.typing import ArrayLike
+
+from ..data.labelled import names_of, source_of
+from ..training.runs import write_whole
+
+ProblemType = Literal[
+    "single_label_classification", "multi_label_classification", "multiple_choice"
+]
+SINGLE: ProblemType = "single_label_classification"
+SEVERAL: ProblemType = "multi_label_classification"
+CHOICE: ProblemType = "multiple_choice"
+
+
+@dataclass(frozen=True)
+class LabelSet:
+    """The labels of a training set, which all sets of a task share.
+
+    Args:
+        problem_type: as in transformers, or ``"multiple_choice"``.
+        names: the classes, in the order of their indices; empty for choices.
+        choices: how many choices a row has; 0 for classes.
+        sigmoid: whether a model tells two classes apart by one output.
+    """
+
+    problem_type: ProblemType
+    names: tuple[str, ...] = ()
+    choices: int = 0
+    sigmoid: bool = False
+
+    @classmethod
+    def of(cls, train: Dataset, sigmoid: bool = False) -> LabelSet:
+        """Returns the labels of a training set.
+
+        Args:
+            train: as `load_classes` or `load_choices` returns it.
+            sigmoid: whether a model tells two classes apart by one output.
+
+        Raises:
+            ValueError: for a set without labels or with one class, and `sigmoid` without two.
+        """
+        source = source_of(train)
+        if "label" not in train.features:
+            raise ValueError(f"The train set has no labels ({source}); give one with labels.")
+        if "choices" in train.features:
+            return cls(CHOICE, choices=len(train[0]["choices"]))
+
+        names = names_of(train) or ()
+        problem_type = SINGLE
+        if isinstance(train.features["label"], List):
+            problem_type = SEVERAL
+        if problem_type == SINGLE and len(names) == 1:
+            raise ValueError(
+                f"{source} has one class only; give rows of two, or --label_names_file."
+            )
+        if sigmoid and (problem_type != SINGLE or len(names) != 2):
+            raise ValueError(
+                f"--sigmoid is for two classes, and {source} has other labels; leave it out."
+            )
+        return cls(problem_type, names, sigmoid=sigmoid)
+
+    def config(self) -> dict[str, Any]:
+        """Returns the fields of a model's configuration.
+
+        With `sigmoid`, the second class is the only output; multiple choice has no such fields.
+        """
+        if self.problem_type == CHOICE:
+            return {}
+        names = self.names
+        problem_type = self.problem_type
+        if self.sigmoid:
+            names = names[1:]
+            problem_type = SEVERAL
+        return {
+            "id2label": dict(enumerate(names)),
+            "label2id": {name: index for index, name in enumerate(names)},
+            "problem_type": problem_type,
+        }
+
+    def array(self, labels: Sequence[Any]) -> np.ndarray:
+        """Returns labels ``[N]``, or ``[N, K]`` zeros and ones if a row may have several."""
+        if self.problem_type != SEVERAL:
+            return np.array(labels)
+        array = np.zeros((len(labels), len(self.names)), int)
+        for row, indices in zip(array, labels, strict=True):
+            row[indices] = 1
+        return array
+
+    def targets(self, labels: Sequence[Any]) -> torch.Tensor:
+        """Returns the labels for a loss: classes ``[N]``, or floats ``[N, K]`` or ``[N, 1]``.
+
+        Floats are for several labels a row, and (one column) for `sigmoid`.
+        """
+        targets = torch.from_numpy(self.array(labels))
+        if self.sigmoid:
+            targets = targets[:, None]
+        if targets.ndim == 2:
+            return targets.float()
+        return targets
+
+    def logits(self, outputs: ArrayLike) -> np.ndarray:
+        """Returns logits ``[N, K]`` of K classes from a model's outputs.
+
+        With `sigmoid`, the one output z stands for the logits 0 and z of two classes.
+        """
+        outputs = np.asarray(outputs)
+        if self.sigmoid:
+            return np.concatenate([np.zeros_like(outputs), outputs], axis=1)
+        return outputs
+
+    def predicted(self, logits: np.ndarray) -> np.ndarray:
+        """Returns the predictions of logits ``[N, K]``.
+
+        These are the best class or choice of each row, ``[N]``. If a row may have several labels,
+        they are ``[N, K]`` zeros and ones: all classes with a probability above 0.5.
+        """
+        if self.problem_type == SEVERAL:
+            return (logits > 0).astype(int)
+        return logits.argmax(axis=-1)
+
+    def scores(self, labels: np.ndarray, logits: np.ndarray) -> dict[str, float]:
+        """Scores logits by scikit-learn.
+
+        Args:
+            labels: as `array` returns them.
+            logits: ``[N, K]``.
+
+        Returns:
+            ``accuracy``: with several labels, the share of rows that have all labels right. Except
+            for multiple choice also ``macro_f1`` and ``micro_f1``, and for two classes ``f1`` of
+            class 1.
+        """
+        from sklearn.metrics import accuracy_score, f1_score
+
+        predictions = self.predicted(logits)
+        scores = {"accuracy": float(accuracy_score(labels, predictions))}
+        if self.problem_type == CHOICE:
+            return scores
+
+        if self.problem_type == SINGLE and logits.shape[-1] == 2:
+            scores["f1"] = float(f1_score(labels, predictions, zero_division=0.0))
+        for average in ("macro", "micro"):
+            value = f1_score(labels, predictions, average=average, zero_division=0.0)
+            scores[f"{average}_f1"] = float(value)
+        return scores
+
+    def majority_logits(self, train: Dataset) -> np.ndarray:
+        """Returns logits ``[1, K]`` that always predict the most frequent label of a set."""
+        labels = self.array(train["label"])
+        if self.problem_type == SEVERAL:
+            return labels.mean(axis=0, keepdims=True) - 0.5
+        return np.bincount(labels, minlength=len(self.names) or self.choices)[None]
+
+    def majority_scores(self, train: Dataset, reported: Dataset) -> dict[str, float]:
+        """Scores the most frequent label of the training set as prediction for another set."""
+        logits = self.majority_logits(train).repeat(len(reported), axis=0)
+        return self.scores(self.array(reported["label"]), logits)
+
+    def text(self, label: ArrayLike) -> int | str | list[str]:
+        """Returns the names of the classes of a label, or the index of a choice."""
+        indices = np.atleast_1d(label).astype(int).tolist()
+        if not self.names:
+            return indices[0]
+        if self.problem_type == SEVERAL:
+            return [self.names[index] for index in indices]
+        return self.names[indices[0]]
+
+
+def write_predictions(path: Path, dataset: Dataset, labels: LabelSet, logits: np.ndarray) -> None:
+    """Writes predictions as JSON lines: id, prediction, label (if there is one), and scores.
+
+    Args:
+        path: the file.
+        dataset: the set.
+        labels: what the logits mean.
+        logits: ``[N, K]``; the scores are their probabilities.
+    """
+    values = torch.as_tensor(logits, dtype=torch.float64)
+    if labels.problem_type == SEVERAL:
+        probabilities = values.sigmoid()
+    else:
+        probabilities = values.softmax(-1)
+
+    lines = []
+    is_labelled = "label" in dataset.features
+    columns = ["id"]
+    if is_labelled:
+        columns.append("label")
+    rows = zip(
+        dataset.select_columns(columns),
+        labels.predicted(logits),
+        probabilities.tolist(),
+        strict=True,
+    )
+    for row, prediction, scores in rows:
+        indices = prediction
+        if labels.problem_type == SEVERAL:
+            indices = np.flatnonzero(prediction)
+        record: dict[str, Any] = {"id": row["id"], "prediction": labels.text(indices)}
+        if is_labelled:
+            record["label"] = labels.text(row["label"])
+        record["scores"] = [round(score, 6) for score in scores]
+        lines.append(json.dumps(record, ensure_ascii=False))
+    write_whole(path, "\n".join(lines))
+
+
+def pair_texts(row: Mapping[str, Any]) -> list[str]:
+    """Returns the texts that a model reads with a document: a question, or one for each choice.
+
+    Args:
+        row: of `load_classes` or `load_choices`.
+    """
+    question = row.get("question")
+    if "choices" in row:
+        return [f"{question} {choice}" for choice in row["choices"]]
+    if question is None:
+        return []
+    return [question]

@@ -1,0 +1,195 @@
+"""Models that are trained from the tokens of documents: ChunkBERT, BERT-AL, and plain encoders."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from torch import nn
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    DataCollatorWithPadding,
+    set_seed,
+)
+
+from ..data.labelled import source_of
+from ..models.chunk_encoder import weights_fingerprint
+from ..models.configuration_nextlevelbert import usable_positions
+from ..models.modeling_bert_al import BertAlForSequenceClassification
+from ..models.modeling_chunkbert import ChunkBertForSequenceClassification
+from ..training.cards import name_on_hub
+from .arguments import (
+    BertAlArguments,
+    ChunkBertArguments,
+    FinetuningArguments,
+    TextModelArguments,
+)
+from .labels import LabelSet
+from .vector_source import model_type_of
+
+logger = logging.getLogger(__name__)
+
+# Tokens above which documents are scored apart for every encoder (ChunkBERT, table 3). Documents
+# that an encoder of fewer tokens cannot read at once are long, too.
+LONG_DOCUMENT = 512
+MODELS: dict[str, Any] = {
+    "chunkbert": ChunkBertForSequenceClassification,
+    "bert-al": BertAlForSequenceClassification,
+}
+
+
+class TokenReader:
+    """Reads documents as tokens; a question comes before its document.
+
+    Args:
+        args: of the training.
+        labels: of the task.
+        options: of the encoder, all of which is trained.
+        *sizes: options of the ``--model_type``.
+
+    Attributes:
+        family: of the model; ``"truncated"`` is a plain encoder that reads the start of documents.
+        weights: hash of the weights that a training starts from.
+        learning_rate: the usual one.
+        trained_parts: nothing, because all weights are trained.
+        without: what the number of parameters leaves out.
+        is_published: whether the trained model is published.
+        base_model: name on the Hub of what the training starts from.
+        window: longer documents (in tokens) are scored apart, too.
+    """
+
+    learning_rate = 3e-5
+    without = ""
+    is_published = True
+
+    def __init__(
+        self,
+        args: FinetuningArguments,
+        labels: LabelSet,
+        options: TextModelArguments,
+        *sizes: ChunkBertArguments | BertAlArguments,
+    ) -> None:
+        self.args = args
+        self.labels = labels
+        self.options = options
+        self.family = options.model_type
+        self.trained_parts: dict[str, object] = {}
+        self.base_model = name_on_hub(options.model)
+        saved_type = model_type_of(options.model)
+        self.is_saved = saved_type == self.family
+        if saved_type in ("nextlevelbert", "hate", *MODELS) and not self.is_saved:
+            raise ValueError(
+                f"--model is a {saved_type}; to make a {self.family}, give a plain encoder."
+            )
+        self.config = labels.config()
+        for group in sizes:
+            self.config |= {name: value for name, value in vars(group).items() if value is not None}
+        if self.config.pop("keep_attention_dropout", False) and not self.is_saved:
+            encoder_config = AutoConfig.from_pretrained(options.model)
+            self.config["encoder_config"] = encoder_config.to_dict()
+
+        self.tokenizer = AutoTokenizer.from_pretrained(options.model)
+        self.padding = DataCollatorWithPadding(self.tokenizer)
+        set_seed(args.seed)  # so that a random part is the same whenever it is hashed
+        model: Any = self.new_model()
+        self.weights = weights_fingerprint(model)
+        positions = usable_positions(getattr(model.config, "encoder_config", model.config))
+        self.window = min(positions or LONG_DOCUMENT, LONG_DOCUMENT)
+        self.training_limit = getattr(model.config, "max_training_tokens", None)
+        self.reading_limit = None
+        if self.family == "truncated":
+            limit = self.tokenizer.model_max_length
+            self.reading_limit = min(positions or limit, limit)
+        self.lengths: dict[str, np.ndarray] = {}
+
+    def prepare(self, dataset: Mapping[str, Dataset]) -> dict[str, Dataset]:
+        """Tokenizes the documents, each after its question.
+
+        Args:
+            dataset: the sets by name.
+
+        Returns:
+            The sets with columns ``input_ids`` and ``label``.
+        """
+        rows = {}
+        for name, part in dataset.items():
+            limit = self.reading_limit
+            if limit is None and name == "train":
+                limit = self.training_limit
+            ids = self._token_ids(name, part, limit=limit)
+            columns: dict[str, Any] = {"input_ids": ids}
+            if "label" in part.features:
+                columns["label"] = part["label"][:]
+            rows[name] = Dataset.from_dict(columns)
+        return rows
+
+    def _token_ids(self, name: str, part: Dataset, *, limit: int | None) -> list[list[int]]:
+        """Returns the token ids of each document, at most `limit`; a warning counts longer ones."""
+        texts = part["text"][:]
+        if "question" in part.features:
+            pairs = zip(part["question"], texts, strict=True)
+            texts = [f"{question}\n{text}" for question, text in pairs]
+        ids = self.tokenizer(texts, verbose=False)["input_ids"]
+        lengths = np.array([len(row) for row in ids])
+        self.lengths[name] = lengths
+
+        if lengths.min() <= self.tokenizer.num_special_tokens_to_add():
+            empty = part["id"][int(lengths.argmin())]
+            raise ValueError(
+                f"{source_of(part)}: the document of {empty!r} contains no token; leave the row"
+                " out."
+            )
+        if limit is not None and lengths.max() > limit:
+            logger.warning(
+                "%s: the first %d tokens of documents are read; %d are longer.",
+                source_of(part),
+                limit,
+                int((lengths > limit).sum()),
+            )
+            ids = [self._truncated(row, limit) for row in ids]
+        return ids
+
+    def _truncated(self, ids: list[int], limit: int) -> list[int]:
+        """Returns the first tokens; a plain encoder keeps the special token at the end."""
+        if self.family == "truncated" and len(ids) > limit:
+            return [*ids[: limit - 1], ids[-1]]
+        return ids[:limit]
+
+    def collate(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+        """Makes a batch of N rows: ``input_ids`` and ``attention_mask`` ``[N, T]``, ``labels``.
+
+        Args:
+            rows: as `prepare` returns them.
+        """
+        batch = dict(self.padding([{"input_ids": row["input_ids"]} for row in rows]))
+        if "label" in rows[0]:
+            batch["labels"] = self.labels.targets([row["label"] for row in rows])
+        return batch
+
+    def new_model(self) -> nn.Module:
+        """Returns the model at the start of a seed."""
+        if self.is_saved or self.family == "truncated":
+            model = AutoModelForSequenceClassification.from_pretrained(
+                self.options.model, ignore_mismatched_sizes=True, **self.config
+            )
+        else:
+            model = MODELS[self.family].from_encoder(self.options.model, **self.config)
+        if self.options.attn_implementation:
+            model.set_attn_implementation(self.options.attn_implementation)
+        return model
+
+    def open_trained(self, folder: Path) -> nn.Module:
+        """Opens the model in the folder of a seed to be published, and saves its tokenizer."""
+        self.tokenizer.save_pretrained(str(self.args.output_dir))
+        return AutoModelForSequenceClassification.from_pretrained(folder)
+
+    def is_long(self, name: str) -> np.ndarray:
+        """Returns which documents of a set are longer than `window`, ``[N]``."""
+        return self.lengths[name] > self.window

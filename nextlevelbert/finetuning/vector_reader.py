@@ -1,0 +1,282 @@
+"""Models that read stored chunk vectors of documents, with questions or choices, and baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from peft import LoraConfig, PeftModel, get_peft_model
+from torch import nn
+from transformers import PreTrainedConfig
+from transformers.modeling_outputs import SequenceClassifierOutput
+
+from ..chunk_vectors import pad_vectors
+from ..models.chunk_encoder import masked_mean
+from ..models.modeling_nextlevelbert import TaskClassifier, concatenate_pairs
+from ..models.pretrained import classification_loss
+from .arguments import FinetuningArguments, LoraArguments, VectorModelArguments
+from .labels import CHOICE, SINGLE, LabelSet, pair_texts
+from .vector_source import WITHOUT_ENCODER, Head, VectorSource, require_layers
+
+Batch = dict[str, torch.Tensor]
+
+
+class VectorReader:
+    """Reads documents as chunk vectors of a frozen encoder.
+
+    Args:
+        args: of the training.
+        labels: of the task.
+        options: of the model.
+        adapters: what is trained in place of all weights.
+
+    Attributes:
+        family: of the model.
+        weights: hash of the weights that a training starts from.
+        learning_rate: the usual one.
+        trained_parts: options that say what is trained, if it is not everything.
+        without: what the number of parameters leaves out.
+        is_published: whether the trained model is published; baselines are not.
+        base_model: name on the Hub of what the training starts from.
+    """
+
+    without = WITHOUT_ENCODER
+
+    def __init__(
+        self,
+        args: FinetuningArguments,
+        labels: LabelSet,
+        options: VectorModelArguments,
+        adapters: LoraArguments,
+    ) -> None:
+        self.args = args
+        self.labels = labels
+        self.adapters = adapters
+        self.head: Head = "classification"
+        if labels.problem_type == CHOICE:
+            self.head = "multiple_choice"
+        self.source = VectorSource.open(options, _baselines(labels))
+        _check_options(args, labels, adapters, source=self.source)
+        self.family = self.source.family
+        self.weights = self.source.weights
+        self.is_published = not self.source.is_baseline
+        self.base_model = self.source.base_model
+        self.learning_rate = 5e-5
+        self.trained_parts: dict[str, object] = {}
+        if adapters.lora:
+            self.trained_parts = dict(vars(adapters))
+        elif adapters.freeze_encoder:
+            self.trained_parts = {"freeze_encoder": True}
+        if self.source.is_baseline or self.trained_parts:
+            self.learning_rate = 1e-3
+        self.vectors: list[torch.Tensor] = []
+        self.has_pairs = False
+
+    def prepare(self, dataset: Mapping[str, Dataset]) -> dict[str, Dataset]:
+        """Encodes all documents, and apart from them all questions: one more costs little.
+
+        Args:
+            dataset: the sets by name.
+
+        Returns:
+            The sets with the indices of vectors in place of texts: columns ``document``, perhaps
+            ``pairs`` (the question, or the choices), and ``label``.
+        """
+        documents: dict[str, None] = {}
+        pairs: dict[str, list[list[str]]] = {}
+        for name, part in dataset.items():
+            documents.update(dict.fromkeys(part["text"]))
+            pairs[name] = [pair_texts(row) for row in part.remove_columns("text")]
+        pair_documents = [text for rows in pairs.values() for texts in rows for text in texts]
+        self.has_pairs = bool(pair_documents)
+
+        vectors = self.source.encode(self.args, documents)
+        if self.has_pairs:
+            vectors |= self.source.encode(self.args, pair_documents)
+        self.vectors = list(vectors.values())
+        index_of = {text: index for index, text in enumerate(vectors)}
+        rows = {}
+        for name, part in dataset.items():
+            columns: dict[str, Any] = {"document": [index_of[text] for text in part["text"]]}
+            if self.has_pairs:
+                columns["pairs"] = [[index_of[text] for text in texts] for texts in pairs[name]]
+            if "label" in part.features:
+                columns["label"] = part["label"][:]
+            rows[name] = Dataset.from_dict(columns)
+        return rows
+
+    def collate(self, rows: Sequence[Mapping[str, Any]]) -> Batch:
+        """Makes a batch of N rows over B distinct documents, each of which the model reads once.
+
+        Args:
+            rows: as `prepare` returns them. The vector of a question or choice is the mean of its
+                chunk vectors.
+
+        Returns:
+            ``document_index [N]``, ``labels``, ``inputs_embeds [B, n, D]``, ``attention_mask
+            [B, n]``, and ``pair_embeds [N, D]`` of questions, or ``[N, C, D]`` of choices.
+        """
+        documents = list(dict.fromkeys(row["document"] for row in rows))
+        position = {document: index for index, document in enumerate(documents)}
+        # A tensor with an item per row comes first: `Trainer` takes its length for the batch size.
+        batch = {"document_index": torch.tensor([position[row["document"]] for row in rows])}
+        if "label" in rows[0]:
+            batch["labels"] = self.labels.targets([row["label"] for row in rows])
+        if self.has_pairs:
+            batch["pair_embeds"] = self._pair_embeds(rows)
+        return batch | pad_vectors([self.vectors[document].float() for document in documents])
+
+    def _pair_embeds(self, rows: Sequence[Mapping[str, Any]]) -> torch.Tensor:
+        means = []
+        for row in rows:
+            of_row = [self.vectors[index].float().mean(dim=0) for index in row["pairs"]]
+            means.append(torch.stack(of_row))
+        pairs = torch.stack(means)  # [N, C, D]
+        if self.labels.problem_type != CHOICE:
+            pairs = pairs.squeeze(1)
+        return pairs
+
+    def new_model(self) -> nn.Module:
+        """Returns the model at the start of a seed."""
+        if self.source.is_baseline:
+            return MeanClassifier(
+                self.vectors[0].shape[1],
+                outputs=max(len(self.labels.config().get("id2label", ())), 1),
+                pair=self.has_pairs,
+                choice=self.labels.problem_type == CHOICE,
+                problem_type=self.labels.config().get("problem_type", SINGLE),
+            )
+        model = self._new_whole_model()
+        if self.adapters.lora:
+            return with_lora(model, self.adapters)
+        return model
+
+    def _new_whole_model(self) -> Any:
+        config = self.labels.config()
+        if self.labels.problem_type != CHOICE:
+            config["text_pair"] = self.has_pairs
+        model = self.source.new_model(self.head, **config)
+        if self.adapters.freeze_encoder:
+            freeze(model.base_model)
+        return model
+
+    def open_trained(self, folder: Path) -> Any:
+        """Opens the model in the folder of a seed, to be published."""
+        base = None
+        if self.adapters.lora:
+            base = self._new_whole_model()
+        return self.source.open_trained(folder, self.head, base=base)
+
+    def is_long(self, name: str) -> np.ndarray | None:
+        """Returns None: over vectors, documents of no length are scored apart."""
+        return None
+
+
+def _baselines(labels: LabelSet) -> tuple[str, ...]:
+    if labels.problem_type == CHOICE:
+        return ("avg_sbert", "sbert")
+    return ("avg_sbert", "sbert", "tfidf")
+
+
+def _check_options(
+    args: FinetuningArguments, labels: LabelSet, adapters: LoraArguments, *, source: VectorSource
+) -> None:
+    model = source.options.model
+    if labels.problem_type == CHOICE and source.family == "hate":
+        raise ValueError("HATE does not support multiple choice. Use a NextLevelBERT for --model.")
+    is_new = source.is_baseline or model == "untrained"
+    if adapters.lora and (is_new or adapters.freeze_encoder):
+        raise ValueError("--lora is for a saved checkpoint, without --freeze_encoder.")
+    if adapters.lora:
+        require_layers(model)
+    if source.is_baseline and (adapters.freeze_encoder or args.push_to_hub):
+        raise ValueError(
+            f"--model {model} is a baseline; leave out --freeze_encoder and --push_to_hub."
+        )
+
+
+def freeze(encoder: nn.Module) -> None:
+    """Freezes an encoder while a head is trained: no gradients, no dropout.
+
+    Args:
+        encoder: whose configuration, which is saved, keeps its dropout.
+    """
+    encoder.requires_grad_(requires_grad=False)
+    for module in encoder.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+
+
+def with_lora(model: Any, options: LoraArguments) -> PeftModel:
+    """Adds low-rank adapters to a model.
+
+    Args:
+        model: whose head is trained whole, and whose chunk encoder stays frozen.
+        options: rank and scale of the adapters.
+    """
+    config = LoraConfig(r=options.lora_r, lora_alpha=options.lora_alpha, **model.lora_targets())
+    return get_peft_model(model, config)
+
+
+class MeanClassifier(nn.Module):
+    """Avg. SBERT: the classifier of our heads over the plain mean of the chunk vectors.
+
+    Over the first chunk alone, it is the baseline SBERT.
+
+    Args:
+        hidden_size: of the chunk vectors.
+        outputs: number of logits.
+        pair: whether documents come with questions or choices.
+        choice: whether these are choices, which gives logits ``[N, C]``.
+        problem_type: as in transformers, for the loss.
+    """
+
+    accepts_loss_kwargs = False  # losses are means over the batch
+
+    def __init__(
+        self, hidden_size: int, outputs: int, *, pair: bool, choice: bool, problem_type: str
+    ) -> None:
+        super().__init__()
+        self.choice = choice
+        self.problem_type = problem_type
+        inputs = hidden_size
+        if pair:
+            inputs = 2 * hidden_size
+        self.classifier = TaskClassifier(inputs, 768, outputs)
+        for parameter in self.classifier.parameters():  # as the heads start
+            if parameter.ndim == 2:
+                nn.init.normal_(parameter, std=0.02)
+            else:
+                nn.init.zeros_(parameter)
+
+    def forward(
+        self,
+        inputs_embeds: torch.Tensor,
+        attention_mask: torch.Tensor,
+        pair_embeds: torch.Tensor | None = None,
+        document_index: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+    ) -> SequenceClassifierOutput:
+        """Scores documents.
+
+        Args:
+            inputs_embeds: chunk vectors ``[B, n, D]``.
+            attention_mask: ``[B, n]``.
+            pair_embeds: vectors of questions ``[N, D]`` or choices ``[N, C, D]``.
+            document_index: the document of each example, ``[N]``.
+            labels: as in `NextLevelBertForSequenceClassification`.
+        """
+        documents = masked_mean(inputs_embeds, attention_mask)  # [B, D]
+        features = concatenate_pairs(documents, pair_embeds, document_index)
+        logits = self.classifier(features)  # [N, K] or [N, C, 1]
+        if self.choice:
+            logits = logits.squeeze(-1)
+        loss = None
+        if labels is not None:
+            config = PreTrainedConfig(num_labels=logits.shape[-1], problem_type=self.problem_type)
+            loss = classification_loss(logits, labels, config)
+        return SequenceClassifierOutput(loss, logits)

@@ -1,0 +1,119 @@
+"""The task ``multiple_choice``: chooses among candidate answers to a question about a document."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from datasets import Dataset
+
+from ..data.labelled import Columns, load_choices
+from ..data.published import quality_race
+from ..data.tables import open_rows
+from ..finetuning import classifiers
+from ..finetuning.arguments import (
+    DataArguments,
+    FinetuningArguments,
+    LoraArguments,
+    VectorModelArguments,
+)
+from ..finetuning.classifiers import ColumnArguments
+from ..finetuning.labels import LabelSet
+from ..finetuning.vector_reader import VectorReader
+from ..training.options import parse, pop_option
+
+_ABOUT = "Chooses among answers to questions about documents."
+_USE = (
+    "It chooses among candidate answers to a question about a document of the kind that it was"
+    " trained on. It chooses one even if none is right."
+)
+_SNIPPET_PAIR = '["the question? one answer", "the question? another"]'
+
+
+def main(argv: list[str]) -> None:
+    """Trains a model per seed to choose among answers, and publishes the best one.
+
+    Args:
+        argv: the command line, without ``--task``.
+    """
+    model_type = pop_option(argv, "model_type", "nextlevelbert")[0]
+    if model_type != "nextlevelbert":
+        raise ValueError(
+            f"--task multiple_choice supports --model_type nextlevelbert, not {model_type!r}."
+        )
+    groups = (
+        VectorModelArguments,
+        LoraArguments,
+        ColumnArguments,
+        DataArguments,
+        FinetuningArguments,
+    )
+    prog = "--task multiple_choice --model_type nextlevelbert"
+    parsed = parse(groups, argv, prog, about=_ABOUT, recipes="multiple_choice-")
+    model_args, adapters, columns, data_args, args = parsed
+
+    # 1. The sets, and the choices of the training set.
+    def load(source: str, split: str, train: Dataset | None) -> Dataset:
+        config = data_args.dataset_config_name
+        return load_multiple_choice(source, split, config, columns=columns.names())
+
+    dataset = classifiers.read_sets(data_args, columns, load, seed=args.seed)
+    labels = LabelSet.of(dataset["train"])
+    settings = classifiers.result_settings(
+        "multiple_choice",
+        model_args.model,
+        [model_args, adapters],
+        labels=labels,
+        dataset=dataset,
+    )
+
+    # 2. What the model reads: stored chunk vectors.
+    reader = VectorReader(args, labels, model_args, adapters=adapters)
+
+    # 3. A training per seed.
+    results = classifiers.train_seeds(args, reader, dataset, labels=labels, settings=settings)
+    if not args.should_save:
+        return
+
+    # 4. The table, and the model of the best seed with its card.
+    best, table, reported = classifiers.report(
+        args, results, dataset, labels=labels, model=model_args.model, reader=reader
+    )
+    classifiers.publish(
+        args,
+        best,
+        reader,
+        dataset=dataset,
+        labels=labels,
+        reported=reported,
+        table=table,
+        model=model_args.model,
+        data_name=data_args.dataset_name,
+        intended_use=_USE,
+        snippet=classifiers.card_snippet(
+            "AutoModelForMultipleChoice", reader.family, pair=_SNIPPET_PAIR, axis="[None]"
+        ),
+        pipeline_tag="multiple-choice",
+    )
+
+
+def load_multiple_choice(
+    source: str | Path,
+    split: str = "train",
+    config: str | None = None,
+    columns: Columns | None = None,
+) -> Dataset:
+    """Reads a set with choices, also QuALITY and RACE.
+
+    Args:
+        source: as in `open_rows`.
+        split: of a data set.
+        config: of a data set.
+        columns: names of columns; see `load_choices`.
+
+    Returns:
+        As `load_choices`.
+    """
+    table = open_rows(source, split, config)
+    if quality_race.recognises(table.first):
+        return quality_race.load(table, columns=columns)
+    return load_choices(table, columns)

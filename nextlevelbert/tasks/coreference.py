@@ -506,4 +506,4 @@ def main(argv: list[str]) -> None:
         metric="conll_f1",
         settings={"task": "coreference", **vars(options)},
     )
-    train_and_publish(task, model_args, args, data_args)
+    train_and_publish(task, model_args=model_args, args=args, data_args=data_args)

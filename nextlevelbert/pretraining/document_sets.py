@@ -237,13 +237,12 @@ class ClusterDataset(EpochDataset[TokenSequence]):
         """Yields documents in the order in which they fill a sequence."""
         documents = self._sets[index]
         if self.related:
-            for number in rng.permutation(len(documents)):
-                yield documents[number]
+            for chosen in rng.permutation(len(documents)):
+                yield documents[chosen]
         else:
             # At most as many documents, each of another set.
             for other in rng.permutation(len(self._sets))[: len(documents)]:
-                number = int(rng.integers(len(self._sets[other])))
-                yield self._sets[other][number]
+                yield self._sets[other][int(rng.integers(len(self._sets[other])))]
 
 
 class DataCollatorForCrossDocumentMasking:

@@ -15,7 +15,6 @@ from tqdm.auto import tqdm
 
 from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder
 from .chunking import (
-    Splitter,
     TokenizedDocument,
     chunk_spans,
     flatten_chunks,
@@ -23,6 +22,7 @@ from .chunking import (
     tokenize_document,
 )
 from .pretrained import NextLevelPreTrainedModel
+from .sentences import Splitter
 from .windows import count_windows
 
 # Documents are encoded together until they have this many chunks, so that short ones share

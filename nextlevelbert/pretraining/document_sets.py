@@ -134,7 +134,7 @@ class TokenSequence(NamedTuple):
     mask_key: tuple[int, ...]
 
 
-class ClusterDataset(EpochDataset):
+class ClusterDataset(EpochDataset[TokenSequence]):
     """Draws, in every epoch, documents of each set until a sequence is full.
 
     A document that is longer than its share of a sequence is represented by a stretch of that

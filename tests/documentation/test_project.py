@@ -37,6 +37,15 @@ def test_the_first_page_is_short():
 
 
 @pytest.mark.long
+def test_a_model_is_pushed_and_opened_as_the_page_says(fresh_process, tmp_path):
+    """All blocks but the last, which needs a commit hash, with a Hub on this machine."""
+    blocks = re.findall(r"```python\n(.*?)```", read("docs/jobs/publish.md"), re.DOTALL)
+    checkpoint = nextlevelbert.static_checkpoint()
+    script = "\n".join(blocks[:-1]).replace('"my-model"', repr(checkpoint))
+    assert "(1, 384)" in fresh_process(script)
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["bert_al", "cdlm", "chunkbert", "hate", "next_level_bert"])
 def test_a_notebook_runs(name, encoder, toy_encoder_path, tmp_path):
     """But for the cell that installs the package."""

@@ -161,6 +161,18 @@ def test_any_other_encoder_gives_one_vector_of_what_it_reads(
     assert load_chunk_encoder(toy_encoder_path).max_chunk_size == 512
 
 
+def test_a_card_names_what_a_model_was_made_of(toy_checkpoint, minilm_path):
+    """The model on the Hub, else its chunk encoder, never a folder or the word untrained."""
+    name = "sentence-transformers/all-MiniLM-L6-v2"
+    new = VectorModelArguments(
+        model="untrained", chunk_encoder=minilm_path, chunk_encoder_name=name
+    )
+    assert VectorSource.open(new).base_model == name
+    alone = VectorModelArguments(model="untrained", chunk_encoder=minilm_path)
+    assert VectorSource.open(alone).base_model is None
+    assert VectorSource.open(VectorModelArguments(model=toy_checkpoint)).base_model is None
+
+
 # --- Adapters
 
 

@@ -7,6 +7,9 @@ says why it does not run:
 
     <!-- skip: next "publishes on the Hub" -->
     <!-- skip: next if(missing("ray"), reason="needs ray") -->
+
+A `shell` block holds calls of the command `nextlevelbert`, which run like Python blocks. The pages of
+`docs/jobs` need more packages and more time than others, and run in `make test-long`.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import doctest
 import io
 import json
 import os
+import shlex
 import shutil
 import traceback
 from collections.abc import Iterable, Iterator
@@ -29,24 +33,39 @@ from sybil import Document, Example, Region, Sybil
 from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.markdown import CodeBlockParser, SkipParser
 
+import nextlevelbert_command
+
 ROOT = Path(__file__).parents[2]
 CHECKPOINT = ROOT / "nextlevelbert" / "static"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 _COMPARISON = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
+class CommandEvaluator:
+    """Runs the lines of a block, which call `nextlevelbert`, in this process."""
+
+    def __call__(self, example: Example) -> None:
+        for line in example.parsed.replace("\\\n", " ").splitlines():
+            program, *words = shlex.split(line, comments=True)
+            assert program == "nextlevelbert", line
+            status = nextlevelbert_command.main(words)
+            assert not status, line
+
+
 class BlocksAndOutput:
-    """A Sybil parser: the Python blocks of a page, and the `text` blocks that show what they
-    print."""
+    """A Sybil parser: the Python and shell blocks of a page, and the `text` blocks that show what
+    they print."""
 
     def __init__(self) -> None:
-        self._run = PythonEvaluator()
+        self._evaluators = {"python": PythonEvaluator(), "shell": CommandEvaluator()}
         self._printed: dict[
             str, tuple[str, str]
         ] = {}  # page -> what its last block printed, and its traceback
 
     def __call__(self, document: Document) -> Iterable[Region]:
-        blocks = list(CodeBlockParser("python", self.run)(document))
+        blocks = []
+        for language in self._evaluators:
+            blocks += CodeBlockParser(language, self.run)(document)
         ends = [block.end for block in blocks]
         shown = set()
         for output in CodeBlockParser("text", self.compare)(document):
@@ -58,15 +77,19 @@ class BlocksAndOutput:
             block.evaluator = self.run_for_output if block.end in shown else self.run
             yield block
 
+    def _evaluate(self, example: Example) -> None:
+        language = example.region.lexemes["arguments"]
+        self._evaluators[language](example)
+
     def run(self, example: Example) -> None:
         with contextlib.redirect_stdout(io.StringIO()):
-            self._run(example)
+            self._evaluate(example)
 
     def run_for_output(self, example: Example) -> None:
         stdout, trace = io.StringIO(), ""
         try:
             with contextlib.redirect_stdout(stdout):
-                self._run(example)
+                self._evaluate(example)
         except Exception as error:  # shown on the page, or else told by the comparison
             print(f"{type(error).__name__}: {error}", file=stdout)
             trace = traceback.format_exc()
@@ -100,6 +123,13 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     """Collects README and docs. Model cards name checkpoints that are not here."""
     has_blocks = file_path == ROOT / "README.md" or ROOT / "docs" in file_path.parents
     return _collect(file_path, parent) if has_blocks else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the blocks of the pages that need other packages and minutes."""
+    for item in items:
+        if ROOT / "docs" / "jobs" in item.path.parents:
+            item.add_marker(pytest.mark.long)
 
 
 @pytest.fixture(scope="session")

@@ -13,9 +13,9 @@ import nextlevelbert
 from .runner import ROOT
 
 ARGUMENTS = {  # of `docs/notebooks.py`, for models so small that each takes seconds
-    "bert_al": ["--segment_length", "32", "--num_train_epochs", "1"],
-    "cdlm": ["--epochs", "1", "--pretraining_epochs", "1", "--pairs", "8"],
-    "chunkbert": ["--chunk_size", "32", "--num_train_epochs", "1"],
+    "bert_al": "--segment_length 32 --num_train_epochs 1".split(),
+    "cdlm": "--epochs 1 --pretraining_epochs 1 --pairs 8".split(),
+    "chunkbert": "--chunk_size 32 --num_train_epochs 1".split(),
 }
 
 
@@ -34,6 +34,15 @@ def test_the_first_page_is_short():
     """At most 900 words, without code, comments and addresses."""
     text = re.sub(r"```.*?```|<!--.*?-->|\]\([^)]*\)", " ", read("README.md"), flags=re.DOTALL)
     assert len([word for word in text.split() if re.search(r"\w", word)]) <= 900
+
+
+@pytest.mark.long
+def test_a_model_is_pushed_and_opened_as_the_page_says(fresh_process, tmp_path):
+    """All blocks but the last, which needs a commit hash, with a Hub on this machine."""
+    blocks = re.findall(r"```python\n(.*?)```", read("docs/jobs/publish.md"), re.DOTALL)
+    checkpoint = nextlevelbert.static_checkpoint()
+    script = "\n".join(blocks[:-1]).replace('"my-model"', repr(checkpoint))
+    assert "(1, 384)" in fresh_process(script)
 
 
 @pytest.mark.long

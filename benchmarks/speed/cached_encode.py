@@ -12,8 +12,7 @@ import time
 from typing import Any
 
 from benchmarks.common import measuring
-from nextlevelbert import NextLevelBertModel
-from nextlevelbert import CachedEncoder
+from nextlevelbert import CachedEncoder, NextLevelBertModel
 
 SENTENCE = " This one sentence was not in the first edition of the book."
 

@@ -778,7 +778,9 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
                 neither an encoder nor a name and a fingerprint of one.
         """
         if source is not None:
-            self.check_chunk_encoder(source)
+            # A cache around the model's own encoder needs no check.
+            if getattr(source, "cached", source.encoder) is not self.chunk_encoder:
+                self.check_chunk_encoder(source)
             return source.encoder
         if self.chunk_encoder is not None:
             return self.chunk_encoder

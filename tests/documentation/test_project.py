@@ -13,9 +13,9 @@ import nextlevelbert
 from .runner import ROOT
 
 ARGUMENTS = {  # of `docs/notebooks.py`, for models so small that each takes seconds
-    "bert_al": ["--segment_length", "32", "--num_train_epochs", "1"],
-    "cdlm": ["--epochs", "1", "--pretraining_epochs", "1", "--pairs", "8"],
-    "chunkbert": ["--chunk_size", "32", "--num_train_epochs", "1"],
+    "bert_al": "--segment_length 32 --num_train_epochs 1".split(),
+    "cdlm": "--epochs 1 --pretraining_epochs 1 --pairs 8".split(),
+    "chunkbert": "--chunk_size 32 --num_train_epochs 1".split(),
 }
 
 
@@ -34,6 +34,33 @@ def test_the_first_page_is_short():
     """At most 900 words, without code, comments and addresses."""
     text = re.sub(r"```.*?```|<!--.*?-->|\]\([^)]*\)", " ", read("README.md"), flags=re.DOTALL)
     assert len([word for word in text.split() if re.search(r"\w", word)]) <= 900
+
+
+CODE = re.compile(r"```.*?```|<!--.*?-->", re.DOTALL)
+SCORE = re.compile(r"(?<![\d.,])[01]?(\.\d{3})(?!\d)")
+RATE = re.compile(r"\d{1,3}(?:,\d{3})+")
+PAGES = [
+    "README.md",
+    *(
+        f"docs/{path.relative_to(ROOT / 'docs').as_posix()}"
+        for folder in ("guides", "families", "jobs")
+        for path in sorted((ROOT / "docs" / folder).glob("*.md"))
+    ),
+]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_scores_of_a_page_are_in_the_results(page):
+    """Those with three decimals, which are scores; `docs/results.md` says where they come from."""
+    results = set(SCORE.findall(read("docs/results.md")))
+    assert set(SCORE.findall(CODE.sub("", read(page)))) - results == set()
+
+
+def test_the_speeds_of_the_first_page_were_measured():
+    rows = [line for line in read("README.md").splitlines() if line.startswith("| ")]
+    speeds = set(RATE.findall("\n".join(rows)))
+    assert len(speeds) >= 5
+    assert speeds - set(RATE.findall(read("docs/performance.md"))) == set()
 
 
 @pytest.mark.long

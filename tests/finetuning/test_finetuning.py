@@ -108,6 +108,9 @@ def test_texts_are_encoded_once_and_as_encode_does(toy_checkpoint, tmp_path, mon
     monkeypatch.setattr(type(source.encoder.encoder), "encode", None)
     again = VectorSource.open(options).encode(arguments(tmp_path), texts)
     assert all(torch.equal(again[text], vectors[text]) for text in texts)
+    options.encoder_dtype = "bfloat16"  # another precision is another corpus
+    with pytest.raises(TypeError, match="not callable"):
+        VectorSource.open(options).encode(arguments(tmp_path), texts)
     monkeypatch.undo()
     with pytest.raises(ValueError, match="no token"):
         source.encode(arguments(tmp_path), ["\u200b", "word"])

@@ -237,30 +237,12 @@ def test_masks_follow_their_key_alone(processor):
 # --- Runs
 
 
-SETTINGS = [
-    "--max_length",
-    "48",
-    "--attention_window",
-    "8",
-    "--per_device_train_batch_size",
-    "2",
-    "--gradient_accumulation_steps",
-    "1",
-    "--warmup_steps",
-    "1",
-    "--learning_rate",
-    "3e-3",
-    "--eval_steps",
-    "3",
-    "--disable_tqdm",
-    "true",
-    "--validation_share",
-    "0.25",
-    "--eval_strategy",
-    "steps",
-    "--save_strategy",
-    "no",
-]
+SETTINGS = (
+    "--max_length 48 --attention_window 8 --per_device_train_batch_size 2"
+    " --gradient_accumulation_steps 1 --warmup_steps 1 --learning_rate 3e-3"
+    " --eval_steps 3 --disable_tqdm true --validation_share 0.25"
+    " --eval_strategy steps --save_strategy no"
+).split()
 
 
 @pytest.fixture(scope="module")

@@ -10,65 +10,95 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 import torch
 from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
+from transformers import PreTrainedTokenizerBase
 
-from . import corpus
-from .corpus import VectorCorpus, read_columns
+from .corpus import (
+    DONE,
+    VectorCorpus,
+    chunking_recipe,
+    corpus_schema,
+    numbered_parts,
+    read_columns,
+    recipe_facts,
+    whole_file,
+    write_part,
+)
 from .data.documents import as_documents
 from .models.chunk_encoder import LoadedChunkEncoder
-from .models.chunking import ChunkingRule, Splitter, chunk_spans, flatten_chunks, tokenize_document
+from .models.chunking import ChunkingRule, chunk_spans, flatten_chunks, tokenize_document
 from .models.from_encoder import load_chunk_encoder
+from .models.sentences import Splitter
 
 logger = logging.getLogger(__name__)
 Group = dict[str, list[str]]  # ids and texts of some documents
+Batch = Mapping[str, Any]  # the same from any engine, such as an Arrow table
 
 
 def chunk_table(
-    schema: pa.Schema, ids: Sequence[Any], spans: Sequence[np.ndarray], vectors: torch.Tensor
+    schema: pa.Schema, ids: Sequence[object], spans: Sequence[np.ndarray], vectors: torch.Tensor
 ) -> pa.Table:
-    """Rows of documents: their ids, the character spans ``[n, 2]`` of each, and the vectors ``[N,
-    D]`` of all.
+    """Makes rows of documents.
+
+    Args:
+        schema: of the corpus.
+        ids: of the documents.
+        spans: the character spans of each document, ``[n, 2]``.
+        vectors: of all documents, ``[N, D]``.
     """
     counts = [len(span) for span in spans]
-    chunks = np.concatenate(
-        [np.zeros(0, np.int32), *(np.arange(count, dtype=np.int32) for count in counts)]
-    )
-    starts, ends = np.concatenate([np.zeros((0, 2), np.int64), *spans]).T
-    names = pa.array([str(name) for name in ids], pa.string()).take(
-        pa.array(np.repeat(np.arange(len(ids)), counts))
-    )
-    rows = pa.FixedSizeListArray.from_arrays(
-        pa.array(vectors.cpu().half().numpy().reshape(-1)), vectors.shape[1]
-    )
-    return pa.Table.from_arrays(
-        [names, *map(pa.array, (chunks, starts, ends)), rows], schema=schema
-    )
+    names = pa.array([str(name) for name in ids], pa.string())
+    document = np.repeat(np.arange(len(ids)), counts)
+    no_chunks = np.zeros(0, np.int32)
+    chunks = [np.arange(count, dtype=np.int32) for count in counts]
+    all_spans = np.concatenate([np.zeros((0, 2), np.int64), *spans])
+    values = pa.array(vectors.cpu().half().numpy().reshape(-1))
+    columns = [
+        names.take(pa.array(document)),
+        pa.array(np.concatenate([no_chunks, *chunks])),
+        pa.array(all_spans[:, 0]),
+        pa.array(all_spans[:, 1]),
+        pa.FixedSizeListArray.from_arrays(values, vectors.shape[1]),
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+class RowMaker(Protocol):
+    """What makes rows of documents, as `ChunkVectors` does."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the rows, with the recipe as metadata."""
+
+    def __call__(self, batch: Group, /) -> pa.Table:
+        """Makes the rows of documents ``{"id": […], "text": […]}``."""
 
 
 @dataclass
 class ChunkVectors:
-    """A function from a batch of documents to their rows, which travels to other processes.
+    """A function from a batch of documents to their rows, that can be pickled.
 
     For `datasets.Dataset.map(batched=True)`, Ray Data's `map_batches`, Spark's `mapInArrow`, and
     `encode_corpus`.
 
     Args:
-        encoder: from `load_chunk_encoder`, and travels along; or its name or path, and each process
-            loads it.
-        rule, splitter: how texts are cut, as in ``encode``; a corpus notes the splitter's name.
+        encoder: from `load_chunk_encoder`, and pickled with the function; or its name or path, and
+            each process loads it.
+        rule: how texts are split, as in ``encode``.
+        splitter: of the sentences, as in ``encode``; a corpus notes its name.
         tokens_per_batch: as in ``ChunkEncoder.encode``.
-        device: where the encoder runs; by default where it is.
+        device: where the encoder runs (default: where it is).
         bar: a progress bar in chunks.
     """
 
@@ -84,62 +114,83 @@ class ChunkVectors:
 
     @cached_property
     def source(self) -> LoadedChunkEncoder:
-        """The encoder, loaded and in its place."""
-        source = load_chunk_encoder(self.encoder) if isinstance(self.encoder, str) else self.encoder
-        source.encoder.to(self.device or source.encoder.device)
+        """The encoder, loaded and on its device."""
+        source = self.encoder
+        if isinstance(source, str):
+            source = load_chunk_encoder(source)
+        if self.device is not None:
+            source.encoder.to(self.device)
         return source
 
     @property
     def recipe(self) -> dict[str, Any]:
         """What determines the vectors of a text."""
         encoder = self.source.encoder
-        facts = {name: getattr(encoder, name) for name in ("hidden_size", "pooling", "normalize")}
-        facts |= {
-            "name": self.source.name,
-            "fingerprint": self.source.fingerprint,
-            "dtype": encoder.precision,
+        return {
+            "encoder": {
+                "hidden_size": encoder.hidden_size,
+                "pooling": encoder.pooling,
+                "normalize": encoder.normalize,
+                "name": self.source.name,
+                "fingerprint": self.source.fingerprint,
+                "dtype": encoder.precision,
+            },
+            "chunking": chunking_recipe(self.rule, self.splitter),
         }
-        return {"encoder": facts, "chunking": corpus.chunking_recipe(self.rule, self.splitter)}
 
     @property
     def schema(self) -> pa.Schema:
         """The columns of its rows, with the recipe as metadata."""
-        return corpus.corpus_schema(self.recipe)
+        return corpus_schema(self.recipe)
 
-    def __call__(self, batch: Any) -> pa.Table:
-        """Rows of the documents ``{"id": […], "text": […]}``: lists, arrays or an Arrow table.
+    def __call__(self, batch: Batch) -> pa.Table:
+        """Makes the rows of documents.
 
-        A warning names a document without a token, which has no row; a ValueError one whose vectors
-        are not finite.
+        A warning names a document without a token, which has no row.
+
+        Args:
+            batch: ``{"id": […], "text": […]}``: lists, arrays or an Arrow table.
+
+        Raises:
+            ValueError: vectors of a document are not finite.
         """
-        ids, texts = (np.asarray(batch[key], object).tolist() for key in ("id", "text"))
-        tokens = [tokenize_document(self.source.tokenizer, text) for text in texts]
-        cuts = []
-        for name, text, document in zip(ids, texts, tokens, strict=True):
+        ids = np.asarray(batch["id"], object).tolist()
+        texts = np.asarray(batch["text"], object).tolist()
+        documents = [tokenize_document(self.source.tokenizer, text) for text in texts]
+        boundaries = []
+        for name, text, document in zip(ids, texts, documents, strict=True):
             if len(document) == 0:
                 logger.warning("Document %r holds no token, so it has no vectors.", name)
             try:
-                cuts.append(self.rule.text_boundaries(text, document, self.splitter))
+                boundaries.append(self.rule.text_boundaries(text, document, self.splitter))
             except (TypeError, ValueError) as error:
                 raise type(error)(f"Document {name!r}: {error}") from error
-        flat_ids, boundaries, offsets = flatten_chunks(
-            [document.input_ids for document in tokens], cuts
+
+        flat_ids, flat_boundaries, offsets = flatten_chunks(
+            [document.input_ids for document in documents], boundaries
         )
         vectors = self.source.encoder.encode(
-            flat_ids, boundaries, self.rule, self.tokens_per_batch, self.bar
-        ).half()
-        if bad := (~vectors.isfinite().all(dim=1)).nonzero().flatten().tolist():
-            name = ids[int(np.searchsorted(offsets, bad[0], side="right")) - 1]
+            flat_ids,
+            flat_boundaries,
+            rule=self.rule,
+            tokens_per_batch=self.tokens_per_batch,
+            bar=self.bar,
+        )
+        vectors = vectors.half()
+        infinite = (~vectors.isfinite().all(dim=1)).nonzero().flatten().tolist()
+        if infinite:
+            index = int(np.searchsorted(offsets, infinite[0], side="right")) - 1
             raise ValueError(
-                f"The encoder gave {len(bad)} vectors that are not finite, in document {name!r}"
-                " first."
+                f"The encoder gave {len(infinite)} vectors that are not finite, in document"
+                f" {ids[index]!r} first."
             )
-        return chunk_table(self.schema, ids, list(map(chunk_spans, tokens, cuts)), vectors)
+        spans = list(map(chunk_spans, documents, boundaries))
+        return chunk_table(self.schema, ids=ids, spans=spans, vectors=vectors)
 
 
 def encode_corpus(
     documents: Iterable[Any],
-    encoder: LoadedChunkEncoder | str | Callable[[Group], pa.Table],
+    encoder: LoadedChunkEncoder | str | RowMaker,
     rule: ChunkingRule | None,
     folder: str | Path,
     *,
@@ -149,123 +200,156 @@ def encode_corpus(
     append: bool = False,
     progress: bool = True,
 ) -> VectorCorpus:
-    """Encodes documents into a corpus folder, or goes on where an earlier call was killed.
+    """Encodes documents into a corpus folder, or resumes an earlier call that was interrupted.
 
-    The micro-batches of a part depend on its documents only. So a run that goes on after a kill, or
-    several processes (``RANK`` of ``WORLD_SIZE`` writes every n-th part), end with the bytes of a
-    straight run on the same processor.
+    The micro-batches of a part depend on its documents only. So a run that is resumed, or several
+    processes (``RANK`` of ``WORLD_SIZE`` writes every n-th part), end with the bytes of a straight
+    run on the same processor.
 
     Args:
         documents: texts, ``(id, text)``, dicts, a `datasets.Dataset`, `Document` objects: see
             `as_documents`.
-        encoder, rule, tokens_per_batch, splitter: as in `ChunkVectors`; or what is called like it,
-            and no rule.
-        folder: where the parts go. A finished corpus of the same documents is returned as it is.
-        characters_per_part: a part ends with the document that reaches this many; the most that a
-            kill can cost.
-        append: the documents come after those that are there, in further parts.
+        encoder: as in `ChunkVectors`; or a callable with the same interface (then `rule` is None).
+        rule: as in `ChunkVectors`.
+        folder: where the parts are written. A finished corpus of the same documents is returned as
+            it is.
+        tokens_per_batch: as in `ChunkVectors`.
+        splitter: as in `ChunkVectors`.
+        characters_per_part: a part ends with the document that reaches this many; the most that an
+            interruption can cost.
+        append: whether the documents are added to those in the folder, in further parts.
+        progress: whether to show a bar.
 
     Raises:
         ValueError: for documents or vectors that cannot be stored, and a folder of other documents
             or another recipe.
     """
-    vectors: Any = ChunkVectors(encoder, rule, splitter, tokens_per_batch) if rule else encoder  # type: ignore[arg-type]
-    folder, planned = Path(folder), dict[int, Path]()
+    rows: Any = encoder
+    if rule is not None:
+        rows = ChunkVectors(
+            encoder,  # type: ignore[arg-type]
+            rule=rule,
+            splitter=splitter,
+            tokens_per_batch=tokens_per_batch,
+        )
+    folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     rank = int(os.environ.get("RANK", "0"))
     processes = int(os.environ.get("WORLD_SIZE", "1"))
+    groups = _groups(documents, characters_per_part)
+    planned: dict[int, Path] = {}
     with (
-        tqdm(desc=folder.name, unit="chunk", disable=not progress) as vectors.bar,
+        tqdm(desc=folder.name, unit="chunk", disable=not progress) as rows.bar,
         ThreadPoolExecutor(1) as disk,
     ):
-        writing: Any = disk.submit(int)  # a part is written while the next one is encoded
-        for number, path, group in _plan(
-            _groups(documents, characters_per_part), folder, vectors.schema, append
-        ):
+        writing: Future | None = None  # a part is written while the next one is encoded
+        for number, path, group in _plan(groups, folder, schema=rows.schema, append=append):
             planned[number] = path
-            if number % processes == rank and not path.exists():
-                (folder / corpus.DONE).unlink(missing_ok=True)
-                table = vectors(group)
-                if len(table) == 0:
-                    raise ValueError(
-                        f"A part, from {group['id'][0]!r} on, holds no token; leave out its"
-                        " documents."
-                    )
-                empty = json.dumps(
-                    sorted(set(group["id"]) - set(table["document"].unique().to_pylist()))
-                )
-                table = table.replace_schema_metadata({**table.schema.metadata, "empty": empty})
+            if number % processes != rank or path.exists():
+                continue
+            (folder / DONE).unlink(missing_ok=True)
+            table = _rows_of_part(rows, group)
+            if writing is not None:
                 writing.result()
-                writing = disk.submit(corpus.write_part, path, table)
-        writing.result()
-    vectors.bar = None
+            writing = disk.submit(write_part, path, table)
+        if writing is not None:
+            writing.result()
+    rows.bar = None
+    _finish(folder, planned, is_first_process=rank == 0)
+    return VectorCorpus(folder)
+
+
+def _rows_of_part(rows: RowMaker, group: Group) -> pa.Table:
+    """Makes the rows of a part, with the ids of documents without tokens in its metadata."""
+    table = rows(group)
+    if len(table) == 0:
+        raise ValueError(
+            f"No document from {group['id'][0]!r} to {group['id'][-1]!r} holds a token; leave these"
+            " documents out."
+        )
+    empty = set(group["id"]) - set(table["document"].unique().to_pylist())
+    metadata = {**table.schema.metadata, "empty": json.dumps(sorted(empty))}
+    return table.replace_schema_metadata(metadata)
+
+
+def _finish(folder: Path, planned: Mapping[int, Path], is_first_process: bool) -> None:
+    """Waits for the parts of other processes, and marks the corpus as complete."""
     if not planned:
         raise ValueError("No document was given; a corpus needs at least one.")
-    if further := [
-        path.name for number, path in corpus.numbered_parts(folder).items() if number > max(planned)
-    ]:
-        raise ValueError(
-            f"{folder} holds more documents than are given, in {further[0]}. Encode into another"
-            " folder."
-        )
-    while not all(path.exists() for path in planned.values()) or (
-        rank > 0 and not (folder / corpus.DONE).exists()
-    ):
-        time.sleep(0.2)  # until the other processes have written theirs
-    if rank == 0 and not (folder / corpus.DONE).exists():
+    last = max(planned)
+    for number, path in numbered_parts(folder).items():
+        if number > last:
+            raise ValueError(
+                f"{folder} holds more documents than are given, in {path.name}. Encode into another"
+                " folder."
+            )
+
+    done = folder / DONE
+    while not all(path.exists() for path in planned.values()):
+        time.sleep(0.2)
+    if is_first_process and not done.exists():
         for leftover in folder.glob("*.tmp"):  # of processes that were killed
             leftover.unlink(missing_ok=True)
-        with corpus.whole_file(folder / corpus.DONE) as file:
-            file.write(str(max(planned) + 1).encode())
-    return VectorCorpus(folder)
+        with whole_file(done) as file:
+            file.write(str(last + 1).encode())
+    while not done.exists():
+        time.sleep(0.2)
 
 
 def _plan(
     groups: Iterable[Group], folder: Path, schema: pa.Schema, append: bool
 ) -> Iterator[tuple[int, Path, Group]]:
-    """Number, path and documents of each part; ValueError where the folder holds another one in its
-    place.
+    """Yields number, path and documents of each part.
+
+    A ValueError says that the folder holds another part of that number, or that ids are not unique.
     """
-    present = corpus.numbered_parts(folder)
-    seen = set[str]()
-    first = 0
     recipe = json.loads(schema.metadata[b"recipe"])
+    present = numbered_parts(folder)
     for path in present.values():
         read_columns(path, recipe=recipe)
+
+    ids: set[str] = set()
+    first = 0
     for count, group in enumerate(groups):
-        digest = hashlib.sha256(
-            json.dumps([corpus.recipe_facts(recipe), group]).encode()
-        ).hexdigest()[:16]
-        if (
-            append and count == 0
-        ):  # after all others, or where an earlier call appended the same documents
-            first = next(
-                (number for number, path in present.items() if digest in path.name), len(present)
-            )
-            seen.update(
-                *(
-                    read_columns(present[number], "document")[1].to_pylist()
-                    for number in range(first)
-                )
-            )
+        content = json.dumps([recipe_facts(recipe), group])
+        digest = hashlib.sha256(content.encode()).hexdigest()[:16]
+        if append and count == 0:
+            first = _first_appended(present, digest)
+            for number in range(first):
+                _, (names,) = read_columns(present[number], "document")
+                ids.update(names.to_pylist())
         for name in group["id"]:
-            if name in seen:
+            if name in ids:
                 raise ValueError(
                     f"Two documents have the id {name!r}; ids must be unique in {folder}."
                 )
-            seen.add(name)
-        path = folder / f"part-{first + count:06d}-{digest}.parquet"
-        if (other := present.get(first + count, path)) != path:
+            ids.add(name)
+
+        number = first + count
+        path = folder / f"part-{number:06d}-{digest}.parquet"
+        other = present.get(number, path)
+        if other != path:
             raise ValueError(
                 f"{other} holds other documents than are given (from {group['id'][0]!r} on), or was"
                 " written with another characters_per_part. Encode into another folder, or delete"
                 " this one."
             )
-        yield first + count, path, group
+        yield number, path, group
+
+
+def _first_appended(present: Mapping[int, Path], digest: str) -> int:
+    """Returns the number of the first part to append.
+
+    It follows all others, or is the part that an earlier call appended for the same documents.
+    """
+    for number, path in present.items():
+        if digest in path.name:
+            return number
+    return len(present)
 
 
 def _groups(documents: Iterable[Any], characters: int) -> Iterator[Group]:
-    """The documents of each part. None begins with a blank document."""
+    """Yields the documents of each part. No part begins with a blank document."""
     size = 0
     group = Group(id=[], text=[])
     for document in as_documents(documents):
@@ -281,65 +365,84 @@ def _groups(documents: Iterable[Any], characters: int) -> Iterator[Group]:
 
 
 def pad_vectors(documents: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Chunk vectors ``[n, D]`` of B documents as ``inputs_embeds [B, L, D]`` and ``attention_mask
-    [B, L]``.
+    """Pads the chunk vectors of documents.
+
+    Args:
+        documents: ``[n, D]`` each.
+
+    Returns:
+        ``inputs_embeds`` [B, L, D] and ``attention_mask`` [B, L].
     """
     lengths = torch.tensor([len(vectors) for vectors in documents])
-    mask = (torch.arange(int(lengths.max())) < lengths[:, None]).long()
+    mask = torch.arange(int(lengths.max())) < lengths.unsqueeze(-1)
     return {
         "inputs_embeds": pad_sequence(list(documents), batch_first=True),
-        "attention_mask": mask,
+        "attention_mask": mask.long(),
     }
 
 
 class DataCollatorForDocumentChoice:
-    """Batches for `AutoModelForMultipleChoice` of rows ``question, choices, label`` and ``text`` or
-    ``inputs_embeds``.
+    """Makes batches for `AutoModelForMultipleChoice`, with any tokenizer.
 
-    For any tokenizer, also one without token types. A text with several questions in a batch is
-    read once. `Trainer` needs ``remove_unused_columns=False``, or drops the texts.
+    The tokenizer may have no token types. A text with several questions in a batch is read once.
+    `Trainer` needs ``remove_unused_columns=False``, or drops the texts.
+
+    Args:
+        tokenizer: of the model.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self.tokenizer = tokenizer
 
-    def _tokens(self, texts: Sequence[str]) -> Any:
-        return self.tokenizer(list(texts), padding=True, return_tensors="pt", verbose=False)
+    def _tokens(self, texts: Sequence[str]) -> Mapping[str, torch.Tensor]:
+        tokens = self.tokenizer(list(texts), padding=True, return_tensors="pt", verbose=False)
+        return {name: tokens[name] for name in ("input_ids", "attention_mask")}
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
-        """``labels`` [N], ``pair_input_ids`` [N, C, Q] with their mask, and the documents, of ids
-        or vectors.
+        """Makes a batch of N rows with C choices each.
+
+        Args:
+            rows: with ``question``, ``choices`` and perhaps ``label``, and either a ``text`` or
+                chunk vectors ``inputs_embeds`` [n, D].
+
+        Returns:
+            ``labels`` [N], ``pair_input_ids`` [N, C, Q] with their mask, and the documents as ids
+            or vectors.
         """
-        batch = (
-            {"labels": torch.tensor([row["label"] for row in rows])} if "label" in rows[0] else {}
-        )
-        if "inputs_embeds" in rows[0]:  # stored chunk vectors [n, D]
+        batch = {}
+        if "label" in rows[0]:
+            batch["labels"] = torch.tensor([row["label"] for row in rows])
+        if "inputs_embeds" in rows[0]:
             batch |= pad_vectors([torch.as_tensor(row["inputs_embeds"]).float() for row in rows])
         else:
             texts = list(dict.fromkeys(row["text"] for row in rows))
-            documents = self._tokens(texts)
-            batch |= {name: documents[name] for name in ("input_ids", "attention_mask")}
+            batch |= self._tokens(texts)
             batch["document_index"] = torch.tensor([texts.index(row["text"]) for row in rows])
-        pairs = self._tokens(
-            [f"{row['question']} {choice}" for row in rows for choice in row["choices"]]
-        )
-        return batch | {
-            f"pair_{name}": pairs[name].unflatten(0, (len(rows), -1))
-            for name in ("input_ids", "attention_mask")
-        }
+
+        pairs = []
+        for row in rows:
+            pairs += [f"{row['question']} {choice}" for choice in row["choices"]]
+        for name, values in self._tokens(pairs).items():
+            batch[f"pair_{name}"] = values.unflatten(0, (len(rows), -1))
+        return batch
 
 
 class DataCollatorForLabelledVectors:
-    """Batches of rows with ``inputs_embeds`` ``[n, D]`` and perhaps ``label`` or ``labels``, for
-    the classifiers.
-    """
+    """Makes batches of stored chunk vectors for the classifiers."""
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
-        """``labels``, ``inputs_embeds`` [B, L, D] float32 and ``attention_mask`` [B, L]."""
-        batch = pad_vectors([row["inputs_embeds"].float() for row in rows])
-        name = "label"
-        name = name if name in rows[0] else "labels"
-        labels = {"labels": torch.tensor([row[name] for row in rows])} if name in rows[0] else {}
-        return (
-            labels | batch
-        )  # in this order: `Trainer` takes the first one's length for the batch size
+        """Makes a batch.
+
+        Args:
+            rows: with ``inputs_embeds`` [n, D] and perhaps ``label`` or ``labels``.
+
+        Returns:
+            ``labels``, ``inputs_embeds`` [B, L, D] float32 and ``attention_mask`` [B, L]. Labels
+            are first, because `Trainer` takes the length of the first entry for the batch size.
+        """
+        batch = {}
+        for name in ("label", "labels"):
+            if name in rows[0]:
+                batch["labels"] = torch.tensor([row[name] for row in rows])
+                break
+        return batch | pad_vectors([row["inputs_embeds"].float() for row in rows])

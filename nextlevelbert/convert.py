@@ -10,157 +10,187 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
 import torch
 from huggingface_hub import snapshot_download
 from safetensors.torch import load_file
+from torch import nn
 
 from .models.chunk_encoder import LoadedChunkEncoder
 from .models.from_encoder import load_chunk_encoder
 from .models.modeling_nextlevelbert import NextLevelBertForMaskedVectorModeling, NextLevelBertModel
 
+Weights = dict[str, torch.Tensor]
+
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first that is there is read
-# How names begin in our models (below "model." where there is a head), and in theirs.
+# How names begin in our models (below "model." if there is a head), and in theirs.
 _NAMES = {
     "encoder.": "bert.",
     "special_embeddings.": "special_vec_embeddings.",
     "head.": "cls.cls.",
 }
-_FROZEN = ("encoder.0.auto_model.", "encoder.0.model.")  # by older and newer sentence-transformers
+# The sentence encoder, by older and newer sentence-transformers.
+_FROZEN = "encoder.0.auto_model."
+_FROZEN_NEWER = "encoder.0.model."
+# Fields that no tensor's shape shows.
+_FIELDS_TO_COMPARE = ("model_type", "num_attention_heads", "hidden_act", "layer_norm_eps")
 
 
 def convert_checkpoint(
-    source: str | os.PathLike[str],
-    chunk_encoder: str | os.PathLike[str] | LoadedChunkEncoder | None = None,
+    source: str | PathLike[str],
+    chunk_encoder: str | PathLike[str] | LoadedChunkEncoder | None = None,
     chunk_size: int | None = None,
     revision: str | None = None,
 ) -> NextLevelBertModel | NextLevelBertForMaskedVectorModeling:
     """Loads a checkpoint of the original authors into our model, every tensor accounted for.
 
-    Long documents are read in overlapping windows; the authors cut them: ``config.long_documents =
-    "truncate"``.
+    Long documents are read in overlapping windows. The authors truncate them:
+    ``config.long_documents = "truncate"``.
 
     Args:
         source: a name on the Hub or a folder.
-        chunk_encoder: by default, the sentence encoder that `config.json` names.
-        chunk_size: in place of that in `config.json`; 0 makes a sentence a chunk (several, if the
-            encoder reads less).
+        chunk_encoder: the sentence encoder (default: as `config.json` names it).
+        chunk_size: tokens in a chunk (default: as in `config.json`); 0 makes a sentence a chunk
+            (several, if the encoder reads less).
         revision: the version on the Hub: a branch, a tag, a commit, or a pull request such as
             ``"refs/pr/1"``.
 
     Raises:
+        FileNotFoundError: there is no such checkpoint.
         ValueError: for a pickle of more than tensors, tensors that do not fit, another sentence
             encoder than theirs.
     """
-    config, weights = _read(os.fspath(source), revision)
+    config, weights = _read(fspath(source), revision)
     if not isinstance(chunk_encoder, LoadedChunkEncoder):
-        named = config["_encoder_name"]
-        # A folder stands for the encoder that is named; a path of their machine is no name.
-        stands_in = (
-            chunk_encoder is not None
-            and Path(chunk_encoder).is_dir()
-            and not Path(named).is_absolute()
-        )
-        chunk_encoder = load_chunk_encoder(chunk_encoder or named, named if stands_in else None)
+        chunk_encoder = _open_chunk_encoder(config["_encoder_name"], chunk_encoder)
     backbone = chunk_encoder.encoder.model.config
-    described = {**type(backbone)().to_dict(), "model_type": "bert", **config["encoder_config"]}
-    in_no_shape = ("model_type", "num_attention_heads", "hidden_act", "layer_norm_eps")
-    if differ := [key for key in in_no_shape if described.get(key) != getattr(backbone, key, None)]:
-        raise ValueError(
-            f"config.json and the chunk encoder {chunk_encoder.name!r} differ in {differ}."
-        )
-    size = config["chunk_size"] if chunk_size is None else chunk_size
-    longest = chunk_encoder.tokenizer.model_max_length
-    positions = weights[
-        "bert.embeddings.position_embeddings.weight"
-    ]  # as many as their sequences are long
+    _check_fields(config["encoder_config"], chunk_encoder)
+
+    if chunk_size is None:
+        chunk_size = config["chunk_size"]
+    chunking = "fixed"
+    if chunk_size == 0:
+        chunking = "sentences"
+        chunk_size = chunk_encoder.tokenizer.model_max_length
+        if chunk_encoder.max_chunk_size is not None:
+            chunk_size = min(chunk_size, chunk_encoder.max_chunk_size)
+
+    # As many positions as their sequences are long.
+    positions = weights["bert.embeddings.position_embeddings.weight"]
     with_head = any(name.startswith(_NAMES["head."]) for name in weights)
-    kind: Any = NextLevelBertForMaskedVectorModeling if with_head else NextLevelBertModel
-    model = kind.from_chunk_encoder(
+    model_class: Any = NextLevelBertModel
+    if with_head:
+        model_class = NextLevelBertForMaskedVectorModeling
+    model = model_class.from_chunk_encoder(
         chunk_encoder,
-        chunk_size=size or min(longest, chunk_encoder.max_chunk_size or longest),
-        chunking="fixed" if size else "sentences",
+        chunk_size=chunk_size,
+        chunking=chunking,
         encoder_config={**backbone.to_dict(), "max_position_embeddings": len(positions)},
     )
-    _copy(weights, model, chunk_encoder.name, with_head)
+    _copy(weights, model, encoder_name=chunk_encoder.name, with_head=with_head)
     return model
 
 
-def _read(source: str, revision: str | None) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """`config.json` and the tensors. PyTorch's unpickler for weights calls nothing but what
-    rebuilds tensors.
+def _open_chunk_encoder(name: str, given: str | PathLike[str] | None) -> LoadedChunkEncoder:
+    """Opens the sentence encoder that `config.json` names, or the given one.
+
+    A given folder has the name from `config.json`, unless that is a path of the authors' machine.
     """
+    if given is None:
+        return load_chunk_encoder(name)
+    if Path(given).is_dir() and not Path(name).is_absolute():
+        return load_chunk_encoder(given, name=name)
+    return load_chunk_encoder(given)
+
+
+def _check_fields(encoder_config: dict[str, Any], chunk_encoder: LoadedChunkEncoder) -> None:
+    """Raises a ValueError if the encoder over chunks differs from the chunk encoder."""
+    backbone = chunk_encoder.encoder.model.config
+    described = {**type(backbone)().to_dict(), "model_type": "bert", **encoder_config}
+    differing = [
+        field
+        for field in _FIELDS_TO_COMPARE
+        if described.get(field) != getattr(backbone, field, None)
+    ]
+    if differing:
+        raise ValueError(
+            f"config.json and the chunk encoder {chunk_encoder.name!r} differ in {differing}."
+        )
+
+
+def _read(source: str, revision: str | None) -> tuple[dict[str, Any], Weights]:
+    """Reads `config.json` and the tensors."""
     folder = Path(source)
-    for name in _WEIGHTS if not folder.exists() else ():  # of the two, one is downloaded
+    if not folder.exists():
+        folder = _download(source, revision)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    lacking = {"_encoder_name", "encoder_config", "chunk_size"} - config.keys()
+    if lacking:
+        raise ValueError(
+            f"{source!r} is no checkpoint of the authors': its config.json lacks {sorted(lacking)}."
+        )
+    file = folder / _WEIGHTS[0]
+    if file.is_file():
+        return config, load_file(file)
+    file = folder / _WEIGHTS[1]
+    try:
+        # PyTorch's unpickler for weights calls nothing but what rebuilds tensors.
+        return config, dict(torch.load(file, map_location="cpu", weights_only=True))
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{folder} holds none of {', '.join(_WEIGHTS)}.") from None
+    except Exception:  # whatever it is: PyTorch's message advises to open it all the same
+        raise ValueError(
+            f"{file} cannot be loaded safely (corrupt, or a pickle with code). Ask the authors for"
+            " a .safetensors file."
+        ) from None
+
+
+def _download(source: str, revision: str | None) -> Path:
+    """Downloads `config.json` and one of the files of weights."""
+    for name in _WEIGHTS:
         try:
-            folder = Path(
-                snapshot_download(source, revision=revision, allow_patterns=["config.json", name])
+            folder = snapshot_download(
+                source, revision=revision, allow_patterns=["config.json", name]
             )
         except (OSError, ValueError) as error:
             raise FileNotFoundError(
                 f"There is no checkpoint {source!r}, revision {revision or 'main'}."
             ) from error
-        if (folder / name).is_file():
+        if (Path(folder) / name).is_file():
             break
-    file = next(
-        (folder / name for name in _WEIGHTS if (folder / name).is_file()), folder / _WEIGHTS[0]
-    )
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    if lacking := {"_encoder_name", "encoder_config", "chunk_size"} - config.keys():
-        raise ValueError(
-            f"{source!r} is no checkpoint of the authors': its config.json lacks {sorted(lacking)}."
-        )
-    if file.suffix == ".safetensors":
-        return config, load_file(file)
-    try:
-        return config, dict(torch.load(file, map_location="cpu", weights_only=True))
-    except Exception:  # whatever it is: PyTorch's message advises to open it all the same
-        raise ValueError(
-            f"{file} is damaged or holds code; have its tensors saved as safetensors."
-        ) from None
+    return Path(folder)
 
 
 @torch.no_grad()
-def _copy(weights: dict[str, torch.Tensor], model: Any, encoder_name: str, with_head: bool) -> None:
+def _copy(weights: Weights, model: nn.Module, encoder_name: str, with_head: bool) -> None:
     """Copies the weights into the model; the sentence encoder's are there already, and compared."""
-    frozen = _FROZEN[any(name.startswith(_FROZEN[1]) for name in weights)]
-    names = {**_NAMES, "chunk_encoder.": frozen[: -len("model.")]}
-    targets = {}
-    for name, tensor in model.state_dict().items():
-        prefix, dot, rest = name.removeprefix("model.").partition(".")
-        targets[names[prefix + dot] + rest] = tensor
-    # Nothing reads these: positions are counted, and the pooler is no part of a sentence encoder.
-    unread = {
-        name
-        for name in weights
-        if name.startswith(frozen + "pooler.") or name.endswith("position_ids")
-    }
+    frozen = _FROZEN
+    if any(name.startswith(_FROZEN_NEWER) for name in weights):
+        frozen = _FROZEN_NEWER
+    targets = _targets(model, frozen)
     both = sorted(weights.keys() & targets.keys())
-    shapes = {
+
+    # Nothing reads these: positions are counted, and the pooler is no part of a sentence encoder.
+    unread = set()
+    for name in weights:
+        if name.startswith(f"{frozen}pooler.") or name.endswith("position_ids"):
+            unread.add(name)
+    lacking = targets.keys() - weights.keys()
+    if with_head:
+        lacking = {name for name in lacking if not name.startswith(frozen)}
+    misshapen = [
         f"{name} {tuple(weights[name].shape)}"
         for name in both
         if weights[name].shape != targets[name].shape
-    }
-    lacking = {
-        name
-        for name in targets.keys() - weights.keys()
-        if not (with_head and name.startswith(frozen))
-    }
-    unknown = weights.keys() - targets.keys() - unread
-    for problem, culprits in {
-        "has unknown": unknown,
-        "lacks": lacking,
-        "has misshapen": shapes,
-    }.items():
-        if culprits:
-            raise ValueError(
-                f"The checkpoint {problem} tensors ({len(culprits)}), such as"
-                f" {sorted(culprits)[:5]}."
-            )
+    ]
+    _refuse("has unknown", weights.keys() - targets.keys() - unread)
+    _refuse("lacks", lacking)
+    _refuse("has misshapen", misshapen)
+
     for name in both:
         if name.startswith(frozen) and not torch.equal(weights[name], targets[name]):
             raise ValueError(
@@ -169,10 +199,31 @@ def _copy(weights: dict[str, torch.Tensor], model: Any, encoder_name: str, with_
         targets[name].copy_(weights[name])
 
 
-def main(words: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        "nextlevelbert convert", description=(convert_checkpoint.__doc__ or "").split("\n")[0]
-    )
+def _targets(model: nn.Module, frozen: str) -> Weights:
+    """Returns the tensors of our model by their names in the authors' checkpoint."""
+    names = {**_NAMES, "chunk_encoder.": frozen.removesuffix("model.")}
+    targets = {}
+    for name, tensor in model.state_dict().items():
+        part, dot, rest = name.removeprefix("model.").partition(".")
+        targets[names[part + dot] + rest] = tensor
+    return targets
+
+
+def _refuse(problem: str, names: Iterable[str]) -> None:
+    """Raises a ValueError if there are tensors with a problem."""
+    names = sorted(names)
+    if names:
+        raise ValueError(f"The checkpoint {problem} tensors ({len(names)}), such as {names[:5]}.")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Runs the command `nextlevelbert convert`.
+
+    Args:
+        argv: its words (default: of the process).
+    """
+    description = (convert_checkpoint.__doc__ or "").split("\n", maxsplit=1)[0]
+    parser = argparse.ArgumentParser("nextlevelbert convert", description=description)
     parser.add_argument("source", help="the checkpoint: a name on the Hub, or a folder")
     parser.add_argument("output", type=Path, help="folder to save the model in, new or empty")
     parser.add_argument(
@@ -184,10 +235,15 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--revision", help="version on the Hub: branch, tag, commit or pull request (refs/pr/1)"
     )
-    args = parser.parse_args(words)
+    args = parser.parse_args(argv)
     if args.output.is_dir() and any(args.output.iterdir()):
         parser.error(f"output: the folder {args.output} holds files; give a new or an empty one.")
-    model = convert_checkpoint(args.source, args.chunk_encoder, args.chunk_size, args.revision)
+    model = convert_checkpoint(
+        args.source,
+        chunk_encoder=args.chunk_encoder,
+        chunk_size=args.chunk_size,
+        revision=args.revision,
+    )
     model.save_pretrained(args.output)
     print(
         f"Wrote {args.output}: {type(model).__name__}, windows of {model.config.max_chunks} chunks."

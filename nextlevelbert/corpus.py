@@ -1,11 +1,13 @@
-"""A corpus: chunk vectors in a folder of Parquet parts that any tool reads; `chunk_vectors` writes
-it.
+"""A corpus: chunk vectors in a folder of Parquet parts that any tool reads.
 
 A row is a chunk: ``document``, ``chunk`` (its number in the document), ``start`` and ``end`` (its
-characters) and ``vector`` (float16); the rows of a document stand together. How they were made, the
-*recipe*, is in the metadata of the schema. `encode_corpus` names a part by its number and a hash of
-its documents, and ``_SUCCESS`` holds their number once all are there. The parts of other engines
-have any names. Shapes: N chunks of all documents, n of one, D values.
+characters) and ``vector`` (float16); the rows of a document are next to each other. The *recipe*
+says how the vectors were made; it is in the metadata of the schema. `encode_corpus` in
+`chunk_vectors` writes corpora: it names a part by its number and a hash of its documents, and
+``_SUCCESS`` holds the number of parts once all are there. Other engines may name their parts as
+they like.
+
+Shapes: N chunks of all documents, n of one, D values.
 """
 
 from __future__ import annotations
@@ -33,31 +35,53 @@ import torch
 from huggingface_hub import CommitInfo, HfApi, snapshot_download
 from transformers import PreTrainedConfig
 
-from .models.chunking import ChunkingRule, Splitter
-from .models.sentences import text_sentences
+from .models.chunking import ChunkingRule
+from .models.sentences import Splitter, text_sentences
 
 logger = logging.getLogger(__name__)
 DONE = "_SUCCESS"
 FILES = "*.parquet"
 COLUMNS = ("document", "chunk", "start", "end", "vector")
 _PART = re.compile(r"part-(\d{6})-[0-9a-f]{16}\.parquet")
-_CARD = """---\ntags: [nextlevelbert, chunk-vectors]\n---\n# Chunk vectors of {} documents\n
-{} vectors of {} dimensions by `{}`; no text is included.\n
-```python\nfrom nextlevelbert import VectorCorpus\n\ncorpus = VectorCorpus.from_hub("{}")\n```\n"""
+_CARD = """---
+tags: [nextlevelbert, chunk-vectors]
+---
+# Chunk vectors of {documents} documents
+
+{chunks} vectors of {size} dimensions by `{encoder}`; no text is included.
+
+```python
+from nextlevelbert import VectorCorpus
+
+corpus = VectorCorpus.from_hub("{repo}")
+```
+"""
 
 
 def chunking_recipe(rule: ChunkingRule, splitter: Splitter | str | None) -> dict[str, Any]:
-    """How texts are cut, as JSON has it; ValueError for a splitter without a name."""
+    """Describes how texts are split, as JSON has it.
+
+    Args:
+        rule: of the chunks.
+        splitter: of the sentences, or its name.
+
+    Raises:
+        ValueError: the splitter has no name.
+    """
     if splitter is not None and not isinstance(splitter, str):
-        named = splitter if hasattr(splitter, "__qualname__") else type(splitter)
+        named: Any = splitter
+        if not hasattr(splitter, "__qualname__"):  # an object that can be called
+            named = type(splitter)
         splitter = f"{named.__module__}.{named.__qualname__}"
         if splitter.endswith(("<lambda>", "functools.partial")):
             raise ValueError(
                 "A corpus notes its splitter's name, which a lambda or partial lacks; give a"
                 " function."
             )
-    facts = {name: value for name, value in asdict(rule).items() if name != "max_chunk_size"}
-    return json.loads(json.dumps({**facts, "splitter": splitter}))
+    fields = asdict(rule)
+    del fields["max_chunk_size"]
+    fields["splitter"] = splitter
+    return json.loads(json.dumps(fields))
 
 
 def find_splitter(name: str | None) -> Splitter | None:
@@ -87,47 +111,60 @@ def find_splitter(name: str | None) -> Splitter | None:
 
 
 def corpus_schema(recipe: Mapping[str, Any]) -> pa.Schema:
-    """The columns of a corpus, with the recipe as metadata; it needs
-    ``recipe["encoder"]["hidden_size"]``.
+    """Returns the columns of a corpus, with the recipe as metadata.
+
+    Args:
+        recipe: with ``recipe["encoder"]["hidden_size"]``.
     """
-    vector = pa.list_(pa.float16(), recipe["encoder"]["hidden_size"])
-    columns = {
-        "document": pa.string(),
-        "chunk": pa.int32(),
-        "start": pa.int64(),
-        "end": pa.int64(),
-        "vector": vector,
-    }
-    return pa.schema(list(columns.items()), metadata={"recipe": json.dumps(recipe)})
+    columns = [
+        ("document", pa.string()),
+        ("chunk", pa.int32()),
+        ("start", pa.int64()),
+        ("end", pa.int64()),
+        ("vector", pa.list_(pa.float16(), recipe["encoder"]["hidden_size"])),
+    ]
+    return pa.schema(columns, metadata={"recipe": json.dumps(recipe)})
 
 
 def recipe_facts(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """What decides the vectors, without nesting: where the encoder lies does not matter, only its
-    weights.
+    """Returns the fields that decide the vectors, without nesting.
+
+    The encoder's name is left out: its weights matter, wherever they are.
+
+    Args:
+        recipe: of a corpus.
     """
-    flat = {
-        f"{part}.{name}": value for part, facts in recipe.items() for name, value in facts.items()
-    }
-    return {name: value for name, value in flat.items() if name != "encoder.name"}
+    facts = {}
+    for part, fields in recipe.items():
+        for name, value in fields.items():
+            facts[f"{part}.{name}"] = value
+    facts.pop("encoder.name", None)
+    return facts
 
 
 def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """The fields in which two recipes differ, with both values; encoders of other weights are
-    named.
-    """
+    """Names the fields in which two recipes differ, with both values."""
     left = recipe_facts(one)
     right = recipe_facts(other)
     fields = [name for name in {**left, **right} if left.get(name) != right.get(name)]
-    for facts, encoder in ((left, one["encoder"]), (right, other["encoder"])):
-        facts["encoder.fingerprint"] = (
-            f"{encoder.get('name')} ({str(encoder.get('fingerprint'))[:12]}…)"
-        )
+    # A fingerprint says nothing to a reader without the name of the encoder.
+    left["encoder.fingerprint"] = _name_of_encoder(one["encoder"])
+    right["encoder.fingerprint"] = _name_of_encoder(other["encoder"])
     return "; ".join(f"{name}: {left.get(name)!r}, {right.get(name)!r}" for name in fields)
+
+
+def _name_of_encoder(encoder: Mapping[str, Any]) -> str:
+    fingerprint = str(encoder.get("fingerprint"))
+    return f"{encoder.get('name')} ({fingerprint[:12]}…)"
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write to, which takes its name when it is whole and on the disk."""
+    """Opens a file to write to, which takes its name once it is whole and on the disk.
+
+    Args:
+        path: the file.
+    """
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         with temporary.open("wb") as file:
@@ -140,81 +177,120 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_part(path: str | Path, table: pa.Table) -> None:
-    """Writes rows as a Parquet part with check sums of its pages and columns, whole or not at
-    all.
+    """Writes rows as a Parquet part with checksums of its pages and columns, whole or not at all.
+
+    Args:
+        path: the file.
+        table: rows of a corpus.
     """
     metadata = table.schema.metadata or {}
-    sums = {key.decode(): zlib.crc32(value) for key, value in metadata.items()}
-    sums |= {name: _check_sum(table[name]) for name in COLUMNS if name in table.column_names}
-    options = {
-        "compression": "zstd",
-        "use_dictionary": ["document"],
-        "write_statistics": ["document", "chunk"],
-    }
+    sums = _metadata_sums(metadata)
+    for name in COLUMNS:
+        if name in table.column_names:
+            sums[name] = _checksum(table[name])
+    table = table.replace_schema_metadata({**metadata, "sums": json.dumps(sums)})
     with whole_file(Path(path)) as file:
-        table = table.replace_schema_metadata({**metadata, "sums": json.dumps(sums)})
-        pq.write_table(table, file, write_page_checksum=True, **options)
+        pq.write_table(
+            table,
+            file,
+            compression="zstd",
+            use_dictionary=["document"],
+            write_statistics=["document", "chunk"],
+            write_page_checksum=True,
+        )
+
+
+def _metadata_sums(metadata: Mapping[bytes, bytes]) -> dict[str, int]:
+    """Returns a checksum of each entry of the metadata but the checksums."""
+    return {key.decode(): zlib.crc32(value) for key, value in metadata.items() if key != b"sums"}
 
 
 def _values(column: pa.ChunkedArray) -> np.ndarray:
-    """The numbers of a column, of lists one after the other; `flatten` minds the offset of a
-    slice.
-    """
+    """Returns the numbers of a column; lists one after the other."""
     array = column.combine_chunks()
-    return np.asarray(array.flatten() if array.type.num_fields else array)
+    if array.type.num_fields > 0:
+        array = array.flatten()  # which minds the offset of a slice
+    return np.asarray(array)
 
 
-def _check_sum(column: pa.ChunkedArray) -> int:
-    """Of the values: a page's check sum leaves out its header, so that it alone misses some flipped
-    bits.
-    """
+def _checksum(column: pa.ChunkedArray) -> int:
+    """Returns a checksum of the values. Parquet's page checksum does not cover page headers."""
     if pa.types.is_string(column.type):
         return zlib.crc32("\0".join(column.to_pylist()).encode())
     return zlib.crc32(np.ascontiguousarray(_values(column)).data)
 
 
-def read_columns(path: Path, *names: str, recipe: Mapping[str, Any] | None = None) -> Any:
-    """Metadata and columns of a part; an error names one that is damaged (Arrow's do not), or of
-    another recipe.
+def read_columns(
+    path: Path, *names: str, recipe: Mapping[str, Any] | None = None
+) -> tuple[dict[bytes, bytes], list[pa.ChunkedArray]]:
+    """Reads metadata and columns of a part.
+
+    Args:
+        path: the part.
+        *names: of the columns.
+        recipe: the recipe that the part must have been made with (default: any).
+
+    Raises:
+        ValueError: the part is damaged (Arrow's errors do not name it), or was made with another
+            recipe.
     """
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             metadata = file.schema_arrow.metadata or {}
             columns = file.read(list(names)).columns
-        sums = json.loads(metadata.get(b"sums", b"{}")) if _PART.fullmatch(path.name) else {}
-        actual = {
-            key.decode(): zlib.crc32(value) for key, value in metadata.items() if key != b"sums"
-        }
-        actual |= {name: _check_sum(column) for name, column in zip(names, columns, strict=True)}
-        if bad := [name for name, value in actual.items() if value != sums.get(name, value)]:
-            raise ValueError(f"the checksum of {bad[0]!r} does not match.")
+        if _PART.fullmatch(path.name):
+            expected = json.loads(metadata.get(b"sums", b"{}"))
+            actual = _metadata_sums(metadata)
+            for name, column in zip(names, columns, strict=True):
+                actual[name] = _checksum(column)
+            for name, value in actual.items():
+                if value != expected.get(name, value):
+                    raise ValueError(f"the checksum of {name!r} does not match.")
     except (pa.ArrowException, OSError, ValueError, LookupError, AttributeError) as error:
-        advice = "Delete it and run the same encoding again, which writes this part only."
         raise ValueError(
-            f"{path} is damaged, or no part of this corpus: {error} {advice}"
+            f"{path} is damaged, or no part of this corpus: {error} Delete it and run the same"
+            " encoding again, which writes this part only."
         ) from error
+
     stored = json.loads(metadata.get(b"recipe", b"null"))
-    if stored and recipe and (differences := _differences(stored, recipe)):
-        advice = "Write to another folder, or delete this one."
-        raise ValueError(f"{path} was made in another way (there, here): {differences}. {advice}")
-    return metadata, *columns
+    if stored and recipe:
+        differences = _differences(stored, recipe)
+        if differences:
+            raise ValueError(
+                f"{path} was made in another way (there, here): {differences}. Write to another"
+                " folder, or delete this one."
+            )
+    return metadata, columns
 
 
 def numbered_parts(folder: Path) -> dict[int, Path]:
-    """The parts that `encode_corpus` wrote, by number, in order."""
-    names = (_PART.fullmatch(path.name) for path in sorted(folder.iterdir()))
-    return {int(name[1]): folder / name[0] for name in names if name}
+    """Returns the parts that `encode_corpus` wrote, by number, in order.
+
+    Args:
+        folder: of a corpus.
+    """
+    parts = {}
+    for path in sorted(folder.iterdir()):
+        name = _PART.fullmatch(path.name)
+        if name is not None:
+            parts[int(name[1])] = path
+    return parts
 
 
 def _finished_parts(folder: Path) -> list[Path]:
-    """The parts of a corpus in order, if none is missing."""
-    if not (paths := sorted(folder.glob(FILES))):
+    """Returns the parts of a corpus in order, if none is missing."""
+    paths = sorted(folder.glob(FILES))
+    if not paths:
         raise FileNotFoundError(
             f"There is no encoded corpus at {folder}: no Parquet file. encode_corpus makes one."
         )
-    if numbered := numbered_parts(folder):
-        count = int((folder / DONE).read_text()) if (folder / DONE).exists() else len(numbered) + 1
-        if missing := sorted(set(range(count)) - numbered.keys()):
+    numbered = numbered_parts(folder)
+    if numbered:
+        count = len(numbered) + 1
+        if (folder / DONE).exists():
+            count = int((folder / DONE).read_text())
+        missing = sorted(set(range(count)) - numbered.keys())
+        if missing:
             raise ValueError(
                 f"{folder} is incomplete: it lacks part {missing[0]}. Run the same encoding again."
             )
@@ -223,8 +299,12 @@ def _finished_parts(folder: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class EncodedDocument:
-    """A document of a corpus: its id, plain chunk vectors ``[n, D]`` float16 and their character
-    spans ``[n, 2]``.
+    """A document of a corpus.
+
+    Attributes:
+        id: of the document.
+        vectors: plain chunk vectors, ``[n, D]`` float16.
+        spans: the characters of each chunk, ``[n, 2]``.
     """
 
     id: str
@@ -236,7 +316,7 @@ class VectorCorpus:
     """A finished corpus: random access to documents and to any run of chunk vectors.
 
     A part is decoded when it is first read from, into the hidden folder ``.vectors`` beside it (or
-    into memory, where that cannot be written), and then mapped into memory: a run of vectors is a
+    into memory, if that cannot be written), and then mapped into memory: a run of vectors is a
     view.
 
     Args:
@@ -245,54 +325,62 @@ class VectorCorpus:
             metadata.
 
     Attributes:
-        document_ids, document_offsets: in the order of the parts' names; document i is chunks
-            offsets[i:i + 2].
+        document_ids: in the order of the parts' names.
+        document_offsets: document i is chunks offsets[i:i + 2].
         empty: ids of documents without a token, which are in no other list; ``corpus[id]`` has no
             vectors.
 
     Raises:
         FileNotFoundError: if there is no corpus.
-        ValueError: naming a part that is missing, of another recipe or, also when it is read from,
-            damaged.
+        ValueError: a part is missing, of another recipe or, also when it is read from, damaged.
     """
 
     def __init__(self, path: str | Path, recipe: Mapping[str, Any] | None = None) -> None:
         self.path = Path(path)
-        self.document_ids = list[str]()
-        self.empty = set[str]()
+        self.document_ids: list[str] = []
+        self.empty: set[str] = set()
         self._paths = _finished_parts(self.path)
-        numbers = list[np.ndarray]()
+        self._loaded: dict[int, torch.Tensor] = {}
+        chunks_of_parts = []
         for part in self._paths:
-            metadata, names, chunks = read_columns(part, "document", "chunk", recipe=recipe)
-            recipe = recipe or json.loads(metadata.get(b"recipe", b"null"))
+            metadata, (names, column) = read_columns(part, "document", "chunk", recipe=recipe)
+            if recipe is None:
+                recipe = json.loads(metadata.get(b"recipe", b"null"))
             if recipe is None:
                 raise ValueError(
                     f"{part} does not say how it was made; give the recipe of `ChunkVectors`."
                 )
+            chunks = _values(column)
+            chunks_of_parts.append(chunks)
             self.empty.update(json.loads(metadata.get(b"empty", b"[]")))
-            numbers.append(_values(chunks))
-            self.document_ids += names.filter(pa.array(numbers[-1] == 0)).to_pylist()
+            self.document_ids += names.filter(pa.array(chunks == 0)).to_pylist()
+
         self.recipe = dict(recipe or {})
         self.hidden_size: int = self.recipe["encoder"]["hidden_size"]
         self.splitter: str | None = self.recipe["chunking"]["splitter"]
-        self._starts = np.cumsum([0, *map(len, numbers)]).tolist()
-        number = np.concatenate(numbers)
-        self.num_chunks = len(number)
-        place = np.arange(len(number))
-        self.document_offsets = np.append(np.flatnonzero(number == 0), self.num_chunks)
-        if (number != place - np.maximum.accumulate(np.where(number == 0, place, 0))).any():
+        self._starts = np.cumsum([0, *map(len, chunks_of_parts)]).tolist()
+        chunks = np.concatenate(chunks_of_parts)
+        self.num_chunks = len(chunks)
+        self.document_offsets = np.append(np.flatnonzero(chunks == 0), self.num_chunks)
+        self._check_order(chunks)
+        self._index = {name: index for index, name in enumerate(self.document_ids)}
+        if len(self._index) < len(self.document_ids):
+            twice = [
+                name for index, name in enumerate(self.document_ids) if self._index[name] != index
+            ]
+            raise ValueError(
+                f"{self.path} has two documents with the id {twice[0]!r}; ids must be unique."
+            )
+
+    def _check_order(self, chunks: np.ndarray) -> None:
+        """Raises a ValueError unless the chunks of each document have the numbers 0, 1, …."""
+        row = np.arange(len(chunks))
+        first_row = np.maximum.accumulate(np.where(chunks == 0, row, 0))
+        if (chunks != row - first_row).any():
             raise ValueError(
                 f"{self.path}: the rows of a document do not stand together, in the order of its"
                 " chunks."
             )
-        self._index = {name: position for position, name in enumerate(self.document_ids)}
-        if twice := [
-            name for position, name in enumerate(self.document_ids) if self._index[name] != position
-        ]:
-            raise ValueError(
-                f"{self.path} has two documents with the id {twice[0]!r}; ids must be unique."
-            )
-        self._loaded: dict[int, torch.Tensor] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_loaded": {}}  # a spawned worker maps the files itself
@@ -308,67 +396,97 @@ class VectorCorpus:
         )
 
     def fingerprint(self) -> str:
-        """SHA-256 of ids, order and names of parts, which hold hashes of recipe and texts."""
+        """Returns the SHA-256 of ids, order and names of parts.
+
+        The names hold hashes of recipe and texts.
+        """
         names = [path.name for path in self._paths]
         offsets = self.document_offsets.tolist()
         return hashlib.sha256(json.dumps([names, self.document_ids, offsets]).encode()).hexdigest()
 
     def vectors(self, start: int, stop: int) -> torch.Tensor:
-        """Chunk vectors ``[stop - start, D]`` float16 by their number in the corpus, across
-        documents and parts.
+        """Returns a run of chunk vectors, across documents and parts.
+
+        Args:
+            start: number of the first chunk in the corpus.
+            stop: one past the last.
+
+        Returns:
+            ``[stop - start, D]`` float16.
         """
         if not 0 <= start <= stop <= self.num_chunks:
             raise IndexError(f"Chunks {start}:{stop} are not in {self!r}.")
         first = min(bisect_right(self._starts, start), len(self._paths)) - 1
+        last = max(bisect_left(self._starts, stop) - 1, first)
         pieces = []
-        for part in range(first, max(bisect_left(self._starts, stop), first + 1)):
-            if (rows := self._loaded.get(part)) is None:
-                rows = self._loaded[part] = self._decoded(self._paths[part])
-            pieces.append(rows[max(start - self._starts[part], 0) : stop - self._starts[part]])
-        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+        for part in range(first, last + 1):
+            if part not in self._loaded:
+                self._loaded[part] = self._decoded(self._paths[part])
+            begin = self._starts[part]
+            pieces.append(self._loaded[part][max(start - begin, 0) : stop - begin])
+        if len(pieces) == 1:
+            return pieces[0]
+        return torch.cat(pieces)
 
     @cached_property
-    def _spans(self) -> torch.Tensor:  # [N, 2], characters of all chunks
-        columns = [
-            list(map(_values, read_columns(path, "start", "end")[1:])) for path in self._paths
-        ]
-        return torch.from_numpy(np.concatenate(columns, axis=1).T)
+    def _spans(self) -> torch.Tensor:
+        """The characters of all chunks, ``[N, 2]``."""
+        starts = []
+        ends = []
+        for path in self._paths:
+            _, columns = read_columns(path, "start", "end")
+            starts.append(_values(columns[0]))
+            ends.append(_values(columns[1]))
+        spans = np.stack([np.concatenate(starts), np.concatenate(ends)], axis=1)
+        return torch.from_numpy(spans)
 
     def __getitem__(self, document: int | str) -> EncodedDocument:
-        number = self._index.get(document) if isinstance(document, str) else document
-        if number is None and document not in self.empty:
-            raise KeyError(f"No document {document!r} in {self!r}.")
-        if number is not None and not -len(self) <= number < len(self):
-            raise IndexError(f"Document {number} is not in {self!r}.")
-        start, stop = (
-            (0, 0)
-            if number is None
-            else self.document_offsets[[number % len(self), number % len(self) + 1]]
+        """Returns a document.
+
+        Args:
+            document: its id, or its index, which may be negative.
+        """
+        if isinstance(document, str):
+            if document in self.empty:
+                return EncodedDocument(document, self.vectors(0, 0), self._spans[:0])
+            if document not in self._index:
+                raise KeyError(f"No document {document!r} in {self!r}.")
+            index = self._index[document]
+        else:
+            index = document
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"Document {index} is not in {self!r}.")
+        index %= len(self)
+        start = int(self.document_offsets[index])
+        stop = int(self.document_offsets[index + 1])
+        return EncodedDocument(
+            id=self.document_ids[index],
+            vectors=self.vectors(start, stop),
+            spans=self._spans[start:stop],
         )
-        name = str(document) if number is None else self.document_ids[number]
-        return EncodedDocument(name, self.vectors(int(start), int(stop)), self._spans[start:stop])
 
     def __iter__(self) -> Iterator[EncodedDocument]:
-        return (self[number] for number in range(len(self)))
+        return (self[index] for index in range(len(self)))
 
     def _decoded(self, path: Path) -> torch.Tensor:
-        """All vectors of a part, ``[N, D]``; a copy without the check sum in its name is made
-        anew.
+        """Returns all vectors of a part, ``[N, D]``, mapped from a decoded copy.
+
+        The name of the copy holds the time of the part and a checksum; another copy is removed and
+        made anew.
         """
         folder = path.parent / ".vectors"
         name = f"{path.stem}.{path.stat().st_mtime_ns:x}"
         for copy in folder.glob(f"{path.stem}.*.npy"):
-            with suppress(EOFError, ValueError, OSError):
-                array = np.load(copy, mmap_mode="c")
-                if copy.stem == f"{name}.{zlib.crc32(array.data):08x}":
-                    return torch.from_numpy(np.asarray(array))
-                # of the part as it was before, or damaged; one that is cut off is written over
+            array = _map_copy(copy)
+            if array is None:
+                continue
+            if copy.stem == f"{name}.{zlib.crc32(array.data):08x}":
+                return torch.from_numpy(np.asarray(array))
+            with suppress(OSError):  # in a folder that cannot be written
                 copy.unlink()
-        array = (
-            _values(read_columns(path, "vector")[1])
-            .reshape(-1, self.hidden_size)
-            .astype(np.float16)
-        )
+
+        _, (column,) = read_columns(path, "vector")
+        array = _values(column).reshape(-1, self.hidden_size).astype(np.float16)
         copy = folder / f"{name}.{zlib.crc32(array.data):08x}.npy"
         try:
             folder.mkdir(exist_ok=True)
@@ -382,36 +500,50 @@ class VectorCorpus:
         return torch.from_numpy(np.asarray(array))
 
     def check_model(self, config: PreTrainedConfig, splitter: Splitter | str | None = None) -> None:
-        """A ValueError names each field in which a model (with the splitter of its ``encode``)
-        differs from this.
+        """Checks that a model reads vectors like those of the corpus.
+
+        Args:
+            config: of the model.
+            splitter: of the model's `encode`.
+
+        Raises:
+            ValueError: names each field that differs.
         """
-        fields = ("name", "fingerprint", "pooling", "normalize")
-        encoder = {name: getattr(config, f"chunk_encoder_{name}") for name in fields}
-        encoder |= {"hidden_size": config.chunk_hidden_size}
-        model = {"encoder": encoder, "chunking": chunking_recipe(config.chunking_rule(), splitter)}
-        stored = {
-            **self.recipe,
-            "encoder": {name: self.recipe["encoder"].get(name) for name in encoder},
+        encoder = {
+            "name": config.chunk_encoder_name,
+            "fingerprint": config.chunk_encoder_fingerprint,
+            "pooling": config.chunk_encoder_pooling,
+            "normalize": config.chunk_encoder_normalize,
+            "hidden_size": config.chunk_hidden_size,
         }
-        if differences := _differences(stored, model):
-            advice = (
-                "Encode the documents again with the model's encoder and chunking, or load the"
-                " model that fits."
-            )
+        model = {"encoder": encoder, "chunking": chunking_recipe(config.chunking_rule(), splitter)}
+        stored_encoder = {name: self.recipe["encoder"].get(name) for name in encoder}
+        differences = _differences({**self.recipe, "encoder": stored_encoder}, model)
+        if differences:
             raise ValueError(
-                f"{self!r} does not fit the model (corpus, model): {differences}. {advice}"
+                f"{self!r} does not fit the model (corpus, model): {differences}. Encode the"
+                " documents again with the model's encoder and chunking, or load the model that"
+                " fits."
             )
 
     def push_to_hub(
         self, repo_id: str, private: bool | None = None, token: str | None = None
     ) -> CommitInfo:
-        """Uploads the parts as a dataset repository ``"user/name"``: vectors and character spans,
-        not the texts.
+        """Uploads the parts as a dataset repository: vectors and character spans, not the texts.
+
+        Args:
+            repo_id: ``"user/name"``.
+            private: whether a new repository is private.
+            token: of the Hub.
         """
         api = HfApi(token=token)
         repo = api.create_repo(repo_id, repo_type="dataset", private=private, exist_ok=True).repo_id
         card = _CARD.format(
-            len(self), self.num_chunks, self.hidden_size, self.recipe["encoder"]["name"], repo
+            documents=len(self),
+            chunks=self.num_chunks,
+            size=self.hidden_size,
+            encoder=self.recipe["encoder"]["name"],
+            repo=repo,
         )
         api.upload_file(
             path_or_fileobj=card.encode(),
@@ -419,18 +551,38 @@ class VectorCorpus:
             repo_id=repo,
             repo_type="dataset",
         )
-        options: Any = {
-            "allow_patterns": [DONE, FILES],
-            "delete_patterns": FILES,
-        }  # of an earlier, longer corpus
         return api.upload_folder(
-            repo_id=repo, folder_path=self.path, repo_type="dataset", **options
+            repo_id=repo,
+            folder_path=self.path,
+            repo_type="dataset",
+            allow_patterns=[DONE, FILES],
+            delete_patterns=FILES,  # of an earlier, longer corpus
         )
 
     @classmethod
     def from_hub(
         cls, repo_id: str, revision: str | None = None, token: str | None = None
     ) -> VectorCorpus:
-        """Downloads a corpus that `push_to_hub` uploaded (once) and opens it."""
-        options: Any = {"revision": revision, "token": token, "allow_patterns": [DONE, FILES]}
-        return cls(snapshot_download(repo_id, repo_type="dataset", **options))
+        """Downloads a corpus that `push_to_hub` uploaded (once) and opens it.
+
+        Args:
+            repo_id: ``"user/name"``.
+            revision: branch, tag or commit.
+            token: of the Hub.
+        """
+        folder = snapshot_download(
+            repo_id,
+            repo_type="dataset",
+            revision=revision,
+            token=token,
+            allow_patterns=[DONE, FILES],
+        )
+        return cls(folder)
+
+
+def _map_copy(path: Path) -> np.ndarray | None:
+    """Maps a decoded copy into memory; None if it is cut off, and will be written over."""
+    try:
+        return np.load(path, mmap_mode="c")
+    except (EOFError, ValueError, OSError):
+        return None

@@ -1,16 +1,17 @@
-"""What is fitted to text in closed form: whitening of chunk vectors, hashed TF-IDF, and encoders
-side by side.
+"""What is fitted to text in closed form: whitening, hashed TF-IDF, and encoders side by side.
+
+Notation for shapes: B documents, n chunks of one, N of all, D size of a chunk vector.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
+from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
+from torch.nn import functional as F
 from tqdm.auto import tqdm
 
 from .models.chunk_encoder import LoadedChunkEncoder
@@ -18,11 +19,10 @@ from .models.chunking import ChunkingRule, special_token_ids, tokenize_document
 from .models.configuration_nextlevelbert import HashedTfidfConfig, HybridConfig
 from .models.from_encoder import as_loaded_encoder, load_chunk_encoder
 from .models.pretrained import without_limit
-from .models.static_encoders import HashedTfidfModel, HybridModel
+from .models.static_encoders import HashedTfidfModel, HybridModel, StaticModel
 
-_ROWS_PER_PRODUCT = (
-    4_096  # of chunk vectors: many documents in one product, since each takes D x D sums
-)
+# Chunk vectors of many documents are multiplied at once, since each product takes D x D sums.
+_ROWS_PER_PRODUCT = 4_096
 
 
 def static_checkpoint() -> str:
@@ -43,12 +43,22 @@ def static_checkpoint() -> str:
 def fit_whitening(
     documents: Iterable[torch.Tensor], shrinkage: float = 0.1
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean m ``[D]`` and symmetric matrix W ``[D, D]`` of chunk vectors, in one pass over them and
-    closed form.
+    """Fits the whitening of chunk vectors, in one pass over them and in closed form.
 
-    W = (S + shrinkage * mean variance * I)^(-1/2), where S is the covariance of chunk vectors ``[n,
-    D]`` around the mean of their own document: within-class covariance normalisation (Hatch,
-    Kajarekar and Stolcke 2006). It needs two documents, one of them with two chunks.
+    W = (S + shrinkage * mean variance * I)^(-1/2), where S is the covariance of chunk vectors
+    around the mean of their own document: within-class covariance normalisation (Hatch, Kajarekar
+    and Stolcke 2006).
+
+    Args:
+        documents: chunk vectors ``[n, D]`` of each document; at least two, one of them with two
+            chunks.
+        shrinkage: share of the mean variance that is added to each direction.
+
+    Returns:
+        The mean ``[D]`` and the symmetric matrix W ``[D, D]``.
+
+    Raises:
+        ValueError: the vectors do not differ.
     """
     chunks = 0
     filled = 0
@@ -57,25 +67,27 @@ def fit_whitening(
     for block in _blocks(documents):
         counts = torch.tensor([len(vectors) for vectors in block], device=block[0].device)
         means = torch.stack([vectors.mean(dim=0) for vectors in block])  # [B, D]
-        around = torch.cat(block) - means.repeat_interleave(counts, dim=0)  # [n, D]
+        deviations = torch.cat(block) - means.repeat_interleave(counts, dim=0)  # [N, D]
         total = total + counts.double() @ means
-        scatter = scatter + around.T @ around
+        scatter = scatter + deviations.T @ deviations
         chunks += int(counts.sum())
         filled += len(block)
-    if filled < 2 or chunks == filled or not scatter.trace() > 0:  # NaN, too
-        what = f"got {chunks} chunk(s) in {filled} document(s), which do not differ"
-        raise ValueError(f"Whitening: {what}. Give at least two documents, of more than one chunk.")
-    values, axes = torch.linalg.eigh(scatter / chunks)
-    scales = (values + shrinkage * values.mean()).rsqrt()
+
+    has_variance = scatter.trace() > 0  # false for NaN, too
+    if filled < 2 or chunks == filled or not has_variance:
+        raise ValueError(
+            f"Whitening: got {chunks} chunk(s) in {filled} document(s), which do not differ. Give"
+            " at least two documents, of more than one chunk."
+        )
+    variances, axes = torch.linalg.eigh(scatter / chunks)
+    scales = (variances + shrinkage * variances.mean()).rsqrt()
     weight = axes * scales @ axes.T
     mean = total / chunks
     return mean.float(), weight.float()
 
 
 def _blocks(documents: Iterable[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
-    """Documents that have chunks, in float64, so many at a time that their products are worth
-    it.
-    """
+    """Yields documents that have chunks, in float64, several at a time."""
     block = []
     rows = 0
     for vectors in documents:
@@ -91,16 +103,15 @@ def _blocks(documents: Iterable[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
 
 
 def fit_tfidf_encoder(
-    chunk_encoder: str | os.PathLike[str] | LoadedChunkEncoder,
+    chunk_encoder: str | PathLike[str] | LoadedChunkEncoder,
     texts: Iterable[str],
-    folder: str | os.PathLike[str],
+    folder: str | PathLike[str],
     hidden_size: int = 2_048,
     chunk_size: int = 256,
     seed: int = 0,
     name: str | None = None,
 ) -> LoadedChunkEncoder:
-    """Makes a chunk encoder that sees words and nothing else: TF-IDF over tokens, hashed to
-    `hidden_size` places.
+    """Makes a chunk encoder that sees words and nothing else: TF-IDF over hashed tokens.
 
     A token weighs log((1 + N) / (1 + n)), where n of the N chunks of the texts contain it; k of
     them in a chunk count 1 + ln k times. Tokens without a letter weigh nothing: punctuation tells
@@ -108,56 +119,72 @@ def fit_tfidf_encoder(
 
     Args:
         chunk_encoder: name, folder or loaded encoder whose tokenizer is used.
-        texts: documents to count tokens in, in chunks of at most `chunk_size` tokens.
-        folder: where it is written; `load_chunk_encoder(folder)` opens it. Others find it as
-            `name`.
-        hidden_size: places; similarities have an error of about 1 / sqrt(hidden_size). `seed` is
-            that of the hashing.
+        texts: documents to count tokens in.
+        folder: where the encoder is written; `load_chunk_encoder(folder)` opens it.
+        hidden_size: dimensions; similarities have an error of about 1 / sqrt(hidden_size).
+        chunk_size: most tokens in the chunks that are counted.
+        seed: of the hashing.
+        name: the public name of the encoder (default: the name of the folder).
+
+    Returns:
+        The encoder, opened from the folder.
+
+    Raises:
+        ValueError: the texts hold no tokens.
     """
     source = as_loaded_encoder(chunk_encoder)
-    rule = ChunkingRule.from_tokenizer(source.tokenizer, chunk_size)
     words = source.tokenizer.get_vocab()
     rows = max(words.values()) + 1
+    weights = _inverse_frequencies(source, texts, rows=rows, chunk_size=chunk_size)
+    special = set(source.tokenizer.all_special_tokens)
+    for word, row in words.items():
+        if word in special or not any(letter.isalpha() for letter in word):
+            weights[row] = 0.0
+
+    config = HashedTfidfConfig(
+        vocab_size=rows,
+        hidden_size=hidden_size,
+        pad_token_id=source.tokenizer.pad_token_id,
+        unk_token_id=source.tokenizer.unk_token_id,
+    )
+    model = HashedTfidfModel(config)
+    rng = np.random.default_rng(seed)
+    signs = rng.choice([-1.0, 1.0], rows)
+    places = rng.integers(hidden_size, size=rows, dtype=np.int32)
+    weight = torch.from_numpy(signs * weights).float()
+    model.load_state_dict({"places": torch.from_numpy(places), "weight": weight})
+    return _save(model, source, folder=folder, name=name)
+
+
+def _inverse_frequencies(
+    source: LoadedChunkEncoder, texts: Iterable[str], rows: int, chunk_size: int
+) -> np.ndarray:
+    """Returns the weight of each token, by the share of chunks that contain it."""
+    rule = ChunkingRule.from_tokenizer(source.tokenizer, chunk_size)
     chunks = 0
     containing = np.zeros(rows, np.int64)
     for text in tqdm(texts, desc="counting", unit="document"):
         ids = tokenize_document(source.tokenizer, text).input_ids
         boundaries = rule.boundaries(ids)
-        number = np.repeat(np.arange(len(boundaries) - 1), np.diff(boundaries))
-        pairs = np.unique(number * rows + ids)  # each chunk with each of its tokens, once
+        chunk = np.repeat(np.arange(len(boundaries) - 1), np.diff(boundaries))
+        pairs = np.unique(chunk * rows + ids)  # each chunk with each of its tokens, once
         containing += np.bincount(pairs % rows, minlength=rows)
         chunks += len(boundaries) - 1
-    if not chunks:
+    if chunks == 0:
         raise ValueError("The texts hold no tokens to count; give documents like those to search.")
-    weights = np.log((1 + chunks) / (1 + containing))
-    special = set(source.tokenizer.all_special_tokens)
-    for word, row in words.items():
-        if word in special or not any(letter.isalpha() for letter in word):
-            weights[row] = 0.0
-    ids_of = {
-        "pad_token_id": source.tokenizer.pad_token_id,
-        "unk_token_id": source.tokenizer.unk_token_id,
-    }
-    config = HashedTfidfConfig(vocab_size=rows, hidden_size=hidden_size, **ids_of)
-    model = HashedTfidfModel(config)
-    rng = np.random.default_rng(seed)
-    signs = rng.choice([-1.0, 1.0], rows)
-    places = torch.from_numpy(rng.integers(hidden_size, size=rows, dtype=np.int32))
-    model.load_state_dict({"places": places, "weight": torch.from_numpy(signs * weights).float()})
-    return _saved(model, source, folder, name)
+    return np.log((1 + chunks) / (1 + containing))
 
 
 def combine_chunk_encoders(
     parts: Sequence[LoadedChunkEncoder],
     texts: Iterable[str],
-    folder: str | os.PathLike[str],
+    folder: str | PathLike[str],
     weights: Sequence[float] | None = None,
     whiten: Sequence[bool] | None = None,
     chunk_size: int = 256,
     name: str | None = None,
 ) -> LoadedChunkEncoder:
-    """Makes one chunk encoder of several: centred, whitened within documents or not, weighted, and
-    put side by side.
+    """Makes one chunk encoder of several: centred or whitened, weighted, and put side by side.
 
     Cosines between its vectors are the weighted means of the parts' cosines, with the squared
     weights.
@@ -167,80 +194,111 @@ def combine_chunk_encoders(
             it.
         texts: documents to fit the centring and whitening to, at least two; 15 novels are nearly as
             good as 200.
-        folder, name, chunk_size: as in `fit_tfidf_encoder`.
+        folder: where the encoder is written; `load_chunk_encoder(folder)` opens it.
         weights: how much each part counts; equal by default. Scaled so that vectors have length 1.
         whiten: which parts are whitened, by default all; the others are only centred, which is
             better for TF-IDF.
+        chunk_size: most tokens in a chunk of the texts.
+        name: the public name of the encoder (default: the name of the folder).
+
+    Returns:
+        The encoder, opened from the folder.
+
+    Raises:
+        ValueError: the parts have different tokens, or the texts hold none.
     """
-    weights = [1.0] * len(parts) if weights is None else weights
-    whiten = [True] * len(parts) if whiten is None else whiten
-    whole = max(
-        parts, key=lambda part: part.encoder.has_layers
-    )  # a transformer's tokenizer knows the special tokens
+    if weights is None:
+        weights = [1.0] * len(parts)
+    if whiten is None:
+        whiten = [True] * len(parts)
+    _check_tokens(parts)
+
+    # A transformer's tokenizer knows the special tokens.
+    source = max(parts, key=lambda part: part.encoder.has_layers)
+    limits = [part.max_chunk_size for part in parts if part.max_chunk_size is not None]
+    limit = min(limits, default=None)
+    rule = ChunkingRule.from_tokenizer(source.tokenizer, chunk_size, max_chunk_size=limit)
+
+    fitted = _fit_parts(parts, whiten=whiten, texts=texts, source=source, rule=rule)
+    described = []
+    for part, is_whitened in zip(parts, whiten, strict=True):
+        encoder = part.encoder
+        values = {
+            "config": {**encoder.model.config.to_dict(), "_name_or_path": ""},  # not published
+            "pooling": encoder.pooling,
+            "normalize": encoder.normalize,
+            "whiten": is_whitened,
+            "size": encoder.hidden_size,
+        }
+        described.append(values)
+    config = HybridConfig(
+        parts=described,
+        max_position_embeddings=limit,
+        pad_token_id=source.tokenizer.pad_token_id,
+    )
+    model = HybridModel(config)
+    for index, part in enumerate(parts):
+        model.parts[index].load_state_dict(part.encoder.state_dict())
+        model.whitenings[index].load_state_dict(fitted[index])
+    model.weights.copy_(F.normalize(torch.tensor(weights, dtype=torch.float32), dim=0))
+    return _save(model, source, folder=folder, name=name)
+
+
+def _check_tokens(parts: Sequence[LoadedChunkEncoder]) -> None:
+    """Raises a ValueError for encoders with different tokens, or different special tokens."""
     vocabularies = {frozenset(part.tokenizer.get_vocab().items()) for part in parts}
-    around = {special_token_ids(part.tokenizer) for part in parts if part.encoder.has_layers}
-    if len(vocabularies) > 1 or len(around) > 1:
+    special = {special_token_ids(part.tokenizer) for part in parts if part.encoder.has_layers}
+    if len(vocabularies) > 1 or len(special) > 1:
         names = ", ".join(part.name for part in parts)
         raise ValueError(
             f"{names} have different tokens, or put different ones around a text; give ones that"
             " agree."
         )
-    limit = min(
-        (part.max_chunk_size for part in parts if part.max_chunk_size is not None), default=None
-    )
-    rule = ChunkingRule.from_tokenizer(whole.tokenizer, chunk_size, max_chunk_size=limit)
+
+
+def _fit_parts(
+    parts: Sequence[LoadedChunkEncoder],
+    whiten: Sequence[bool],
+    texts: Iterable[str],
+    source: LoadedChunkEncoder,
+    rule: ChunkingRule,
+) -> list[dict[str, torch.Tensor]]:
+    """Returns the mean of each part's chunk vectors and, if it is whitened, its matrix."""
+    # Of each document, its chunk vectors if they are whitened; otherwise their sum.
     vectors: list[list[torch.Tensor]] = [[] for _ in parts]
-    count = 0
+    chunks = 0
     for text in tqdm(texts, desc="fitting", unit="document"):
-        ids = tokenize_document(whole.tokenizer, text).input_ids
+        ids = tokenize_document(source.tokenizer, text).input_ids
         boundaries = rule.boundaries(ids)
-        count += len(boundaries) - 1
-        for rows, part, white in zip(vectors, parts, whiten, strict=True):
-            chunks = part.encoder.encode(ids, boundaries, rule)
-            rows.append(chunks if white else chunks.sum(dim=0))
-    if not count:
+        chunks += len(boundaries) - 1
+        for index, part in enumerate(parts):
+            encoded = part.encoder.encode(ids, boundaries, rule)
+            if not whiten[index]:
+                encoded = encoded.sum(dim=0)
+            vectors[index].append(encoded)
+    if chunks == 0:
         raise ValueError(
             "The texts hold no tokens, so there is nothing to fit; give documents like those to"
             " search."
         )
-    fitted: list[dict[str, torch.Tensor]] = [
-        (
-            dict(zip(("mean", "weight"), fit_whitening(rows), strict=True))
-            if white
-            else {"mean": torch.stack(rows).sum(dim=0) / count}
-        )
-        for rows, white in zip(vectors, whiten, strict=True)
-    ]
-    described = [
-        {
-            "config": {
-                **part.encoder.model.config.to_dict(),
-                "_name_or_path": "",
-            },  # no path is published
-            "pooling": part.encoder.pooling,
-            "normalize": part.encoder.normalize,
-            "whiten": white,
-            "size": part.encoder.hidden_size,
-        }
-        for part, white in zip(parts, whiten, strict=True)
-    ]
-    pad_id = whole.tokenizer.pad_token_id
-    config = HybridConfig(parts=described, max_position_embeddings=limit, pad_token_id=pad_id)
-    model = HybridModel(config)
-    for encoder, part in zip(model.parts, parts, strict=True):
-        encoder.load_state_dict(part.encoder.state_dict())
-    for whitening, values in zip(model.whitenings, fitted, strict=True):
-        whitening.load_state_dict(values)
-    model.weights.copy_(
-        torch.nn.functional.normalize(torch.tensor(weights, dtype=torch.float32), dim=0)
-    )
-    return _saved(model, whole, folder, name)
+
+    fitted = []
+    for of_documents, is_whitened in zip(vectors, whiten, strict=True):
+        if is_whitened:
+            mean, weight = fit_whitening(of_documents)
+            fitted.append({"mean": mean, "weight": weight})
+        else:
+            fitted.append({"mean": torch.stack(of_documents).sum(dim=0) / chunks})
+    return fitted
 
 
-def _saved(
-    model: Any, source: LoadedChunkEncoder, folder: str | os.PathLike[str], name: str | None
+def _save(
+    model: StaticModel,
+    source: LoadedChunkEncoder,
+    folder: str | PathLike[str],
+    name: str | None,
 ) -> LoadedChunkEncoder:
-    """The fitted encoder, saved with a tokenizer that reads whole documents, and opened again."""
+    """Saves an encoder with a tokenizer that reads whole documents, and opens it again."""
     model.save_pretrained(folder)
     without_limit(source.tokenizer).save_pretrained(folder)
     return load_chunk_encoder(folder, name or Path(folder).name)

@@ -9,6 +9,7 @@ Notation for shapes: S bytes of a text, W words in it, T tokens.
 
 from __future__ import annotations
 
+import itertools
 import re
 import string
 from threading import Lock
@@ -33,16 +34,22 @@ _MARK = 2
 _CLASSES = np.zeros(256, np.uint8)
 _CLASSES[[ord(" "), ord("\n")]] = _SPACE
 _CLASSES[[ord(mark) for mark in string.punctuation]] = _MARK
-# Dashes, curly quotation marks and the ellipsis: three bytes in UTF-8, the first two of which are
-# the same.
+# Dashes, curly quotation marks and the ellipsis have three bytes in UTF-8, the first two the same.
 _FIRST = 0xE2
 _SECOND = 0x80
 _IS_THIRD = np.zeros(256, bool)
 _IS_THIRD[[mark.encode()[2] for mark in "–—‘’“”…"]] = True
 
 
+Tokens = tuple[np.ndarray, np.ndarray, np.ndarray]  # ids, and where each begins and ends
+
+
 class WordLookup:
-    """The words that a tokenizer has seen, with their ids."""
+    """Looks up the words that a tokenizer has seen, with their ids.
+
+    Args:
+        tokenizer: one of BERT's, which treats every word by itself.
+    """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
@@ -51,112 +58,154 @@ class WordLookup:
 
     def _forget(self) -> None:
         self._numbers: dict[str, int] = {}
-        self._first = np.zeros(
-            1, np.int64
-        )  # [words + 1]; the tokens of word k are first[k] to first[k + 1]
-        self._tokens = np.zeros(
-            (3, 0), np.int32
-        )  # ids, and the characters of the word from which and to which
+        # [words + 1]; the tokens of word k are first[k] to first[k + 1].
+        self._first = np.zeros(1, np.int64)
+        # Ids, and the characters of the word from which and to which.
+        self._tokens = np.zeros((3, 0), np.int32)
 
-    def __call__(self, text: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Ids of a text without special tokens, and where each begins and ends in it, in
-        characters: ``[T]`` int32.
+    def __call__(self, text: str) -> Tokens:
+        """Finds the tokens of a text, without special tokens.
+
+        Args:
+            text: up to a few million characters.
+
+        Returns:
+            Ids, and the characters of the text where each begins and ends, ``[T]`` int32 each.
         """
         raw = np.frombuffer(text.encode(), np.uint8)  # [S]
-        kinds = _CLASSES[raw]
-        starts = np.empty(len(raw), bool)
-        starts[:1] = True
-        starts[1:] = (kinds[1:] != kinds[:-1]) | (kinds[1:] == _MARK)
-        if len(raw) > len(text):
-            lead = np.flatnonzero(
-                (raw[:-2] == _FIRST) & (raw[1:-1] == _SECOND) & _IS_THIRD[raw[2:]]
-            )
-            starts[lead] = True
-            starts[lead[lead + 3 < len(raw)] + 3] = True
-        first = np.flatnonzero(starts & (kinds != _SPACE))  # [W]
-        solid = kinds != _SPACE
-        compact = np.ascontiguousarray(raw[solid])
-        inside = (
-            np.cumsum(solid, dtype=np.int32)[first] - 1
-        )  # of each word's first byte among those that are no space
-        words = pyarrow.StringArray.from_buffers(
-            len(first),
-            pyarrow.py_buffer(np.append(inside, np.int32(len(compact)))),
-            pyarrow.py_buffer(compact),
-        ).dictionary_encode()
+        is_ascii = len(raw) == len(text)
+        classes = _CLASSES[raw]
+        starts = _word_starts(raw, classes, is_ascii=is_ascii)
+        first_byte = np.flatnonzero(starts & (classes != _SPACE))  # [W]
+        words = _distinct_words(raw, first_byte, is_solid=classes != _SPACE)
         with self._lock:
             numbers = self._look_up(words.dictionary.to_pylist())[words.indices.to_numpy()]  # [W]
-            table = self._first
+            first_token = self._first
             tokens = self._tokens
-        if len(raw) > len(text):  # the place of a byte is not that of its character
-            first = (np.cumsum((raw & 0xC0) != 0x80) - 1)[first]
-        counts = table[numbers + 1] - table[numbers]
-        ends = np.cumsum(counts)
-        places = np.repeat(table[numbers] - ends + counts, counts) + np.arange(
-            ends[-1] if len(ends) else 0
-        )  # [T]
-        ids, starting, ending = tokens[:, places]
-        base = np.repeat(first.astype(np.int32), counts)
-        return ids, starting + base, ending + base
+
+        first_character = first_byte
+        if not is_ascii:
+            is_character = (raw & 0xC0) != 0x80  # the first byte of a character
+            first_character = (np.cumsum(is_character) - 1)[first_byte]
+
+        counts = first_token[numbers + 1] - first_token[numbers]  # [W], tokens of each word
+        starts_of_words = np.cumsum(counts) - counts
+        within_word = np.arange(counts.sum()) - np.repeat(starts_of_words, counts)  # [T]
+        index = np.repeat(first_token[numbers], counts) + within_word
+        ids, begins, ends = tokens[:, index]
+        base = np.repeat(first_character.astype(np.int32), counts)
+        return ids, begins + base, ends + base
 
     def _look_up(self, words: list[str]) -> np.ndarray:
-        """The numbers of words; those that are new are tokenised."""
+        """Returns the numbers of words; new words are tokenised."""
         if len(self._numbers) > _MOST_WORDS:
             self._forget()
         new = [word for word in words if word not in self._numbers]
         if new:
-            encoded = self._tokenizer(
-                new,
-                add_special_tokens=False,
-                truncation=False,
-                padding=False,
-                return_attention_mask=False,
-                return_token_type_ids=False,
-                return_offsets_mapping=True,
-                verbose=False,
-            )
-            counts = [len(ids) for ids in encoded["input_ids"]]
-            flat = [number for ids in encoded["input_ids"] for number in ids]
-            spans = np.asarray(
-                [span for word in encoded["offset_mapping"] for span in word], np.int32
-            ).reshape(-1, 2)
-            added = np.stack([np.asarray(flat, np.int32), spans[:, 0], spans[:, 1]])
-            self._tokens = np.concatenate([self._tokens, added], axis=1)
-            self._first = np.append(self._first, self._first[-1] + np.cumsum(counts))
-            self._numbers.update(
-                zip(new, range(len(self._numbers), len(self._numbers) + len(new)), strict=True)
-            )
+            self._add(new)
         return np.fromiter(map(self._numbers.__getitem__, words), np.int64, len(words))
+
+    def _add(self, words: list[str]) -> None:
+        """Tokenises new words."""
+        encoded = self._tokenizer(
+            words,
+            add_special_tokens=False,
+            truncation=False,
+            padding=False,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            return_offsets_mapping=True,
+            verbose=False,
+        )
+        counts = [len(ids) for ids in encoded["input_ids"]]
+        ids = np.fromiter(itertools.chain.from_iterable(encoded["input_ids"]), np.int32)
+        spans = list(itertools.chain.from_iterable(encoded["offset_mapping"]))
+        begins, ends = np.asarray(spans, np.int32).reshape(-1, 2).T
+        added = np.stack([ids, begins, ends])
+        self._tokens = np.concatenate([self._tokens, added], axis=1)
+        self._first = np.append(self._first, self._first[-1] + np.cumsum(counts))
+        for word in words:
+            self._numbers[word] = len(self._numbers)
+
+
+def _word_starts(raw: np.ndarray, classes: np.ndarray, is_ascii: bool) -> np.ndarray:
+    """Returns where words, marks and runs of white space start, ``[S]`` bool."""
+    starts = np.empty(len(raw), bool)
+    starts[:1] = True
+    starts[1:] = (classes[1:] != classes[:-1]) | (classes[1:] == _MARK)
+    if not is_ascii:
+        is_lead = (raw[:-2] == _FIRST) & (raw[1:-1] == _SECOND) & _IS_THIRD[raw[2:]]
+        lead = np.flatnonzero(is_lead)
+        behind = lead + 3
+        starts[lead] = True
+        starts[behind[behind < len(raw)]] = True
+    return starts
+
+
+def _distinct_words(
+    raw: np.ndarray, first_byte: np.ndarray, is_solid: np.ndarray
+) -> pyarrow.DictionaryArray:
+    """Returns the words as a dictionary of different words, with an index for each.
+
+    Args:
+        raw: ``[S]``, the bytes of the text.
+        first_byte: ``[W]``, where each word starts.
+        is_solid: ``[S]`` bool, false at white space.
+    """
+    solid = np.ascontiguousarray(raw[is_solid])
+    # Where each word starts among the bytes that are no white space.
+    inside = np.cumsum(is_solid, dtype=np.int32)[first_byte] - 1
+    offsets = np.append(inside, np.int32(len(solid)))
+    words = pyarrow.StringArray.from_buffers(
+        len(first_byte), pyarrow.py_buffer(offsets), pyarrow.py_buffer(solid)
+    )
+    return words.dictionary_encode()
 
 
 _tables: WeakKeyDictionary[PreTrainedTokenizerBase, tuple[object, WordLookup]] = WeakKeyDictionary()
 
 
-def look_up_words(
-    tokenizer: PreTrainedTokenizerBase, text: str
-) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """What `WordLookup` gives for a text of any length; None where words cannot be looked up.
+def look_up_words(tokenizer: PreTrainedTokenizerBase, text: str) -> Tokens | None:
+    """Finds the tokens of a text of any length by looking words up.
 
-    That is so for tokenizers of another kind than BERT's, and for texts with an added token such as
-    ``[SEP]``.
+    Args:
+        tokenizer: of the text.
+        text: of any length.
+
+    Returns:
+        As `WordLookup`; None for tokenizers of another kind than BERT's, and for texts with an
+        added token such as ``[SEP]``.
     """
     backend = tokenizer.backend_tokenizer
-    bert = isinstance(backend.normalizer, BertNormalizer) and isinstance(
+    has_words = isinstance(backend.normalizer, BertNormalizer) and isinstance(
         backend.pre_tokenizer, BertPreTokenizer
     )
-    added = tokenizer.added_tokens_decoder.values()
-    if not bert or any(token.normalized or token.content in text for token in added):
+    if not has_words:
         return None
-    state = (repr(backend.normalizer), backend.get_vocab_size(with_added_tokens=True))
-    if (table := _tables.get(tokenizer)) is None or table[0] != state:
-        table = _tables[tokenizer] = (state, WordLookup(tokenizer))
-    parts = [np.zeros((3, 0), np.int32)]
+    for token in tokenizer.added_tokens_decoder.values():
+        if token.normalized or token.content in text:
+            return None
+
+    lookup = _lookup_of(tokenizer)
+    blocks = [np.zeros((3, 0), np.int32)]
     start = 0
     while start < len(text):
-        end = _WHITE_SPACE.search(text, min(start + _BLOCK_CHARACTERS, len(text)))
-        block = text[start : end.start() if end else len(text)]
-        ids, *places = table[1](block)
-        parts.append(np.stack([ids, *(place + np.int32(start) for place in places)]))
-        start += len(block)
-    ids, first, last = np.concatenate(parts, axis=1)
-    return ids, first, last
+        stop = len(text)
+        space = _WHITE_SPACE.search(text, min(start + _BLOCK_CHARACTERS, len(text)))
+        if space is not None:
+            stop = space.start()
+        ids, begins, ends = lookup(text[start:stop])
+        shift = np.int32(start)
+        blocks.append(np.stack([ids, begins + shift, ends + shift]))
+        start = stop
+    ids, begins, ends = np.concatenate(blocks, axis=1)
+    return ids, begins, ends
+
+
+def _lookup_of(tokenizer: PreTrainedTokenizerBase) -> WordLookup:
+    """Returns the words of a tokenizer; none are kept if somebody has changed the tokenizer."""
+    backend = tokenizer.backend_tokenizer
+    state = (repr(backend.normalizer), backend.get_vocab_size(with_added_tokens=True))
+    if tokenizer not in _tables or _tables[tokenizer][0] != state:
+        _tables[tokenizer] = (state, WordLookup(tokenizer))
+    return _tables[tokenizer][1]

@@ -171,7 +171,7 @@ def test_a_folder_belongs_to_its_documents_and_its_recipe(corpus, source, rule, 
 
 
 def test_documents_that_make_no_corpus(source, rule, tmp_path):
-    for documents, message in (([], "No document"), ([" ", "\n"], "from '0' on, holds no token")):
+    for documents, message in (([], "No document"), ([" ", "\n"], "from '0' to '1' holds a token")):
         with pytest.raises(ValueError, match=message):
             encode_corpus(documents, source, rule, tmp_path / "none", progress=False)
     with pytest.raises(FileNotFoundError, match="no encoded corpus"):

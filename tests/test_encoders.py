@@ -389,6 +389,14 @@ def test_what_is_not_supported_is_named(encoder, toy_encoder_path, minilm, tmp_p
         load_chunk_encoder(encoder)
 
 
+def test_a_document_model_without_a_fingerprint_gets_that_of_its_weights(toy_checkpoint, tmp_path):
+    model = NextLevelBertModel.from_pretrained(toy_checkpoint)
+    model.config.chunk_encoder_fingerprint = ""
+    model.save_pretrained(tmp_path)
+    fingerprint = load_chunk_encoder(tmp_path).fingerprint
+    assert fingerprint == load_chunk_encoder(toy_checkpoint).fingerprint
+
+
 def test_code_that_comes_with_an_encoder_is_not_run(toy_encoder_path, tmp_path):
     folder = shutil.copytree(toy_encoder_path, tmp_path / "claims")
     config = json.loads((folder / "config.json").read_text())

@@ -20,7 +20,7 @@ PACKAGE = ROOT / "nextlevelbert"
 ORDER = (
     ("models",),
     ("data",),
-    ("word_lookup", "fitting", "corpus", "chunk_vectors"),
+    ("word_lookup", "fitting", "corpus", "chunk_vectors", "vector_cache"),
     ("evaluation",),
     ("training",),
     ("pretraining",),
@@ -31,10 +31,16 @@ ORDER = (
 )
 
 
+def is_for_types_only(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+
+
 def imports(path: Path) -> Iterator[tuple[str, ...]]:
     """The modules of this package that a file imports, wherever in it, as parts of their path below
     the package."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree.body = [node for node in tree.body if not is_for_types_only(node)]
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.level:
             folder = path.relative_to(PACKAGE).parts[:-1]
             base = folder[: len(folder) + 1 - node.level]

@@ -350,7 +350,13 @@ def _lay_out(page: Page) -> SimpleNamespace:
         "format": "png",
         "container": False,
     }
-    table: dict[str, Any] = {"interactive": False, "buttons": [], "visible": False, "wrap": True}
+    table: dict[str, Any] = {
+        "interactive": False,
+        "buttons": [],
+        "visible": False,
+        "wrap": True,
+        "max_height": 900,
+    }
     made = SimpleNamespace(question=gr.State(""))
     with gr.Row(equal_height=True):
         made.words = gr.Textbox(
@@ -367,7 +373,7 @@ def _lay_out(page: Page) -> SimpleNamespace:
             gr.Markdown(f"### Map: similar documents are close (two components, {share})")
             made.points = gr.Image(page.map([], chosen=0), **picture)
             made.documents = gr.Dataframe(
-                label="Nearest documents: to the question, else to the chosen document",
+                label="Nearest documents to the question, or to the chosen document",
                 headers=["", "document", "score", "the question along it"],
                 datatype=["number", "str", "str", "html"],
                 column_widths=["8%", "36%", "18%", "38%"],

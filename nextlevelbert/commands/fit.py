@@ -11,7 +11,8 @@ from ..fitting import combine_chunk_encoders, fit_tfidf_encoder, static_checkpoi
 from ..models.chunk_encoder import LoadedChunkEncoder
 from ..models.from_encoder import load_chunk_encoder
 from ..models.modeling_nextlevelbert import NextLevelBertModel
-from ..training.cards import SIMILARITY_WIDGET, model_card, safe_name
+from ..training.cards import SIMILARITY_WIDGET, CardText, model_card
+from ..training.runs import safe_name
 from .shelf import read_files
 
 PLACES = 4_096  # that tokens are hashed to
@@ -82,15 +83,19 @@ def _fit(encoder: LoadedChunkEncoder, texts: list[str]) -> NextLevelBertModel:
 def _write_card(output: Path, *, encoder_name: str, documents: int, size: int) -> None:
     name = safe_name(output.resolve().name)
     token_vectors = safe_name(Path(encoder_name).name)
-    card = model_card(
-        name=name,
+    text = CardText(
         widget=SIMILARITY_WIDGET,
-        training={"command": "nextlevelbert fit", "documents": documents},
         pipeline_tag="sentence-similarity",
         measured="Nothing was measured on these documents.",
         tags=["nextlevelbert", "long-documents", "sentence-transformers", "feature-extraction"],
         summary=_SUMMARY,
-        snippet=_SNIPPET.format(name=name),
+        snippet=_SNIPPET,
+        limits=["It sees words and style, not meaning.", "Nothing sees a chunk's neighbours."],
+    )
+    card = model_card(
+        text,
+        name=name,
+        training={"command": "nextlevelbert fit", "documents": documents},
         model={
             f"first {size - PLACES:,} dimensions": f"{token_vectors}, centred and whitened",
             f"other {PLACES:,} dimensions": (
@@ -98,6 +103,5 @@ def _write_card(output: Path, *, encoder_name: str, documents: int, size: int) -
             ),
             "weights": f"squared: {STATIC_SHARE} and {1 - STATIC_SHARE:g}",
         },
-        limits=["It sees words and style, not meaning.", "Nothing sees a chunk's neighbours."],
     )
     card.save(output / "README.md")

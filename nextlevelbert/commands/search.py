@@ -95,18 +95,13 @@ def show_passage(text: str, start: int, end: int, page_starts: list[int] | None)
         end: one past its last character.
         page_starts: the character at which each page begins, if the document has pages.
     """
-    shown = shorten(text[start:end])
+    passage = Passage(start, end, text=shorten(text[start:end]), share=start / len(text))
     if page_starts is None:
-        return Passage(start, end, text=shown, share=start / len(text))
-
+        return passage
     on_page = np.diff(np.clip([*page_starts, len(text)], start, end))  # characters
-    touched = np.flatnonzero(on_page)
-    return Passage(
-        start,
-        end,
-        text=shown,
-        share=start / len(text),
-        pages=(int(touched[0]) + 1, int(touched[-1]) + 1),
+    touched = (np.flatnonzero(on_page) + 1).tolist()
+    return passage._replace(
+        pages=(touched[0], touched[-1]),
         page=int(on_page.argmax()) + 1,
     )
 
@@ -146,6 +141,7 @@ class Library:
         first: the first passage of each document, and N: ``[n + 1]``.
         spans: the characters of each chunk in its document, ``[N, 2]``.
         vectors: chunk vectors ``[N, D]``, as `comparable` prepares them.
+        notes: of each part, what was not read.
     """
 
     def __init__(self, model: NextLevelBertModel, parts: list[Part]) -> None:

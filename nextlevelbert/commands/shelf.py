@@ -38,10 +38,10 @@ from ..data.documents import Document, read_documents, source_files
 from ..data.files import PartlyReadError, readable_name, reason, suffix
 from ..fitting import static_checkpoint
 from ..models.chunk_encoder import LoadedChunkEncoder, weights_fingerprint
-from ..models.chunking import Splitter, tokenize_document
+from ..models.chunking import tokenize_document
 from ..models.from_encoder import load_chunk_encoder
 from ..models.modeling_nextlevelbert import DocumentEmbedding, NextLevelBertModel
-from ..models.sentences import text_sentences
+from ..models.sentences import Splitter, text_sentences
 
 # Raised when a part has other columns or other contents than before, so that parts are made anew.
 _VERSION = 3
@@ -332,9 +332,9 @@ def open_shelf(
     Raises:
         ValueError: if no file can be read.
     """
-    schema = _schema(model, splitter)
+    writer = _PartWriter(model, column, splitter=splitter)
     # The dot keeps the shelves of a cache that lies in the source from being read.
-    folder = cache_dir / ".shelves" / _shelf_name(model, schema, source, column)
+    folder = cache_dir / ".shelves" / writer.shelf_name(source)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # it holds texts
     parts = []
     for part in list_files(source):
@@ -350,34 +350,12 @@ def open_shelf(
     for path in present - current.keys():  # files that are gone, and what a killed process left
         path.unlink(missing_ok=True)
     missing = [part for path, part in current.items() if path not in present]
-    _encode_files(model, schema, missing, column, splitter)
+    writer.encode_files(missing)
     present.update(part.path for part in missing if part.path.exists())
     parts = [part for part in parts if part.path in present]
     if not parts:
         raise ValueError(f"No file of {source!r} can be read.")
     return parts
-
-
-def _schema(model: NextLevelBertModel, splitter: Splitter | None) -> pa.Schema:
-    """Builds the schema of a corpus of the model's chunk vectors."""
-    encoder = model.get_chunk_encoder()
-    config = model.config
-    loaded = LoadedChunkEncoder(
-        encoder,
-        model.tokenizer,
-        name=str(config.chunk_encoder_name),
-        fingerprint=config.chunk_encoder_fingerprint or encoder.fingerprint(),
-    )
-    return ChunkVectors(loaded, config.chunking_rule(), splitter).schema
-
-
-def _shelf_name(model: NextLevelBertModel, schema: pa.Schema, source: str, column: str) -> str:
-    """Hashes what the parts of a source depend on beside its files."""
-    values = model.config.to_dict()
-    settings = sorted((name, values[name]) for name in values if name not in _INCIDENTAL)
-    key = (_VERSION, schema.metadata, settings, weights_fingerprint(model), column)
-    path = os.fsencode(os.path.abspath(source))
-    return hashlib.sha256(repr(key).encode() + path).hexdigest()[:32]
 
 
 def _content(path: Path) -> str:
@@ -394,7 +372,7 @@ def _content(path: Path) -> str:
     return digest.hexdigest()[:32]
 
 
-class FileContent(NamedTuple):
+class _FileContent(NamedTuple):
     """The documents of a file, and notes about what was not read."""
 
     part: Part
@@ -402,94 +380,112 @@ class FileContent(NamedTuple):
     notes: list[Note]
 
 
-def _encode_files(
-    model: NextLevelBertModel,
-    schema: pa.Schema,
-    parts: list[Part],
-    column: str,
-    splitter: Splitter | None,
-) -> None:
-    """Reads files and writes their parts, as many together as make good use of the encoder."""
-    limit = 2_000_000  # characters; a kill costs no more
-    if model.get_chunk_encoder().has_layers:
-        limit = 200_000
-    waiting: list[FileContent] = []
-    characters = 0
-    for part in tqdm(parts, unit="file", disable=not parts):
-        documents, notes = read_file(part, column)
-        if documents:
-            waiting.append(FileContent(part, documents, notes))
-            characters += sum(len(document.text) for document in documents)
-        if waiting and (characters >= limit or part is parts[-1]):
-            _write_parts(model, schema, waiting, splitter)
-            waiting = []
-            characters = 0
+class _PartWriter:
+    """Reads files, encodes them, and writes a part for each.
 
-
-def _write_parts(
-    model: NextLevelBertModel,
-    schema: pa.Schema,
-    waiting: list[FileContent],
-    splitter: Splitter | None,
-) -> None:
-    """Encodes the documents of several files together and writes a part for each file.
-
-    If something is wrong with one of the files, it is named, and the others are written.
+    Args:
+        model: the document model.
+        column: the text column of tables.
+        splitter: finds sentences, as in ``encode``.
     """
-    texts = [document.text for content in waiting for document in content.documents]
-    try:
-        with warnings.catch_warnings():  # `notes_on_words` names the files
-            warnings.filterwarnings("ignore", message=".* contain no token")
-            warnings.filterwarnings("ignore", message=".* consist of unknown tokens only")
-            encoded = model.iter_encode(
-                texts,
-                show_progress_bar=model.get_chunk_encoder().has_layers,
-                splitter=splitter,
-            )
-            embeddings = iter(list(encoded))
-        for part, documents, notes_on_reading in waiting:
-            rows = [_rows(schema, part, document, next(embeddings)) for document in documents]
-            notes = [*notes_on_reading, *notes_on_words(model.tokenizer, part, documents)]
-            table = pa.concat_tables(rows)
-            metadata = {**schema.metadata, "notes": json.dumps(notes)}
-            write_part(part.path, table.replace_schema_metadata(metadata))
-    except (ValueError, TypeError) as error:
-        if len(waiting) == 1:
-            part = waiting[0].part
-            report(part.place, [("left out", rest_of_message(part, error))])
-            return
-        for content in waiting:
-            _write_parts(model, schema, [content], splitter)
 
+    def __init__(
+        self, model: NextLevelBertModel, column: str, *, splitter: Splitter | None
+    ) -> None:
+        self.model = model
+        self.column = column
+        self.splitter = splitter
+        encoder = model.get_chunk_encoder()
+        config = model.config
+        loaded = LoadedChunkEncoder(
+            encoder,
+            model.tokenizer,
+            name=str(config.chunk_encoder_name),
+            fingerprint=config.chunk_encoder_fingerprint or encoder.fingerprint(),
+        )
+        self.schema = ChunkVectors(loaded, config.chunking_rule(), splitter).schema
+        self.is_slow = encoder.has_layers
 
-def _rows(
-    schema: pa.Schema, part: Part, document: Document, embedding: DocumentEmbedding
-) -> pa.Table:
-    """Makes the rows of one document."""
-    spans = np.asarray(embedding.spans)
-    count = len(spans)
-    table = chunk_table(schema, [readable_name(document.id)], [spans], embedding.plain)
-    passages = passage_borders(document.text, spans)
-    borders = [*spans[:, 0].tolist(), len(document.text)]
-    borders[0] = 0
-    texts = [document.text[start:end] for start, end in pairwise(borders)]
+    def shelf_name(self, source: str) -> str:
+        """Hashes what the parts of a source depend on beside its files."""
+        values = self.model.config.to_dict()
+        settings = sorted((name, values[name]) for name in values if name not in _INCIDENTAL)
+        weights = weights_fingerprint(self.model)
+        key = (_VERSION, self.schema.metadata, settings, weights, self.column)
+        path = os.fsencode(os.path.abspath(source))
+        return hashlib.sha256(repr(key).encode() + path).hexdigest()[:32]
 
-    metadata = dict(document.metadata)
-    pages = None
-    if not part.is_table:  # a table may have a column of that name
-        pages = metadata.pop("pages", None)
-    rest = [None] * (count - 1)  # only the first row of a document has them
-    columns = {
-        "passage_start": pa.array(passages[:, 0]),
-        "passage_end": pa.array(passages[:, 1]),
-        "text": pa.array(texts, pa.string()),
-        "pages": pa.array([pages, *rest], pa.list_(pa.int64())),
-        "metadata": pa.array([metadata_json(metadata), *rest], pa.string()),
-        "document_vector": pa.array([embedding.document.tolist(), *rest], pa.list_(pa.float32())),
-    }
-    for name, column in columns.items():
-        table = table.append_column(name, column[:count])
-    return table
+    def encode_files(self, parts: list[Part]) -> None:
+        """Reads files and writes their parts, as many together as make good use of the encoder."""
+        limit = 2_000_000  # characters; a kill costs no more
+        if self.is_slow:
+            limit = 200_000
+        waiting: list[_FileContent] = []
+        characters = 0
+        for part in tqdm(parts, unit="file", disable=not parts):
+            documents, notes = read_file(part, self.column)
+            if documents:
+                waiting.append(_FileContent(part, documents, notes))
+                characters += sum(len(document.text) for document in documents)
+            if waiting and (characters >= limit or part is parts[-1]):
+                self.write_parts(waiting)
+                waiting = []
+                characters = 0
+
+    def write_parts(self, waiting: list[_FileContent]) -> None:
+        """Encodes the documents of several files together and writes a part for each file.
+
+        If something is wrong with one of the files, it is named, and the others are written.
+        """
+        texts = [document.text for content in waiting for document in content.documents]
+        try:
+            with warnings.catch_warnings():  # `notes_on_words` names the files
+                warnings.filterwarnings("ignore", message=".* contain no token")
+                warnings.filterwarnings("ignore", message=".* consist of unknown tokens only")
+                encoded = self.model.iter_encode(
+                    texts, show_progress_bar=self.is_slow, splitter=self.splitter
+                )
+                embeddings = iter(list(encoded))
+            for part, documents, notes_on_reading in waiting:
+                rows = [self.rows(part, document, next(embeddings)) for document in documents]
+                notes = [*notes_on_reading, *notes_on_words(self.model.tokenizer, part, documents)]
+                metadata = {**self.schema.metadata, "notes": json.dumps(notes)}
+                write_part(part.path, pa.concat_tables(rows).replace_schema_metadata(metadata))
+        except (ValueError, TypeError) as error:
+            if len(waiting) == 1:
+                part = waiting[0].part
+                report(part.place, [("left out", rest_of_message(part, error))])
+                return
+            for content in waiting:
+                self.write_parts([content])
+
+    def rows(self, part: Part, document: Document, embedding: DocumentEmbedding) -> pa.Table:
+        """Makes the rows of one document."""
+        spans = np.asarray(embedding.spans)
+        count = len(spans)
+        ids = [readable_name(document.id)]
+        table = chunk_table(self.schema, ids, spans=[spans], vectors=embedding.plain)
+        passages = passage_borders(document.text, spans)
+        borders = [0, *spans[1:, 0].tolist(), len(document.text)]
+        texts = [document.text[start:end] for start, end in pairwise(borders)]
+
+        metadata = dict(document.metadata)
+        pages = None
+        if not part.is_table:  # a table may have a column of that name
+            pages = metadata.pop("pages", None)
+        vector = embedding.document.tolist()
+        rest = [None] * (count - 1)  # only the first row of a document has them
+        columns = {
+            "passage_start": pa.array(passages[:, 0]),
+            "passage_end": pa.array(passages[:, 1]),
+            "text": pa.array(texts, pa.string()),
+            "pages": pa.array([pages, *rest], pa.list_(pa.int64())),
+            "metadata": pa.array([metadata_json(metadata), *rest], pa.string()),
+            "document_vector": pa.array([vector, *rest], pa.list_(pa.float32())),
+        }
+        for name, values in columns.items():
+            table = table.append_column(name, values[:count])
+        return table
 
 
 def passage_borders(text: str, spans: np.ndarray) -> np.ndarray:
@@ -511,12 +507,11 @@ def passage_borders(text: str, spans: np.ndarray) -> np.ndarray:
     if not units:
         return spans
     starts, ends = np.array(units).T
-    first = np.searchsorted(starts, spans[:, 0], side="right") - 1
-    last = np.searchsorted(ends, spans[:, 1], side="left")
-    passages = np.stack([starts[first.clip(0)], ends[last.clip(max=len(ends) - 1)]], axis=1)
-    passages[:, 0] = np.minimum(passages[:, 0], spans[:, 0])
-    passages[:, 1] = np.maximum(passages[:, 1], spans[:, 1])
-    return passages
+    first = np.searchsorted(ends, spans[:, 0], side="right").clip(max=len(units) - 1)
+    last = (np.searchsorted(starts, spans[:, 1]) - 1).clip(min=0)
+    # Some tokenizers count the space before a word.
+    begins = np.minimum(starts[first], spans[:, 0])
+    return np.stack([begins, np.maximum(ends[last], spans[:, 1])], axis=1)
 
 
 def metadata_json(metadata: dict[str, Any]) -> str:

@@ -40,7 +40,8 @@ _CLOSED_AT_ONCE = re.compile(
     r"<(iframe|noscript|script|style|template|textarea|title)\b([^<>]*)/>", flags=re.IGNORECASE
 )
 _DECLARATION = re.compile(
-    rb"""<\?xml[^>]*?\sencoding\s*=\s*["']([\w.:-]+)|<meta\s[^>]*?charset\s*=\s*["']?\s*([\w.:-]+)""",
+    rb"""<\?xml[^>]*?\sencoding\s*=\s*["']([\w.:-]+)"""
+    rb"""|<meta\s[^>]*?charset\s*=\s*["']?\s*([\w.:-]+)""",
     flags=re.IGNORECASE,
 )
 _DECLARED_WITHIN = 4096  # bytes

@@ -6,9 +6,11 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
+import numpy as np
 from datasets import ClassLabel, Dataset, DatasetInfo, Features, List, Value
 
 from .files import open_text
@@ -21,26 +23,30 @@ Labels = list[tuple[RowLocation, Any]]  # a label, as the source has it, with it
 _NAMED = 20  # classes that an error names
 
 
-class Columns(TypedDict, total=False):
+@dataclass(frozen=True)
+class Columns:
     """Names of columns.
 
     Args:
-        text_column: of the documents (default: ``text``).
-        question_column: of questions about them (default: ``question``, if it exists).
-        label_column: of the labels (default: ``label``).
-        id_column: of the ids (default: ``id``); rows without an id are numbered.
+        text: of the documents.
+        question: of questions about them (default: ``question``, if it exists).
+        label: of the labels.
+        id: of the ids; rows without an id are numbered.
     """
 
-    text_column: str
-    question_column: str | None
-    label_column: str
-    id_column: str
+    text: str = "text"
+    question: str | None = None
+    label: str = "label"
+    id: str = "id"
+
+
+USUAL = Columns()
 
 
 class ClassOptions(TypedDict, total=False):
     """The parameters of `load_classes` that loaders of published data sets pass on."""
 
-    columns: Columns | None
+    columns: Columns
     class_names: Sequence[str] | None
     like: Dataset | None
 
@@ -50,7 +56,7 @@ class ClassOptions(TypedDict, total=False):
 
 def load_classes(
     table: Table,
-    columns: Columns | None = None,
+    columns: Columns = USUAL,
     class_names: Sequence[str] | None = None,
     like: Dataset | None = None,
 ) -> Dataset:
@@ -73,36 +79,46 @@ def load_classes(
     Raises:
         ValueError: for a row that cannot be read, with its source, row and column.
     """
-    columns = columns or {}
-    column = columns.get("label_column", "label")
-    declared = table.class_names.get(column)
-    rows, raw_labels = _read_rows(table, columns, with_choices=False)
-    labels = [(location, class_name(label, declared)) for location, label in raw_labels]
-
+    declared = table.class_names.get(columns.label)
+    rows, labels = _read_rows(table, columns)
+    labels = [(location, _declared_name(label, declared)) for location, label in labels]
     missing = [location for location, label in labels if label is None]
     if len(missing) == len(labels):
         logger.warning(
-            "No row has a label in column %r (columns: %s).", column, ", ".join(table.first)
+            "No row has a label in column %r (columns: %s).", columns.label, ", ".join(table.first)
         )
         return _dataset(table, rows)
     if missing:
-        raise missing[0].error(column, "has no label, but other rows have; label all rows or none.")
+        raise missing[0].error(
+            columns.label, "has no label, but other rows have; label all rows or none."
+        )
 
+    names = declared
+    several = any(isinstance(label, list) for _, label in labels)
     if like is not None and "label" in like.features:
-        several = not isinstance(like.features["label"], ClassLabel)
         names = names_of(like)
-    else:
-        several = any(isinstance(label, list) for _, label in labels)
-        names = declared
-    if class_names:
+        several = isinstance(like.features["label"], List)
+    items = _single_labels(labels, columns.label, several=several)
+    if class_names is not None:
         names = tuple(class_names)
-    indices, names = class_indices(
-        labels, column, names, several=several, by_number=class_names is not None
-    )
+    if names is None:
+        names = _sorted_names(items, columns.label)
+    index_of = {name: index for index, name in enumerate(names)}
+    is_numbered = any(type(item) is int for _, item in items)
+    if class_names is not None and is_numbered and not "".join(names).isdecimal():
+        # Numbers are indices, unless the names are numbers: "1", "2", "3" are not 0, 1, 2.
+        index_of |= {str(index): index for index in range(len(names))}
+
+    for row, (location, label) in zip(rows, labels, strict=True):
+        indices = _indices(location, label, columns.label, index_of=index_of)
+        if several:
+            row["label"] = indices
+        else:
+            row["label"] = indices[0]
     feature: ClassLabel | List = ClassLabel(names=list(names))
     if several:
         feature = List(feature)
-    return _dataset(table, rows, labels=indices, label_feature=feature)
+    return _dataset(table, rows, label_feature=feature)
 
 
 def names_of(dataset: Dataset) -> tuple[str, ...] | None:
@@ -110,21 +126,18 @@ def names_of(dataset: Dataset) -> tuple[str, ...] | None:
     feature = dataset.features["label"]
     if isinstance(feature, List):
         feature = feature.feature
-    names = getattr(feature, "names", None)
-    if names is None:
-        return None
-    return tuple(names)
+    if isinstance(feature, ClassLabel):
+        return tuple(feature.names)
+    return None
 
 
-def class_name(label: object, names: tuple[str, ...] | None) -> object:
+def _declared_name(label: Any, names: tuple[str, ...] | None) -> Any:
     """Returns the name for a number of a `ClassLabel`; other labels are returned as they are.
 
-    Args:
-        label: as the source has it; for a list, each item is looked up.
-        names: of the `ClassLabel`, whose negative numbers stand for an unknown label (None).
+    Negative numbers of a `ClassLabel` stand for an unknown label, None.
     """
     if isinstance(label, list):
-        return [class_name(item, names) for item in label]
+        return [_declared_name(item, names) for item in label]
     if names is None or type(label) is not int or label >= len(names):
         return label
     if label < 0:
@@ -132,106 +145,64 @@ def class_name(label: object, names: tuple[str, ...] | None) -> object:
     return names[label]
 
 
-def class_indices(
-    labels: Labels,
-    column: str,
-    names: tuple[str, ...] | None,
-    *,
-    several: bool,
-    by_number: bool,
-) -> tuple[list[Any], tuple[str, ...]]:
-    """Looks up the index of each label.
-
-    Args:
-        labels: of all rows.
-        column: name of their column, for errors.
-        names: the classes in order; without them, those of the labels.
-        several: whether each label is a list of classes.
-        by_number: whether integers may stand for `names`.
-
-    Returns:
-        For each row an index, or with `several` a sorted list; and the names of the classes.
-    """
+def _single_labels(labels: Labels, column: str, *, several: bool) -> Labels:
+    """Returns each item of the labels; all are lists or none is, and all items have one type."""
+    items: Labels = []
     for location, label in labels:
         if isinstance(label, list) is not several:
             raise location.error(
                 column, f"holds {short(label)}; give one class in each row, or a list in each row."
             )
-    if not several:
-        labels = [(location, [label]) for location, label in labels]
-
-    items = [(location, item) for location, row in labels for item in row]
-    label_type = _type_of_classes(items, column)
-    if names is None:
-        names = _names_of_classes({item for _, item in items}, label_type, column)
-    keys: Sequence[Any] = range(len(names))
-    if label_type is str:
-        keys = names
-    elif label_type is int and all(name.isdecimal() for name in names):
-        keys = [int(name) for name in names]  # "1", "2", "3" are not the indices 0, 1, 2
-    elif label_type is int and not by_number:
-        location, item = items[0]
-        raise location.error(
-            column,
-            f"holds the number {item}, but the classes are {', '.join(names[:_NAMED])}. Numbers"
-            " need their order in a --label_names_file.",
-        )
-
-    index_of = {key: index for index, key in enumerate(keys)}
-    indices: list[Any] = []
-    for location, row in labels:
-        found = _indices_of_row(location, row, column, index_of=index_of)
         if several:
-            indices.append(found)
+            items += [(location, item) for item in label]
         else:
-            indices.append(found[0])
-    return indices, names
+            items.append((location, label))
 
-
-def _type_of_classes(items: Labels, column: str) -> type:
-    """Returns the one type of all labels."""
-    label_type = next((type(item) for _, item in items), str)
     for location, item in items:
-        is_class = type(item) is label_type and label_type in (str, int, bool)
         rule = "classes are names (not blank), or integers throughout"
         if isinstance(item, str) and item.startswith("[") and item.endswith("]"):
             rule = "lists need JSON"
-        elif is_class and str(item).strip():
+        elif type(item) is type(items[0][1]) and isinstance(item, str | int) and str(item).strip():
             continue
         raise location.error(column, f"holds {short(item)}; {rule}.")
-    return label_type
+    return items
 
 
-def _names_of_classes(classes: set[Any], label_type: type, column: str) -> tuple[str, ...]:
-    """Returns the names of classes, in order."""
-    if label_type is bool:
+def _sorted_names(items: Labels, column: str) -> tuple[str, ...]:
+    """Returns the names of the classes of a training set, in order."""
+    classes = sorted({item for _, item in items})
+    if classes and isinstance(classes[0], bool):
         return ("False", "True")
-    ordered = sorted(classes)
-    if not classes or (label_type is int and ordered != list(range(len(classes)))):
+    is_numbered = bool(classes) and isinstance(classes[0], int)
+    if not classes or (is_numbered and classes != list(range(len(classes)))):
         raise ValueError(
             f"Column {column!r}: integer classes must be 0, 1, 2, ... without gaps, but these"
-            f" are {ordered[:10]}. Give their names with --label_names_file."
+            f" are {classes[:10]}. Give their names with --label_names_file."
         )
-    return tuple(map(str, ordered))
+    return tuple(map(str, classes))
 
 
-def _indices_of_row(
-    location: RowLocation, row: list[Any], column: str, *, index_of: Mapping[Any, int]
+def _indices(
+    location: RowLocation, label: Any, column: str, *, index_of: Mapping[str, int]
 ) -> list[int]:
     """Returns the sorted indices of the labels of one row."""
-    for item in row:
-        if item not in index_of:
-            some = ", ".join(map(str, list(index_of)[:_NAMED]))
+    items = label
+    if not isinstance(label, list):
+        items = [label]
+    for item in items:
+        if str(item) not in index_of:
+            names = list(index_of)[: max(index_of.values()) + 1]
             raise location.error(
                 column,
-                f"{short(item)} is not one of the {len(index_of)} classes: {some}. Classes that the"
-                " training set lacks need a --label_names_file.",
+                f"{short(item)} is not one of the {len(names)} classes:"
+                f" {', '.join(names[:_NAMED])}. Classes that the"
+                " training set lacks, and numbers of named classes, need a --label_names_file.",
             )
-    if len(set(row)) < len(row):
+    if len(set(items)) < len(items):
         raise location.error(
-            column, f"{short(row)} names a class twice; give classes, not a vector of 0 and 1."
+            column, f"{short(items)} names a class twice; give classes, not a vector of 0 and 1."
         )
-    return sorted(index_of[item] for item in row)
+    return sorted(index_of[str(item)] for item in items)
 
 
 def read_label_names(path: str | Path) -> tuple[str, ...]:
@@ -247,7 +218,7 @@ def read_label_names(path: str | Path) -> tuple[str, ...]:
 # --- Choices
 
 
-def load_choices(table: Table, columns: Columns | None = None) -> Dataset:
+def load_choices(table: Table, columns: Columns = USUAL) -> Dataset:
     """Reads questions about documents, all with the same number of choices.
 
     Args:
@@ -261,69 +232,59 @@ def load_choices(table: Table, columns: Columns | None = None) -> Dataset:
     Raises:
         ValueError: for a row that cannot be read, with its source, row and column.
     """
-    columns = columns or {}
-    column = columns.get("label_column", "label")
     rows, labels = _read_rows(table, columns, with_choices=True)
     count = len(rows[0]["choices"])
     is_labelled = any(label is not None for _, label in labels)
-
     for row, (location, label) in zip(rows, labels, strict=True):
         if len(row["choices"]) != count:
             raise location.error(
                 "choices", f"has {len(row['choices'])} choices, but the first row {count}."
             )
-        if is_labelled and (type(label) is not int or not 0 <= label < count):
+        if not is_labelled:
+            continue
+        if type(label) is not int or not 0 <= label < count:
             raise location.error(
-                column, f"must be the number of a choice, from 0; got {short(label)}."
+                columns.label, f"must be the number of a choice, from 0; got {short(label)}."
             )
-    if not is_labelled:
-        return _dataset(table, rows)
-    indices = [label for _, label in labels]
-    return _dataset(table, rows, labels=indices, label_feature=Value("int64"))
+        row["label"] = label
+    return _dataset(table, rows, label_feature=Value("int64"))
 
 
 # --- Rows of both
 
 
 def _read_rows(
-    table: Table, columns: Columns, *, with_choices: bool
+    table: Table, columns: Columns, with_choices: bool = False
 ) -> tuple[list[dict[str, Any]], Labels]:
     """Reads rows, still without their labels, and the labels as the source has them."""
-    text_column = columns.get("text_column", "text")
-    id_column = columns.get("id_column", "id")
-    question_column = columns.get("question_column")
+    question_column = columns.question
     if not question_column and (with_choices or "question" in table.first):
         question_column = "question"
 
-    rows: list[dict[str, Any]] = []
+    rows: dict[str, dict[str, Any]] = {}
     labels: Labels = []
-    locations: dict[str, RowLocation] = {}
     for location, values in table.rows:
-        name = _id_of(location, values, id_column, default=f"row-{len(rows):06d}")
+        name = values.get("id")
+        if columns.id != "id":
+            name = location.column(values, columns.id, "--id_column")
+        if name in (None, ""):
+            name = f"row-{len(rows):06d}"
+        name = str(name)
+        if name in rows:
+            earlier, _ = labels[list(rows).index(name)]
+            raise location.error(
+                columns.id, f"id {name!r} is taken by {earlier.row}; ids must differ."
+            )
+
         row: dict[str, Any] = {"id": name}
-        row["text"] = location.text(values, text_column, "--text_column")
+        row["text"] = location.text(values, columns.text, "--text_column")
         if question_column:
             row["question"] = location.text(values, question_column, "--question_column")
         if with_choices:
             row["choices"] = _choices_of(location, values)
-        if name in locations:
-            raise location.error(
-                id_column, f"id {name!r} is taken by {locations[name].row}; ids must differ."
-            )
-        locations[name] = location
-        rows.append(row)
-        labels.append((location, values.get(columns.get("label_column", "label"))))
-    return rows, labels
-
-
-def _id_of(location: RowLocation, values: Mapping[str, Any], column: str, *, default: str) -> str:
-    """Returns the id of a row, which only the usual column may lack."""
-    name = values.get("id")
-    if column != "id":
-        name = location.column(values, column, "--id_column")
-    if name in (None, ""):
-        name = default
-    return str(name)
+        rows[name] = row
+        labels.append((location, values.get(columns.label)))
+    return list(rows.values()), labels
 
 
 def _choices_of(location: RowLocation, values: Mapping[str, Any]) -> list[str]:
@@ -335,25 +296,19 @@ def _choices_of(location: RowLocation, values: Mapping[str, Any]) -> list[str]:
     return [location.require_text(choice, "choices") for choice in choices]
 
 
-def _dataset(
-    table: Table,
-    rows: list[dict[str, Any]],
-    labels: Sequence[Any] | None = None,
-    label_feature: Any = None,
-) -> Dataset:
+def _dataset(table: Table, rows: list[dict[str, Any]], label_feature: Any = None) -> Dataset:
     """Returns a data set of checked rows; its `info` has the name of the table."""
     # Texts of a set may have more than the 2 GB that the offsets of "string" can count.
-    features = {"id": Value("string"), "text": Value("large_string")}
-    if "question" in rows[0]:
-        features["question"] = Value("large_string")
-    if "choices" in rows[0]:
-        features["choices"] = List(Value("large_string"))
-    if labels is not None:
-        features["label"] = label_feature
-        for row, label in zip(rows, labels, strict=True):
-            row["label"] = label
-    info = DatasetInfo(features=Features(features), dataset_name=table.name)
-    return Dataset.from_list(rows, features=info.features, info=info)
+    all_features = {
+        "id": Value("string"),
+        "text": Value("large_string"),
+        "question": Value("large_string"),
+        "choices": List(Value("large_string")),
+        "label": label_feature,
+    }
+    features = Features({name: all_features[name] for name in rows[0]})
+    info = DatasetInfo(features=features, dataset_name=table.name)
+    return Dataset.from_list(rows, features=features, info=info)
 
 
 def source_of(dataset: Dataset) -> str:
@@ -400,11 +355,5 @@ def halve_by_document(dataset: Dataset) -> tuple[Dataset, Dataset]:
             f"{source_of(dataset)} has one document only, which cannot be halved by document."
         )
     first_half = set(order[: (len(order) + 1) // 2])
-    first = []
-    second = []
-    for index, text in enumerate(dataset["text"]):
-        if text in first_half:
-            first.append(index)
-        else:
-            second.append(index)
-    return dataset.select(first), dataset.select(second)
+    is_first = np.array([text in first_half for text in dataset["text"]])
+    return dataset.select(np.flatnonzero(is_first)), dataset.select(np.flatnonzero(~is_first))

@@ -20,9 +20,10 @@ _CHARACTER = regex.compile(_UNSPACED, regex.V1)
 _WORD = regex.compile(rf"{_UNSPACED}|[[\p{{L}}\p{{M}}\p{{N}}]{_SPACED}]+", regex.V1)
 _TERM = regex.compile(rf"{_UNSPACED}|[[\w\p{{M}}]{_SPACED}]{{2,}}", regex.V1)
 _RUN = regex.compile(rf"[[{_SYLLABLES}]&&[\p{{L}}\p{{M}}\p{{N}}]]+", regex.V1)
+_FIRST_CHARACTER = rf"[[\p{{L}}\p{{N}}]{_SPACED}--ー]"
+_NEXT_CHARACTER = rf"[[\p{{L}}\p{{M}}\p{{N}}]{_SPACED}--ー]"
 _SEARCHED = regex.compile(
-    rf"\p{{Han}}|{_RUN.pattern}|[[\p{{L}}\p{{N}}]{_SPACED}--ー][[\p{{L}}\p{{M}}\p{{N}}]{_SPACED}--ー]*",
-    regex.V1,
+    rf"\p{{Han}}|{_RUN.pattern}|{_FIRST_CHARACTER}{_NEXT_CHARACTER}*", regex.V1
 )
 _ACCENT = regex.compile("[\u0300-\u036f]")
 _INVISIBLE = regex.compile(r"\p{Cf}")  # soft hyphens, joiners, zero-width spaces

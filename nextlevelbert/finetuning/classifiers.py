@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from datasets import Dataset
@@ -83,17 +84,17 @@ class ColumnArguments:
     def names(self) -> Columns:
         """Returns the names, as `load_classes` and `load_choices` take them."""
         return Columns(
-            text_column=self.text_column,
-            question_column=self.question_column,
-            label_column=self.label_column,
-            id_column=self.id_column,
+            text=self.text_column,
+            question=self.question_column,
+            label=self.label_column,
+            id=self.id_column,
         )
 
 
 # --- The sets
 
 
-def read_sets(
+def read_labelled_sets(
     data: DataArguments,
     columns: ColumnArguments,
     load: Callable[[str, str, Dataset | None], Dataset],
@@ -146,265 +147,229 @@ def read_sets(
     return sets
 
 
-def result_settings(
-    task: str, model: str, options: Sequence[object], labels: LabelSet, dataset: Sets
-) -> dict[str, object]:
-    """Returns what decides the result, beside the model's weights and the training's arguments.
+# --- The run
+
+
+@dataclass(kw_only=True)
+class ClassifierRun:
+    """What all seeds of a run share.
 
     Args:
         task: its name.
-        model: the option ``--model``.
-        options: dataclasses of options.
-        labels: of the task.
-        dataset: the sets by name.
-    """
-    settings: dict[str, object] = {}
-    for group in options:
-        settings |= {name: value for name, value in vars(group).items() if name not in _UNSIGNED}
-    settings |= {"task": task, "model": public_name(model)}
-    for name, part in dataset.items():
-        settings[f"{name} set"] = fingerprint([labels.names, *part])
-    return settings
-
-
-# --- The trainings
-
-
-def train_seeds(
-    args: FinetuningArguments,
-    reader: Reader,
-    dataset: Sets,
-    labels: LabelSet,
-    settings: Mapping[str, object],
-) -> list[Result]:
-    """Trains a model per seed, scores it on all other sets, and writes its predictions.
-
-    Args:
-        args: of all trainings; gets the usual learning rate if none is given.
-        reader: of the model.
+        args: of all trainings.
+        data: where the sets are.
+        options: dataclasses of options that decide the result, those of the model first.
         dataset: the sets by name.
         labels: of the task.
-        settings: everything that decides the result, beside the weights and the arguments.
     """
-    rows = reader.prepare(dataset)
-    if args.learning_rate is None:
-        args.learning_rate = reader.learning_rate
-    truth = labels.array(dataset["validation"]["label"])
 
-    def metrics(output: EvalPrediction) -> Scores:
-        return labels.scores(truth, labels.logits(output.predictions))
+    task: str
+    args: FinetuningArguments
+    data: DataArguments
+    options: Sequence[Any]
+    dataset: Sets
+    labels: LabelSet
 
-    def make_trainer(seed_args: FinetuningArguments) -> CardTrainer:
-        return CardTrainer(
-            model=reader.new_model(),
-            args=seed_args,
-            data_collator=reader.collate,
-            train_dataset=rows["train"],
-            eval_dataset=rows["validation"],
-            compute_metrics=metrics,
+    @property
+    def model(self) -> str:
+        """The option ``--model``."""
+        return self.options[0].model
+
+    @property
+    def reported(self) -> str:
+        """The set to report on: the test set if it has labels, otherwise the validation set."""
+        if "test" in self.dataset and "label" in self.dataset["test"].features:
+            return "test"
+        return "validation"
+
+    def settings(self) -> dict[str, object]:
+        """Returns what decides the result, beside the weights and the training's arguments."""
+        settings: dict[str, object] = {}
+        for group in self.options:
+            settings |= {
+                name: value for name, value in vars(group).items() if name not in _UNSIGNED
+            }
+        settings |= {"task": self.task, "model": public_name(self.model)}
+        for name, part in self.dataset.items():
+            settings[f"{name} set"] = fingerprint([self.labels.names, *part])
+        return settings
+
+    def train(self, reader: Reader) -> list[Result]:
+        """Trains a model per seed, scores it on all other sets, and writes its predictions.
+
+        Args:
+            reader: of the model; its usual learning rate counts if none is given.
+        """
+        rows = reader.prepare(self.dataset)
+        if self.args.learning_rate is None:
+            self.args.learning_rate = reader.learning_rate
+        truth = self.labels.array(self.dataset["validation"]["label"])
+
+        def metrics(output: EvalPrediction) -> Scores:
+            return self.labels.scores(truth, self.labels.logits(output.predictions))
+
+        def make_trainer(seed_args: FinetuningArguments) -> CardTrainer:
+            return CardTrainer(
+                model=reader.new_model(),
+                args=seed_args,
+                data_collator=reader.collate,
+                train_dataset=rows["train"],
+                eval_dataset=rows["validation"],
+                compute_metrics=metrics,
+            )
+
+        def score(trainer: CardTrainer, folder: Path) -> tuple[dict[str, Scores], Scores]:
+            trainer.compute_metrics = None
+            scores: dict[str, Scores] = {}
+            for name in self.dataset:
+                if name == "train":
+                    continue
+                output = trainer.predict(rows[name])
+                logits = self.labels.logits(output.predictions)
+                found = self.score(name, logits, folder, is_long=reader.is_long(name))
+                if found:
+                    found[name]["loss"] = output.metrics["test_loss"]
+                scores |= found
+            return scores, {}
+
+        settings = {"weights": reader.weights, **self.settings(), **self.args.result_settings()}
+        validated = list(self.labels.majority_scores(*self._train_and("validation")))
+        return seeds.run_seeds(self.args, settings, make_trainer, score=score, validated=validated)
+
+    def score(
+        self, name: str, logits: np.ndarray, folder: Path, is_long: np.ndarray | None = None
+    ) -> dict[str, Scores]:
+        """Writes the predictions of a set to the folder of a seed, and scores them.
+
+        Args:
+            name: of the set.
+            logits: ``[N, K]``.
+            folder: of the seed.
+            is_long: which documents are scored apart, ``[N]``.
+
+        Returns:
+            Scores of the set by its name, and (``"NAME, long"``) of its long documents; nothing for
+            a set without labels.
+        """
+        part = self.dataset[name]
+        if self.args.should_save:
+            folder.mkdir(parents=True, exist_ok=True)
+            path = folder / f"{name}_predictions.jsonl"
+            write_predictions(path, part, self.labels, logits=logits)
+        if "label" not in part.features:
+            return {}
+
+        truth = self.labels.array(part["label"])
+        scores = {name: self.labels.scores(truth, logits)}
+        if is_long is not None and 0 < is_long.sum() < len(is_long):
+            scores[f"{name}, long"] = self.labels.scores(truth[is_long], logits[is_long])
+        return scores
+
+    def report(self, results: Sequence[Result], reader: Reader | None) -> tuple[Result, str]:
+        """Prints the results of all seeds beside the most frequent label.
+
+        Args:
+            results: one for each seed.
+            reader: of the model; None for word counts.
+
+        Returns:
+            The result of the best seed, and the table in Markdown.
+        """
+        title = public_name(self.model)
+        baselines: dict[str, seeds.Row] = {}
+        metric = "loss"
+        if reader is None:
+            metric = "accuracy"
+        if isinstance(reader, TokenReader):
+            title += f" ({reader.family})"
+            long = f"{self.reported}, long"
+            if long in results[0].scores:
+                is_long = reader.is_long(self.reported)
+                about = f"{is_long.sum()} of {len(is_long)} documents over {reader.window} tokens"
+                scores = [result.scores[long] for result in results]
+                baselines[f"{title}, {long} ({about})"] = seeds.mean_and_deviation(scores)
+        majority = self.labels.majority_scores(*self._train_and(self.reported))
+        baselines["most frequent label"] = {**majority}
+        return seeds.report(
+            self.args, results, self.reported, name=title, baselines=baselines, metric=metric
         )
 
-    def score(trainer: CardTrainer, folder: Path) -> tuple[dict[str, Scores], Scores]:
-        trainer.compute_metrics = None
-        scores: dict[str, Scores] = {}
-        for name in rows:
-            if name == "train":
-                continue
-            output = trainer.predict(rows[name])
-            logits = labels.logits(output.predictions)
-            if args.should_save:
-                save_predictions(folder, name, dataset[name], labels=labels, logits=logits)
-            if "label" in dataset[name].features:
-                scores |= score_set(
-                    name, dataset[name], labels, logits=logits, is_long=reader.is_long(name)
-                )
-                scores[name]["loss"] = output.metrics["test_loss"]
-        return scores, {}
+    def _train_and(self, name: str) -> tuple[Dataset, Dataset]:
+        return self.dataset["train"], self.dataset[name]
 
-    return seeds.run_seeds(
-        args,
-        {**settings, "weights": reader.weights, **args.result_settings()},
-        make_trainer,
-        score=score,
-        validated=list(labels.majority_scores(dataset["train"], dataset["validation"])),
-    )
+    def publish(
+        self,
+        best: Result,
+        table: str,
+        reader: Reader | None,
+        *,
+        intended_use: str,
+        snippet: str,
+        pipeline_tag: str,
+    ) -> None:
+        """Publishes the model of the best seed with its card; of a baseline the predictions.
 
+        Args:
+            best: result of the best seed.
+            table: of the scores.
+            reader: of the model; None for word counts.
+            intended_use: a sentence of the card.
+            snippet: code of the card, which opens the model.
+            pipeline_tag: the Hub's name of the task.
+        """
+        if reader is None or not reader.is_published:
+            seeds.publish(self.args, best, open_model=None, card=None)
+            return
+        paper, limit = _FAMILIES[reader.family]
+        text = CardText(
+            summary=f"A {paper} fine-tuned on {self._data_in_words()}.",
+            intended_use=intended_use,
+            measured=self._measured_in_words(best),
+            limits=[_SMALL, limit],
+            snippet=snippet,
+            pipeline_tag=pipeline_tag,
+            tags=[reader.family, "long-documents"],
+            caption="Loss over epochs",
+        )
+        examples = ", ".join(f"{len(part):,} {name}" for name, part in self.dataset.items())
+        facts = {}
+        if self.labels.names:
+            facts["classes"] = ", ".join(map(plain, self.labels.names))
+        card = seeds.finetuned_card(
+            self.args,
+            text,
+            best,
+            reported=self.reported,
+            table=table,
+            model=self.model,
+            model_type=reader.family,
+            settings={**reader.trained_parts, "examples": examples},
+            metrics=[name for name in best.scores[self.reported] if name != "loss"],
+            data_name=self.data.dataset_name,
+            base_model=reader.base_model,
+            chosen=["the checkpoint"],
+            without=reader.without,
+            facts=facts,
+        )
+        seeds.publish(self.args, best, open_model=reader.open_trained, card=card)
 
-def save_predictions(
-    folder: Path, name: str, part: Dataset, *, labels: LabelSet, logits: np.ndarray
-) -> None:
-    """Writes the predictions of a set to the folder of a seed.
+    def _data_in_words(self) -> str:
+        if self.data.dataset_name is None:
+            return "documents of its author"
+        return plain(self.data.dataset_name)
 
-    Args:
-        folder: of the seed.
-        name: of the set.
-        part: the set.
-        labels: what the logits mean.
-        logits: ``[N, K]``.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    write_predictions(folder / f"{name}_predictions.jsonl", part, labels, logits=logits)
-
-
-def score_set(
-    name: str,
-    part: Dataset,
-    labels: LabelSet,
-    *,
-    logits: np.ndarray,
-    is_long: np.ndarray | None = None,
-) -> dict[str, Scores]:
-    """Scores a set, and apart from it its long documents.
-
-    Args:
-        name: of the set.
-        part: the set.
-        labels: of the task.
-        logits: ``[N, K]``.
-        is_long: which documents are long, ``[N]``.
-
-    Returns:
-        Scores of the set by its name, and (``"NAME, long"``) of its long documents.
-    """
-    truth = labels.array(part["label"])
-    scores = {name: labels.scores(truth, logits)}
-    if is_long is not None and 0 < is_long.sum() < len(is_long):
-        scores[f"{name}, long"] = labels.scores(truth[is_long], logits[is_long])
-    return scores
-
-
-# --- The table, and the published model
-
-
-def report(
-    args: FinetuningArguments,
-    results: Sequence[Result],
-    dataset: Sets,
-    labels: LabelSet,
-    model: str,
-    reader: Reader | None = None,
-) -> tuple[Result, str, str]:
-    """Prints the results of all seeds beside the most frequent label.
-
-    Args:
-        args: of the trainings.
-        results: one for each seed.
-        dataset: the sets; the test set is reported if it has labels, otherwise the validation set.
-        labels: of the task.
-        model: the option ``--model``.
-        reader: of the model; None for word counts.
-
-    Returns:
-        The result of the best seed, the table in Markdown, and the reported set.
-    """
-    reported = "validation"
-    if "test" in dataset and "label" in dataset["test"].features:
-        reported = "test"
-    title = public_name(model)
-    baselines: dict[str, seeds.Row] = {}
-    if isinstance(reader, TokenReader):
-        title += f" ({reader.family})"
-        if f"{reported}, long" in results[0].scores:
-            long = [result.scores[f"{reported}, long"] for result in results]
-            is_long = reader.is_long(reported)
-            about = f"{is_long.sum()} of {len(is_long)} documents over {reader.window} tokens"
-            baselines[f"{title}, {reported}, long ({about})"] = seeds.mean_and_deviation(long)
-    majority = labels.majority_scores(dataset["train"], dataset[reported])
-    baselines["most frequent label"] = {**majority}
-    metric = "loss"
-    if reader is None:
-        metric = "accuracy"
-    best, table = seeds.report(
-        args, results, reported, name=title, baselines=baselines, metric=metric
-    )
-    return best, table, reported
-
-
-def publish(
-    args: FinetuningArguments,
-    best: Result,
-    reader: Reader,
-    *,
-    dataset: Sets,
-    labels: LabelSet,
-    reported: str,
-    table: str,
-    model: str,
-    data_name: str | None,
-    intended_use: str,
-    snippet: str,
-    pipeline_tag: str,
-) -> None:
-    """Publishes the model of the best seed with its card; of a baseline the predictions.
-
-    Args:
-        args: of the trainings.
-        best: result of the best seed.
-        reader: of the model.
-        dataset: the sets by name.
-        labels: of the task.
-        reported: the set of the table.
-        table: of the scores.
-        model: the option ``--model``.
-        data_name: name of the data set on the Hub; None for files.
-        intended_use: a sentence of the card.
-        snippet: code of the card, which opens the model.
-        pipeline_tag: the Hub's name of the task.
-    """
-    if not reader.is_published:
-        seeds.publish(args, best, open_model=None, card=None)
-        return
-    paper, limit = _FAMILIES[reader.family]
-    trained_on = "documents of its author"
-    if data_name is not None:
-        trained_on = plain(data_name)
-    text = CardText(
-        summary=f"A {paper} fine-tuned on {trained_on}.",
-        intended_use=intended_use,
-        measured=_what_was_measured(args, best, labels, reported=reported),
-        limits=[_SMALL, limit],
-        snippet=snippet,
-        pipeline_tag=pipeline_tag,
-        tags=[reader.family, "long-documents"],
-        caption="Loss over epochs",
-    )
-    examples = ", ".join(f"{len(part):,} {name}" for name, part in dataset.items())
-    facts = {}
-    if labels.names:
-        facts["classes"] = ", ".join(map(plain, labels.names))
-    card = seeds.finetuned_card(
-        args,
-        text,
-        best,
-        reported=reported,
-        table=table,
-        model=model,
-        model_type=reader.family,
-        settings={**reader.trained_parts, "examples": examples},
-        metrics=[name for name in best.scores[reported] if name != "loss"],
-        data_name=data_name,
-        base_model=reader.base_model,
-        chosen=["the checkpoint"],
-        without=reader.without,
-        facts=facts,
-    )
-    seeds.publish(args, best, open_model=reader.open_trained, card=card)
-
-
-def _what_was_measured(
-    args: FinetuningArguments, best: Result, labels: LabelSet, *, reported: str
-) -> str:
-    """Returns a sentence about the reported set and the checkpoint."""
-    epoch = "last epoch"
-    if args.load_best_model_at_end:
-        epoch = f"best epoch by {args.metric_for_best_model}"
-    measured = (
-        f"The {reported} set. This checkpoint is the {epoch} of the seed with the lowest loss"
-        f" (accuracy {best.scores[reported]['accuracy']:.4f})."
-    )
-    if "f1" in best.scores[reported]:
-        measured += f" `f1` is of the class {plain(labels.names[-1])}."
-    return measured
+    def _measured_in_words(self, best: Result) -> str:
+        epoch = "last epoch"
+        if self.args.load_best_model_at_end:
+            epoch = f"best epoch by {self.args.metric_for_best_model}"
+        scores = best.scores[self.reported]
+        measured = (
+            f"The {self.reported} set. This checkpoint is the {epoch} of the seed with the lowest"
+            f" loss (accuracy {scores['accuracy']:.4f})."
+        )
+        if "f1" in scores:
+            measured += f" `f1` is of the class {plain(self.labels.names[-1])}."
+        return measured
 
 
 def card_snippet(auto_class: str, family: str, pair: str = "", axis: str = "") -> str:

@@ -1,3 +1,4 @@
-"""What a checkpoint carries: configurations, models, the processor, and all that they need.
-Siblings only.
+"""Configurations, models and the processor, with all that a saved checkpoint needs.
+
+These files import their siblings only.
 """

@@ -6,7 +6,7 @@ import itertools
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -15,7 +15,6 @@ from tqdm.auto import tqdm
 
 from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder
 from .chunking import (
-    Splitter,
     TokenizedDocument,
     chunk_spans,
     flatten_chunks,
@@ -23,6 +22,7 @@ from .chunking import (
     tokenize_document,
 )
 from .pretrained import NextLevelPreTrainedModel
+from .sentences import Splitter
 from .windows import count_windows
 
 # Documents are encoded together until they have this many chunks, so that short ones share
@@ -62,6 +62,26 @@ class DocumentPlan:
 
 class DocumentEncodingMixin(NextLevelPreTrainedModel):
     """Adds `encode`, `iter_encode` and `plan` to a model over chunk vectors."""
+
+    @overload
+    def encode(  # type: ignore[overload-overlap]  # a text is an iterable, too
+        self,
+        texts: str,
+        tokens_per_batch: int | None = None,
+        show_progress_bar: bool = False,
+        chunk_encoder: LoadedChunkEncoder | None = None,
+        splitter: Splitter | None = None,
+    ) -> DocumentEmbedding: ...
+
+    @overload
+    def encode(
+        self,
+        texts: Iterable[Any],
+        tokens_per_batch: int | None = None,
+        show_progress_bar: bool = False,
+        chunk_encoder: LoadedChunkEncoder | None = None,
+        splitter: Splitter | None = None,
+    ) -> list[DocumentEmbedding]: ...
 
     def encode(
         self,
@@ -184,6 +204,16 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
             )
             embeddings.append(embedding)
         return embeddings
+
+    @overload
+    def plan(  # type: ignore[overload-overlap]  # a text is an iterable, too
+        self, texts: str, splitter: Splitter | None = None
+    ) -> DocumentPlan: ...
+
+    @overload
+    def plan(
+        self, texts: Iterable[Any], splitter: Splitter | None = None
+    ) -> list[DocumentPlan]: ...
 
     def plan(
         self, texts: str | Iterable[Any], splitter: Splitter | None = None

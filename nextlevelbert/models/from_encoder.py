@@ -11,7 +11,7 @@ from typing import Any, get_args
 import torch
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
-from transformers import AutoModel, BertConfig, PreTrainedTokenizerFast
+from transformers import AutoModel, BertConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder
 from .chunking import ChunkingRule, special_token_ids
@@ -304,14 +304,14 @@ def _special_token(tokenizer: PreTrainedTokenizerFast, name: str, ids: list[int]
 
 
 def new_document_model(
-    model_class: Any,
+    model_class: type[PreTrainedModel],
     chunk_encoder: str | PathLike[str] | LoadedChunkEncoder,
     chunk_size: int,
     num_hidden_layers: int | None,
     random_layers: bool,
     attention_dropout: float,
     fields: dict[str, Any],
-) -> Any:
+) -> PreTrainedModel:
     """Makes a new model of a NextLevelBERT class, as its `from_chunk_encoder` describes.
 
     Args:
@@ -357,13 +357,13 @@ def new_document_model(
 
 
 def new_hate(
-    model_class: Any,
+    model_class: type[PreTrainedModel],
     chunk_encoder: str | PathLike[str] | LoadedChunkEncoder,
     chunk_size: int,
     hidden_size: int | None,
     num_hidden_layers: int,
     fields: dict[str, Any],
-) -> Any:
+) -> PreTrainedModel:
     """Makes a new model of a HATE class, as its `from_chunk_encoder` describes.
 
     Args:
@@ -424,8 +424,11 @@ def bert_over_vectors(hidden_size: int, layers: int, positions: int = 512) -> Be
 
 
 def _over(
-    source: LoadedChunkEncoder, model_class: Any, chunk_size: int, fields: dict[str, Any]
-) -> Any:
+    source: LoadedChunkEncoder,
+    model_class: type[PreTrainedModel],
+    chunk_size: int,
+    fields: dict[str, Any],
+) -> PreTrainedModel:
     """Makes a new model over the vectors of a chunk encoder, which it holds unless told not to."""
     split_arguments(model_class.config_class, fields)
     rule = ChunkingRule.from_tokenizer(

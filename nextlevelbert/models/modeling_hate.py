@@ -11,13 +11,15 @@ batch.
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from os import PathLike
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput
 
+from .chunk_encoder import LoadedChunkEncoder
 from .configuration_hate import HateConfig
 from .configuration_nextlevelbert import PAD
 from .from_encoder import new_hate
@@ -185,12 +187,12 @@ class HatePreTrainedModel(NextLevelBertPreTrainedModel):
     @classmethod
     def from_chunk_encoder(  # type: ignore[override]
         cls,
-        chunk_encoder: Any,
+        chunk_encoder: str | PathLike[str] | LoadedChunkEncoder,
         hidden_size: int | None = None,
         num_hidden_layers: int = 6,
         chunk_size: int = 256,
         **fields: Any,
-    ) -> Any:
+    ) -> Self:
         """Makes a random document model over a frozen sentence encoder.
 
         Args:

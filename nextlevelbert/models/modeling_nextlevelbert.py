@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import numpy as np
 import torch
@@ -221,7 +221,7 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
         random_layers: bool = False,
         attention_dropout: float = 0.0,
         **config_kwargs: Any,
-    ) -> Any:
+    ) -> Self:
         """Makes a model around a sentence encoder, from that encoder's layers and position table.
 
         A static encoder has no layers: those of the model start at random, and the document vector
@@ -522,8 +522,10 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         width = indices.shape[1]
         first_chunk = indices[:, :1].sum(dim=1)  # also of windows of no chunk
         chunks_in_window = (counts[documents] - first_chunk).clamp(max=width)  # [J]
-        positions = len(documents) * (width + self.config.special_positions)
-        is_one_pass = bool(extras) or traced() or positions <= _POSITIONS_PER_PASS
+        is_one_pass = bool(extras) or traced()
+        if not is_one_pass:
+            positions = len(documents) * (width + self.config.special_positions)
+            is_one_pass = positions <= _POSITIONS_PER_PASS
         if is_one_pass and length <= size:
             states, output = self._read_window(chunks, chunks_in_window, extras)
             return states[:, 1:], states[:, 0], output
@@ -776,7 +778,9 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
                 neither an encoder nor a name and a fingerprint of one.
         """
         if source is not None:
-            self.check_chunk_encoder(source)
+            # A cache around the model's own encoder needs no check.
+            if getattr(source, "cached", source.encoder) is not self.chunk_encoder:
+                self.check_chunk_encoder(source)
             return source.encoder
         if self.chunk_encoder is not None:
             return self.chunk_encoder

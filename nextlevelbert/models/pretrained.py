@@ -495,7 +495,7 @@ def without_limit(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase
 
 
 def split_arguments(
-    config_class: Any, arguments: Mapping[str, Any]
+    config_class: type[PreTrainedConfig], arguments: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Splits keyword arguments for a new model into those for loading and configuration fields.
 

@@ -1,3 +1,1 @@
-"""Pretraining of a NextLevelBERT or HATE on chunk vectors (`vectors`), or of a CDLM on sets of
-documents (`cdlm`).
-"""
+"""Pretraining on chunk vectors (`vectors`), or of a CDLM on sets of documents (`cdlm`)."""

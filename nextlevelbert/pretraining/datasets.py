@@ -9,7 +9,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -20,8 +20,10 @@ from ..models.configuration_nextlevelbert import CLS, NOT_SPECIAL, SEP
 
 logger = logging.getLogger(__name__)
 
+Row = TypeVar("Row", covariant=True)
 
-class EpochDataset(Dataset, ABC):
+
+class EpochDataset(Dataset[Row], ABC):
     """Draws rows that depend on (seed, epoch, index) alone.
 
     So a resumed run sees what an uninterrupted one saw.
@@ -52,7 +54,7 @@ class EpochDataset(Dataset, ABC):
         """
         self._epoch.fill_(epoch)
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> Row:
         if not 0 <= index < len(self):
             raise IndexError(f"Row {index} is not among the {len(self)} of this dataset.")
         return self._row(index, (self.seed, self.epoch, index))
@@ -61,7 +63,7 @@ class EpochDataset(Dataset, ABC):
     def __len__(self) -> int: ...
 
     @abstractmethod
-    def _row(self, index: int, key: tuple[int, ...]) -> Any: ...
+    def _row(self, index: int, key: tuple[int, ...]) -> Row: ...
 
 
 class VectorSequence(NamedTuple):
@@ -80,7 +82,7 @@ class VectorSequence(NamedTuple):
     mask_key: tuple[int, ...]
 
 
-class VectorSequenceDataset(EpochDataset):
+class VectorSequenceDataset(EpochDataset[VectorSequence]):
     """Gives sequences of chunk vectors for masked vector modelling.
 
     Args:
@@ -152,16 +154,14 @@ class PackedVectorDataset(VectorSequenceDataset):
         vectors, special_ids = self._room(stop - start + 1)
         first, last = np.searchsorted(self._stream, (start, stop - 1), side="right") - 1
         for document in range(first, last + 1):
-            begin = int(self._stream[document])
-            end = int(self._stream[document + 1])
-            separator = end - 1
+            begin, end = self._stream[document : document + 2].tolist()
             low = max(start, begin)
-            high = min(stop, separator)
+            high = min(stop, end - 1)
             chunk = int(self._first_chunks[document]) + low - begin
             columns = slice(1 + low - start, 1 + high - start)
             vectors[columns] = self.corpus.vectors(chunk, chunk + high - low)
-            if separator < stop:
-                special_ids[1 + separator - start] = SEP
+            if end <= stop:
+                special_ids[end - start] = SEP
         return VectorSequence(vectors, special_ids, key)
 
 
@@ -184,8 +184,9 @@ class DocumentVectorDataset(VectorSequenceDataset):
 
     def _row(self, index: int, key: tuple[int, ...]) -> VectorSequence:
         document = int(np.searchsorted(self._first_pieces, index, side="right")) - 1
-        piece = index - int(self._first_pieces[document])
-        pieces = int(self._first_pieces[document + 1] - self._first_pieces[document])
+        first_piece, end = self._first_pieces[document : document + 2].tolist()
+        piece = index - first_piece
+        pieces = end - first_piece
         length = int(self._lengths[document])
         start = length * piece // pieces
         stop = length * (piece + 1) // pieces
@@ -211,7 +212,7 @@ class SegmentPair(NamedTuple):
     key: tuple[int, ...]
 
 
-class SegmentPairDataset(EpochDataset):
+class SegmentPairDataset(EpochDataset[SegmentPair]):
     """Draws pairs of segments of a document that do not overlap, new ones in every epoch.
 
     An epoch has a pair for every ``2 * max_segment`` chunks of a document, at least one, so that
@@ -271,9 +272,9 @@ class SegmentPairDataset(EpochDataset):
         return int(self._first_pairs[-1])
 
     def _row(self, index: int, key: tuple[int, ...]) -> SegmentPair:
-        place = int(np.searchsorted(self._first_pairs, index, side="right")) - 1
-        document = int(self._documents[place])
-        length = int(self._lengths[place])
+        row = int(np.searchsorted(self._first_pairs, index, side="right")) - 1
+        document = int(self._documents[row])
+        length = int(self._lengths[row])
         width = min(self.max_segment, length // 2)
         rng = np.random.default_rng(key)
         # The room before and between the segments is drawn, then which of them is first.

@@ -14,7 +14,6 @@ from ..data.labelled import ClassOptions, load_classes, read_label_names
 from ..data.published import book_summaries, eurlex, muld
 from ..data.tables import open_rows
 from ..evaluation.words import split_terms
-from ..finetuning import classifiers, seeds
 from ..finetuning.arguments import (
     FAMILIES,
     BertAlArguments,
@@ -25,9 +24,16 @@ from ..finetuning.arguments import (
     TextModelArguments,
     VectorModelArguments,
 )
-from ..finetuning.classifiers import ColumnArguments, Reader, Sets
+from ..finetuning.classifiers import (
+    ClassifierRun,
+    ColumnArguments,
+    Reader,
+    Sets,
+    card_snippet,
+    read_labelled_sets,
+)
 from ..finetuning.labels import SEVERAL, LabelSet
-from ..finetuning.seeds import Result
+from ..finetuning.seeds import Result, Scores
 from ..finetuning.token_reader import TokenReader
 from ..finetuning.vector_reader import VectorReader
 from ..training.options import option, parse, pop_option
@@ -94,50 +100,45 @@ def main(argv: list[str]) -> None:
     prog = f"--task classification --model_type {model_type}"
     parsed = parse(groups, argv, prog, about=_ABOUT, recipes="classification-")
     *model_options, class_args, columns, data_args, args = parsed
-    model = model_options[0].model
 
     # 1. The sets, and the labels of the training set.
     dataset = read_sets(data_args, columns, class_args, seed=args.seed)
-    labels = LabelSet.of(dataset["train"], sigmoid=class_args.sigmoid)
-    settings = classifiers.result_settings(
-        "classification", model, [*model_options, class_args], labels=labels, dataset=dataset
+    run = ClassifierRun(
+        task="classification",
+        args=args,
+        data=data_args,
+        options=[*model_options, class_args],
+        dataset=dataset,
+        labels=LabelSet.of(dataset["train"], sigmoid=class_args.sigmoid),
     )
-    if model == "tfidf":
-        bind_folder(args.output_dir, settings)
-        result = score_word_counts(args, dataset, labels)
-        best, _, _ = classifiers.report(args, [result], dataset, labels=labels, model=model)
-        seeds.publish(args, best, open_model=None, card=None)
-        return
 
-    # 2. What the model reads: stored chunk vectors, or tokens.
-    reader = open_reader(args, labels, model_options)
+    # 2. What the model reads: word counts, stored chunk vectors, or tokens.
+    reader = None
+    family = "tfidf"
+    if run.model != "tfidf":
+        reader = open_reader(args, run.labels, model_options)
+        family = reader.family
 
     # 3. A training per seed.
-    results = classifiers.train_seeds(args, reader, dataset, labels=labels, settings=settings)
+    if reader is None:
+        bind_folder(args.output_dir, run.settings())
+        results = [score_word_counts(run)]
+    else:
+        results = run.train(reader)
     if not args.should_save:
         return
 
     # 4. The table, and the model of the best seed with its card.
-    best, table, reported = classifiers.report(
-        args, results, dataset, labels=labels, model=model, reader=reader
-    )
+    best, table = run.report(results, reader)
     pair = ""
-    if "question" in dataset["train"].features and reader.family in FAMILIES:
+    if "question" in dataset["train"].features and family in FAMILIES:
         pair = '["a question about it"]'
-    classifiers.publish(
-        args,
+    run.publish(
         best,
+        table,
         reader,
-        dataset=dataset,
-        labels=labels,
-        reported=reported,
-        table=table,
-        model=model,
-        data_name=data_args.dataset_name,
         intended_use=_USE,
-        snippet=classifiers.card_snippet(
-            "AutoModelForSequenceClassification", reader.family, pair=pair
-        ),
+        snippet=card_snippet("AutoModelForSequenceClassification", family, pair=pair),
         pipeline_tag="text-classification",
     )
 
@@ -150,10 +151,9 @@ def open_reader(args: FinetuningArguments, labels: LabelSet, options: list[Any])
         labels: of the task.
         options: of the model: the dataclasses of `MODEL_OPTIONS`.
     """
-    model_args, *others = options
-    if isinstance(model_args, VectorModelArguments):
-        return VectorReader(args, labels, model_args, *others)
-    return TokenReader(args, labels, model_args, *others)
+    if isinstance(options[0], VectorModelArguments):
+        return VectorReader(args, labels, *options)
+    return TokenReader(args, labels, *options)
 
 
 # --- The sets
@@ -185,7 +185,7 @@ def read_sets(
             like=train,
         )
 
-    return classifiers.read_sets(data, columns, load, seed=seed)
+    return read_labelled_sets(data, columns, load, seed=seed)
 
 
 def load_classification(
@@ -235,22 +235,17 @@ def _check_arrangement(name: str | Path, arrangement: str | None, *, possible: s
 # --- The baseline that needs no encoder
 
 
-def score_word_counts(args: FinetuningArguments, dataset: Sets, labels: LabelSet) -> Result:
+def score_word_counts(run: ClassifierRun) -> Result:
     """Scores word counts on all sets but the training set, and writes their predictions.
 
     Args:
-        args: of the run.
-        dataset: the sets by name.
-        labels: of the task.
+        run: with the sets and labels.
     """
-    result = Result(seed=0, scores={})
-    folder = Path(str(args.output_dir)) / "seed-0"
-    for name, logits in tfidf(dataset, labels).items():
-        part = dataset[name]
-        classifiers.save_predictions(folder, name, part, labels=labels, logits=logits)
-        if "label" in part.features:
-            result.scores |= classifiers.score_set(name, part, labels, logits=logits)
-    return result
+    folder = Path(str(run.args.output_dir)) / "seed-0"
+    scores: dict[str, Scores] = {}
+    for name, logits in tfidf(run.dataset, run.labels).items():
+        scores |= run.score(name, logits, folder)
+    return Result(seed=0, scores=scores)
 
 
 def tfidf(dataset: Mapping[str, Dataset], labels: LabelSet) -> dict[str, np.ndarray]:

@@ -6,17 +6,21 @@ from pathlib import Path
 
 from datasets import Dataset
 
-from ..data.labelled import Columns, load_choices
+from ..data.labelled import USUAL, Columns, load_choices
 from ..data.published import quality_race
 from ..data.tables import open_rows
-from ..finetuning import classifiers
 from ..finetuning.arguments import (
     DataArguments,
     FinetuningArguments,
     LoraArguments,
     VectorModelArguments,
 )
-from ..finetuning.classifiers import ColumnArguments
+from ..finetuning.classifiers import (
+    ClassifierRun,
+    ColumnArguments,
+    card_snippet,
+    read_labelled_sets,
+)
 from ..finetuning.labels import LabelSet
 from ..finetuning.vector_reader import VectorReader
 from ..training.options import parse, pop_option
@@ -56,42 +60,35 @@ def main(argv: list[str]) -> None:
         config = data_args.dataset_config_name
         return load_multiple_choice(source, split, config, columns=columns.names())
 
-    dataset = classifiers.read_sets(data_args, columns, load, seed=args.seed)
-    labels = LabelSet.of(dataset["train"])
-    settings = classifiers.result_settings(
-        "multiple_choice",
-        model_args.model,
-        [model_args, adapters],
-        labels=labels,
+    dataset = read_labelled_sets(data_args, columns, load, seed=args.seed)
+    run = ClassifierRun(
+        task="multiple_choice",
+        args=args,
+        data=data_args,
+        options=[model_args, adapters],
         dataset=dataset,
+        labels=LabelSet.of(dataset["train"]),
     )
 
     # 2. What the model reads: stored chunk vectors.
-    reader = VectorReader(args, labels, model_args, adapters=adapters)
+    reader = VectorReader(args, run.labels, model_args, adapters=adapters)
 
     # 3. A training per seed.
-    results = classifiers.train_seeds(args, reader, dataset, labels=labels, settings=settings)
+    results = run.train(reader)
     if not args.should_save:
         return
 
     # 4. The table, and the model of the best seed with its card.
-    best, table, reported = classifiers.report(
-        args, results, dataset, labels=labels, model=model_args.model, reader=reader
+    best, table = run.report(results, reader)
+    snippet = card_snippet(
+        "AutoModelForMultipleChoice", reader.family, pair=_SNIPPET_PAIR, axis="[None]"
     )
-    classifiers.publish(
-        args,
+    run.publish(
         best,
+        table,
         reader,
-        dataset=dataset,
-        labels=labels,
-        reported=reported,
-        table=table,
-        model=model_args.model,
-        data_name=data_args.dataset_name,
         intended_use=_USE,
-        snippet=classifiers.card_snippet(
-            "AutoModelForMultipleChoice", reader.family, pair=_SNIPPET_PAIR, axis="[None]"
-        ),
+        snippet=snippet,
         pipeline_tag="multiple-choice",
     )
 
@@ -100,7 +97,7 @@ def load_multiple_choice(
     source: str | Path,
     split: str = "train",
     config: str | None = None,
-    columns: Columns | None = None,
+    columns: Columns = USUAL,
 ) -> Dataset:
     """Reads a set with choices, also QuALITY and RACE.
 

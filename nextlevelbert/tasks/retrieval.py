@@ -124,13 +124,11 @@ def read_retrieval_task(
     document_ids: dict[str, str] = {}
     relevant: dict[str, dict[str, int]] = {}
     for location, row in table.rows:
-        for column in (query_column, document_column):
-            location.text(row, column, "--query_column or --document_column")
-        query = query_ids.setdefault(row[query_column], f"query-{len(query_ids):06d}")
-        document = document_ids.setdefault(
-            row[document_column], f"document-{len(document_ids):06d}"
-        )
-        relevant.setdefault(query, {})[document] = 1
+        query = location.text(row, query_column, "--query_column")
+        document = location.text(row, document_column, "--document_column")
+        query_id = query_ids.setdefault(query, f"query-{len(query_ids):06d}")
+        document_id = document_ids.setdefault(document, f"document-{len(document_ids):06d}")
+        relevant.setdefault(query_id, {})[document_id] = 1
 
     queries = {query: text for text, query in query_ids.items()}
     documents = {document: text for text, document in document_ids.items()}

@@ -13,12 +13,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-if TYPE_CHECKING:
-    from .arguments import BaseTrainingArguments
+from .arguments import BaseTrainingArguments
+from .runs import safe_name
 
 _TEMPLATE = Path(__file__).with_name("card_template.md")
 # Inputs that the Hub's page of a model offers to try.
@@ -70,12 +70,12 @@ class CardText:
 
     Args:
         summary: what the model is, in Markdown.
-        intended_use: what the model is for, in Markdown.
         measured: how the scores were measured, in Markdown; their table follows.
         limits: a sentence each.
         snippet: Python code that opens a model; ``{name}`` stands for its name. The tests run it.
         pipeline_tag: the Hub's name of the task.
         tags: of the Hub.
+        intended_use: what the model is for, in Markdown.
         note: Markdown after the snippet; ``{name}`` stands for the name.
         training_note: Markdown after the values of the training.
         scored_task: the Hub's name of the task that was scored (default: `pipeline_tag`).
@@ -84,26 +84,17 @@ class CardText:
     """
 
     summary: str
-    intended_use: str
     measured: str
     limits: Sequence[str]
     snippet: str
     pipeline_tag: str
     tags: Sequence[str]
+    intended_use: str = ""
     note: str = ""
     training_note: str = ""
     scored_task: str | None = None
     widget: Sequence[Mapping[str, object]] = ()
     caption: str = "Loss and scores over the training"
-
-
-def safe_name(name: str) -> str:
-    """Returns a name for a heading and for strings of Python code.
-
-    Args:
-        name: in which everything but letters, digits, spaces and ``_ . - / @ +`` becomes ``-``.
-    """
-    return re.sub(r"[^\w ./@+-]", "-", name)
 
 
 def plain(text: object) -> str:
@@ -135,11 +126,11 @@ def collect_card(
     *,
     log: Sequence[Mapping[str, float]],
     model_type: str,
-    base_model: str | None,
     settings: Mapping[str, object],
     table: str,
     scores: Mapping[str, float],
     dataset: str,
+    base_model: str | None,
     datasets: Sequence[str] = (),
     model: Mapping[str, object] | None = None,
     pictures: Sequence[str] = (),
@@ -151,42 +142,32 @@ def collect_card(
         text: what the task says.
         log: of the trainer, for the number of steps.
         model_type: family of the model, for the citation.
-        base_model: name on the Hub of what the training started from; None for a folder.
         settings: further values of the training, such as the sizes of the sets. Those that are None
             are left out; those with the name of an argument replace its value.
         table: of the scores, in Markdown.
         scores: of this checkpoint, for the Hub.
         dataset: what the scores were measured on.
+        base_model: name on the Hub of what the training started from; None for a folder.
         datasets: names on the Hub of the data sets.
         model: facts about the model, in Markdown.
         pictures: files of the learning curve; none if nothing was drawn.
     """
-    name = args.repository()
     given = {key: value for key, value in settings.items() if value is not None}
     steps = max((int(entry["step"]) for entry in log), default=0)
     return model_card(
-        name=name,
-        summary=text.summary,
-        intended_use=text.intended_use,
-        snippet=text.snippet.replace("{name}", name),
-        note=text.note.replace("{name}", name),
-        model=model,
+        text,
+        name=args.repository(),
         training=given | training_rows(args, steps) | given,
-        training_note=text.training_note,
-        pictures=dict.fromkeys(pictures, text.caption),
-        measured="\n\n".join(filter(None, [text.measured, table])),
-        limits=text.limits,
+        table=table,
+        model=model,
+        pictures=pictures,
         citation=CITATIONS.get(model_type, ""),
-        pipeline_tag=text.pipeline_tag,
-        tags=text.tags,
+        scores=scores,
+        dataset=dataset,
         base_model=base_model,
         license=args.license,
         language=args.language,
-        datasets=datasets,
-        scores=scores,
-        dataset=dataset,
-        scored_task=text.scored_task,
-        widget=text.widget,
+        datasets=list(datasets) or None,
     )
 
 
@@ -237,97 +218,61 @@ def name_on_hub(name: str | None) -> str | None:
 
 
 def model_card(
+    text: CardText,
     *,
     name: str,
-    summary: str,
-    snippet: str,
     training: Mapping[str, object],
-    measured: str,
-    limits: Sequence[str],
-    pipeline_tag: str,
-    tags: Sequence[str],
+    table: str = "",
     model: Mapping[str, object] | None = None,
-    intended_use: str = "",
-    note: str = "",
-    training_note: str = "",
+    pictures: Sequence[str] = (),
     citation: str = "",
-    pictures: Mapping[str, str] | None = None,
-    base_model: str | None = None,
-    license: str | None = None,
-    language: Sequence[str] | None = None,
-    datasets: Sequence[str] = (),
     scores: Mapping[str, float] | None = None,
     dataset: str = "",
-    scored_task: str | None = None,
-    widget: Sequence[Mapping[str, object]] = (),
+    **metadata: Any,
 ) -> ModelCard:
     """Makes the card of a model, with the metadata that the Hub reads.
 
     Text from outside must go through `plain` or `code`, except in `training`, `name` and `dataset`.
 
     Args:
+        text: what the task says.
         name: of the model.
-        summary: what the model is, in Markdown.
-        snippet: Python code, which the tests run.
         training: values that are shown as code.
-        measured: tables and explanations, in Markdown.
-        limits: a sentence each.
-        pipeline_tag: the Hub's name of the task.
-        tags: of the Hub.
-        model: further facts about the model, in Markdown.
-        intended_use: what the model is for, in Markdown.
-        note: after the snippet, in Markdown.
-        training_note: after the values of the training, in Markdown.
+        table: of the scores, in Markdown.
+        model: facts about the model, in Markdown.
+        pictures: files, which have the caption of `text`.
         citation: BibTeX.
-        pictures: captions by file name.
-        base_model: a name on the Hub.
-        license: the Hub's name of the licence.
-        language: codes of the languages.
-        datasets: names on the Hub of the training data.
         scores: of this checkpoint on `dataset`.
         dataset: what the scores were measured on.
-        scored_task: the Hub's name of the task that was scored (default: `pipeline_tag`).
-        widget: inputs to try on the Hub.
+        **metadata: further fields of the Hub's `ModelCardData`, such as ``license``.
 
     Returns:
         The card; ``card.save("FOLDER/README.md")`` writes it.
     """
     data = ModelCardData(
         library_name="nextlevelbert",
-        pipeline_tag=pipeline_tag,
-        tags=list(tags),
-        base_model=base_model,
-        license=license,
-        language=_list_or_none(language),
-        datasets=_list_or_none(datasets),
-        widget=_list_or_none(widget),
+        pipeline_tag=text.pipeline_tag,
+        tags=list(text.tags),
+        widget=list(text.widget) or None,
+        **metadata,
     )
-    results = _eval_results(scores or {}, task=scored_task or pipeline_tag, dataset=dataset)
+    task = text.scored_task or text.pipeline_tag
+    results = _eval_results(scores or {}, task=task, dataset=dataset)
     if results:
         data.model_name = name
         data.eval_results = results
-    facts = {
-        "name": name,
-        "summary": summary,
-        "intended_use": intended_use,
-        "snippet": snippet,
-        "note": note,
-        "model": model or {},
-        "training": training,
-        "training_note": training_note,
-        "pictures": pictures or {},
-        "measured": measured,
-        "limits": limits,
-        "citation": citation,
-    }
-    return ModelCard.from_template(data, template_path=str(_TEMPLATE), facts=facts, code=code)
-
-
-def _list_or_none(values: Sequence[Any] | None) -> list[Any] | None:
-    """Returns a list; None for no values, so that the key is left out of the metadata."""
-    if values:
-        return list(values)
-    return None
+    return ModelCard.from_template(
+        data,
+        template_path=str(_TEMPLATE),
+        text=text,
+        name=name,
+        training=training,
+        table=table,
+        model=model,
+        pictures=pictures,
+        citation=citation,
+        code=code,
+    )
 
 
 def _eval_results(scores: Mapping[str, float], *, task: str, dataset: str) -> list[EvalResult]:

@@ -5,15 +5,27 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
 
+from ..corpus import whole_file
+
 logger = logging.getLogger(__name__)
 # The parts of a checkpoint, beside its state.
 _PARTS = ("*.safetensors", "optimizer.pt", "scheduler.pt", "rng_state*.pth")
+
+
+def safe_name(name: str) -> str:
+    """Returns a name for a heading and for strings of Python code.
+
+    Args:
+        name: in which everything but letters, digits, spaces and ``_ . - / @ +`` becomes ``-``.
+    """
+    return re.sub(r"[^\w ./@+-]", "-", name)
 
 
 def write_whole(path: str | Path, content: str | bytes) -> None:
@@ -27,9 +39,8 @@ def write_whole(path: str | Path, content: str | bytes) -> None:
         content = f"{content}\n".encode()
     path = Path(path)
     if not path.exists() or path.read_bytes() != content:
-        temporary = Path(f"{path}.tmp")
-        temporary.write_bytes(content)
-        temporary.replace(path)
+        with whole_file(path) as file:
+            file.write(content)
 
 
 def fingerprint(values: Iterable[Any]) -> str:
@@ -78,8 +89,9 @@ def bind_folder(folder: str | Path, settings: Mapping[str, object]) -> None:
         )
 
     if PartialState().is_main_process:
-        for leftover in folder.glob(".tmp*"):  # of safetensors, in a run that was killed
-            leftover.unlink()
+        for pattern in (".tmp*", "*.tmp"):  # of safetensors and `write_whole` when killed
+            for leftover in folder.glob(pattern):
+                leftover.unlink()
         folder.mkdir(parents=True, exist_ok=True)
         if not stored:
             write_whole(folder / "settings.json", json.dumps(settings, indent=2))

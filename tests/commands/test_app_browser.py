@@ -18,13 +18,9 @@ import pytest
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[2]
-CHROMIUM = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--no-first-run",
-    "--disable-sync",
-]
+CHROMIUM = (
+    "--no-sandbox --disable-gpu --disable-background-networking --no-first-run --disable-sync"
+).split()
 TEXTS = {
     "sea": (
         "The whale swims under the ship. The captain hunts it over the waves, far from the"

@@ -14,7 +14,7 @@ import torch
 from nextlevelbert import NextLevelBertModel, text_sentences
 from nextlevelbert.commands import shelf
 from nextlevelbert.commands.search import Library
-from nextlevelbert.commands.shelf import Part, open_shelf
+from nextlevelbert.commands.shelf import Part, open_shelf, read_files
 
 from ..book_toys import write_docx, write_epub, write_pdf
 from .conftest import COURT, KITCHEN, SEA
@@ -148,6 +148,18 @@ def test_what_was_not_read_is_named_each_time(command, books):
     said = command("plan", books)
     assert "note: far/genome.txt: the model does not know" in said.err
     assert "note: deed.pdf was read in part" in said.err
+
+
+@pytest.mark.parametrize(("unknown", "is_named"), [(4, False), (6, True)])
+def test_a_document_with_five_percent_of_unknown_words_is_named(
+    model, tmp_path, capsys, unknown, is_named
+):
+    """An ideogram is a word of one character that the toy model does not know."""
+    (tmp_path / "a.txt").write_text("whales " * 16 + "渡" * unknown)
+    tokens = model.tokenizer((tmp_path / "a.txt").read_text()).input_ids
+    assert tokens.count(model.tokenizer.unk_token_id) == unknown
+    list(read_files(str(tmp_path), "text", model.tokenizer))
+    assert ("the model does not know 5%" in capsys.readouterr().err) == is_named
 
 
 def test_own_files_are_no_documents(command, books, toy_checkpoint, tmp_path):

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from sklearn.preprocessing import LabelEncoder, MultiLabelBinarizer
 
 from nextlevelbert.data.labelled import (
-    class_name,
+    USUAL,
+    Columns,
     distinct_texts,
     halve_by_document,
     hold_out_documents,
@@ -33,8 +34,9 @@ from ..finetuning_toys import write
 def read(tmp_path):
     """Reads rows with classes, through a file."""
 
-    def read(rows, columns=None, **options):
-        return load_classes(open_rows(write(tmp_path / "rows.jsonl", rows)), columns, **options)
+    def read(rows, columns=USUAL, **options):
+        table = open_rows(write(tmp_path / "rows.jsonl", rows))
+        return load_classes(table, columns, **options)
 
     return read
 
@@ -68,8 +70,7 @@ def test_other_names_of_columns(read):
         {"key": 7, "body": "naïve", "about": "why?", "is": "b"},
         {"key": 8, "body": "x", "about": "?", "is": "a"},
     ]
-    columns = {"text_column": "body", "question_column": "about"}
-    columns |= {"label_column": "is", "id_column": "key"}
+    columns = Columns(text="body", question="about", label="is", id="key")
     data = read(rows, columns)
     assert list(data) == [
         {"id": "7", "text": "naïve", "question": "why?", "label": 1},
@@ -97,7 +98,6 @@ def test_a_dataset_with_named_classes(tmp_path):
         load_classes(open_rows(tmp_path / "news"), class_names=["a", "b"])
     unlabelled = load_classes(open_rows(tmp_path / "news", "test"))
     assert "label" not in unlabelled.features
-    assert class_name([0, -1, True, "pos", 7], ("pos", "neg")) == ["pos", None, True, "pos", 7]
 
 
 def test_numbers_of_named_classes_need_their_list(read):
@@ -257,7 +257,7 @@ def test_muld_character_archetypes(tmp_path):
     plain = write(
         tmp_path / "plain.jsonl", [{"input": "x" * 201 + "\nINT. SHIP", "output": "b"}]
     )  # of another set
-    columns = {"text_column": "input", "label_column": "output"}
+    columns = Columns(text="input", label="output")
     assert names_of(load_classification(plain, columns=columns)) == ("b",)
     for line in (
         "The one who was never really there",

@@ -183,3 +183,12 @@ def test_neither_side_is_ever_empty(total, share, seed):
     for share, total in ((0, 3), (1, 3), (0.5, 1)):
         with pytest.raises(ValueError, match="Cannot hold out"):
             sample_share(range(total), share, seed, "rows")
+
+
+def test_text_that_is_no_unicode_is_named_with_its_row():
+    location = RowLocation("books.jsonl", "line 3")
+    with pytest.raises(
+        ValueError, match=r"books.jsonl, line 3, column 'text': is not valid Unicode"
+    ):
+        location.require_text("half of a pair: \ud800", "text")
+    assert location.require_text("naïve", "text") == "naïve"

@@ -13,9 +13,9 @@ import nextlevelbert
 from .runner import ROOT
 
 ARGUMENTS = {  # of `docs/notebooks.py`, for models so small that each takes seconds
-    "bert_al": ["--segment_length", "32", "--num_train_epochs", "1"],
-    "cdlm": ["--epochs", "1", "--pretraining_epochs", "1", "--pairs", "8"],
-    "chunkbert": ["--chunk_size", "32", "--num_train_epochs", "1"],
+    "bert_al": "--segment_length 32 --num_train_epochs 1".split(),
+    "cdlm": "--epochs 1 --pretraining_epochs 1 --pairs 8".split(),
+    "chunkbert": "--chunk_size 32 --num_train_epochs 1".split(),
 }
 
 

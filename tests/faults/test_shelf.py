@@ -67,5 +67,5 @@ def test_every_operation(toy_checkpoint, tmp_path, how, step):
         assert first.killed if how == "kill" else (first.value or [1])[0] in (0, 1), (at, first)
         again = forked(lambda: search(books, cache, toy_checkpoint), tmp_path)
         assert again.value == straight.value, at
-        assert not list((cache / "shelves").rglob("*.tmp")), at
+        assert not list(cache.rglob("*.tmp")), at
         shutil.rmtree(cache)

@@ -108,6 +108,9 @@ def test_texts_are_encoded_once_and_as_encode_does(toy_checkpoint, tmp_path, mon
     monkeypatch.setattr(type(source.encoder.encoder), "encode", None)
     again = VectorSource.open(options).encode(arguments(tmp_path), texts)
     assert all(torch.equal(again[text], vectors[text]) for text in texts)
+    options.encoder_dtype = "bfloat16"  # another precision is another corpus
+    with pytest.raises(TypeError, match="not callable"):
+        VectorSource.open(options).encode(arguments(tmp_path), texts)
     monkeypatch.undo()
     with pytest.raises(ValueError, match="no token"):
         source.encode(arguments(tmp_path), ["\u200b", "word"])
@@ -156,6 +159,18 @@ def test_any_other_encoder_gives_one_vector_of_what_it_reads(
     rule = VectorSource.open(sbert, ("sbert",)).rule
     assert (rule.chunk_size, rule.mode) == (512, "fixed")
     assert load_chunk_encoder(toy_encoder_path).max_chunk_size == 512
+
+
+def test_a_card_names_what_a_model_was_made_of(toy_checkpoint, minilm_path):
+    """The model on the Hub, else its chunk encoder, never a folder or the word untrained."""
+    name = "sentence-transformers/all-MiniLM-L6-v2"
+    new = VectorModelArguments(
+        model="untrained", chunk_encoder=minilm_path, chunk_encoder_name=name
+    )
+    assert VectorSource.open(new).base_model == name
+    alone = VectorModelArguments(model="untrained", chunk_encoder=minilm_path)
+    assert VectorSource.open(alone).base_model is None
+    assert VectorSource.open(VectorModelArguments(model=toy_checkpoint)).base_model is None
 
 
 # --- Adapters

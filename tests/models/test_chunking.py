@@ -26,12 +26,14 @@ from nextlevelbert.models.chunking import (
     ChunkingMode,
     ChunkingRule,
     chunk_spans,
-    closing_quotes,
     iter_texts,
     pack_sentences,
+    tokenize_document,
+)
+from nextlevelbert.models.sentences import (
+    closing_quotes,
     sentence_boundaries,
     splitter_sentences,
-    tokenize_document,
 )
 
 TEXTS = st.text(max_size=300) | st.lists(

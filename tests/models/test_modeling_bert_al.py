@@ -158,6 +158,7 @@ def test_layer_by_layer_and_channel_by_channel(recurrence):
     states = [model.encoder.embeddings(part) for part in ids.split(8, dim=1)]
     for layer, behind in zip(model.encoder.encoder.layer, model.recurrences, strict=True):
         states = torch.stack([layer(part)[0] for part in states])  # [3, 8, D]
+        assert (behind.residual is None) == (recurrence == "replace")
         channels = []
         for position in range(8):
             h, _ = behind.lstm(states[:, position, None])  # [3, 1, D]

@@ -104,6 +104,11 @@ def test_padded_chunks_are_not_computed():
     assert [tuple(ids.shape) for ids in seen] == [(5 + 1 + 2, 8)]  # and not 3 * 5 chunks
     assert (seen[0] != 0).sum() == 40 + 3 + 9
 
+    seen.clear()
+    model.config.chunk_batch_size = 3
+    model(ids, mask)
+    assert [len(ids) for ids in seen] == [3, 3, 2]
+
 
 def text_cnn(weights, biases=None, **values):
     """One filter a width over features of one dimension, projected by ones."""

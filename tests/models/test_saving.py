@@ -72,8 +72,13 @@ def test_a_limit_that_is_set_in_sentence_transformers_is_kept(toy_checkpoint, tm
     model = SentenceTransformer(toy_checkpoint, device="cpu")
     model.max_seq_length = 100
     model.save(str(tmp_path))
-    NextLevelBertModel.from_pretrained(tmp_path).save_pretrained(tmp_path)
     assert SentenceTransformer(str(tmp_path), device="cpu").max_seq_length == 100
+
+    config_file = tmp_path / "sentence_bert_config.json"
+    stored = json.loads(config_file.read_text(encoding="utf-8"))
+    config_file.write_text(json.dumps(stored | {"max_seq_length": 90}), encoding="utf-8")
+    NextLevelBertModel.from_pretrained(tmp_path).save_pretrained(tmp_path)
+    assert SentenceTransformer(str(tmp_path), device="cpu").max_seq_length == 90
 
 
 @pytest.mark.parametrize("tokenizer", ["the model's", "the chunk encoder's"])

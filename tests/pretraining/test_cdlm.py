@@ -187,8 +187,10 @@ def test_the_shares_of_the_paper(processor):
     before = sequence.input_ids.copy()
     batch = DataCollatorForCrossDocumentMasking(processor)([sequence])
     assert (sequence.input_ids == before).all()
-    ids, labels = batch["input_ids"][0].numpy(), batch["labels"][0].numpy()
-    selected, masked = labels != -100, ids == processor.tokenizer.mask_token_id
+    ids = batch["input_ids"][0].numpy()
+    labels = batch["labels"][0].numpy()
+    selected = labels != -100
+    masked = ids == processor.tokenizer.mask_token_id
     assert not (selected & ~sequence.maskable).any()
     assert (labels[selected] == before[selected]).all()
     assert (ids[~selected] == before[~selected]).all()
@@ -235,30 +237,12 @@ def test_masks_follow_their_key_alone(processor):
 # --- Runs
 
 
-SETTINGS = [
-    "--max_length",
-    "48",
-    "--attention_window",
-    "8",
-    "--per_device_train_batch_size",
-    "2",
-    "--gradient_accumulation_steps",
-    "1",
-    "--warmup_steps",
-    "1",
-    "--learning_rate",
-    "3e-3",
-    "--eval_steps",
-    "3",
-    "--disable_tqdm",
-    "true",
-    "--validation_share",
-    "0.25",
-    "--eval_strategy",
-    "steps",
-    "--save_strategy",
-    "no",
-]
+SETTINGS = (
+    "--max_length 48 --attention_window 8 --per_device_train_batch_size 2"
+    " --gradient_accumulation_steps 1 --warmup_steps 1 --learning_rate 3e-3"
+    " --eval_steps 3 --disable_tqdm true --validation_share 0.25"
+    " --eval_strategy steps --save_strategy no"
+).split()
 
 
 @pytest.fixture(scope="module")

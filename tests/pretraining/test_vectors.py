@@ -38,23 +38,11 @@ from nextlevelbert.pretraining.vectors import new_model, pretrain
 from nextlevelbert.training.runs import read_json
 
 SCRIPT = Path(__file__).parents[2] / "run_pretraining.py"
-SETTINGS = [
-    "--do_train",
-    "--sequence_length",
-    "16",
-    "--per_device_train_batch_size",
-    "4",
-    "--num_train_epochs",
-    "3",
-    "--learning_rate",
-    "3e-3",
-    "--logging_steps",
-    "1",
-    "--disable_tqdm",
-    "true",
-    "--validation_share",
-    "0.25",
-]
+SETTINGS = (
+    "--do_train --sequence_length 16 --per_device_train_batch_size 4"
+    " --num_train_epochs 3 --learning_rate 3e-3 --logging_steps 1"
+    " --disable_tqdm true --validation_share 0.25"
+).split()
 
 
 SUBJECTS = ["the whale swims", "a train departs", "bread is baked", "stars shine far"]
@@ -104,7 +92,7 @@ def test_from_text_and_from_a_corpus_the_same_model_comes_out(run, books, source
 
     Encoding in half precision leaves the encoder that is saved as it was.
     """
-    half = ["--encoder_dtype", "bfloat16", "--max_steps", "4", "--chunk_size", "12"]
+    half = "--encoder_dtype bfloat16 --max_steps 4 --chunk_size 12".split()
     run(f"{tmp_path}/text/", "--train_file", str(books), *half, "--do_train", "false")
     last = capsys.readouterr().out.splitlines()[-1]
     assert "12 documents" in last
@@ -114,7 +102,8 @@ def test_from_text_and_from_a_corpus_the_same_model_comes_out(run, books, source
     run(tmp_path / "text", "--train_file", str(books), *half)
     assert str(tmp_path / "text") in capsys.readouterr().out.splitlines()[-1]
     run(tmp_path / "vectors", "--corpus_dir", f"{tmp_path}/text-corpus", *half)
-    first, second = weights(tmp_path / "text"), weights(tmp_path / "vectors")
+    first = weights(tmp_path / "text")
+    second = weights(tmp_path / "vectors")
     assert first.keys() == second.keys()
     assert all(torch.equal(first[name], second[name]) for name in first)
     saved = AutoModel.from_pretrained(tmp_path / "text").chunk_encoder.state_dict()
@@ -127,18 +116,10 @@ def test_from_text_and_from_a_corpus_the_same_model_comes_out(run, books, source
 def test_contrastive_after_masked_continues_from_the_checkpoint(run, corpus, tmp_path):
     words = ["--corpus_dir", str(corpus.path), "--pooling", "residual"]
     run(tmp_path / "masked", *words, "--whiten_chunks", "--max_steps", "2", "--chunk_size", "12")
-    segments = [
-        "--objective",
-        "contrastive",
-        "--min_segment",
-        "2",
-        "--max_segment",
-        "8",
-        "--max_steps",
-        "3",
-    ]
+    segments = "--objective contrastive --min_segment 2 --max_segment 8 --max_steps 3".split()
     run(tmp_path / "both", *words, *segments, "--model", str(tmp_path / "masked"))
-    first, second = weights(tmp_path / "masked"), weights(tmp_path / "both")
+    first = weights(tmp_path / "masked")
+    second = weights(tmp_path / "both")
     whitening = "model.whitening.weight"
     assert torch.equal(first[whitening], second[whitening])
     training, held_out = share_out(corpus, 0.25, 42, 1)
@@ -202,20 +183,20 @@ def in_halves(text):
     ("words", "culprit"),
     [
         ([], "--train_file"),
-        (["--corpus_dir", "{corpus}", "--chunk_size", "16"], "chunk_size"),
+        ("--corpus_dir {corpus} --chunk_size 16".split(), "chunk_size"),
         (
-            ["--corpus_dir", "{corpus}", "--chunk_size", "12", "--validation_share", "1.0"],
+            "--corpus_dir {corpus} --chunk_size 12 --validation_share 1.0".split(),
             "--validation_share",
         ),
-        (["--corpus_dir", "{corpus}", "--sequence_length", "600"], "--sequence_length"),
+        ("--corpus_dir {corpus} --sequence_length 600".split(), "--sequence_length"),
         (
-            ["--corpus_dir", "{corpus}", "--objective", "contrastive", "--max_segment", "600"],
+            "--corpus_dir {corpus} --objective contrastive --max_segment 600".split(),
             "--max_segment",
         ),
         (["--train_file", "nothing.jsonl"], "nothing.jsonl"),
-        (["--train_file", "{books}", "--metric_for_best_model", "acc"], "masked_accuracy"),
-        (["--train_file", "{books}", "--model", "m", "--whiten_chunks"], "--whiten_chunks"),
-        (["--train_file", "{books}", "--num_hidden_layers", "-1"], "num_hidden_layers"),
+        ("--train_file {books} --metric_for_best_model acc".split(), "masked_accuracy"),
+        ("--train_file {books} --model m --whiten_chunks".split(), "--whiten_chunks"),
+        ("--train_file {books} --num_hidden_layers -1".split(), "num_hidden_layers"),
         (["--train_file", "{books}", "--no_include_chunk_encoder"], "--chunk_encoder_name"),
         (["--model_type", "longformer"], "longformer"),
     ],
@@ -240,7 +221,7 @@ def test_a_validation_set_is_evaluated_in_place_of_a_share(run, books, tmp_path)
     assert "| training corpus | 12 documents" in card
     with pytest.raises(ValueError, match="validation_documents"):
         run(tmp_path / "model", *words)
-    words += ["--objective", "contrastive", "--min_segment", "2", "--max_segment", "8"]
+    words += "--objective contrastive --min_segment 2 --max_segment 8".split()
     others.write_text(json.dumps(BOOKS[0]))
     with pytest.raises(ValueError, match="--validation_file has 1 document"):
         run(tmp_path / "pairs", *words, "--validation_file", str(others))

@@ -199,7 +199,7 @@ def long_files(tmp_path_factory) -> dict[str, str]:
 
 
 KINDS = {
-    "chunkbert": ["--chunk_size", "32", "--max_training_tokens", "40"],
+    "chunkbert": "--chunk_size 32 --max_training_tokens 40".split(),
     "bert-al": ["--segment_length", "16"],
     "truncated": [],
 }

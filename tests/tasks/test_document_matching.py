@@ -17,22 +17,11 @@ from nextlevelbert.tasks.document_matching import MatchingArguments, load_docume
 
 from ..finetuning_toys import write
 
-TRAINING = [
-    "--max_length",
-    "64",
-    "--attention_window",
-    "16",
-    "--learning_rate",
-    "3e-3",
-    "--lr_scheduler_type",
-    "constant",
-    "--warmup_steps",
-    "0",
-    "--per_device_train_batch_size",
-    "4",
-    "--disable_tqdm",
-    "true",
-]
+TRAINING = (
+    "--max_length 64 --attention_window 16 --learning_rate 3e-3"
+    " --lr_scheduler_type constant --warmup_steps 0"
+    " --per_device_train_batch_size 4 --disable_tqdm true"
+).split()
 ROWS = [
     {"id": "a-b", "text1": "Whales, large and small.", "text2": "The white whale.", "label": 1},
     {

@@ -429,7 +429,7 @@ def test_ranking_ms_marco_s_files(model, msmarco, tmp_path):
     """Splits of one folder, its top 100 as candidates: d2 is no candidate of q2, so its reciprocal
     rank is 0."""
     model.save_pretrained(tmp_path / "base")
-    splits = ["--train_split", "doctrain", "--validation_split", "docdev", "--test_split", "docdev"]
+    splits = "--train_split doctrain --validation_split docdev --test_split docdev".split()
     words = ["--model", str(tmp_path / "base"), "--train_file", str(msmarco), *splits]
     main(
         [

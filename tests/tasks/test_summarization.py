@@ -162,8 +162,8 @@ def files(tmp_path_factory) -> list[str]:
 
 def start(folder: Path, model: str, *words: str) -> dict:
     """Runs the task; its results."""
-    options = ["--label_column", "labels", "--summary_sentences", "2", "--disable_tqdm", "true"]
-    options += ["--learning_rate", "1e-2", "--lr_scheduler_type", "constant", "--warmup_steps", "0"]
+    options = "--label_column labels --summary_sentences 2 --disable_tqdm true".split()
+    options += "--learning_rate 1e-2 --lr_scheduler_type constant --warmup_steps 0".split()
     main(["--model", model, *options, "--output_dir", str(folder), *words])
     return read_json(folder / "results.json")
 

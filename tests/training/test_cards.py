@@ -3,6 +3,7 @@ pictures."""
 
 import html
 import re
+from dataclasses import replace
 
 import pytest
 from huggingface_hub import ModelCard
@@ -19,28 +20,33 @@ from nextlevelbert.training.cards import (
     model_card,
     plain,
     results_table,
-    safe_name,
 )
 from nextlevelbert.training.plots import plot_curves, save_figure
+from nextlevelbert.training.runs import safe_name
 
+SNIPPET = 'model = open("{name}")\nmodel.encode(["a <b> & a {{ brace }}"])'
+TABLE = "| | f1 |\n| --- | --- |\n| model | 0.5 |"
+TEXT = CardText(
+    summary="A model that reads books.",
+    snippet=SNIPPET,
+    measured="On books.",
+    limits=("It reads English only.", "It is small."),
+    pipeline_tag="text-classification",
+    tags=("nextlevelbert", "long-documents"),
+)
 FACTS = {
     "name": "someone/model",
-    "summary": "A model that reads books.",
-    "snippet": 'model = open("someone/model")\nmodel.encode(["a <b> & a {{ brace }}"])',
-    "measured": "| | f1 |\n| --- | --- |\n| model | 0.5 |",
-    "limits": ("It reads English only.", "It is small."),
-    "pipeline_tag": "text-classification",
-    "tags": ("nextlevelbert", "long-documents"),
+    "table": TABLE,
     "training": {"learning_rate": 1e-4, "classes": "a|b"},
 }
 
 
 def test_a_card_says_what_it_is_told_and_no_more(tmp_path):
-    model_card(**FACTS).save(tmp_path / "README.md")
+    model_card(TEXT, **FACTS).save(tmp_path / "README.md")
     card = ModelCard.load(tmp_path / "README.md")
     assert card.text.strip().startswith(
         "# someone/model\n\nA model that reads books.\n\n`pip install nextlevelbert` installs the"
-        f" package that opens the model.\n\n```python\n{FACTS['snippet']}\n```\n\n## How it was"
+        f" package that opens the model.\n\n```python\n{SNIPPET.replace('{name}', 'someone/model')}\n```\n\n## How it was"
     )
     sections = re.findall(
         r"^## (.+?)\n\n(.*?)(?=\n\n## |\Z)", card.text.strip(), flags=re.DOTALL | re.MULTILINE
@@ -50,13 +56,13 @@ def test_a_card_says_what_it_is_told_and_no_more(tmp_path):
     )
     assert dict(sections) == {
         "How it was trained": table,
-        "What was measured": FACTS["measured"],
+        "What was measured": f"On books.\n\n{TABLE}",
         "Limits": "- It reads English only.\n- It is small.",
     }
-    known = {"library_name": "nextlevelbert", "pipeline_tag": FACTS["pipeline_tag"]}
+    known = {"library_name": "nextlevelbert", "pipeline_tag": TEXT.pipeline_tag}
     assert card.data.to_dict() == {
         **known,
-        "tags": [*FACTS["tags"]],
+        "tags": [*TEXT.tags],
     }  # the licence is the user's to choose
 
 
@@ -119,7 +125,8 @@ def test_a_training_tells_its_card_the_rest(tmp_path):
 def test_scores_and_inputs_to_try_are_metadata_of_the_hub():
     scores = {"accuracy": 0.123456, "f1": float("nan")}
     more = {"scores": scores, "dataset": "a set", "base_model": "someone/base"}
-    data = model_card(**FACTS, **more, scored_task="text-retrieval", widget=SIMILARITY_WIDGET).data
+    text = replace(TEXT, scored_task="text-retrieval", widget=SIMILARITY_WIDGET)
+    data = model_card(text, **FACTS, **more).data
     assert (data.model_name, data.base_model, data.library_name) == (
         "someone/model",
         "someone/base",
@@ -131,7 +138,7 @@ def test_scores_and_inputs_to_try_are_metadata_of_the_hub():
     assert (result.metric_type, result.metric_value) == ("accuracy", 0.1235)
     assert (
         "model-index"
-        not in model_card(**FACTS, scores={"f1": float("nan")}, dataset="a set").content
+        not in model_card(TEXT, **FACTS, scores={"f1": float("nan")}, dataset="a set").content
     )
 
 
@@ -168,15 +175,15 @@ def test_text_from_outside_is_shown_as_it_is(tmp_path, text):
     itself."""
 
     def card_of(outside):
-        more = {
-            "name": safe_name(outside),
-            "snippet": f'model = open("{safe_name(outside)}")',
-            "summary": f"Fine-tuned on {plain(outside)}.",
-            "model": {"classes": f"{plain(outside)}, {plain('b')}", "encoder": code(outside)},
-            "training": {"started from": outside},
-            "measured": results_table({outside: {"f1": 0.5}}),
-        }
-        return model_card(**{**FACTS, **more}, scores={"f1": 0.5}, dataset=outside)
+        return model_card(
+            replace(TEXT, summary=f"Fine-tuned on {plain(outside)}."),
+            name=safe_name(outside),
+            model={"classes": f"{plain(outside)}, {plain('b')}", "encoder": code(outside)},
+            training={"started from": outside},
+            table=results_table({outside: {"f1": 0.5}}),
+            scores={"f1": 0.5},
+            dataset=outside,
+        )
 
     assert parsed(card_of(text)) == parsed(card_of("harmless"))
     card_of(text).save(tmp_path / "README.md")

@@ -74,8 +74,8 @@ def test_a_file_stands_for_options_and_those_beside_it_win(tmp_path, suffix, cap
         (["--do_predict"], "--do_predict"),  # no more than the sets that are given
         (["--report_to", "nowhere"], "--report_to nowhere"),
         (["--recipe", "book"], "invalid choice: 'book'"),
-        (["--recipe", "paper", "--model_type", "hate"], "classification-hate"),
-        (["--recipe", "paper", "--per_device_train_batch_size", "3"], "batch of 8"),
+        ("--recipe paper --model_type hate".split(), "classification-hate"),
+        ("--recipe paper --per_device_train_batch_size 3".split(), "batch of 8"),
     ],
 )
 def test_the_error_comes_before_the_usage(capsys, words, culprit):
@@ -87,7 +87,7 @@ def test_the_error_comes_before_the_usage(capsys, words, culprit):
 
 
 def test_a_recipe_stands_in_front_and_its_batch_comes_by_accumulation(capsys):
-    words = ["--recipe", "paper", "--per_device_train_batch_size=2", "--seeds", "7"]
+    words = "--recipe paper --per_device_train_batch_size=2 --seeds 7".split()
     model, args = read(*words, recipes="classification-")
     assert (model.chunk_size, model.max_training_tokens, args.learning_rate, args.seeds) == (
         128,

@@ -172,7 +172,7 @@ def test_a_file_is_whole_or_not_there(tmp_path, monkeypatch):
     write_whole(path, '{"ä": 1}')
     assert path.stat().st_mtime_ns == 0  # it was left alone
     assert read_json(path) == {"ä": 1}
-    monkeypatch.setattr("pathlib.Path.replace", lambda *_: (_ for _ in ()).throw(OSError("killed")))
+    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("killed")))
     with pytest.raises(OSError, match="killed"):
         write_whole(path, "{}")
     assert read_json(path) == {"ä": 1}

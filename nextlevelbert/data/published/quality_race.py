@@ -12,7 +12,7 @@ from typing import Any
 
 from datasets import Dataset
 
-from ..labelled import Columns, load_choices
+from ..labelled import USUAL, Columns, load_choices
 from ..tables import Rows, Table, open_rows, short
 
 
@@ -26,7 +26,7 @@ def load(
     source: str | Path | Table,
     split: str = "train",
     config: str | None = None,
-    columns: Columns | None = None,
+    columns: Columns = USUAL,
 ) -> Dataset:
     """Reads a split, a row for each question.
 

@@ -19,7 +19,7 @@ from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPEC
 from nextlevelbert.pretraining.collators import draw_vector_mask
 from nextlevelbert.pretraining.datasets import VectorSequence
 
-from ..vector_toys import close
+from .vector_toys import close
 
 
 def test_neighbours_are_seen_and_of_the_same_document():

@@ -208,8 +208,9 @@ def test_a_long_passage_is_cut_with_a_mark(text, shown):
 
 def test_copies_are_shown_once(command, tmp_path):
     (tmp_path / "docs").mkdir()
-    for name in ("one", "two", "three"):
-        (tmp_path / "docs" / f"{name}.txt").write_text("The bilge pump of the ferry is inspected.")
+    for name, end in (("one", ""), ("two", "\n"), ("three", " \n\n")):
+        text = f"The bilge pump of the ferry is inspected.{end}"
+        (tmp_path / "docs" / f"{name}.txt").write_text(text)
     (tmp_path / "docs" / "zero.txt").write_text("In March the engineer opens the sea cock.")
     words = ("search", tmp_path / "docs", "Who inspects the bilge pump?")
     answer = command(*words, "--json").json

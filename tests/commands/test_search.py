@@ -13,7 +13,7 @@ from scipy import sparse
 
 from nextlevelbert import NextLevelBertModel, static_checkpoint
 from nextlevelbert.commands.index import book_words, count_words
-from nextlevelbert.commands.search import Library, shorten, show_passage
+from nextlevelbert.commands.search import Library, ranking, shorten, show_passage
 from nextlevelbert.commands.shelf import open_shelf, passage_borders
 
 from ..book_toys import write_pdf
@@ -109,6 +109,12 @@ def test_the_order_of_documents_and_passages(toy_checkpoint, books, tmp_path):
     assert library.places == list(TEXTS)
     expected = [model.encode(text).document.numpy() for text in TEXTS.values()]
     np.testing.assert_allclose(library.summaries, expected, atol=1e-5)
+
+
+def test_of_equal_scores_the_first_in_the_folder_is_first():
+    scores = np.tile([0.25, 0.5], 200)
+    assert ranking(scores, np.arange(400)) == [*range(1, 400, 2), *range(0, 400, 2)]
+    assert ranking(scores, np.arange(400) // 4) == list(range(1, 400, 4))
 
 
 def test_a_passage_is_whole_sentences_of_its_chunk():

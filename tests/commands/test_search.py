@@ -111,6 +111,17 @@ def test_the_order_of_documents_and_passages(toy_checkpoint, books, tmp_path):
     np.testing.assert_allclose(library.summaries, expected, atol=1e-5)
 
 
+def test_a_word_that_is_asked_twice_counts_as_once(toy_checkpoint, books, tmp_path):
+    """BM25 doubles, and so does the length of the question's rarities."""
+    model = NextLevelBertModel.from_pretrained(toy_checkpoint)
+    library = Library(model, open_shelf(model, str(books), tmp_path / "cache"))
+    once = library.ask("whale")
+    twice = library.ask("whale whale")
+    np.testing.assert_allclose(twice.bm25, 2 * once.bm25, rtol=1e-5)
+    by_words = 2 * once.score - once.cosine
+    np.testing.assert_allclose(2 * twice.score - twice.cosine, by_words, atol=1e-5)
+
+
 def test_of_equal_scores_the_first_in_the_folder_is_first():
     scores = np.tile([0.25, 0.5], 200)
     assert ranking(scores, np.arange(400)) == [*range(1, 400, 2), *range(0, 400, 2)]

@@ -7,17 +7,17 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from nextlevelbert import DataCollatorForVectorMasking
-from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, SEP
-from nextlevelbert.pretraining.collators import draw_vector_mask
-from nextlevelbert.pretraining.datasets import VectorSequence
-from nextlevelbert.pretraining.objectives import (
+from benchmarks.studies.objectives import (
     Choice,
     Codes,
     Regression,
     TargetSpace,
     neighbour_means,
 )
+from nextlevelbert import DataCollatorForVectorMasking
+from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, SEP
+from nextlevelbert.pretraining.collators import draw_vector_mask
+from nextlevelbert.pretraining.datasets import VectorSequence
 
 from ..vector_toys import close
 

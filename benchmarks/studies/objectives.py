@@ -12,8 +12,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ..fitting import fit_whitening
-from ..models.configuration_nextlevelbert import NOT_SPECIAL, SEP
+from nextlevelbert.fitting import fit_whitening
+from nextlevelbert.models.configuration_nextlevelbert import NOT_SPECIAL, SEP
 
 NEAR_COPY = 0.95  # cosine from which a candidate is the same text, so that it is no wrong answer
 

@@ -13,7 +13,7 @@ from scipy import sparse
 
 from nextlevelbert import NextLevelBertModel, static_checkpoint
 from nextlevelbert.commands.index import book_words, count_words
-from nextlevelbert.commands.search import Library, shorten, show_passage
+from nextlevelbert.commands.search import Library, ranking, shorten, show_passage
 from nextlevelbert.commands.shelf import open_shelf, passage_borders
 
 from ..book_toys import write_pdf
@@ -109,6 +109,23 @@ def test_the_order_of_documents_and_passages(toy_checkpoint, books, tmp_path):
     assert library.places == list(TEXTS)
     expected = [model.encode(text).document.numpy() for text in TEXTS.values()]
     np.testing.assert_allclose(library.summaries, expected, atol=1e-5)
+
+
+def test_a_word_that_is_asked_twice_counts_as_once(toy_checkpoint, books, tmp_path):
+    """BM25 doubles, and so does the length of the question's rarities."""
+    model = NextLevelBertModel.from_pretrained(toy_checkpoint)
+    library = Library(model, open_shelf(model, str(books), tmp_path / "cache"))
+    once = library.ask("whale")
+    twice = library.ask("whale whale")
+    np.testing.assert_allclose(twice.bm25, 2 * once.bm25, rtol=1e-5)
+    by_words = 2 * once.score - once.cosine
+    np.testing.assert_allclose(2 * twice.score - twice.cosine, by_words, atol=1e-5)
+
+
+def test_of_equal_scores_the_first_in_the_folder_is_first():
+    scores = np.tile([0.25, 0.5], 200)
+    assert ranking(scores, np.arange(400)) == [*range(1, 400, 2), *range(0, 400, 2)]
+    assert ranking(scores, np.arange(400) // 4) == list(range(1, 400, 4))
 
 
 def test_a_passage_is_whole_sentences_of_its_chunk():
@@ -208,8 +225,9 @@ def test_a_long_passage_is_cut_with_a_mark(text, shown):
 
 def test_copies_are_shown_once(command, tmp_path):
     (tmp_path / "docs").mkdir()
-    for name in ("one", "two", "three"):
-        (tmp_path / "docs" / f"{name}.txt").write_text("The bilge pump of the ferry is inspected.")
+    for name, end in (("one", ""), ("two", "\n"), ("three", " \n\n")):
+        text = f"The bilge pump of the ferry is inspected.{end}"
+        (tmp_path / "docs" / f"{name}.txt").write_text(text)
     (tmp_path / "docs" / "zero.txt").write_text("In March the engineer opens the sea cock.")
     words = ("search", tmp_path / "docs", "Who inspects the bilge pump?")
     answer = command(*words, "--json").json

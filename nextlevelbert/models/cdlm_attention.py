@@ -120,7 +120,9 @@ def with_neighbours(blocks: Tensor) -> Tensor:
     """Puts each block ``[B, n, c, …]`` between its neighbours: ``[B, n, 3c, …]``, zero outside."""
     outside = torch.zeros_like(blocks[:, :1])
     padded = torch.cat([outside, blocks, outside], dim=1)
-    return torch.cat([padded[:, :-2], padded[:, 1:-1], padded[:, 2:]], dim=2)
+    before = padded[:, :-2]
+    after = padded[:, 2:]
+    return torch.cat([before, blocks, after], dim=2)
 
 
 def take_positions(states: Tensor, index: Tensor) -> Tensor:

@@ -45,6 +45,7 @@ from .static_encoders import ChunkCentring, ChunkWhitening, new_chunk_encoder
 from .windows import (
     front_order,
     gather_chunks,
+    indices,
     lay_windows,
     mean_by_row,
     special_ids_of_windows,
@@ -373,7 +374,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         front_mask = read_mask
         is_padded = traced() or not read_mask.all()
         if is_padded:
-            document = torch.arange(counts.shape[0], device=counts.device)
+            document = indices(counts.shape[0], like=counts)
             order, front_mask, position = front_order(read_mask)
             chunks = gather_chunks(chunks, document, order) * front_mask.unsqueeze(-1)
 
@@ -445,7 +446,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         no_chunk = self.special_embeddings.weight[:1].detach()
         vectors = pad_sequence([*documents, no_chunk], batch_first=True)[:-1]
         lengths = torch.tensor([len(chunks) for chunks in documents], device=self.device)
-        mask = torch.arange(vectors.shape[1], device=self.device) < lengths[:, None]
+        mask = indices(vectors.shape[1], like=lengths) < lengths.unsqueeze(-1)
         return vectors.to(self.dtype), mask
 
     def _readable(self, mask: Tensor) -> Tensor:
@@ -503,9 +504,9 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             raise ValueError(
                 f"Hidden states and attentions are of one window of {size} chunks, not {length}."
             )
-        documents, indices = lay_windows(counts, length=length, size=size, overlap=overlap)
-        width = indices.shape[1]
-        first_chunk = indices[:, :1].sum(dim=1)  # also of windows of no chunk
+        documents, chunk_indices = lay_windows(counts, length=length, size=size, overlap=overlap)
+        width = chunk_indices.shape[1]
+        first_chunk = chunk_indices[:, :1].sum(dim=1)  # also of windows of no chunk
         chunks_in_window = (counts[documents] - first_chunk).clamp(max=width)  # [J]
         is_one_pass = bool(extras) or traced()
         if not is_one_pass:
@@ -526,7 +527,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             windows = torch.from_numpy(numbers).to(documents.device)
             longest = int(chunks_in_window[windows].max())
             document = documents[windows]
-            index = indices[windows, :longest]
+            index = chunk_indices[windows, :longest]
             vectors = gather_chunks(chunks, document, index)
             states, _ = self._read_window(vectors, chunks_in_window[windows], extras)
             # One row more for each document, for its outputs at [CLS].
@@ -559,7 +560,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         padded = F.pad(chunks, (0, 0, 1, specials - 1))
         output = self._run_encoder(padded, special_ids=special_ids, extras=extras)
         ends = counts.unsqueeze(-1)  # [J, 1]
-        real = (torch.arange(width + 1, device=counts.device) <= ends) & (ends > 0)
+        real = (indices(width + 1, like=counts) <= ends) & (ends > 0)
         return output.last_hidden_state[:, : width + 1] * real.unsqueeze(-1), output
 
     def _run_encoder(
@@ -629,11 +630,12 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         pooled = [zero for _ in documents]
         filled = np.flatnonzero(lengths)
         for group in micro_batches(lengths[filled], _POSITIONS_PER_PASS):
-            indices = filled[group]
+            members = filled[group]
             batch = pad_sequence(
-                [documents[index].to(self.device) for index in indices], batch_first=True
+                [documents[index].to(self.device) for index in members], batch_first=True
             )
-            mask = torch.arange(batch.shape[1]) < torch.from_numpy(lengths[indices])[:, None]
+            counts = torch.from_numpy(lengths[members])
+            mask = indices(batch.shape[1], like=counts) < counts.unsqueeze(-1)
             output = self(
                 inputs_embeds=batch,
                 attention_mask=mask.to(self.device),
@@ -641,9 +643,9 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
                 output_attentions=False,
                 return_dict=True,
             )
-            counts = output.chunk_mask.sum(dim=1).tolist()
-            for row, index in enumerate(indices):
-                contextual[index] = output.last_hidden_state[row, : counts[row]]
+            read = output.chunk_mask.sum(dim=1).tolist()
+            for row, index in enumerate(members):
+                contextual[index] = output.last_hidden_state[row, : read[row]]
                 pooled[index] = output.pooler_output[row]
         return contextual, torch.stack(pooled)
 
@@ -902,7 +904,7 @@ class NextLevelBertForContrastiveLearning(NextLevelBertPreTrainedModel):
             scores = cosines * self.logit_scale.exp()  # [N, N]
 
             # Further segments of one document are not compared.
-            diagonal = torch.arange(len(scores), device=scores.device)
+            diagonal = indices(len(scores), like=scores)
             is_same_document = document_ids[:, None] == document_ids
             is_other_pair = diagonal[:, None] != diagonal
             scores = scores.masked_fill(is_same_document & is_other_pair, -torch.inf)
@@ -1128,7 +1130,7 @@ def _vector_losses(
         identity = torch.eye(len(chosen)).to(chosen)
         return torch.linalg.vector_norm(chosen - identity, ord=p, dim=-1)
     scores = unit(predictions) @ unit(targets).T / temperature  # [M, M]
-    own = torch.arange(len(scores), device=scores.device)
+    own = indices(len(scores), like=scores)
     return F.cross_entropy(scores, own, reduction="none")
 
 

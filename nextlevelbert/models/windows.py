@@ -23,6 +23,16 @@ def traced() -> bool:
     return torch.compiler.is_compiling() or torch.jit.is_tracing()
 
 
+def indices(count: int, like: Tensor) -> Tensor:
+    """Returns the numbers from 0 to `count` - 1 on the device of another tensor.
+
+    Args:
+        count: how many numbers.
+        like: the other tensor.
+    """
+    return torch.arange(count, device=like.device)
+
+
 def count_windows(chunks: int, size: int, overlap: int) -> int:
     """Returns the number of windows over a document.
 
@@ -63,23 +73,20 @@ def lay_windows(counts: Tensor, length: int, size: int, overlap: int) -> tuple[T
         >>> documents.tolist(), chunks.tolist()
         ([0, 0, 1], [[0, 1, 2], [2, 3, 4], [0, 1, 2]])
     """
-    device = counts.device
     batch = counts.shape[0]
     if length <= size:
-        documents = torch.arange(batch, device=device)
-        chunks = torch.arange(length, device=device)
-        return documents, chunks.expand(batch, -1)
+        chunks = indices(length, like=counts)
+        return indices(batch, like=counts), chunks.expand(batch, -1)
 
     step = size - overlap
     most = count_windows(length, size=size, overlap=overlap)
-    starts = torch.arange(most, device=device) * step
+    starts = indices(most, like=counts) * step
     last_starts = (counts - size).clamp(min=0)  # [B]
     is_first = starts == 0
     is_needed = starts - step < last_starts.unsqueeze(-1)  # [B, windows]
-    documents, indices = (is_first | is_needed).nonzero(as_tuple=True)
-    starts = torch.minimum(starts[indices], last_starts[documents])
-    offsets = torch.arange(size, device=device)
-    return documents, starts.unsqueeze(-1) + offsets
+    documents, windows = (is_first | is_needed).nonzero(as_tuple=True)
+    first_chunks = torch.minimum(starts[windows], last_starts[documents])
+    return documents, first_chunks.unsqueeze(-1) + indices(size, like=counts)
 
 
 def special_ids_of_windows(chunks: Tensor, width: int, has_separator: bool) -> Tensor:
@@ -102,7 +109,7 @@ def special_ids_of_windows(chunks: Tensor, width: int, has_separator: bool) -> T
     if has_separator:
         specials = 2
     ends = chunks.unsqueeze(-1)  # [J, 1]
-    position = torch.arange(width + specials, device=chunks.device)
+    position = indices(width + specials, like=chunks)
     special_ids = torch.where(position <= ends, NOT_SPECIAL, PAD)
     special_ids = special_ids.masked_fill(position == 0, CLS)
     if has_separator:
@@ -154,8 +161,7 @@ def front_order(read_mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     if not traced():
         longest = int(counts.max())
         order = order[:, : max(longest, 1)]
-    front = torch.arange(order.shape[1], device=counts.device)
-    front_mask = front < counts.unsqueeze(-1)
+    front_mask = indices(order.shape[1], like=counts) < counts.unsqueeze(-1)
     return order, front_mask, position
 
 

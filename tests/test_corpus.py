@@ -32,6 +32,8 @@ from nextlevelbert import (
 from nextlevelbert.corpus import write_part
 from tests.faults.harness import forked, tree
 
+from .vector_toys import close
+
 STATIC = str(Path(__file__).parents[1] / "nextlevelbert" / "static")
 DOCUMENTS = [
     Document("whale", "Call me Ishmael. Some years ago I went to sea. " * 8),
@@ -82,7 +84,7 @@ def test_its_vectors_are_the_model_s(source, corpus):
     encodings = model.encode([document.text for document in DOCUMENTS if document.text.strip()])
     for stored, encoded in zip(corpus, encodings, strict=True):
         assert stored.spans.tolist() == encoded.spans.tolist()
-        torch.testing.assert_close(stored.vectors.float(), encoded.plain.float(), atol=1e-3, rtol=0)
+        close(stored.vectors.float(), encoded.plain.float(), atol=1e-3)
     model.config.chunk_size = 32
     with pytest.raises(ValueError, match=r"chunking\.chunk_size: 16, 32"):
         corpus.check_model(model.config)

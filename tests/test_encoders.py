@@ -32,7 +32,7 @@ from nextlevelbert.models.chunking import tokenize_document
 from nextlevelbert.models.from_encoder import bert_over_vectors
 from nextlevelbert.models.pretrained import load_backbone
 
-from .vector_toys import save_random_table
+from .vector_toys import close, save_random_table
 
 TEXTS = [
     "Call me Ishmael. Some years ago, never mind how long precisely, I went to sea.",
@@ -84,9 +84,7 @@ def test_minilm_as_sentence_transformers_has_it(minilm, minilm_path, budget):
     expected = SentenceTransformer(minilm_path, device="cpu").encode(
         SENTENCES, convert_to_tensor=True
     )
-    torch.testing.assert_close(
-        encode_sentences(minilm, SENTENCES, tokens_per_batch=budget), expected, atol=1e-5, rtol=0
-    )
+    close(encode_sentences(minilm, SENTENCES, tokens_per_batch=budget), expected)
 
 
 def test_micro_batches_keep_to_the_budget_and_lose_nothing():
@@ -213,19 +211,17 @@ def test_prompts_dense_layers_and_weighted_means_as_sentence_transformers_has_th
         assert len(book.plain) > 2
         chunks = [text[start:end].strip() for start, end in book.spans.tolist()]
         expected = original.encode(chunks, convert_to_tensor=True)
-        torch.testing.assert_close(book.plain, expected, atol=1e-5, rtol=1e-5)
+        close(book.plain, expected)
         tokens = opened.tokenizer(text, return_tensors="pt")
         tokens.pop("token_type_ids", None)
-        torch.testing.assert_close(
-            opened(**tokens).chunk_vectors[0], book.plain, atol=1e-5, rtol=1e-5
-        )
+        close(opened(**tokens).chunk_vectors[0], book.plain)
     whole = SentenceTransformer(str(tmp_path / "model"), device="cpu").encode(
         text, convert_to_tensor=True
     )
-    torch.testing.assert_close(whole, book.document, atol=1e-5, rtol=1e-5)
+    close(whole, book.document)
     again = load_chunk_encoder(tmp_path / "model")
     assert again.fingerprint == again.encoder.fingerprint() == source.fingerprint
-    torch.testing.assert_close(model.encode(text, chunk_encoder=again).plain, book.plain)
+    close(model.encode(text, chunk_encoder=again).plain, book.plain)
 
 
 def test_prompt_and_dense_layers_are_part_of_the_fingerprint(toy_encoder_path, tmp_path):
@@ -267,7 +263,7 @@ def test_real_mpnet_as_sentence_transformers_has_it(mpnet_path):
     expected = model.encode(SENTENCES, convert_to_tensor=True)
     source = load_chunk_encoder(mpnet_path)
     assert source.max_chunk_size == 512
-    torch.testing.assert_close(encode_sentences(source, SENTENCES), expected, atol=1e-5, rtol=0)
+    close(encode_sentences(source, SENTENCES), expected)
 
 
 def test_another_pooling_than_the_encoder_s_own(toy_encoder_path):
@@ -288,7 +284,7 @@ def test_another_pooling_than_the_encoder_s_own(toy_encoder_path):
         if usual.encoder.normalize
         else states[:, 0]
     )
-    torch.testing.assert_close(vectors, expected)
+    close(vectors, expected)
 
 
 def test_a_plain_transformer_is_an_encoder_if_its_pooling_is_given(encoder):
@@ -300,7 +296,7 @@ def test_a_plain_transformer_is_an_encoder_if_its_pooling_is_given(encoder):
     with torch.no_grad():
         expected = bert(**batch).last_hidden_state[:, 0]
         vectors = source.encoder(batch["input_ids"], batch["attention_mask"])
-    torch.testing.assert_close(vectors, expected)
+    close(vectors, expected)
     model = HateModel.from_chunk_encoder(source, hidden_size=16, num_hidden_layers=1, chunk_size=64)
     assert model.config.vector_scale == 1.0
 
@@ -330,7 +326,7 @@ def test_dense_layers_can_be_quantised(toy_encoder_path, tmp_path):
     source.encoder.to(torch.bfloat16)
     half = encode_sentences(source, SENTENCES)
     assert half.dtype == torch.float32
-    torch.testing.assert_close(half, expected, atol=2e-2, rtol=0)
+    close(half, expected, atol=2e-2)
     source.encoder.to(torch.float32)
     for layer in source.encoder.dense:
         layer.linear = EightBitLinear(layer.linear)
@@ -351,22 +347,22 @@ def test_every_route_gives_the_same(source, model, tmp_path):
     batch = model.tokenizer(TEXTS, padding=True, return_tensors="pt")
     by_ids = model(**batch)
     for number, book in enumerate(books):
-        torch.testing.assert_close(by_ids.pooler_output[number], book.document)
+        close(by_ids.pooler_output[number], book.document)
     rule = model.config.chunking_rule()
     documents = [Document(str(number), text) for number, text in enumerate(TEXTS)]
     corpus = encode_corpus(documents, source, rule, tmp_path / "corpus", progress=False)
     corpus.check_model(model.config)
     for number, book in enumerate(books):
-        torch.testing.assert_close(corpus[number].vectors.float(), book.plain, atol=1e-3, rtol=0)
+        close(corpus[number].vectors.float(), book.plain, atol=1e-3)
     model.save_pretrained(tmp_path / "saved")
     vectors = SentenceTransformer(str(tmp_path / "saved"), device="cpu").encode(TEXTS)
     np.testing.assert_allclose(
         vectors, torch.stack([book.document for book in books]).numpy(), atol=1e-6
     )
     again = NextLevelBertModel.from_pretrained(tmp_path / "saved")
-    torch.testing.assert_close(again.encode(TEXTS[0]).document, books[0].document)
+    close(again.encode(TEXTS[0]).document, books[0].document)
     again.chunk_encoder.to(torch.float16)
-    torch.testing.assert_close(again.encode(TEXTS[0]).plain, books[0].plain, atol=2e-3, rtol=0)
+    close(again.encode(TEXTS[0]).plain, books[0].plain, atol=2e-3)
 
 
 def test_what_is_not_supported_is_named(encoder, toy_encoder_path, minilm, tmp_path):

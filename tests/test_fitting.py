@@ -23,7 +23,7 @@ from nextlevelbert.models.chunking import flatten_chunks
 
 from .frozen.cases import TEXTS as FROZEN
 from .frozen.cases import text as story
-from .vector_toys import save_random_table
+from .vector_toys import close, save_random_table
 
 TEXTS = [*FROZEN, story(7, 30), story(8, 60)]
 CHUNK_SIZE = 12
@@ -99,7 +99,7 @@ def test_whitening_is_the_inverse_root_of_the_covariance_within_documents_as_skl
     )  # directions were mixed, so that this shows something
     monkeypatch.setattr(fitting, "_ROWS_PER_PRODUCT", 20)  # several products in place of one
     for values, expected in zip(fit_whitening(documents, shrinkage), (mean, weight), strict=True):
-        torch.testing.assert_close(values, expected)
+        close(values, expected)
 
 
 @pytest.mark.parametrize(
@@ -184,9 +184,7 @@ def test_vectors_by_hand(parts, model, tmp_path, whiten):
         if not white:
             mean, matrix = torch.cat(chunks).mean(dim=0), torch.eye(len(mean))
         shares.append(weight * unit((chunks[2] - mean) @ matrix.T))
-    torch.testing.assert_close(
-        chunks_of(both, model, TEXTS[2]), torch.cat(shares, dim=1), atol=1e-5, rtol=0
-    )
+    close(chunks_of(both, model, TEXTS[2]), torch.cat(shares, dim=1))
     assert load_chunk_encoder(tmp_path / "both").fingerprint == both.fingerprint
 
 
@@ -201,9 +199,7 @@ def test_saved_opened_and_lent(hybrid, model, fresh_process, tmp_path):
         again,
         NextLevelBertModel.from_chunk_encoder(lent, chunk_size=12, num_hidden_layers=0),
     ):
-        torch.testing.assert_close(
-            opened.encode(TEXTS[1]).plain, model.encode(TEXTS[1]).plain, atol=4e-3, rtol=0
-        )
+        close(opened.encode(TEXTS[1]).plain, model.encode(TEXTS[1]).plain, atol=4e-3)
     code = (
         "import sys; sys.modules['sentence_transformers'] = None\n"
         "from transformers import AutoModel\n"

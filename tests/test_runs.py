@@ -24,6 +24,7 @@ from nextlevelbert import BertAlForExtractiveSummarization, ChunkBertForSequence
 from nextlevelbert.training.trainer import CardTrainer
 
 from .finetuning_toys import SCRIPT, run_here, sea_rows, write
+from .vector_toys import close
 
 QUIET = "--use_cpu --disable_tqdm true --logging_strategy steps --logging_steps 1".split()
 
@@ -110,8 +111,8 @@ def opens_in_three_ways(folder: Path, checkpoint: str) -> None:
     vector = model.encode(text).document
     elsewhere = AutoModel.from_pretrained(folder, trust_remote_code=True).encode(text).document
     sentence = SentenceTransformer(str(folder), device="cpu").encode(text, convert_to_tensor=True)
-    torch.testing.assert_close(elsewhere, vector, atol=1e-5, rtol=0)
-    torch.testing.assert_close(sentence, vector, atol=1e-5, rtol=0)
+    close(elsewhere, vector)
+    close(sentence, vector)
     for checkpoint in folder.glob("checkpoint-*/model.safetensors"):
         assert not any("chunk_encoder" in name for name in load_file(checkpoint))
 
@@ -279,9 +280,7 @@ def says_what_it_predicted(folder: Path, checkpoint: str) -> None:
     texts = [row["text"] for row in sea_rows(*SIZES["test"])]
     batch = AutoTokenizer.from_pretrained(folder)(texts, padding=True, return_tensors="pt")
     scores = model(**batch).logits.softmax(-1)
-    torch.testing.assert_close(
-        scores, torch.tensor([row["scores"] for row in rows]), atol=2e-3, rtol=0
-    )
+    close(scores, torch.tensor([row["scores"] for row in rows]), atol=2e-3)
 
 
 RUNS += [

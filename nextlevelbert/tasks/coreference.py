@@ -167,9 +167,10 @@ def mention_groups(documents: Iterable[CoreferenceDocument], group_by: str) -> l
     groups: dict[object, list[int]] = {}
     count = 0
     for document in documents:
-        for _ in document.mentions:
-            groups.setdefault(getattr(document, group_by), []).append(count)
-            count += 1
+        if document.mentions:
+            indices = range(count, count + len(document.mentions))
+            groups.setdefault(getattr(document, group_by), []).extend(indices)
+            count += len(indices)
     return list(groups.values())
 
 
@@ -440,19 +441,18 @@ def _records(
     documents: Sequence[CoreferenceDocument], clusters: Sequence[str]
 ) -> list[dict[str, object]]:
     """Returns each mention with its right and its predicted cluster."""
-    predicted = iter(clusters)
+    mentions = [(document, mention) for document in documents for mention in document.mentions]
     records: list[dict[str, object]] = []
-    for document in documents:
-        for mention in document.mentions:
-            record = {
-                "document": document.id,
-                "start": mention.start,
-                "end": mention.end,
-                "text": document.text[mention.start : mention.end],
-                "gold": mention.cluster,
-                "cluster": next(predicted),
-            }
-            records.append(record)
+    for (document, mention), cluster in zip(mentions, clusters, strict=True):
+        record = {
+            "document": document.id,
+            "start": mention.start,
+            "end": mention.end,
+            "text": document.text[mention.start : mention.end],
+            "gold": mention.cluster,
+            "cluster": cluster,
+        }
+        records.append(record)
     return records
 
 

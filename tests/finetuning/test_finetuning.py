@@ -23,6 +23,8 @@ from nextlevelbert.finetuning.vector_source import VectorSource, require_layers
 from nextlevelbert.tasks import TASKS, main
 from nextlevelbert.training.trainer import CardTrainer, count_parameters
 
+from ..vector_toys import close
+
 
 def arguments(folder: Path, **more) -> FinetuningArguments:
     return FinetuningArguments(
@@ -104,7 +106,7 @@ def test_texts_are_encoded_once_and_as_encode_does(toy_checkpoint, tmp_path, mon
     model = NextLevelBertModel.from_pretrained(toy_checkpoint)
     for text, book in zip(texts, model.encode(texts), strict=True):
         assert vectors[text].dtype == torch.float16
-        torch.testing.assert_close(vectors[text].float(), book.plain, atol=1e-3, rtol=0)
+        close(vectors[text].float(), book.plain, atol=1e-3)
     monkeypatch.setattr(type(source.encoder.encoder), "encode", None)
     again = VectorSource.open(options).encode(arguments(tmp_path), texts)
     assert all(torch.equal(again[text], vectors[text]) for text in texts)
@@ -127,7 +129,7 @@ def test_a_model_gets_its_chunk_encoder_back(
     whole = source.open_trained(tmp_path / "seed")
     text = "The whale and the sea. " * 20
     expected = NextLevelBertModel.from_pretrained(toy_checkpoint).encode(text)
-    torch.testing.assert_close(whole.encode(text).document, expected.document)
+    close(whole.encode(text).document, expected.document)
     # A checkpoint without its chunk encoder takes the one that made its vectors, and no other.
     alone = VectorModelArguments(model=str(tmp_path / "seed"), chunk_encoder=toy_encoder_path)
     assert VectorSource.open(alone, ()).encoder.fingerprint == source.encoder.fingerprint
@@ -150,7 +152,7 @@ def test_any_other_encoder_gives_one_vector_of_what_it_reads(
         long, truncation=True, max_length=64, return_tensors="pt"
     )
     states = source.encoder.encoder[0].auto_model(**ids).last_hidden_state  # [1, 64, 32]
-    torch.testing.assert_close(vectors[long].float(), states.mean(dim=1), atol=2e-3, rtol=0)
+    close(vectors[long].float(), states.mean(dim=1), atol=2e-3)
     for name, culprit in (("no-such-model", "no-such-model"), ("bm25", "bm25")):
         with pytest.raises(ValueError, match=culprit):
             VectorSource.open(VectorModelArguments(model=name), ("sbert",))

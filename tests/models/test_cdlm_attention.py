@@ -11,6 +11,7 @@ import torch
 from nextlevelbert.models.cdlm_attention import plan_attention
 
 from ..cdlm_toys import GLOBALS, LENGTHS, PAD, WINDOWS, batch, globals_of, tiny
+from ..vector_toys import close
 
 
 def dense_attention(attention, hidden, is_global, window):
@@ -67,12 +68,8 @@ def test_attention_is_that_of_the_definition(attention, windows):
         output = model(ids, mask, torch.where(mask.bool(), wide, 1))
         for row, length in enumerate(LENGTHS):
             expected = dense_states(model, ids[row, :length], wide[row, :length].bool())
-            torch.testing.assert_close(
-                output.last_hidden_state[row, :length], expected, atol=1e-5, rtol=0
-            )
-            torch.testing.assert_close(
-                output.pooler_output[row], expected.mean(0), atol=1e-5, rtol=0
-            )
+            close(output.last_hidden_state[row, :length], expected)
+            close(output.pooler_output[row], expected.mean(0))
         first.append(output.last_hidden_state[0])
     # What is global matters, so the agreement says something.
     assert all((one - other).abs().max() > 0.1 for one, other in itertools.pairwise(first))
@@ -90,7 +87,7 @@ def test_gradients_of_both_kinds_of_attention_are_equal(places):
         gradients.append([weight.grad for weight in model.parameters()])
     for sdpa, eager in zip(*gradients, strict=True):
         scale = max(1.0, float(eager.abs().max()))
-        torch.testing.assert_close(sdpa / scale, eager / scale, atol=1e-5, rtol=0)
+        close(sdpa / scale, eager / scale)
 
 
 def test_blocks_where_they_save_something_and_the_square_elsewhere():
@@ -118,17 +115,15 @@ def test_attentions_on_request_are_those_of_longformer():
         (4, 4, 37, 1 + 5)
     ] * 3
     real = mask.bool()
-    torch.testing.assert_close(
-        with_attentions.last_hidden_state[real], plain.last_hidden_state[real], atol=1e-5, rtol=0
-    )
+    close(with_attentions.last_hidden_state[real], plain.last_hidden_state[real])
     for sdpa, eager in zip(plain.hidden_states, with_attentions.hidden_states, strict=True):
-        torch.testing.assert_close(sdpa[real], eager[real], atol=1e-5, rtol=0)
+        close(sdpa[real], eager[real])
     sums = with_attentions.attentions[0].sum(-1)[
         :, :, 1:
     ]  # local queries; those of [CLS] are in the other
-    torch.testing.assert_close(sums[0], torch.ones_like(sums[0]))
+    close(sums[0], torch.ones_like(sums[0]))
     sums = with_attentions.global_attentions[0].sum(-2)
-    torch.testing.assert_close(sums, torch.ones_like(sums))
+    close(sums, torch.ones_like(sums))
 
 
 def test_blocks_learn_with_dropout():

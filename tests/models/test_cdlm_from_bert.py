@@ -24,6 +24,7 @@ from transformers import (
 from nextlevelbert import CdlmForMaskedLM, CdlmModel
 
 from ..cdlm_toys import GLOBALS, SIZE, batch, draw, globals_of
+from ..vector_toys import close
 from .test_processing_cdlm import byte_level_tokenizer
 
 # Checkpoints of transformers' Longformer.
@@ -53,9 +54,7 @@ def test_a_longformer_opens_and_gives_the_same(longformer):
     for places in ("none", "many", "different"):
         wide, real = globals_of(GLOBALS[places], ids.shape[1]), mask.bool()
         expected = source(ids, attention_mask=mask, global_attention_mask=wide)[0]
-        torch.testing.assert_close(
-            model(ids, mask, wide)[0][real], expected[real], atol=1e-5, rtol=0
-        )
+        close(model(ids, mask, wide)[0][real], expected[real])
 
 
 # Made of an encoder.
@@ -122,7 +121,7 @@ def test_with_a_wide_window_it_is_the_encoder(encoders, minilm_path, name):
         torch.zeros_like(mask).index_fill(1, torch.tensor([0, 3]), 1),
     ):  # global ones see as others do
         states = model(ids, mask, wide).last_hidden_state
-        torch.testing.assert_close(states[mask.bool()], expected[mask.bool()], atol=1e-5, rtol=0)
+        close(states[mask.bool()], expected[mask.bool()])
     for layer, source in zip(model.encoder.layer, encoder.encoder.layer, strict=True):
         for part in ("query", "key", "value"):
             weight = getattr(source.attention.self, part).weight
@@ -157,9 +156,7 @@ def test_the_head_over_words_is_kept_or_new_and_tied(encoders, name, kind):
     ids, mask = read(model.tokenizer)
     ids[0, 3] = model.tokenizer.mask_token_id  # gets global attention
     expected = kind.from_pretrained(encoders[name]).eval()(ids, attention_mask=mask).logits
-    torch.testing.assert_close(
-        model(ids, mask).logits[mask.bool()], expected[mask.bool()], atol=1e-4, rtol=0
-    )
+    close(model(ids, mask).logits[mask.bool()], expected[mask.bool()], atol=1e-4)
     new = CdlmForMaskedLM.from_encoder(encoders[f"{name} without head"], max_length=40)
     assert not new.lm_head.bias.any()
     for cdlm in (model, new):

@@ -23,7 +23,7 @@ from nextlevelbert import (
     NextLevelBertModel,
 )
 
-from ..vector_toys import toy_config
+from ..vector_toys import close, toy_config
 
 WORDS = "The lighthouse keeper wrote every evening of the wind and of the ships that passed. "
 
@@ -58,9 +58,9 @@ def test_a_classifier_over_the_document_vector(documents):
     model = toy(NextLevelBertForSequenceClassification, num_labels=3)
     vector = model.model(**documents).pooler_output
     output = model(**documents, labels=torch.tensor([2, 0, 1]))
-    torch.testing.assert_close(output.logits, by_hand(model, vector))
+    close(output.logits, by_hand(model, vector))
     expected = nn.functional.nll_loss(output.logits.log_softmax(-1), torch.tensor([2, 0, 1]))
-    torch.testing.assert_close(output.loss, expected)
+    close(output.loss, expected)
     assert model.classifier[0].out_features == 768
 
 
@@ -76,10 +76,8 @@ def test_candidates_of_a_question_share_a_softmax(documents):
     for row in range(4):
         for place in range(4):
             one = by_hand(model, torch.cat([vector[index[row]], candidates[row, place]]))
-            torch.testing.assert_close(output.logits[row, place], one[0])
-    torch.testing.assert_close(
-        output.loss, nn.functional.nll_loss(output.logits.log_softmax(-1), labels)
-    )
+            close(output.logits[row, place], one[0])
+    close(output.loss, nn.functional.nll_loss(output.logits.log_softmax(-1), labels))
 
 
 def test_the_stock_tokenizer_s_pairs(tokenizer):
@@ -95,7 +93,7 @@ def test_the_stock_tokenizer_s_pairs(tokenizer):
         pair_input_ids=pair["input_ids"],
         pair_attention_mask=pair["attention_mask"],
     ).logits
-    torch.testing.assert_close(together, apart)
+    close(together, apart)
     other = model(**tokenizer(texts, questions[::-1], padding=True, return_tensors="pt")).logits
     assert not torch.equal(together, other)
 
@@ -118,9 +116,7 @@ def test_questions_stand_beside_the_document_vector_and_it_is_read_once(document
     model.model.register_forward_hook(lambda *of_pass: read.append(1))
     output = model(**documents, pair_embeds=questions, document_index=index)
     assert read == [1]
-    torch.testing.assert_close(
-        output.logits, by_hand(model, torch.cat([vector[index], questions], dim=1))
-    )
+    close(output.logits, by_hand(model, torch.cat([vector[index], questions], dim=1)))
 
 
 def test_transformers_own_recipe_of_multiple_choice(tokenizer, monkeypatch):
@@ -155,8 +151,8 @@ def test_transformers_own_recipe_of_multiple_choice(tokenizer, monkeypatch):
         pair_attention_mask=pairs["attention_mask"].view(2, 2, -1),
         labels=torch.tensor([1, 1]),
     )
-    torch.testing.assert_close(output.logits, apart.logits)
-    torch.testing.assert_close(output.loss, apart.loss)
+    close(output.logits, apart.logits)
+    close(output.loss, apart.loss)
     batch["token_type_ids"] *= 0
     with pytest.raises(ValueError, match="DataCollatorForDocumentChoice"):
         model(**batch)
@@ -195,9 +191,7 @@ def test_questions_with_any_tokenizer(tokenizer):
     stored = [
         {**row, "inputs_embeds": book.plain} for row, book in zip(QUESTIONS, books, strict=True)
     ]
-    torch.testing.assert_close(
-        model(**collate(stored)).logits, model(**batch).logits, atol=1e-5, rtol=1e-5
-    )
+    close(model(**collate(stored)).logits, model(**batch).logits)
 
 
 TEXTS = [

@@ -18,6 +18,8 @@ from huggingface_hub import DatasetCard
 
 from nextlevelbert import ChunkingRule, Document, VectorCorpus, encode_corpus
 
+from ..vector_toys import close
+
 ROOT = Path(__file__).parents[2]
 TEXT = (
     "The lighthouse keeper wrote every evening. He noted the wind, the height of the sea and the"
@@ -148,9 +150,7 @@ def test_pushing_a_corpus_again_changes_nothing(hub, run, pushed_corpus):
 )
 def test_model_from_the_hub_gives_the_same_vector(run, toy_vector, script, hidden):
     for vector in run(script, LONG_TEXT, hidden=hidden):
-        torch.testing.assert_close(
-            torch.tensor(vector), torch.tensor(toy_vector), rtol=0, atol=1e-6
-        )
+        close(torch.tensor(vector), torch.tensor(toy_vector), atol=1e-6)
 
 
 def test_the_pretraining_script_publishes_model_and_card(
@@ -251,12 +251,7 @@ def test_the_finetuning_script_publishes_what_opens_again(
         assert [file for file, content in files.items() if here in content] == []
         loaded = run(LOAD_TRAINED, name, texts[0], hidden=True)
         [first, *_] = (output / "test_predictions.jsonl").read_text().splitlines()
-        torch.testing.assert_close(
-            torch.tensor(loaded["scores"]),
-            torch.tensor(json.loads(first)["scores"]),
-            rtol=0,
-            atol=1e-5,
-        )
+        close(torch.tensor(loaded["scores"]), torch.tensor(json.loads(first)["scores"]))
         results = json.loads((output / "results.json").read_text())
         assert loaded["accuracy"] == pytest.approx(results["seeds"]["0"]["accuracy"], abs=1e-4)
     assert b"base_model: user/classifier" in files["README.md"]

@@ -14,6 +14,7 @@ from nextlevelbert.models import modeling_bert_al
 from nextlevelbert.models.modeling_bert_al import LayerNormLSTM
 
 from ..token_toys import CLS, ENCODERS, SIZE, batch
+from ..vector_toys import close
 
 
 def tiny(cls=BertAlModel, encoder="bert", **values):
@@ -81,8 +82,8 @@ def test_without_normalisation_it_is_the_lstm_of_torch(monkeypatch):
     inputs, state = torch.randn(5, 3, 6), (torch.randn(3, 6), torch.randn(3, 6))
     outputs, (h, c) = lstm(inputs, state)
     expected, (last_h, last_c) = plain(inputs, tuple(part[None] for part in state))
-    torch.testing.assert_close(outputs, expected)
-    torch.testing.assert_close((h, c), (last_h[0], last_c[0]))
+    close(outputs, expected)
+    close((h, c), (last_h[0], last_c[0]))
 
 
 def test_the_lstm_under_bfloat16():
@@ -96,7 +97,7 @@ def test_the_lstm_under_bfloat16():
     assert (outputs.dtype, cell.dtype) == (torch.bfloat16, torch.float32)
     outputs.float().sum().backward()
     assert lstm.recurrent_weight.grad.dtype == torch.float32
-    torch.testing.assert_close(outputs.float(), exact, atol=0.1, rtol=0)
+    close(outputs.float(), exact, atol=0.1)
 
 
 # The model.
@@ -137,7 +138,7 @@ def test_a_new_residual_model_is_the_encoder_segment_by_segment(encoder):
         expected = torch.cat(
             [model.encoder(part[None]).last_hidden_state[0] for part in document.split(8)]
         )
-        torch.testing.assert_close(features[row, : len(document)], expected, atol=1e-5, rtol=0)
+        close(features[row, : len(document)], expected)
     # Once the recurrence is heard, information flows forward only.
     ids = ids[:1]
     before = awake(model)(ids).last_hidden_state[0]
@@ -168,9 +169,7 @@ def test_layer_by_layer_and_channel_by_channel(recurrence):
                 else states[:, position] + behind.residual(h[:, 0])
             )
         states = torch.stack(channels, dim=1).unsqueeze(1)
-    torch.testing.assert_close(
-        model(ids).last_hidden_state[0], states.flatten(0, 2), atol=1e-5, rtol=0
-    )
+    close(model(ids).last_hidden_state[0], states.flatten(0, 2))
 
 
 @torch.no_grad()
@@ -182,9 +181,7 @@ def test_the_recurrence_around_xlnet_worked_by_hand():
     states = model.encoder(ids.view(8, 8)).last_hidden_state  # [segment, position, D]
     lstm = model.recurrences[0].lstm
     expected = torch.stack([lstm(states[:, position, None])[0][:, 0] for position in range(8)], 1)
-    torch.testing.assert_close(
-        model(ids).last_hidden_state[0], expected.flatten(0, 1), atol=1e-5, rtol=0
-    )
+    close(model(ids).last_hidden_state[0], expected.flatten(0, 1))
 
 
 @torch.no_grad()
@@ -199,7 +196,7 @@ def test_each_segment_is_read_with_its_own_token_types():
             model.encoder(part[None], token_type_ids=kinds[None]).last_hidden_state[0]
             for part, kinds in parts
         ]
-        torch.testing.assert_close(features[row, :length], torch.cat(expected), atol=1e-5, rtol=0)
+        close(features[row, :length], torch.cat(expected))
     assert not torch.allclose(features, model(ids, mask).last_hidden_state, atol=0.01)
 
 
@@ -212,17 +209,17 @@ def test_any_pass_and_any_padding_give_the_same(encoder):
     assert whole.sentence_mask.sum(dim=1).tolist() == [6, 1, 2, 3]
     for at_once in (1, 64):
         model.config.tokens_at_once = at_once
-        torch.testing.assert_close(model(ids, mask).logits, whole.logits, atol=1e-5, rtol=0)
+        close(model(ids, mask).logits, whole.logits)
         states = model.model(ids, mask).last_hidden_state
     assert [len(part) for part, _ in model.model.passes(ids, mask.bool(), None)] == [43, 17, 5]
     _, left, left_mask = batch(side="left")
-    torch.testing.assert_close(model(left, left_mask).logits, whole.logits, atol=1e-5, rtol=0)
+    close(model(left, left_mask).logits, whole.logits)
     for row, document in enumerate(documents):
         alone = model(document[None]).logits[0]
-        torch.testing.assert_close(alone, whole.logits[row, : len(alone)], atol=1e-5, rtol=0)
+        close(alone, whole.logits[row, : len(alone)])
     # The scores are those of the outputs at each [CLS].
     at_cls = model.classifier(states).squeeze(-1)[(ids == CLS) & mask.bool()]
-    torch.testing.assert_close(whole.logits[whole.sentence_mask], at_cls, atol=1e-5, rtol=0)
+    close(whole.logits[whole.sentence_mask], at_cls)
 
 
 def test_the_loss_is_that_of_torch_document_by_document():
@@ -234,7 +231,7 @@ def test_the_loss_is_that_of_torch_document_by_document():
     first, second = output.logits[0, [0, 2]], output.logits[1, :1]
     loss = torch.nn.functional.binary_cross_entropy_with_logits
     expected = (loss(first, torch.tensor([1.0, 0.0])) + loss(second, torch.ones(1))) / 2
-    torch.testing.assert_close(output.loss, expected)
+    close(output.loss, expected)
 
 
 def test_labels_behind_the_cut_are_left_out():
@@ -247,7 +244,7 @@ def test_labels_behind_the_cut_are_left_out():
         cut = model(ids, mask, labels=labels)
     model.eval()
     short = model(ids[:, :8], mask[:, :8], labels=labels[:, :2])
-    torch.testing.assert_close((cut.loss, cut.logits), (short.loss, short.logits))
+    close((cut.loss, cut.logits), (short.loss, short.logits))
 
 
 @torch.no_grad()
@@ -257,7 +254,7 @@ def test_threads_do_not_hear_each_other():
     expected = model(ids, mask).logits
     with ThreadPoolExecutor(4) as pool:
         for logits in pool.map(lambda _: model(ids, mask).logits, range(12)):
-            torch.testing.assert_close(logits, expected, atol=1e-6, rtol=0)
+            close(logits, expected, atol=1e-6)
 
 
 @pytest.fixture(scope="module")

@@ -28,6 +28,7 @@ from ..cdlm_toys import (
     question_batch,
     tiny,
 )
+from ..vector_toys import close
 
 # Masked words.
 
@@ -46,9 +47,9 @@ def test_the_loss_over_words_is_that_of_torch_and_sparse_prediction_has_it():
         )  # without labels there is nothing to leave out
     whole, chosen = outputs
     expected = torch.nn.functional.cross_entropy(whole.logits.flatten(0, 1), labels.flatten())
-    torch.testing.assert_close(whole.loss, expected)
-    torch.testing.assert_close(chosen.loss, expected)
-    torch.testing.assert_close(chosen.logits, whole.logits[labels != -100], atol=1e-5, rtol=0)
+    close(whole.loss, expected)
+    close(chosen.loss, expected)
+    close(chosen.logits, whole.logits[labels != -100])
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
 
@@ -79,7 +80,7 @@ def test_the_pattern_of_the_training_is_the_default_of_a_saved_model(tmp_path, p
     left_ids, left_mask = (torch.nn.functional.pad(rows, (3, 0)) for rows in (ids, mask))
     left = model(left_ids, left_mask).logits[:, 3:]
     real = mask.bool()
-    torch.testing.assert_close(left[real], model(ids, mask).logits[real], atol=1e-4, rtol=0)
+    close(left[real], model(ids, mask).logits[real], atol=1e-4)
 
 
 def test_a_batch_without_a_masked_word_has_a_loss_of_zero():
@@ -103,14 +104,12 @@ def test_a_two_in_the_attention_mask_is_global_attention(attention):
     model = tiny(attention=attention, attention_window=4)
     expected = model(ids, mask, wide).last_hidden_state
     assert not torch.allclose(model(ids, mask).last_hidden_state, expected, atol=0.1)
-    torch.testing.assert_close(model(ids, mask + wide).last_hidden_state, expected)
+    close(model(ids, mask + wide).last_hidden_state, expected)
     first = globals_of([[0], [], [3], []], ids.shape[1])
-    torch.testing.assert_close(model(ids, mask + wide, first).last_hidden_state, expected)
+    close(model(ids, mask + wide, first).last_hidden_state, expected)
     matching = tiny(CdlmForDocumentMatching, attention, attention_window=4)
     with_cls = wide | globals_of([[0]] * 4, ids.shape[1])
-    torch.testing.assert_close(
-        matching(ids, mask + wide).logits, matching(ids, mask, with_cls).logits
-    )
+    close(matching(ids, mask + wide).logits, matching(ids, mask, with_cls).logits)
 
 
 def test_the_defaults_of_the_configuration_are_those_of_the_paper():
@@ -137,7 +136,7 @@ def test_matching_gives_global_attention_to_cls():
     )
     labels = torch.tensor([1, 0, 0, 1])
     loss = model(ids, mask, labels=labels).loss
-    torch.testing.assert_close(loss, torch.nn.functional.cross_entropy(by_default, labels))
+    close(loss, torch.nn.functional.cross_entropy(by_default, labels))
 
 
 # Coreference.
@@ -160,13 +159,11 @@ def test_the_score_of_a_pair_worked_by_hand():
         m_j = sum(states[row, token] for token in other)
         features = torch.cat([states[row, 0], m_i, m_j, m_i * m_j])
         score = last.weight[0] @ torch.tanh(first.weight @ features + first.bias) + last.bias[0]
-        torch.testing.assert_close(output.logits[row, pair], score, atol=1e-4, rtol=0)
+        close(output.logits[row, pair], score, atol=1e-4)
     assert output.pair_mask.tolist() == [[True, True], [True, False], [True, False]]
     assert output.logits[1:, 1].tolist() == [0.0, 0.0]
     alone = model(ids[2:, :20], SPANS[2:, :2])  # two mentions need no pairs
-    torch.testing.assert_close(
-        alone.logits[0], model(ids[2:, :20], SPANS[2:, :2], torch.tensor([[[0, 1]]])).logits[0]
-    )
+    close(alone.logits[0], model(ids[2:, :20], SPANS[2:, :2], torch.tensor([[[0, 1]]])).logits[0])
 
 
 @torch.no_grad()
@@ -177,7 +174,7 @@ def test_mentions_and_their_markers_have_global_attention():
         [[0, *range(2, 6), 19, 20, 21, *range(29, 35)], [0], [0, *range(5, 10), 17, 18, 19]], 37
     )
     by_default = model(ids, SPANS, PAIRS, mask).logits
-    torch.testing.assert_close(by_default, model(ids, SPANS, PAIRS, mask, wide).logits)
+    close(by_default, model(ids, SPANS, PAIRS, mask, wide).logits)
     for place in (0, 2, 5, 20, 34):
         fewer = wide.clone()
         fewer[0, place] = 0
@@ -222,19 +219,17 @@ def test_scores_and_losses_of_a_question_worked_by_hand():
 
     # Scores are read where the layout says; what is not there has none, what cannot be an answer no
     # probability.
-    torch.testing.assert_close(
-        output.type_logits, head(model.qa_type, states[:, 0]), atol=1e-5, rtol=0
-    )
+    close(output.type_logits, head(model.qa_type, states[:, 0]))
     expected = head(model.qa_sentence, states[0, [12, 19, 30]])[:, 0]
-    torch.testing.assert_close(output.sentence_logits[0], expected, atol=1e-5, rtol=0)
+    close(output.sentence_logits[0], expected)
     expected = head(model.qa_paragraph, states[0, [9, 25]])[:, 0]
-    torch.testing.assert_close(output.paragraph_logits[0], expected, atol=1e-5, rtol=0)
+    close(output.paragraph_logits[0], expected)
     assert output.sentence_logits[1, 1:].tolist() == [0.0, 0.0]
     assert output.paragraph_logits[1, 1:].tolist() == [0.0]
     possible = question_batch()["context_mask"].bool()
     for logits, column in ((output.start_logits, 0), (output.end_logits, 1)):
         expected = states @ model.qa_outputs.weight[column] + model.qa_outputs.bias[column]
-        torch.testing.assert_close(logits[possible], expected[possible], atol=1e-5, rtol=0)
+        close(logits[possible], expected[possible])
         assert not logits.softmax(-1)[~possible].any()
     start, end, kind = (
         logits.tolist() for logits in (output.start_logits, output.end_logits, output.type_logits)
@@ -267,7 +262,7 @@ def test_what_is_unknown_of_a_question_is_left_out():
     ):
         together = model(**question_batch(), **{name: nothing}).loss
         alone = model(**one, **{name: nothing[:1]}).loss
-        torch.testing.assert_close(together, alone, atol=1e-5, rtol=0)
+        close(together, alone)
         none = model(
             **question_batch(), **{name: torch.full_like(nothing, -1 if "pos" in name else -100)}
         ).loss
@@ -311,7 +306,7 @@ def test_padding_on_the_left_changes_nothing(cls, inputs):
     if cls is CdlmForMultiHopQuestionAnswering:
         again = (again[0][:, 3:], again[1][:, 3:], *again[2:])
     for one, other in zip(scores, again, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-5, rtol=0)
+        close(one, other)
 
 
 def test_new_words_keep_the_head_tied():
@@ -320,7 +315,7 @@ def test_new_words_keep_the_head_tied():
     with torch.no_grad():
         before = model(ids, mask).logits
         model.resize_token_embeddings(107, mean_resizing=False)
-        torch.testing.assert_close(model(ids, mask).logits[..., :100], before)
+        close(model(ids, mask).logits[..., :100], before)
     assert model.lm_head.decoder.weight is model.longformer.embeddings.word_embeddings.weight
     assert model.lm_head.decoder.bias is model.lm_head.bias
     assert model.config.vocab_size == 107

@@ -484,4 +484,4 @@ def test_mixed_precision_leaves_the_loss_alone(loss):
     with torch.autocast("cpu", torch.bfloat16):
         mixed = masked_vector_loss(loss, predictions, targets, 0.05)
     assert mixed.dtype == torch.float32
-    torch.testing.assert_close(mixed, exact, atol=0, rtol=1e-6)
+    close(mixed, exact, atol=0)

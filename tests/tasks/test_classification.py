@@ -28,6 +28,7 @@ from nextlevelbert.finetuning.vector_reader import MeanClassifier, freeze
 from nextlevelbert.tasks import main
 
 from ..finetuning_toys import predictions, sea_rows, write
+from ..vector_toys import close
 
 SINGLE = "single_label_classification"
 WINDOW = 64
@@ -82,12 +83,10 @@ def test_only_the_head_on_the_vectors_of_encode(sea_files, toy_encoder_path, tmp
     expected = torch.tensor(
         [row["scores"] for row in predictions(tmp_path / "head" / "test_predictions.jsonl")]
     )
-    torch.testing.assert_close(logits.softmax(-1), expected, atol=1e-3, rtol=0)
+    close(logits.softmax(-1), expected, atol=1e-3)
     vectors = torch.randn(2, 5, 32)
     freeze(head.base_model)
-    torch.testing.assert_close(
-        head.train()(inputs_embeds=vectors).logits, head.eval()(inputs_embeds=vectors).logits
-    )
+    close(head.train()(inputs_embeds=vectors).logits, head.eval()(inputs_embeds=vectors).logits)
 
 
 def test_two_classes_by_one_sigmoid(sea_files, toy_checkpoint, tmp_path):
@@ -103,9 +102,7 @@ def test_two_classes_by_one_sigmoid(sea_files, toy_checkpoint, tmp_path):
     batch = tokenizer(texts(sea_files["--test_file"]), padding=True, return_tensors="pt")
     share = model(**batch).logits.sigmoid()[:, 0]
     rows = predictions(tmp_path / "model" / "test_predictions.jsonl")
-    torch.testing.assert_close(
-        torch.tensor([row["scores"][1] for row in rows]), share.detach(), atol=2e-3, rtol=0
-    )
+    close(torch.tensor([row["scores"][1] for row in rows]), share.detach(), atol=2e-3)
     for row in rows:
         assert row["prediction"] == {True: "sea", False: "bread"}[row["scores"][1] > 0.5]
     labels = torch.tensor([float(row["label"] == "sea") for row in rows])
@@ -221,7 +218,7 @@ def test_text_models_learn_and_long_documents_are_scored_apart(
     logits = model(**tokenizer(documents, padding=True, return_tensors="pt", **cut)).logits
     rows = predictions(tmp_path / "model" / "test_predictions.jsonl")
     scores = torch.tensor([row["scores"] for row in rows])
-    torch.testing.assert_close(logits.softmax(-1).detach(), scores, atol=1e-5, rtol=0)
+    close(logits.softmax(-1).detach(), scores)
     words = BertModel.from_pretrained(deep_encoder).embeddings.word_embeddings.weight
     assert (model.get_input_embeddings().weight - words).abs().max() > 1e-3  # trained whole
     long = [
@@ -290,8 +287,8 @@ def test_the_plain_mean_by_hand():
     means = torch.stack([documents[0, :2].mean(0), documents[1].mean(0)])[index]  # not of length 1
     features = torch.cat([means[:, None].expand(3, 2, 4), pairs], dim=-1)
     logits = model.classifier[2](model.classifier[0](features).clamp(min=0)).squeeze(-1)
-    torch.testing.assert_close(output.logits, logits)
-    torch.testing.assert_close(output.loss, nn.functional.nll_loss(logits.log_softmax(-1), labels))
+    close(output.logits, logits)
+    close(output.loss, nn.functional.nll_loss(logits.log_softmax(-1), labels))
 
 
 def test_the_baselines_of_the_tables(toy_encoder_path, deep_encoder, tmp_path, capsys, caplog):

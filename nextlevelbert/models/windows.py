@@ -84,9 +84,14 @@ def lay_windows(counts: Tensor, length: int, size: int, overlap: int) -> tuple[T
     last_starts = (counts - size).clamp(min=0)  # [B]
     is_first = starts == 0
     is_needed = starts - step < last_starts.unsqueeze(-1)  # [B, windows]
-    documents, windows = (is_first | is_needed).nonzero(as_tuple=True)
-    first_chunks = torch.minimum(starts[windows], last_starts[documents])
-    return documents, first_chunks.unsqueeze(-1) + indices(size, like=counts)
+    is_used = is_first | is_needed
+    documents, windows = is_used.nonzero(as_tuple=True)
+    first_chunks = torch.minimum(
+        starts[windows],
+        last_starts[documents],
+    )
+    chunks = first_chunks.unsqueeze(-1) + indices(size, like=counts)
+    return documents, chunks
 
 
 def special_ids_of_windows(chunks: Tensor, width: int, has_separator: bool) -> Tensor:
@@ -134,7 +139,8 @@ def gather_chunks(vectors: Tensor, documents: Tensor, chunks: Tensor) -> Tensor:
         [[[4.0]], [[1.0]]]
     """
     length = vectors.shape[1]
-    rows = documents.unsqueeze(-1) * length + chunks
+    first_rows = documents.unsqueeze(-1) * length
+    rows = first_rows + chunks
     return F.embedding(rows, vectors.flatten(0, 1))
 
 
@@ -155,13 +161,16 @@ def front_order(read_mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         ([[1, 2]], [[True, True]], [[0, 0, 1]])
     """
     counts = read_mask.sum(dim=1)
-    position = (read_mask.cumsum(dim=1) - 1).clamp(min=0)
+    number = read_mask.cumsum(dim=1)
+    position = (number - 1).clamp(min=0)
     behind_all = 2**31
-    order = position.masked_fill(~read_mask, behind_all).argsort(dim=1)
+    keys = position.masked_fill(~read_mask, behind_all)
+    order = keys.argsort(dim=1)
     if not traced():
         longest = int(counts.max())
         order = order[:, : max(longest, 1)]
-    front_mask = indices(order.shape[1], like=counts) < counts.unsqueeze(-1)
+    front = indices(order.shape[1], like=counts)
+    front_mask = front < counts.unsqueeze(-1)
     return order, front_mask, position
 
 
@@ -183,4 +192,5 @@ def mean_by_row(values: Tensor, rows: Tensor, count: int) -> Tensor:
     totals = values.new_zeros(count, values.shape[1])
     totals = totals.index_add(0, rows, values)
     times = rows.bincount(minlength=count)
-    return totals / times.clamp(min=1).unsqueeze(-1)
+    times = times.clamp(min=1)
+    return totals / times.unsqueeze(-1)

@@ -94,6 +94,7 @@ bench: .venv/.installed-test  ## Measure speed and memory on this machine; half 
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.chunk_borders --encoder $(MINILM)
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.corpus_store --encoder $(MINILM)
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.encode_throughput --encoder $(MINILM)
+	$(OFFLINE) $(BIN)/python -m benchmarks.speed.cached_encode --encoder $(MINILM)
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.pretraining_step --encoder $(MINILM)
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.finetune_stored_vectors --encoder $(MINILM)
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.memory_vs_length --encoder $(MINILM)

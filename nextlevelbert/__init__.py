@@ -59,6 +59,7 @@ from .pretraining.collators import DataCollatorForSegmentPairs, DataCollatorForV
 from .pretraining.datasets import DocumentVectorDataset, PackedVectorDataset, SegmentPairDataset
 from .pretraining.document_sets import ClusterDataset, DataCollatorForCrossDocumentMasking
 from .pretraining.scores import MaskedVectorMetrics
+from .vector_cache import CachedEncoder, VectorCache
 
 # What `AutoConfig`, `AutoProcessor` and each auto class of transformers opens for a configuration.
 _MODELS: dict[
@@ -103,6 +104,7 @@ __all__ = [
     "BertAlForExtractiveSummarization",
     "BertAlForSequenceClassification",
     "BertAlModel",
+    "CachedEncoder",
     "CdlmConfig",
     "CdlmForCrossDocumentCoreference",
     "CdlmForDocumentMatching",
@@ -139,6 +141,7 @@ __all__ = [
     "NextLevelBertModel",
     "PackedVectorDataset",
     "SegmentPairDataset",
+    "VectorCache",
     "VectorCorpus",
     "chunk_similarity",
     "encode_corpus",

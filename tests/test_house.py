@@ -20,7 +20,7 @@ PACKAGE = ROOT / "nextlevelbert"
 ORDER = (
     ("models",),
     ("data",),
-    ("word_lookup", "fitting", "corpus", "chunk_vectors"),
+    ("word_lookup", "fitting", "corpus", "chunk_vectors", "vector_cache"),
     ("evaluation",),
     ("training",),
     ("pretraining",),

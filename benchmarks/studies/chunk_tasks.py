@@ -37,6 +37,7 @@ from torch.nn import functional as F
 from transformers import get_linear_schedule_with_warmup, set_seed
 
 from benchmarks.common.measuring import print_table, with_interval
+from benchmarks.studies.objectives import TargetSpace
 from nextlevelbert import (
     Document,
     NextLevelBertForMaskedVectorModeling,
@@ -45,7 +46,6 @@ from nextlevelbert import (
     load_chunk_encoder,
 )
 from nextlevelbert.data.tables import open_rows
-from nextlevelbert.pretraining.objectives import TargetSpace
 
 LENGTH = 64  # chunks of a window
 HALF = LENGTH // 2

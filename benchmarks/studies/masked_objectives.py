@@ -41,6 +41,13 @@ from torch.nn import functional as F
 from transformers import TrainerCallback, TrainingArguments, set_seed
 
 from benchmarks.studies.document_vectors import load_tasks
+from benchmarks.studies.objectives import (
+    Choice,
+    Codes,
+    Regression,
+    TargetSpace,
+    neighbour_means,
+)
 from nextlevelbert import (
     DataCollatorForVectorMasking,
     NextLevelBertForMaskedVectorModeling,
@@ -53,13 +60,6 @@ from nextlevelbert import (
 from nextlevelbert.evaluation import RetrievalTask, rank_by_scores, retrieval_scores
 from nextlevelbert.models.configuration_nextlevelbert import NOT_SPECIAL
 from nextlevelbert.models.modeling_nextlevelbert import masked_vector_loss
-from nextlevelbert.pretraining.objectives import (
-    Choice,
-    Codes,
-    Regression,
-    TargetSpace,
-    neighbour_means,
-)
 from nextlevelbert.training.plots import save_figure
 from nextlevelbert.training.runs import last_whole_checkpoint
 from nextlevelbert.training.trainer import CardTrainer

@@ -85,8 +85,8 @@ def pretrain(name: str, folder: str, training_set: Dataset, held_out: Dataset) -
         encoder, hidden_size=64, num_hidden_layers=2, loss="cross_entropy"
     )
     rule = model.config.chunking_rule()
-    vectors = nlb.encode_corpus(training_set, encoder, rule, f"{folder}/vectors")
-    held_out_vectors = nlb.encode_corpus(held_out, encoder, rule, f"{folder}/held-out-vectors")
+    vectors = nlb.encode_corpus(training_set, encoder, rule, folder=f"{folder}/vectors")
+    held_out_vectors = nlb.encode_corpus(held_out, encoder, rule, folder=f"{folder}/held-out")
 
     metrics = nlb.MaskedVectorMetrics(model.config.loss)
     args = arguments(f"{folder}/pretrained", epochs=40)
@@ -109,7 +109,7 @@ def main(
     hf.set_seed(0)
     training_set = documents(64)
     held_out = documents(64)
-    scores = {"pretrained": pretrain(name, folder, training_set, held_out)}
+    scores = {"pretrained": pretrain(name, folder, training_set=training_set, held_out=held_out)}
 
     pretrained = f"{folder}/pretrained"
     tokenizer = hf.AutoTokenizer.from_pretrained(pretrained)

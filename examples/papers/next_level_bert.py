@@ -67,8 +67,8 @@ def pretrain(name: str, folder: str, training_set: Dataset, held_out: Dataset) -
         encoder, chunk_size=16, loss="cross_entropy"
     )
     rule = model.config.chunking_rule()
-    vectors = nlb.encode_corpus(training_set, encoder, rule, f"{folder}/vectors")
-    held_out_vectors = nlb.encode_corpus(held_out, encoder, rule, f"{folder}/held-out-vectors")
+    vectors = nlb.encode_corpus(training_set, encoder, rule, folder=f"{folder}/vectors")
+    held_out_vectors = nlb.encode_corpus(held_out, encoder, rule, folder=f"{folder}/held-out")
 
     metrics = nlb.MaskedVectorMetrics(model.config.loss)
     label_names = ["mask_positions"]
@@ -93,7 +93,7 @@ def main(
     hf.set_seed(0)
     training_set = documents(48)
     held_out = documents(32)
-    scores = {"pretrained": pretrain(name, folder, training_set, held_out)}
+    scores = {"pretrained": pretrain(name, folder, training_set=training_set, held_out=held_out)}
     pretrained = f"{folder}/pretrained"
     tokenizer = hf.AutoTokenizer.from_pretrained(pretrained)
 

@@ -11,7 +11,8 @@ from ..fitting import combine_chunk_encoders, fit_tfidf_encoder, static_checkpoi
 from ..models.chunk_encoder import LoadedChunkEncoder
 from ..models.from_encoder import load_chunk_encoder
 from ..models.modeling_nextlevelbert import NextLevelBertModel
-from ..training.cards import SIMILARITY_WIDGET, CardText, model_card, safe_name
+from ..training.cards import SIMILARITY_WIDGET, CardText, model_card
+from ..training.runs import safe_name
 from .shelf import read_files
 
 PLACES = 4_096  # that tokens are hashed to

@@ -39,8 +39,9 @@ from ..data.files import PartlyReadError, readable_name, reason, suffix
 from ..fitting import static_checkpoint
 from ..models.chunk_encoder import LoadedChunkEncoder, weights_fingerprint
 from ..models.chunking import tokenize_document
+from ..models.document_encoding import DocumentEmbedding
 from ..models.from_encoder import load_chunk_encoder
-from ..models.modeling_nextlevelbert import DocumentEmbedding, NextLevelBertModel
+from ..models.modeling_nextlevelbert import NextLevelBertModel
 from ..models.sentences import Splitter, text_sentences
 
 # Raised when a part has other columns or other contents than before, so that parts are made anew.

@@ -99,8 +99,8 @@ def is_saved_dataset(folder: Path) -> bool:
 def files_below(root: Path) -> list[Path]:
     """Returns the files and saved data sets in a folder and those below it, in order.
 
-    Links to folders are followed, each folder once. What begins with a dot is left out. Folders
-    that may not be opened are named in a warning.
+    Links to folders are followed, each folder once. Folders that begin with a dot are left out.
+    Folders that may not be opened are named in a warning.
     """
     found = list[Path]()
     visited = set[str]()
@@ -121,7 +121,7 @@ def files_below(root: Path) -> list[Path]:
             folders[:] = [name for name in folders if not name.startswith(".")]
             links = [Path(folder, name) for name in folders if os.path.islink(Path(folder, name))]
             waiting.extend(links)
-            found.extend(Path(folder, name) for name in files if not name.startswith("."))
+            found.extend(Path(folder, name) for name in files)
     return sorted(found)
 
 

@@ -179,7 +179,7 @@ def _table(
         value_feature = getattr(feature, "feature", feature)  # of a list, that of its values
         if hasattr(value_feature, "names"):
             class_names[column] = tuple(value_feature.names)
-    return Table(name, first[1], itertools.chain([first], rows), class_names)
+    return Table(name, first[1], rows=itertools.chain([first], rows), class_names=class_names)
 
 
 def not_a_table(name: str) -> ValueError:

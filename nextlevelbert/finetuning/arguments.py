@@ -116,19 +116,29 @@ class DataArguments:
     )
 
     def __post_init__(self) -> None:
-        files = {name: getattr(self, f"{name}_file") for name in ("train", "validation", "test")}
-        has_both = bool(self.dataset_name) and any(files.values())
-        if has_both or not (self.dataset_name or self.train_file):
+        names = ("train", "validation", "test")
+        files = [getattr(self, f"{name}_file") for name in names]
+        is_given = self.train_file is not None
+        if self.dataset_name is not None:
+            is_given = not any(files)
+        if not is_given:
             raise ValueError(
                 "Give the training set, either with --train_file or with --dataset_name."
             )
-        for name, file in files.items():
-            has_splits = self.dataset_name or Path(file or self.train_file or "").is_dir()
+        for name in names:
+            has_splits = self.dataset_name is not None or Path(self._source(name)).is_dir()
             if getattr(self, f"{name}_split") and not has_splits:
                 raise ValueError(
                     f"--{name}_split is for --dataset_name or a folder; give a file with"
                     f" --{name}_file."
                 )
+
+    def _source(self, name: str) -> str:
+        """Returns the data set, file or folder of a set."""
+        for source in (self.dataset_name, getattr(self, f"{name}_file")):
+            if source is not None:
+                return source
+        return str(self.train_file)
 
     def place(self, name: str) -> tuple[str, str] | None:
         """Returns where a set is: a file, folder or data set, and the split.
@@ -139,11 +149,12 @@ class DataArguments:
         Returns:
             Source and split; None for a set that was not given.
         """
-        file = getattr(self, f"{name}_file")
         split = getattr(self, f"{name}_split")
-        if name != "train" and file is None and split is None:
-            return None
-        return self.dataset_name or file or self.train_file or "", split or "train"
+        if split is None:
+            if name != "train" and getattr(self, f"{name}_file") is None:
+                return None
+            split = "train"
+        return self._source(name), split
 
     def read_sets(
         self,

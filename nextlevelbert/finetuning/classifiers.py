@@ -59,6 +59,19 @@ _FAMILIES = {
         "Only the start of a document is read, as far as the encoder's positions go.",
     ),
 }
+_OPENING = """\
+import nextlevelbert  # registers the architecture
+from transformers import AUTO_CLASS, AutoTokenizer
+
+model = AUTO_CLASS.from_pretrained("{name}")
+tokenizer = AutoTokenizer.from_pretrained("{name}")
+document = tokenizer("the text of a whole document", return_tensors="pt")
+"""
+_WITH_PAIR = """\
+pair = tokenizer(PAIR, padding=True, return_tensors="pt")
+pair_ids = pair["input_ids"]AXIS
+pair_mask = pair["attention_mask"]AXIS
+scores = model(**document, pair_input_ids=pair_ids, pair_attention_mask=pair_mask).logits"""
 # Options that do not affect the result, or whose effect is recorded elsewhere.
 _UNSIGNED = ("model", "cache_dir", "chunk_batch_size", "chunk_encoder", "label_names_file")
 
@@ -381,21 +394,9 @@ def card_snippet(auto_class: str, family: str, pair: str = "", axis: str = "") -
         pair: list of questions or choices, as code; "" for documents alone.
         axis: index that adds an axis to the ids of `pair`, as code.
     """
-    truncation = ""
+    snippet = _OPENING.replace("AUTO_CLASS", auto_class)
     if family == "truncated":
-        truncation = ", truncation=True"
-    lines = [
-        "import nextlevelbert  # registers the architecture",
-        f"from transformers import {auto_class}, AutoTokenizer",
-        "",
-        f'model = {auto_class}.from_pretrained("{{name}}")',
-        'tokenizer = AutoTokenizer.from_pretrained("{name}")',
-        f'document = tokenizer("the text of a whole document", return_tensors="pt"{truncation})',
-    ]
-    inputs = "**document"
+        snippet = snippet.replace('"pt")', '"pt", truncation=True)')
     if pair:
-        lines.append(f'pair = tokenizer({pair}, padding=True, return_tensors="pt")')
-        inputs += f', pair_input_ids=pair["input_ids"]{axis}'
-        inputs += f', pair_attention_mask=pair["attention_mask"]{axis}'
-    lines.append(f"scores = model({inputs}).logits")
-    return "\n".join(lines)
+        return snippet + _WITH_PAIR.replace("PAIR", pair).replace("AXIS", axis)
+    return f"{snippet}scores = model(**document).logits"

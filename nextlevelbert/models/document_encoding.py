@@ -6,7 +6,7 @@ import itertools
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -62,6 +62,26 @@ class DocumentPlan:
 
 class DocumentEncodingMixin(NextLevelPreTrainedModel):
     """Adds `encode`, `iter_encode` and `plan` to a model over chunk vectors."""
+
+    @overload
+    def encode(  # type: ignore[overload-overlap]  # a text is an iterable, too
+        self,
+        texts: str,
+        tokens_per_batch: int | None = None,
+        show_progress_bar: bool = False,
+        chunk_encoder: LoadedChunkEncoder | None = None,
+        splitter: Splitter | None = None,
+    ) -> DocumentEmbedding: ...
+
+    @overload
+    def encode(
+        self,
+        texts: Iterable[Any],
+        tokens_per_batch: int | None = None,
+        show_progress_bar: bool = False,
+        chunk_encoder: LoadedChunkEncoder | None = None,
+        splitter: Splitter | None = None,
+    ) -> list[DocumentEmbedding]: ...
 
     def encode(
         self,
@@ -184,6 +204,16 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
             )
             embeddings.append(embedding)
         return embeddings
+
+    @overload
+    def plan(  # type: ignore[overload-overlap]  # a text is an iterable, too
+        self, texts: str, splitter: Splitter | None = None
+    ) -> DocumentPlan: ...
+
+    @overload
+    def plan(
+        self, texts: Iterable[Any], splitter: Splitter | None = None
+    ) -> list[DocumentPlan]: ...
 
     def plan(
         self, texts: str | Iterable[Any], splitter: Splitter | None = None

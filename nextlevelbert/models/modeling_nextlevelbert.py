@@ -32,12 +32,7 @@ from transformers.utils import ModelOutput, can_return_tuple
 from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder, micro_batches, pool, unit
 from .chunking import flatten_chunks
 from .configuration_nextlevelbert import NOT_SPECIAL, PAD, NextLevelBertConfig
-from .document_encoding import (
-    DocumentEmbedding,
-    DocumentEncodingMixin,
-    DocumentPlan,
-    warn_of_empty_documents,
-)
+from .document_encoding import DocumentEncodingMixin, warn_of_empty_documents
 from .from_encoder import load_chunk_encoder, new_document_model
 from .pretrained import (
     NextLevelPreTrainedModel,
@@ -55,16 +50,6 @@ from .windows import (
     special_ids_of_windows,
     traced,
 )
-
-__all__ = [
-    "DocumentEmbedding",
-    "DocumentPlan",
-    "NextLevelBertForContrastiveLearning",
-    "NextLevelBertForMaskedVectorModeling",
-    "NextLevelBertForMultipleChoice",
-    "NextLevelBertForSequenceClassification",
-    "NextLevelBertModel",
-]
 
 logger = logging.getLogger(__name__)
 
@@ -778,7 +763,9 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
                 neither an encoder nor a name and a fingerprint of one.
         """
         if source is not None:
-            self.check_chunk_encoder(source)
+            # A cache around the model's own encoder needs no check.
+            if getattr(source, "cached", source.encoder) is not self.chunk_encoder:
+                self.check_chunk_encoder(source)
             return source.encoder
         if self.chunk_encoder is not None:
             return self.chunk_encoder

@@ -175,14 +175,10 @@ class CdlmDataArguments:
         Raises:
             ValueError: the options name no documents, or none to train on.
         """
-        sources = {
-            "train": (self.train_file, self.train_split),
-            "validation": (self.validation_file, self.validation_split),
-            "test": (self.test_file, self.test_split),
-        }
         sets = {}
-        for name, (file, split) in sources.items():
-            source = file
+        for name in ("train", "validation", "test"):
+            source = getattr(self, f"{name}_file")
+            split = getattr(self, f"{name}_split")
             if source is None and split is not None:
                 source = self.dataset_name
             if source is not None:

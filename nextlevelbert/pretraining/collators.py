@@ -169,8 +169,8 @@ class DataCollatorForVectorMasking:
             )
             mask_positions[row] = torch.from_numpy(selected)
             special_ids[row, torch.from_numpy(masked)] = MASK
-            places = np.flatnonzero(replaced[maskable[row]])
-            drawn = draw_replacements(counts, row, replaced=places, key=key)
+            positions = np.flatnonzero(replaced[maskable[row]])
+            drawn = draw_replacements(counts, row, replaced=positions, key=key)
             others = labels[real_rows[drawn], real_columns[drawn]]
             inputs_embeds[row, torch.from_numpy(replaced)] = others
         return {

@@ -272,9 +272,9 @@ class SegmentPairDataset(EpochDataset[SegmentPair]):
         return int(self._first_pairs[-1])
 
     def _row(self, index: int, key: tuple[int, ...]) -> SegmentPair:
-        place = int(np.searchsorted(self._first_pairs, index, side="right")) - 1
-        document = int(self._documents[place])
-        length = int(self._lengths[place])
+        row = int(np.searchsorted(self._first_pairs, index, side="right")) - 1
+        document = int(self._documents[row])
+        length = int(self._lengths[row])
         width = min(self.max_segment, length // 2)
         rng = np.random.default_rng(key)
         # The room before and between the segments is drawn, then which of them is first.

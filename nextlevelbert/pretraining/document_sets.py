@@ -66,19 +66,17 @@ def read_document_sets(
     for index, (location, row) in enumerate(rows):
         value = location.column(row, text_column, "--text_column")
         if set_column is not None:
-            set_name = _name_of_set(location, row, set_column)
+            documents = sets.setdefault(_name_of_set(location, row, set_column), [])
             texts = [value]
-        elif isinstance(value, str):
-            set_name = str(index)
-            texts = value.split(_SEPARATOR)
         else:
-            set_name = str(index)
+            documents = sets.setdefault(str(index), [])
             texts = value
+        if isinstance(texts, str):
+            texts = texts.split(_SEPARATOR)
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
             raise location.error(
                 text_column, f"must be text, or a list of texts, got {short(value)}."
             )
-        documents = sets.setdefault(set_name, [])
         documents += filter(None, map(str.strip, texts))
 
     if not any(len(texts) >= 2 for texts in sets.values()):
@@ -134,6 +132,20 @@ class TokenSequence(NamedTuple):
     mask_key: tuple[int, ...]
 
 
+def _longest_stretch(max_length: int, document_share: float) -> int:
+    """Returns how many tokens of a document a sequence has at most."""
+    # The small number mends rounding: a third of 30 is 10.
+    share = int((max_length - 2) * document_share + 1e-6)
+    longest = share - 2  # without the separators
+    if max_length < 2 + 4 * LEAST_DOCUMENTS or longest < 1 or document_share > 1:
+        raise ValueError(
+            f"A sequence of {max_length} tokens has no room for {LEAST_DOCUMENTS} documents of"
+            f" which each fills at most {document_share:.2f}; give a larger max_length, or another"
+            " share."
+        )
+    return longest
+
+
 class ClusterDataset(EpochDataset[TokenSequence]):
     """Draws, in every epoch, documents of each set until a sequence is full.
 
@@ -178,16 +190,7 @@ class ClusterDataset(EpochDataset[TokenSequence]):
                 " needed."
             )
 
-        # The small number mends rounding: a third of 30 is 10.
-        share = int((max_length - 2) * document_share + 1e-6)
-        self._longest = share - 2  # without the separators
-        if max_length < 2 + 4 * LEAST_DOCUMENTS or self._longest < 1 or document_share > 1:
-            raise ValueError(
-                f"A sequence of {max_length} tokens has no room for {LEAST_DOCUMENTS}"
-                f" documents of which each fills at most {document_share:.2f}; give a larger"
-                " max_length, or another share."
-            )
-
+        self._longest = _longest_stretch(max_length, document_share)
         tokenizer = processor.tokenizer
         self._special = tokenizer.convert_tokens_to_ids(
             [tokenizer.cls_token, *DOCUMENT, tokenizer.sep_token]
@@ -234,13 +237,12 @@ class ClusterDataset(EpochDataset[TokenSequence]):
         """Yields documents in the order in which they fill a sequence."""
         documents = self._sets[index]
         if self.related:
-            for number in rng.permutation(len(documents)):
-                yield documents[number]
+            for chosen in rng.permutation(len(documents)):
+                yield documents[chosen]
         else:
             # At most as many documents, each of another set.
             for other in rng.permutation(len(self._sets))[: len(documents)]:
-                number = int(rng.integers(len(self._sets[other])))
-                yield self._sets[other][number]
+                yield self._sets[other][int(rng.integers(len(self._sets[other])))]
 
 
 class DataCollatorForCrossDocumentMasking:

@@ -138,7 +138,12 @@ def pretrain(argv: list[str]) -> None:
 
     # 1. The frozen encoder, which stays out of training, and the model over vectors.
     source = open_encoder(options.model, options.family)
-    model = new_model(options.model, options.family, source, options.masking.sequence_length)
+    model = new_model(
+        options.model,
+        options.family,
+        source=source,
+        sequence_length=options.masking.sequence_length,
+    )
     objective = new_objective(options.family, options.masking, model.config)
     args.check_best_metric(objective.scores)
 
@@ -165,7 +170,9 @@ def pretrain(argv: list[str]) -> None:
     )
     for documents in (learned, held_out):
         documents.corpus.check_model(model.config, documents.corpus.splitter)
-    bind_folder(str(args.output_dir), settings_of(model, options, learned, held_out))
+    bind_folder(
+        str(args.output_dir), settings_of(model, options, learned=learned, held_out=held_out)
+    )
     if is_finished(args):
         return
 
@@ -617,10 +624,6 @@ def write_card(
         measured = objective.about_scores
         table = results_table(rows)
 
-    base_model = None
-    encoder = config.chunk_encoder_name
-    if "/" in encoder and encoder != args.repository():  # a name on the Hub
-        base_model = encoder
     datasets = []
     if options.corpus.dataset_name:
         datasets.append(options.corpus.dataset_name)
@@ -642,7 +645,7 @@ def write_card(
         text,
         log=log,
         model_type=config.model_type,
-        base_model=base_model,
+        base_model=_encoder_on_hub(config, args),
         settings=settings,
         table=table,
         scores=scores,
@@ -652,6 +655,16 @@ def write_card(
         pictures=[CURVE],
     )
     card.save(f"{args.output_dir}/README.md")
+
+
+def _encoder_on_hub(
+    config: NextLevelBertConfig | HateConfig, args: PretrainingArguments
+) -> str | None:
+    """Returns the chunk encoder's name on the Hub; None for a folder, or the model itself."""
+    name = config.chunk_encoder_name
+    if name is None or "/" not in name or name == args.repository():
+        return None
+    return name
 
 
 def _model_rows(

@@ -56,7 +56,7 @@ class CdlmTask:
         sets: training, validation and perhaps test set, by name; all rows have labels.
         sequences: returns what the model reads of the set of that name.
         predict: returns the predictions for the set of that name, from its sequences, their
-            logits, and what was chosen.
+            `logits`, and what was `chosen`.
         choose: returns fields of the model's configuration, from the sequences of the validation
             set and their logits (default: none).
         baseline: a row of the table that needs no training.
@@ -68,7 +68,7 @@ class CdlmTask:
     model_class: type[PreTrainedModel]
     sets: Mapping[str, Any]
     sequences: Callable[[str, CdlmProcessor], Any]
-    predict: Callable[[str, Any, Logits, Scores], Predicted]
+    predict: Callable[..., Predicted]
     choose: Callable[[Any, Logits], Scores] = _choose_nothing
     baseline: Baseline
     card: CardText
@@ -126,7 +126,7 @@ class CdlmTask:
                 logits = (logits,)
             if name == "validation":
                 chosen = self.choose(rows[name], logits)
-            values, records = self.predict(name, rows[name], logits, chosen)
+            values, records = self.predict(name, rows[name], logits=logits, chosen=chosen)
             scores[name] = {**values, "loss": output.metrics["test_loss"]}
 
         if trainer.args.should_save:
@@ -137,6 +137,7 @@ class CdlmTask:
 
 def train_and_publish(
     task: CdlmTask,
+    *,
     model_args: CdlmModelArguments,
     args: FinetuningArguments,
     data_args: DataArguments,
@@ -152,10 +153,7 @@ def train_and_publish(
     Raises:
         ValueError: if a set is the training set.
     """
-    fingerprints = {name: fingerprint(data) for name, data in task.sets.items()}
-    for name in ("validation", "test"):
-        if fingerprints.get(name) == fingerprints["train"]:
-            raise ValueError(f"The {name} set is the training set; give another one.")
+    fingerprints = _fingerprints(task.sets)
     if args.learning_rate is None:
         args.learning_rate = 3e-5  # as in pretraining
 
@@ -224,3 +222,12 @@ def train_and_publish(
         chosen=chosen,
     )
     publish(args, best=best, open_model=open_best, card=card)
+
+
+def _fingerprints(sets: Mapping[str, Any]) -> dict[str, str]:
+    """Returns a hash of each set; the training set must not be evaluated on."""
+    fingerprints = {name: fingerprint(data) for name, data in sets.items()}
+    for name in ("validation", "test"):
+        if fingerprints.get(name) == fingerprints["train"]:
+            raise ValueError(f"The {name} set is the training set; give another one.")
+    return fingerprints

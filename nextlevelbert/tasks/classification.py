@@ -151,10 +151,9 @@ def open_reader(args: FinetuningArguments, labels: LabelSet, options: list[Any])
         labels: of the task.
         options: of the model: the dataclasses of `MODEL_OPTIONS`.
     """
-    model_args, *others = options
-    if isinstance(model_args, VectorModelArguments):
-        return VectorReader(args, labels, model_args, *others)
-    return TokenReader(args, labels, model_args, *others)
+    if isinstance(options[0], VectorModelArguments):
+        return VectorReader(args, labels, *options)
+    return TokenReader(args, labels, *options)
 
 
 # --- The sets

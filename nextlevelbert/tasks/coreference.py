@@ -167,9 +167,10 @@ def mention_groups(documents: Iterable[CoreferenceDocument], group_by: str) -> l
     groups: dict[object, list[int]] = {}
     count = 0
     for document in documents:
-        for _ in document.mentions:
-            groups.setdefault(getattr(document, group_by), []).append(count)
-            count += 1
+        if document.mentions:
+            indices = range(count, count + len(document.mentions))
+            groups.setdefault(getattr(document, group_by), []).extend(indices)
+            count += len(indices)
     return list(groups.values())
 
 
@@ -221,9 +222,8 @@ class MentionPairDataset(Dataset):
     ) -> None:
         self._processor = processor
         self._documents = documents
-        self._group_by = group_by
+        self._groups = mention_groups(documents, group_by)
         self._context = context
-        self._clusters = clusters_of(documents)
         self._mentions: list[CoreferenceMention] = []
         self._document_of: list[int] = []
         for index, document in enumerate(documents):
@@ -249,12 +249,13 @@ class MentionPairDataset(Dataset):
         warn_of_cuts(map(self.__getitem__, too_long))
 
     def _documents_of(self, pair: Pair) -> tuple[int, int]:
-        return self._document_of[pair[0]], self._document_of[pair[1]]
+        first, second = pair
+        return self._document_of[first], self._document_of[second]
 
     def _group_pairs(self, mentions_at_once: str) -> list[list[Pair]]:
         """Returns all pairs of mentions of one group, those of one sequence together."""
         sequences: list[list[Pair]] = []
-        for indices in mention_groups(self._documents, self._group_by):
+        for indices in self._groups:
             pairs = sorted(itertools.combinations(indices, 2), key=self._documents_of)
             if mentions_at_once == "all":
                 for _, same_documents in itertools.groupby(pairs, self._documents_of):
@@ -296,11 +297,11 @@ class MentionPairDataset(Dataset):
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         sequence = self._sequences[index]
-        place_of = {mention: place for place, mention in enumerate(sequence.mentions)}
+        position_of = {mention: position for position, mention in enumerate(sequence.mentions)}
         return self._processor.mentions(
             [self._pieces[text] for text in sequence.texts],
             sequence.spans,
-            pairs=[(place_of[one], place_of[other]) for one, other in sequence.pairs],
+            pairs=[(position_of[one], position_of[other]) for one, other in sequence.pairs],
             labels=[self._same(pair) for pair in sequence.pairs],
         )
 
@@ -318,13 +319,14 @@ class MentionPairDataset(Dataset):
         for pairs, scores in zip(self.pairs, logits, strict=True):
             probability |= zip(pairs, expit(scores[: len(pairs)]), strict=True)
         groups: Similarities = []
-        for indices in mention_groups(self._documents, self._group_by):
+        for indices in self._groups:
             values = [probability[pair] for pair in itertools.combinations(indices, 2)]
             groups.append((indices, squareform(values) + np.eye(len(indices))))
         return groups
 
     def _same(self, pair: Pair) -> int:
-        return int(self._clusters[pair[0]] == self._clusters[pair[1]])
+        first, second = pair
+        return int(self._mentions[first].cluster == self._mentions[second].cluster)
 
 
 def _sentences_only(
@@ -360,7 +362,7 @@ def cluster_mentions(groups: Similarities, threshold: float) -> list[str]:
     """
     labels: dict[int, str] = {}
     for group, (indices, probability) in enumerate(groups):
-        parts = np.zeros(len(indices), int)
+        clusters = np.zeros(len(indices), int)
         if len(indices) > 1:
             clustering = AgglomerativeClustering(
                 n_clusters=None,
@@ -368,9 +370,9 @@ def cluster_mentions(groups: Similarities, threshold: float) -> list[str]:
                 linkage="average",
                 distance_threshold=1 - threshold,
             )
-            parts = clustering.fit_predict(1 - probability)
-        for index, part in zip(indices, parts, strict=True):
-            labels[index] = f"{group}-{part}"
+            clusters = clustering.fit_predict(1 - probability)
+        for index, cluster in zip(indices, clusters, strict=True):
+            labels[index] = f"{group}-{cluster}"
     return [labels[index] for index in sorted(labels)]
 
 
@@ -439,19 +441,18 @@ def _records(
     documents: Sequence[CoreferenceDocument], clusters: Sequence[str]
 ) -> list[dict[str, object]]:
     """Returns each mention with its right and its predicted cluster."""
-    predicted = iter(clusters)
+    mentions = [(document, mention) for document in documents for mention in document.mentions]
     records: list[dict[str, object]] = []
-    for document in documents:
-        for mention in document.mentions:
-            record = {
-                "document": document.id,
-                "start": mention.start,
-                "end": mention.end,
-                "text": document.text[mention.start : mention.end],
-                "gold": mention.cluster,
-                "cluster": next(predicted),
-            }
-            records.append(record)
+    for (document, mention), cluster in zip(mentions, clusters, strict=True):
+        record = {
+            "document": document.id,
+            "start": mention.start,
+            "end": mention.end,
+            "text": document.text[mention.start : mention.end],
+            "gold": mention.cluster,
+            "cluster": cluster,
+        }
+        records.append(record)
     return records
 
 
@@ -506,4 +507,4 @@ def main(argv: list[str]) -> None:
         metric="conll_f1",
         settings={"task": "coreference", **vars(options)},
     )
-    train_and_publish(task, model_args, args, data_args)
+    train_and_publish(task, model_args=model_args, args=args, data_args=data_args)

@@ -130,4 +130,4 @@ def main(argv: list[str]) -> None:
         metric="f1",
         settings={"task": "document_matching", **vars(columns)},
     )
-    train_and_publish(task, model_args, args, data_args)
+    train_and_publish(task, model_args=model_args, args=args, data_args=data_args)

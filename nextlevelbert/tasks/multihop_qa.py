@@ -141,7 +141,9 @@ def _labels(question: Question, row: Mapping[str, Any]) -> dict[str, Any]:
     if question["answer"] in TYPES[1:]:
         answer_type = TYPES.index(question["answer"])
     else:
-        spans = _answer_spans(question["answer"], paragraphs, titles, row["token_spans"])
+        spans = _answer_spans(
+            question["answer"], paragraphs, titles=titles, token_spans=row["token_spans"]
+        )
     if not spans:
         spans = [(-1, -1)]
 
@@ -343,4 +345,4 @@ def main(argv: list[str]) -> None:
         metric="joint_f1",
         settings={"task": "multihop_qa"},
     )
-    train_and_publish(task, model_args, args, data_args)
+    train_and_publish(task, model_args=model_args, args=args, data_args=data_args)

@@ -184,11 +184,8 @@ def batches_of(pairs: Sequence[Pair], size: int, seed: int) -> NoDuplicatesBatch
         size: of a batch, reduced to the number of different queries or documents.
         seed: of the draw.
     """
-    queries = []
-    documents = []
-    for query, document in pairs:
-        queries.append(f"0 {query}")
-        documents.append(f"1 {document}")
+    queries = [f"0 {query}" for query, _ in pairs]
+    documents = [f"1 {document}" for _, document in pairs]
     return NoDuplicatesBatchSampler(
         Dataset.from_dict({"query": queries, "document": documents}),
         batch_size=min(size, len(set(queries)), len(set(documents))),
@@ -237,11 +234,8 @@ class RankingTrainer(CardTrainer):
             ``query`` and ``document``, each with ``inputs_embeds`` ``[B, L, D]`` and
             ``attention_mask`` ``[B, L]``.
         """
-        queries = []
-        documents = []
-        for query, document in pairs:
-            queries.append(self.vectors[self.task.queries[query]].float())
-            documents.append(self.vectors[self.task.documents[document]].float())
+        queries = [self.vectors[self.task.queries[query]].float() for query, _ in pairs]
+        documents = [self.vectors[self.task.documents[name]].float() for _, name in pairs]
         return {"query": pad_vectors(queries), "document": pad_vectors(documents)}
 
     def get_train_dataloader(self) -> DataLoader:

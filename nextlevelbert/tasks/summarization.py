@@ -155,17 +155,17 @@ def read_summaries(
     documents: list[SummarizedDocument] = []
     unrelated = 0
     rows = tqdm(table.rows, unit="text", desc=f"sentences of {table.name}", delay=2)
-    for place, values in rows:
-        sentences = sentences_of(place, values, column=text_column, option="--text_column")
+    for location, values in rows:
+        sentences = sentences_of(location, values, column=text_column, option="--text_column")
         reference = sentences_of(
-            place, values, column=summary_column, option="--summary_column", by_line=True
+            location, values, column=summary_column, option="--summary_column", by_line=True
         )
         if options.label_column is None:
             labels = _oracle_labels(sentences, reference)
             unrelated += not any(labels)
         else:
-            labels = place.column(values, options.label_column, "--label_column")
-            _check_labels(labels, len(sentences), place=place, column=options.label_column)
+            labels = location.column(values, options.label_column, "--label_column")
+            _check_labels(labels, len(sentences), location=location, column=options.label_column)
         name = str(values.get(options.id_column, len(documents)))
         documents.append(SummarizedDocument(name, sentences, reference=reference, labels=labels))
 
@@ -187,13 +187,13 @@ def _oracle_labels(sentences: list[str], reference: list[str]) -> list[int]:
     return labels
 
 
-def _check_labels(labels: object, count: int, place: RowLocation, column: str) -> None:
+def _check_labels(labels: object, count: int, location: RowLocation, column: str) -> None:
     if not isinstance(labels, list) or len(labels) != count or not set(labels) <= {0, 1}:
-        raise place.error(column, f"must be a list of {count} labels, 0 or 1, one per sentence.")
+        raise location.error(column, f"must be a list of {count} labels, 0 or 1, one per sentence.")
 
 
 def sentences_of(
-    place: RowLocation,
+    location: RowLocation,
     values: Mapping[str, object],
     column: str,
     option: str,
@@ -202,7 +202,7 @@ def sentences_of(
     """Returns the sentences of one column of a row.
 
     Args:
-        place: where the row is from, for errors.
+        location: where the row is from, for errors.
         values: the row.
         column: holds a text, which is split into sentences, or a list of sentences.
         option: names the column on the command line, for errors.
@@ -211,7 +211,7 @@ def sentences_of(
     Raises:
         ValueError: if there are no sentences, naming row and column.
     """
-    value = place.column(values, column, option)
+    value = location.column(values, column, option)
     if by_line and isinstance(value, str):
         lines = [line for line in value.splitlines() if line.strip()]
         if len(lines) > 1:
@@ -219,7 +219,7 @@ def sentences_of(
     try:
         text, spans = split_document(value)
     except ValueError as error:
-        raise place.error(column, str(error)) from error
+        raise location.error(column, str(error)) from error
     return [text[start:end] for start, end in spans]
 
 

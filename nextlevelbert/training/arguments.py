@@ -15,7 +15,7 @@ from huggingface_hub import HfApi
 from transformers import TrainingArguments
 from transformers.integrations import get_available_reporting_integrations
 
-from .cards import safe_name
+from .runs import safe_name
 
 logger = logging.getLogger(__name__)
 # Arguments that decide the result of a training, given the model and the data; an output folder

@@ -13,12 +13,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-if TYPE_CHECKING:
-    from .arguments import BaseTrainingArguments
+from .arguments import BaseTrainingArguments
+from .runs import safe_name
 
 _TEMPLATE = Path(__file__).with_name("card_template.md")
 # Inputs that the Hub's page of a model offers to try.
@@ -95,15 +95,6 @@ class CardText:
     scored_task: str | None = None
     widget: Sequence[Mapping[str, object]] = ()
     caption: str = "Loss and scores over the training"
-
-
-def safe_name(name: str) -> str:
-    """Returns a name for a heading and for strings of Python code.
-
-    Args:
-        name: in which everything but letters, digits, spaces and ``_ . - / @ +`` becomes ``-``.
-    """
-    return re.sub(r"[^\w ./@+-]", "-", name)
 
 
 def plain(text: object) -> str:

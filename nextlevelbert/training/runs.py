@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,15 @@ from ..corpus import whole_file
 logger = logging.getLogger(__name__)
 # The parts of a checkpoint, beside its state.
 _PARTS = ("*.safetensors", "optimizer.pt", "scheduler.pt", "rng_state*.pth")
+
+
+def safe_name(name: str) -> str:
+    """Returns a name for a heading and for strings of Python code.
+
+    Args:
+        name: in which everything but letters, digits, spaces and ``_ . - / @ +`` becomes ``-``.
+    """
+    return re.sub(r"[^\w ./@+-]", "-", name)
 
 
 def write_whole(path: str | Path, content: str | bytes) -> None:

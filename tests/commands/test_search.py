@@ -120,6 +120,7 @@ def test_a_passage_is_whole_sentences_of_its_chunk():
     assert shown[:3] == ["One  two.", "One  two.\n\nThree four.", "Three four."]
     assert shown[3:] == ["Five six. longish", "longish", "longish"]
     assert passage_borders("\u200b", np.zeros((0, 2), int)).shape == (0, 2)
+    assert passage_borders("渡輪。海港。燈塔。", np.array([[3, 6]])).tolist() == [[3, 6]]
 
 
 def test_a_word_that_two_chunks_share_is_found(model_of_words, tmp_path):

@@ -163,6 +163,11 @@ def test_utf16_is_read_by_its_mark_or_refused(tmp_path, name, encoding):
         assert "UTF-16 without a byte order mark. Save it in UTF-8." in errors[0]
 
 
+def test_line_ends_of_all_systems_are_line_feeds(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"one\r\ntwo\rthree\n")
+    assert read(tmp_path)[0] == ["one\ntwo\nthree\n"]
+
+
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
 def test_csv_of_other_delimiters(tmp_path, delimiter):
     (tmp_path / "a.csv").write_text(f"id{delimiter}text\n1{delimiter}Der Hafen.\n")

@@ -36,6 +36,33 @@ def test_the_first_page_is_short():
     assert len([word for word in text.split() if re.search(r"\w", word)]) <= 900
 
 
+CODE = re.compile(r"```.*?```|<!--.*?-->", re.DOTALL)
+SCORE = re.compile(r"(?<![\d.,])[01]?(\.\d{3})(?!\d)")
+RATE = re.compile(r"\d{1,3}(?:,\d{3})+")
+PAGES = [
+    "README.md",
+    *(
+        f"docs/{path.relative_to(ROOT / 'docs').as_posix()}"
+        for folder in ("guides", "families", "jobs")
+        for path in sorted((ROOT / "docs" / folder).glob("*.md"))
+    ),
+]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_scores_of_a_page_are_in_the_results(page):
+    """Those with three decimals, which are scores; `docs/results.md` says where they come from."""
+    results = set(SCORE.findall(read("docs/results.md")))
+    assert set(SCORE.findall(CODE.sub("", read(page)))) - results == set()
+
+
+def test_the_speeds_of_the_first_page_were_measured():
+    rows = [line for line in read("README.md").splitlines() if line.startswith("| ")]
+    speeds = set(RATE.findall("\n".join(rows)))
+    assert len(speeds) >= 5
+    assert speeds - set(RATE.findall(read("docs/performance.md"))) == set()
+
+
 @pytest.mark.long
 def test_a_model_is_pushed_and_opened_as_the_page_says(fresh_process, tmp_path):
     """All blocks but the last, which needs a commit hash, with a Hub on this machine."""

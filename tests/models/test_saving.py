@@ -7,6 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
+from huggingface_hub import ModelCard
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules
 from transformers import AutoModel, AutoTokenizer, Trainer, TrainingArguments
@@ -124,3 +125,31 @@ def test_a_family_with_a_limit_of_its_own_states_no_other(encoder, tmp_path):
     CdlmForMaskedLM.from_encoder(encoder, max_length=64).save_pretrained(tmp_path)
     stored = json.loads((tmp_path / "sentence_bert_config.json").read_text(encoding="utf-8"))
     assert "max_seq_length" not in stored
+
+
+# A user who has transformers and sentence-transformers, and not this package.
+MAKE_ANOTHER = """
+import json, sys
+from transformers import AutoModel
+opened = AutoModel.from_pretrained(sys.argv[1], trust_remote_code=True)
+model = type(opened).from_chunk_encoder(sys.argv[2], chunk_size=16)
+print(json.dumps(model.encode(sys.argv[3]).plain.tolist()))
+"""
+
+
+def test_the_code_of_a_checkpoint_makes_new_models(toy_checkpoint, toy_encoder_path, fresh_process):
+    output = fresh_process(MAKE_ANOTHER, toy_checkpoint, toy_encoder_path, TEXT, hidden=True)
+    expected = NextLevelBertModel.from_pretrained(toy_checkpoint).encode(TEXT).plain
+    np.testing.assert_allclose(json.loads(output.splitlines()[-1]), expected.numpy(), atol=1e-5)
+
+
+def test_a_folder_gets_a_card_and_keeps_the_one_it_has(toy_checkpoint, tmp_path):
+    model = NextLevelBertModel.from_pretrained(toy_checkpoint)
+    model.save_pretrained(tmp_path)
+    card = ModelCard.load(tmp_path / "README.md")
+    assert card.data.tags == ["nextlevelbert", "sentence-transformers"]
+    assert 'SentenceTransformer("folder or Hub name")' in card.text
+    (tmp_path / "README.md").write_text("mine", encoding="utf-8")
+    model.save_pretrained(tmp_path)
+    assert (tmp_path / "README.md").read_text(encoding="utf-8") == "mine"
+    assert Trainer.create_model_card.__module__ == "transformers.trainer"  # nobody's is replaced

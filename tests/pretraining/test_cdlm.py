@@ -184,8 +184,10 @@ def test_the_shares_of_the_paper(processor):
     before = sequence.input_ids.copy()
     batch = DataCollatorForCrossDocumentMasking(processor)([sequence])
     assert (sequence.input_ids == before).all()
-    ids, labels = batch["input_ids"][0].numpy(), batch["labels"][0].numpy()
-    selected, masked = labels != -100, ids == processor.tokenizer.mask_token_id
+    ids = batch["input_ids"][0].numpy()
+    labels = batch["labels"][0].numpy()
+    selected = labels != -100
+    masked = ids == processor.tokenizer.mask_token_id
     assert not (selected & ~sequence.maskable).any()
     assert (labels[selected] == before[selected]).all()
     assert (ids[~selected] == before[~selected]).all()

@@ -40,11 +40,15 @@ def corpus(tmp_path_factory):
     return corpus_of([90, 1, 4, 36], tmp_path_factory.mktemp("corpus"))
 
 
+def rows_of(dataset) -> list:
+    return [dataset[index] for index in range(len(dataset))]
+
+
 @settings(deadline=None, max_examples=30)
 @given(length=st.integers(3, 80))
 def test_packing_keeps_every_chunk_and_closes_every_document(corpus, length):
     dataset = PackedVectorDataset(corpus, length)
-    rows = [dataset[i] for i in range(len(dataset))]
+    rows = rows_of(dataset)
     assert all(len(row.special_ids) == length for row in rows[:-1])
     assert all(row.special_ids[0] == CLS for row in rows)
     specials = torch.cat([row.special_ids[1:] for row in rows])
@@ -61,7 +65,7 @@ def test_packing_keeps_every_chunk_and_closes_every_document(corpus, length):
 
 def test_a_choice_of_documents(corpus):
     dataset = PackedVectorDataset(corpus, 16, documents=[1, 3])
-    rows = [dataset[i] for i in range(len(dataset))]
+    rows = rows_of(dataset)
     vectors = torch.cat([row.inputs_embeds[row.special_ids == NOT_SPECIAL] for row in rows])
     assert torch.equal(vectors, torch.cat([corpus[1].vectors, corpus[3].vectors]))
     with pytest.raises(IndexError, match="is not among"):
@@ -74,7 +78,7 @@ def test_a_choice_of_documents(corpus):
 @given(length=st.integers(3, 40))
 def test_a_document_is_cut_into_the_fewest_pieces_of_nearly_equal_length(corpus, length):
     dataset = DocumentVectorDataset(corpus, length)
-    rows = [dataset[i] for i in range(len(dataset))]
+    rows = rows_of(dataset)
     assert all(
         row.special_ids.tolist() == [CLS] + [NOT_SPECIAL] * (len(row.inputs_embeds) - 1)
         for row in rows
@@ -93,7 +97,7 @@ def test_a_document_is_cut_into_the_fewest_pieces_of_nearly_equal_length(corpus,
 
 def test_the_collator_s_batch(corpus):
     dataset = PackedVectorDataset(corpus, 16)
-    rows = [dataset[i] for i in range(len(dataset))]
+    rows = rows_of(dataset)
     batch = DataCollatorForVectorMasking(probability=0.5, mask_share=0.5, random_share=0.3)(rows)
     before = pad_sequence([row.special_ids for row in rows], batch_first=True, padding_value=PAD)
     real = before == NOT_SPECIAL
@@ -126,7 +130,7 @@ def test_masks_follow_the_epoch_and_nothing_else(corpus):
     collate = DataCollatorForVectorMasking()
 
     def positions():
-        return collate([dataset[i] for i in range(len(dataset))])["mask_positions"]
+        return collate(rows_of(dataset))["mask_positions"]
 
     first = positions()
     assert not torch.equal(first[0], first[1])
@@ -138,9 +142,7 @@ def test_masks_follow_the_epoch_and_nothing_else(corpus):
     dataset.set_epoch(0)
     assert torch.equal(positions(), first)
     further = PackedVectorDataset(corpus, 32, seed=10)
-    assert not torch.equal(
-        collate([further[i] for i in range(len(further))])["mask_positions"], first
-    )
+    assert not torch.equal(collate(rows_of(further))["mask_positions"], first)
 
 
 @pytest.mark.parametrize(
@@ -174,15 +176,17 @@ def test_the_paper_s_shares():
 def test_replacements_come_from_other_sequences(counts, data):
     counts = np.array(counts)
     row = data.draw(st.integers(0, len(counts) - 1))
-    replaced = np.array(
-        sorted(data.draw(st.sets(st.integers(0, counts[row] - 1))) if counts[row] else []), int
-    )
-    drawn = draw_replacements(counts, row, replaced, (1, 2))
+    replaced = np.zeros(0, int)
+    if counts[row] > 0:
+        positions = data.draw(st.sets(st.integers(0, counts[row] - 1)))
+        replaced = np.array(sorted(positions), int)
+    drawn = draw_replacements(counts, row, replaced=replaced, key=(1, 2))
     start = counts[:row].sum()
     inside = (drawn >= start) & (drawn < start + counts[row])
     assert len(drawn) == len(replaced)
     assert ((drawn >= 0) & (drawn < max(counts.sum(), 1))).all()
-    assert inside.all() if counts.sum() == counts[row] else not inside.any()
+    is_alone = counts.sum() == counts[row]
+    assert (inside == is_alone).all()
     if counts.sum() > 1:
         assert (drawn != start + replaced).all()  # never by itself
 
@@ -208,15 +212,14 @@ def places(stories, pair):
 
 def test_segments_are_runs_of_the_stories_that_share_no_chunk(stories):
     dataset = SegmentPairDataset(stories, 2, 12)
-    seen, orders = set(), set()
+    seen = set()
+    orders = set()
     for epoch in range(6):
         dataset.set_epoch(epoch)
-        for pair in (dataset[index] for index in range(len(dataset))):
-            vectors, (a, b), width = (
-                stories[pair.document].vectors,
-                places(stories, pair),
-                len(pair.first),
-            )
+        for pair in rows_of(dataset):
+            vectors = stories[pair.document].vectors
+            a, b = places(stories, pair)
+            width = len(pair.first)
             assert width == len(pair.second) == min(12, len(vectors) // 2)
             assert torch.equal(pair.first, vectors[a : a + width])
             assert torch.equal(pair.second, vectors[b : b + width])
@@ -229,7 +232,8 @@ def test_segments_are_runs_of_the_stories_that_share_no_chunk(stories):
 
 def test_segments_lie_anywhere_from_the_first_chunk_to_the_last(stories):
     dataset = SegmentPairDataset(stories, 2, 6, documents=[0, 1])
-    room, starts = len(stories[0].vectors) - 2 * 6, []
+    room = len(stories[0].vectors) - 2 * 6
+    starts = []
     assert room > 2
     for epoch in range(400):
         dataset.set_epoch(epoch)
@@ -239,18 +243,15 @@ def test_segments_lie_anywhere_from_the_first_chunk_to_the_last(stories):
 
 
 def test_an_epoch_has_about_as_many_chunks_as_the_corpus(stories):
-    lengths = [length for length in np.diff(stories.document_offsets).tolist() if length >= 4]
-    assert len(SegmentPairDataset(stories, 2, 12)) == sum(
-        max(length // 24, 1) for length in lengths
-    )
+    lengths = np.diff(stories.document_offsets)
+    pairs = np.maximum(lengths[lengths >= 4] // 24, 1)
+    assert len(SegmentPairDataset(stories, 2, 12)) == pairs.sum()
 
 
 def test_a_batch_is_cut_to_one_length(stories):
-    dataset, collator, drawn = (
-        SegmentPairDataset(stories, 2, 40),
-        DataCollatorForSegmentPairs(2, 40),
-        set(),
-    )
+    dataset = SegmentPairDataset(stories, 2, 40)
+    collator = DataCollatorForSegmentPairs(2, 40)
+    drawn = set()
     for epoch in range(25):
         dataset.set_epoch(epoch)
         pairs = [dataset[index] for index in (0, 3, 7)]
@@ -263,7 +264,8 @@ def test_a_batch_is_cut_to_one_length(stories):
         for row, pair in enumerate(pairs):
             for side, vectors in enumerate((pair.first, pair.second)):
                 count = min(length, len(vectors))
-                embeds, ids = batch["inputs_embeds"][row, side], batch["special_ids"][row, side]
+                embeds = batch["inputs_embeds"][row, side]
+                ids = batch["special_ids"][row, side]
                 assert torch.equal(embeds[1 : count + 1], vectors[:count])
                 assert (embeds[0] == 0).all()
                 assert (embeds[count + 1 :] == 0).all()
@@ -274,11 +276,11 @@ def test_a_batch_is_cut_to_one_length(stories):
 
 def test_short_segments_are_as_frequent_as_long_ones():
     """Log-uniform from 2 to 31: half of all below 8, and a quarter below 4."""
-    vectors, lengths = torch.ones(31, 1), []
+    vectors = torch.ones(31, 1)
+    lengths = []
     for index in range(400):
-        batch = DataCollatorForSegmentPairs(2, 31)(
-            [SegmentPair(vectors, vectors, 0, (1, 0, index))]
-        )
+        pair = SegmentPair(vectors, vectors, document=0, key=(1, 0, index))
+        batch = DataCollatorForSegmentPairs(2, 31)([pair])
         lengths.append(int((batch["special_ids"][0, 0] == NOT_SPECIAL).sum()))
     assert (min(lengths), max(lengths)) == (2, 31)
     # Four standard deviations of a binomial.
@@ -379,11 +381,16 @@ def test_metrics_say_what_a_trainer_must_be_given():
         metrics(EvalPrediction(predictions=(vectors, vectors), label_ids=None))
 
 
-def test_a_constant_prediction_scores_as_chance_and_no_selection_as_nothing():
-    for constant in (torch.zeros(5, 4), torch.ones(5, 4)):
-        targets = torch.ones(5, 4) if constant.any() else torch.randn(5, 4)
-        table = masked_vector_scores(constant, targets, torch.ones(1, 5, dtype=torch.bool))
-        assert MaskedVectorMetrics().summarize(table)["masked_accuracy"] == pytest.approx(1 / 5)
+@pytest.mark.parametrize(
+    ("constant", "targets"),
+    [(torch.zeros(5, 4), torch.randn(5, 4)), (torch.ones(5, 4), torch.ones(5, 4))],
+)
+def test_a_constant_prediction_scores_as_chance(constant, targets):
+    table = masked_vector_scores(constant, targets, torch.ones(1, 5, dtype=torch.bool))
+    assert MaskedVectorMetrics().summarize(table)["masked_accuracy"] == pytest.approx(1 / 5)
+
+
+def test_no_selection_scores_as_nothing():
     table = masked_vector_scores(
         torch.zeros(0, 4), torch.zeros(0, 4), torch.zeros(2, 3, dtype=torch.bool)
     )

@@ -105,7 +105,8 @@ def test_from_text_and_from_a_corpus_the_same_model_comes_out(run, books, source
     run(tmp_path / "text", "--train_file", str(books), *half)
     assert str(tmp_path / "text") in capsys.readouterr().out.splitlines()[-1]
     run(tmp_path / "vectors", "--corpus_dir", f"{tmp_path}/text-corpus", *half)
-    first, second = weights(tmp_path / "text"), weights(tmp_path / "vectors")
+    first = weights(tmp_path / "text")
+    second = weights(tmp_path / "vectors")
     assert first.keys() == second.keys()
     assert all(torch.equal(first[name], second[name]) for name in first)
     saved = AutoModel.from_pretrained(tmp_path / "text").chunk_encoder.state_dict()
@@ -120,7 +121,8 @@ def test_contrastive_after_masked_continues_from_the_checkpoint(run, corpus, tmp
     run(tmp_path / "masked", *words, "--whiten_chunks", "--max_steps", "2", "--chunk_size", "12")
     segments = "--objective contrastive --min_segment 2 --max_segment 8 --max_steps 3".split()
     run(tmp_path / "both", *words, *segments, "--model", str(tmp_path / "masked"))
-    first, second = weights(tmp_path / "masked"), weights(tmp_path / "both")
+    first = weights(tmp_path / "masked")
+    second = weights(tmp_path / "both")
     whitening = "model.whitening.weight"
     assert torch.equal(first[whitening], second[whitening])
     training, held_out = share_out(corpus, 0.25, 42, 1)

@@ -20,9 +20,9 @@ from nextlevelbert.training.cards import (
     model_card,
     plain,
     results_table,
-    safe_name,
 )
 from nextlevelbert.training.plots import plot_curves, save_figure
+from nextlevelbert.training.runs import safe_name
 
 SNIPPET = 'model = open("{name}")\nmodel.encode(["a <b> & a {{ brace }}"])'
 TABLE = "| | f1 |\n| --- | --- |\n| model | 0.5 |"

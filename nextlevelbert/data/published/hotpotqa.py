@@ -60,12 +60,7 @@ def load(source: str | Path, split: str = "train", config: str | None = None) ->
         name = location.require_text(values.get(id_column), id_column)
         if name in questions:
             raise location.error(id_column, f"the id {name!r} is taken; ids must differ.")
-        if "distractors" in values:
-            context, facts = _without_order(name, values)
-        else:
-            context = _pairs(location, values, column="context", second="sentences")
-            facts = _pairs(location, values, column="supporting_facts", second="sent_id")
-
+        context, facts = _read_paragraphs(name, location, values)
         sentences_of: dict[str, list[str]] = {}
         for title, sentences in context:
             sentences_of.setdefault(title, sentences)
@@ -79,10 +74,7 @@ def load(source: str | Path, split: str = "train", config: str | None = None) ->
             "id": name,
             "question": location.require_text(question, "question"),
             "answer": location.require_text(answer, "answer"),
-            "context": {
-                "title": list(sentences_of),
-                "sentences": list(sentences_of.values()),
-            },
+            "context": {"title": [*sentences_of], "sentences": [*sentences_of.values()]},
             "supporting_facts": {
                 "title": [title for title, _ in facts],
                 "sent_id": [sentence for _, sentence in facts],
@@ -99,8 +91,14 @@ def load(source: str | Path, split: str = "train", config: str | None = None) ->
     return Dataset.from_list(sorted(questions.values(), key=_characters))
 
 
-def _without_order(name: str, values: Mapping[str, Any]) -> tuple[Pairs, Pairs]:
+def _read_paragraphs(
+    name: str, location: RowLocation, values: Mapping[str, Any]
+) -> tuple[Pairs, Pairs]:
     """Returns the paragraphs in an order that does not reveal the gold ones, and the facts."""
+    if "distractors" not in values:
+        context = _pairs(location, values, column="context", second="sentences")
+        return context, _pairs(location, values, column="supporting_facts", second="sent_id")
+
     facts = []
     for paragraph, indices in zip(values["gold"], values["supporting_sentences"], strict=True):
         facts += [(paragraph["title"], index) for index in indices]

@@ -56,18 +56,16 @@ def load(folder: str | Path, split: str) -> MsMarco:
         candidates = _read_candidates(top, relevant)
         named.update(*candidates.values())
 
-    is_whole = candidates is None and not in_training
-    documents = {}
-    blank = set()
-    for name, _, title, body in columns_of(folder / DOCUMENTS, "\t", 4):
+    documents: dict[str, str] = {}
+    found = set()
+    for name, _, title, body in columns_of(folder / DOCUMENTS, delimiter="\t", count=4):
         text = f"{title} {body}".strip()
-        if not text:
-            blank.add(name)
-        elif is_whole or name in named:
+        is_read = name in named or (candidates is None and not in_training)
+        if is_read and text:
             documents[name] = text
-
-    all_queries = dict(columns_of(folder / f"msmarco-{split}-queries.tsv", "\t", 2))
-    unknown = (named - documents.keys() - blank) | (relevant.keys() - all_queries.keys())
+        found.add(name)
+    all_queries = dict(columns_of(folder / f"msmarco-{split}-queries.tsv", delimiter="\t", count=2))
+    unknown = (named - found) | (relevant.keys() - all_queries.keys())
     if unknown:
         raise ValueError(
             f"{folder.name}, {split}: {len(unknown)} ids have no text, such as {min(unknown)!r}."
@@ -83,7 +81,7 @@ def load(folder: str | Path, split: str) -> MsMarco:
 
 def _read_grades(path: Path) -> dict[str, dict[str, int]]:
     relevant: dict[str, dict[str, int]] = {}
-    for query, _, document, grade in columns_of(path, None, 4):
+    for query, _, document, grade in columns_of(path, delimiter=None, count=4):
         if int(grade) > 0:
             relevant.setdefault(query, {})[document] = int(grade)
     return relevant
@@ -91,7 +89,7 @@ def _read_grades(path: Path) -> dict[str, dict[str, int]]:
 
 def _read_candidates(path: Path, queries: Iterable[str]) -> dict[str, list[str]]:
     candidates: dict[str, list[str]] = {query: [] for query in queries}
-    for query, _, document in columns_of(path, None, 3):
+    for query, _, document in columns_of(path, delimiter=None, count=3):
         if query in candidates:
             candidates[query].append(document)
     return candidates

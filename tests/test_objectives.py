@@ -7,19 +7,19 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from nextlevelbert import DataCollatorForVectorMasking
-from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, SEP
-from nextlevelbert.pretraining.collators import draw_vector_mask
-from nextlevelbert.pretraining.datasets import VectorSequence
-from nextlevelbert.pretraining.objectives import (
+from benchmarks.studies.objectives import (
     Choice,
     Codes,
     Regression,
     TargetSpace,
     neighbour_means,
 )
+from nextlevelbert import DataCollatorForVectorMasking
+from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, SEP
+from nextlevelbert.pretraining.collators import draw_vector_mask
+from nextlevelbert.pretraining.datasets import VectorSequence
 
-from ..vector_toys import close
+from .vector_toys import close
 
 
 def test_neighbours_are_seen_and_of_the_same_document():

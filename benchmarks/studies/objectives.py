@@ -12,8 +12,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ..fitting import fit_whitening
-from ..models.configuration_nextlevelbert import NOT_SPECIAL, SEP
+from nextlevelbert.fitting import fit_whitening
+from nextlevelbert.models.configuration_nextlevelbert import NOT_SPECIAL, SEP
 
 NEAR_COPY = 0.95  # cosine from which a candidate is the same text, so that it is no wrong answer
 
@@ -158,20 +158,20 @@ def neighbour_means(
         ``[M, D]``; zero where no chunk of the same document can be seen.
     """
     length = special_ids.shape[1]
-    places = torch.arange(length, device=special_ids.device).expand_as(special_ids)
+    positions = torch.arange(length, device=special_ids.device).expand_as(special_ids)
     seen = (special_ids == NOT_SPECIAL) & ~mask_positions
-    before = places.where(seen, -1).cummax(dim=1).values
-    after = places.where(seen, length).flip(1).cummin(dim=1).values.flip(1)
+    before = positions.where(seen, -1).cummax(dim=1).values
+    after = positions.where(seen, length).flip(1).cummin(dim=1).values.flip(1)
     document = (special_ids == SEP).cumsum(dim=1)
 
     total = torch.zeros_like(vectors[mask_positions], dtype=torch.float32)
     count = torch.zeros(len(total), 1, device=vectors.device)
     rows, columns = mask_positions.nonzero(as_tuple=True)
     for nearest in (before, after):
-        place = nearest[rows, columns]
-        exists = (place >= 0) & (place < length)
-        place = place.clamp(0, length - 1)
-        exists &= document[rows, place] == document[rows, columns]
-        total += vectors[rows, place].float() * exists[:, None]
+        position = nearest[rows, columns]
+        exists = (position >= 0) & (position < length)
+        position = position.clamp(0, length - 1)
+        exists &= document[rows, position] == document[rows, columns]
+        total += vectors[rows, position].float() * exists[:, None]
         count += exists[:, None]
     return total / count.clamp(min=1)

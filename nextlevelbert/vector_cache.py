@@ -1,0 +1,136 @@
+"""Chunk vectors on disk, found again by encoder and token ids, so that no chunk is encoded twice.
+
+SQLite brings what would be hard to write: several processes at once, and whole transactions only,
+whenever one is killed. Its log needs memory that processes share, so the folder has to be on a disk
+of this machine, not a network's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import sqlite3
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from tqdm.auto import tqdm
+
+from .models.chunking import ChunkingRule
+
+if TYPE_CHECKING:
+    from .models.chunk_encoder import ChunkEncoder
+
+_KEYS_PER_QUERY = 500
+_CHUNKS_PER_WRITE = 1_024  # little of a long document is lost when a process is killed
+
+
+class VectorCache:
+    """Keeps vectors by their keys in a folder, which grows until it is deleted.
+
+    Every thread opens its own.
+
+    Args:
+        folder: where the database lies; it is made if it is not there.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        self._database = sqlite3.connect(Path(folder) / "vectors.sqlite3", timeout=30)
+        self._database.execute("PRAGMA journal_mode=WAL")
+        self._database.execute("PRAGMA synchronous=NORMAL")
+        self._database.execute(
+            "CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB NOT NULL)"
+            " WITHOUT ROWID"
+        )
+
+    def read(self, keys: Iterable[bytes]) -> dict[bytes, np.ndarray]:
+        """Reads the vectors ``[D]`` float32 of those keys that are there."""
+        distinct = list(set(keys))
+        vectors = {}
+        for start in range(0, len(distinct), _KEYS_PER_QUERY):
+            some = distinct[start : start + _KEYS_PER_QUERY]
+            marks = ",".join("?" * len(some))
+            query = f"SELECT key, vector FROM vectors WHERE key IN ({marks})"
+            for key, vector in self._database.execute(query, some):
+                vectors[key] = np.frombuffer(vector, "<f4")
+        return vectors
+
+    def write(self, keys: Sequence[bytes], vectors: np.ndarray) -> None:
+        """Adds the vectors ``[N, D]`` of N keys in one transaction; what is there stays."""
+        rows = [vector.tobytes() for vector in vectors.astype("<f4")]
+        with self._database:
+            self._database.executemany(
+                "INSERT OR IGNORE INTO vectors VALUES (?, ?)", zip(keys, rows, strict=True)
+            )
+
+
+class CachedEncoder:
+    """Encodes chunks by a chunk encoder that looks in a cache first: ``encode(chunk_encoder=…)``.
+
+    What was not there is added. The chunks that share a micro-batch depend on what the cache holds,
+    so a vector can differ from that of an uncached run by 1e-6. The encoder's weights are hashed
+    here and must not change while this object is in use.
+
+    Args:
+        encoder: the chunk encoder of a model, `NextLevelBertModel.get_chunk_encoder`.
+        cache: a folder, or a cache that is open already.
+    """
+
+    def __init__(self, encoder: ChunkEncoder, cache: str | Path | VectorCache) -> None:
+        if not isinstance(cache, VectorCache):
+            cache = VectorCache(cache)
+        self.name = "a cached encoder"
+        self.fingerprint = encoder.fingerprint()
+        self.cached = encoder
+        self._cache = cache
+        self._head = f"{self.fingerprint} {encoder.precision}"
+
+    @property
+    def encoder(self) -> CachedEncoder:
+        """What encodes, as in `LoadedChunkEncoder`: itself."""
+        return self
+
+    def encode(
+        self,
+        input_ids: np.ndarray,
+        boundaries: np.ndarray,
+        rule: ChunkingRule,
+        tokens_per_batch: int | None = None,
+        bar: tqdm | None = None,
+    ) -> torch.Tensor:
+        """Encodes chunks; arguments and result are those of `ChunkEncoder.encode`.
+
+        Returns:
+            ``[N, D]`` float32 on the encoder's device.
+        """
+        head = f"{self._head} {rule.prefix_ids} {rule.suffix_ids} ".encode()
+        chunks = [input_ids[start:end] for start, end in itertools.pairwise(boundaries)]
+        keys = [hashlib.sha256(head + chunk.astype("<i4").tobytes()).digest() for chunk in chunks]
+        vectors = self._cache.read(keys)
+        new = {key: chunk for key, chunk in zip(keys, chunks, strict=True) if key not in vectors}
+        if bar is not None:
+            bar.update(len(keys) - len(new))
+
+        new_keys = list(new)
+        for start in range(0, len(new_keys), _CHUNKS_PER_WRITE):
+            some = new_keys[start : start + _CHUNKS_PER_WRITE]
+            texts = [new[key] for key in some]
+            borders = np.cumsum([0, *map(len, texts)])
+            encoded = self.cached.encode(
+                np.concatenate(texts),
+                boundaries=borders,
+                rule=rule,
+                tokens_per_batch=tokens_per_batch,
+                bar=bar,
+            )
+            rows = encoded.cpu().numpy()
+            self._cache.write(some, rows)
+            vectors.update(zip(some, rows, strict=True))
+
+        result = torch.empty(len(keys), self.cached.hidden_size)
+        for row, key in enumerate(keys):
+            result[row] = torch.tensor(vectors[key])
+        return result.to(self.cached.device)

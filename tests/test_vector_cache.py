@@ -1,0 +1,108 @@
+"""The cache of chunk vectors: no chunk is encoded twice, another encoder finds nothing, a kill
+leaves whole rows."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import itertools
+import multiprocessing
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from nextlevelbert import CachedEncoder, NextLevelBertModel, VectorCache
+
+TEXT = "The whale swam. The ship sailed on, and the sea was wide. " * 12
+
+
+@pytest.fixture(scope="module")
+def model(toy_encoder_path):
+    return NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunk_size=16)
+
+
+class Counted:
+    """A chunk encoder that counts what it encodes."""
+
+    def __init__(self, encoder):
+        self.encoder, self.chunks = encoder, 0
+
+    def __getattr__(self, name):
+        return getattr(self.encoder, name)
+
+    def encode(self, ids, boundaries, **options):
+        self.chunks += len(boundaries) - 1
+        return self.encoder.encode(ids, boundaries, **options)
+
+
+def test_no_chunk_is_encoded_twice(model, tmp_path):
+    counted = Counted(model.chunk_encoder)
+    cached = CachedEncoder(counted, tmp_path)
+    expected = model.encode(TEXT)
+    first = model.encode(TEXT, chunk_encoder=cached)
+    seen = counted.chunks
+    again = model.encode(["", TEXT, TEXT[: len(TEXT) // 2]], chunk_encoder=cached)
+    assert 0 < seen <= len(expected.plain)
+    assert counted.chunks <= seen + 1  # the last chunk of the half
+    for book in (first, again[1]):
+        torch.testing.assert_close(book.plain, expected.plain, atol=1e-6, rtol=0)
+        torch.testing.assert_close(book.document, expected.document, atol=1e-5, rtol=0)
+    twice = Counted(model.chunk_encoder)
+    model.encode("word " * 14 * 6, chunk_encoder=CachedEncoder(twice, tmp_path / "other"))
+    assert twice.chunks == 1  # six times the same ids
+
+
+def test_another_encoder_precision_or_prompt_finds_nothing(model, tmp_path):
+    CachedEncoder(model.chunk_encoder, tmp_path).encode(
+        np.arange(5), np.array([0, 5]), model.config.chunking_rule()
+    )
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        next(other.chunk_encoder.parameters())[0, 0] += 1
+    half = copy.deepcopy(model).to(torch.bfloat16)
+    for changed in (other, half):
+        counted = Counted(changed.chunk_encoder)
+        CachedEncoder(counted, tmp_path).encode(
+            np.arange(5), np.array([0, 5]), model.config.chunking_rule()
+        )
+        assert counted.chunks == 1
+    prompted, counted = (
+        replace(model.config.chunking_rule(), prefix_ids=(101, 7)),
+        Counted(model.chunk_encoder),
+    )
+    CachedEncoder(counted, tmp_path).encode(np.arange(5), np.array([0, 5]), prompted)
+    assert counted.chunks == 1
+    with pytest.raises(ValueError, match="chunk_encoder_fingerprint"):
+        model.encode(TEXT, chunk_encoder=CachedEncoder(other.chunk_encoder, tmp_path))
+
+
+def write_for_ever(folder, tell):
+    cache = VectorCache(folder)
+    for number in itertools.count():
+        cache.write([f"{number} {n}".encode() for n in range(50)], np.full((50, 384), number, "f4"))
+        tell.send(number)
+
+
+def test_a_killed_writer_leaves_whole_transactions(tmp_path):
+    receiver, tell = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("fork").Process(
+        target=write_for_ever, args=(tmp_path, tell)
+    )
+    process.start()
+    tell.close()
+    cache, done = VectorCache(tmp_path), 0
+    while done < 20:  # reads while the other writes
+        done = receiver.recv()
+        assert len(cache.read([f"{done} {n}".encode() for n in range(50)])) == 50
+    process.kill()
+    process.join()
+    with contextlib.suppress(EOFError):
+        while True:
+            done = receiver.recv()
+    cache = VectorCache(tmp_path)
+    for number in range(done + 2):
+        rows = cache.read([f"{number} {n}".encode() for n in range(50)])
+        assert len(rows) == 50 if number <= done else len(rows) in (0, 50)
+        assert all((row == number).all() for row in rows.values())

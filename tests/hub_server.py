@@ -62,7 +62,7 @@ class Repository:
         return sha, self.commits[sha]
 
 
-def _object_id(content: bytes) -> str:
+def _object_id(content):
     """What the Hub gives as a file's id: git's SHA-1."""
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
@@ -130,13 +130,13 @@ class HubServer:
                 )
         return 501, {}, b"This test server does not know the address."
 
-    def _repository(self, kind: str | None, repo: str) -> Repository:
+    def _repository(self, kind, repo):
         key = ((kind or "models").removesuffix("s"), repo)
         if key not in self._repositories:
             raise Missing("RepoNotFound")
         return self._repositories[key]
 
-    def _create(self, body: bytes) -> Any:
+    def _create(self, body):
         fields = json.loads(body)
         key = (fields.get("type", "model"), f"{fields['organization']}/{fields['name']}")
         url = {"url": f"{self.endpoint}/{'' if key[0] == 'model' else key[0] + 's/'}{key[1]}"}
@@ -145,10 +145,10 @@ class HubServer:
         self._repositories[key] = Repository()
         return url
 
-    def _validate_card(self, body: bytes) -> Any:
+    def _validate_card(self, body):
         return {"errors": [], "warnings": []}
 
-    def _choose_upload_modes(self, body: bytes, kind: str, repo: str, revision: str) -> Any:
+    def _choose_upload_modes(self, body, kind, repo, revision):
         _, files = self._repository(kind, repo).find(revision)
         answers = []
         for path in (file["path"] for file in json.loads(body)["files"]):
@@ -158,7 +158,7 @@ class HubServer:
             )
         return {"files": answers}
 
-    def _commit(self, body: bytes, kind: str, repo: str, revision: str) -> Any:
+    def _commit(self, body, kind, repo, revision):
         repository = self._repository(kind, repo)
         files = dict(repository.find(revision)[1])
         for key, value in (
@@ -169,7 +169,7 @@ class HubServer:
         sha = repository.add_commit(files)
         return {"commitUrl": f"{self.endpoint}/{repo}/commit/{sha}", "commitOid": sha}
 
-    def _describe(self, body: bytes, kind: str, repo: str, revision: str | None) -> Any:
+    def _describe(self, body, kind, repo, revision):
         sha, files = self._repository(kind, repo).find(revision)
         return {
             "id": repo,
@@ -178,7 +178,7 @@ class HubServer:
             "siblings": [{"rfilename": path} for path in files],
         }
 
-    def _list_tree(self, body: bytes, kind: str, repo: str, revision: str, path: str | None) -> Any:
+    def _list_tree(self, body, kind, repo, revision, path):
         _, files = self._repository(kind, repo).find(revision)
         if path is not None:  # no repository here has folders
             raise Missing("EntryNotFound")
@@ -187,7 +187,7 @@ class HubServer:
             for name, content in files.items()
         ]
 
-    def _send_file(self, body: bytes, kind: str | None, repo: str, revision: str, path: str) -> Any:
+    def _send_file(self, body, kind, repo, revision, path):
         sha, files = self._repository(kind, repo).find(revision)
         if path not in files:
             raise Missing("EntryNotFound", {"X-Repo-Commit": sha})
@@ -200,7 +200,7 @@ class _Handler(BaseHTTPRequestHandler):
     hub: HubServer
     protocol_version = "HTTP/1.1"
 
-    def _serve(self) -> None:
+    def _serve(self):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         status, headers, content = self.hub.answer(self.command, self.path, body)
         self.send_response(status)

@@ -29,6 +29,7 @@ from nextlevelbert.commands.shelf import open_model, open_shelf
 from nextlevelbert.evaluation import RetrievalTask, coreference_scores
 from nextlevelbert.tasks.coreference import CoreferenceDocument, CoreferenceMention
 
+from .finetuning_toys import write
 from .vector_toys import close
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
@@ -80,8 +81,7 @@ def test_two_runs_compared(tmp_path):
     right, wrong = mention_topics(range(8), set()), mention_topics(range(8), {1, 2, 3, 4, 5, 6, 7})
     for name, records in (("one", right), ("other", wrong)):
         (tmp_path / name).mkdir()
-        lines = "".join(json.dumps(record) + "\n" for record in records)
-        (tmp_path / name / "test_predictions.jsonl").write_text(lines)
+        write(tmp_path / name / "test_predictions.jsonl", records)
     name, comparison = compare_runs.compare_runs(tmp_path / "one", tmp_path / "other", 500)
     assert (name, comparison.first) == ("CoNLL F1", 1.0)
     by_hand = coreference_scores(
@@ -127,7 +127,7 @@ def study(toy_encoder_path, tmp_path_factory):
     return folder
 
 
-def objective_run(study, monkeypatch, *words: str) -> None:
+def objective_run(study, monkeypatch, *words):
     sizes = "--sequence_length 16 --batch_size 2 --classes 8".split()
     lengths = "--positions 192 --evaluate_every 64".split()
     words = ("train", "--folder", str(study), *sizes, *lengths, *words)
@@ -177,7 +177,7 @@ def test_questions_name_what_the_rest_of_their_book_names(tmp_path, monkeypatch)
         novels.append(
             {"title": f"The {name}", "text": " ".join([*scenes[:150], *meetings, *scenes[150:]])}
         )
-    (tmp_path / "novels.jsonl").write_text("".join(json.dumps(novel) + "\n" for novel in novels))
+    write(tmp_path / "novels.jsonl", novels)
     model = open_model()
     parts = open_shelf(model, str(tmp_path / "novels.jsonl"), tmp_path / "cache")
     library = Library(model, parts)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
@@ -27,7 +26,7 @@ LAYER = "bert.encoder.layer.0."
 FROZEN = "encoder.0.auto_model."
 
 
-def write(folder: Path, config: dict, weights: dict) -> Path:
+def write(folder, config, weights):
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config))
     save_file(
@@ -94,7 +93,7 @@ def test_sentences_after_saving(tiny, encoders, monkeypatch):
     assert model.plan("The ship sailed. Nobody waved. It was cold.").chunks == 3
 
 
-def widened(name: str, tensor: torch.Tensor) -> torch.Tensor:
+def widened(name, tensor):
     """A tensor of the step at hidden size 32 as one at 384 = 12 x 32: every vector is repeated
     twelve times.
 
@@ -306,7 +305,7 @@ def test_encoder_of_another_architecture(encoders, config, weights, tmp_path):
 class Hostile:
     """Python's own unpickler would make a file when it opens this."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path):
         self.path = path
 
     def __reduce__(self):

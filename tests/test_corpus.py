@@ -65,11 +65,11 @@ def corpus(source, rule, tmp_path_factory):
     )
 
 
-def parts(folder: Path) -> dict[str, bytes]:
+def parts(folder):
     return {name: content for name, content in tree(folder).items() if not name.startswith(".")}
 
 
-def all_equal(one: VectorCorpus, other: VectorCorpus) -> bool:
+def all_equal(one, other):
     return {document.id: document for document in one}.keys() == set(other.document_ids) and all(
         torch.equal(document.vectors, other[document.id].vectors)
         and torch.equal(document.spans, other[document.id].spans)

@@ -27,7 +27,7 @@ from nextlevelbert import (
     encode_corpus,
     load_chunk_encoder,
 )
-from nextlevelbert.models.chunk_encoder import micro_batches, weights_fingerprint
+from nextlevelbert.models.chunk_encoder import micro_batches, pool, weights_fingerprint
 from nextlevelbert.models.chunking import tokenize_document
 from nextlevelbert.models.from_encoder import bert_over_vectors
 from nextlevelbert.models.pretrained import load_backbone
@@ -99,7 +99,7 @@ def test_micro_batches_keep_to_the_budget_and_lose_nothing():
     assert [len(batch) for batch in micro_batches(np.array([30, 29, 32, 30, 29]), 320)] == [3, 2]
 
 
-def saved(folder, steps, prompt: str | None = None) -> str:
+def saved(folder, steps, prompt=None):
     """A sentence encoder of these modules, with a default prompt or none."""
     model = SentenceTransformer(modules=steps, device="cpu")
     if prompt is not None:
@@ -108,7 +108,7 @@ def saved(folder, steps, prompt: str | None = None) -> str:
     return str(folder)
 
 
-def whitespace_encoder(folder) -> modules.Transformer:
+def whitespace_encoder(folder):
     """A tiny XLM-RoBERTa, whose tokens hold the space before them."""
     words = [
         "<s>",
@@ -266,6 +266,11 @@ def test_real_mpnet_as_sentence_transformers_has_it(mpnet_path):
     close(encode_sentences(source, SENTENCES), expected)
 
 
+def test_the_last_token_of_a_row_that_is_padded_on_the_left():
+    hidden = torch.tensor([[[0.0], [1.0], [2.0]]])
+    assert pool(hidden, torch.tensor([[0, 1, 1]]), "lasttoken") == 2.0
+
+
 def test_another_pooling_than_the_encoder_s_own(toy_encoder_path):
     """HATE's sentence vector: the output at [CLS], here normalised as the encoder does with its
     mean."""
@@ -304,14 +309,14 @@ def test_a_plain_transformer_is_an_encoder_if_its_pooling_is_given(encoder):
 class EightBitLinear(torch.nn.Module):
     """A linear layer that stores its weight in 8 bits, as libraries for quantisation do."""
 
-    def __init__(self, linear: torch.nn.Linear) -> None:
+    def __init__(self, linear):
         super().__init__()
         self.scale = linear.weight.abs().max().item() / 127
         whole_numbers = (linear.weight / self.scale).round().to(torch.int8)
         self.weight = torch.nn.Parameter(whole_numbers, requires_grad=False)
         self.bias = linear.bias
 
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+    def forward(self, inputs):
         weight = self.weight.to(inputs.dtype) * self.scale
         return torch.nn.functional.linear(inputs, weight, self.bias)
 

@@ -85,7 +85,7 @@ def test_mentions_are_linked(encoder, tmp_path, capsys):
         file.write_text(text)
     script = EXAMPLES / "link_mentions.py"
 
-    def lines(threshold: str) -> list[str]:
+    def lines(threshold):
         run_here(
             "--model",
             str(tmp_path / "linker"),
@@ -100,7 +100,7 @@ def test_mentions_are_linked(encoder, tmp_path, capsys):
     assert lines("0.001") == ["'storm' (0.txt); 'rained' (0.txt); 'storm' (1.txt)"]
 
 
-def run(name: str, output: Path, **options) -> dict:
+def run(name, output, **options):
     words = [word for key, value in options.items() for word in (f"--{key}", str(value))]
     return runpy.run_path(str(PAPERS / f"{name}.py"))["main"]([*words, "--output_dir", str(output)])
 
@@ -134,7 +134,7 @@ def test_bert_al(encoder, tmp_path):
     assert run("bert_al", tmp_path / "read", **{**sizes, **options})["lead-3"]["rouge1"] > 0.1
 
 
-def run_with(encoder: str, name: str, output: Path) -> dict:
+def run_with(encoder, name, output):
     return runpy.run_path(str(PAPERS / f"{name}.py"))["main"](encoder, str(output))
 
 

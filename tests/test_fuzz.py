@@ -13,9 +13,7 @@ import gzip
 import itertools
 import json
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -82,7 +80,7 @@ DOCUMENTS = st.lists(
 )
 
 
-def cases(share: float) -> Callable[[Any], Any]:
+def cases(share):
     """A share of 400 cases in the suite, always the same ones; of 20,000 others in the long run."""
     long = settings.get_current_profile_name() == "fuzz"
     return settings(

@@ -8,9 +8,7 @@ default, with their place.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
@@ -28,14 +26,14 @@ class Arrived(BaseException):
 
     def __init__(
         self,
-        trainer: CardTrainer,
-        model: Any,
-        args: Any,
-        data_collator: Any = None,
-        train_dataset: Any = None,
-        eval_dataset: Any = None,
-        **more: Any,
-    ) -> None:
+        trainer,
+        model,
+        args,
+        data_collator=None,
+        train_dataset=None,
+        eval_dataset=None,
+        **more,
+    ):
         self.model = model
         self.arguments = args
         self.collator = data_collator
@@ -43,7 +41,7 @@ class Arrived(BaseException):
         self.validation = eval_dataset
 
 
-def stop(*args: Any, **kwargs: Any) -> None:
+def stop(*args, **kwargs):
     raise Arrived(*args, **kwargs)
 
 
@@ -65,7 +63,7 @@ QUESTIONS = [
 ]
 
 
-def news(topic: int) -> list[dict]:
+def news(topic):
     """Two reports of a subtopic, with a sentence that has no mention, an event and an entity."""
     text, sentences = "It rained. Apple sued.", [[0, 10], [11, 22]]
     spans = {"HUMAN_PART_ORG": (11, 16), "ACTION_OCCURRENCE": (17, 21)}
@@ -189,7 +187,7 @@ RUNS: dict[str, tuple[Callable[[list[str]], None], list[str], list[dict], dict[s
 }
 
 
-def attention_dropout(run: Arrived) -> float:
+def attention_dropout(run):
     """Of the last layer of the encoder within the model."""
     layers = [
         module for module in run.model.modules() if module.__class__.__name__ == "BertSelfAttention"
@@ -197,25 +195,25 @@ def attention_dropout(run: Arrived) -> float:
     return layers[-1].dropout.p
 
 
-def first_words(run: Arrived) -> str:
+def first_words(run):
     """Of a model that is trained from text; its collator is a method of the reader."""
     return run.collator.__self__.tokenizer.decode(run.train[0]["input_ids"])
 
 
-def first_row(run: Arrived) -> str:
+def first_row(run):
     return run.model.tokenizer.decode(run.train[0]["input_ids"])
 
 
 @pytest.mark.parametrize(("main", "words", "rows", "options"), RUNS.values(), ids=RUNS)
 def test_it_acts(
     main,
-    words: Sequence[str],
+    words,
     rows,
     options,
     encoder,
     toy_encoder_path,
     minilm_path,
-    tmp_path: Path,
+    tmp_path,
     monkeypatch,
 ):
     monkeypatch.setattr(CardTrainer, "__init__", stop)

@@ -23,7 +23,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 from nextlevelbert import BertAlForExtractiveSummarization, ChunkBertForSequenceClassification
 from nextlevelbert.training.trainer import CardTrainer
 
-from .finetuning_toys import SCRIPT, run_here, sea_rows, write
+from .finetuning_toys import SCRIPT, predictions, run_here, sea_rows, write
 from .vector_toys import close
 
 QUIET = "--use_cpu --disable_tqdm true --logging_strategy steps --logging_steps 1".split()
@@ -51,7 +51,7 @@ class Run:
 # --- Pretraining
 
 
-def books(mixed: bool) -> list[dict]:
+def books(mixed):
     """Twelve books on four subjects: one a book, so that the context tells what is missing; or all,
     in any order."""
     subjects = ["the whale swims", "a train departs", "bread is baked", "stars shine far"]
@@ -67,7 +67,7 @@ def books(mixed: bool) -> list[dict]:
     return [{"id": f"book-{n}", "text": text} for n, text in enumerate(texts)]
 
 
-def pretraining(books: str, corpus: str, *more: str) -> list[str]:
+def pretraining(books, corpus, *more):
     return [
         "run_pretraining.py",
         "--do_train",
@@ -95,14 +95,14 @@ def pretraining(books: str, corpus: str, *more: str) -> list[str]:
     ]
 
 
-def loss_fell(results: dict[str, Any]) -> bool:
+def loss_fell(results):
     """In training, from the first five steps to the last five; and on held-out documents."""
     losses = [entry["loss"] for entry in results["log"] if "loss" in entry]
     held_out = [entry["eval_loss"] for entry in results["log"] if "eval_loss" in entry]
     return sum(losses[-5:]) < 0.9 * sum(losses[:5]) and held_out[-1] < held_out[0]
 
 
-def opens_in_three_ways(folder: Path, checkpoint: str) -> None:
+def opens_in_three_ways(folder, checkpoint):
     """As our class, without the package, and in sentence-transformers, to the same vectors of
     documents."""
     text = " ".join(f"bread is baked {day} times." for day in range(30))
@@ -120,7 +120,7 @@ def opens_in_three_ways(folder: Path, checkpoint: str) -> None:
 # --- Summaries
 
 
-def stories(count: int, seed: int) -> list[dict]:
+def stories(count, seed):
     """Documents of 4 to 8 sentences, of which the two that speak of a storm belong to the
     summary."""
     draw = np.random.default_rng(seed)
@@ -146,19 +146,16 @@ SUMMARIZING = (
 ).split()
 
 
-def summaries_got_better(results: dict[str, Any]) -> bool:
+def summaries_got_better(results):
     return (
         next(iter(results["rows"].values()))["precision"]
         > results["rows"]["first 2 sentences"]["precision"]
     )
 
 
-def summarizes_as_stored(folder: Path, checkpoint: str) -> None:
+def summarizes_as_stored(folder, checkpoint):
     model = BertAlForExtractiveSummarization.from_pretrained(folder)
-    stored = [
-        json.loads(line)
-        for line in (folder / "validation_predictions.jsonl").read_text().splitlines()
-    ]
+    stored = predictions(folder / "validation_predictions.jsonl")
     for record, row in zip(stored, stories(12, 1), strict=True):
         summary = model.summarize(row["text"], sentences=2)
         chosen = [record["id"], record["indices"], record["sentences"]]
@@ -238,13 +235,13 @@ RUNS = [
 # --- Classification and multiple choice
 
 
-def fine_tuning(task: str, *more: str) -> list[str]:
+def fine_tuning(task, *more):
     data = [f"--{name}_file={{{task}_{name}}}" for name in SIZES]
     rate = "--learning_rate 3e-3 --num_train_epochs 4 --weight_decay 0".split()
     return ["run_finetune.py", "--task", task, *data, *rate, *more]
 
 
-def questions(count: int, seed: int) -> list[dict]:
+def questions(count, seed):
     """What a document is about."""
     return [
         {
@@ -262,19 +259,17 @@ SIZES = {"train": (32, 1), "validation": (8, 2), "test": (11, 3)}
 ROWS = {"classification": sea_rows, "multiple_choice": questions}
 
 
-def better_than_chance(results: dict[str, Any]) -> bool:
+def better_than_chance(results):
     [chance] = [row for name, row in results["rows"].items() if name == "most frequent label"]
     return (
         max(scores["accuracy"] for scores in results["seeds"].values()) > chance["accuracy"] + 0.1
     )
 
 
-def says_what_it_predicted(folder: Path, checkpoint: str) -> None:
+def says_what_it_predicted(folder, checkpoint):
     """Opened by its auto class, adapters merged, from text; stored vectors are in half
     precision."""
-    rows = [
-        json.loads(line) for line in (folder / "test_predictions.jsonl").read_text().splitlines()
-    ]
+    rows = predictions(folder / "test_predictions.jsonl")
     model = AutoModelForSequenceClassification.from_pretrained(folder)
     assert {row["prediction"] for row in rows} <= model.config.label2id.keys()
     texts = [row["text"] for row in sea_rows(*SIZES["test"])]
@@ -321,7 +316,7 @@ RUNS += [
 # --- Ranking
 
 
-def asked() -> list[dict]:
+def asked():
     """Three questions to each of twelve short documents."""
     things = "whale train bread star ship crown sail oven whale train bread star".split()
     subjects = [f"{thing} {n}" for n, thing in enumerate(things)]
@@ -342,7 +337,7 @@ RANKING = (
 ).split()
 
 
-def ranks_better(results: dict[str, Any]) -> bool:
+def ranks_better(results):
     after, before, _ = (row["mrr@10"] for row in results["rows"].values())
     return after > before
 
@@ -354,7 +349,7 @@ RUNS.append(Run("ranking", RANKING, ranks_better, ["--weight_decay", "0.5"], kil
 
 
 @pytest.fixture(scope="module")
-def toys(toy_encoder_path, toy_checkpoint, encoder, tmp_path_factory) -> dict[str, str]:
+def toys(toy_encoder_path, toy_checkpoint, encoder, tmp_path_factory):
     """What words stand for: a folder for data, saved toy models (see conftest), and files of
     rows."""
     folder = tmp_path_factory.mktemp("data")
@@ -380,7 +375,7 @@ def toys(toy_encoder_path, toy_checkpoint, encoder, tmp_path_factory) -> dict[st
     return {**files, **models, "folder": str(folder), "chunkbert": str(folder / "chunkbert")}
 
 
-def start(run: Run, toys: dict[str, str], output: Path, *more: str) -> None:
+def start(run, toys, output, *more):
     """The script in this process; errors end it as they end a process."""
     script, *words = [word.format(**toys) for word in run.words]
     run_here(*words, *QUIET, *more, "--output_dir", str(output), script=SCRIPT.parent / script)
@@ -390,12 +385,12 @@ STRAIGHT: dict[str, Path] = {}
 
 
 @pytest.fixture(params=RUNS, ids=lambda run: run.name)
-def run(request) -> Run:
+def run(request):
     return request.param
 
 
 @pytest.fixture
-def straight(run, toys, tmp_path_factory) -> Path:
+def straight(run, toys, tmp_path_factory):
     """The folder of a run that nothing stops, made once."""
     if run.name not in STRAIGHT:
         STRAIGHT[run.name] = tmp_path_factory.mktemp("straight") / "model"
@@ -403,7 +398,7 @@ def straight(run, toys, tmp_path_factory) -> Path:
     return STRAIGHT[run.name]
 
 
-def files(folder: Path) -> dict[str, bytes]:
+def files(folder):
     """What a run leaves, but for checkpoints and copies of vectors to map into memory."""
     names = {
         path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,13 +44,13 @@ def corpus_for(model, source, folder):
     return nlb.encode_corpus(TEXTS, source, model.config.chunking_rule(), folder, progress=False)
 
 
-def masked(source, folder, encoder) -> Triple:
+def masked(source, folder, encoder):
     model = nlb.NextLevelBertForMaskedVectorModeling.from_chunk_encoder(source, chunk_size=16)
     rows = nlb.PackedVectorDataset(corpus_for(model, source, folder), sequence_length=16)
     return Triple(model, rows, nlb.DataCollatorForVectorMasking())
 
 
-def hate(source, folder, encoder) -> Triple:
+def hate(source, folder, encoder):
     model = nlb.HateForMaskedSentencePrediction.from_chunk_encoder(
         source, hidden_size=16, num_hidden_layers=1
     )
@@ -59,20 +58,20 @@ def hate(source, folder, encoder) -> Triple:
     return Triple(model, rows, nlb.DataCollatorForVectorMasking())
 
 
-def contrastive(source, folder, encoder) -> Triple:
+def contrastive(source, folder, encoder):
     model = nlb.NextLevelBertForContrastiveLearning.from_chunk_encoder(source, chunk_size=16)
     rows = nlb.SegmentPairDataset(corpus_for(model, source, folder), **SEGMENTS)
     return Triple(model, rows, nlb.DataCollatorForSegmentPairs(**SEGMENTS))
 
 
-def cdlm(source, folder, encoder) -> Triple:
+def cdlm(source, folder, encoder):
     model = nlb.CdlmForMaskedLM.from_encoder(encoder, max_length=64)
     processor = nlb.CdlmProcessor.from_model(model)
     rows = nlb.ClusterDataset([TEXTS[:4], TEXTS[4:]], processor)
     return Triple(model, rows, nlb.DataCollatorForCrossDocumentMasking(processor))
 
 
-def stored_vectors(source, folder, encoder) -> Triple:
+def stored_vectors(source, folder, encoder):
     model = nlb.NextLevelBertForSequenceClassification.from_chunk_encoder(
         source, chunk_size=16, num_labels=4
     )
@@ -84,10 +83,10 @@ def stored_vectors(source, folder, encoder) -> Triple:
     return Triple(model, rows, nlb.DataCollatorForLabelledVectors())
 
 
-def texts(new: Callable[[Any, str], Any]) -> Callable[..., Triple]:
+def texts(new):
     """Texts with classes, for a new model over a sentence encoder or of an encoder."""
 
-    def make(source, folder, encoder) -> Triple:
+    def make(source, folder, encoder):
         model = new(source, encoder)
         rows = Dataset.from_dict({"text": TEXTS, "label": [n % 4 for n in range(len(TEXTS))]})
         rows = rows.map(lambda row: model.tokenizer(row["text"]), batched=True)
@@ -96,7 +95,7 @@ def texts(new: Callable[[Any, str], Any]) -> Callable[..., Triple]:
     return make
 
 
-def choices(source, folder, encoder) -> Triple:
+def choices(source, folder, encoder):
     """As in transformers' own `run_swag`: the document with each question and candidate."""
     model = nlb.NextLevelBertForMultipleChoice.from_chunk_encoder(source, chunk_size=16)
     rows = Dataset.from_dict({"text": TEXTS, "label": [n % 4 for n in range(len(TEXTS))]})

@@ -28,7 +28,7 @@ QUICK = {
 }
 
 
-def run(*command: object, cwd: Path) -> str:
+def run(*command, cwd):
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     finished = subprocess.run(
         [*map(str, command)],
@@ -43,7 +43,7 @@ def run(*command: object, cwd: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
+def wheel(tmp_path_factory):
     """Built from a copy, because setuptools leaves folders beside what it builds."""
     folder = tmp_path_factory.mktemp("wheel")
     for name in ("nextlevelbert", "nextlevelbert_command"):
@@ -66,7 +66,7 @@ def wheel(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def installed(wheel, tmp_path_factory) -> Path:
+def installed(wheel, tmp_path_factory):
     """The programs of an environment that has the wheel, and its dependencies from the environment
     of the tests."""
     folder = tmp_path_factory.mktemp("installed")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import time
 import zipfile
-from pathlib import Path
 
 import pytest
 
@@ -21,12 +20,12 @@ CONTAINER = (
 )
 
 
-def text_of(path: Path) -> str:
+def text_of(path):
     [document] = read_documents(path)
     return document.text
 
 
-def html_text(tmp_path: Path, markup: str | bytes) -> str:
+def html_text(tmp_path, markup):
     path = tmp_path / "page.html"
     if isinstance(markup, str):
         markup = markup.encode()
@@ -34,14 +33,14 @@ def html_text(tmp_path: Path, markup: str | bytes) -> str:
     return text_of(path)
 
 
-def archive(path: Path, contents: dict[str, str | bytes]) -> Path:
+def archive(path, contents):
     with zipfile.ZipFile(path, "w") as zip_file:
         for name, content in contents.items():
             zip_file.writestr(name, content)
     return path
 
 
-def package(items: list[tuple[str, str, str]], spine: list[str]) -> str:
+def package(items, spine):
     manifest = "".join(
         f'<item id="{name}" href="{href}" media-type="{kind}"/>' for name, href, kind in items
     )
@@ -52,7 +51,7 @@ def package(items: list[tuple[str, str, str]], spine: list[str]) -> str:
     )
 
 
-def pdf(path: Path, pages: list[bytes], page_entries: bytes = b"", more: tuple[bytes, ...] = ()):
+def pdf(path, pages, page_entries=b"", more=()):
     """Writes a PDF of content streams; the objects `more` are numbered from 4 + 2 × pages on."""
     objects = [
         b"<</Type/Catalog/Pages 2 0 R/AcroForm<</Fields[6 0 R]/DA(/F1 11 Tf 0 g)>>>>",
@@ -81,7 +80,7 @@ def pdf(path: Path, pages: list[bytes], page_entries: bytes = b"", more: tuple[b
     return path
 
 
-def line(text: bytes) -> bytes:
+def line(text):
     return b"BT /F1 11 Tf 1 0 0 1 60 700 Tm (%s) Tj ET" % text
 
 
@@ -125,7 +124,7 @@ def test_deeply_nested_tags_cost_no_text(tmp_path):
 
 
 def test_the_time_for_html_grows_linearly(tmp_path):
-    def seconds(count: int) -> float:
+    def seconds(count):
         markup = "<pre>" + "<span class='k'>word</span> <b>x</b>\n" * count + "</pre>"
         start = time.process_time()
         assert html_text(tmp_path, markup).count("x") == count

@@ -11,7 +11,7 @@ import pytest
 from nextlevelbert.evaluation.coreference import cluster_scores, coreference_scores
 
 
-def clusters(text: str) -> list[set[str]]:
+def clusters(text):
     """Two clusters from "ab c": a letter is a mention."""
     return [set(cluster) for cluster in text.split()]
 
@@ -93,7 +93,7 @@ def test_published_cases(case):
 Clusters = list[set[int]]
 
 
-def muc(key: Clusters, response: Clusters) -> float:
+def muc(key, response):
     """The share of links that stay when the response divides the clusters of the key."""
     kept = 0
     needed = 0
@@ -107,14 +107,14 @@ def muc(key: Clusters, response: Clusters) -> float:
     return kept / needed
 
 
-def b_cubed(key: Clusters, response: Clusters) -> float:
+def b_cubed(key, response):
     total = 0.0
     for cluster, other in itertools.product(key, response):
         total += len(cluster & other) ** 2 / len(cluster)
     return total / sum(map(len, key))
 
 
-def ceafe(key: Clusters, response: Clusters) -> float:
+def ceafe(key, response):
     """By the best of all alignments."""
     short, long = sorted((key, response), key=len)
     best = 0.0
@@ -126,14 +126,14 @@ def ceafe(key: Clusters, response: Clusters) -> float:
     return best / len(key)
 
 
-def links(cluster: set[int]) -> set[frozenset[int]]:
+def links(cluster):
     """All pairs of mentions; a single mention has a link to itself."""
     if len(cluster) == 1:
         return {frozenset(cluster)}
     return set(map(frozenset, itertools.combinations(cluster, 2)))
 
 
-def lea(key: Clusters, response: Clusters) -> float:
+def lea(key, response):
     found = set().union(*map(links, response))
     total = 0.0
     for cluster in key:
@@ -141,7 +141,7 @@ def lea(key: Clusters, response: Clusters) -> float:
     return total / sum(map(len, key))
 
 
-def random_clusters(rng: np.random.Generator) -> Clusters:
+def random_clusters(rng):
     """At most five clusters of some of nine mentions."""
     labels = rng.integers(0, 5, size=9)
     is_mention = rng.random(9) < 0.8

@@ -13,7 +13,7 @@ from nextlevelbert.data.documents import python_manual
 from nextlevelbert.evaluation import RetrievalTask, rank_documents, retrieval_scores
 
 
-def manual_task() -> RetrievalTask:
+def manual_task():
     """Both ends of twenty pages of Python's manual; each first end is a query for the second ends
     of two pages."""
     # Some pages have the same end, which would tie.
@@ -28,7 +28,7 @@ def manual_task() -> RetrievalTask:
     return RetrievalTask("manual", queries, documents, relevant)
 
 
-def scores_of_mteb(model: SentenceTransformer, task: RetrievalTask) -> dict[str, float]:
+def scores_of_mteb(model, task):
     """The same task as mteb defines one, with data that need no Hub."""
     import mteb  # here: it takes seconds
 
@@ -45,7 +45,7 @@ def scores_of_mteb(model: SentenceTransformer, task: RetrievalTask) -> dict[str,
             main_score="map_at_100",
         )
 
-        def load_data(self, **kwargs) -> None:
+        def load_data(self, **kwargs):
             self.queries, self.corpus = {"test": dict(task.queries)}, {"test": dict(task.documents)}
             self.relevant_docs = {
                 "test": {query: dict(pages) for query, pages in task.relevant.items()}

@@ -76,7 +76,7 @@ def forked(
     raise RuntimeError(f"The fork ended with status {status} and sent nothing.")
 
 
-def _run(call: Callable[[], Any], folder: Path, kill_at: int | None, how: str, pipe: int) -> None:
+def _run(call, folder, kill_at, how, pipe):
     """The fork: never returns."""
     # The threads of the parent did not come along, and would be waited for.
     torch.set_num_threads(1)
@@ -137,12 +137,12 @@ def _run(call: Callable[[], Any], folder: Path, kill_at: int | None, how: str, p
     os._exit(0)
 
 
-def _stamp(path: Path) -> tuple[int, int]:
+def _stamp(path):
     stat = path.stat()
     return stat.st_size, stat.st_mtime_ns
 
 
-def _announce(module: Any, name: str, place: int) -> None:
+def _announce(module, name, place):
     """Lets a function that opens files outside Python report it; its argument number `place` is the
     path."""
     function = getattr(module, name)

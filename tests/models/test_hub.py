@@ -8,16 +8,15 @@ The client reads its settings once, at import, so every step runs in a process o
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from huggingface_hub import DatasetCard
 
-from nextlevelbert import ChunkingRule, Document, VectorCorpus, encode_corpus
+from nextlevelbert import ChunkingRule, Document, encode_corpus
 
+from ..finetuning_toys import write
 from ..vector_toys import close
 
 ROOT = Path(__file__).parents[2]
@@ -84,13 +83,13 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 @pytest.fixture(scope="module")
-def run(fresh_process) -> Callable[..., Any]:
+def run(fresh_process):
     """Runs a script and gives the JSON of its last line."""
     return lambda *words, **options: json.loads(fresh_process(*words, **options).splitlines()[-1])
 
 
 @pytest.fixture(scope="module")
-def corpus(minilm, tmp_path_factory) -> VectorCorpus:
+def corpus(minilm, tmp_path_factory):
     """Three documents by the real MiniLM, in two shards, with a stray file beside them."""
     rule = ChunkingRule.from_tokenizer(minilm.tokenizer, 32)
     documents = [Document(f"book-{count}", TEXT * count) for count in (1, 2, 3)]
@@ -104,13 +103,13 @@ def corpus(minilm, tmp_path_factory) -> VectorCorpus:
 
 
 @pytest.fixture(scope="module")
-def pushed_corpus(run, corpus) -> VectorCorpus:
+def pushed_corpus(run, corpus):
     run(PUSH_CORPUS, corpus.path)
     return corpus
 
 
 @pytest.fixture(scope="module")
-def toy_vector(run, minilm_path) -> list[float]:
+def toy_vector(run, minilm_path):
     """The vector of LONG_TEXT by a toy model that lies on the hub, computed before it went
     there."""
     return run(PUSH_MODEL, minilm_path, LONG_TEXT)
@@ -212,7 +211,7 @@ def test_the_finetuning_script_publishes_what_opens_again(
     """A classifier, then one made of it by adapters, both from the hub without the package."""
     texts = [f"{('ship', 'bread')[n % 2]} {n}. " * 30 for n in range(12)]
     rows = [{"id": str(n), "text": text, "label": n % 2} for n, text in enumerate(texts)]
-    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    write(tmp_path / "rows.jsonl", rows)
     pictures = {"README.md", "learning_curve.png", "tokenizer.json"}
     whole = {"model.safetensors", "modeling_nextlevelbert.py", "modules.json"}
     for name, model, options in (

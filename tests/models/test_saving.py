@@ -22,7 +22,7 @@ from nextlevelbert import (
 TEXT = "The cat sat on the mat. " * 100 + "Stock markets fell on Monday and bonds rose. " * 100
 
 
-def vector(folder) -> np.ndarray:
+def vector(folder):
     return SentenceTransformer(str(folder), device="cpu").encode(TEXT)
 
 
@@ -98,7 +98,12 @@ def test_a_tokenizer_that_a_trainer_saves_truncates_no_document(
     trainer.save_model(str(tmp_path / "model"))
     whole = AutoModel.from_pretrained(tmp_path / "model").encode(TEXT).document
     np.testing.assert_allclose(vector(tmp_path / "model"), whole, atol=1e-5)
-    assert minilm.tokenizer.model_max_length == 256  # a model has a tokenizer of its own
+
+
+def test_a_model_has_a_tokenizer_of_its_own(minilm):
+    model = NextLevelBertModel.from_chunk_encoder(minilm, chunk_size=64, num_hidden_layers=0)
+    assert model.tokenizer.model_max_length == int(1e30)
+    assert minilm.tokenizer.model_max_length == 256
 
 
 def test_the_tokenizer_lines_of_tutorials(toy_encoder_path):

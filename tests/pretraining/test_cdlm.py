@@ -22,6 +22,8 @@ from nextlevelbert import (
 from nextlevelbert.pretraining import cdlm
 from nextlevelbert.pretraining.document_sets import TokenSequence, hold_out_sets, read_document_sets
 
+from ..finetuning_toys import write
+
 SUBJECTS = ["rain", "bread", "stars", "trains", "whales", "music", "sugar", "glass"]
 NUMBERS = "one two three four five six seven eight nine ten".split()
 
@@ -29,11 +31,6 @@ NUMBERS = "one two three four five six seven eight nine ten".split()
 @pytest.fixture(scope="module")
 def processor(toy_encoder_path):
     return CdlmProcessor.from_model(CdlmModel.from_encoder(toy_encoder_path, max_length=512))
-
-
-def write(path, rows):
-    path.write_text("\n".join(map(json.dumps, rows)))
-    return path
 
 
 def test_rows_of_one_document_are_put_together(tmp_path):

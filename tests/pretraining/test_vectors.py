@@ -37,6 +37,7 @@ from nextlevelbert.pretraining.corpora import share_out
 from nextlevelbert.pretraining.vectors import new_model, pretrain
 from nextlevelbert.training.runs import read_json
 
+from ..finetuning_toys import write
 from ..vector_toys import close
 
 SCRIPT = Path(__file__).parents[2] / "run_pretraining.py"
@@ -57,7 +58,7 @@ BOOKS = [
 @pytest.fixture(scope="module")
 def books(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("books") / "books.jsonl"
-    path.write_text("\n".join(map(json.dumps, BOOKS)))
+    write(path, BOOKS)
     return path
 
 
@@ -213,7 +214,7 @@ def test_what_it_refuses(run, books, corpus, tmp_path, words, culprit, capsys):
 
 def test_a_validation_set_is_evaluated_in_place_of_a_share(run, books, tmp_path):
     others = tmp_path / "others.jsonl"
-    others.write_text("".join(json.dumps(book) + "\n" for book in BOOKS[:5]))
+    write(others, BOOKS[:5])
     words = ["--train_file", str(books), "--chunk_size", "12", "--max_steps", "1"]
     run(tmp_path / "model", *words, "--validation_file", str(others))
     assert len(VectorCorpus(f"{tmp_path}/model-corpus")) == 12

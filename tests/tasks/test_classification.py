@@ -34,7 +34,7 @@ SINGLE = "single_label_classification"
 WINDOW = 64
 
 
-def run(output: Path, *words: str, task: str = "classification", **options: str) -> dict:
+def run(output, *words, task="classification", **options):
     """Runs the task; the content of its ``results.json``."""
     more = [word for option in options.items() for word in option]
     main(
@@ -53,7 +53,7 @@ def run(output: Path, *words: str, task: str = "classification", **options: str)
     return json.loads((output / "results.json").read_text())
 
 
-def texts(path: str) -> list[str]:
+def texts(path):
     return [json.loads(line)["text"] for line in Path(path).read_text().splitlines()]
 
 
@@ -165,7 +165,7 @@ def test_hate_learns_and_has_no_choices(sea_files, toy_encoder_path, tmp_path, c
 
 
 @pytest.fixture(scope="module")
-def deep_encoder(minilm, tmp_path_factory) -> str:
+def deep_encoder(minilm, tmp_path_factory):
     """Five tiny random layers without dropout."""
     torch.manual_seed(3)
     folder = tmp_path_factory.mktemp("encoder") / "tiny"
@@ -183,7 +183,7 @@ def deep_encoder(minilm, tmp_path_factory) -> str:
 
 
 @pytest.fixture(scope="module")
-def long_files(tmp_path_factory) -> dict[str, str]:
+def long_files(tmp_path_factory):
     """Documents of which half are longer than the encoder reads, and one of these has another
     label."""
     folder = tmp_path_factory.mktemp("task")

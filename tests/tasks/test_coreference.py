@@ -7,7 +7,6 @@ import itertools
 import json
 import re
 from operator import attrgetter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -33,11 +32,11 @@ from .test_document_matching import TRAINING
 
 
 def xml(
-    sentences: list[str],
-    mentions: list[tuple],
-    intra: dict | None = None,
-    cross: dict | None = None,
-) -> str:
+    sentences,
+    mentions,
+    intra=None,
+    cross=None,
+):
     """A document as ECB+ has them. A mention is its m_id, type and tokens (counted from 1)."""
     lines = ['<?xml version="1.0" encoding="UTF-8"?>']
     lines.append('<Document doc_name="x.xml" doc_id="DOC1">')
@@ -68,7 +67,7 @@ def xml(
 
 
 @pytest.fixture
-def folder(tmp_path) -> Path:
+def folder(tmp_path):
     """Three documents of topics 1 and 2; the second sentence of the first one was not validated."""
     root = tmp_path / "ECB+"
     (root / "1").mkdir(parents=True)
@@ -97,7 +96,7 @@ def folder(tmp_path) -> Path:
     return root
 
 
-def shown(documents: list[CoreferenceDocument]) -> dict[str, list[tuple[str, str, int]]]:
+def shown(documents):
     """Words, cluster and sentence of the mentions of each document."""
     mentions: dict[str, list[tuple[str, str, int]]] = {}
     for document in documents:
@@ -183,9 +182,7 @@ def test_ecbplus_has_the_published_counts(shared, split, kind, documents, mentio
 # Pairs.
 
 
-def document(
-    name: str, subtopic: str, lines: list[str], mentions: list[tuple[str, str]]
-) -> CoreferenceDocument:
+def document(name, subtopic, lines, mentions):
     """A document of lines, and mentions by their words (which stand there once) and clusters."""
     text = "\n".join(lines)
     sentences: list[tuple[int, int]] = []
@@ -222,11 +219,11 @@ NEWS = [
 WORDS = ["sued", "ruled", "lawsuit", "burned", "fire"]
 
 
-def texts_of(rows: MentionPairDataset, processor: CdlmProcessor) -> set[str]:
+def texts_of(rows, processor):
     return {processor.tokenizer.decode(rows[number]["input_ids"]) for number in range(len(rows))}
 
 
-def pairs_of(rows: MentionPairDataset, processor: CdlmProcessor) -> dict[tuple[int, int], int]:
+def pairs_of(rows, processor):
     """Label of every pair, by the numbers of the mentions in all documents; none comes twice."""
     labels: dict[tuple[int, int], int] = {}
     for number, pairs in enumerate(rows.pairs):
@@ -354,7 +351,7 @@ def test_clusters_are_those_of_a_plain_loop():
 # The task.
 
 
-def stories(topics: tuple[int, ...], rng: np.random.Generator) -> list[dict]:
+def stories(topics, rng):
     """Four documents of each topic, with a quake and a trial in either order."""
     rows = []
     for topic, number in itertools.product(topics, range(4)):

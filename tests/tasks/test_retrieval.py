@@ -53,7 +53,7 @@ def test_a_table_of_pairs(tmp_path):
     }
 
 
-def booksum_rows() -> list[dict]:
+def booksum_rows():
     """Rows with columns of kmfoda/booksum: two chapters, the first with two summaries."""
     pairs = [("One. " * 300, "s1"), ("Two. " * 600, "s2"), ("One. " * 300, "s3")]
     return [
@@ -68,7 +68,7 @@ def booksum_rows() -> list[dict]:
     ]
 
 
-def booksum(folder: Path) -> str:
+def booksum(folder):
     return write(folder / "booksum.jsonl", booksum_rows())
 
 
@@ -108,12 +108,12 @@ def test_rows_without_a_text(row, culprit, tmp_path):
         read_retrieval_task(path, PAIRS)
 
 
-def lines(path: Path, made: list[str]) -> None:
+def lines(path, made):
     path.write_text("\n".join(made) + "\n", encoding="utf-8")
 
 
 @pytest.fixture
-def msmarco(tmp_path) -> Path:
+def msmarco(tmp_path):
     """The layout of the official files, in small; document d3 is named by nothing."""
     docs = [f'd{n}\thttp://x/{n}\tTitle {n}\tBody "of\rnumber {n}."' for n in range(5)]
     with gzip.open(tmp_path / "msmarco-docs.tsv.gz", "wt", encoding="utf-8", newline="\n") as file:
@@ -157,7 +157,7 @@ def test_ms_marco_files_that_do_not_fit(msmarco, line, culprit):
         read_ranking(msmarco, "docdev", PAIRS)
 
 
-def toy_task(stories=6, **relevant) -> RetrievalTask:
+def toy_task(stories=6, **relevant):
     documents = {f"d{n}": f"document {n}" for n in range(stories)}
     queries = {query: f"query {query}" for query in relevant}
     return RetrievalTask("toy", queries=queries, documents=documents, relevant=relevant)
@@ -293,7 +293,7 @@ def test_scores_by_length():
 
 
 @pytest.fixture(scope="module")
-def pairs(tmp_path_factory) -> str:
+def pairs(tmp_path_factory):
     rows = [
         {"query": f"the {word}", "document": f"The {word} of the {word}. " * 20}
         for word in (*SEA, *BREAD)
@@ -301,12 +301,12 @@ def pairs(tmp_path_factory) -> str:
     return write(tmp_path_factory.mktemp("pairs") / "pairs.jsonl", rows)
 
 
-def run(folder: Path, model: str, *words: str) -> dict:
+def run(folder, model, *words):
     main(["--task", "retrieval", "--model", model, "--output_dir", str(folder), *words])
     return json.loads((folder / "results.json").read_text())
 
 
-def encoded(model: NextLevelBertModel, texts: dict[str, str]) -> dict[str, torch.Tensor]:
+def encoded(model, texts):
     """Vectors of these texts: of the documents, the means of the chunks, and the first chunks."""
     books = model.encode(list(texts.values()))
     return {
@@ -483,7 +483,7 @@ def test_a_mean_of_chunk_vectors_has_no_layers_to_train(
     assert not (tmp_path / "out").exists()
 
 
-def rank_frozen(folder: Path, model: str, pairs: str, *words: str) -> dict:
+def rank_frozen(folder, model, pairs, *words):
     """Trains a linear map over the vectors of an encoder; the rows of the table."""
     options = ["--train_file", pairs, "--test_file", pairs, "--num_train_epochs", "1"]
     options += ["--per_device_train_batch_size", "2", "--output_dir", str(folder)]

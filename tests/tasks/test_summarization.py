@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -32,7 +31,7 @@ from ..test_runs import stories
 from ..vector_toys import close
 
 
-def columns(**values) -> SummaryArguments:
+def columns(**values):
     return SummaryArguments(model="a model", **values)
 
 
@@ -150,7 +149,7 @@ def test_extended_positions_keep_what_was_learnt(minilm, tmp_path, config_class,
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory) -> list[str]:
+def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("summaries")
     words = []
     for seed, (name, count) in enumerate({"train": 40, "validation": 6, "test": 7}.items()):
@@ -158,7 +157,7 @@ def files(tmp_path_factory) -> list[str]:
     return words
 
 
-def start(folder: Path, model: str, *words: str) -> dict:
+def start(folder, model, *words):
     """Runs the task; its results."""
     options = "--label_column labels --summary_sentences 2 --disable_tqdm true".split()
     options += "--learning_rate 1e-2 --lr_scheduler_type constant --warmup_steps 0".split()
@@ -167,7 +166,7 @@ def start(folder: Path, model: str, *words: str) -> dict:
 
 
 @pytest.fixture(scope="module")
-def trained(encoder, files, tmp_path_factory) -> Path:
+def trained(encoder, files, tmp_path_factory):
     """The folder of a run of two seeds."""
     folder = tmp_path_factory.mktemp("trained")
     start(folder, encoder, "--segment_length", "16", *files, "--num_train_epochs", "8", *SEEDS)
@@ -178,7 +177,7 @@ SEEDS = ["--seeds", "0", "1"]
 ROW = "tiny (bert-al), 2 seeds, test"
 
 
-def result_of(folder: Path, seed: int) -> dict:
+def result_of(folder, seed):
     return read_json(folder / f"seed-{seed}" / "result.json")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 
@@ -15,14 +16,12 @@ class FoundTargets(NamedTuple):
     `chance` what guessing would find.
     """
 
-    cosine: torch.Tensor
-    found: torch.Tensor
-    chance: torch.Tensor
+    cosine: Tensor
+    found: Tensor
+    chance: Tensor
 
 
-def find_targets(
-    predictions: torch.Tensor, targets: torch.Tensor, pools: torch.Tensor | None = None
-) -> FoundTargets:
+def find_targets(predictions: Tensor, targets: Tensor, pools: Tensor | None = None) -> FoundTargets:
     """Searches the target of each prediction by cosine.
 
     A target is found if no other target has as high a cosine to the prediction. Among k that tie

@@ -14,6 +14,10 @@ logger = logging.getLogger(__name__)
 
 DOCUMENTS = "msmarco-docs.tsv"
 
+Texts = dict[str, str]
+Grades = dict[str, dict[str, int]]
+Candidates = dict[str, list[str]]
+
 
 class MsMarco(NamedTuple):
     """A split: texts by id, and for each query the grades of relevant documents.
@@ -25,10 +29,10 @@ class MsMarco(NamedTuple):
         candidates: query id → the documents to rank; None for the whole collection.
     """
 
-    queries: dict[str, str]
-    documents: dict[str, str]
-    relevant: dict[str, dict[str, int]]
-    candidates: dict[str, list[str]] | None
+    queries: Texts
+    documents: Texts
+    relevant: Grades
+    candidates: Candidates | None
 
 
 def load(folder: str | Path, split: str) -> MsMarco:
@@ -56,7 +60,7 @@ def load(folder: str | Path, split: str) -> MsMarco:
         candidates = _read_candidates(top, relevant)
         named.update(*candidates.values())
 
-    documents: dict[str, str] = {}
+    documents: Texts = {}
     found = set()
     for name, _, title, body in columns_of(folder / DOCUMENTS, delimiter="\t", count=4):
         text = f"{title} {body}".strip()
@@ -79,16 +83,16 @@ def load(folder: str | Path, split: str) -> MsMarco:
     return MsMarco(queries, documents=documents, relevant=relevant, candidates=candidates)
 
 
-def _read_grades(path: Path) -> dict[str, dict[str, int]]:
-    relevant: dict[str, dict[str, int]] = {}
+def _read_grades(path: Path) -> Grades:
+    relevant: Grades = {}
     for query, _, document, grade in columns_of(path, delimiter=None, count=4):
         if int(grade) > 0:
             relevant.setdefault(query, {})[document] = int(grade)
     return relevant
 
 
-def _read_candidates(path: Path, queries: Iterable[str]) -> dict[str, list[str]]:
-    candidates: dict[str, list[str]] = {query: [] for query in queries}
+def _read_candidates(path: Path, queries: Iterable[str]) -> Candidates:
+    candidates: Candidates = {query: [] for query in queries}
     for query, _, document in columns_of(path, delimiter=None, count=3):
         if query in candidates:
             candidates[query].append(document)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from benchmarks.studies.objectives import (
+from benchmarks.common.objectives import (
     Choice,
     Codes,
     Regression,

@@ -37,7 +37,7 @@ from torch.nn import functional as F
 from transformers import get_linear_schedule_with_warmup, set_seed
 
 from benchmarks.common.measuring import print_table, with_interval
-from benchmarks.studies.objectives import TargetSpace
+from benchmarks.common.objectives import TargetSpace
 from nextlevelbert import (
     Document,
     NextLevelBertForMaskedVectorModeling,

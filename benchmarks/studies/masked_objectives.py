@@ -40,14 +40,14 @@ from torch import nn
 from torch.nn import functional as F
 from transformers import TrainerCallback, TrainingArguments, set_seed
 
-from benchmarks.studies.document_vectors import load_tasks
-from benchmarks.studies.objectives import (
+from benchmarks.common.objectives import (
     Choice,
     Codes,
     Regression,
     TargetSpace,
     neighbour_means,
 )
+from benchmarks.studies.document_vectors import load_tasks
 from nextlevelbert import (
     DataCollatorForVectorMasking,
     NextLevelBertForMaskedVectorModeling,

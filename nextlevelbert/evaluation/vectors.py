@@ -48,9 +48,9 @@ def find_targets(predictions: Tensor, targets: Tensor, pools: Tensor | None = No
         is_in_pool = pools[:, None] == pools
         cosines = cosines.masked_fill(~is_in_pool, -torch.inf)
         sizes = is_in_pool.sum(dim=1)
-    cosine = cosines.diagonal()
-    better = (cosines > cosine[:, None]).sum(dim=1)
+    own = cosines.diagonal().unsqueeze(1)  # [M, 1]
+    better = (cosines > own).sum(dim=1)
     # The target itself counts, too; chunks that repeat are told apart by luck.
-    tied = (cosines == cosine[:, None]).sum(dim=1).clamp(min=1)
+    tied = (cosines == own).sum(dim=1).clamp(min=1)
     found = torch.where(better == 0, 1.0 / tied, 0.0)
-    return FoundTargets(cosine, found=found, chance=1.0 / sizes)
+    return FoundTargets(own.squeeze(1), found=found, chance=1.0 / sizes)

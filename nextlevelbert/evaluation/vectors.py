@@ -43,7 +43,7 @@ def find_targets(predictions: Tensor, targets: Tensor, pools: Tensor | None = No
         tensor([0.5000, 0.5000])
     """
     cosines = F.normalize(predictions, dim=-1) @ F.normalize(targets, dim=-1).T  # [M, M]
-    sizes = torch.full((len(cosines),), len(cosines), device=cosines.device)
+    sizes = cosines.new_full([len(cosines)], len(cosines))
     if pools is not None:
         is_in_pool = pools[:, None] == pools
         cosines = cosines.masked_fill(~is_in_pool, -torch.inf)

@@ -210,6 +210,7 @@ class _EpubArchive:
         self.left = UNPACKED_LIMIT
         # Makers of books on Windows mix up capitals and the two slashes.
         self.names = {name.replace("\\", "/").lower(): name for name in archive.namelist()}
+        self.encrypted: set[str] = set()  # the list of encrypted files is itself not encrypted
         self.encrypted = self._encrypted_names()
 
     def read(self, path: str) -> bytes:
@@ -240,7 +241,6 @@ class _EpubArchive:
         raise ValueError("it has no package file, which lists the pages")
 
     def _encrypted_names(self) -> set[str]:
-        self.encrypted = set[str]()
         if "meta-inf/encryption.xml" not in self.names:
             return set()
         references = self.xml("META-INF/encryption.xml").iterfind(".//{*}CipherReference")

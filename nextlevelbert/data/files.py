@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class TooLargeError(ValueError):
-    """What is packed takes more memory than the package gives to one text."""
+    """A file takes more memory when it is unpacked than the package gives to one text."""
 
     def __init__(self, what: str) -> None:
         super().__init__(

@@ -131,7 +131,7 @@ def _cluster_of_mentions(clusters: Sequence[Collection[Hashable]]) -> dict[Hasha
 def _muc(sizes: list[int], shared: Shared) -> float:
     """Returns the share of links that the other side keeps (MUC).
 
-    A cluster of n mentions needs n - 1 links; divided into p parts by the other side, it keeps n - p.
+    A cluster of n mentions needs n - 1 links; in p parts on the other side, it keeps n - p of them.
     """
     return _ratio(sum(shared.values()) - len(shared), sum(sizes) - len(sizes))
 

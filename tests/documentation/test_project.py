@@ -80,6 +80,8 @@ def test_a_notebook_runs(name, encoder, toy_encoder_path, tmp_path):
 
     if name in ARGUMENTS:
         arguments = ["--encoder", encoder, "--output_dir", "trained", *ARGUMENTS[name]]
+    elif name == "hate":
+        arguments = [nextlevelbert.static_checkpoint()]  # its layers are 64 wide, the toy 32
     else:
         arguments = [toy_encoder_path]
     make = runpy.run_path(str(ROOT / "docs" / "notebooks.py"))["notebook"]

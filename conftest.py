@@ -1,4 +1,4 @@
-"""What every process of a test run loads, and what the examples in docstrings find by name."""
+"""Loads the fixtures of a test run, and gives names to the examples in docstrings."""
 
 from __future__ import annotations
 

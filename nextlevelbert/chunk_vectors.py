@@ -75,7 +75,7 @@ def chunk_table(
 
 
 class RowMaker(Protocol):
-    """What makes rows of documents, as `ChunkVectors` does."""
+    """An encoder that turns a batch of documents into rows, as `ChunkVectors` does."""
 
     @property
     def schema(self) -> pa.Schema:

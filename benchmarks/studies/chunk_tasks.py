@@ -271,7 +271,7 @@ def new_body(name: str, space: TargetSpace, study: Path, hidden_size: int) -> nn
 
 
 def cosine_scores(task: str, windows: torch.Tensor, reach: int) -> torch.Tensor:
-    """What cosines say without training, as `TaskModel` does.
+    """Scores the chunks of windows by cosines, without training; shapes as in `TaskModel`.
 
     *chapters*: how little the means of `reach` chunks before and from each chunk are alike;
     *intruder*: how little a chunk is like the mean of its neighbours.

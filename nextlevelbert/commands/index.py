@@ -33,7 +33,7 @@ _COMMON_SHARE = 0.1
 
 
 class WordCounts(NamedTuple):
-    """How often words are in passages, and which texts are equal.
+    """Counts of the words in each passage, and which texts are equal.
 
     Args:
         matrix: the counts of V words in N passages, ``[N, V]``.

@@ -254,7 +254,7 @@ def read_files(
 ) -> Iterator[tuple[str, Document]]:
     """Reads the documents of all files that can be read, each with its place.
 
-    What was not read, and what `tokenizer` does not know, is named on stderr.
+    Files that were not read, and words that `tokenizer` does not know, are named on stderr.
 
     Args:
         source: a file, a folder or a pattern.

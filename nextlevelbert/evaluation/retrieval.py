@@ -126,7 +126,7 @@ def rank_documents(
 
 
 def rank_by_scores(task: RetrievalTask, scores: np.ndarray) -> dict[str, Ranking]:
-    """Ranks the pool for each query by scores, for example by `chunk_similarity`.
+    """Ranks the pool for each query by scores, for example BM25's.
 
     Args:
         task: the queries and the pool.

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 import torch
+from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
@@ -47,7 +48,7 @@ Batch = Mapping[str, Any]  # the same from any engine, such as an Arrow table
 
 
 def chunk_table(
-    schema: pa.Schema, ids: Sequence[object], spans: Sequence[np.ndarray], vectors: torch.Tensor
+    schema: pa.Schema, ids: Sequence[object], spans: Sequence[np.ndarray], vectors: Tensor
 ) -> pa.Table:
     """Makes rows of documents.
 
@@ -364,7 +365,7 @@ def _groups(documents: Iterable[Any], characters: int) -> Iterator[Group]:
         yield group
 
 
-def pad_vectors(documents: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+def pad_vectors(documents: Sequence[Tensor]) -> dict[str, Tensor]:
     """Pads the chunk vectors of documents.
 
     Args:
@@ -394,11 +395,11 @@ class DataCollatorForDocumentChoice:
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self.tokenizer = tokenizer
 
-    def _tokens(self, texts: Sequence[str]) -> Mapping[str, torch.Tensor]:
+    def _tokens(self, texts: Sequence[str]) -> Mapping[str, Tensor]:
         tokens = self.tokenizer(list(texts), padding=True, return_tensors="pt", verbose=False)
         return {name: tokens[name] for name in ("input_ids", "attention_mask")}
 
-    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
         """Makes a batch of N rows with C choices each.
 
         Args:
@@ -430,7 +431,7 @@ class DataCollatorForDocumentChoice:
 class DataCollatorForLabelledVectors:
     """Makes batches of stored chunk vectors for the classifiers."""
 
-    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
         """Makes a batch.
 
         Args:

@@ -33,6 +33,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from huggingface_hub import CommitInfo, HfApi, snapshot_download
+from torch import Tensor
 from transformers import PreTrainedConfig
 
 from .models.chunking import ChunkingRule
@@ -308,8 +309,8 @@ class EncodedDocument:
     """
 
     id: str
-    vectors: torch.Tensor
-    spans: torch.Tensor
+    vectors: Tensor
+    spans: Tensor
 
 
 class VectorCorpus:
@@ -340,7 +341,7 @@ class VectorCorpus:
         self.document_ids: list[str] = []
         self.empty: set[str] = set()
         self._paths = _finished_parts(self.path)
-        self._loaded: dict[int, torch.Tensor] = {}
+        self._loaded: dict[int, Tensor] = {}
         chunks_of_parts = []
         for part in self._paths:
             metadata, (names, column) = read_columns(part, "document", "chunk", recipe=recipe)
@@ -404,7 +405,7 @@ class VectorCorpus:
         offsets = self.document_offsets.tolist()
         return hashlib.sha256(json.dumps([names, self.document_ids, offsets]).encode()).hexdigest()
 
-    def vectors(self, start: int, stop: int) -> torch.Tensor:
+    def vectors(self, start: int, stop: int) -> Tensor:
         """Returns a run of chunk vectors, across documents and parts.
 
         Args:
@@ -429,7 +430,7 @@ class VectorCorpus:
         return torch.cat(pieces)
 
     @cached_property
-    def _spans(self) -> torch.Tensor:
+    def _spans(self) -> Tensor:
         """The characters of all chunks, ``[N, 2]``."""
         starts = []
         ends = []
@@ -468,7 +469,7 @@ class VectorCorpus:
     def __iter__(self) -> Iterator[EncodedDocument]:
         return (self[index] for index in range(len(self)))
 
-    def _decoded(self, path: Path) -> torch.Tensor:
+    def _decoded(self, path: Path) -> Tensor:
         """Returns all vectors of a part, ``[N, D]``, mapped from a decoded copy.
 
         The name of the copy holds the time of the part and a checksum; another copy is removed and

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 from tqdm.auto import tqdm
 
@@ -40,9 +41,7 @@ def static_checkpoint() -> str:
     return str(Path(__file__).with_name("static"))
 
 
-def fit_whitening(
-    documents: Iterable[torch.Tensor], shrinkage: float = 0.1
-) -> tuple[torch.Tensor, torch.Tensor]:
+def fit_whitening(documents: Iterable[Tensor], shrinkage: float = 0.1) -> tuple[Tensor, Tensor]:
     """Fits the whitening of chunk vectors, in one pass over them and in closed form.
 
     W = (S + shrinkage * mean variance * I)^(-1/2), where S is the covariance of chunk vectors
@@ -86,7 +85,7 @@ def fit_whitening(
     return mean.float(), weight.float()
 
 
-def _blocks(documents: Iterable[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
+def _blocks(documents: Iterable[Tensor]) -> Iterator[list[Tensor]]:
     """Yields documents that have chunks, in float64, several at a time."""
     block = []
     rows = 0
@@ -262,10 +261,10 @@ def _fit_parts(
     texts: Iterable[str],
     source: LoadedChunkEncoder,
     rule: ChunkingRule,
-) -> list[dict[str, torch.Tensor]]:
+) -> list[dict[str, Tensor]]:
     """Returns the mean of each part's chunk vectors and, if it is whitened, its matrix."""
     # Of each document, its chunk vectors if they are whitened; otherwise their sum.
-    vectors: list[list[torch.Tensor]] = [[] for _ in parts]
+    vectors: list[list[Tensor]] = [[] for _ in parts]
     chunks = 0
     for text in tqdm(texts, desc="fitting", unit="document"):
         ids = tokenize_document(source.tokenizer, text).input_ids

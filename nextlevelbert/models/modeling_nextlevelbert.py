@@ -33,13 +33,20 @@ from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder, micro_batches, pool
 from .chunking import flatten_chunks
 from .configuration_nextlevelbert import NOT_SPECIAL, PAD, NextLevelBertConfig
 from .document_encoding import DocumentEncodingMixin, warn_of_empty_documents
-from .from_encoder import load_chunk_encoder, new_document_model
+from .from_encoder import (
+    as_loaded_encoder,
+    bert_over_vectors,
+    copy_layers,
+    load_chunk_encoder,
+    new_model_over,
+)
 from .pretrained import (
     NextLevelPreTrainedModel,
     backbone_from_config,
     classification_loss,
     single_label_loss,
     token_mask,
+    with_attention_dropout,
 )
 from .static_encoders import ChunkCentring, ChunkWhitening, new_chunk_encoder
 from .windows import (
@@ -232,15 +239,30 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
         Raises:
             ValueError: for an unknown field or a negative number of layers.
         """
-        return new_document_model(
-            cls,
-            chunk_encoder=chunk_encoder,
-            chunk_size=chunk_size,
-            num_hidden_layers=num_hidden_layers,
-            random_layers=random_layers,
-            attention_dropout=attention_dropout,
-            fields=config_kwargs,
-        )
+        if num_hidden_layers is not None and num_hidden_layers < 0:
+            raise ValueError(f"num_hidden_layers must be 0 or more, got {num_hidden_layers}.")
+        source = as_loaded_encoder(chunk_encoder)
+        encoder = source.encoder
+        fields = {"chunking": "fixed", **config_kwargs}
+        is_copied = encoder.has_layers and encoder.hidden_size == encoder.model.config.hidden_size
+        if is_copied:
+            start = encoder.model.config
+        else:
+            start = bert_over_vectors(encoder.hidden_size, layers=2)
+            fields.setdefault("pooling", cls.pooling_over_static)
+
+        layers = with_attention_dropout(start, attention_dropout)
+        layers.pop("sentence_steps", None)  # they follow the chunk encoder's layers only
+        if num_hidden_layers is not None:
+            layers["num_hidden_layers"] = num_hidden_layers
+        elif config_kwargs.get("pooling") == "plain":
+            layers["num_hidden_layers"] = 0
+        fields.setdefault("encoder_config", layers)
+
+        model = new_model_over(source, cls, chunk_size=chunk_size, fields=fields)
+        if is_copied and not random_layers and model.config.pooling != "plain":
+            copy_layers(encoder, model.base_model.encoder)
+        return model
 
     def new_model(self) -> NextLevelBertModel:
         """Makes the model below a head."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import json
 import warnings
-from collections import OrderedDict
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 
 import torch
 from huggingface_hub import ModelCard, ModelCardData
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import (
     AutoConfig,
@@ -303,12 +302,17 @@ class NextLevelPreTrainedModel(PreTrainedModel):
             return None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Returns what is pickled or copied, without the hooks of transformers' output capture.
+        """Returns what is pickled or copied, after it removes the hooks of transformers' capture.
 
         The hooks are local functions, which cannot be pickled. transformers installs them again if
         hidden states or attentions are asked for.
         """
-        return without_capturing_hooks(self, twins={}).__dict__
+        for module in self.modules():
+            module.__dict__.pop("_output_capturing_hooks_installed", None)
+            for key, hook in list(module._forward_hooks.items()):
+                if hook.__module__ == output_capturing.__name__:
+                    del module._forward_hooks[key]
+        return self.__dict__
 
     def lora_targets(self) -> dict[str, Any]:
         """Returns arguments of peft's `LoraConfig`.
@@ -349,36 +353,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         return names
 
 
-def without_capturing_hooks(module: nn.Module, twins: dict[int, nn.Module]) -> nn.Module:
-    """Copies a tree of modules without the hooks with which transformers captures outputs.
-
-    Args:
-        module: the root; the copy shares its tensors and settings.
-        twins: copies made so far, by the `id` of the original, so that shared modules stay shared.
-    """
-    if id(module) in twins:
-        return twins[id(module)]
-
-    twin = object.__new__(type(module))
-    twins[id(module)] = twin
-    twin.__dict__.update(module.__dict__)
-    twin.__dict__.pop("_output_capturing_hooks_installed", None)
-    hooks = {
-        key: hook
-        for key, hook in module._forward_hooks.items()
-        if getattr(hook, "__module__", None) != output_capturing.__name__
-    }
-    twin.__dict__["_forward_hooks"] = OrderedDict(hooks)
-    children: dict[str, nn.Module | None] = {}
-    for name, child in module._modules.items():
-        children[name] = None
-        if child is not None:
-            children[name] = without_capturing_hooks(child, twins)
-    twin.__dict__["_modules"] = children
-    return twin
-
-
-def token_mask(input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
+def token_mask(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
     """Returns the mask of token ids as bool, all true without a mask.
 
     Args:
@@ -399,9 +374,7 @@ def token_mask(input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> 
     return mask.bool()
 
 
-def classification_loss(
-    logits: torch.Tensor, labels: torch.Tensor, config: PreTrainedConfig
-) -> torch.Tensor:
+def classification_loss(logits: Tensor, labels: Tensor, config: PreTrainedConfig) -> Tensor:
     """Returns transformers' loss for one label, several, or values.
 
     Args:
@@ -417,7 +390,7 @@ def classification_loss(
     return ForSequenceClassificationLoss(labels=labels, pooled_logits=logits, config=config)
 
 
-def single_label_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+def single_label_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """Returns the mean cross-entropy over rows whose label is not -100; zero without such rows.
 
     Args:
@@ -428,7 +401,7 @@ def single_label_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tenso
     return total / (labels != -100).sum().clamp(min=1)
 
 
-def labelled_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+def labelled_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """Returns the binary cross-entropy: the mean over rows of the mean over their labels.
 
     It is computed row by row, so that it does not depend on how processes and steps share out the

@@ -41,6 +41,7 @@ from .from_encoder import (
     new_model_over,
 )
 from .pretrained import (
+    LayerOutputs,
     NextLevelPreTrainedModel,
     backbone_from_config,
     classification_loss,
@@ -84,8 +85,8 @@ class DocumentModelOutput(ModelOutput):
     pooler_output: Tensor | None = None
     chunk_vectors: Tensor | None = None
     chunk_mask: Tensor | None = None
-    hidden_states: tuple[Tensor, ...] | None = None
-    attentions: tuple[Tensor, ...] | None = None
+    hidden_states: LayerOutputs = None
+    attentions: LayerOutputs = None
 
 
 @dataclass
@@ -103,8 +104,8 @@ class MaskedVectorModelingOutput(ModelOutput):
     loss: Tensor | None = None
     predictions: Tensor | None = None
     targets: Tensor | None = None
-    hidden_states: tuple[Tensor, ...] | None = None
-    attentions: tuple[Tensor, ...] | None = None
+    hidden_states: LayerOutputs = None
+    attentions: LayerOutputs = None
 
 
 @dataclass
@@ -382,7 +383,9 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             output_hidden_states: see `DocumentModelOutput` (default: the configuration's).
             output_attentions: see `DocumentModelOutput` (default: the configuration's).
         """
-        extras = self._requested_outputs(output_hidden_states, output_attentions)
+        extras = self.requested_outputs(
+            output_hidden_states=output_hidden_states, output_attentions=output_attentions
+        )
         if special_ids is not None and inputs_embeds is not None:
             return self._read_packed(inputs_embeds, special_ids, extras)
 
@@ -413,21 +416,6 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             hidden_states=output.hidden_states,
             attentions=output.attentions,
         )
-
-    def _requested_outputs(
-        self, output_hidden_states: bool | None, output_attentions: bool | None
-    ) -> dict[str, bool]:
-        """Returns the arguments of the encoder that ask for hidden states or attentions."""
-        if output_hidden_states is None:
-            output_hidden_states = self.config.output_hidden_states
-        if output_attentions is None:
-            output_attentions = self.config.output_attentions
-        extras = {}
-        if output_hidden_states:
-            extras["output_hidden_states"] = True
-        if output_attentions:
-            extras["output_attentions"] = True
-        return extras
 
     def _chunk_vectors(
         self,
@@ -522,44 +510,40 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         """
         batch, length, _ = chunks.shape
         size, overlap = self.config.window()
+        specials = self.config.special_positions
         if extras and length > size:
             raise ValueError(
                 f"Hidden states and attentions are of one window of {size} chunks, not {length}."
             )
-        documents, chunk_indices = lay_windows(counts, length=length, size=size, overlap=overlap)
-        width = chunk_indices.shape[1]
-        first_chunk = chunk_indices[:, :1].sum(dim=1)  # also of windows of no chunk
-        chunks_in_window = (counts[documents] - first_chunk).clamp(max=width)  # [J]
-        is_one_pass = bool(extras) or traced()
-        if not is_one_pass:
-            positions = len(documents) * (width + self.config.special_positions)
-            is_one_pass = positions <= _POSITIONS_PER_PASS
-        if is_one_pass and length <= size:
-            states, output = self._read_window(chunks, chunks_in_window, extras)
+        documents, starts, lengths = lay_windows(counts, length=length, size=size, overlap=overlap)
+
+        # A graph that is recorded must not depend on the number of documents.
+        is_one_pass = traced() or batch * (length + specials) <= _POSITIONS_PER_PASS
+        if length <= size and (extras or is_one_pass):
+            states, output = self._read_window(chunks, lengths, extras)
             return states[:, 1:], states[:, 0], output
 
-        passes = [np.arange(len(documents))]
-        if not is_one_pass:
-            # Windows of similar lengths together.
-            lengths = chunks_in_window.cpu().numpy() + self.config.special_positions
-            passes = list(micro_batches(lengths, _POSITIONS_PER_PASS))
+        # Windows of similar lengths share a pass of the encoder. Each output has a row: a row for
+        # each chunk of a document, and one more for the document's outputs at [CLS].
+        rows_of_document = length + 1
         states_of_passes = []
-        rows = []
-        for numbers in passes:
-            windows = torch.from_numpy(numbers).to(documents.device)
-            longest = int(chunks_in_window[windows].max())
-            document = documents[windows]
-            index = chunk_indices[windows, :longest]
-            vectors = gather_chunks(chunks, document, index)
-            states, _ = self._read_window(vectors, chunks_in_window[windows], extras)
-            # One row more for each document, for its outputs at [CLS].
-            row = F.pad(index, (1, 0), value=length)
-            rows.append((document[:, None] * (length + 1) + row).flatten())
+        rows_of_passes = []
+        for window_indices in micro_batches(lengths.cpu().numpy() + specials, _POSITIONS_PER_PASS):
+            windows = torch.from_numpy(window_indices).to(counts.device)
+            longest = int(lengths[windows].max())
+            chunk = starts[windows].unsqueeze(-1) + indices(longest, like=counts)  # [j, S]
+            vectors = gather_chunks(chunks, documents[windows], chunk)
+            states, _ = self._read_window(vectors, lengths[windows], extras)  # [j, 1 + S, H]
+            first_rows = documents[windows].unsqueeze(-1) * rows_of_document
+            rows = first_rows + F.pad(chunk, (1, 0), value=length)
             states_of_passes.append(states.flatten(0, 1))
+            rows_of_passes.append(rows.flatten())
         means = mean_by_row(
-            torch.cat(states_of_passes), torch.cat(rows), count=batch * (length + 1)
+            torch.cat(states_of_passes),
+            rows=torch.cat(rows_of_passes),
+            count=batch * rows_of_document,
         )
-        means = means.unflatten(0, (batch, length + 1))
+        means = means.unflatten(0, (batch, rows_of_document))
         return means[:, :-1], means[:, -1], BaseModelOutput()
 
     def _read_window(

@@ -98,6 +98,10 @@ model = {auto}.from_pretrained("{name}", trust_remote_code=True)
 _EMPTY_CARD = "[More Information Needed]"
 
 
+# A tensor of each layer, if they are asked for.
+LayerOutputs = tuple[Tensor, ...] | None
+
+
 class NextLevelPreTrainedModel(PreTrainedModel):
     """Loads and saves checkpoints, the same for all classes of all families.
 
@@ -313,6 +317,22 @@ class NextLevelPreTrainedModel(PreTrainedModel):
                 if hook.__module__ == output_capturing.__name__:
                     del module._forward_hooks[key]
         return self.__dict__
+
+    def requested_outputs(self, **arguments: Any) -> dict[str, bool]:
+        """Returns which outputs of layers are asked for, each as an argument that is true.
+
+        Args:
+            **arguments: `output_hidden_states` and `output_attentions`; the configuration decides
+                about those that are missing or None.
+        """
+        requested = {}
+        for name in ("output_hidden_states", "output_attentions"):
+            value = arguments.get(name)
+            if value is None:
+                value = getattr(self.config, name)
+            if value:
+                requested[name] = True
+        return requested
 
     def lora_targets(self) -> dict[str, Any]:
         """Returns arguments of peft's `LoraConfig`.

@@ -95,15 +95,11 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
         Raises:
             ValueError: the arguments or the configuration ask for them.
         """
-        for name in ("output_hidden_states", "output_attentions"):
-            asked = arguments.get(name)
-            if asked is None:
-                asked = getattr(self.config, name)
-            if asked:
-                raise ValueError(
-                    f"{type(self).__name__} reads documents piece by piece and has no {name}; leave"
-                    " it out. For the layers of one piece, call the `encoder` of the base model."
-                )
+        for name in self.requested_outputs(**arguments):
+            raise ValueError(
+                f"{type(self).__name__} reads documents piece by piece and has no {name}; leave"
+                " it out. For the layers of one piece, call the `encoder` of the base model."
+            )
 
     def tokens_to_read(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
         """Finds the tokens to read: all of them, or the first `max_training_tokens` in training.

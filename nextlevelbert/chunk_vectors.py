@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -238,12 +238,12 @@ def encode_corpus(
     rank = int(os.environ.get("RANK", "0"))
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     groups = _groups(documents, characters_per_part)
-    planned: dict[int, Path] = {}
+    planned = {}
     with (
         tqdm(desc=folder.name, unit="chunk", disable=not progress) as rows.bar,
         ThreadPoolExecutor(1) as disk,
     ):
-        writing: Future | None = None  # a part is written while the next one is encoded
+        writing = None  # a part is written while the next one is encoded
         for number, path, group in _plan(groups, folder, schema=rows.schema, append=append):
             planned[number] = path
             if number % processes != rank or path.exists():
@@ -309,7 +309,7 @@ def _plan(
     for path in present.values():
         read_columns(path, recipe=recipe)
 
-    ids: set[str] = set()
+    ids = set()
     first = 0
     for count, group in enumerate(groups):
         content = json.dumps([recipe_facts(recipe), group])

@@ -338,8 +338,8 @@ class VectorCorpus:
 
     def __init__(self, path: str | Path, recipe: Mapping[str, Any] | None = None) -> None:
         self.path = Path(path)
-        self.document_ids: list[str] = []
-        self.empty: set[str] = set()
+        self.document_ids = []
+        self.empty = set()
         self._paths = _finished_parts(self.path)
         self._loaded: dict[int, Tensor] = {}
         chunks_of_parts = []
@@ -357,8 +357,8 @@ class VectorCorpus:
             self.document_ids += names.filter(pa.array(chunks == 0)).to_pylist()
 
         self.recipe = dict(recipe or {})
-        self.hidden_size: int = self.recipe["encoder"]["hidden_size"]
-        self.splitter: str | None = self.recipe["chunking"]["splitter"]
+        self.hidden_size = self.recipe["encoder"]["hidden_size"]
+        self.splitter = self.recipe["chunking"]["splitter"]
         self._starts = np.cumsum([0, *map(len, chunks_of_parts)]).tolist()
         chunks = np.concatenate(chunks_of_parts)
         self.num_chunks = len(chunks)

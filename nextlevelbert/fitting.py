@@ -102,9 +102,9 @@ def _blocks(documents: Iterable[Tensor]) -> Iterator[list[Tensor]]:
 
 
 def fit_tfidf_encoder(
-    chunk_encoder: str | PathLike[str] | LoadedChunkEncoder,
+    chunk_encoder: str | PathLike | LoadedChunkEncoder,
     texts: Iterable[str],
-    folder: str | PathLike[str],
+    folder: str | PathLike,
     hidden_size: int = 2_048,
     chunk_size: int = 256,
     seed: int = 0,
@@ -177,7 +177,7 @@ def _inverse_frequencies(
 def combine_chunk_encoders(
     parts: Sequence[LoadedChunkEncoder],
     texts: Iterable[str],
-    folder: str | PathLike[str],
+    folder: str | PathLike,
     weights: Sequence[float] | None = None,
     whiten: Sequence[bool] | None = None,
     chunk_size: int = 256,
@@ -294,7 +294,7 @@ def _fit_parts(
 def _save(
     model: StaticModel,
     source: LoadedChunkEncoder,
-    folder: str | PathLike[str],
+    folder: str | PathLike,
     name: str | None,
 ) -> LoadedChunkEncoder:
     """Saves an encoder with a tokenizer that reads whole documents, and opens it again."""

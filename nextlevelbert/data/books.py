@@ -210,7 +210,7 @@ class _EpubArchive:
         self.left = UNPACKED_LIMIT
         # Makers of books on Windows mix up capitals and the two slashes.
         self.names = {name.replace("\\", "/").lower(): name for name in archive.namelist()}
-        self.encrypted: set[str] = set()  # the list of encrypted files is itself not encrypted
+        self.encrypted = set()  # the list of encrypted files is itself not encrypted
         self.encrypted = self._encrypted_names()
 
     def read(self, path: str) -> bytes:

@@ -297,7 +297,7 @@ def source_files(source: str | Path | Iterable[str | Path]) -> list[tuple[Path, 
     """
     names = dict[Path, str]()
     others = dict[Path, str]()
-    sources: list[str | Path] = []
+    sources = []
     if isinstance(source, (str, Path)):
         sources.append(source)
     else:

@@ -115,7 +115,7 @@ def load_classes(
             row["label"] = indices
         else:
             row["label"] = indices[0]
-    feature: ClassLabel | List = ClassLabel(names=list(names))
+    feature = ClassLabel(names=list(names))
     if several:
         feature = List(feature)
     return _dataset(table, rows, label_feature=feature)
@@ -147,7 +147,7 @@ def _declared_name(label: Any, names: tuple[str, ...] | None) -> Any:
 
 def _single_labels(labels: Labels, column: str, *, several: bool) -> Labels:
     """Returns each item of the labels; all are lists or none is, and all items have one type."""
-    items: Labels = []
+    items = []
     for location, label in labels:
         if isinstance(label, list) is not several:
             raise location.error(

@@ -138,7 +138,7 @@ def _open_files(source: str, files: Sequence[Path]) -> Table:
         if suffix(files[0]) in TEXTS:
             raise not_a_table(name) from error
         raise
-    features: Mapping[str, Any] = {}
+    features = {}
     if suffix(files[0]) == ".parquet":
         from datasets import Features  # seconds to import
 

@@ -98,7 +98,7 @@ def encode_sentences(
     """
     cls_id = tokenizer.cls_token_id
     replaced = {cls_id: tokenizer.unk_token_id}
-    encoded: list[np.ndarray] = []
+    encoded = []
     for first in range(0, len(sentences), _SENTENCES_PER_CALL):
         batch = tokenizer(
             list(sentences[first : first + _SENTENCES_PER_CALL]),

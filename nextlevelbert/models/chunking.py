@@ -198,7 +198,7 @@ class ChunkingRule:
             mode: as in the class.
             max_chunk_size: as in the class.
         """
-        roles: dict[str, list[int]] = {}
+        roles = {}
         if mode != "fixed":
             roles = sentence_token_ids(tokenizer)
         prefix_ids, suffix_ids = special_token_ids(tokenizer)

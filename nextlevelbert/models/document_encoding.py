@@ -145,9 +145,9 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
         """
         rule = self.config.chunking_rule()
         encoder = self.get_chunk_encoder(chunk_encoder)
-        group: list[tuple[TokenizedDocument, np.ndarray]] = []
+        group = []
         chunks_of_group = 0
-        empty: list[int] = []
+        empty = []
         with tqdm(total=0, unit="chunk", desc="encoding", disable=not show_progress_bar) as bar:
             for index, text in enumerate(iter_texts(texts)):
                 document = tokenize_document(self.tokenizer, text)

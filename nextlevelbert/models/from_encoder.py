@@ -26,7 +26,7 @@ from .static_encoders import STATIC_MODELS, new_chunk_encoder
 
 
 def load_chunk_encoder(
-    name_or_path: str | PathLike[str],
+    name_or_path: str | PathLike,
     name: str | None = None,
     pooling: PoolingMode | None = None,
 ) -> LoadedChunkEncoder:
@@ -64,7 +64,7 @@ def load_chunk_encoder(
     modules_file = load_file_path(path, "modules.json")
     config_file = load_file_path(path, "config.json")
 
-    stored: dict[str, Any] = {}
+    stored = {}
     if config_file is not None:
         stored = json.loads(Path(config_file).read_text(encoding="utf-8"))
     if "chunk_encoder_config" in stored:
@@ -141,7 +141,7 @@ def _from_sentence_transformer(
         config = network.config
         tokenizer = steps[0].tokenizer
 
-    further_steps: dict[str, Any] = {}
+    further_steps = {}
     if dense:
         further_steps["dense"] = [_dense_arguments(step) for step in dense]
     if source.default_prompt_name is not None:
@@ -304,7 +304,7 @@ def _special_token(tokenizer: PreTrainedTokenizerFast, name: str, ids: list[int]
 
 
 def as_loaded_encoder(
-    chunk_encoder: str | PathLike[str] | LoadedChunkEncoder,
+    chunk_encoder: str | PathLike | LoadedChunkEncoder,
 ) -> LoadedChunkEncoder:
     """Loads a chunk encoder by its name or folder; returns one that is loaded as it is."""
     if isinstance(chunk_encoder, LoadedChunkEncoder):

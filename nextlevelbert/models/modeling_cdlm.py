@@ -125,7 +125,7 @@ class CdlmPreTrainedModel(NextLevelPreTrainedModel):
     @classmethod
     def from_encoder(
         cls,
-        name_or_path: str | PathLike[str],
+        name_or_path: str | PathLike,
         max_length: int = 4096,
         attention_window: int | list[int] = 512,
         **config_kwargs: Any,
@@ -174,7 +174,7 @@ class CdlmPreTrainedModel(NextLevelPreTrainedModel):
 
 
 def longformer_weights(
-    name_or_path: str | PathLike[str], max_length: int, loading: dict[str, Any]
+    name_or_path: str | PathLike, max_length: int, loading: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Tensor], PreTrainedTokenizerBase]:
     """Reads what a Longformer that starts from an encoder has.
 
@@ -221,7 +221,7 @@ def longformer_weights(
     return fields, weights, tokenizer
 
 
-def word_head(name_or_path: str | PathLike[str], loading: dict[str, Any]) -> dict[str, Tensor]:
+def word_head(name_or_path: str | PathLike, loading: dict[str, Any]) -> dict[str, Tensor]:
     """Reads the word head of an encoder under Longformer's names.
 
     Returns:

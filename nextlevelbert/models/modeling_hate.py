@@ -187,7 +187,7 @@ class HatePreTrainedModel(NextLevelBertPreTrainedModel):
     @classmethod
     def from_chunk_encoder(  # type: ignore[override]
         cls,
-        chunk_encoder: str | PathLike[str] | LoadedChunkEncoder,
+        chunk_encoder: str | PathLike | LoadedChunkEncoder,
         hidden_size: int | None = None,
         num_hidden_layers: int = 6,
         chunk_size: int = 256,

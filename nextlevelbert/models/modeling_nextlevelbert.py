@@ -208,7 +208,7 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
     @classmethod
     def from_chunk_encoder(
         cls,
-        chunk_encoder: str | PathLike[str] | LoadedChunkEncoder,
+        chunk_encoder: str | PathLike | LoadedChunkEncoder,
         chunk_size: int = 256,
         *,
         num_hidden_layers: int | None = None,

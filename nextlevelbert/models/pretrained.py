@@ -163,7 +163,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
 
     def save_pretrained(
         self,
-        save_directory: str | PathLike[str],
+        save_directory: str | PathLike,
         is_main_process: bool = True,
         *args: Any,
         **kwargs: Any,
@@ -253,7 +253,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         return _CARD.format(title=title, model=model, auto=auto_class, name=name)
 
     def _upload_modified_files(
-        self, working_dir: str | PathLike[str], repo_id: str, *args: Any, **kwargs: Any
+        self, working_dir: str | PathLike, repo_id: str, *args: Any, **kwargs: Any
     ) -> Any:
         # `push_to_hub` puts an empty card of transformers over the README of `save_pretrained`, and
         # has no public step after that (tests/models/test_heads.py). A card with text stays.
@@ -455,7 +455,7 @@ def backbone_from_config(config: PreTrainedConfig) -> PreTrainedModel:
         return AutoModel.from_config(config, dtype=dtype)
 
 
-def load_tokenizer(name_or_path: str | PathLike[str], **arguments: Any) -> PreTrainedTokenizerBase:
+def load_tokenizer(name_or_path: str | PathLike, **arguments: Any) -> PreTrainedTokenizerBase:
     """Loads the tokenizer of an encoder without its length limit: no document is too long here.
 
     Args:
@@ -523,7 +523,7 @@ def split_arguments(
     return loading, configuration
 
 
-def load_backbone(name_or_path: str | PathLike[str], **loading: Any) -> PreTrainedModel:
+def load_backbone(name_or_path: str | PathLike, **loading: Any) -> PreTrainedModel:
     """Loads a pretrained encoder to train further: float32, no pooler, no attention dropout.
 
     Args:

@@ -336,7 +336,7 @@ class CdlmProcessor(ProcessorMixin):
         layout.add_tokens(question_piece.ids, is_global=True)
         layout.add_marker(QUESTION[1], is_global=True)
         paragraph_index = []
-        sentence_index: list[int] = []
+        sentence_index = []
         lost_tokens = []
         first_number = 0
         for pieces, room in zip(texts, rooms, strict=True):
@@ -394,8 +394,8 @@ class CdlmProcessor(ProcessorMixin):
         parts = [text]
         if mask:
             parts = re.split(f"({re.escape(mask)})", text)
-        ids: list[int] = []
-        offsets: list[tuple[int, int]] = []
+        ids = []
+        offsets = []
         begin = 0  # of the part within the text
         for part in parts:
             if part == mask:
@@ -603,7 +603,7 @@ def read_marked(text: str) -> tuple[str, list[tuple[int, int]]]:
     """
     plain = ""
     spans: list[tuple[int, int]] = []
-    opened: list[int] = []
+    opened = []
     for part in re.split("(</?m>)", text):
         if part == MENTION[0]:
             opened.append(len(spans))

@@ -52,7 +52,7 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
     _supports_attention_backend = True
 
     @classmethod
-    def from_encoder(cls, name_or_path: str | PathLike[str], **config_kwargs: Any) -> Self:
+    def from_encoder(cls, name_or_path: str | PathLike, **config_kwargs: Any) -> Self:
         """Makes a model from a pretrained encoder such as BERT, RoBERTa, MPNet or ModernBERT.
 
         Encoders whose result depends on padding (FNet, Funnel, ConvBERT, Nyströmformer, YOSO) do

@@ -61,7 +61,7 @@ def load(source: str | Path, split: str | None = None) -> Dataset:
     else:
         rows = open_rows(source).rows
 
-    documents: dict[str, dict[str, Any]] = {}
+    documents = {}
     for location, values in rows:
         for column in COLUMNS:
             if column not in values:
@@ -142,7 +142,7 @@ def _xml_row(root: ElementTree.Element, name: str) -> dict[str, Any]:
 
     text = ""
     sentences = []
-    tokens: dict[str, _Token] = {}
+    tokens = {}
     for sentence, words in words_of.items():
         first = len(text)
         for token_id, word in words:
@@ -176,7 +176,7 @@ def _xml_mentions(
 
 def _xml_clusters(root: ElementTree.Element, name: str) -> dict[str, str]:
     """Returns the cluster of each mention that is in a relation, by its id."""
-    clusters: dict[str, str] = {}
+    clusters = {}
     for relation in root.iter("INTRA_DOC_COREF"):
         for mention in relation.findall("source"):
             clusters[mention.attrib["m_id"]] = f"{name}#{relation.attrib['r_id']}"

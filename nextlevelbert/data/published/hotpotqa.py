@@ -50,7 +50,7 @@ def load(source: str | Path, split: str = "train", config: str | None = None) ->
     Raises:
         ValueError: for a row that cannot be read, naming its column.
     """
-    questions: dict[str, dict[str, Any]] = {}
+    questions = {}
     repeated = 0
     missing = 0
     for location, values in open_rows(source, split, config).rows:

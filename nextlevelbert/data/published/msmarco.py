@@ -60,7 +60,7 @@ def load(folder: str | Path, split: str) -> MsMarco:
         candidates = _read_candidates(top, relevant)
         named.update(*candidates.values())
 
-    documents: Texts = {}
+    documents = {}
     found = set()
     for name, _, title, body in columns_of(folder / DOCUMENTS, delimiter="\t", count=4):
         text = f"{title} {body}".strip()

@@ -119,8 +119,7 @@ def files_below(root: Path) -> list[Path]:
                 continue
 
             folders[:] = [name for name in folders if not name.startswith(".")]
-            links = [Path(folder, name) for name in folders if os.path.islink(Path(folder, name))]
-            waiting.extend(links)
+            waiting.extend(filter(os.path.islink, (Path(folder, name) for name in folders)))
             found.extend(Path(folder, name) for name in files)
     return sorted(found)
 
@@ -170,15 +169,11 @@ def read_bytes(path: Path) -> bytes:
     """
     if not is_packed(path):
         return path.read_bytes()
-    pieces = list[bytes]()
-    size = 0
     with gzip.open(path) as file:
-        for piece in iter(partial(file.read, 2**20), b""):
-            size += len(piece)
-            if size > UNPACKED_LIMIT:
-                raise TooLargeError(str(path))
-            pieces.append(piece)
-    return b"".join(pieces)
+        data = file.read(UNPACKED_LIMIT + 1)
+    if len(data) > UNPACKED_LIMIT:
+        raise TooLargeError(str(path))
+    return data
 
 
 def read_text(path: Path) -> str:

@@ -21,7 +21,6 @@ import numpy as np
 import pyarrow as pa
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
@@ -41,6 +40,7 @@ from .models.chunk_encoder import LoadedChunkEncoder
 from .models.chunking import ChunkingRule, chunk_spans, flatten_chunks, tokenize_document
 from .models.from_encoder import load_chunk_encoder
 from .models.sentences import Splitter
+from .models.windows import pad_vectors
 
 logger = logging.getLogger(__name__)
 Group = dict[str, list[str]]  # ids and texts of some documents
@@ -363,23 +363,6 @@ def _groups(documents: Iterable[Any], characters: int) -> Iterator[Group]:
         size += len(document.text)
     if group["id"]:
         yield group
-
-
-def pad_vectors(documents: Sequence[Tensor]) -> dict[str, Tensor]:
-    """Pads the chunk vectors of documents.
-
-    Args:
-        documents: ``[n, D]`` each.
-
-    Returns:
-        ``inputs_embeds`` [B, L, D] and ``attention_mask`` [B, L].
-    """
-    lengths = torch.tensor([len(vectors) for vectors in documents])
-    mask = torch.arange(int(lengths.max())) < lengths.unsqueeze(-1)
-    return {
-        "inputs_embeds": pad_sequence(list(documents), batch_first=True),
-        "attention_mask": mask.long(),
-    }
 
 
 class DataCollatorForDocumentChoice:

@@ -70,11 +70,9 @@ def load_chunk_encoder(
     if "chunk_encoder_config" in stored:
         return _from_document_model(path, name)
 
-    public_name = name
-    if public_name is None:
-        public_name = path
-        if Path(path).is_dir():
-            public_name = Path(path).name
+    public_name = name or path
+    if name is None and Path(path).is_dir():
+        public_name = Path(path).name
 
     if stored.get("model_type") in STATIC_MODELS:
         return _from_static_model(path, stored["model_type"], public_name)
@@ -112,10 +110,7 @@ def _from_document_model(path: str, name: str | None) -> LoadedChunkEncoder:
         )
 
     # Weights stored in half precision hash to something else than the weights they come from.
-    fingerprint = config.chunk_encoder_fingerprint
-    if not fingerprint:
-        fingerprint = model.chunk_encoder.fingerprint()
-
+    fingerprint = config.chunk_encoder_fingerprint or model.chunk_encoder.fingerprint()
     if name is None:
         name = config.chunk_encoder_name or Path(path).name
     return LoadedChunkEncoder(
@@ -238,11 +233,8 @@ def _static_parts(module: Any) -> tuple[StaticEmbeddingConfig, PreTrainedTokeniz
     backend.no_truncation()
 
     vocabulary = backend.get_vocab()
-    special_tokens = {}
-    for key, tokens in {"unk_token": ("[UNK]", "<unk>"), "pad_token": ("[PAD]", "<pad>")}.items():
-        for token in tokens:
-            if token in vocabulary:
-                special_tokens[key] = token
+    keys = {"[UNK]": "unk_token", "<unk>": "unk_token", "[PAD]": "pad_token", "<pad>": "pad_token"}
+    special_tokens = {key: token for token, key in keys.items() if token in vocabulary}
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=backend, model_max_length=NO_LENGTH_LIMIT, **special_tokens
     )

@@ -24,7 +24,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.utils.rnn import pad_sequence
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput, SequenceClassifierOutput
 from transformers.utils import ModelOutput, can_return_tuple
@@ -56,6 +55,7 @@ from .windows import (
     indices,
     lay_windows,
     mean_by_row,
+    pad_vectors,
     special_ids_of_windows,
     traced,
 )
@@ -454,10 +454,8 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         # A last row that is dropped, so that a batch of empty documents can be padded, too.
         # Without a gradient: a loss over a model with nothing to train is an error.
         no_chunk = self.special_embeddings.weight[:1].detach()
-        vectors = pad_sequence([*documents, no_chunk], batch_first=True)[:-1]
-        lengths = torch.tensor([len(chunks) for chunks in documents], device=self.device)
-        mask = indices(vectors.shape[1], like=lengths) < lengths.unsqueeze(-1)
-        return vectors.to(self.dtype), mask
+        padded = pad_vectors([*documents, no_chunk])
+        return padded["inputs_embeds"][:-1], padded["attention_mask"][:-1].bool()
 
     def _readable(self, mask: Tensor) -> Tensor:
         """Returns the mask of the chunks to read ``[B, L]``.
@@ -637,14 +635,8 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         filled = np.flatnonzero(lengths)
         for group in micro_batches(lengths[filled], _POSITIONS_PER_PASS):
             members = filled[group]
-            batch = pad_sequence(
-                [documents[index].to(self.device) for index in members], batch_first=True
-            )
-            counts = torch.from_numpy(lengths[members])
-            mask = indices(batch.shape[1], like=counts) < counts.unsqueeze(-1)
             output = self(
-                inputs_embeds=batch,
-                attention_mask=mask.to(self.device),
+                **pad_vectors([documents[index].to(self.device) for index in members]),
                 output_hidden_states=False,
                 output_attentions=False,
                 return_dict=True,

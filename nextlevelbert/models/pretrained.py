@@ -244,11 +244,8 @@ class NextLevelPreTrainedModel(PreTrainedModel):
             name: the name to open it by.
         """
         model = type(self).__name__
-        auto_class = "AutoModel"
-        for name_of_class, path in self.family_auto_map.items():
-            if path.endswith(f".{model}"):
-                auto_class = name_of_class
-                break
+        paths = self.family_auto_map.items()
+        auto_class = next((auto for auto, path in paths if path.endswith(f".{model}")), "AutoModel")
         title = name.rpartition("/")[2]
         return _CARD.format(title=title, model=model, auto=auto_class, name=name)
 

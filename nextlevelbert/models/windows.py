@@ -7,10 +7,12 @@ chunks of a window, D size of a vector.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
 
 from .configuration_nextlevelbert import CLS, NOT_SPECIAL, PAD, SEP
 
@@ -31,6 +33,21 @@ def indices(count: int, like: Tensor) -> Tensor:
         like: the other tensor.
     """
     return torch.arange(count, device=like.device)
+
+
+def pad_vectors(documents: Sequence[Tensor]) -> dict[str, Tensor]:
+    """Pads the chunk vectors of documents.
+
+    Args:
+        documents: ``[n, D]`` each.
+
+    Returns:
+        ``inputs_embeds`` [B, L, D] and ``attention_mask`` [B, L].
+    """
+    vectors = pad_sequence(list(documents), batch_first=True)
+    lengths = torch.tensor([len(chunks) for chunks in documents], device=vectors.device)
+    mask = indices(vectors.shape[1], like=lengths) < lengths.unsqueeze(-1)
+    return {"inputs_embeds": vectors, "attention_mask": mask.long()}
 
 
 def count_windows(chunks: int, size: int, overlap: int) -> int:

@@ -170,14 +170,7 @@ class CdlmProcessor(ProcessorMixin):
         Raises:
             ValueError: `max_length` is larger than the model's limit.
         """
-        limit = model.config.max_sequence_length
-        if max_length is None:
-            max_length = limit
-        if not 1 <= max_length <= limit:
-            raise ValueError(
-                f"max_length must be 1 to {limit}, the model's limit, got {max_length}."
-            )
-
+        max_length = _limited(max_length, limit=model.config.max_sequence_length, owner="model")
         tokenizer = model.tokenizer
         vocabulary = tokenizer.get_vocab()
         new_markers = [marker for marker in MARKERS if marker not in vocabulary]
@@ -254,7 +247,7 @@ class CdlmProcessor(ProcessorMixin):
         Raises:
             ValueError: a document is blank, or a mention is outside its document or does not fit.
         """
-        limit = self._limit(max_length)
+        limit = _limited(max_length, limit=self.max_length, owner="processor")
         if not documents:
             raise ValueError("There is no document in the set; give at least one.")
         pieces = [
@@ -314,7 +307,7 @@ class CdlmProcessor(ProcessorMixin):
         Raises:
             ValueError: the question or a title is blank, or there is no paragraph.
         """
-        limit = self._limit(max_length)
+        limit = _limited(max_length, limit=self.max_length, owner="processor")
         question_piece = self.tokenize(question, name="the question")
         if not paragraphs:
             raise ValueError("There is no paragraph to answer from; give at least one.")
@@ -417,14 +410,14 @@ class CdlmProcessor(ProcessorMixin):
             raise ValueError(f"A text with words is needed for {name}, got {text[:40]!r}.")
         return Piece(text=text, ids=ids, offsets=offsets)
 
-    def _limit(self, max_length: int | None) -> int:
-        if max_length is None:
-            return self.max_length
-        if not 1 <= max_length <= self.max_length:
-            raise ValueError(
-                f"max_length must be 1 to {self.max_length}, the processor's own, got {max_length}."
-            )
-        return max_length
+
+def _limited(max_length: int | None, limit: int, owner: str) -> int:
+    """Returns the length, or the limit of its owner if there is none; checks that it fits."""
+    if max_length is None:
+        return limit
+    if not 1 <= max_length <= limit:
+        raise ValueError(f"max_length must be 1 to {limit}, the {owner}'s own, got {max_length}.")
+    return max_length
 
 
 def _is_set_or_sets(documents: Any) -> bool:

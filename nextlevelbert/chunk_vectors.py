@@ -76,11 +76,11 @@ def chunk_table(
 
 
 class RowMaker(Protocol):
-    """An encoder that turns a batch of documents into rows, as `ChunkVectors` does."""
+    """Turns a batch of documents into rows, as `ChunkVectors` does."""
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the rows, with the recipe as metadata."""
+        """Returns the columns of the rows, with the recipe as metadata."""
 
     def __call__(self, batch: Group, /) -> pa.Table:
         """Makes the rows of documents ``{"id": […], "text": […]}``."""
@@ -115,7 +115,7 @@ class ChunkVectors:
 
     @cached_property
     def source(self) -> LoadedChunkEncoder:
-        """The encoder, loaded and on its device."""
+        """Returns the encoder, loaded and on its device."""
         source = self.encoder
         if isinstance(source, str):
             source = load_chunk_encoder(source)
@@ -125,7 +125,7 @@ class ChunkVectors:
 
     @property
     def recipe(self) -> dict[str, Any]:
-        """What determines the vectors of a text."""
+        """Returns what determines the vectors of a text: encoder and chunking."""
         encoder = self.source.encoder
         return {
             "encoder": {
@@ -141,7 +141,7 @@ class ChunkVectors:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of its rows, with the recipe as metadata."""
+        """Returns the columns of the rows, with the recipe as metadata."""
         return corpus_schema(self.recipe)
 
     def __call__(self, batch: Batch) -> pa.Table:

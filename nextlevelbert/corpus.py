@@ -431,7 +431,7 @@ class VectorCorpus:
 
     @cached_property
     def _spans(self) -> Tensor:
-        """The characters of all chunks, ``[N, 2]``."""
+        """Reads the characters of all chunks, ``[N, 2]``."""
         starts = []
         ends = []
         for path in self._paths:

@@ -81,7 +81,7 @@ _NAMED_NOTES = 10
 
 
 class _Book(NamedTuple):
-    """The text of a file, by pages or paragraphs, and what of the file was not read."""
+    """Holds the text of a file, by pages or paragraphs, and notes on what was not read."""
 
     pieces: list[str]
     notes: list[str]
@@ -203,7 +203,7 @@ def _read_html(data: bytes) -> _Book:
 
 
 class _EpubArchive:
-    """The files of an EPUB, which is a zip archive of HTML pages (EPUB 3.3)."""
+    """Reads the files of an EPUB, which is a zip archive of HTML pages (EPUB 3.3)."""
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
         self.archive = archive
@@ -293,16 +293,15 @@ def _read_pdf(data: bytes) -> _Book:
         has_form = document.get_formtype() != 0
         if has_form:
             document.init_forms()
-        for number in range(len(document)):
+        for number in range(1, len(document) + 1):
+            pages.append("")
             try:
-                text, has_content = _read_pdf_page(document, number, has_form)
+                pages[-1], has_content = _read_pdf_page(document, number - 1, has_form)
             except PdfiumError:
-                text = ""
-                has_content = False
-                damaged.append(number + 1)
-            pages.append(text)
-            if has_content and not text:
-                pictures.append(number + 1)
+                damaged.append(number)
+            else:
+                if has_content and not pages[-1]:
+                    pictures.append(number)
 
     notes = list[str]()
     if pictures:

@@ -44,7 +44,7 @@ USUAL = Columns()
 
 
 class ClassOptions(TypedDict, total=False):
-    """The parameters of `load_classes` that loaders of published data sets pass on."""
+    """Types the parameters of `load_classes` that loaders of published data sets pass on."""
 
     columns: Columns
     class_names: Sequence[str] | None

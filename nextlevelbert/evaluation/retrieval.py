@@ -75,7 +75,7 @@ class RetrievalTask:
 
 
 class Ranking(NamedTuple):
-    """The order of the pool for one query.
+    """Holds the order of the pool for one query.
 
     `ranks` and `grades` ``[r]`` belong to the relevant documents. Ranks begin at 1 and rise; they
     are infinity for documents that are no candidates. `documents` are the ids of the first 100

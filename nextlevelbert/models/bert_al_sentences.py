@@ -23,7 +23,7 @@ _SENTENCES_PER_CALL = 1024  # the tokenizer keeps much more for each token than 
 
 @dataclass(frozen=True)
 class ExtractiveSummary:
-    """The chosen sentences in the order of the document; `str()` puts each on a line.
+    """Holds the chosen sentences in the order of the document; `str()` puts each on a line.
 
     Attributes:
         sentences: the chosen sentences.

@@ -141,7 +141,7 @@ def weights_fingerprint(model: nn.Module) -> str:
 
 
 class DenseLayer(nn.Module):
-    """Is sentence-transformers' `Dense`, with the same names of weights.
+    """Does the same as sentence-transformers' `Dense`, with the same names of weights.
 
     Args:
         in_features: size of the vectors before the layer.
@@ -178,7 +178,7 @@ class LoadedChunkEncoder:
 
     @property
     def max_chunk_size(self) -> int | None:
-        """Most tokens in a chunk; None without a limit."""
+        """Returns the most tokens that a chunk may have; None without a limit."""
         return usable_positions(self.encoder.model.config)
 
 
@@ -225,17 +225,17 @@ class ChunkEncoder(nn.Module):
 
     @property
     def hidden_size(self) -> int:
-        """Dimensions of the vectors."""
+        """Returns the dimensions of the vectors."""
         return vector_size(self.model.config)
 
     @property
     def device(self) -> torch.device:
-        """The device of the weights."""
+        """Returns the device of the weights."""
         return self.model.device
 
     @property
     def precision(self) -> str:
-        """The dtype of the computation, by the name that a corpus stores."""
+        """Returns the dtype of the computation, by the name that a corpus stores."""
         return str(self.model.dtype).removeprefix("torch.")
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:

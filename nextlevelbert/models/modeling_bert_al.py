@@ -45,14 +45,14 @@ _POSITIONS_FIRST = ("xlnet",)
 
 
 class SegmentIndex(NamedTuple):
-    """Where the segments of a pass belong, ``[R]`` each: their step, and their document."""
+    """Holds the step and the document of each segment of a pass, ``[R]`` each."""
 
     step: Tensor
     document: Tensor
 
 
 class LayerNormLSTM(nn.Module):
-    """An LSTM of one layer and one direction over all channels at once.
+    """Runs an LSTM of one layer and one direction over all channels at once.
 
     Every gate and the cell have a layer normalisation of their own:
     ``[i; f; g; o] = LN_gate(W_x x + W_h h)``, ``c = σ(f) c + σ(i) tanh(g)``, ``h = σ(o)
@@ -209,7 +209,7 @@ def wrap_layers(encoder: PreTrainedModel) -> None:
 
 
 class BertAlPreTrainedModel(TokenDocumentPreTrainedModel):
-    """What all BERT-AL classes share: configuration, heads, and the start of new layers."""
+    """Shares configuration, heads, and the start of new layers among BERT-AL's classes."""
 
     config: BertAlConfig
     config_class = BertAlConfig

@@ -81,7 +81,7 @@ class TextCnnClassifier(nn.Module):
 
 
 class ChunkBertPreTrainedModel(TokenDocumentPreTrainedModel):
-    """What all ChunkBERT classes share."""
+    """Shares configuration and auto classes among ChunkBERT's classes."""
 
     config: ChunkBertConfig
     config_class = ChunkBertConfig

@@ -135,7 +135,7 @@ class HateEncoder(nn.Module):
 
     @property
     def embeddings(self) -> nn.Module:
-        """The embeddings of the layers."""
+        """Returns the embeddings of the layers."""
         return self.layers.embeddings
 
     def forward(
@@ -158,7 +158,7 @@ class HateEncoder(nn.Module):
 
 
 class HatePreTrainedModel(NextLevelBertPreTrainedModel):
-    """What all HATE classes share: configuration, initialisation, and how a model is made."""
+    """Shares configuration, initialisation, and the making of new models among HATE's classes."""
 
     config: HateConfig
     config_class = HateConfig

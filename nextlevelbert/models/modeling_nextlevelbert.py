@@ -69,7 +69,7 @@ _POSITIONS_PER_PASS = 4_096
 
 @dataclass
 class DocumentModelOutput(ModelOutput):
-    """The output for a batch of documents. Rows without a chunk are zero.
+    """Holds the output for a batch of documents. Rows without a chunk are zero.
 
     Attributes:
         last_hidden_state: contextual chunk vectors, ``[B, L, H]``.
@@ -91,7 +91,7 @@ class DocumentModelOutput(ModelOutput):
 
 @dataclass
 class MaskedVectorModelingOutput(ModelOutput):
-    """The output of masked vector modelling at the M masked positions, row by row.
+    """Holds the output of masked vector modelling at the M masked positions, row by row.
 
     Attributes:
         loss: the mean loss.
@@ -110,7 +110,7 @@ class MaskedVectorModelingOutput(ModelOutput):
 
 @dataclass
 class SegmentPairOutput(ModelOutput):
-    """The output of contrastive learning.
+    """Holds the output of contrastive learning.
 
     Attributes:
         loss: the mean loss.

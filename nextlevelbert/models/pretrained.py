@@ -263,7 +263,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
-        """The stock tokenizer, read from the folder or Hub name that the model was loaded from."""
+        """Returns the stock tokenizer, from where the model was loaded from."""
         base = self.base_model
         if base._tokenizer is None:
             try:

@@ -103,7 +103,7 @@ class StaticModel(PreTrainedModel):
 
 
 class StaticEmbeddingModel(StaticModel):
-    """A table with a vector for every token."""
+    """Averages token vectors from a table."""
 
     config_class = StaticEmbeddingConfig
 
@@ -133,7 +133,7 @@ class StaticEmbeddingModel(StaticModel):
 
 
 class HashedTfidfModel(StaticModel):
-    """TF-IDF by feature hashing: every token has one of D dimensions and a signed weight.
+    """Computes TF-IDF by feature hashing: each token has one of D dimensions and a signed weight.
 
     The dot product of two vectors is that of the TF-IDF vectors plus noise with mean zero and
     variance about 1 / D (Weinberger and others 2009, Feature Hashing for Large Scale Multitask
@@ -171,7 +171,7 @@ class HashedTfidfModel(StaticModel):
 
 
 class HybridModel(StaticModel):
-    """Several encoders side by side, each centred or whitened, and weighted.
+    """Puts the vectors of several encoders side by side, each centred or whitened, and weighted.
 
     The weights are such that chunk vectors have length 1.
     """

@@ -41,7 +41,7 @@ class TokenFeaturesOutput(ModelOutput):
 
 
 class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
-    """What ChunkBERT and BERT-AL share: the base model is built around one `encoder`."""
+    """Builds base models around one `encoder`, for ChunkBERT and BERT-AL."""
 
     config: TokenDocumentConfig
     base_model_prefix = "model"

@@ -364,14 +364,13 @@ class VectorCorpus:
         self.num_chunks = len(chunks)
         self.document_offsets = np.append(np.flatnonzero(chunks == 0), self.num_chunks)
         self._check_order(chunks)
-        self._index = {name: index for index, name in enumerate(self.document_ids)}
-        if len(self._index) < len(self.document_ids):
-            twice = [
-                name for index, name in enumerate(self.document_ids) if self._index[name] != index
-            ]
-            raise ValueError(
-                f"{self.path} has two documents with the id {twice[0]!r}; ids must be unique."
-            )
+        self._index: dict[str, int] = {}
+        for index, name in enumerate(self.document_ids):
+            if name in self._index:
+                raise ValueError(
+                    f"{self.path} has two documents with the id {name!r}; ids must be unique."
+                )
+            self._index[name] = index
 
     def _check_order(self, chunks: np.ndarray) -> None:
         """Raises a ValueError unless the chunks of each document have the numbers 0, 1, …."""
@@ -432,14 +431,11 @@ class VectorCorpus:
     @cached_property
     def _spans(self) -> Tensor:
         """Reads the characters of all chunks, ``[N, 2]``."""
-        starts = []
-        ends = []
+        spans = []
         for path in self._paths:
             _, columns = read_columns(path, "start", "end")
-            starts.append(_values(columns[0]))
-            ends.append(_values(columns[1]))
-        spans = np.stack([np.concatenate(starts), np.concatenate(ends)], axis=1)
-        return torch.from_numpy(spans)
+            spans.append(np.stack([_values(column) for column in columns], axis=1))
+        return torch.from_numpy(np.concatenate(spans))
 
     def __getitem__(self, document: int | str) -> EncodedDocument:
         """Returns a document.

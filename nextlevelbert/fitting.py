@@ -62,7 +62,7 @@ def fit_whitening(documents: Iterable[Tensor], shrinkage: float = 0.1) -> tuple[
     chunks = 0
     filled = 0
     total = torch.zeros((), dtype=torch.float64)
-    scatter = torch.zeros((), dtype=torch.float64)
+    scatter = total
     for block in _blocks(documents):
         counts = torch.tensor([len(vectors) for vectors in block], device=block[0].device)
         means = torch.stack([vectors.mean(dim=0) for vectors in block])  # [B, D]
@@ -178,7 +178,7 @@ def combine_chunk_encoders(
     parts: Sequence[LoadedChunkEncoder],
     texts: Iterable[str],
     folder: str | PathLike,
-    weights: Sequence[float] | None = None,
+    weights: Sequence[float],
     whiten: Sequence[bool] | None = None,
     chunk_size: int = 256,
     name: str | None = None,
@@ -194,7 +194,7 @@ def combine_chunk_encoders(
         texts: documents to fit the centring and whitening to, at least two; 15 novels are nearly as
             good as 200.
         folder: where the encoder is written; `load_chunk_encoder(folder)` opens it.
-        weights: how much each part counts; equal by default. Scaled so that vectors have length 1.
+        weights: how much each part counts. They are scaled so that vectors have length 1.
         whiten: which parts are whitened, by default all; the others are only centred, which is
             better for TF-IDF.
         chunk_size: most tokens in a chunk of the texts.
@@ -206,8 +206,6 @@ def combine_chunk_encoders(
     Raises:
         ValueError: the parts have different tokens, or the texts hold none.
     """
-    if weights is None:
-        weights = [1.0] * len(parts)
     if whiten is None:
         whiten = [True] * len(parts)
     _check_tokens(parts)

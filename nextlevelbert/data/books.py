@@ -249,8 +249,8 @@ class _EpubArchive:
 
 def _read_epub(data: bytes) -> _Book:
     """Reads the pages in reading order; a page that cannot be read costs no other."""
-    texts = list[str]()
-    notes = list[str]()
+    texts = []
+    notes = []
     with zipfile.ZipFile(io.BytesIO(data)) as zip_file:
         archive = _EpubArchive(zip_file)
         package_name = archive.package_name()
@@ -286,9 +286,9 @@ def _page_reason(error: Exception) -> str:
 def _read_pdf(data: bytes) -> _Book:
     from pypdfium2 import PdfDocument, PdfiumError
 
-    pages = list[str]()
-    pictures = list[int]()
-    damaged = list[int]()
+    pages = []
+    pictures = []
+    damaged = []
     with PdfDocument(data) as document:
         has_form = document.get_formtype() != 0
         if has_form:
@@ -303,7 +303,7 @@ def _read_pdf(data: bytes) -> _Book:
                 if has_content and not pages[-1]:
                     pictures.append(number)
 
-    notes = list[str]()
+    notes = []
     if pictures:
         which = _first_of(pictures, pages=len(pages))
         notes.append(f"{which} hold no text; if they are pictures, run OCR over the file")

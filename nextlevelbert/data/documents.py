@@ -288,8 +288,8 @@ def source_files(source: str | Path | Iterable[str | Path]) -> list[tuple[Path, 
         FileNotFoundError: if there is nothing at `source`.
         ValueError: if no file is of a kind that is supported.
     """
-    names = dict[Path, str]()
-    others = dict[Path, str]()
+    names = {}
+    others = {}
     sources: Any = source
     if isinstance(source, (str, Path)):
         sources = [source]
@@ -402,7 +402,7 @@ def python_manual(smallest: int = 400) -> Iterator[Document]:
 
 def _docstrings(file: Path) -> str:
     """Returns all docstrings of a source file, each function's and class's under its name."""
-    texts = list[str]()
+    texts = []
     for node in ast.walk(ast.parse(file.read_bytes())):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             docstring = ast.get_docstring(node)

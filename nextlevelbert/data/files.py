@@ -102,8 +102,8 @@ def files_below(root: Path) -> list[Path]:
     Links to folders are followed, each folder once. Folders that begin with a dot are left out.
     Folders that may not be opened are named in a warning.
     """
-    found = list[Path]()
-    visited = set[str]()
+    paths = []
+    visited = set()
     waiting = [root]
     for start in waiting:  # grows by the links that are found: folders come before links to them
         for folder, folders, files in os.walk(start, onerror=_warn_of_folder):
@@ -114,14 +114,14 @@ def files_below(root: Path) -> list[Path]:
             visited.add(real_folder)
 
             if is_saved_dataset(Path(folder)):
-                found.append(Path(folder))
+                paths.append(Path(folder))
                 folders.clear()
                 continue
 
             folders[:] = [name for name in folders if not name.startswith(".")]
             waiting.extend(filter(os.path.islink, (Path(folder, name) for name in folders)))
-            found.extend(Path(folder, name) for name in files)
-    return sorted(found)
+            paths.extend(Path(folder, name) for name in files)
+    return sorted(paths)
 
 
 def _warn_of_folder(error: OSError) -> None:

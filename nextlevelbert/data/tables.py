@@ -169,7 +169,7 @@ def _table(
 ) -> Table:
     if first is None:
         raise ValueError(f"{name} is empty: it has no rows.")
-    class_names = dict[str, tuple[str, ...]]()
+    class_names = {}
     for column, feature in features.items():
         value_feature = getattr(feature, "feature", feature)  # of a list, that of its values
         if hasattr(value_feature, "names"):

@@ -315,8 +315,8 @@ class CdlmModel(CdlmPreTrainedModel):
         config.attention_window = config.windows()
         self.embeddings = longformer.LongformerEmbeddings(config)
         self.encoder = longformer.LongformerEncoder(config)
-        for number, layer in enumerate(self.encoder.layer):
-            layer.attention.self = CdlmSelfAttention(config, number)
+        for index, layer in enumerate(self.encoder.layer):
+            layer.attention.self = CdlmSelfAttention(config, index)
         self.post_init()
 
     @can_return_tuple

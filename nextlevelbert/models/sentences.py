@@ -123,7 +123,7 @@ def text_sentences(text: str) -> list[tuple[int, int]]:
         ['ARTICLE II', 'Fees', 'Acme Inc. pays the fee, i.e. 2.5%.', 'It is due on Jan. 1.']
     """
     uncased = _is_uncased(text)
-    spans = list[tuple[int, int]]()
+    spans = []
     for start, end in _blocks(text, uncased):
         first = start
         for border in [*_sentence_ends(text, start, end=end, uncased=uncased), end]:

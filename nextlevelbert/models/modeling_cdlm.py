@@ -849,11 +849,11 @@ class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
         real = real_tokens(input_ids, attention_mask)
         cls_position = real.long().argmax(dim=1, keepdim=True)  # [B, 1]
 
-        possible = real
+        answer_mask = real  # tokens that can be part of an answer
         if context_mask is not None:
-            possible = context_mask.bool()
+            answer_mask = context_mask.bool()
         spans = self.qa_outputs(states).float()  # [B, L, 2]
-        spans = spans.masked_fill(~possible.unsqueeze(-1), torch.finfo(torch.float32).min)
+        spans = spans.masked_fill(~answer_mask.unsqueeze(-1), torch.finfo(torch.float32).min)
         start_logits, end_logits = spans.unbind(dim=-1)  # [B, L]
         type_logits = self.qa_type(take_positions(states, cls_position)).squeeze(1)  # [B, 3]
         sentence_logits = self.qa_sentence(take_positions(states, sentence_index)).squeeze(-1)

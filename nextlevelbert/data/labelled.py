@@ -110,11 +110,9 @@ def load_classes(
         index_of |= {str(index): index for index in range(len(names))}
 
     for row, (location, label) in zip(rows, labels, strict=True):
-        indices = _indices(location, label, columns.label, index_of=index_of)
-        if several:
-            row["label"] = indices
-        else:
-            row["label"] = indices[0]
+        row["label"] = _indices(location, label, columns.label, index_of=index_of)
+        if not several:
+            [row["label"]] = row["label"]
     feature = ClassLabel(names=list(names))
     if several:
         feature = List(feature)

@@ -296,13 +296,8 @@ def sentence_token_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, list[int
     Raises:
         ValueError: the vocabulary has no mark that ends a sentence.
     """
-    ids: dict[str, list[int]] = {
-        "end": [],
-        "close": [],
-        "quote": [],
-        "abbreviation": [],
-        "number": [],
-    }
+    roles = ("end", "close", "quote", "abbreviation", "number")
+    ids: dict[str, list[int]] = {role: [] for role in roles}
     for token, index in tokenizer.get_vocab().items():
         if token.startswith("##") or len(token) > _LONGEST_MARK:
             continue

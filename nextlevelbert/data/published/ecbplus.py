@@ -111,11 +111,10 @@ def _xml_rows(folder: Path, split: str | None) -> Rows:
 
 def _validated_sentences(folder: Path) -> dict[str, list[int]]:
     """Returns the ids of the sentences with a validated annotation, by document."""
-    for parent in (folder, folder.resolve().parent):
-        path = parent / _VALIDATED
-        if path.is_file():
-            break
-    else:
+    path = folder / _VALIDATED
+    if not path.is_file():
+        path = folder.resolve().parent / _VALIDATED
+    if not path.is_file():
         raise FileNotFoundError(f"No {_VALIDATED} in {folder} or next to it; it comes with ECB+.")
 
     validated: dict[str, list[int]] = {}

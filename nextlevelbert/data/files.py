@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import IO, TextIO
 
@@ -122,7 +123,7 @@ def files_below(root: Path) -> list[Path]:
             links = [Path(folder, name) for name in folders if os.path.islink(Path(folder, name))]
             waiting.extend(links)
             found.extend(Path(folder, name) for name in files)
-    return sorted(found)
+    return sorted(found, key=attrgetter("parts"))  # paths take longer to compare
 
 
 def _warn_of_folder(error: OSError) -> None:

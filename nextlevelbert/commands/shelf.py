@@ -192,7 +192,7 @@ def list_files(source: str) -> list[Part]:
         folder = os.path.dirname(source)
     base = os.path.join(folder, "")
     parts = []
-    models = set[Path]()
+    models = set()
     for path, name in source_files(source):
         place = readable_name(str(path).removeprefix(base)).replace(os.sep, "/")
         if path.name == "config.json" and (path.parent / "model.safetensors").is_file():
@@ -421,7 +421,7 @@ class _PartWriter:
         limit = 2_000_000  # characters; a kill costs no more
         if self.is_slow:
             limit = 200_000
-        waiting: list[_FileContent] = []
+        waiting = []
         characters = 0
         for part in tqdm(parts, unit="file", disable=not parts):
             documents, notes = read_file(part, self.column)

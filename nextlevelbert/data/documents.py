@@ -377,7 +377,7 @@ def _with_ids(names: Mapping[Path, str]) -> list[tuple[Path, str | None]]:
     files = list[tuple[Path, str | None]]()
     for path, name in names.items():
         stem = stems.get(path)
-        if times[stem] > 1:
+        if stem is not None and times[stem] > 1:
             stem = name
         files.append((path, stem))
     return files

@@ -114,6 +114,17 @@ def _row_as_document(
 OnError = Callable[[ValueError], object]
 
 
+def example_books() -> str:
+    """Returns the folder of the first pages of six novels, which come with the package.
+
+    Example:
+        >>> import nextlevelbert
+        >>> len(list(nextlevelbert.read_documents(nextlevelbert.example_books())))
+        6
+    """
+    return str(Path(__file__).parents[1] / "example_books")
+
+
 def read_documents(
     source: str | Path | Iterable[str | Path],
     text_column: str = "text",

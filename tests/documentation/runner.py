@@ -158,9 +158,10 @@ def page_folder(
     metric_caches: None,
 ) -> Iterator[Path]:
     """The current folder while the blocks of one page run: empty for a job, which begins from zero;
-    with a model and some books for other pages."""
+    with checkpoints, a model and some books for others."""
     folder = tmp_path_factory.mktemp("page")
     if JOBS not in request.path.parents:
+        (folder / "checkpoints").symlink_to(ROOT / "checkpoints")
         shutil.copytree(CHECKPOINT, folder / "my-model")  # a page may save over it
         shutil.copytree(nextlevelbert.example_books(), folder / "my_books")
     before = Path.cwd()

@@ -21,27 +21,21 @@ def cosines_of(query: np.ndarray, document: np.ndarray) -> np.ndarray:
     return query @ document.T / lengths
 
 
-@pytest.mark.parametrize("top_k", [1, 3, 10_000])
-def test_nearest_is_the_mean_of_the_highest_cosines(top_k):
+@pytest.mark.parametrize(
+    ("score", "top_k"), [("nearest", 1), ("nearest", 3), ("nearest", 10_000), ("maxsim", 3)]
+)
+def test_a_score_is_the_mean_of_the_highest_cosines(score, top_k):
+    """Of all pairs of chunks, or of each chunk of the query."""
     queries = texts(0, LENGTHS[0])
     documents = texts(1, LENGTHS[1])
     expected = np.zeros((len(queries), len(documents)))
     for row, column in np.ndindex(expected.shape):
-        cosines = cosines_of(queries[row], documents[column])
-        expected[row, column] = np.sort(cosines, axis=None)[-top_k:].mean()
-    scores = chunk_similarity(queries, documents, top_k=top_k)
-    assert scores.dtype == torch.float32
-    np.testing.assert_allclose(scores.numpy(), expected, atol=2e-6)
-
-
-def test_maxsim_is_the_mean_of_the_highest_cosine_of_each_chunk():
-    queries = texts(0, LENGTHS[0])
-    documents = texts(1, LENGTHS[1])
-    expected = np.zeros((len(queries), len(documents)))
-    for row, column in np.ndindex(expected.shape):
-        cosines = cosines_of(queries[row], documents[column])
-        expected[row, column] = cosines.max(axis=1).mean()
-    scores = chunk_similarity(queries, documents, "maxsim")
+        highest = cosines_of(queries[row], documents[column]).max(axis=1)
+        if score == "nearest":
+            cosines = cosines_of(queries[row], documents[column])
+            highest = np.sort(cosines, axis=None)[-top_k:]
+        expected[row, column] = highest.mean()
+    scores = chunk_similarity(queries, documents, score, top_k=top_k)
     assert scores.dtype == torch.float32
     np.testing.assert_allclose(scores.numpy(), expected, atol=2e-6)
 

@@ -117,6 +117,17 @@ AsDocument = Callable[[Any, int], Document]
 _NAMED_ROWS = 10  # of a table, that cannot be read
 
 
+def example_books() -> str:
+    """Returns the folder of the first pages of six novels, which come with the package.
+
+    Example:
+        >>> import nextlevelbert
+        >>> len(list(nextlevelbert.read_documents(nextlevelbert.example_books())))
+        6
+    """
+    return str(Path(__file__).parents[1] / "example_books")
+
+
 def read_documents(
     source: str | Path | Iterable[str | Path],
     text_column: str = "text",

@@ -108,10 +108,20 @@ def study(toy_encoder_path, tmp_path_factory):
         text = " ".join(f"{subject} {day} times." for day in range(80))
         novels.append({"id": f"novel-{number}", "text": text})
     (folder / "novels").mkdir()
+    write(folder / "novels" / "train.jsonl", novels)
+    write(folder / "novels" / "held_out.jsonl", novels)
+    for novel in novels:
+        body = novel["text"]
+        novel["text"] = f"CHAPTER I\n{body}\nCHAPTER II\n{body}"
+        second = novel["text"].index("CHAPTER II")
+        novel["chapters"] = [
+            {"heading": "CHAPTER I", "start": 0, "end": second},
+            {"heading": "CHAPTER II", "start": second, "end": len(novel["text"])},
+        ]
     rows = "".join(json.dumps(novel) + "\n" for novel in novels)
-    (folder / "novels" / "train.jsonl").write_text(rows)
-    with gzip.open(folder / "novels" / "validation.jsonl.gz", "wt") as file:
-        file.write(rows)
+    for name in ("train", "validation"):
+        with gzip.open(folder / "novels" / f"{name}.jsonl.gz", "wt") as file:
+            file.write(rows)
     chapters = {f"{novel['id']}#{n}": novel["text"][n::2] for novel in novels for n in range(2)}
     same = {name: {f"{name[:-1]}{1 - int(name[-1])}": 1} for name in chapters}
     tasks = [
@@ -127,15 +137,15 @@ def study(toy_encoder_path, tmp_path_factory):
     return folder
 
 
-def objective_run(study, monkeypatch, *words):
+def objective_run(study, monkeypatch, *words, action="train"):
     sizes = "--sequence_length 16 --batch_size 2 --classes 8".split()
     lengths = "--positions 192 --evaluate_every 64".split()
-    words = ("train", "--folder", str(study), *sizes, *lengths, *words)
+    words = (action, "--folder", str(study), *sizes, *lengths, *words)
     monkeypatch.setattr(sys, "argv", ["masked_objectives", *words])
     masked_objectives.main()
 
 
-LONG = [pytest.param([row], marks=pytest.mark.long) for row in "abcef"]
+LONG = [pytest.param([row], marks=pytest.mark.long) for row in "abef"]
 
 
 @pytest.mark.parametrize("words", [["d"], ["g", "--best", "e"], *LONG])
@@ -146,6 +156,23 @@ def test_every_masked_objective_is_trained_and_measured(study, monkeypatch, word
     assert [line["positions"] for line in lines] == [0, 64, 128, 192]
     assert all(0 <= line["found_in_pool"] <= 1 for line in lines)
     assert all(math.isfinite(line["r2"]) for line in lines)
+
+
+def test_a_run_is_measured_on_novels_that_were_set_aside(study, monkeypatch, capsys):
+    objective_run(study, monkeypatch, "--row", "c")
+    objective_run(study, monkeypatch, "--row", "c", action="last_look")
+    shown = capsys.readouterr().out
+    assert "| held_out_chapters_plain | 1.0000 |" in shown  # both chapters have the same text
+    assert "| chance_in_all | 0." in shown
+
+
+def test_what_contextual_vectors_add_is_measured_by_book():
+    queries = {
+        "chapters_contextual": {"a#1": 0.5, "a#2": 0.7, "b#1": 0.9},
+        "chapters_plain": {"a#1": 0.4, "a#2": 0.6, "b#1": 0.8},
+    }
+    shown = masked_objectives.above_plain(queries, "chapters", kind="contextual")
+    assert shown == "+0.100 (+0.100 to +0.100)"
 
 
 @pytest.mark.long

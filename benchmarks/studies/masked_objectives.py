@@ -224,6 +224,24 @@ def encode(args: Namespace) -> None:
             sides["queries"] = task.queries
         for side, texts in sides.items():
             encode_corpus([*texts.items()], source, rule, args.folder / f"{name}-{side}")
+    (args.folder / "whitened_means.json").write_text(json.dumps(whitened_means(args.folder)))
+
+
+def whitened_means(folder: Path) -> dict[str, float]:
+    """Scores of the mean of whitened chunk vectors, by task."""
+    corpus = VectorCorpus(folder / "train")
+    space = TargetSpace(corpus.hidden_size)
+    space.whiten(document.vectors for document in corpus)
+
+    def whiten(documents: list[torch.Tensor]) -> tuple[list[torch.Tensor], torch.Tensor]:
+        vectors = [F.normalize(space(document), dim=-1) for document in documents]
+        return vectors, torch.stack([document.mean(dim=0) for document in vectors])
+
+    scores = {}
+    for task in METRICS:
+        of_queries = search(folder, task, whiten)[f"{task}_document"]
+        scores[task] = float(np.mean([*of_queries.values()]))
+    return scores
 
 
 def held_out_chapters(args: Namespace) -> RetrievalTask:
@@ -598,43 +616,47 @@ def draw(args: Namespace) -> None:
 
     runs: dict[str, list[dict[str, Any]]] = {}
     for line in sorted(lines, key=lambda line: line["positions"]):
-        name = f"{line['row']}, {line['sequence_length']}, seed {line['seed']}"
-        runs.setdefault(f"{name}, {line['of'] / 1e6:g}M", []).append(line)
-    figure = Figure(figsize=(4 * len(PANELS), 3.6), layout="constrained")
-    for axes, (column, title) in zip(figure.subplots(1, len(PANELS)), PANELS.items(), strict=True):
-        for name, points in runs.items():
-            x = [point["positions"] / 1e6 for point in points]
-            axes.plot(x, [point[column] for point in points], "o-", markersize=3, label=name)
-        for label, value in controls(args.folder, column, lines[0]).items():
+        runs.setdefault(run_name(line), []).append(line)
+    figure = Figure(figsize=(13, 7), layout="constrained")
+    places = figure.subplots(2, 3).flat
+    for axes, (column, title) in zip(places, PANELS.items(), strict=False):
+        for name in sorted(runs):
+            points = runs[name]
+            line_style = "-"
+            if points[0]["sequence_length"] == 128:
+                line_style = ":"
+            axes.plot(
+                [point["positions"] / 1e6 for point in points],
+                [point[column] for point in points],
+                linestyle=line_style,
+                color=f"C{'abcdefg'.index(name[0])}",
+                label=name,
+            )
+        for label, value in controls(args.folder, column, lines).items():
             axes.axhline(value, color="gray", linestyle="--")
-            axes.annotate(label, (0, value), fontsize="x-small", va="bottom")
+            axes.annotate(
+                label, (1, value), xycoords=("axes fraction", "data"), ha="right", va="bottom"
+            )
         axes.set(xlabel="million positions", title=title)
         axes.grid(alpha=0.3)
-    figure.axes[0].legend(fontsize="x-small")
-    figure.axes[0].set_ylim(bottom=max(-1, figure.axes[0].get_ylim()[0]))
+    figure.axes[0].set_ylim(bottom=max(-0.1, figure.axes[0].get_ylim()[0]))
+    curves, labels = figure.axes[0].get_legend_handles_labels()
+    figure.axes[-1].legend(curves, labels, loc="center", title="row-seed-positions-length")
+    figure.axes[-1].set_axis_off()
     save_figure(figure, args.folder / "masked_objectives.png")
 
 
-def controls(folder: Path, column: str, line: Mapping[str, float]) -> dict[str, float]:
-    """What needs no training, by name: horizontal lines."""
+def controls(folder: Path, column: str, lines: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Reads the scores that need no training, by name: horizontal lines."""
     task = column.partition("_")[0]
     if column == "found_in_pool":
-        return {"mean of the neighbours": line["neighbours_in_pool"]}
+        # Of whitened vectors, which are told apart more easily than plain ones.
+        found_by_neighbours = max(line["neighbours_in_pool"] for line in lines)
+        return {"mean of the neighbours": found_by_neighbours}
     if task not in VALIDATION:
         return {}
-    corpus = VectorCorpus(folder / "train")
-    space = TargetSpace(corpus.hidden_size)
-    space.whiten(document.vectors for document in corpus)
-
-    def whiten(documents: list[torch.Tensor]) -> tuple[list[torch.Tensor], torch.Tensor]:
-        vectors = [F.normalize(space(document), dim=-1) for document in documents]
-        return vectors, torch.stack([document.mean(dim=0) for document in vectors])
-
-    whitened = search(folder, task, whiten)[f"{task}_document"]
-    return {
-        "plain mean": line[f"{task}_plain"],
-        "whitened mean": float(np.mean([*whitened.values()])),
-    }
+    whitened = json.loads((folder / "whitened_means.json").read_text())
+    return {"plain mean": lines[0][f"{task}_plain"], "whitened mean": whitened[task]}
 
 
 def main() -> None:

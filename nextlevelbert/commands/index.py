@@ -94,8 +94,8 @@ def count_words(parts: list[Part]) -> WordCounts:
     borders = array("q", [0])
     starts = [0]
     hashes = dict[bytes, int]()
-    texts = list[int]()
-    document_texts = list[int]()
+    texts = []
+    document_texts = []
     for part in parts:
         table = part.read("text", "chunk", "passage_start", "passage_end")
         for document, passages in passage_texts(table):

@@ -117,6 +117,17 @@ AsDocument = Callable[[Any, int], Document]
 _NAMED_ROWS = 10  # of a table, that cannot be read
 
 
+def example_books() -> str:
+    """Returns the folder of the first pages of six novels, which come with the package.
+
+    Example:
+        >>> import nextlevelbert
+        >>> len(list(nextlevelbert.read_documents(nextlevelbert.example_books())))
+        6
+    """
+    return str(Path(__file__).parents[1] / "example_books")
+
+
 def read_documents(
     source: str | Path | Iterable[str | Path],
     text_column: str = "text",
@@ -319,16 +330,16 @@ def _named_files(source: str | Path) -> Iterator[tuple[Path, str]]:
         if path.is_dir():
             files = files_below(path)
         for file in files:
-            name = readable_name(file.relative_to(root).as_posix())
+            name = readable_name("/".join(file.parts[len(root.parts) :]))
             is_hidden = re.search(r"(^|/)\.[^/]", name) is not None
             if not is_hidden:
                 yield file, name
 
 
 def _is_supported(file: Path) -> bool:
-    if is_saved_dataset(file):
+    if suffix(file) in TEXTS + TABLES and os.path.isfile(file):
         return True
-    return os.path.isfile(file) and suffix(file) in TEXTS + TABLES
+    return is_saved_dataset(file)
 
 
 def _root_of(source: str | Path) -> Path:
@@ -358,20 +369,19 @@ def _warn_of_other_kinds(others: Mapping[Path, str]) -> None:
 
 
 def _with_ids(names: Mapping[Path, str]) -> list[tuple[Path, str | None]]:
-    """Gives each text its name without suffix, where no other text has the same; a table None."""
+    """Gives each text its name without suffix if no other text has the same; a table None."""
     stems = {
         path: re.sub(r"(\.[^./]+)(\.gz)?$", "", name, flags=re.IGNORECASE)
         for path, name in names.items()
+        if suffix(path) in TEXTS
     }
-    times = Counter(stem for path, stem in stems.items() if suffix(path) in TEXTS)
+    times = Counter(stems.values())
     files = list[tuple[Path, str | None]]()
-    for path, stem in stems.items():
-        if suffix(path) not in TEXTS:
-            files.append((path, None))
-        elif times[stem] == 1:
-            files.append((path, stem))
-        else:
-            files.append((path, names[path]))
+    for path, name in names.items():
+        stem = stems.get(path)
+        if stem is not None and times[stem] > 1:
+            stem = name
+        files.append((path, stem))
     return files
 
 

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import IO, TextIO
 
@@ -119,9 +120,10 @@ def files_below(root: Path) -> list[Path]:
                 continue
 
             folders[:] = [name for name in folders if not name.startswith(".")]
-            waiting.extend(filter(os.path.islink, (Path(folder, name) for name in folders)))
+            links = [Path(folder, name) for name in folders if os.path.islink(Path(folder, name))]
+            waiting.extend(links)
             paths.extend(Path(folder, name) for name in files)
-    return sorted(paths)
+    return sorted(paths, key=attrgetter("parts"))  # paths take longer to compare
 
 
 def _warn_of_folder(error: OSError) -> None:

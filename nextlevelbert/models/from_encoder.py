@@ -403,5 +403,6 @@ def copy_layers(source: ChunkEncoder, encoder: nn.Module) -> None:
         rows = len(values)
         if "position" in name:
             rows = min(rows, len(copied))
-        state[name] = torch.cat([copied[:rows], values[rows:]])
+        # The source may be on an accelerator.
+        state[name] = torch.cat([copied[:rows].to(values.device), values[rows:]])
     encoder.load_state_dict(state)

@@ -343,8 +343,10 @@ def _first_appended(present: Mapping[int, Path], digest: str) -> int:
 
     It follows all others, or is the part that an earlier call appended for the same documents.
     """
-    numbers = (number for number, path in present.items() if digest in path.name)
-    return next(numbers, len(present))
+    for number, path in present.items():
+        if digest in path.name:
+            return number
+    return len(present)
 
 
 def _groups(documents: Iterable[Any], characters: int) -> Iterator[Group]:

@@ -36,7 +36,12 @@ def hold_out(
     keys: Sequence[Any] = range(len(rows))
     if key is not None:
         keys = [key(row) for row in rows]
-    held_out_keys = sample_share(sorted(set(keys)), share, seed=seed, what=what)
+    held_out_keys = sample_share(
+        sorted(set(keys)),
+        share=share,
+        seed=seed,
+        what=what,
+    )
     is_held_out = np.array([row_key in held_out_keys for row_key in keys])
     training = np.flatnonzero(~is_held_out)
     validation = np.flatnonzero(is_held_out)
@@ -66,5 +71,7 @@ def sample_share(items: Sequence[Any], share: float, seed: int, what: str) -> se
             f"Cannot hold out a share of {share} of {len(items)} {what}; give a validation set."
         )
     count = min(max(round(share * len(items)), 1), len(items) - 1)
-    order = np.random.default_rng(seed).permutation(len(items))
-    return {items[index] for index in order[:count].tolist()}
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(items))
+    drawn = order[:count].tolist()
+    return {items[index] for index in drawn}

@@ -243,7 +243,10 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
 
 def _delimiter(header: str) -> str:
     """Returns what stands between the names of columns: a semicolon or tab where no comma does."""
-    return next((delimiter for delimiter in ",;\t" if delimiter in header), ",")
+    for delimiter in ",;\t":
+        if delimiter in header:
+            return delimiter
+    return ","
 
 
 def _check_csv_row(row: Mapping[Any, Any]) -> None:

@@ -42,7 +42,9 @@ def find_targets(predictions: Tensor, targets: Tensor, pools: Tensor | None = No
         >>> find_targets(torch.ones(2, 2), vectors).found
         tensor([0.5000, 0.5000])
     """
-    cosines = F.normalize(predictions, dim=-1) @ F.normalize(targets, dim=-1).T  # [M, M]
+    prediction_units = F.normalize(predictions, dim=-1)
+    target_units = F.normalize(targets, dim=-1)
+    cosines = prediction_units @ target_units.T  # [M, M]
     sizes = cosines.new_full([len(cosines)], len(cosines))
     if pools is not None:
         is_in_pool = pools[:, None] == pools

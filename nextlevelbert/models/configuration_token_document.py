@@ -39,11 +39,11 @@ class TokenDocumentConfig(PreTrainedConfig):
         self.encoder_config = copy.deepcopy(self.encoder_config)  # it may belong to a model in use
         self.encoder_config._name_or_path = ""  # otherwise a path of this machine is published
         if self.classifier_dropout is None:
-            encoder = self.encoder_config
-            dropouts = (
-                getattr(encoder, name) for name in _DROPOUT_FIELDS if hasattr(encoder, name)
-            )
-            self.classifier_dropout = next(dropouts, 0.1)
+            self.classifier_dropout = 0.1
+            for name in _DROPOUT_FIELDS:
+                if hasattr(self.encoder_config, name):
+                    self.classifier_dropout = getattr(self.encoder_config, name)
+                    break
 
     @property
     def hidden_size(self) -> int:

@@ -70,9 +70,11 @@ def load_chunk_encoder(
     if "chunk_encoder_config" in stored:
         return _from_document_model(path, name)
 
-    public_name = name or path
-    if name is None and Path(path).is_dir():
-        public_name = Path(path).name
+    public_name = name
+    if public_name is None:
+        public_name = path
+        if Path(path).is_dir():
+            public_name = Path(path).name
 
     if stored.get("model_type") in STATIC_MODELS:
         return _from_static_model(path, stored["model_type"], public_name)
@@ -110,7 +112,9 @@ def _from_document_model(path: str, name: str | None) -> LoadedChunkEncoder:
         )
 
     # Weights stored in half precision hash to something else than the weights they come from.
-    fingerprint = config.chunk_encoder_fingerprint or model.chunk_encoder.fingerprint()
+    fingerprint = config.chunk_encoder_fingerprint
+    if not fingerprint:
+        fingerprint = model.chunk_encoder.fingerprint()
     if name is None:
         name = config.chunk_encoder_name or Path(path).name
     return LoadedChunkEncoder(

@@ -337,7 +337,9 @@ class BertAlModel(BertAlPreTrainedModel):
             index = SegmentIndex(step=step[in_pass] - first, document=document[in_pass])
             part = {name: values[in_pass] for name, values in inputs.items()}
             attention_mask = real[in_pass].long()
-            after_layer = partial(self._recur, lstm_states, index, len(mask))
+            after_layer = partial(
+                self._recur, lstm_states=lstm_states, index=index, batch=len(mask)
+            )
             token = _AFTER_LAYER.set(after_layer)
             try:
                 output = self.encoder(**part, attention_mask=attention_mask, return_dict=True)
@@ -348,18 +350,18 @@ class BertAlModel(BertAlPreTrainedModel):
 
     def _recur(
         self,
+        layer: int,
+        output: Tensor,
         lstm_states: list[State | None],
         index: SegmentIndex,
         batch: int,
-        number: int,
-        output: Tensor,
     ) -> Tensor:
         """Applies the recurrence behind one layer, and keeps its state for the next pass."""
         positions_first = self.encoder.config.model_type in _POSITIONS_FIRST
         if positions_first:
             output = output.transpose(0, 1)
-        output, lstm_states[number] = self.recurrences[number](
-            output, index=index, batch=batch, before=lstm_states[number]
+        output, lstm_states[layer] = self.recurrences[layer](
+            output, index=index, batch=batch, before=lstm_states[layer]
         )
         if positions_first:
             output = output.transpose(0, 1)

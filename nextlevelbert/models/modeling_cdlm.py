@@ -655,10 +655,9 @@ class CdlmForCrossDocumentCoreference(CdlmPreTrainedModel):
     def __init__(self, config: CdlmConfig) -> None:
         super().__init__(config)
         self.longformer = CdlmModel(config)
+        dropout: Any = config.classifier_dropout  # the configuration has set it
         self.scorer = PairScorer(
-            config.hidden_size,
-            units=config.pair_scorer_hidden_size,
-            dropout=config.classifier_dropout or 0.0,
+            config.hidden_size, units=config.pair_scorer_hidden_size, dropout=dropout
         )
         self.post_init()
 

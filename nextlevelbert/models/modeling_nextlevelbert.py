@@ -516,8 +516,8 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         documents, starts, lengths = lay_windows(counts, length=length, size=size, overlap=overlap)
 
         # A graph that is recorded must not depend on the number of documents.
-        is_one_pass = traced() or batch * (length + specials) <= _POSITIONS_PER_PASS
-        if length <= size and (extras or is_one_pass):
+        width = length + specials
+        if length <= size and (extras or traced() or batch * width <= _POSITIONS_PER_PASS):
             states, output = self._read_window(chunks, lengths, extras)
             return states[:, 1:], states[:, 0], output
 

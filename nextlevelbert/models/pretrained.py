@@ -244,8 +244,11 @@ class NextLevelPreTrainedModel(PreTrainedModel):
             name: the name to open it by.
         """
         model = type(self).__name__
-        paths = self.family_auto_map.items()
-        auto_class = next((auto for auto, path in paths if path.endswith(f".{model}")), "AutoModel")
+        auto_class = "AutoModel"
+        for auto, path in self.family_auto_map.items():
+            if path.endswith(f".{model}"):
+                auto_class = auto
+                break
         title = name.rpartition("/")[2]
         return _CARD.format(title=title, model=model, auto=auto_class, name=name)
 

@@ -94,7 +94,9 @@ def lay_windows(
         ([0, 0, 1], [0, 2, 0], [3, 3, 2])
     """
     if length <= size:
-        return indices(counts.shape[0], like=counts), torch.zeros_like(counts), counts
+        documents = indices(counts.shape[0], like=counts)
+        starts = torch.zeros_like(counts)
+        return documents, starts, counts
 
     step = size - overlap
     most = count_windows(length, size=size, overlap=overlap)
@@ -103,8 +105,12 @@ def lay_windows(
     is_needed = starts - step < last_starts.unsqueeze(-1)  # [B, windows]
     is_needed[:, 0] = True
     documents, windows = is_needed.nonzero(as_tuple=True)
-    first_chunks = torch.minimum(starts[windows], last_starts[documents])
-    return documents, first_chunks, counts[documents].clamp(max=size)
+    first_chunks = torch.minimum(
+        starts[windows],
+        last_starts[documents],
+    )
+    lengths = counts[documents].clamp(max=size)
+    return documents, first_chunks, lengths
 
 
 def special_ids_of_windows(chunks: Tensor, width: int, has_separator: bool) -> Tensor:
@@ -174,12 +180,16 @@ def front_order(read_mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         ([[1, 2]], [[True, True]], [[0, 0, 1]])
     """
     counts = read_mask.sum(dim=1)
-    position = (read_mask.cumsum(dim=1) - 1).clamp(min=0)
+    number = read_mask.cumsum(dim=1)
+    position = (number - 1).clamp(min=0)
     behind_all = 2**31
-    order = position.masked_fill(~read_mask, behind_all).argsort(dim=1)
+    keys = position.masked_fill(~read_mask, behind_all)
+    order = keys.argsort(dim=1)
     if not traced():
-        order = order[:, : max(int(counts.max()), 1)]
-    front_mask = indices(order.shape[1], like=counts) < counts.unsqueeze(-1)
+        longest = int(counts.max())
+        order = order[:, : max(longest, 1)]
+    front = indices(order.shape[1], like=counts)
+    front_mask = front < counts.unsqueeze(-1)
     return order, front_mask, position
 
 

@@ -68,7 +68,9 @@ def genres_of(path: Path) -> tuple[str, ...]:
 def _fields(path: Path) -> Iterator[tuple[list[str], list[str]]]:
     """Yields the seven fields of each book (separated by tabs) and its genres."""
     for fields in columns_of(path, delimiter="\t", count=7):
-        genres = json.loads(fields[5] or "{}")
+        genres = {}
+        if fields[5]:
+            genres = json.loads(fields[5])
         yield fields, list(genres.values())
 
 

@@ -24,7 +24,7 @@ from sklearn.preprocessing import normalize
 
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from .map import principal_components, write_names
-from .search import Answer, Library, open_library
+from .search import Library, SearchResult, open_library
 
 if TYPE_CHECKING:
     from gradio import Blocks
@@ -133,13 +133,13 @@ class Page:
         first = self.library.first
         return slice(int(first[number]), int(first[number + 1]))
 
-    def ask(self, question: str) -> Answer | None:
+    def ask(self, question: str) -> SearchResult | None:
         """Ranks passages and documents; None for a question without words."""
         if question.strip() == "":
             return None
         return self.library.ask(question)
 
-    def ranked(self, number: int, answer: Answer | None) -> list[tuple[int, float]]:
+    def ranked(self, number: int, answer: SearchResult | None) -> list[tuple[int, float]]:
         """Returns the nearest documents to a question, else to a document, with their scores."""
         if answer is not None:
             return answer.documents
@@ -149,7 +149,7 @@ class Page:
         nearest = order[order != number][:_SIMILAR_DOCUMENTS].tolist()
         return [(other, float(cosines[other])) for other in nearest]
 
-    def best_chunk(self, number: int, answer: Answer | None) -> int:
+    def best_chunk(self, number: int, answer: SearchResult | None) -> int:
         """Returns the chunk of a document with the highest score; without a question, the first."""
         if answer is None:
             return 0
@@ -195,7 +195,7 @@ class Page:
         chunks = np.arange(len(self.library.spans[self.chunks(number)]))
         return np.array_split(chunks, min(_MOST_CELLS, len(chunks)))
 
-    def strip(self, number: int, answer: Answer) -> np.ndarray:
+    def strip(self, number: int, answer: SearchResult) -> np.ndarray:
         """Draws a document from left to right, with the best score of each cell as colour.
 
         Returns:
@@ -208,13 +208,13 @@ class Page:
         shares = np.clip((best - low) / (high - low), 0, 1)
         return _colours(shares[None] ** 1.5)
 
-    def best_in_cell(self, number: int, answer: Answer, *, x: int) -> int:
+    def best_in_cell(self, number: int, answer: SearchResult, *, x: int) -> int:
         """Returns the chunk with the highest score in the cell at a pixel of the strip."""
         cells = self.cells(number)
         cell = cells[_cell_at(x, _STRIP_SIZE[0], cells=len(cells))]
         return int(cell[answer.score[self.chunks(number)][cell].argmax()])
 
-    def document_rows(self, number: int, answer: Answer | None) -> list[list[Any]]:
+    def document_rows(self, number: int, answer: SearchResult | None) -> list[list[Any]]:
         """Returns rank, name, score and strip of the nearest documents; see `ranked`."""
         rows = []
         for rank, (other, score) in enumerate(self.ranked(number, answer), start=1):
@@ -224,7 +224,7 @@ class Page:
             rows.append([rank, self.library.places[other], f"{score:.3f}", picture])
         return rows
 
-    def passage_rows(self, answer: Answer) -> list[list[str]]:
+    def passage_rows(self, answer: SearchResult) -> list[list[str]]:
         """Returns name, position, score and beginning of the nearest passages."""
         rows = []
         for number in answer.passages:
@@ -408,7 +408,7 @@ def _connect_search(page: Page, made: SimpleNamespace) -> None:
     """Says what a question, and the choice of a document or passage, change."""
     import gradio as gr
 
-    def show(answer: Answer | None, number: int, chunk: int) -> list[Any]:
+    def show(answer: SearchResult | None, number: int, chunk: int) -> list[Any]:
         passages = None
         strip = None
         if answer is not None:

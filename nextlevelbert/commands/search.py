@@ -29,7 +29,7 @@ _LONGEST_PASSAGE = 2_000  # characters of a passage that are shown
 _KEPT_DOCUMENTS = 16
 
 
-class Answer(NamedTuple):
+class SearchResult(NamedTuple):
     """The passages and documents that are nearest to a question.
 
     A passage's score is the mean of its cosine and of BM25 divided by the length of the question's
@@ -213,7 +213,7 @@ class Library:
         equal = np.flatnonzero(texts == texts[number])
         return [self.places[other] for other in equal[equal != number]]
 
-    def ask(self, question: str, documents: int = 5, passages: int = 5) -> Answer:
+    def ask(self, question: str, documents: int = 5, passages: int = 5) -> SearchResult:
         """Ranks all passages and documents by their nearness to a question.
 
         Of equal scores, the first in the folder is first. Of passages or documents with the same
@@ -239,7 +239,7 @@ class Library:
 
         best = mean_of_best(score, self.first)
         nearest_documents = ranking(best, self._index["document_texts"])[:documents]
-        return Answer(
+        return SearchResult(
             score,
             cosine=cosine.numpy(),
             bm25=bm25,
@@ -359,7 +359,7 @@ def run(
         print_answer(library, answer)
 
 
-def document_rows(library: Library, answer: Answer) -> list[dict[str, Any]]:
+def document_rows(library: Library, answer: SearchResult) -> list[dict[str, Any]]:
     """Returns the nearest documents as they are printed in JSON."""
     rows = []
     for number, score in answer.documents:
@@ -377,7 +377,7 @@ def document_rows(library: Library, answer: Answer) -> list[dict[str, Any]]:
     return rows
 
 
-def passage_rows(library: Library, answer: Answer) -> list[dict[str, Any]]:
+def passage_rows(library: Library, answer: SearchResult) -> list[dict[str, Any]]:
     """Returns the nearest passages as they are printed in JSON."""
     rows = []
     for number in answer.passages:
@@ -395,7 +395,7 @@ def passage_rows(library: Library, answer: Answer) -> list[dict[str, Any]]:
     return rows
 
 
-def print_answer(library: Library, answer: Answer) -> None:
+def print_answer(library: Library, answer: SearchResult) -> None:
     """Prints the nearest documents and passages for a reader."""
     print("Nearest documents (scores are relative to the folder)")
     for row in document_rows(library, answer):

@@ -191,9 +191,8 @@ class ClassifierRun:
     @property
     def reported(self) -> str:
         """The set to report on: the test set if it has labels, otherwise the validation set."""
-        if "test" in self.dataset and "label" in self.dataset["test"].features:
-            return "test"
-        return "validation"
+        labelled = [name for name, part in self.dataset.items() if "label" in part.features]
+        return seeds.reported_set(labelled)
 
     def settings(self) -> dict[str, object]:
         """Returns what decides the result, beside the weights and the training's arguments."""

@@ -12,7 +12,7 @@ import numpy as np
 from transformers import PreTrainedModel, set_seed
 
 from ..finetuning.arguments import DataArguments, FinetuningArguments
-from ..finetuning.seeds import Scores, finetuned_card, publish, report, run_seeds
+from ..finetuning.seeds import Scores, finetuned_card, publish, report, reported_set, run_seeds
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.processing_cdlm import CdlmProcessor
 from ..pretraining.cdlm import CdlmModelArguments
@@ -115,11 +115,9 @@ class CdlmTask:
         scores = {}
         chosen = {}
         records: Sequence[dict[str, Any]] = []
-        reported = "validation"
         for name in ("validation", "test"):
             if name not in rows:
                 continue
-            reported = name
             output = trainer.predict(rows[name])
             logits = output.predictions
             if not isinstance(logits, tuple):
@@ -131,7 +129,7 @@ class CdlmTask:
 
         if trainer.args.should_save:
             lines = [json.dumps(record, ensure_ascii=False) for record in records]
-            write_whole(folder / f"{reported}_predictions.jsonl", "\n".join(lines))
+            write_whole(folder / f"{reported_set(rows)}_predictions.jsonl", "\n".join(lines))
         return scores, chosen
 
 
@@ -186,9 +184,7 @@ def train_and_publish(
         return
 
     # 3. The table, and the best model with its card.
-    reported = "validation"
-    if "test" in task.sets:
-        reported = "test"
+    reported = reported_set(task.sets)
     best, table = report(
         args,
         results=results,

@@ -386,7 +386,7 @@ def best_threshold(documents: Sequence[CoreferenceDocument], groups: Similaritie
     return max(np.arange(0.05, 1.0, 0.05).tolist(), key=conll_f1)
 
 
-def f1_scores(
+def cluster_f1(
     documents: Sequence[CoreferenceDocument], clusters: Sequence[object]
 ) -> dict[str, float]:
     """Returns the F1 of each metric for clusters of all mentions."""
@@ -395,7 +395,7 @@ def f1_scores(
 
 
 def _every_mention_alone(documents: Sequence[CoreferenceDocument]) -> dict[str, float]:
-    return f1_scores(documents, range(len(clusters_of(documents))))
+    return cluster_f1(documents, range(len(clusters_of(documents))))
 
 
 # --- The task
@@ -494,7 +494,7 @@ def main(argv: list[str]) -> None:
 
     def predict(name: str, rows: MentionPairDataset, logits: Logits, chosen: Scores) -> Predicted:
         clusters = cluster_mentions(rows.similarities(logits[0]), chosen["coreference_threshold"])
-        return Predicted(f1_scores(sets[name], clusters), _records(sets[name], clusters))
+        return Predicted(cluster_f1(sets[name], clusters), _records(sets[name], clusters))
 
     task = CdlmTask(
         model_class=CdlmForCrossDocumentCoreference,

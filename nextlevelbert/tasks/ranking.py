@@ -30,6 +30,7 @@ from ..finetuning.seeds import (
     mean_and_deviation,
     publish,
     report,
+    reported_set,
     run_seeds,
 )
 from ..finetuning.vector_source import WITHOUT_ENCODER, VectorSource, require_layers
@@ -292,9 +293,7 @@ class RankingRun:
     @property
     def reported(self) -> str:
         """The name of the set to report on."""
-        if "test" in self.sets:
-            return "test"
-        return "validation"
+        return reported_set(self.sets)
 
     def new_model(self) -> nn.Module:
         """Returns the model at the start of a seed."""

@@ -43,7 +43,15 @@ from ..finetuning.arguments import (
     FinetuningArguments,
     TextModelArguments,
 )
-from ..finetuning.seeds import Result, Scores, finetuned_card, publish, report, run_seeds
+from ..finetuning.seeds import (
+    Result,
+    Scores,
+    finetuned_card,
+    publish,
+    report,
+    reported_set,
+    run_seeds,
+)
 from ..models.bert_al_sentences import encode_sentences, pad_batch, select_sentences, split_document
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.configuration_nextlevelbert import usable_positions
@@ -455,9 +463,7 @@ class SummaryRun:
     @property
     def reported(self) -> str:
         """The name of the set to report on."""
-        if "test" in self.sets:
-            return "test"
-        return "validation"
+        return reported_set(self.sets)
 
     def new_model(self) -> BertAlForExtractiveSummarization:
         """Returns the model at the start of a seed."""

@@ -20,11 +20,12 @@ from ..data.labelled import (
     source_of,
 )
 from ..training.cards import CardText, plain, public_name
+from ..training.data import DataArguments
 from ..training.options import option
 from ..training.runs import fingerprint
 from ..training.trainer import CardTrainer
 from . import seeds
-from .arguments import DataArguments, FinetuningArguments
+from .arguments import FinetuningArguments
 from .labels import LabelSet, write_predictions
 from .seeds import Result, Scores
 from .token_reader import TokenReader

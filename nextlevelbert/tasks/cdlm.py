@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from transformers import PreTrainedModel, set_seed
 
-from ..finetuning.arguments import DataArguments, FinetuningArguments
+from ..finetuning.arguments import FinetuningArguments
 from ..finetuning.seeds import Scores, finetuned_card, publish, report, reported_set, run_seeds
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.processing_cdlm import CdlmProcessor
 from ..pretraining.cdlm import CdlmModelArguments
 from ..training.cards import CardText, public_name
+from ..training.data import DataArguments
 from ..training.runs import fingerprint, write_whole
 from ..training.trainer import CardTrainer
 

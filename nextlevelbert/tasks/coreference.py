@@ -23,12 +23,13 @@ from torch.utils.data import Dataset
 from ..data.published import ecbplus
 from ..data.splits import hold_out
 from ..evaluation.coreference import coreference_scores
-from ..finetuning.arguments import DataArguments, FinetuningArguments
+from ..finetuning.arguments import FinetuningArguments
 from ..finetuning.seeds import Scores
 from ..models.modeling_cdlm import CdlmForCrossDocumentCoreference
 from ..models.processing_cdlm import CdlmProcessor, Piece, warn_of_cuts
 from ..pretraining.cdlm import LIMITS, SUMMARY, CdlmModelArguments
 from ..training.cards import CardText
+from ..training.data import DataArguments
 from ..training.options import option, parse
 from .cdlm import MEASURED, TAGS, Baseline, CdlmTask, Logits, Predicted, train_and_publish
 

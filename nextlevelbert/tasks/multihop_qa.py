@@ -17,12 +17,13 @@ from torch.utils.data import Dataset
 
 from ..data.published import hotpotqa
 from ..evaluation.hotpotqa import hotpotqa_scores
-from ..finetuning.arguments import DataArguments, FinetuningArguments
+from ..finetuning.arguments import FinetuningArguments
 from ..finetuning.seeds import Scores
 from ..models.modeling_cdlm import CdlmForMultiHopQuestionAnswering
 from ..models.processing_cdlm import CdlmProcessor, warn_of_cuts
 from ..pretraining.cdlm import LIMITS, SUMMARY, CdlmModelArguments
 from ..training.cards import CardText
+from ..training.data import DataArguments
 from ..training.options import parse
 from .cdlm import MEASURED, TAGS, Baseline, CdlmTask, Logits, Predicted, train_and_publish
 

@@ -23,7 +23,7 @@ from ..data.files import packed
 from ..data.published import msmarco
 from ..data.splits import sample_share
 from ..evaluation.retrieval import Ranking, RetrievalTask, retrieval_scores, trec_run
-from ..finetuning.arguments import DataArguments, FinetuningArguments, VectorModelArguments
+from ..finetuning.arguments import FinetuningArguments, VectorModelArguments
 from ..finetuning.seeds import (
     Scores,
     finetuned_card,
@@ -36,6 +36,7 @@ from ..finetuning.seeds import (
 from ..finetuning.vector_source import WITHOUT_ENCODER, VectorSource, require_layers
 from ..models.chunk_encoder import masked_mean
 from ..training.cards import SIMILARITY_WIDGET, CardText, plain, public_name
+from ..training.data import DataArguments
 from ..training.options import parse
 from ..training.runs import fingerprint, write_whole
 from ..training.trainer import CardTrainer

@@ -39,7 +39,6 @@ from ..data.tables import RowLocation, open_rows
 from ..evaluation.rouge import ROUGE, greedy_oracle, rouge_scores
 from ..finetuning.arguments import (
     BertAlArguments,
-    DataArguments,
     FinetuningArguments,
     TextModelArguments,
 )
@@ -58,6 +57,7 @@ from ..models.configuration_nextlevelbert import usable_positions
 from ..models.modeling_bert_al import BertAlForExtractiveSummarization
 from ..models.pretrained import load_backbone, load_tokenizer
 from ..training.cards import CardText, public_name
+from ..training.data import DataArguments
 from ..training.options import option, parse, pop_option
 from ..training.runs import fingerprint, write_whole
 from ..training.trainer import CardTrainer

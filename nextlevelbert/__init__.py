@@ -16,8 +16,7 @@ from .chunk_vectors import (
     encode_corpus,
 )
 from .corpus import VectorCorpus
-from .data.documents import Document, read_documents
-from .evaluation.chunk_scores import chunk_similarity
+from .data.documents import Document, example_books, read_documents
 from .fitting import static_checkpoint
 from .models.bert_al_sentences import ExtractiveSummary
 from .models.chunking import ChunkingRule
@@ -143,8 +142,8 @@ __all__ = [
     "SegmentPairDataset",
     "VectorCache",
     "VectorCorpus",
-    "chunk_similarity",
     "encode_corpus",
+    "example_books",
     "load_chunk_encoder",
     "read_documents",
     "read_marked",

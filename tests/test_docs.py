@@ -43,36 +43,36 @@ def test_imports_and_links(page):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("nextlevelbert"):
                 module = importlib.import_module(node.module or "")
                 assert [name.name for name in node.names if not hasattr(module, name.name)] == []
-    links = [
-        link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link
-    ]
-    assert [link for link in links if link and not (page.parent / link).exists()] == []
-    named = re.findall(
+    for link in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
+        assert "://" in link or (page.parent / link).exists(), link
+    for path in re.findall(
         r"`((?:benchmarks|checkpoints|docs|examples|tests|nextlevelbert)/[\w./-]*\w)`", text
-    )
-    named += [
-        f"nextlevelbert/{path}"
-        for path in re.findall(r"`((?:models|pretraining|tasks|evaluation)/\w+\.py)`", text)
-    ]
-    assert [path for path in named if not (ROOT / path).exists()] == []
+    ):
+        assert (ROOT / path).exists(), path
+    for path in re.findall(r"`((?:models|pretraining|tasks|evaluation)/\w+\.py)`", text):
+        assert (ROOT / "nextlevelbert" / path).exists(), path
 
 
 class Understood(Exception):
     """The options of a command were read; nothing is run."""
 
 
+SCRIPTS = {
+    "pretrain": vectors.main,
+    "run_pretraining.py": vectors.main,
+    "finetune": tasks.main,
+    "run_finetune.py": tasks.main,
+}
+
+
 def commands(text: str) -> Iterator[list[str]]:
-    """The calls of the two scripts in a page's shell blocks, word by word."""
-    for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL):
+    """The trainings in a page's shell blocks, word by word."""
+    for block in re.findall(r"```(?:ba)?sh(?:ell)?\n(.*?)```", text, re.DOTALL):
         for line in block.replace("\\\n", " ").splitlines():
-            words = [
-                "chunkbert" if word == "$kind" else word
-                for word in shlex.split(line, comments=True)
-            ]
-            words = words[1:] if words[:1] in (["python"], ["nextlevelbert"]) else words
-            scripts = {"pretrain": "run_pretraining.py", "finetune": "run_finetune.py"}
-            words[:1] = [scripts.get(word, word) for word in words[:1]]
-            if words[:1] and words[0] in scripts.values():
+            words = shlex.split(line.replace("$kind", "chunkbert"), comments=True)
+            if words[:1] in (["python"], ["nextlevelbert"]):
+                words = words[1:]
+            if words and words[0] in SCRIPTS:
                 yield words
 
 
@@ -89,8 +89,10 @@ def refused(words: list[str]) -> str:
         patch.setattr(HfArgumentParser, "parse_args_into_dataclasses", read_only)
         patch.setattr(sys, "argv", words)
         with pytest.raises((Understood, SystemExit)) as end:
-            (vectors if words[0] == "run_pretraining.py" else tasks).main()
-    return "" if end.type is Understood else errors.getvalue()
+            SCRIPTS[words[0]]()
+    if end.type is Understood:
+        return ""
+    return errors.getvalue()
 
 
 COMMANDS = [(page, words) for page in PAGES for words in commands(page.read_text(encoding="utf-8"))]

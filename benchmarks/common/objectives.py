@@ -18,6 +18,12 @@ from nextlevelbert.models.configuration_nextlevelbert import NOT_SPECIAL, SEP
 NEAR_COPY = 0.95  # cosine from which a candidate is the same text, so that it is no wrong answer
 
 
+def device() -> torch.device:
+    """Where models run: the accelerator, if there is one."""
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    return accelerator or torch.device("cpu")
+
+
 class TargetSpace(nn.Module):
     """Maps chunk vectors to targets, W (v - m); without a fit, to themselves.
 

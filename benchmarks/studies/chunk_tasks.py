@@ -2,7 +2,8 @@
 
     python -m benchmarks.studies.hold_out --data DATA --output_dir novels
     python -m benchmarks.studies.masked_objectives encode --data DATA --novels novels --folder STUDY
-    python -m benchmarks.studies.chunk_tasks encode --data DATA --study STUDY --folder TASKS
+    python -m benchmarks.studies.chunk_tasks encode --data DATA --novels novels \\
+        --study STUDY --folder TASKS
     python -m benchmarks.studies.chunk_tasks train --study STUDY --folder TASKS --seeds 3 \\
         --run STUDY/runs/d-0-1000000-512
 
@@ -21,10 +22,12 @@ that was not pretrained on vectors, with an interval of 95 % over books.
 
 from __future__ import annotations
 
+import copy
 import json
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +40,14 @@ from torch.nn import functional as F
 from transformers import get_linear_schedule_with_warmup, set_seed
 
 from benchmarks.common.measuring import print_table, with_interval
-from benchmarks.common.objectives import TargetSpace
+from benchmarks.common.objectives import TargetSpace, device
 from nextlevelbert import (
     Document,
     NextLevelBertForMaskedVectorModeling,
     VectorCorpus,
     encode_corpus,
     load_chunk_encoder,
+    read_documents,
 )
 from nextlevelbert.data.tables import open_rows
 
@@ -94,13 +98,14 @@ def encode(args: Namespace) -> None:
     """Encodes the novels without headings, and writes in which chunks chapters begin."""
     model = NextLevelBertForMaskedVectorModeling.from_pretrained(args.study / "start")
     source = load_chunk_encoder(args.encoder)
+    source.encoder.to(device())
     rule = model.config.chunking_rule()
-    of_training = VectorCorpus(args.study / "train").document_ids
+    held_out = {document.id for document in read_documents(args.novels / "held_out.jsonl")}
     for name in ("train", "validation"):
         texts = {}
         beginnings = {}
         for _, row in open_rows(args.data / f"novels/{name}.jsonl.gz").rows:
-            if name == "validation" or row["id"] in of_training:
+            if row["id"] not in held_out:
                 texts[row["id"]], beginnings[row["id"]] = without_headings(row)
         documents = [Document(book, text) for book, text in texts.items()]
         corpus = encode_corpus(documents, source, rule, args.folder / name)
@@ -116,7 +121,7 @@ def encode(args: Namespace) -> None:
 # --- Examples
 
 
-@dataclass
+@dataclass(frozen=True)
 class Book:
     """A novel's chunk vectors ``[n, D]``, and whether a chapter begins in each chunk ``[n]``."""
 
@@ -124,6 +129,7 @@ class Book:
     begins: torch.Tensor
 
 
+@cache
 def read_books(folder: Path, name: str) -> list[Book]:
     """The novels of a set that are long enough for every task."""
     books = []
@@ -194,7 +200,7 @@ class LocalModel(nn.Module):
 
     def __init__(self, space: TargetSpace, hidden_size: int) -> None:
         super().__init__()
-        self.space = space.requires_grad_(requires_grad=False)
+        self.space = copy.deepcopy(space).requires_grad_(requires_grad=False)
         around = 2 * REACH + 1
         features = around * len(space.mean) + around * around
         self.output_size = features
@@ -327,7 +333,7 @@ def train_one(name: str, task: str, seed: int, space: TargetSpace, args: Namespa
             raise ValueError("Cosines do not tell the order.")
         return right_by_book(task, rows, best_cosines(task, space, windows, args))
 
-    model = TaskModel(task, new_body(name, space, args.study, args.hidden_size))
+    model = TaskModel(task, new_body(name, space, args.study, args.hidden_size)).to(device())
     learning_rate = 1e-4
     if name in LOCAL:
         learning_rate = 1e-3
@@ -339,14 +345,17 @@ def train_one(name: str, task: str, seed: int, space: TargetSpace, args: Namespa
     model.train()
     for _ in range(args.epochs):
         for inputs, labels in batches(train, task, generator, args.batch_size):
-            loss_of(task, model(inputs), labels).backward()
+            scores = model(inputs.to(device()))
+            loss_of(task, scores, labels.to(device())).backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad()
             schedule.step()
     model.eval()
     with torch.inference_mode():
-        scores = torch.cat([model(part) for part in windows.split(args.batch_size)])
+        scores = torch.cat(
+            [model(part.to(device())).cpu() for part in windows.split(args.batch_size)]
+        )
     return right_by_book(task, rows, scores)
 
 
@@ -420,6 +429,7 @@ def main() -> None:
     parser.add_argument("--study", type=Path, required=True, help="of masked_objectives")
     parser.add_argument("--folder", type=Path, required=True, help="of these tasks")
     parser.add_argument("--data", type=Path, help="encode: folder with novels/")
+    parser.add_argument("--novels", type=Path, help="encode: folder of hold_out's held_out.jsonl")
     parser.add_argument("--encoder", default="sentence-transformers/all-MiniLM-L6-v2")
     parser.add_argument("--run", nargs="*", default=[], help="checkpoints of masked_objectives")
     parser.add_argument("--tasks", nargs="*", choices=TASKS, default=TASKS)

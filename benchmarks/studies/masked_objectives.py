@@ -4,6 +4,7 @@
     python -m benchmarks.studies.masked_objectives encode --data DATA --novels novels --folder STUDY
     python -m benchmarks.studies.masked_objectives train --folder STUDY --row a
     python -m benchmarks.studies.masked_objectives draw --folder STUDY
+    python -m benchmarks.studies.masked_objectives last_look --folder STUDY --row d
 
 Rows: (a) the paper's loss; (b) targets standardised by dimension, the loss summed over dimensions;
 (c) whitened targets at their natural length; (d) c by choice among the batch and 8,192 stored
@@ -20,7 +21,9 @@ Every half million positions a line is appended to ``STUDY/results.jsonl``, on t
 novels: R² against the mean; masked vectors found among all masked and among 8,192, with chance and
 the mean of the two nearest visible chunks as control; MAP of chapters (names masked) by the mean of
 their contextual vectors, by these plus plain ones, and by the document vector; SQuALITY's MRR by
-the same.
+the same. At the end of a row ``STUDY/queries`` gets the score of each query. `draw` prints a table
+with them, the difference to the plain mean with an interval of 95 % over books, and draws the
+curves. `last_look` measures a finished row on the twenty novels that were set aside.
 """
 
 from __future__ import annotations
@@ -35,19 +38,28 @@ from typing import Any
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from safetensors.torch import load_file
 from sklearn.cluster import MiniBatchKMeans
 from torch import nn
 from torch.nn import functional as F
 from transformers import TrainerCallback, TrainingArguments, set_seed
 
+from benchmarks.common.measuring import print_table, with_interval
 from benchmarks.common.objectives import (
     Choice,
     Codes,
     Regression,
     TargetSpace,
+    device,
     neighbour_means,
 )
-from benchmarks.studies.document_vectors import load_tasks
+from benchmarks.studies.chunk_tasks import heading_end
+from benchmarks.studies.document_vectors import (
+    by_query,
+    load_tasks,
+    mostly_capitalised,
+    without,
+)
 from nextlevelbert import (
     DataCollatorForVectorMasking,
     NextLevelBertForMaskedVectorModeling,
@@ -57,7 +69,8 @@ from nextlevelbert import (
     load_chunk_encoder,
     read_documents,
 )
-from nextlevelbert.evaluation import RetrievalTask, rank_by_scores, retrieval_scores
+from nextlevelbert.data.tables import open_rows
+from nextlevelbert.evaluation import RetrievalTask, rank_by_scores
 from nextlevelbert.models.configuration_nextlevelbert import NOT_SPECIAL
 from nextlevelbert.models.modeling_nextlevelbert import masked_vector_loss
 from nextlevelbert.training.plots import save_figure
@@ -65,7 +78,20 @@ from nextlevelbert.training.runs import last_whole_checkpoint
 from nextlevelbert.training.trainer import CardTrainer
 
 POOL = 8_192  # stored vectors: to choose among, and to find a masked one among
-METRICS = {"chapters": "map", "squality": "mrr"}
+METRICS = {"chapters": "map", "squality": "mrr", "held_out_chapters": "map"}
+KINDS = ("contextual", "both")  # of document vectors that the layers take part in
+VALIDATION = ("chapters", "squality")
+SHORTEST = 200  # words of a chapter that is searched
+HEADINGS = (
+    "row-seed-positions-length",
+    "R²",
+    "found in all",
+    "found in 8,192",
+    "chapters",
+    "with plain",
+    "SQuALITY",
+    "with plain",
+)
 PANELS = {
     "r2": "R² against the mean",
     "found_in_pool": "masked found among 8,192",
@@ -148,11 +174,17 @@ class Learner(nn.Module):
         return self.anchors(neighbours) + self.objective.decode(self.outputs(batch))
 
     def forward(self, **batch: torch.Tensor) -> dict[str, torch.Tensor]:
-        targets, neighbours = self.targets_and_neighbours(batch)
-        visible = (batch["special_ids"] == NOT_SPECIAL) & ~batch["mask_positions"]
-        others = self.space(batch["labels"][visible])
         outputs = self.outputs(batch).float()
-        loss = self.objective(outputs, targets, anchors=self.anchors(neighbours), others=others)
+        # Targets and their choice in float32, also where the layers compute in bfloat16.
+        with torch.autocast(outputs.device.type, enabled=False):
+            targets, neighbours = self.targets_and_neighbours(batch)
+            visible = (batch["special_ids"] == NOT_SPECIAL) & ~batch["mask_positions"]
+            loss = self.objective(
+                outputs,
+                targets,
+                anchors=self.anchors(neighbours),
+                others=self.space(batch["labels"][visible]),
+            )
         return {"loss": loss}
 
 
@@ -172,20 +204,51 @@ def encode(args: Namespace) -> None:
             args.layers, chunk_size=args.chunk_size, include_chunk_encoder=False
         )
     model.save_pretrained(args.folder / "start")
-    encode_corpus(read_documents(args.novels / "train.jsonl"), source, rule, args.folder / "train")
+    source.encoder.to(device())
+    for name in ("train", "held_out"):
+        documents = read_documents(args.novels / f"{name}.jsonl")
+        encode_corpus(documents, source, rule, args.folder / name)
     validation = read_documents(args.data / "novels/validation.jsonl.gz")
     encode_corpus(validation, source, rule, args.folder / "validation")
+
+    tasks = {}
     for task in load_tasks(args.data, masked=True):
-        name = task.name.split(",")[0].replace("books", "chapters")
-        if name in METRICS:
-            relevant = {query: dict(grades) for query, grades in task.relevant.items()}
-            sides = {"documents": task.documents}
-            if name == "squality":
-                sides["queries"] = task.queries
-            for side, texts in sides.items():
-                folder = args.folder / f"{name}-{side}"
-                encode_corpus([*texts.items()], source, rule, folder)
-            (args.folder / f"{name}.json").write_text(json.dumps(relevant))
+        tasks[task.name.split(",")[0].replace("books", "chapters")] = task
+    tasks["held_out_chapters"] = held_out_chapters(args)
+    for name in METRICS:
+        task = tasks[name]
+        relevant = {query: dict(grades) for query, grades in task.relevant.items()}
+        (args.folder / f"{name}.json").write_text(json.dumps(relevant))
+        sides = {"documents": task.documents}
+        if name == "squality":
+            sides["queries"] = task.queries
+        for side, texts in sides.items():
+            encode_corpus([*texts.items()], source, rule, args.folder / f"{name}-{side}")
+
+
+def held_out_chapters(args: Namespace) -> RetrievalTask:
+    """The chapters of the novels that were set aside, each in search of the others of its book."""
+    held_out = {document.id for document in read_documents(args.novels / "held_out.jsonl")}
+    chapters = {}
+    for _, row in open_rows(args.data / "novels/train.jsonl.gz").rows:
+        if row["id"] in held_out:
+            for number, chapter in enumerate(row["chapters"], start=1):
+                start = heading_end(row["text"], chapter["start"], chapter["heading"])
+                chapters[f"{row['id']}#{number}"] = row["text"][start : chapter["end"]]
+    long = {name: text for name, text in chapters.items() if len(text.split()) >= SHORTEST}
+    relevant = {}
+    for name in long:
+        others = [other for other in long if other != name and book_of(other) == book_of(name)]
+        if others:
+            relevant[name] = dict.fromkeys(others, 1)
+    queries = {name: long[name] for name in relevant}
+    task = RetrievalTask("held_out_chapters", queries, queries, relevant)
+    return without(task, mostly_capitalised(long.values()))
+
+
+def book_of(chapter: str) -> str:
+    """The book in a chapter's id."""
+    return chapter.rpartition("#")[0]
 
 
 # --- Evaluation
@@ -195,32 +258,40 @@ class Evaluation:
     """What is measured of a model, always on the same masks and candidates.
 
     Args:
-        folder: of the study.
-        args: the options, which say how sequences are made.
+        args: the options, which say where the study is and how sequences are made.
+        corpus: the name of the novels whose vectors are masked.
+        tasks: the names of the retrieval tasks.
     """
 
-    def __init__(self, folder: Path, args: Namespace) -> None:
-        self.folder = folder
+    def __init__(
+        self, args: Namespace, corpus: str = "validation", tasks: Sequence[str] = VALIDATION
+    ) -> None:
+        self.folder = args.folder
+        self.tasks = tasks
         rows = PackedVectorDataset(
-            VectorCorpus(folder / "validation"), sequence_length=args.sequence_length
+            VectorCorpus(args.folder / corpus), sequence_length=args.sequence_length
         )
         collator = DataCollatorForVectorMasking()
         self.batches = []
         for start in range(0, len(rows), args.batch_size):
             stop = min(start + args.batch_size, len(rows))
-            self.batches.append(collator([rows[number] for number in range(start, stop)]))
-        self.pool = stored_vectors(VectorCorpus(folder / "train"), POOL - 1, seed=1)
+            batch = collator([rows[index] for index in range(start, stop)])
+            self.batches.append({name: values.to(device()) for name, values in batch.items()})
+        self.pool = stored_vectors(VectorCorpus(args.folder / "train"), POOL - 1, seed=1)
 
     @torch.inference_mode()
-    def of(self, learner: Learner) -> dict[str, float]:
-        """All scores by name."""
+    def of(self, learner: Learner) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+        """All scores by name, and those of retrieval for each query."""
         training = learner.training
         learner.eval()
         scores = self.masked(learner)
-        for name in METRICS:
-            scores |= search(self.folder, name, learner.model.base_model.contextualize)
+        queries: dict[str, dict[str, float]] = {}
+        for name in self.tasks:
+            queries |= search(self.folder, name, learner.model.base_model.contextualize)
         learner.train(training)
-        return scores
+        for name, of_queries in queries.items():
+            scores[name] = float(np.mean([*of_queries.values()]))
+        return scores, queries
 
     def masked(self, learner: Learner) -> dict[str, float]:
         """R² and what is found of the masked vectors."""
@@ -228,7 +299,7 @@ class Evaluation:
         targets = torch.cat([target for target, _ in rows])
         neighbours = torch.cat([neighbour for _, neighbour in rows])
         predictions = torch.cat([learner.predictions(batch).float() for batch in self.batches])
-        pool = learner.space(self.pool)
+        pool = learner.space(self.pool.to(device()))
         variation = (targets - targets.mean(dim=0)).square().sum()
         return {
             "r2": 1 - float((predictions - targets).square().sum() / variation),
@@ -246,14 +317,17 @@ class Evaluation:
 Contextualize = Callable[[list[torch.Tensor]], tuple[Sequence[torch.Tensor], torch.Tensor]]
 
 
-def search(folder: Path, name: str, contextualize: Contextualize) -> dict[str, float]:
-    """Scores of chapters or stories that are searched by different document vectors.
+def search(folder: Path, name: str, contextualize: Contextualize) -> dict[str, dict[str, float]]:
+    """Searches chapters or stories by different document vectors.
 
     Args:
         folder: of the study.
         name: of the task.
         contextualize: from chunk vectors of documents to contextual and document vectors, as
             `NextLevelBertModel.contextualize`.
+
+    Returns:
+        The score of each query, by task and kind of vectors.
     """
     relevant = json.loads((folder / f"{name}.json").read_text())
     documents = VectorCorpus(folder / f"{name}-documents")
@@ -272,7 +346,7 @@ def search(folder: Path, name: str, contextualize: Contextualize) -> dict[str, f
     for kind in asked:
         cosines = F.normalize(asked[kind], dim=-1) @ F.normalize(searched[kind], dim=-1).T
         rankings = rank_by_scores(task, cosines.double().numpy().round(6))
-        scores[f"{name}_{kind}"] = retrieval_scores(rankings)[METRICS[name]]
+        scores[f"{name}_{kind}"] = by_query(rankings, METRICS[name])
     return scores
 
 
@@ -298,9 +372,14 @@ def document_vectors(contextualize: Contextualize, corpus: VectorCorpus) -> dict
     plain = [document.vectors.float() for document in corpus]
     contextual, pooled = contextualize(plain)
     plain_means = torch.stack([vectors.mean(dim=0) for vectors in plain])
-    means = torch.stack([vectors.float().mean(dim=0) for vectors in contextual])
+    means = torch.stack([vectors.float().mean(dim=0) for vectors in contextual]).cpu()
     both = F.normalize(means, dim=-1) + F.normalize(plain_means, dim=-1)
-    return {"contextual": means, "plain": plain_means, "both": both, "document": pooled.float()}
+    return {
+        "contextual": means,
+        "plain": plain_means,
+        "both": both,
+        "document": pooled.float().cpu(),
+    }
 
 
 def stored_vectors(corpus: VectorCorpus, count: int, seed: int) -> torch.Tensor:
@@ -360,9 +439,10 @@ def codebooks(targets: torch.Tensor, classes: int) -> list[torch.Tensor]:
 class Measure(TrainerCallback):
     """Appends the scores of every half million positions to the results, and stops where asked."""
 
-    def __init__(self, evaluation: Evaluation, results: Path, facts: dict, args: Namespace) -> None:
+    def __init__(self, evaluation: Evaluation, facts: dict[str, Any], args: Namespace) -> None:
         self.evaluation = evaluation
-        self.results = results
+        self.folder = args.folder
+        self.results = args.folder / "results.jsonl"
         self.facts = facts
         self.every = steps_of(args.evaluate_every, args)
         self.last = steps_of(args.until or args.positions, args)
@@ -390,7 +470,12 @@ class Measure(TrainerCallback):
         for known in read_lines(self.results):
             if line.items() <= known.items():
                 return
-        line |= self.evaluation.of(learner)
+        scores, queries = self.evaluation.of(learner)
+        line |= scores
+        if line["positions"] >= self.facts["of"] - self.positions:
+            path = self.folder / "queries" / f"{run_name(self.facts)}.json"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(json.dumps(queries))
         with self.results.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         print(json.dumps(line), flush=True)
@@ -407,21 +492,31 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
         yield from map(json.loads, path.read_text(encoding="utf-8").splitlines())
 
 
-def train(args: Namespace) -> CardTrainer:
-    """Trains a row from its last checkpoint."""
-    set_seed(args.seed)
-    row = row_of(args.row, args.best)
-    learner = new_learner(args.folder, row, args.classes)
+def facts_of(args: Namespace) -> dict[str, Any]:
+    """What tells a run from the others."""
     name = args.row
     if args.row in ("f", "g"):
         name = f"{args.row}-{args.best}"
-    facts = {
+    return {
         "row": name,
         "seed": args.seed,
         "of": args.positions,
         "sequence_length": args.sequence_length,
     }
-    output = args.folder / "runs" / "-".join(str(value) for value in facts.values())
+
+
+def run_name(facts: Mapping[str, Any]) -> str:
+    """The name of a run's folder, such as ``d-0-5000000-512``."""
+    return "-".join(str(facts[name]) for name in ("row", "seed", "of", "sequence_length"))
+
+
+def train(args: Namespace) -> CardTrainer:
+    """Trains a row from its last checkpoint."""
+    set_seed(args.seed)
+    row = row_of(args.row, args.best)
+    learner = new_learner(args.folder, row, args.classes)
+    facts = facts_of(args)
+    output = args.folder / "runs" / run_name(facts)
     arguments = TrainingArguments(
         str(output),
         max_steps=steps_of(args.positions, args),
@@ -449,12 +544,37 @@ def train(args: Namespace) -> CardTrainer:
             sequence_length=args.sequence_length,
             seed=args.seed,
         ),
-        callbacks=[
-            Measure(Evaluation(args.folder, args), args.folder / "results.jsonl", facts, args)
-        ],
+        callbacks=[Measure(Evaluation(args), facts, args)],
     )
     trainer.train(last_whole_checkpoint(output))
     return trainer
+
+
+def last_look(args: Namespace) -> None:
+    """Measures a finished run on the novels that were set aside, and prints what it finds."""
+    learner = new_learner(args.folder, row_of(args.row, args.best), args.classes)
+    output = args.folder / "runs" / run_name(facts_of(args))
+    checkpoint = last_whole_checkpoint(output)
+    if checkpoint is None:
+        raise ValueError(f"{output} has no checkpoint; train the row first.")
+    learner.load_state_dict(load_file(f"{checkpoint}/model.safetensors"), strict=False)
+    learner.to(device())
+    evaluation = Evaluation(args, corpus="held_out", tasks=("held_out_chapters",))
+    scores, queries = evaluation.of(learner)
+    rows = [[name, f"{value:.4f}"] for name, value in scores.items()]
+    above = [above_plain(queries, "held_out_chapters", kind) for kind in KINDS]
+    rows += [[f"{kind} - plain", text] for kind, text in zip(KINDS, above, strict=True)]
+    print_table([run_name(facts_of(args)), "the twenty novels set aside"], rows)
+
+
+def above_plain(queries: Mapping[str, Mapping[str, float]], task: str, kind: str) -> str:
+    """By how much vectors of a kind are better than the plain mean, with its interval."""
+    of_kind = queries[f"{task}_{kind}"]
+    plain = queries[f"{task}_plain"]
+    differences = np.array([of_kind[query] - plain[query] for query in plain])
+    books = np.array([book_of(query) for query in plain])
+    mean, low, high = with_interval(differences, books, seed=0)
+    return f"{mean:+.3f} ({low:+.3f} to {high:+.3f})"
 
 
 # --- The curve
@@ -465,6 +585,17 @@ def draw(args: Namespace) -> None:
     lines = list(read_lines(args.folder / "results.jsonl"))
     if not lines:
         raise ValueError(f"{args.folder} has no results.jsonl; train a row first.")
+    table = []
+    for path in sorted((args.folder / "queries").glob("*.json")):
+        last = [line for line in lines if run_name(line) == path.stem][-1]
+        cells = [f"{last[column]:.4f}" for column in ("r2", "found_in_all", "found_in_pool")]
+        for task in VALIDATION:
+            cells += [f"{last[f'{task}_{kind}']:.3f}" for kind in KINDS]
+        queries = json.loads(path.read_text())
+        above = [above_plain(queries, "chapters", kind) for kind in KINDS]
+        table.append([path.stem, *cells, *above])
+    print_table([*HEADINGS, "contextual - plain", "both - plain"], table)
+
     runs: dict[str, list[dict[str, Any]]] = {}
     for line in sorted(lines, key=lambda line: line["positions"]):
         name = f"{line['row']}, {line['sequence_length']}, seed {line['seed']}"
@@ -489,7 +620,7 @@ def controls(folder: Path, column: str, line: Mapping[str, float]) -> dict[str, 
     task = column.partition("_")[0]
     if column == "found_in_pool":
         return {"mean of the neighbours": line["neighbours_in_pool"]}
-    if task not in METRICS:
+    if task not in VALIDATION:
         return {}
     corpus = VectorCorpus(folder / "train")
     space = TargetSpace(corpus.hidden_size)
@@ -499,15 +630,16 @@ def controls(folder: Path, column: str, line: Mapping[str, float]) -> dict[str, 
         vectors = [F.normalize(space(document), dim=-1) for document in documents]
         return vectors, torch.stack([document.mean(dim=0) for document in vectors])
 
+    whitened = search(folder, task, whiten)[f"{task}_document"]
     return {
         "plain mean": line[f"{task}_plain"],
-        "whitened mean": search(folder, task, whiten)[f"{task}_document"],
+        "whitened mean": float(np.mean([*whitened.values()])),
     }
 
 
 def main() -> None:
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("action", choices=["encode", "train", "draw"])
+    parser.add_argument("action", choices=["encode", "train", "draw", "last_look"])
     parser.add_argument("--folder", type=Path, required=True, help="of the study")
     parser.add_argument("--data", type=Path, help="encode: novels/, retrieval/ and squality/")
     parser.add_argument("--novels", type=Path, help="encode: folder of hold_out's train.jsonl")
@@ -531,6 +663,8 @@ def main() -> None:
         encode(args)
     elif args.action == "train":
         train(args)
+    elif args.action == "last_look":
+        last_look(args)
     else:
         draw(args)
 

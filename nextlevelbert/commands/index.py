@@ -26,8 +26,8 @@ from ..evaluation.words import search_words
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from .shelf import Part
 
-_BOOK_WORDS = 30  # of a document
-_FEWEST_TIMES = 3  # that a document holds such a word
+_BOOK_WORDS = 30  # see `book_words`
+_LEAST_COUNT = 3
 SPANS = ("start", "end", "passage_start", "passage_end")
 # The weight of a word that half of the passages hold, as a share of its weight by Lucene's formula.
 _COMMON_SHARE = 0.1
@@ -127,38 +127,38 @@ def _number_of(text: str, hashes: dict[bytes, int]) -> int:
 
 
 def book_words(counts: sparse.csr_array, starts: list[int]) -> sparse.csr_array:
-    """Finds the words that tell each document from the others: its 30 best by TF-IDF.
+    """Finds the words of each document that tell it from others, by TF-IDF over documents.
 
-    A word must be in the document three times or more. These words are counted in each passage of
-    the document, too: so a question can name the book, and find a passage that does not name it. On
-    such questions over twenty novels MRR rises by a tenth, and it does not fall on others
-    (docs/results.md). A single document has no such words.
+    At most `_BOOK_WORDS` words are chosen, among those that the document has at least
+    `_LEAST_COUNT` times: names and subjects are repeated, while a word that occurs once or twice is
+    rare by chance. Counted in each passage of the document, they let a question name the book and
+    find a passage that does not name it: on such questions over twenty novels, MRR rises by a
+    tenth, and it does not fall on others (docs/results.md). If there is one document, it has none.
 
     Args:
         counts: how often each word is in each passage, from `count_words`.
         starts: the first passage of each document, from `count_words`.
 
     Returns:
-        ``[n, V]``: 1 for the words of each of n documents.
+        ``[n, V]``: 1 for the chosen words of each of n documents.
     """
-    documents = len(starts) - 1
-    # The rows of a document's passages become one row, in which words are added up.
+    # Passages of a document become one row, whose counts of the same word are added.
     books = sparse.csr_array(
         (counts.data, counts.indices, counts.indptr[starts]),
-        shape=(documents, counts.shape[1]),
+        shape=(len(starts) - 1, counts.shape[1]),
         copy=True,
     )
     books.sum_duplicates()
-    spread = np.diff(books.tocsc().indptr)  # documents that hold each word
-    idf = np.log((1 + documents) / (1 + spread))
-    weights = books.data * idf[books.indices]
-    weights[books.data < _FEWEST_TIMES] = 0
+    holders = np.diff(books.tocsc().indptr)  # documents that hold each word, [V]
+    inverse_frequency = np.log(len(starts) / (1 + holders))  # 0 for a word of all documents
+    weights = books.data * inverse_frequency[books.indices]
+    weights[books.data < _LEAST_COUNT] = 0
 
-    is_best = np.zeros(len(weights), bool)
+    is_chosen = np.zeros(len(weights), bool)
     for start, end in pairwise(books.indptr.tolist()):
-        best = np.argsort(-weights[start:end], kind="stable")[:_BOOK_WORDS]
-        is_best[start + best] = True
-    books.data = (is_best & (weights > 0)).astype(counts.dtype)
+        order = np.argsort(-weights[start:end], kind="stable")
+        is_chosen[start + order[:_BOOK_WORDS]] = True
+    books.data = (is_chosen & (weights > 0)).astype(counts.dtype)
     books.eliminate_zeros()
     return books
 

@@ -45,6 +45,20 @@ CITATIONS = {
   year = {2024},
   url = {https://arxiv.org/abs/2402.17682}
 }""",
+    "hate": """\
+@misc{moldovan-hate,
+  title = {Hierarchical Attention-based Text Encoder (HATE)},
+  author = {Moldovan, Marco},
+  url = {https://github.com/marcomoldovan/hierarchical-language-modeling}
+}""",
+    "bert-al": """\
+@misc{zhang2019bertal,
+  title = {BERT-AL: BERT for Arbitrarily Long Document Understanding},
+  author = {Zhang, Ruixuan and Wei, Zhuoyu and Shi, Yu and Chen, Yining},
+  year = {2019},
+  note = {Submitted to ICLR 2020},
+  url = {https://openreview.net/forum?id=SklnVAEFDB}
+}""",
     "chunkbert": """\
 @misc{jaiswal2023breaking,
   title = {Breaking the Token Barrier: Chunking and Convolution for Efficient Long Text

@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import doctest
 import io
-import json
 import os
 import shlex
 import shutil
@@ -33,9 +32,11 @@ from sybil import Document, Example, Region, Sybil
 from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.markdown import CodeBlockParser, SkipParser
 
+import nextlevelbert
 import nextlevelbert_command
 
 ROOT = Path(__file__).parents[2]
+JOBS = ROOT / "docs" / "jobs"
 CHECKPOINT = ROOT / "nextlevelbert" / "static"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 _COMPARISON = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
@@ -128,7 +129,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks the blocks of the pages that need other packages and minutes."""
     for item in items:
-        if ROOT / "docs" / "jobs" in item.path.parents:
+        if JOBS in item.path.parents:
             item.add_marker(pytest.mark.long)
 
 
@@ -151,21 +152,18 @@ def hub_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def page_folder(
-    tmp_path_factory: pytest.TempPathFactory, hub_cache: Path, metric_caches: None
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    hub_cache: Path,
+    metric_caches: None,
 ) -> Iterator[Path]:
-    """The current folder while the blocks of one page run: with checkpoints, a model of one's own,
-    some books."""
+    """The current folder while the blocks of one page run: empty for a job, which begins from zero;
+    with checkpoints, a model and some books for others."""
     folder = tmp_path_factory.mktemp("page")
-    (folder / "checkpoints").symlink_to(ROOT / "checkpoints")
-    shutil.copytree(CHECKPOINT, folder / "my-model")  # a page may save over it
-    (folder / "my_books").mkdir()
-    for book in (ROOT / "tests" / "documentation" / "my_books").glob("*.txt"):
-        (folder / "my_books" / book.name).symlink_to(book)
-    pairs = [
-        {"query": "Who tells it?", "document": "Call me Ishmael."},
-        {"query": "Rain?", "document": "It rained."},
-    ]
-    (folder / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+    if JOBS not in request.path.parents:
+        (folder / "checkpoints").symlink_to(ROOT / "checkpoints")
+        shutil.copytree(CHECKPOINT, folder / "my-model")  # a page may save over it
+        shutil.copytree(nextlevelbert.example_books(), folder / "my_books")
     before = Path.cwd()
     torch.manual_seed(0)
     with pytest.MonkeyPatch.context() as patch:

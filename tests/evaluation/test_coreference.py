@@ -169,12 +169,6 @@ def test_labels_stand_for_clusters():
     predicted = [5, 5, 9, 9, 7, 7]
     by_cluster = cluster_scores([{0, 1}, {2}, {3, 4, 5}], [{0, 1}, {2, 3}, {4, 5}])
     assert coreference_scores(gold, predicted) == by_cluster
-    perfect = coreference_scores(gold, gold)
-    assert perfect["conll_f1"] == 1.0
-    assert perfect["lea_f1"] == 1.0
-    alone = coreference_scores([0, 1, 2], [0, 1, 2])
-    assert alone["muc_f1"] == 0.0
-    assert alone["conll_f1"] == pytest.approx(2 / 3)
     assert all(math.isfinite(score) for score in cluster_scores([], [{"a"}]).values())
 
 

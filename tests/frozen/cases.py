@@ -146,6 +146,11 @@ def _corpus(folder, encoder, rule):
     return nlb.encode_corpus(documents, encoder, rule, folder / "corpus", progress=False)
 
 
+def _in_float32(batch):
+    """A batch whose vectors are as wide as the model's weights."""
+    return batch | {"inputs_embeds": batch["inputs_embeds"].float()}
+
+
 def masked(folder):
     """Packed sequences, masks by (seed, epoch, index), and the loss of masked vector modelling."""
     encoder = chunk_encoder(folder)
@@ -162,10 +167,7 @@ def masked(folder):
             f"{epoch}/{name}": batch[name].float() for name in ("special_ids", "mask_positions")
         }
         tensors[f"{epoch}/inputs_embeds"] = batch["inputs_embeds"].float().sum(-1)
-        outputs = model(
-            **{name: v.float() if v.dtype == torch.float16 else v for name, v in batch.items()}
-        )
-        tensors[f"{epoch}/loss"] = outputs.loss
+        tensors[f"{epoch}/loss"] = model(**_in_float32(batch)).loss
     return tensors
 
 
@@ -181,9 +183,7 @@ def hate(folder):
         data = nlb.DocumentVectorDataset(corpus, 20, seed=3)
         filled(model)
         batch = nlb.DataCollatorForVectorMasking()([data[index] for index in range(5)])
-        outputs = model(
-            **{name: v.float() if v.dtype == torch.float16 else v for name, v in batch.items()}
-        )
+        outputs = model(**_in_float32(batch))
         tensors |= {f"{loss}/loss": outputs.loss, f"{loss}/special_ids": batch["special_ids"]}
     return tensors | embedding(model.base_model.encode(TEXTS))
 

@@ -45,8 +45,9 @@ def test_a_card_says_what_it_is_told_and_no_more(tmp_path):
     model_card(TEXT, **FACTS).save(tmp_path / "README.md")
     card = ModelCard.load(tmp_path / "README.md")
     assert card.text.strip().startswith(
-        "# someone/model\n\nA model that reads books.\n\n`pip install nextlevelbert` installs the"
-        f" package that opens the model.\n\n```python\n{SNIPPET.replace('{name}', 'someone/model')}\n```\n\n## How it was"
+        "# someone/model\n\nA model that reads books.\n\nThe package opens the model: `pip install"
+        " nextlevelbert`, or until its first release `pip install .` in a clone.\n\n"
+        f"```python\n{SNIPPET.replace('{name}', 'someone/model')}\n```\n\n## How it was"
     )
     sections = re.findall(
         r"^## (.+?)\n\n(.*?)(?=\n\n## |\Z)", card.text.strip(), flags=re.DOTALL | re.MULTILINE

@@ -185,7 +185,7 @@ class BertAlArguments:
 
 @dataclass(kw_only=True)
 class LoraArguments:
-    """What is trained instead of all weights: the head alone, or adapters (arXiv 2106.09685)."""
+    """Trains the head alone, or adapters (arXiv 2106.09685), instead of all weights."""
 
     _argument_group_name = "adapters"
 

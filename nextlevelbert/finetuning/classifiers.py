@@ -166,7 +166,7 @@ def read_labelled_sets(
 
 @dataclass(kw_only=True)
 class ClassifierRun:
-    """What all seeds of a run share.
+    """Holds what all seeds of a run share.
 
     Args:
         task: its name.

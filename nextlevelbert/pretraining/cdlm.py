@@ -77,7 +77,7 @@ _CARD = CardText(
 
 @dataclass(kw_only=True)
 class CdlmModelArguments:
-    """Which model."""
+    """Names the model to start from, and sets its sizes."""
 
     _argument_group_name = "model"
 
@@ -118,7 +118,7 @@ class CdlmModelArguments:
 
 @dataclass
 class CdlmMaskingArguments:
-    """How sequences are drawn and masked."""
+    """Says how sequences are drawn and masked."""
 
     _argument_group_name = "masked words"
 
@@ -137,7 +137,7 @@ class CdlmMaskingArguments:
 
 @dataclass(kw_only=True)
 class CdlmDataArguments(DataArguments):
-    """Which documents; a test set alone is enough to report on."""
+    """Names the documents; a test set alone is enough to report on."""
 
     _argument_group_name = "documents"
 

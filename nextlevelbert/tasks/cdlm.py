@@ -50,7 +50,7 @@ def _choose_nothing(rows: object, logits: Logits) -> Scores:
 
 @dataclass(kw_only=True)
 class CdlmTask:
-    """What a task with CDLM consists of.
+    """Describes a task with CDLM.
 
     Args:
         model_class: the class of the model.

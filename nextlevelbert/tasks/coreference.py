@@ -404,7 +404,7 @@ def _every_mention_alone(documents: Sequence[CoreferenceDocument]) -> dict[str, 
 
 @dataclass
 class CoreferenceArguments:
-    """What is compared; the training set is ECB+'s folder, or a .jsonl of it."""
+    """Chooses the mentions to compare; the training set is ECB+'s folder, or a .jsonl of it."""
 
     _argument_group_name = "coreference"
 

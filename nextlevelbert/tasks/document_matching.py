@@ -32,7 +32,7 @@ from .cdlm import MEASURED, TAGS, Baseline, CdlmTask, Logits, Predicted, train_a
 
 @dataclass
 class MatchingArguments:
-    """Columns of the sets."""
+    """Names the columns of the sets."""
 
     _argument_group_name = "columns"
 

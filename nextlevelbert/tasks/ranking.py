@@ -275,7 +275,7 @@ class RankingTrainer(CardTrainer):
 
 @dataclass
 class RankingRun:
-    """What all seeds of a run share.
+    """Holds what all seeds of a run share.
 
     Args:
         options: the model.

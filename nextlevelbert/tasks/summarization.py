@@ -442,7 +442,7 @@ def prediction_line(document: SummarizedDocument, chosen: list[int], logits: np.
 
 @dataclass
 class SummaryRun:
-    """What all seeds of a run share.
+    """Holds what all seeds of a run share.
 
     Args:
         options: the model, and what a summary is.

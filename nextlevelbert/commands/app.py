@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -25,6 +25,7 @@ from sklearn.preprocessing import normalize
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from .map import principal_components, write_names
 from .search import Library, SearchResult, open_library
+from .shelf import ReadingOptions
 
 if TYPE_CHECKING:
     from gradio import Blocks
@@ -484,20 +485,16 @@ def run(
     source: str,
     model: NextLevelBertModel,
     *,
-    text_column: str,
-    splitter: str | None,
-    cache_dir: Path,
     public: bool = False,
+    **reading: Unpack[ReadingOptions],
 ) -> None:
     """Serves the page until it is interrupted.
 
     Args:
         source: a file, a folder or a pattern.
         model: the document model.
-        text_column: the column of the text in tables.
-        splitter: the name of a function that finds sentences.
-        cache_dir: the folder of all shelves.
         public: whether other machines can reach the page, as in a Space.
+        **reading: how the source is read, see `ReadingOptions`.
 
     Raises:
         ValueError: if Gradio is not installed.
@@ -508,9 +505,7 @@ def run(
     except ImportError as error:
         raise ValueError("The page needs Gradio: pip install 'nextlevelbert[app]'.") from error
 
-    library = open_library(
-        source, model, text_column=text_column, splitter=splitter, cache_dir=cache_dir
-    )
+    library = open_library(source, model, **reading)
     blocks = build(library, Path(source).resolve().name)
     server_name = None  # Gradio reads it from the environment of a Space
     if not public:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -24,7 +24,8 @@ from sklearn.preprocessing import normalize
 
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from .map import principal_components, write_names
-from .search import Answer, Library, open_library
+from .search import Library, SearchResult, open_library
+from .shelf import ReadingOptions
 
 if TYPE_CHECKING:
     from gradio import Blocks
@@ -133,13 +134,13 @@ class Page:
         first = self.library.first
         return slice(int(first[number]), int(first[number + 1]))
 
-    def ask(self, question: str) -> Answer | None:
+    def ask(self, question: str) -> SearchResult | None:
         """Ranks passages and documents; None for a question without words."""
         if question.strip() == "":
             return None
         return self.library.ask(question)
 
-    def ranked(self, number: int, answer: Answer | None) -> list[tuple[int, float]]:
+    def ranked(self, number: int, answer: SearchResult | None) -> list[tuple[int, float]]:
         """Returns the nearest documents to a question, else to a document, with their scores."""
         if answer is not None:
             return answer.documents
@@ -149,7 +150,7 @@ class Page:
         nearest = order[order != number][:_SIMILAR_DOCUMENTS].tolist()
         return [(other, float(cosines[other])) for other in nearest]
 
-    def best_chunk(self, number: int, answer: Answer | None) -> int:
+    def best_chunk(self, number: int, answer: SearchResult | None) -> int:
         """Returns the chunk of a document with the highest score; without a question, the first."""
         if answer is None:
             return 0
@@ -195,7 +196,7 @@ class Page:
         chunks = np.arange(len(self.library.spans[self.chunks(number)]))
         return np.array_split(chunks, min(_MOST_CELLS, len(chunks)))
 
-    def strip(self, number: int, answer: Answer) -> np.ndarray:
+    def strip(self, number: int, answer: SearchResult) -> np.ndarray:
         """Draws a document from left to right, with the best score of each cell as colour.
 
         Returns:
@@ -208,13 +209,13 @@ class Page:
         shares = np.clip((best - low) / (high - low), 0, 1)
         return _colours(shares[None] ** 1.5)
 
-    def best_in_cell(self, number: int, answer: Answer, *, x: int) -> int:
+    def best_in_cell(self, number: int, answer: SearchResult, *, x: int) -> int:
         """Returns the chunk with the highest score in the cell at a pixel of the strip."""
         cells = self.cells(number)
         cell = cells[_cell_at(x, _STRIP_SIZE[0], cells=len(cells))]
         return int(cell[answer.score[self.chunks(number)][cell].argmax()])
 
-    def document_rows(self, number: int, answer: Answer | None) -> list[list[Any]]:
+    def document_rows(self, number: int, answer: SearchResult | None) -> list[list[Any]]:
         """Returns rank, name, score and strip of the nearest documents; see `ranked`."""
         rows = []
         for rank, (other, score) in enumerate(self.ranked(number, answer), start=1):
@@ -224,7 +225,7 @@ class Page:
             rows.append([rank, self.library.places[other], f"{score:.3f}", picture])
         return rows
 
-    def passage_rows(self, answer: Answer) -> list[list[str]]:
+    def passage_rows(self, answer: SearchResult) -> list[list[str]]:
         """Returns name, position, score and beginning of the nearest passages."""
         rows = []
         for number in answer.passages:
@@ -408,7 +409,7 @@ def _connect_search(page: Page, made: SimpleNamespace) -> None:
     """Says what a question, and the choice of a document or passage, change."""
     import gradio as gr
 
-    def show(answer: Answer | None, number: int, chunk: int) -> list[Any]:
+    def show(answer: SearchResult | None, number: int, chunk: int) -> list[Any]:
         passages = None
         strip = None
         if answer is not None:
@@ -484,20 +485,16 @@ def run(
     source: str,
     model: NextLevelBertModel,
     *,
-    text_column: str,
-    splitter: str | None,
-    cache_dir: Path,
     public: bool = False,
+    **reading: Unpack[ReadingOptions],
 ) -> None:
     """Serves the page until it is interrupted.
 
     Args:
         source: a file, a folder or a pattern.
         model: the document model.
-        text_column: the column of the text in tables.
-        splitter: the name of a function that finds sentences.
-        cache_dir: the folder of all shelves.
         public: whether other machines can reach the page, as in a Space.
+        **reading: how the source is read, see `ReadingOptions`.
 
     Raises:
         ValueError: if Gradio is not installed.
@@ -508,9 +505,7 @@ def run(
     except ImportError as error:
         raise ValueError("The page needs Gradio: pip install 'nextlevelbert[app]'.") from error
 
-    library = open_library(
-        source, model, text_column=text_column, splitter=splitter, cache_dir=cache_dir
-    )
+    library = open_library(source, model, **reading)
     blocks = build(library, Path(source).resolve().name)
     server_name = None  # Gradio reads it from the environment of a Space
     if not public:

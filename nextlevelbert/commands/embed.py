@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from pathlib import Path
+from typing import Unpack
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,7 +13,7 @@ import pyarrow.parquet as pq
 
 from ..corpus import whole_file
 from ..models.modeling_nextlevelbert import NextLevelBertModel
-from .shelf import Part, open_shelf, open_splitter, report
+from .shelf import Part, ReadingOptions, open_shelf, report
 
 
 def run(
@@ -21,9 +22,7 @@ def run(
     output: Path,
     *,
     rows: str,
-    text_column: str,
-    splitter: str | None,
-    cache_dir: Path,
+    **reading: Unpack[ReadingOptions],
 ) -> None:
     """Writes rows of chunks or of documents, with the places of their files and float32 vectors.
 
@@ -32,20 +31,12 @@ def run(
         model: the document model.
         output: the file to write.
         rows: what a row is, "documents" or "chunks".
-        text_column: the column of the text in tables.
-        splitter: the name of a function that finds sentences.
-        cache_dir: the folder of all shelves.
+        **reading: how the source is read, see `ReadingOptions`.
 
     Raises:
         ValueError: if no document holds a word that the model can read.
     """
-    parts = open_shelf(
-        model,
-        source,
-        cache_dir=cache_dir,
-        column=text_column,
-        splitter=open_splitter(model, splitter),
-    )
+    parts = open_shelf(model, source, **reading)
     tables = []
     for part in parts:
         if rows == "documents":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,7 +15,7 @@ from sklearn.preprocessing import normalize
 
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from .search import open_library
-from .shelf import MAP_CREATOR
+from .shelf import MAP_CREATOR, ReadingOptions
 
 _LONGEST_NAME = 36  # characters on the map
 
@@ -96,10 +97,7 @@ def run(
     source: str,
     model: NextLevelBertModel,
     output: Path,
-    *,
-    text_column: str,
-    splitter: str | None,
-    cache_dir: Path,
+    **reading: Unpack[ReadingOptions],
 ) -> None:
     """Writes the map of the documents of a source.
 
@@ -107,13 +105,9 @@ def run(
         source: a file, a folder or a pattern.
         model: the document model.
         output: the file to write; its suffix names the format.
-        text_column: the column of the text in tables.
-        splitter: the name of a function that finds sentences.
-        cache_dir: the folder of all shelves.
+        **reading: how the source is read, see `ReadingOptions`.
     """
-    library = open_library(
-        source, model, text_column=text_column, splitter=splitter, cache_dir=cache_dir
-    )
+    library = open_library(source, model, **reading)
     figure = draw_map(library.places, library.summaries, np.diff(library.first).tolist())
     metadata = None
     if output.suffix.lower() == ".pdf":

@@ -7,8 +7,7 @@ import shutil
 import sys
 import textwrap
 from collections import Counter
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import torch
@@ -19,7 +18,7 @@ from ..evaluation.words import search_words
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from ..models.sentences import text_sentences
 from .index import comparable, open_index, rarity
-from .shelf import Part, open_shelf, open_splitter, report, unknown_share
+from .shelf import Part, ReadingOptions, open_shelf, report, unknown_share
 
 # A document's score is the mean of its three best passages. On stories this beat the best passage
 # alone and document vectors.
@@ -29,7 +28,7 @@ _LONGEST_PASSAGE = 2_000  # characters of a passage that are shown
 _KEPT_DOCUMENTS = 16
 
 
-class Answer(NamedTuple):
+class SearchResult(NamedTuple):
     """The passages and documents that are nearest to a question.
 
     A passage's score is the mean of its cosine and of BM25 divided by the length of the question's
@@ -213,7 +212,7 @@ class Library:
         equal = np.flatnonzero(texts == texts[number])
         return [self.places[other] for other in equal[equal != number]]
 
-    def ask(self, question: str, documents: int = 5, passages: int = 5) -> Answer:
+    def ask(self, question: str, documents: int = 5, passages: int = 5) -> SearchResult:
         """Ranks all passages and documents by their nearness to a question.
 
         Of equal scores, the first in the folder is first. Of passages or documents with the same
@@ -239,7 +238,7 @@ class Library:
 
         best = mean_of_best(score, self.first)
         nearest_documents = ranking(best, self._index["document_texts"])[:documents]
-        return Answer(
+        return SearchResult(
             score,
             cosine=cosine.numpy(),
             bm25=bm25,
@@ -292,27 +291,16 @@ def ranking(scores: np.ndarray, texts: np.ndarray) -> list[int]:
 def open_library(
     source: str,
     model: NextLevelBertModel,
-    *,
-    text_column: str,
-    splitter: str | None,
-    cache_dir: Path,
+    **reading: Unpack[ReadingOptions],
 ) -> Library:
     """Opens the library of a command's source, and says on stderr what was not read.
 
     Args:
         source: a file, a folder or a pattern.
         model: the document model.
-        text_column: the column of the text in tables.
-        splitter: the name of a function that finds sentences.
-        cache_dir: the folder of all shelves.
+        **reading: how the source is read, see `ReadingOptions`.
     """
-    parts = open_shelf(
-        model,
-        source,
-        cache_dir=cache_dir,
-        column=text_column,
-        splitter=open_splitter(model, splitter),
-    )
+    parts = open_shelf(model, source, **reading)
     library = Library(model, parts)
     for part, notes in zip(parts, library.notes, strict=True):
         report(part.place, notes)
@@ -327,9 +315,7 @@ def run(
     documents: int,
     passages: int,
     as_json: bool,
-    text_column: str,
-    splitter: str | None,
-    cache_dir: Path,
+    **reading: Unpack[ReadingOptions],
 ) -> None:
     """Prints the passages and documents that are nearest to a question.
 
@@ -340,13 +326,9 @@ def run(
         documents: how many documents are printed at most.
         passages: how many passages are printed at most.
         as_json: whether JSON is printed.
-        text_column: the column of the text in tables.
-        splitter: the name of a function that finds sentences.
-        cache_dir: the folder of all shelves.
+        **reading: how the source is read, see `ReadingOptions`.
     """
-    library = open_library(
-        source, model, text_column=text_column, splitter=splitter, cache_dir=cache_dir
-    )
+    library = open_library(source, model, **reading)
     answer = library.ask(question, documents, passages)
     if as_json:
         rows = {
@@ -359,7 +341,7 @@ def run(
         print_answer(library, answer)
 
 
-def document_rows(library: Library, answer: Answer) -> list[dict[str, Any]]:
+def document_rows(library: Library, answer: SearchResult) -> list[dict[str, Any]]:
     """Returns the nearest documents as they are printed in JSON."""
     rows = []
     for number, score in answer.documents:
@@ -377,7 +359,7 @@ def document_rows(library: Library, answer: Answer) -> list[dict[str, Any]]:
     return rows
 
 
-def passage_rows(library: Library, answer: Answer) -> list[dict[str, Any]]:
+def passage_rows(library: Library, answer: SearchResult) -> list[dict[str, Any]]:
     """Returns the nearest passages as they are printed in JSON."""
     rows = []
     for number in answer.passages:
@@ -395,7 +377,7 @@ def passage_rows(library: Library, answer: Answer) -> list[dict[str, Any]]:
     return rows
 
 
-def print_answer(library: Library, answer: Answer) -> None:
+def print_answer(library: Library, answer: SearchResult) -> None:
     """Prints the nearest documents and passages for a reader."""
     print("Nearest documents (scores are relative to the folder)")
     for row in document_rows(library, answer):

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -311,12 +311,26 @@ def unknown_share(tokenizer: PreTrainedTokenizerBase, text: str) -> float | None
     return float(unknown.sum() / max(sizes.sum(), 1))
 
 
+class ReadingOptions(TypedDict):
+    """Options of every command that opens a shelf.
+
+    Args:
+        text_column: the column of the text in tables.
+        splitter: the name of a function that finds sentences.
+        cache_dir: the folder of all shelves.
+    """
+
+    text_column: str
+    splitter: str | None
+    cache_dir: Path
+
+
 def open_shelf(
     model: NextLevelBertModel,
     source: str,
     cache_dir: Path,
-    column: str = "text",
-    splitter: Splitter | None = None,
+    text_column: str = "text",
+    splitter: str | None = None,
 ) -> list[Part]:
     """Opens the shelf of a source, after encoding what is new or changed and removing what is gone.
 
@@ -324,8 +338,8 @@ def open_shelf(
         model: the document model.
         source: a file, a folder or a pattern.
         cache_dir: the folder of all shelves.
-        column: the text column of tables.
-        splitter: finds sentences, as in ``encode``.
+        text_column: the column of the text in tables.
+        splitter: the name of a function that finds sentences.
 
     Returns:
         The parts of the shelf, in the order of the source's files.
@@ -333,7 +347,7 @@ def open_shelf(
     Raises:
         ValueError: if no file can be read.
     """
-    writer = _PartWriter(model, column, splitter=splitter)
+    writer = _PartWriter(model, text_column, splitter=open_splitter(model, splitter))
     # The dot keeps the shelves of a cache that lies in the source from being read.
     folder = cache_dir / ".shelves" / writer.shelf_name(source)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # it holds texts

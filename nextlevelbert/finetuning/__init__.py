@@ -1,1 +1,1 @@
-"""What all tasks of fine-tuning share."""
+"""Holds what all tasks of fine-tuning share."""

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Self
 
-from ..data.splits import hold_out
 from ..training.arguments import BaseTrainingArguments
 from ..training.options import option
 
 FAMILIES = ("nextlevelbert", "hate")  # the models over chunk vectors
-Data = TypeVar("Data")
 
 
 @dataclass
@@ -85,101 +82,6 @@ class FinetuningArguments(BaseTrainingArguments):
         args.seed = seed
         args.data_seed = seed
         return args
-
-
-@dataclass(kw_only=True)
-class DataArguments:
-    """Files or splits of a training set, and of sets to validate and to report on."""
-
-    _argument_group_name = "data"
-
-    train_file: str | None = option(
-        None,
-        "Training set: a table (.jsonl, .json, .csv or .parquet), a quoted pattern of tables, or a"
-        " folder of save_to_disk.",
-    )
-    validation_file: str | None = option(
-        None, "Validation set, which selects the epoch (default: rows held out from training)."
-    )
-    test_file: str | None = option(
-        None, "Test set, which is only reported on (default: report on the validation set)."
-    )
-    dataset_name: str | None = option(None, "Data set on the Hub, instead of files.")
-    dataset_config_name: str | None = option(None, "Configuration of that data set.")
-    train_split: str | None = option(
-        None, "Split of the data set or folder to train on (default: train)."
-    )
-    validation_split: str | None = option(None, "Split to validate on.")
-    test_split: str | None = option(None, "Split to report on.")
-    validation_share: float = option(
-        0.15, "Share of the training set to hold out if there is no validation set."
-    )
-
-    def __post_init__(self) -> None:
-        names = ("train", "validation", "test")
-        files = [getattr(self, f"{name}_file") for name in names]
-        is_given = self.train_file is not None
-        if self.dataset_name is not None:
-            is_given = not any(files)
-        if not is_given:
-            raise ValueError(
-                "Give the training set, either with --train_file or with --dataset_name."
-            )
-        for name in names:
-            has_splits = self.dataset_name is not None or Path(self._source(name)).is_dir()
-            if getattr(self, f"{name}_split") and not has_splits:
-                raise ValueError(
-                    f"--{name}_split is for --dataset_name or a folder; give a file with"
-                    f" --{name}_file."
-                )
-
-    def _source(self, name: str) -> str:
-        """Returns the data set, file or folder of a set."""
-        for source in (self.dataset_name, getattr(self, f"{name}_file")):
-            if source is not None:
-                return source
-        return str(self.train_file)
-
-    def place(self, name: str) -> tuple[str, str] | None:
-        """Returns where a set is: a file, folder or data set, and the split.
-
-        Args:
-            name: ``"train"``, ``"validation"`` or ``"test"``.
-
-        Returns:
-            Source and split; None for a set that was not given.
-        """
-        split = getattr(self, f"{name}_split")
-        if split is None:
-            if name != "train" and getattr(self, f"{name}_file") is None:
-                return None
-            split = "train"
-        return self._source(name), split
-
-    def read_sets(
-        self,
-        read: Callable[[str, str, str], Data],
-        seed: int,
-        hold_out: Callable[..., tuple[Any, Any]] = hold_out,
-    ) -> dict[str, Data]:
-        """Reads the sets that were given.
-
-        Args:
-            read: reads a set, given its name, source and split.
-            seed: of the rows to hold out, if there is no validation set.
-            hold_out: splits a set, given the set, a share and a seed.
-
-        Returns:
-            The sets by name: ``"train"`` and ``"validation"``, and ``"test"`` if it was given.
-        """
-        sets = {}
-        for name in ("train", "validation", "test"):
-            place = self.place(name)
-            if place is not None:
-                sets[name] = read(name, *place)
-        if "validation" not in sets:
-            sets["train"], sets["validation"] = hold_out(sets["train"], self.validation_share, seed)
-        return sets
 
 
 @dataclass(kw_only=True)
@@ -283,7 +185,7 @@ class BertAlArguments:
 
 @dataclass(kw_only=True)
 class LoraArguments:
-    """What is trained instead of all weights: the head alone, or adapters (arXiv 2106.09685)."""
+    """Trains the head alone, or adapters (arXiv 2106.09685), instead of all weights."""
 
     _argument_group_name = "adapters"
 

@@ -20,11 +20,12 @@ from ..data.labelled import (
     source_of,
 )
 from ..training.cards import CardText, plain, public_name
+from ..training.data import DataArguments
 from ..training.options import option
 from ..training.runs import fingerprint
 from ..training.trainer import CardTrainer
 from . import seeds
-from .arguments import DataArguments, FinetuningArguments
+from .arguments import FinetuningArguments
 from .labels import LabelSet, write_predictions
 from .seeds import Result, Scores
 from .token_reader import TokenReader
@@ -165,7 +166,7 @@ def read_labelled_sets(
 
 @dataclass(kw_only=True)
 class ClassifierRun:
-    """What all seeds of a run share.
+    """Holds what all seeds of a run share.
 
     Args:
         task: its name.
@@ -191,9 +192,8 @@ class ClassifierRun:
     @property
     def reported(self) -> str:
         """The set to report on: the test set if it has labels, otherwise the validation set."""
-        if "test" in self.dataset and "label" in self.dataset["test"].features:
-            return "test"
-        return "validation"
+        labelled = [name for name, part in self.dataset.items() if "label" in part.features]
+        return seeds.reported_set(labelled)
 
     def settings(self) -> dict[str, object]:
         """Returns what decides the result, beside the weights and the training's arguments."""

@@ -6,7 +6,7 @@ import json
 import logging
 import math
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,13 @@ Row = dict[str, float | tuple[float, float]]
 # Predictions hold ids of the user's rows; a killed safetensors leaves .tmp* files.
 _NOT_PUBLISHED = ["seed-*", "vectors/*", "*.jsonl", "*.trec", ".tmp*"]
 _NOT_PUBLISHED += ["settings.json", "results.json"]
+
+
+def reported_set(sets: Collection[str]) -> str:
+    """Returns the set to report on: the test set if there is one, otherwise the validation set."""
+    if "test" in sets:
+        return "test"
+    return "validation"
 
 
 # --- A training per seed

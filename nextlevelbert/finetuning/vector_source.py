@@ -56,7 +56,7 @@ class OutputArguments(Protocol):
 
     @property
     def device(self) -> torch.device:
-        """Where texts are encoded."""
+        """The device on which texts are encoded."""
 
 
 @dataclass(frozen=True)

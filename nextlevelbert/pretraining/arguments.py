@@ -11,7 +11,7 @@ from ..training.options import option
 
 @dataclass
 class NewModelArguments:
-    """Options of every model over chunk vectors.
+    """Describes the model over chunk vectors, of any family.
 
     Options that are left out have the values of the model's configuration.
     """
@@ -68,7 +68,7 @@ class NewModelArguments:
 
 @dataclass
 class NextLevelBertArguments:
-    """Options of a NextLevelBERT alone."""
+    """Describes a NextLevelBERT and its objective."""
 
     _argument_group_name = "NextLevelBERT"
 
@@ -129,7 +129,7 @@ class NextLevelBertArguments:
 
 @dataclass
 class HateArguments:
-    """Options of a HATE alone."""
+    """Describes a HATE and its objective."""
 
     _argument_group_name = "HATE"
 
@@ -160,7 +160,7 @@ class HateArguments:
 
 @dataclass
 class MaskingArguments:
-    """Options of sequences and their masks."""
+    """Says how long sequences are, and how they are masked."""
 
     _argument_group_name = "masked vectors"
 
@@ -172,7 +172,7 @@ class MaskingArguments:
 
 @dataclass
 class CorpusArguments:
-    """Options of the documents and of their vectors."""
+    """Names the documents and the folder of their vectors."""
 
     _argument_group_name = "documents"
 

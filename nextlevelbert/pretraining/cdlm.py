@@ -17,6 +17,7 @@ from ..models.chunk_encoder import weights_fingerprint
 from ..models.modeling_cdlm import CdlmForMaskedLM, CdlmPreTrainedModel
 from ..models.processing_cdlm import CdlmProcessor
 from ..training.cards import CardText, collect_card, name_on_hub, public_name, results_table
+from ..training.data import DataArguments
 from ..training.options import option, parse
 from ..training.plots import CURVE, plot_curves
 from ..training.runs import bind_folder, fingerprint, write_whole
@@ -76,7 +77,7 @@ _CARD = CardText(
 
 @dataclass(kw_only=True)
 class CdlmModelArguments:
-    """Which model."""
+    """Names the model to start from, and sets its sizes."""
 
     _argument_group_name = "model"
 
@@ -117,7 +118,7 @@ class CdlmModelArguments:
 
 @dataclass
 class CdlmMaskingArguments:
-    """How sequences are drawn and masked."""
+    """Says how sequences are drawn and masked."""
 
     _argument_group_name = "masked words"
 
@@ -134,9 +135,9 @@ class CdlmMaskingArguments:
     mlm_probability: float = option(0.15, "Share of the words to predict.")
 
 
-@dataclass
-class CdlmDataArguments:
-    """Which documents."""
+@dataclass(kw_only=True)
+class CdlmDataArguments(DataArguments):
+    """Names the documents; a test set alone is enough to report on."""
 
     _argument_group_name = "documents"
 
@@ -145,17 +146,6 @@ class CdlmDataArguments:
         "A .jsonl, .json or .parquet (also .gz), a quoted pattern, or Multi-News's .src, with a"
         " document or a set in each row.",
     )
-    validation_file: str | None = option(
-        None, "Sets to evaluate on, in the same format (default: a share of the training sets)."
-    )
-    test_file: str | None = option(
-        None, "Sets to report the perplexity on at the end, in the same format."
-    )
-    dataset_name: str | None = option(None, "A dataset on the Hub, instead of files.")
-    dataset_config_name: str | None = option(None, "Configuration of that dataset.")
-    train_split: str = option("train", "Split to train on.")
-    validation_split: str | None = option(None, "Split to evaluate on.")
-    test_split: str | None = option(None, "Split to report on.")
     cluster_column: str | None = option(
         None, "Column that names a document's set; leave it out if a row is a set."
     )
@@ -166,6 +156,15 @@ class CdlmDataArguments:
         0.05, "Share of the sets that is held out if there is no validation set."
     )
 
+    def __post_init__(self) -> None:
+        """Leaves the check to `read`: without ``--do_train``, no training set is needed."""
+
+    def place(self, name: str) -> tuple[str, str] | None:
+        """Returns where a set is, as in the base class; None also for a set without source."""
+        if not any([getattr(self, f"{name}_file"), self.dataset_name, self.train_file]):
+            return None
+        return super().place(name)
+
     def read(self, args: PretrainingArguments) -> dict[str, Sets]:
         """Reads the sets; a share of the training sets is held out if there is no validation set.
 
@@ -175,29 +174,21 @@ class CdlmDataArguments:
         Raises:
             ValueError: the options name no documents, or none to train on.
         """
-        sets = {}
-        for name in ("train", "validation", "test"):
-            source = getattr(self, f"{name}_file")
-            split = getattr(self, f"{name}_split")
-            if source is None and split is not None:
-                source = self.dataset_name
-            if source is not None:
-                sets[name] = read_document_sets(
-                    source,
-                    set_column=self.cluster_column,
-                    text_column=self.text_column,
-                    split=split or "train",
-                    dataset_config=self.dataset_config_name,
-                )
+
+        def read_set(name: str, source: str, split: str) -> Sets:
+            return read_document_sets(
+                source,
+                set_column=self.cluster_column,
+                text_column=self.text_column,
+                split=split,
+                dataset_config=self.dataset_config_name,
+            )
+
+        sets = self.read_sets(read_set, args.seed, hold_out_sets)
         if not sets or (args.do_train and "train" not in sets):
             raise ValueError(
                 "Give documents: --train_file or --dataset_name with --do_train, or --test_file"
                 " without."
-            )
-
-        if "train" in sets and "validation" not in sets:
-            sets["train"], sets["validation"] = hold_out_sets(
-                sets["train"], share=self.validation_share, seed=args.seed
             )
         return sets
 

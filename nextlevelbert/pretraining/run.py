@@ -1,4 +1,4 @@
-"""What the pretrainings of all families share: a finished run, resuming, and results."""
+"""Holds what the pretrainings of all families share: a finished run, resuming, and results."""
 
 from __future__ import annotations
 

@@ -321,7 +321,7 @@ def settings_of(
 
 @dataclass(kw_only=True)
 class Objective:
-    """What is learned: rows, batches and scores.
+    """Says what is learned: rows, batches and scores.
 
     Args:
         dataset: makes the rows of documents of a corpus.

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from transformers import PreTrainedModel, set_seed
 
-from ..finetuning.arguments import DataArguments, FinetuningArguments
-from ..finetuning.seeds import Scores, finetuned_card, publish, report, run_seeds
+from ..finetuning.arguments import FinetuningArguments
+from ..finetuning.seeds import Scores, finetuned_card, publish, report, reported_set, run_seeds
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.processing_cdlm import CdlmProcessor
 from ..pretraining.cdlm import CdlmModelArguments
 from ..training.cards import CardText, public_name
+from ..training.data import DataArguments
 from ..training.runs import fingerprint, write_whole
 from ..training.trainer import CardTrainer
 
@@ -49,7 +50,7 @@ def _choose_nothing(rows: object, logits: Logits) -> Scores:
 
 @dataclass(kw_only=True)
 class CdlmTask:
-    """What a task with CDLM consists of.
+    """Describes a task with CDLM.
 
     Args:
         model_class: the class of the model.
@@ -115,11 +116,9 @@ class CdlmTask:
         scores = {}
         chosen = {}
         records: Sequence[dict[str, Any]] = []
-        reported = "validation"
         for name in ("validation", "test"):
             if name not in rows:
                 continue
-            reported = name
             output = trainer.predict(rows[name])
             logits = output.predictions
             if not isinstance(logits, tuple):
@@ -131,7 +130,7 @@ class CdlmTask:
 
         if trainer.args.should_save:
             lines = [json.dumps(record, ensure_ascii=False) for record in records]
-            write_whole(folder / f"{reported}_predictions.jsonl", "\n".join(lines))
+            write_whole(folder / f"{reported_set(rows)}_predictions.jsonl", "\n".join(lines))
         return scores, chosen
 
 
@@ -186,9 +185,7 @@ def train_and_publish(
         return
 
     # 3. The table, and the best model with its card.
-    reported = "validation"
-    if "test" in task.sets:
-        reported = "test"
+    reported = reported_set(task.sets)
     best, table = report(
         args,
         results=results,

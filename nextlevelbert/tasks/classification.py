@@ -18,7 +18,6 @@ from ..finetuning.arguments import (
     FAMILIES,
     BertAlArguments,
     ChunkBertArguments,
-    DataArguments,
     FinetuningArguments,
     LoraArguments,
     TextModelArguments,
@@ -36,6 +35,7 @@ from ..finetuning.labels import SEVERAL, LabelSet
 from ..finetuning.seeds import Result, Scores
 from ..finetuning.token_reader import TokenReader
 from ..finetuning.vector_reader import VectorReader
+from ..training.data import DataArguments
 from ..training.options import option, parse, pop_option
 from ..training.runs import bind_folder
 

@@ -23,12 +23,13 @@ from torch.utils.data import Dataset
 from ..data.published import ecbplus
 from ..data.splits import hold_out
 from ..evaluation.coreference import coreference_scores
-from ..finetuning.arguments import DataArguments, FinetuningArguments
+from ..finetuning.arguments import FinetuningArguments
 from ..finetuning.seeds import Scores
 from ..models.modeling_cdlm import CdlmForCrossDocumentCoreference
 from ..models.processing_cdlm import CdlmProcessor, Piece, warn_of_cuts
 from ..pretraining.cdlm import LIMITS, SUMMARY, CdlmModelArguments
 from ..training.cards import CardText
+from ..training.data import DataArguments
 from ..training.options import option, parse
 from .cdlm import MEASURED, TAGS, Baseline, CdlmTask, Logits, Predicted, train_and_publish
 
@@ -386,7 +387,7 @@ def best_threshold(documents: Sequence[CoreferenceDocument], groups: Similaritie
     return max(np.arange(0.05, 1.0, 0.05).tolist(), key=conll_f1)
 
 
-def f1_scores(
+def cluster_f1(
     documents: Sequence[CoreferenceDocument], clusters: Sequence[object]
 ) -> dict[str, float]:
     """Returns the F1 of each metric for clusters of all mentions."""
@@ -395,7 +396,7 @@ def f1_scores(
 
 
 def _every_mention_alone(documents: Sequence[CoreferenceDocument]) -> dict[str, float]:
-    return f1_scores(documents, range(len(clusters_of(documents))))
+    return cluster_f1(documents, range(len(clusters_of(documents))))
 
 
 # --- The task
@@ -403,7 +404,7 @@ def _every_mention_alone(documents: Sequence[CoreferenceDocument]) -> dict[str, 
 
 @dataclass
 class CoreferenceArguments:
-    """What is compared; the training set is ECB+'s folder, or a .jsonl of it."""
+    """Chooses the mentions to compare; the training set is ECB+'s folder, or a .jsonl of it."""
 
     _argument_group_name = "coreference"
 
@@ -494,7 +495,7 @@ def main(argv: list[str]) -> None:
 
     def predict(name: str, rows: MentionPairDataset, logits: Logits, chosen: Scores) -> Predicted:
         clusters = cluster_mentions(rows.similarities(logits[0]), chosen["coreference_threshold"])
-        return Predicted(f1_scores(sets[name], clusters), _records(sets[name], clusters))
+        return Predicted(cluster_f1(sets[name], clusters), _records(sets[name], clusters))
 
     task = CdlmTask(
         model_class=CdlmForCrossDocumentCoreference,

@@ -19,19 +19,20 @@ from ..data.pairs import load_pairs
 from ..data.published import zhou_pairs
 from ..data.tables import open_rows
 from ..evaluation.scores import binary_scores
-from ..finetuning.arguments import DataArguments, FinetuningArguments
+from ..finetuning.arguments import FinetuningArguments
 from ..finetuning.seeds import Scores
 from ..models.modeling_cdlm import CdlmForDocumentMatching
 from ..models.processing_cdlm import CdlmProcessor, warn_of_cuts
 from ..pretraining.cdlm import LIMITS, SUMMARY, CdlmModelArguments
 from ..training.cards import CardText
+from ..training.data import DataArguments
 from ..training.options import option, parse
 from .cdlm import MEASURED, TAGS, Baseline, CdlmTask, Logits, Predicted, train_and_publish
 
 
 @dataclass
 class MatchingArguments:
-    """Columns of the sets."""
+    """Names the columns of the sets."""
 
     _argument_group_name = "columns"
 

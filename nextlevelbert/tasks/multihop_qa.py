@@ -17,12 +17,13 @@ from torch.utils.data import Dataset
 
 from ..data.published import hotpotqa
 from ..evaluation.hotpotqa import hotpotqa_scores
-from ..finetuning.arguments import DataArguments, FinetuningArguments
+from ..finetuning.arguments import FinetuningArguments
 from ..finetuning.seeds import Scores
 from ..models.modeling_cdlm import CdlmForMultiHopQuestionAnswering
 from ..models.processing_cdlm import CdlmProcessor, warn_of_cuts
 from ..pretraining.cdlm import LIMITS, SUMMARY, CdlmModelArguments
 from ..training.cards import CardText
+from ..training.data import DataArguments
 from ..training.options import parse
 from .cdlm import MEASURED, TAGS, Baseline, CdlmTask, Logits, Predicted, train_and_publish
 
@@ -56,7 +57,7 @@ _CARD = CardText(
 )
 
 
-class Answer(NamedTuple):
+class SupportedAnswer(NamedTuple):
     """A model's answer to a question, and the sentences that support it, in order."""
 
     text: str
@@ -219,7 +220,7 @@ def _answer_positions(
 
 def read_answer(
     row: Mapping[str, Any], paragraphs: Paragraphs, logits: Sequence[np.ndarray]
-) -> Answer:
+) -> SupportedAnswer:
     """Returns the best answer to a row of `CdlmProcessor.question`.
 
     The text is the span with the highest sum of start and end scores, of at most 30 tokens within
@@ -239,7 +240,7 @@ def read_answer(
             supporting.append(fact)
     answer_type = int(np.argmax(types))
     if answer_type > 0:
-        return Answer(TYPES[answer_type], supporting)
+        return SupportedAnswer(TYPES[answer_type], supporting)
 
     spans = np.array(row["token_spans"])  # [L, 3]
     in_context = np.array(row["context_mask"], dtype=bool)
@@ -253,7 +254,7 @@ def read_answer(
     row_of_best, column_of_best = np.unravel_index(sums.argmax(), sums.shape)
     text, begin, _ = spans[first[row_of_best, 0]]
     _, _, stop = spans[last[row_of_best, column_of_best]]
-    return Answer(all_texts(paragraphs)[text][begin:stop], supporting)
+    return SupportedAnswer(all_texts(paragraphs)[text][begin:stop], supporting)
 
 
 @torch.no_grad()
@@ -262,7 +263,7 @@ def answer(
     processor: CdlmProcessor,
     question: str,
     paragraphs: Paragraphs,
-) -> Answer:
+) -> SupportedAnswer:
     """Answers one question from paragraphs.
 
     Args:
@@ -279,7 +280,7 @@ def answer(
     return read_answer(row, paragraphs, logits)
 
 
-def f1_scores(questions: Iterable[Question], answers: Mapping[str, Answer]) -> Scores:
+def answer_scores(questions: Iterable[Question], answers: Mapping[str, SupportedAnswer]) -> Scores:
     """Computes exact match and F1 of answers, of supporting facts, and of both together.
 
     Args:
@@ -299,8 +300,8 @@ def _first_title(questions: Sequence[Question]) -> Scores:
     answers = {}
     for question in questions:
         titles = question["context"]["title"]
-        answers[question["id"]] = Answer(titles[0], [(title, 0) for title in titles])
-    return f1_scores(questions, answers)
+        answers[question["id"]] = SupportedAnswer(titles[0], [(title, 0) for title in titles])
+    return answer_scores(questions, answers)
 
 
 def _predict(name: str, rows: QuestionDataset, logits: Logits, chosen: Scores) -> Predicted:
@@ -318,7 +319,7 @@ def _predict(name: str, rows: QuestionDataset, logits: Logits, chosen: Scores) -
             "gold": question["answer"],
         }
         records.append(record)
-    return Predicted(f1_scores(rows.questions, answers), records)
+    return Predicted(answer_scores(rows.questions, answers), records)
 
 
 def main(argv: list[str]) -> None:

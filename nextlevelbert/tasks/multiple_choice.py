@@ -10,7 +10,6 @@ from ..data.labelled import USUAL, Columns, load_choices
 from ..data.published import quality_race
 from ..data.tables import open_rows
 from ..finetuning.arguments import (
-    DataArguments,
     FinetuningArguments,
     LoraArguments,
     VectorModelArguments,
@@ -23,6 +22,7 @@ from ..finetuning.classifiers import (
 )
 from ..finetuning.labels import LabelSet
 from ..finetuning.vector_reader import VectorReader
+from ..training.data import DataArguments
 from ..training.options import parse, pop_option
 
 _ABOUT = "Chooses among answers to questions about documents."

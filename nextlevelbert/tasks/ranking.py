@@ -23,18 +23,20 @@ from ..data.files import packed
 from ..data.published import msmarco
 from ..data.splits import sample_share
 from ..evaluation.retrieval import Ranking, RetrievalTask, retrieval_scores, trec_run
-from ..finetuning.arguments import DataArguments, FinetuningArguments, VectorModelArguments
+from ..finetuning.arguments import FinetuningArguments, VectorModelArguments
 from ..finetuning.seeds import (
     Scores,
     finetuned_card,
     mean_and_deviation,
     publish,
     report,
+    reported_set,
     run_seeds,
 )
 from ..finetuning.vector_source import WITHOUT_ENCODER, VectorSource, require_layers
 from ..models.chunk_encoder import masked_mean
 from ..training.cards import SIMILARITY_WIDGET, CardText, plain, public_name
+from ..training.data import DataArguments
 from ..training.options import parse
 from ..training.runs import fingerprint, write_whole
 from ..training.trainer import CardTrainer
@@ -273,7 +275,7 @@ class RankingTrainer(CardTrainer):
 
 @dataclass
 class RankingRun:
-    """What all seeds of a run share.
+    """Holds what all seeds of a run share.
 
     Args:
         options: the model.
@@ -292,9 +294,7 @@ class RankingRun:
     @property
     def reported(self) -> str:
         """The name of the set to report on."""
-        if "test" in self.sets:
-            return "test"
-        return "validation"
+        return reported_set(self.sets)
 
     def new_model(self) -> nn.Module:
         """Returns the model at the start of a seed."""

@@ -44,7 +44,7 @@ _BATCH = 32  # documents of one pass through a model
 
 @dataclass
 class PairArguments:
-    """Columns of pairs, and the cut-off rank of the scores."""
+    """Names the columns of pairs, and sets the cut-off rank of the scores."""
 
     _argument_group_name = "pairs"
 
@@ -57,7 +57,7 @@ class PairArguments:
 
 @dataclass
 class RetrievalArguments:
-    """The collection, and the folder of the scores."""
+    """Names the collection, and the folder of the scores."""
 
     _argument_group_name = "retrieval"
 

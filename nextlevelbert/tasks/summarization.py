@@ -39,17 +39,25 @@ from ..data.tables import RowLocation, open_rows
 from ..evaluation.rouge import ROUGE, greedy_oracle, rouge_scores
 from ..finetuning.arguments import (
     BertAlArguments,
-    DataArguments,
     FinetuningArguments,
     TextModelArguments,
 )
-from ..finetuning.seeds import Result, Scores, finetuned_card, publish, report, run_seeds
+from ..finetuning.seeds import (
+    Result,
+    Scores,
+    finetuned_card,
+    publish,
+    report,
+    reported_set,
+    run_seeds,
+)
 from ..models.bert_al_sentences import encode_sentences, pad_batch, select_sentences, split_document
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.configuration_nextlevelbert import usable_positions
 from ..models.modeling_bert_al import BertAlForExtractiveSummarization
 from ..models.pretrained import load_backbone, load_tokenizer
 from ..training.cards import CardText, public_name
+from ..training.data import DataArguments
 from ..training.options import option, parse, pop_option
 from ..training.runs import fingerprint, write_whole
 from ..training.trainer import CardTrainer
@@ -434,7 +442,7 @@ def prediction_line(document: SummarizedDocument, chosen: list[int], logits: np.
 
 @dataclass
 class SummaryRun:
-    """What all seeds of a run share.
+    """Holds what all seeds of a run share.
 
     Args:
         options: the model, and what a summary is.
@@ -455,9 +463,7 @@ class SummaryRun:
     @property
     def reported(self) -> str:
         """The name of the set to report on."""
-        if "test" in self.sets:
-            return "test"
-        return "validation"
+        return reported_set(self.sets)
 
     def new_model(self) -> BertAlForExtractiveSummarization:
         """Returns the model at the start of a seed."""

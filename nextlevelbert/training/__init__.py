@@ -1,1 +1,1 @@
-"""What pretraining and fine-tuning share."""
+"""Holds what pretraining and fine-tuning share."""

@@ -80,7 +80,7 @@ CITATIONS = {
 
 @dataclass(kw_only=True)
 class CardText:
-    """What only a task can say of the models that it trains.
+    """Holds what only a task can say of the models that it trains.
 
     Args:
         summary: what the model is, in Markdown.

@@ -195,7 +195,18 @@ def _as_words(values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _with_recipe(words: list[str], recipes: str, default_type: str) -> list[str]:
-    """Puts the options of ``--recipe paper`` in front; ``batch_size`` comes by accumulation."""
+    """Replaces ``--recipe paper`` by the paper's options, which come first.
+
+    The last of two equal options counts, so explicit options override the recipe.
+
+    Args:
+        words: of the command line.
+        recipes: how the names of the files of recipes start.
+        default_type: the ``--model_type`` if none is given.
+
+    Raises:
+        ValueError: if no paper names settings for the model type.
+    """
     recipe, others = pop_option(words, "recipe")
     if recipe != "paper":
         return words  # the parser rejects any other value
@@ -212,19 +223,30 @@ def _with_recipe(words: list[str], recipes: str, default_type: str) -> list[str]
     if os.environ.get("RANK", "0") == "0":
         source = text.splitlines()[0].lstrip("# ")
         print(f"The paper's settings ({source}): {values}", file=sys.stderr)
-
-    total = values.pop("batch_size", None)
-    if total is not None:
-        given, _ = pop_option(others, "per_device_train_batch_size", "8")
-        size = int(given or 8)
-        steps, rest = divmod(total, size * int(os.environ.get("WORLD_SIZE", "1")))
-        if rest:
-            raise ValueError(
-                f"The paper's batch of {total} needs a --per_device_train_batch_size that"
-                " divides it."
-            )
-        values |= {"per_device_train_batch_size": size, "gradient_accumulation_steps": steps}
+    if "batch_size" in values:
+        values |= _accumulation(values.pop("batch_size"), others)
     return [*_as_words(values), *others]
+
+
+def _accumulation(batch_size: int, words: list[str]) -> dict[str, int]:
+    """Returns the options that make up a batch of several steps, and on several processes.
+
+    Args:
+        batch_size: of all processes and steps together.
+        words: of the command line, which may give the batch of one device.
+
+    Raises:
+        ValueError: if the batch of one device does not divide the whole batch.
+    """
+    given, _ = pop_option(words, "per_device_train_batch_size")
+    size = int(given or 8)
+    steps, rest = divmod(batch_size, size * int(os.environ.get("WORLD_SIZE", "1")))
+    if rest:
+        raise ValueError(
+            f"The paper's batch of {batch_size} needs a --per_device_train_batch_size that divides"
+            " it."
+        )
+    return {"per_device_train_batch_size": size, "gradient_accumulation_steps": steps}
 
 
 def run_command(main: Callable[[list[str]], None], words: Sequence[str] | None = None) -> None:

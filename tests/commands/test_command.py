@@ -17,6 +17,7 @@ import pytest
 import nextlevelbert_command
 from nextlevelbert import NextLevelBertModel
 from nextlevelbert.commands import plan
+from nextlevelbert.commands.shelf import ReadingOptions
 
 from .conftest import COURT, KITCHEN, SEA
 
@@ -58,6 +59,9 @@ def test_each_option_is_an_argument_of_the_command(name, books):
     parsed = set(vars(nextlevelbert_command.build_parser().parse_args(options)))
     run = importlib.import_module(f"nextlevelbert.commands.{name}").run
     arguments = set(inspect.signature(run).parameters) - {"public"}
+    if "reading" in arguments:
+        arguments.remove("reading")
+        arguments |= ReadingOptions.__annotations__.keys()
     if "model" in arguments:
         arguments |= {"chunk_encoder", "device", "dtype"}  # which open the model
     assert parsed == arguments | {"command"}

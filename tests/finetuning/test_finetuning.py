@@ -13,7 +13,6 @@ from torch import nn
 from nextlevelbert import NextLevelBertForMultipleChoice, NextLevelBertModel, load_chunk_encoder
 from nextlevelbert.finetuning import seeds
 from nextlevelbert.finetuning.arguments import (
-    DataArguments,
     FinetuningArguments,
     LoraArguments,
     VectorModelArguments,
@@ -21,6 +20,7 @@ from nextlevelbert.finetuning.arguments import (
 from nextlevelbert.finetuning.vector_reader import with_lora
 from nextlevelbert.finetuning.vector_source import VectorSource, require_layers
 from nextlevelbert.tasks import TASKS, main
+from nextlevelbert.training.data import DataArguments
 from nextlevelbert.training.trainer import CardTrainer, count_parameters
 
 from ..vector_toys import close

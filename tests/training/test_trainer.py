@@ -67,6 +67,13 @@ def test_a_dataset_learns_of_every_epoch_also_after_resuming(tmp_path, kind):
     assert torch.equal(weights(first), weights(again))
 
 
+def test_an_upload_keeps_the_card(tmp_path):
+    """`Trainer.push_to_hub` writes a card with this method."""
+    (tmp_path / "README.md").write_text("our card")
+    trainer(tmp_path, Rows()).create_model_card(model_name="me/model")
+    assert (tmp_path / "README.md").read_text() == "our card"
+
+
 def test_predictions_are_in_the_order_of_the_rows_however_training_sorts_them(tmp_path):
     rows = [{"input_ids": torch.tensor([number]), "labels": number // 4} for number in range(8)]
     sorting = trainer(tmp_path, rows, train_sampling_strategy="group_by_length")

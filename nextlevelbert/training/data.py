@@ -1,0 +1,108 @@
+"""The options that say where the sets of a training are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..data.splits import hold_out
+from .options import option
+
+Data = TypeVar("Data")
+
+
+@dataclass(kw_only=True)
+class DataArguments:
+    """Files or splits of a training set, and of sets to validate and to report on."""
+
+    _argument_group_name = "data"
+
+    train_file: str | None = option(
+        None,
+        "Training set: a table (.jsonl, .json, .csv or .parquet), a quoted pattern of tables, or a"
+        " folder of save_to_disk.",
+    )
+    validation_file: str | None = option(
+        None, "Validation set, which selects the epoch (default: rows held out from training)."
+    )
+    test_file: str | None = option(
+        None, "Test set, which is only reported on (default: report on the validation set)."
+    )
+    dataset_name: str | None = option(None, "Data set on the Hub, instead of files.")
+    dataset_config_name: str | None = option(None, "Configuration of that data set.")
+    train_split: str | None = option(
+        None, "Split of the data set or folder to train on (default: train)."
+    )
+    validation_split: str | None = option(None, "Split to validate on.")
+    test_split: str | None = option(None, "Split to report on.")
+    validation_share: float = option(
+        0.15, "Share of the training set to hold out if there is no validation set."
+    )
+
+    def __post_init__(self) -> None:
+        names = ("train", "validation", "test")
+        files = [getattr(self, f"{name}_file") for name in names]
+        is_given = self.train_file is not None
+        if self.dataset_name is not None:
+            is_given = not any(files)
+        if not is_given:
+            raise ValueError(
+                "Give the training set, either with --train_file or with --dataset_name."
+            )
+        for name in names:
+            has_splits = self.dataset_name is not None or Path(self._source(name)).is_dir()
+            if getattr(self, f"{name}_split") and not has_splits:
+                raise ValueError(
+                    f"--{name}_split is for --dataset_name or a folder; give a file with"
+                    f" --{name}_file."
+                )
+
+    def _source(self, name: str) -> str:
+        """Returns the data set, file or folder of a set."""
+        for source in (getattr(self, f"{name}_file"), self.dataset_name):
+            if source is not None:
+                return source
+        return str(self.train_file)
+
+    def place(self, name: str) -> tuple[str, str] | None:
+        """Returns where a set is: a file, folder or data set, and the split.
+
+        Args:
+            name: ``"train"``, ``"validation"`` or ``"test"``.
+
+        Returns:
+            Source and split; None for a set that was not given.
+        """
+        split = getattr(self, f"{name}_split")
+        if split is None:
+            if name != "train" and getattr(self, f"{name}_file") is None:
+                return None
+            split = "train"
+        return self._source(name), split
+
+    def read_sets(
+        self,
+        read: Callable[[str, str, str], Data],
+        seed: int,
+        hold_out: Callable[..., tuple[Any, Any]] = hold_out,
+    ) -> dict[str, Data]:
+        """Reads the sets that were given.
+
+        Args:
+            read: reads a set, given its name, source and split.
+            seed: of the rows to hold out, if there is no validation set.
+            hold_out: splits a set, given the set, a share and a seed.
+
+        Returns:
+            The sets by name: ``"train"`` and ``"validation"``, and ``"test"`` if it was given.
+        """
+        sets = {}
+        for name in ("train", "validation", "test"):
+            place = self.place(name)
+            if place is not None:
+                sets[name] = read(name, *place)
+        if "train" in sets and "validation" not in sets:
+            sets["train"], sets["validation"] = hold_out(sets["train"], self.validation_share, seed)
+        return sets

@@ -17,7 +17,6 @@ from .chunk_vectors import (
 )
 from .corpus import VectorCorpus
 from .data.documents import Document, example_books, read_documents
-from .evaluation.chunk_scores import chunk_similarity
 from .fitting import static_checkpoint
 from .models.bert_al_sentences import ExtractiveSummary
 from .models.chunking import ChunkingRule
@@ -143,7 +142,6 @@ __all__ = [
     "SegmentPairDataset",
     "VectorCache",
     "VectorCorpus",
-    "chunk_similarity",
     "encode_corpus",
     "example_books",
     "load_chunk_encoder",

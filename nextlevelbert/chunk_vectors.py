@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 import torch
-from torch.nn.utils.rnn import pad_sequence
+from torch import Tensor
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
@@ -40,6 +40,7 @@ from .models.chunk_encoder import LoadedChunkEncoder
 from .models.chunking import ChunkingRule, chunk_spans, flatten_chunks, tokenize_document
 from .models.from_encoder import load_chunk_encoder
 from .models.sentences import Splitter
+from .models.windows import pad_vectors
 
 logger = logging.getLogger(__name__)
 Group = dict[str, list[str]]  # ids and texts of some documents
@@ -47,7 +48,7 @@ Batch = Mapping[str, Any]  # the same from any engine, such as an Arrow table
 
 
 def chunk_table(
-    schema: pa.Schema, ids: Sequence[object], spans: Sequence[np.ndarray], vectors: torch.Tensor
+    schema: pa.Schema, ids: Sequence[object], spans: Sequence[np.ndarray], vectors: Tensor
 ) -> pa.Table:
     """Makes rows of documents.
 
@@ -75,11 +76,11 @@ def chunk_table(
 
 
 class RowMaker(Protocol):
-    """An encoder that turns a batch of documents into rows, as `ChunkVectors` does."""
+    """Turns a batch of documents into rows, as `ChunkVectors` does."""
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the rows, with the recipe as metadata."""
+        """Returns the columns of the rows, with the recipe as metadata."""
 
     def __call__(self, batch: Group, /) -> pa.Table:
         """Makes the rows of documents ``{"id": […], "text": […]}``."""
@@ -114,7 +115,7 @@ class ChunkVectors:
 
     @cached_property
     def source(self) -> LoadedChunkEncoder:
-        """The encoder, loaded and on its device."""
+        """Returns the encoder, loaded and on its device."""
         source = self.encoder
         if isinstance(source, str):
             source = load_chunk_encoder(source)
@@ -124,7 +125,7 @@ class ChunkVectors:
 
     @property
     def recipe(self) -> dict[str, Any]:
-        """What determines the vectors of a text."""
+        """Returns what determines the vectors of a text: encoder and chunking."""
         encoder = self.source.encoder
         return {
             "encoder": {
@@ -140,7 +141,7 @@ class ChunkVectors:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of its rows, with the recipe as metadata."""
+        """Returns the columns of the rows, with the recipe as metadata."""
         return corpus_schema(self.recipe)
 
     def __call__(self, batch: Batch) -> pa.Table:
@@ -237,12 +238,12 @@ def encode_corpus(
     rank = int(os.environ.get("RANK", "0"))
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     groups = _groups(documents, characters_per_part)
-    planned: dict[int, Path] = {}
+    planned = {}
     with (
         tqdm(desc=folder.name, unit="chunk", disable=not progress) as rows.bar,
         ThreadPoolExecutor(1) as disk,
     ):
-        writing: Future | None = None  # a part is written while the next one is encoded
+        writing = None  # a part is written while the next one is encoded
         for number, path, group in _plan(groups, folder, schema=rows.schema, append=append):
             planned[number] = path
             if number % processes != rank or path.exists():
@@ -308,7 +309,7 @@ def _plan(
     for path in present.values():
         read_columns(path, recipe=recipe)
 
-    ids: set[str] = set()
+    ids = set()
     first = 0
     for count, group in enumerate(groups):
         content = json.dumps([recipe_facts(recipe), group])
@@ -342,10 +343,8 @@ def _first_appended(present: Mapping[int, Path], digest: str) -> int:
 
     It follows all others, or is the part that an earlier call appended for the same documents.
     """
-    for number, path in present.items():
-        if digest in path.name:
-            return number
-    return len(present)
+    numbers = (number for number, path in present.items() if digest in path.name)
+    return next(numbers, len(present))
 
 
 def _groups(documents: Iterable[Any], characters: int) -> Iterator[Group]:
@@ -364,23 +363,6 @@ def _groups(documents: Iterable[Any], characters: int) -> Iterator[Group]:
         yield group
 
 
-def pad_vectors(documents: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Pads the chunk vectors of documents.
-
-    Args:
-        documents: ``[n, D]`` each.
-
-    Returns:
-        ``inputs_embeds`` [B, L, D] and ``attention_mask`` [B, L].
-    """
-    lengths = torch.tensor([len(vectors) for vectors in documents])
-    mask = torch.arange(int(lengths.max())) < lengths.unsqueeze(-1)
-    return {
-        "inputs_embeds": pad_sequence(list(documents), batch_first=True),
-        "attention_mask": mask.long(),
-    }
-
-
 class DataCollatorForDocumentChoice:
     """Makes batches for `AutoModelForMultipleChoice`, with any tokenizer.
 
@@ -394,11 +376,11 @@ class DataCollatorForDocumentChoice:
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self.tokenizer = tokenizer
 
-    def _tokens(self, texts: Sequence[str]) -> Mapping[str, torch.Tensor]:
+    def _tokens(self, texts: Sequence[str]) -> Mapping[str, Tensor]:
         tokens = self.tokenizer(list(texts), padding=True, return_tensors="pt", verbose=False)
         return {name: tokens[name] for name in ("input_ids", "attention_mask")}
 
-    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
         """Makes a batch of N rows with C choices each.
 
         Args:
@@ -430,7 +412,7 @@ class DataCollatorForDocumentChoice:
 class DataCollatorForLabelledVectors:
     """Makes batches of stored chunk vectors for the classifiers."""
 
-    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
         """Makes a batch.
 
         Args:

@@ -41,8 +41,8 @@ _FIELDS_TO_COMPARE = ("model_type", "num_attention_heads", "hidden_act", "layer_
 
 
 def convert_checkpoint(
-    source: str | PathLike[str],
-    chunk_encoder: str | PathLike[str] | LoadedChunkEncoder | None = None,
+    source: str | PathLike,
+    chunk_encoder: str | PathLike | LoadedChunkEncoder | None = None,
     chunk_size: int | None = None,
     revision: str | None = None,
 ) -> NextLevelBertModel | NextLevelBertForMaskedVectorModeling:
@@ -95,7 +95,7 @@ def convert_checkpoint(
     return model
 
 
-def _open_chunk_encoder(name: str, given: str | PathLike[str] | None) -> LoadedChunkEncoder:
+def _open_chunk_encoder(name: str, given: str | PathLike | None) -> LoadedChunkEncoder:
     """Opens the sentence encoder that `config.json` names, or the given one.
 
     A given folder has the name from `config.json`, unless that is a path of the authors' machine.

@@ -33,6 +33,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from huggingface_hub import CommitInfo, HfApi, snapshot_download
+from torch import Tensor
 from transformers import PreTrainedConfig
 
 from .models.chunking import ChunkingRule
@@ -308,8 +309,8 @@ class EncodedDocument:
     """
 
     id: str
-    vectors: torch.Tensor
-    spans: torch.Tensor
+    vectors: Tensor
+    spans: Tensor
 
 
 class VectorCorpus:
@@ -337,10 +338,10 @@ class VectorCorpus:
 
     def __init__(self, path: str | Path, recipe: Mapping[str, Any] | None = None) -> None:
         self.path = Path(path)
-        self.document_ids: list[str] = []
-        self.empty: set[str] = set()
+        self.document_ids = []
+        self.empty = set()
         self._paths = _finished_parts(self.path)
-        self._loaded: dict[int, torch.Tensor] = {}
+        self._loaded: dict[int, Tensor] = {}
         chunks_of_parts = []
         for part in self._paths:
             metadata, (names, column) = read_columns(part, "document", "chunk", recipe=recipe)
@@ -356,21 +357,20 @@ class VectorCorpus:
             self.document_ids += names.filter(pa.array(chunks == 0)).to_pylist()
 
         self.recipe = dict(recipe or {})
-        self.hidden_size: int = self.recipe["encoder"]["hidden_size"]
-        self.splitter: str | None = self.recipe["chunking"]["splitter"]
+        self.hidden_size = self.recipe["encoder"]["hidden_size"]
+        self.splitter = self.recipe["chunking"]["splitter"]
         self._starts = np.cumsum([0, *map(len, chunks_of_parts)]).tolist()
         chunks = np.concatenate(chunks_of_parts)
         self.num_chunks = len(chunks)
         self.document_offsets = np.append(np.flatnonzero(chunks == 0), self.num_chunks)
         self._check_order(chunks)
-        self._index = {name: index for index, name in enumerate(self.document_ids)}
-        if len(self._index) < len(self.document_ids):
-            twice = [
-                name for index, name in enumerate(self.document_ids) if self._index[name] != index
-            ]
-            raise ValueError(
-                f"{self.path} has two documents with the id {twice[0]!r}; ids must be unique."
-            )
+        self._index: dict[str, int] = {}
+        for index, name in enumerate(self.document_ids):
+            if name in self._index:
+                raise ValueError(
+                    f"{self.path} has two documents with the id {name!r}; ids must be unique."
+                )
+            self._index[name] = index
 
     def _check_order(self, chunks: np.ndarray) -> None:
         """Raises a ValueError unless the chunks of each document have the numbers 0, 1, …."""
@@ -404,7 +404,7 @@ class VectorCorpus:
         offsets = self.document_offsets.tolist()
         return hashlib.sha256(json.dumps([names, self.document_ids, offsets]).encode()).hexdigest()
 
-    def vectors(self, start: int, stop: int) -> torch.Tensor:
+    def vectors(self, start: int, stop: int) -> Tensor:
         """Returns a run of chunk vectors, across documents and parts.
 
         Args:
@@ -429,16 +429,13 @@ class VectorCorpus:
         return torch.cat(pieces)
 
     @cached_property
-    def _spans(self) -> torch.Tensor:
-        """The characters of all chunks, ``[N, 2]``."""
-        starts = []
-        ends = []
+    def _spans(self) -> Tensor:
+        """Reads the characters of all chunks, ``[N, 2]``."""
+        spans = []
         for path in self._paths:
             _, columns = read_columns(path, "start", "end")
-            starts.append(_values(columns[0]))
-            ends.append(_values(columns[1]))
-        spans = np.stack([np.concatenate(starts), np.concatenate(ends)], axis=1)
-        return torch.from_numpy(spans)
+            spans.append(np.stack([_values(column) for column in columns], axis=1))
+        return torch.from_numpy(np.concatenate(spans))
 
     def __getitem__(self, document: int | str) -> EncodedDocument:
         """Returns a document.
@@ -468,7 +465,7 @@ class VectorCorpus:
     def __iter__(self) -> Iterator[EncodedDocument]:
         return (self[index] for index in range(len(self)))
 
-    def _decoded(self, path: Path) -> torch.Tensor:
+    def _decoded(self, path: Path) -> Tensor:
         """Returns all vectors of a part, ``[N, D]``, mapped from a decoded copy.
 
         The name of the copy holds the time of the part and a checksum; another copy is removed and

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 from tqdm.auto import tqdm
 
@@ -40,9 +41,7 @@ def static_checkpoint() -> str:
     return str(Path(__file__).with_name("static"))
 
 
-def fit_whitening(
-    documents: Iterable[torch.Tensor], shrinkage: float = 0.1
-) -> tuple[torch.Tensor, torch.Tensor]:
+def fit_whitening(documents: Iterable[Tensor], shrinkage: float = 0.1) -> tuple[Tensor, Tensor]:
     """Fits the whitening of chunk vectors, in one pass over them and in closed form.
 
     W = (S + shrinkage * mean variance * I)^(-1/2), where S is the covariance of chunk vectors
@@ -63,7 +62,7 @@ def fit_whitening(
     chunks = 0
     filled = 0
     total = torch.zeros((), dtype=torch.float64)
-    scatter = torch.zeros((), dtype=torch.float64)
+    scatter = total
     for block in _blocks(documents):
         counts = torch.tensor([len(vectors) for vectors in block], device=block[0].device)
         means = torch.stack([vectors.mean(dim=0) for vectors in block])  # [B, D]
@@ -86,7 +85,7 @@ def fit_whitening(
     return mean.float(), weight.float()
 
 
-def _blocks(documents: Iterable[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
+def _blocks(documents: Iterable[Tensor]) -> Iterator[list[Tensor]]:
     """Yields documents that have chunks, in float64, several at a time."""
     block = []
     rows = 0
@@ -103,9 +102,9 @@ def _blocks(documents: Iterable[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
 
 
 def fit_tfidf_encoder(
-    chunk_encoder: str | PathLike[str] | LoadedChunkEncoder,
+    chunk_encoder: str | PathLike | LoadedChunkEncoder,
     texts: Iterable[str],
-    folder: str | PathLike[str],
+    folder: str | PathLike,
     hidden_size: int = 2_048,
     chunk_size: int = 256,
     seed: int = 0,
@@ -178,8 +177,8 @@ def _inverse_frequencies(
 def combine_chunk_encoders(
     parts: Sequence[LoadedChunkEncoder],
     texts: Iterable[str],
-    folder: str | PathLike[str],
-    weights: Sequence[float] | None = None,
+    folder: str | PathLike,
+    weights: Sequence[float],
     whiten: Sequence[bool] | None = None,
     chunk_size: int = 256,
     name: str | None = None,
@@ -195,7 +194,7 @@ def combine_chunk_encoders(
         texts: documents to fit the centring and whitening to, at least two; 15 novels are nearly as
             good as 200.
         folder: where the encoder is written; `load_chunk_encoder(folder)` opens it.
-        weights: how much each part counts; equal by default. Scaled so that vectors have length 1.
+        weights: how much each part counts. They are scaled so that vectors have length 1.
         whiten: which parts are whitened, by default all; the others are only centred, which is
             better for TF-IDF.
         chunk_size: most tokens in a chunk of the texts.
@@ -207,8 +206,6 @@ def combine_chunk_encoders(
     Raises:
         ValueError: the parts have different tokens, or the texts hold none.
     """
-    if weights is None:
-        weights = [1.0] * len(parts)
     if whiten is None:
         whiten = [True] * len(parts)
     _check_tokens(parts)
@@ -262,10 +259,10 @@ def _fit_parts(
     texts: Iterable[str],
     source: LoadedChunkEncoder,
     rule: ChunkingRule,
-) -> list[dict[str, torch.Tensor]]:
+) -> list[dict[str, Tensor]]:
     """Returns the mean of each part's chunk vectors and, if it is whitened, its matrix."""
     # Of each document, its chunk vectors if they are whitened; otherwise their sum.
-    vectors: list[list[torch.Tensor]] = [[] for _ in parts]
+    vectors: list[list[Tensor]] = [[] for _ in parts]
     chunks = 0
     for text in tqdm(texts, desc="fitting", unit="document"):
         ids = tokenize_document(source.tokenizer, text).input_ids
@@ -295,7 +292,7 @@ def _fit_parts(
 def _save(
     model: StaticModel,
     source: LoadedChunkEncoder,
-    folder: str | PathLike[str],
+    folder: str | PathLike,
     name: str | None,
 ) -> LoadedChunkEncoder:
     """Saves an encoder with a tokenizer that reads whole documents, and opens it again."""

@@ -23,7 +23,6 @@ from .models.chunking import ChunkingRule
 if TYPE_CHECKING:
     from .models.chunk_encoder import ChunkEncoder
 
-_KEYS_PER_QUERY = 500
 _CHUNKS_PER_WRITE = 1_024  # little of a long document is lost when a process is killed
 
 
@@ -48,13 +47,10 @@ class VectorCache:
 
     def read(self, keys: Iterable[bytes]) -> dict[bytes, np.ndarray]:
         """Reads the vectors ``[D]`` float32 of those keys that are there."""
-        distinct = list(set(keys))
         vectors = {}
-        for start in range(0, len(distinct), _KEYS_PER_QUERY):
-            some = distinct[start : start + _KEYS_PER_QUERY]
-            marks = ",".join("?" * len(some))
-            query = f"SELECT key, vector FROM vectors WHERE key IN ({marks})"
-            for key, vector in self._database.execute(query, some):
+        for key in set(keys):
+            query = "SELECT vector FROM vectors WHERE key = ?"
+            for (vector,) in self._database.execute(query, [key]):
                 vectors[key] = np.frombuffer(vector, "<f4")
         return vectors
 
@@ -90,7 +86,7 @@ class CachedEncoder:
 
     @property
     def encoder(self) -> CachedEncoder:
-        """What encodes, as in `LoadedChunkEncoder`: itself."""
+        """Returns itself, because callers ask a `LoadedChunkEncoder` for what encodes."""
         return self
 
     def encode(
@@ -123,8 +119,8 @@ class CachedEncoder:
                 np.concatenate(texts),
                 boundaries=borders,
                 rule=rule,
-                tokens_per_batch=tokens_per_batch,
                 bar=bar,
+                tokens_per_batch=tokens_per_batch,
             )
             rows = encoded.cpu().numpy()
             self._cache.write(some, rows)

@@ -227,7 +227,13 @@ def test_what_it_refuses(parts, minilm, hybrid, tmp_path):
     ]:
         with pytest.raises(ValueError, match=word):
             combine_chunk_encoders(
-                **{"texts": TEXTS, "folder": tmp_path / "no", "chunk_size": 12, **wrong}
+                **{
+                    "texts": TEXTS,
+                    "folder": tmp_path / "no",
+                    "weights": [1, 1],
+                    "chunk_size": 12,
+                    **wrong,
+                }
             )
     with pytest.raises(ValueError, match="no tokens"):
         fit_tfidf_encoder(parts[1], ["", " "], tmp_path / "no")

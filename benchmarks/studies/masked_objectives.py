@@ -194,7 +194,6 @@ class Learner(nn.Module):
 def encode(args: Namespace) -> None:
     """Encodes the novels, and the chapters, answers and stories that are searched."""
     source = load_chunk_encoder(args.encoder)
-    source.encoder.to(device())
     model = NextLevelBertForMaskedVectorModeling.from_chunk_encoder(
         source, chunk_size=args.chunk_size, include_chunk_encoder=False
     )
@@ -205,6 +204,7 @@ def encode(args: Namespace) -> None:
             args.layers, chunk_size=args.chunk_size, include_chunk_encoder=False
         )
     model.save_pretrained(args.folder / "start")
+    source.encoder.to(device())
     for name in ("train", "held_out"):
         documents = read_documents(args.novels / f"{name}.jsonl")
         encode_corpus(documents, source, rule, args.folder / name)

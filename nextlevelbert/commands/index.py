@@ -26,7 +26,8 @@ from ..evaluation.words import search_words
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from .shelf import Part
 
-_BOOK_WORDS = 30
+_BOOK_WORDS = 30  # see `book_words`
+_LEAST_COUNT = 3
 SPANS = ("start", "end", "passage_start", "passage_end")
 # The weight of a word that half of the passages hold, as a share of its weight by Lucene's formula.
 _COMMON_SHARE = 0.1
@@ -93,8 +94,8 @@ def count_words(parts: list[Part]) -> WordCounts:
     borders = array("q", [0])
     starts = [0]
     hashes = dict[bytes, int]()
-    texts = list[int]()
-    document_texts = list[int]()
+    texts = []
+    document_texts = []
     for part in parts:
         table = part.read("text", "chunk", "passage_start", "passage_end")
         for document, passages in passage_texts(table):
@@ -126,34 +127,38 @@ def _number_of(text: str, hashes: dict[bytes, int]) -> int:
 
 
 def book_words(counts: sparse.csr_array, starts: list[int]) -> sparse.csr_array:
-    """Finds the first words of each document by TF-IDF over documents.
+    """Finds the words of each document that tell it from others, by TF-IDF over documents.
 
-    Counted in each passage of the document, they let a question name the book and find a passage
-    that does not name it: on such questions over twenty novels, MRR rises by a tenth, and it does
-    not fall on others (docs/results.md). One document has none.
+    At most `_BOOK_WORDS` words are chosen, among those that the document has at least
+    `_LEAST_COUNT` times: names and subjects are repeated, while a word that occurs once or twice is
+    rare by chance. Counted in each passage of the document, they let a question name the book and
+    find a passage that does not name it: on such questions over twenty novels, MRR rises by a
+    tenth, and it does not fall on others (docs/results.md). If there is one document, it has none.
 
     Args:
         counts: how often each word is in each passage, from `count_words`.
         starts: the first passage of each document, from `count_words`.
 
     Returns:
-        ``[n, V]``: 1 for the first words of each of n documents.
+        ``[n, V]``: 1 for the chosen words of each of n documents.
     """
-    borders = counts.indptr[starts]
+    # Passages of a document become one row, whose counts of the same word are added.
     books = sparse.csr_array(
-        (counts.data, counts.indices, borders),
+        (counts.data, counts.indices, counts.indptr[starts]),
         shape=(len(starts) - 1, counts.shape[1]),
         copy=True,
     )
     books.sum_duplicates()
-    spread = np.diff(books.tocsc().indptr)  # documents that hold each word
-    rare = np.log(len(starts) / (1 + spread))
-    weights = np.where(books.data > 2, books.data * rare[books.indices], 0)
-    is_first = np.zeros(len(weights), bool)
+    holders = np.diff(books.tocsc().indptr)  # documents that hold each word, [V]
+    inverse_frequency = np.log(len(starts) / (1 + holders))  # 0 for a word of all documents
+    weights = books.data * inverse_frequency[books.indices]
+    weights[books.data < _LEAST_COUNT] = 0
+
+    is_chosen = np.zeros(len(weights), bool)
     for start, end in pairwise(books.indptr.tolist()):
         order = np.argsort(-weights[start:end], kind="stable")
-        is_first[start + order[:_BOOK_WORDS]] = True
-    books.data = (is_first & (weights > 0)).astype(counts.dtype)
+        is_chosen[start + order[:_BOOK_WORDS]] = True
+    books.data = (is_chosen & (weights > 0)).astype(counts.dtype)
     books.eliminate_zeros()
     return books
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Any
 
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from .shelf import open_splitter, read_files
@@ -31,9 +30,9 @@ def run(
         ValueError: if no file can be read.
     """
     find_sentences = open_splitter(model, splitter)
-    rows: dict[str, dict[str, Any]] = {}
+    rows = {}
     for place, document in read_files(source, text_column, model.tokenizer):
-        plan: Any = model.plan(document.text, find_sentences)
+        plan = model.plan(document.text, find_sentences)
         rows[place] = {"characters": len(document.text), **asdict(plan)}
     if not rows:
         raise ValueError(f"No file of {source!r} can be read.")

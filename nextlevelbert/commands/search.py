@@ -158,25 +158,22 @@ class Library:
         self._weights = sparse.csc_array(tuple(columns), (len(self.vectors), len(self._words)))
         self._parts = parts
         self._documents = dict[int, StoredDocument]()
+        owners = np.searchsorted(self._index["part_starts"], self.first[:-1], side="right") - 1
+        self._owners = owners.tolist()
         self.places = [
-            self._part_of(number)[0].place_of(name) for number, name in enumerate(facts["ids"])
+            parts[owner].place_of(name)
+            for owner, name in zip(self._owners, facts["ids"], strict=True)
         ]
         self.notes = facts["notes"]
-
-    def _part_of(self, number: int) -> tuple[Part, int]:
-        """Returns the part of a document, and the document's first row in it."""
-        starts = self._index["part_starts"]
-        first = self.first[number]
-        owner = int(np.searchsorted(starts, first, side="right")) - 1
-        return self._parts[owner], int(first - starts[owner])
 
     def document(self, number: int) -> StoredDocument:
         """Reads a document from its part; the last ones are kept."""
         if number in self._documents:
             return self._documents[number]
-        part, row = self._part_of(number)
-        table = part.read("text", "metadata", "pages")
-        rows = table.slice(row, int(self.first[number + 1] - self.first[number]))
+        owner = self._owners[number]
+        table = self._parts[owner].read("text", "metadata", "pages")
+        start, end = self.first[number : number + 2] - self._index["part_starts"][owner]
+        rows = table[start:end]
         document = StoredDocument(
             text="".join(rows["text"].to_pylist()),
             metadata=json.loads(rows["metadata"][0].as_py()),

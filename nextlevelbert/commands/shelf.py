@@ -192,7 +192,7 @@ def list_files(source: str) -> list[Part]:
         folder = os.path.dirname(source)
     base = os.path.join(folder, "")
     parts = []
-    models = set[Path]()
+    models = set()
     for path, name in source_files(source):
         place = readable_name(str(path).removeprefix(base)).replace(os.sep, "/")
         if path.name == "config.json" and (path.parent / "model.safetensors").is_file():
@@ -340,30 +340,30 @@ def open_shelf(
     parts = []
     for part in list_files(source):
         try:
-            name = f"{_content(part.source)}.parquet"
+            name = f"{_content(part)}.parquet"
         except OSError as error:
             report(part.place, [("left out", f" cannot be read: {reason(error)}")])
         else:
             parts.append(part._replace(path=folder / name))
 
-    present = set(folder.glob("*.parquet*"))
-    current = {part.path: part for part in parts}
-    for path in present - current.keys():  # files that are gone, and what a killed process left
-        path.unlink(missing_ok=True)
-    missing = [part for path, part in current.items() if path not in present]
-    writer.encode_files(missing)
-    present.update(part.path for part in missing if part.path.exists())
-    parts = [part for part in parts if part.path in present]
+    present = set(os.listdir(folder))
+    current = {part.path.name: part for part in parts}
+    for name in present - current.keys():  # files that are gone, and what a killed process left
+        if ".parquet" in name:
+            (folder / name).unlink(missing_ok=True)
+    writer.encode_files([part for name, part in current.items() if name not in present])
+    present = set(os.listdir(folder))
+    parts = [part for part in parts if part.path.name in present]
     if not parts:
         raise ValueError(f"No file of {source!r} can be read.")
     return parts
 
 
-def _content(path: Path) -> str:
+def _content(part: Part) -> str:
     """Hashes the bytes of a file, or of a saved data set's files, and how they are read."""
-    files = [path]
-    if path.is_dir():
-        files = sorted(file for file in path.rglob("*") if file.is_file())
+    files = [part.source]
+    if part.is_table and part.source.is_dir():
+        files = sorted(file for file in part.source.rglob("*") if file.is_file())
     digest = hashlib.sha256()
     for file in files:
         digest.update(f"{suffix(file)} {file.suffix}".encode(errors="replace"))
@@ -421,7 +421,7 @@ class _PartWriter:
         limit = 2_000_000  # characters; a kill costs no more
         if self.is_slow:
             limit = 200_000
-        waiting: list[_FileContent] = []
+        waiting = []
         characters = 0
         for part in tqdm(parts, unit="file", disable=not parts):
             documents, notes = read_file(part, self.column)

@@ -81,7 +81,7 @@ _NAMED_NOTES = 10
 
 
 class _Book(NamedTuple):
-    """The text of a file, by pages or paragraphs, and what of the file was not read."""
+    """Holds the text of a file, by pages or paragraphs, and notes on what was not read."""
 
     pieces: list[str]
     notes: list[str]
@@ -203,14 +203,14 @@ def _read_html(data: bytes) -> _Book:
 
 
 class _EpubArchive:
-    """The files of an EPUB, which is a zip archive of HTML pages (EPUB 3.3)."""
+    """Reads the files of an EPUB, which is a zip archive of HTML pages (EPUB 3.3)."""
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
         self.archive = archive
         self.left = UNPACKED_LIMIT
         # Makers of books on Windows mix up capitals and the two slashes.
         self.names = {name.replace("\\", "/").lower(): name for name in archive.namelist()}
-        self.encrypted: set[str] = set()  # the list of encrypted files is itself not encrypted
+        self.encrypted = set()  # the list of encrypted files is itself not encrypted
         self.encrypted = self._encrypted_names()
 
     def read(self, path: str) -> bytes:
@@ -249,8 +249,8 @@ class _EpubArchive:
 
 def _read_epub(data: bytes) -> _Book:
     """Reads the pages in reading order; a page that cannot be read costs no other."""
-    texts = list[str]()
-    notes = list[str]()
+    texts = []
+    notes = []
     with zipfile.ZipFile(io.BytesIO(data)) as zip_file:
         archive = _EpubArchive(zip_file)
         package_name = archive.package_name()
@@ -286,25 +286,24 @@ def _page_reason(error: Exception) -> str:
 def _read_pdf(data: bytes) -> _Book:
     from pypdfium2 import PdfDocument, PdfiumError
 
-    pages = list[str]()
-    pictures = list[int]()
-    damaged = list[int]()
+    pages = []
+    pictures = []
+    damaged = []
     with PdfDocument(data) as document:
         has_form = document.get_formtype() != 0
         if has_form:
             document.init_forms()
-        for number in range(len(document)):
+        for number in range(1, len(document) + 1):
+            pages.append("")
             try:
-                text, has_content = _read_pdf_page(document, number, has_form)
+                pages[-1], has_content = _read_pdf_page(document, number - 1, has_form)
             except PdfiumError:
-                text = ""
-                has_content = False
-                damaged.append(number + 1)
-            pages.append(text)
-            if has_content and not text:
-                pictures.append(number + 1)
+                damaged.append(number)
+            else:
+                if has_content and not pages[-1]:
+                    pictures.append(number)
 
-    notes = list[str]()
+    notes = []
     if pictures:
         which = _first_of(pictures, pages=len(pages))
         notes.append(f"{which} hold no text; if they are pictures, run OCR over the file")

@@ -10,6 +10,7 @@ import sysconfig
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any
@@ -112,6 +113,8 @@ def _row_as_document(
 
 
 OnError = Callable[[ValueError], object]
+AsDocument = Callable[[Any, int], Document]
+_NAMED_ROWS = 10  # of a table, that cannot be read
 
 
 def example_books() -> str:
@@ -169,21 +172,17 @@ def read_documents(
     """
     if isinstance(source, (str, Path)) and str(source) == PYTHON_MANUAL:
         return python_manual()
-    files = source_files(source)
-    return _documents(files, text_column=text_column, id_column=id_column, on_error=on_error)
+    as_document = partial(_as_document, text_column=text_column, id_column=id_column)
+    return _documents(source_files(source), as_document, on_error)
 
 
 def _documents(
-    files: Iterable[tuple[Path, str | None]],
-    *,
-    text_column: str,
-    id_column: str,
-    on_error: OnError | None,
+    files: Iterable[tuple[Path, str | None]], as_document: AsDocument, on_error: OnError | None
 ) -> Iterator[Document]:
     row_count = 0
     for path, name in files:
         if name is None:
-            table = _TableReader(path, text_column, id_column=id_column, on_error=on_error)
+            table = _TableReader(path, as_document, on_error)
             yield from table.documents(first_number=row_count)
             row_count += table.row_count
             continue
@@ -217,28 +216,22 @@ def _with_file(path: Path, error: Exception) -> ValueError:
     return ValueError(f"{path} cannot be read: {reason(error)}")
 
 
+@dataclass
 class _TableReader:
     """Reads a document from each row of a table; a row that cannot be read costs no other.
 
     Args:
         path: the file, or a folder of ``save_to_disk``.
-        text_column: the column of the text.
-        id_column: the column of the id.
+        as_document: makes a document of a row and its number.
         on_error: as in `read_documents`.
     """
 
-    named_rows = 10
-
-    def __init__(
-        self, path: Path, text_column: str, *, id_column: str, on_error: OnError | None
-    ) -> None:
-        self.path = path
-        self.text_column = text_column
-        self.id_column = id_column
-        self.on_error = on_error
-        self.row_count = 0
-        self.errors = list[ValueError]()
-        self.error_count = 0
+    path: Path
+    as_document: AsDocument
+    on_error: OnError | None
+    row_count: int = 0
+    error_count: int = 0
+    errors: list[ValueError] = field(default_factory=list)  # the first ones
 
     def documents(self, first_number: int) -> Iterator[Document]:
         """Streams the documents; those without id are numbered from `first_number` on."""
@@ -269,13 +262,13 @@ class _TableReader:
         try:
             if isinstance(row, Exception):
                 raise row
-            return _as_document(row, number, text_column=self.text_column, id_column=self.id_column)
+            return self.as_document(row, number)
         except ValueError as error:
             named = ValueError(f"{self.path}, {where}: {reason(error)}")
             if self.on_error is None:
                 raise named from error
             self.error_count += 1
-            if len(self.errors) < self.named_rows:
+            if len(self.errors) < _NAMED_ROWS:
                 self.errors.append(named)
             return None
 
@@ -306,13 +299,11 @@ def source_files(source: str | Path | Iterable[str | Path]) -> list[tuple[Path, 
         FileNotFoundError: if there is nothing at `source`.
         ValueError: if no file is of a kind that is supported.
     """
-    names = dict[Path, str]()
-    others = dict[Path, str]()
-    sources: list[str | Path] = []
+    names = {}
+    others = {}
+    sources: Any = source
     if isinstance(source, (str, Path)):
-        sources.append(source)
-    else:
-        sources.extend(source)
+        sources = [source]
     for one_source in sources:
         for file, name in _named_files(one_source):
             if _is_supported(file):
@@ -339,16 +330,16 @@ def _named_files(source: str | Path) -> Iterator[tuple[Path, str]]:
         if path.is_dir():
             files = files_below(path)
         for file in files:
-            name = readable_name(file.relative_to(root).as_posix())
+            name = readable_name("/".join(file.parts[len(root.parts) :]))
             is_hidden = re.search(r"(^|/)\.[^/]", name) is not None
             if not is_hidden:
                 yield file, name
 
 
 def _is_supported(file: Path) -> bool:
-    if is_saved_dataset(file):
+    if suffix(file) in TEXTS + TABLES and os.path.isfile(file):
         return True
-    return os.path.isfile(file) and suffix(file) in TEXTS + TABLES
+    return is_saved_dataset(file)
 
 
 def _root_of(source: str | Path) -> Path:
@@ -378,20 +369,19 @@ def _warn_of_other_kinds(others: Mapping[Path, str]) -> None:
 
 
 def _with_ids(names: Mapping[Path, str]) -> list[tuple[Path, str | None]]:
-    """Gives each text its name without suffix, where no other text has the same; a table None."""
+    """Gives each text its name without suffix if no other text has the same; a table None."""
     stems = {
         path: re.sub(r"(\.[^./]+)(\.gz)?$", "", name, flags=re.IGNORECASE)
         for path, name in names.items()
+        if suffix(path) in TEXTS
     }
-    times = Counter(stem for path, stem in stems.items() if suffix(path) in TEXTS)
+    times = Counter(stems.values())
     files = list[tuple[Path, str | None]]()
-    for path, stem in stems.items():
-        if suffix(path) not in TEXTS:
-            files.append((path, None))
-        elif times[stem] == 1:
-            files.append((path, stem))
-        else:
-            files.append((path, names[path]))
+    for path, name in names.items():
+        stem = stems.get(path)
+        if stem is not None and times[stem] > 1:
+            stem = name
+        files.append((path, stem))
     return files
 
 
@@ -410,10 +400,9 @@ def python_manual(smallest: int = 400) -> Iterator[Document]:
 
     root = Path(sysconfig.get_paths()["stdlib"])
     for file in sorted(root.rglob("*.py")):
-        parts = file.relative_to(root).with_suffix("").parts
-        if _NOT_DOCUMENTATION.intersection(parts):
-            continue
-        if any(part.startswith("config-") for part in parts):
+        relative = file.relative_to(root).with_suffix("")
+        parts = relative.parts
+        if _NOT_DOCUMENTATION.intersection(parts) or "config-" in str(relative):
             continue
         text = _docstrings(file)
         if len(text) >= smallest:
@@ -423,7 +412,7 @@ def python_manual(smallest: int = 400) -> Iterator[Document]:
 
 def _docstrings(file: Path) -> str:
     """Returns all docstrings of a source file, each function's and class's under its name."""
-    texts = list[str]()
+    texts = []
     for node in ast.walk(ast.parse(file.read_bytes())):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             docstring = ast.get_docstring(node)

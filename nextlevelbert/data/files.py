@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import IO, TextIO
 
@@ -102,8 +103,8 @@ def files_below(root: Path) -> list[Path]:
     Links to folders are followed, each folder once. Folders that begin with a dot are left out.
     Folders that may not be opened are named in a warning.
     """
-    found = list[Path]()
-    visited = set[str]()
+    paths = []
+    visited = set()
     waiting = [root]
     for start in waiting:  # grows by the links that are found: folders come before links to them
         for folder, folders, files in os.walk(start, onerror=_warn_of_folder):
@@ -114,15 +115,15 @@ def files_below(root: Path) -> list[Path]:
             visited.add(real_folder)
 
             if is_saved_dataset(Path(folder)):
-                found.append(Path(folder))
+                paths.append(Path(folder))
                 folders.clear()
                 continue
 
             folders[:] = [name for name in folders if not name.startswith(".")]
             links = [Path(folder, name) for name in folders if os.path.islink(Path(folder, name))]
             waiting.extend(links)
-            found.extend(Path(folder, name) for name in files)
-    return sorted(found)
+            paths.extend(Path(folder, name) for name in files)
+    return sorted(paths, key=attrgetter("parts"))  # paths take longer to compare
 
 
 def _warn_of_folder(error: OSError) -> None:
@@ -170,15 +171,11 @@ def read_bytes(path: Path) -> bytes:
     """
     if not is_packed(path):
         return path.read_bytes()
-    pieces = list[bytes]()
-    size = 0
     with gzip.open(path) as file:
-        for piece in iter(partial(file.read, 2**20), b""):
-            size += len(piece)
-            if size > UNPACKED_LIMIT:
-                raise TooLargeError(str(path))
-            pieces.append(piece)
-    return b"".join(pieces)
+        data = file.read(UNPACKED_LIMIT + 1)
+    if len(data) > UNPACKED_LIMIT:
+        raise TooLargeError(str(path))
+    return data
 
 
 def read_text(path: Path) -> str:

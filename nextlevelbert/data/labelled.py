@@ -44,7 +44,7 @@ USUAL = Columns()
 
 
 class ClassOptions(TypedDict, total=False):
-    """The parameters of `load_classes` that loaders of published data sets pass on."""
+    """Types the parameters of `load_classes` that loaders of published data sets pass on."""
 
     columns: Columns
     class_names: Sequence[str] | None
@@ -110,12 +110,10 @@ def load_classes(
         index_of |= {str(index): index for index in range(len(names))}
 
     for row, (location, label) in zip(rows, labels, strict=True):
-        indices = _indices(location, label, columns.label, index_of=index_of)
-        if several:
-            row["label"] = indices
-        else:
-            row["label"] = indices[0]
-    feature: ClassLabel | List = ClassLabel(names=list(names))
+        row["label"] = _indices(location, label, columns.label, index_of=index_of)
+        if not several:
+            [row["label"]] = row["label"]
+    feature = ClassLabel(names=list(names))
     if several:
         feature = List(feature)
     return _dataset(table, rows, label_feature=feature)
@@ -147,7 +145,7 @@ def _declared_name(label: Any, names: tuple[str, ...] | None) -> Any:
 
 def _single_labels(labels: Labels, column: str, *, several: bool) -> Labels:
     """Returns each item of the labels; all are lists or none is, and all items have one type."""
-    items: Labels = []
+    items = []
     for location, label in labels:
         if isinstance(label, list) is not several:
             raise location.error(

@@ -37,17 +37,13 @@ def hold_out(
     if key is not None:
         keys = [key(row) for row in rows]
     held_out_keys = sample_share(sorted(set(keys)), share, seed=seed, what=what)
-    training = []
-    validation = []
-    for index, row_key in enumerate(keys):
-        if row_key in held_out_keys:
-            validation.append(index)
-        else:
-            training.append(index)
+    is_held_out = np.array([row_key in held_out_keys for row_key in keys])
+    training = np.flatnonzero(~is_held_out)
+    validation = np.flatnonzero(is_held_out)
     return _select(rows, training), _select(rows, validation)
 
 
-def _select(rows: Any, indices: list[int]) -> Any:
+def _select(rows: Any, indices: np.ndarray) -> Any:
     if hasattr(rows, "select"):
         return rows.select(indices)
     return [rows[index] for index in indices]

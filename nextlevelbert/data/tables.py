@@ -119,12 +119,10 @@ def open_rows(source: str | Path | Table, split: str = "train", config: str | No
     if isinstance(source, Table):
         return source
     path = Path(source)
-    files = list[Path]()
-    if not path.is_dir():
-        files = find_paths(source)
-    if files:
-        return _open_files(str(source), files)
-    return _open_dataset(path, str(source), split=split, config=config)
+    files = find_paths(source)
+    if path.is_dir() or not files:
+        return _open_dataset(path, str(source), split=split, config=config)
+    return _open_files(str(source), files)
 
 
 def _open_files(source: str, files: Sequence[Path]) -> Table:
@@ -138,7 +136,7 @@ def _open_files(source: str, files: Sequence[Path]) -> Table:
         if suffix(files[0]) in TEXTS:
             raise not_a_table(name) from error
         raise
-    features: Mapping[str, Any] = {}
+    features = {}
     if suffix(files[0]) == ".parquet":
         from datasets import Features  # seconds to import
 
@@ -147,17 +145,14 @@ def _open_files(source: str, files: Sequence[Path]) -> Table:
 
 
 def _open_dataset(path: Path, source: str, *, split: str, config: str | None) -> Table:
-    if is_saved_dataset(path):
+    name = source
+    if path.exists():
         name = path.resolve().name
+    if is_saved_dataset(path):
         dataset = saved_dataset(path, split)
     else:
-        name = source
-        if path.exists():
-            name = path.resolve().name
-        if config is None:
-            name = f"{name} ({split})"
-        else:
-            name = f"{name} ({config}, {split})"
+        parts = ", ".join(filter(None, [config, split]))
+        name = f"{name} ({parts})"
         dataset = hub_dataset(source, config, split=split)
     if [*dataset.features] == ["text"] and dataset.info.builder_name == "text":
         raise not_a_table(name)  # each line of a text would be a row
@@ -174,7 +169,7 @@ def _table(
 ) -> Table:
     if first is None:
         raise ValueError(f"{name} is empty: it has no rows.")
-    class_names = dict[str, tuple[str, ...]]()
+    class_names = {}
     for column, feature in features.items():
         value_feature = getattr(feature, "feature", feature)  # of a list, that of its values
         if hasattr(value_feature, "names"):
@@ -237,10 +232,10 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
         return
     while True:
         try:
-            row: Any = next(reader)
+            row: Any = next(reader, None)
+            if row is None:
+                return
             _check_csv_row(row)
-        except StopIteration:
-            return
         except (csv.Error, ValueError) as error:
             row = error
         yield f"line {reader.line_num}", row
@@ -248,10 +243,7 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
 
 def _delimiter(header: str) -> str:
     """Returns what stands between the names of columns: a semicolon or tab where no comma does."""
-    for delimiter in (",", ";", "\t"):
-        if delimiter in header:
-            return delimiter
-    return ","
+    return next((delimiter for delimiter in ",;\t" if delimiter in header), ",")
 
 
 def _check_csv_row(row: Mapping[Any, Any]) -> None:

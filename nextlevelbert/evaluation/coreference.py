@@ -107,7 +107,7 @@ def cluster_scores(
         "ceafe": _ratio(aligned, len(response)),
         "lea": _lea(response_sizes, key_sizes, shared=turned),
     }
-    scores: dict[str, float] = {}
+    scores = {}
     for name in recall:
         scores[f"{name}_recall"] = recall[name]
         scores[f"{name}_precision"] = precision[name]
@@ -119,7 +119,7 @@ def cluster_scores(
 
 def _cluster_of_mentions(clusters: Sequence[Collection[Hashable]]) -> dict[Hashable, int]:
     """Returns the index of the cluster of each mention."""
-    cluster_of: dict[Hashable, int] = {}
+    cluster_of = {}
     for index, cluster in enumerate(clusters):
         for mention in set(cluster):
             if mention in cluster_of:

@@ -75,7 +75,7 @@ class RetrievalTask:
 
 
 class Ranking(NamedTuple):
-    """The order of the pool for one query.
+    """Holds the order of the pool for one query.
 
     `ranks` and `grades` ``[r]`` belong to the relevant documents. Ranks begin at 1 and rise; they
     are infinity for documents that are no candidates. `documents` are the ids of the first 100
@@ -126,7 +126,7 @@ def rank_documents(
 
 
 def rank_by_scores(task: RetrievalTask, scores: np.ndarray) -> dict[str, Ranking]:
-    """Ranks the pool for each query by scores, for example by `chunk_similarity`.
+    """Ranks the pool for each query by scores, for example BM25's.
 
     Args:
         task: the queries and the pool.
@@ -184,24 +184,26 @@ def _rank(
     for query, row in zip(task.queries, scores, strict=True):
         grades = np.zeros(len(ids), dtype=np.int64)
         for document, grade in task.relevant[query].items():
-            if document != query:
-                grades[index_of[document]] = grade
+            grades[index_of[document]] = grade
 
-        pool = np.arange(len(ids))
+        # The pool has all documents, or the candidates, but never the query itself.
+        in_pool = np.full(len(ids), candidates is None)
         if candidates is not None:
-            numbers = {index_of[document] for document in candidates[query]}
-            pool = np.array(sorted(numbers), dtype=np.int64)
-        pool = pool[pool != index_of.get(query, -1)]
+            in_pool[[index_of[document] for document in candidates[query]]] = True
+        if query in index_of:
+            in_pool[index_of[query]] = False
+            grades[index_of[query]] = 0
+        pool = np.flatnonzero(in_pool)
 
-        # By score; in a tie the lower grade comes first.
+        # The highest score comes first; of equal scores, that of the lowest grade.
         order = pool[np.lexsort((grades[pool], -row[pool]))]
-        positions = np.flatnonzero(grades[order])  # [r], from 0
-        ranked = order[positions]
-        missing = np.setdiff1d(np.flatnonzero(grades), ranked)
+        positions = np.flatnonzero(grades[order])  # of relevant documents, from 0
+        unranked = np.flatnonzero((grades > 0) & ~in_pool)  # relevant, but no candidates
+        relevant = np.concatenate([order[positions], unranked])
         listed = order[:_LISTED]
         rankings[query] = Ranking(
-            ranks=np.concatenate([positions + 1.0, np.full(len(missing), np.inf)]),
-            grades=np.concatenate([grades[ranked], grades[missing]]),
+            ranks=np.concatenate([positions + 1.0, np.full(len(unranked), np.inf)]),
+            grades=grades[relevant],
             documents=[ids[index] for index in listed],
             scores=row[listed],
         )

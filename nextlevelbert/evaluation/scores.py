@@ -60,13 +60,11 @@ def bm25_scores(queries: Sequence[str], documents: Sequence[str]) -> np.ndarray:
     index = bm25s.BM25()
     index.index(words_of(documents), show_progress=False)
 
-    rows = []
-    for words in words_of(queries):
+    scores = np.zeros((len(queries), len(documents)), np.float32)
+    for row, words in zip(scores, words_of(queries), strict=True):
         if words:
-            rows.append(index.get_scores(words))
-        else:
-            rows.append(np.zeros(len(documents), np.float32))
-    return np.stack(rows)
+            row[:] = index.get_scores(words)
+    return scores
 
 
 def scores_by_length(

@@ -89,5 +89,5 @@ def count_words(text: str) -> int:
 
 
 def _normalized(text: str) -> str:
-    """Text in lower case in which equal words have equal characters, without soft hyphens."""
+    """Returns text in lower case, in which equal words have equal characters."""
     return unicodedata.normalize("NFKC", text.replace("\u00ad", "")).lower()

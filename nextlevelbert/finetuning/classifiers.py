@@ -130,7 +130,7 @@ def read_labelled_sets(
             "--halve_validation makes half of a validation set the test set: give only a validation"
             " set."
         )
-    train: Dataset | None = None
+    train = None
 
     def read(name: str, source: str, split: str) -> Dataset:
         nonlocal train
@@ -289,7 +289,7 @@ class ClassifierRun:
             The result of the best seed, and the table in Markdown.
         """
         title = public_name(self.model)
-        baselines: dict[str, seeds.Row] = {}
+        baselines = {}
         metric = "loss"
         if reader is None:
             metric = "accuracy"

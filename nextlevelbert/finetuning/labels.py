@@ -208,7 +208,7 @@ def write_predictions(path: Path, dataset: Dataset, labels: LabelSet, logits: np
         indices = prediction
         if labels.problem_type == SEVERAL:
             indices = np.flatnonzero(prediction)
-        record: dict[str, Any] = {"id": row["id"], "prediction": labels.text(indices)}
+        record = {"id": row["id"], "prediction": labels.text(indices)}
         if is_labelled:
             record["label"] = labels.text(row["label"])
         record["scores"] = [round(score, 6) for score in scores]

@@ -98,7 +98,7 @@ class TokenReader:
         self.tokenizer = AutoTokenizer.from_pretrained(options.model)
         self.padding = DataCollatorWithPadding(self.tokenizer)
         set_seed(args.seed)  # so that a random part is the same whenever it is hashed
-        model: Any = self.new_model()
+        model = self.new_model()
         self.weights = weights_fingerprint(model)
         positions = usable_positions(getattr(model.config, "encoder_config", model.config))
         self.window = min(positions or LONG_DOCUMENT, LONG_DOCUMENT)
@@ -124,7 +124,7 @@ class TokenReader:
             if limit is None and name == "train":
                 limit = self.training_limit
             ids = self._token_ids(name, part, limit=limit)
-            columns: dict[str, Any] = {"input_ids": ids}
+            columns = {"input_ids": ids}
             if "label" in part.features:
                 columns["label"] = part["label"][:]
             rows[name] = Dataset.from_dict(columns)

@@ -23,7 +23,7 @@ _SENTENCES_PER_CALL = 1024  # the tokenizer keeps much more for each token than 
 
 @dataclass(frozen=True)
 class ExtractiveSummary:
-    """The chosen sentences in the order of the document; `str()` puts each on a line.
+    """Holds the chosen sentences in the order of the document; `str()` puts each on a line.
 
     Attributes:
         sentences: the chosen sentences.
@@ -67,13 +67,13 @@ def split_document(document: str | Sequence[str]) -> tuple[str, list[tuple[int, 
     wrong = []
     spans = []
     start = 0
-    for number, sentence in enumerate(sentences):
+    for index, sentence in enumerate(sentences):
         if isinstance(sentence, str) and sentence.strip():
             end = start + len(sentence)
             spans.append((start, end))
             start = end + 1
         else:
-            wrong.append(number)
+            wrong.append(index)
     if wrong:
         raise ValueError(f"These sentences of the document are blank or no text: {wrong}.")
     if not spans:
@@ -98,7 +98,7 @@ def encode_sentences(
     """
     cls_id = tokenizer.cls_token_id
     replaced = {cls_id: tokenizer.unk_token_id}
-    encoded: list[np.ndarray] = []
+    encoded = []
     for first in range(0, len(sentences), _SENTENCES_PER_CALL):
         batch = tokenizer(
             list(sentences[first : first + _SENTENCES_PER_CALL]),
@@ -154,15 +154,15 @@ def select_sentences(
     """
     chosen: list[int] = []
     chosen_trigrams: set[tuple[str, ...]] = set()
-    for number in np.argsort(-np.asarray(scores), kind="stable").tolist():
+    for index in np.argsort(-np.asarray(scores), kind="stable").tolist():
         if len(chosen) == count:
             break
         if block_trigrams_in is not None:
-            trigrams = _trigrams(block_trigrams_in[number])
+            trigrams = _trigrams(block_trigrams_in[index])
             if trigrams & chosen_trigrams:
                 continue
             chosen_trigrams |= trigrams
-        chosen.append(number)
+        chosen.append(index)
     return sorted(chosen)
 
 

@@ -16,7 +16,7 @@ from transformers.models.longformer import modeling_longformer as longformer
 
 @dataclass(frozen=True)
 class AttentionPlan:
-    """The keys that each query may attend to, shared by all layers with the same window.
+    """Says which keys each query may attend to, for all layers with the same window.
 
     Attributes:
         real: ``[B, L]`` bool, true at tokens.
@@ -132,7 +132,7 @@ def take_positions(states: Tensor, index: Tensor) -> Tensor:
 
 
 class CdlmSelfAttention(longformer.LongformerSelfAttention):
-    """Longformer's self-attention, which reads an `AttentionPlan` faster than a mask."""
+    """Computes Longformer's self-attention, with an `AttentionPlan` faster than with a mask."""
 
     def forward(
         self, hidden_states: Tensor, attention_mask: Any = None, *args: Any, **kwargs: Any

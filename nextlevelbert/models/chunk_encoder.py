@@ -16,7 +16,7 @@ from typing import Self
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm.auto import tqdm
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -38,7 +38,7 @@ _TOKENS_PER_BATCH_ACCELERATOR = 131_072
 _SIMILAR = 15 / 16
 
 
-def masked_mean(hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+def masked_mean(hidden: Tensor, mask: Tensor | None) -> Tensor:
     """Averages the rows that a mask keeps, and gives zero without rows.
 
     Args:
@@ -55,7 +55,7 @@ def masked_mean(hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor
     return total / keep.sum(dim=1).clamp(min=1)
 
 
-def pool(hidden: torch.Tensor, mask: torch.Tensor, mode: PoolingMode = "mean") -> torch.Tensor:
+def pool(hidden: Tensor, mask: Tensor, mode: PoolingMode = "mean") -> Tensor:
     """Pools the rows that a mask keeps, as sentence-transformers defines it; zero without rows.
 
     Args:
@@ -90,7 +90,7 @@ def pool(hidden: torch.Tensor, mask: torch.Tensor, mode: PoolingMode = "mean") -
     return pooled.masked_fill(~keep.any(dim=1), 0.0)
 
 
-def unit(vectors: torch.Tensor) -> torch.Tensor:
+def unit(vectors: Tensor) -> Tensor:
     """Scales rows to length 1; zero rows stay.
 
     The computation is in float32, because the epsilon against zero vanishes in float16.
@@ -141,7 +141,7 @@ def weights_fingerprint(model: nn.Module) -> str:
 
 
 class DenseLayer(nn.Module):
-    """Is sentence-transformers' `Dense`, with the same names of weights.
+    """Does the same as sentence-transformers' `Dense`, with the same names of weights.
 
     Args:
         in_features: size of the vectors before the layer.
@@ -155,7 +155,7 @@ class DenseLayer(nn.Module):
         self.activation_function = getattr(nn, activation)()
         self.linear = nn.Linear(in_features, out_features, bias)
 
-    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
+    def forward(self, vectors: Tensor) -> Tensor:
         """Maps ``[N, D]`` to ``[N, K]``, in the dtype that the chunk encoder computes in."""
         return self.activation_function(self.linear(vectors))
 
@@ -178,7 +178,7 @@ class LoadedChunkEncoder:
 
     @property
     def max_chunk_size(self) -> int | None:
-        """Most tokens in a chunk; None without a limit."""
+        """Returns the most tokens that a chunk may have; None without a limit."""
         return usable_positions(self.encoder.model.config)
 
 
@@ -225,22 +225,20 @@ class ChunkEncoder(nn.Module):
 
     @property
     def hidden_size(self) -> int:
-        """Dimensions of the vectors."""
+        """Returns the dimensions of the vectors."""
         return vector_size(self.model.config)
 
     @property
     def device(self) -> torch.device:
-        """The device of the weights."""
-        return next(self.model.parameters()).device
+        """Returns the device of the weights."""
+        return self.model.device
 
     @property
     def precision(self) -> str:
-        """The dtype of the computation, by the name that a corpus stores."""
-        return str(next(self.model.parameters()).dtype).removeprefix("torch.")
+        """Returns the dtype of the computation, by the name that a corpus stores."""
+        return str(self.model.dtype).removeprefix("torch.")
 
-    def forward(
-        self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """Computes the vectors of chunks.
 
         Args:
@@ -259,7 +257,7 @@ class ChunkEncoder(nn.Module):
             mask = torch.ones_like(input_ids)
         return self.project_and_normalize(pool(hidden, mask, self.pooling).float())
 
-    def project_and_normalize(self, pooled: torch.Tensor) -> torch.Tensor:
+    def project_and_normalize(self, pooled: Tensor) -> Tensor:
         """Applies Dense layers and normalisation.
 
         Args:
@@ -303,7 +301,7 @@ class ChunkEncoder(nn.Module):
         rule: ChunkingRule,
         tokens_per_batch: int | None = None,
         bar: tqdm | None = None,
-    ) -> torch.Tensor:
+    ) -> Tensor:
         """Encodes chunks of any number of documents.
 
         Args:
@@ -362,7 +360,7 @@ def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _copy(array: np.ndarray, device: torch.device) -> torch.Tensor:
+def _copy(array: np.ndarray, device: torch.device) -> Tensor:
     """Copies an array to the device.
 
     From page-locked memory, a copy to a GPU overlaps with computation.

@@ -42,7 +42,7 @@ _LANDMARK_BELOW = 2**64 // 20
 
 @dataclass(frozen=True)
 class TokenizedDocument:
-    """The tokens of one whole document, without special tokens.
+    """Holds the tokens of one whole document, without special tokens.
 
     Attributes:
         input_ids: ``[T]`` int32.
@@ -134,7 +134,7 @@ def tokenize_document(tokenizer: PreTrainedTokenizerBase, text: str) -> Tokenize
 
 @dataclass(frozen=True)
 class ChunkingRule:
-    """How a document's token ids are split into chunks (paper, section 2.2 "Input Encoding").
+    """Splits a document's token ids into chunks (paper, section 2.2 "Input Encoding").
 
     It works on ids alone, so text, stored ids and a batch from a stock collator give the same
     chunks.
@@ -198,7 +198,7 @@ class ChunkingRule:
             mode: as in the class.
             max_chunk_size: as in the class.
         """
-        roles: dict[str, list[int]] = {}
+        roles = {}
         if mode != "fixed":
             roles = sentence_token_ids(tokenizer)
         prefix_ids, suffix_ids = special_token_ids(tokenizer)
@@ -213,7 +213,7 @@ class ChunkingRule:
 
     @property
     def capacity(self) -> int:
-        """Token ids of text in a full chunk, without special tokens."""
+        """Counts the token ids of text in a full chunk, without special tokens."""
         return self.chunk_size - len(self.prefix_ids) - len(self.suffix_ids)
 
     def boundaries(self, input_ids: np.ndarray) -> np.ndarray:

@@ -64,7 +64,7 @@ class CdlmConfig(LongformerConfig):
 
     @property
     def max_sequence_length(self) -> int:
-        """The most tokens in a sequence, separators included."""
+        """Returns the most tokens that a sequence may have, separators included."""
         first_position = (self.pad_token_id or 0) + 1
         return self.max_position_embeddings - first_position
 

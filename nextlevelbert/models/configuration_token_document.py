@@ -39,13 +39,11 @@ class TokenDocumentConfig(PreTrainedConfig):
         self.encoder_config = copy.deepcopy(self.encoder_config)  # it may belong to a model in use
         self.encoder_config._name_or_path = ""  # otherwise a path of this machine is published
         if self.classifier_dropout is None:
-            self.classifier_dropout = self._dropout_of_encoder()
-
-    def _dropout_of_encoder(self) -> float:
-        for name in _DROPOUT_FIELDS:
-            if hasattr(self.encoder_config, name):
-                return getattr(self.encoder_config, name)
-        return 0.1
+            encoder = self.encoder_config
+            dropouts = (
+                getattr(encoder, name) for name in _DROPOUT_FIELDS if hasattr(encoder, name)
+            )
+            self.classifier_dropout = next(dropouts, 0.1)
 
     @property
     def hidden_size(self) -> int:

@@ -32,7 +32,7 @@ _CHUNKS_PER_GROUP = 4_096
 
 @dataclass(frozen=True)
 class DocumentEmbedding:
-    """The encoding of one document of n chunks, as float32 tensors on the CPU.
+    """Holds the encoding of one document of n chunks, as float32 tensors on the CPU.
 
     Attributes:
         document: the vector of the document, ``[H]``.
@@ -53,7 +53,7 @@ class DocumentEmbedding:
 
 @dataclass(frozen=True)
 class DocumentPlan:
-    """The cost of encoding a document: its tokens, its chunks, and the windows to read."""
+    """Counts what encoding a document costs: its tokens, its chunks, and the windows to read."""
 
     tokens: int
     chunks: int
@@ -145,9 +145,9 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
         """
         rule = self.config.chunking_rule()
         encoder = self.get_chunk_encoder(chunk_encoder)
-        group: list[tuple[TokenizedDocument, np.ndarray]] = []
+        group = []
         chunks_of_group = 0
-        empty: list[int] = []
+        empty = []
         with tqdm(total=0, unit="chunk", desc="encoding", disable=not show_progress_bar) as bar:
             for index, text in enumerate(iter_texts(texts)):
                 document = tokenize_document(self.tokenizer, text)

@@ -11,6 +11,7 @@ from typing import Any, get_args
 import torch
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
+from torch import nn
 from transformers import AutoModel, BertConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder
@@ -20,13 +21,12 @@ from .pretrained import (
     NO_LENGTH_LIMIT,
     load_tokenizer,
     split_arguments,
-    with_attention_dropout,
 )
 from .static_encoders import STATIC_MODELS, new_chunk_encoder
 
 
 def load_chunk_encoder(
-    name_or_path: str | PathLike[str],
+    name_or_path: str | PathLike,
     name: str | None = None,
     pooling: PoolingMode | None = None,
 ) -> LoadedChunkEncoder:
@@ -64,17 +64,15 @@ def load_chunk_encoder(
     modules_file = load_file_path(path, "modules.json")
     config_file = load_file_path(path, "config.json")
 
-    stored: dict[str, Any] = {}
+    stored = {}
     if config_file is not None:
         stored = json.loads(Path(config_file).read_text(encoding="utf-8"))
     if "chunk_encoder_config" in stored:
         return _from_document_model(path, name)
 
-    public_name = name
-    if public_name is None:
-        public_name = path
-        if Path(path).is_dir():
-            public_name = Path(path).name
+    public_name = name or path
+    if name is None and Path(path).is_dir():
+        public_name = Path(path).name
 
     if stored.get("model_type") in STATIC_MODELS:
         return _from_static_model(path, stored["model_type"], public_name)
@@ -112,10 +110,7 @@ def _from_document_model(path: str, name: str | None) -> LoadedChunkEncoder:
         )
 
     # Weights stored in half precision hash to something else than the weights they come from.
-    fingerprint = config.chunk_encoder_fingerprint
-    if not fingerprint:
-        fingerprint = model.chunk_encoder.fingerprint()
-
+    fingerprint = config.chunk_encoder_fingerprint or model.chunk_encoder.fingerprint()
     if name is None:
         name = config.chunk_encoder_name or Path(path).name
     return LoadedChunkEncoder(
@@ -141,7 +136,7 @@ def _from_sentence_transformer(
         config = network.config
         tokenizer = steps[0].tokenizer
 
-    further_steps: dict[str, Any] = {}
+    further_steps = {}
     if dense:
         further_steps["dense"] = [_dense_arguments(step) for step in dense]
     if source.default_prompt_name is not None:
@@ -238,11 +233,8 @@ def _static_parts(module: Any) -> tuple[StaticEmbeddingConfig, PreTrainedTokeniz
     backend.no_truncation()
 
     vocabulary = backend.get_vocab()
-    special_tokens = {}
-    for key, tokens in {"unk_token": ("[UNK]", "<unk>"), "pad_token": ("[PAD]", "<pad>")}.items():
-        for token in tokens:
-            if token in vocabulary:
-                special_tokens[key] = token
+    keys = {"[UNK]": "unk_token", "<unk>": "unk_token", "[PAD]": "pad_token", "<pad>": "pad_token"}
+    special_tokens = {key: token for token, key in keys.items() if token in vocabulary}
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=backend, model_max_length=NO_LENGTH_LIMIT, **special_tokens
     )
@@ -303,93 +295,8 @@ def _special_token(tokenizer: PreTrainedTokenizerFast, name: str, ids: list[int]
     return {"id": name, "ids": ids, "tokens": tokenizer.convert_ids_to_tokens(ids)}
 
 
-def new_document_model(
-    model_class: type[PreTrainedModel],
-    chunk_encoder: str | PathLike[str] | LoadedChunkEncoder,
-    chunk_size: int,
-    num_hidden_layers: int | None,
-    random_layers: bool,
-    attention_dropout: float,
-    fields: dict[str, Any],
-) -> PreTrainedModel:
-    """Makes a new model of a NextLevelBERT class, as its `from_chunk_encoder` describes.
-
-    Args:
-        model_class: the class of the new model.
-        chunk_encoder: name, folder or loaded encoder.
-        chunk_size: most tokens in a chunk.
-        num_hidden_layers: layers over the chunk vectors; None for the default.
-        random_layers: whether layers start at random rather than as the chunk encoder's.
-        attention_dropout: dropout on the attention of the layers over chunks.
-        fields: further fields of the configuration.
-
-    Returns:
-        The model in evaluation mode.
-
-    Raises:
-        ValueError: for an unknown field or a negative number of layers.
-    """
-    if num_hidden_layers is not None and num_hidden_layers < 0:
-        raise ValueError(f"num_hidden_layers must be 0 or more, got {num_hidden_layers}.")
-    source = as_loaded_encoder(chunk_encoder)
-    encoder = source.encoder
-
-    is_copied = encoder.has_layers and encoder.hidden_size == encoder.model.config.hidden_size
-    defaults: dict[str, Any] = {"chunking": "fixed"}
-    if is_copied:
-        start = encoder.model.config
-    else:
-        start = bert_over_vectors(encoder.hidden_size, layers=2)
-        defaults["pooling"] = model_class.pooling_over_static
-
-    layers = with_attention_dropout(start, attention_dropout)
-    layers.pop("sentence_steps", None)  # they follow the chunk encoder's layers only
-    if num_hidden_layers is not None:
-        layers["num_hidden_layers"] = num_hidden_layers
-    elif fields.get("pooling") == "plain":
-        layers["num_hidden_layers"] = 0
-    defaults["encoder_config"] = layers
-
-    model = _over(source, model_class, chunk_size, fields=defaults | fields)
-    if is_copied and not random_layers and model.config.pooling != "plain":
-        _copy_layers(encoder, model.base_model.encoder)
-    return model
-
-
-def new_hate(
-    model_class: type[PreTrainedModel],
-    chunk_encoder: str | PathLike[str] | LoadedChunkEncoder,
-    chunk_size: int,
-    hidden_size: int | None,
-    num_hidden_layers: int,
-    fields: dict[str, Any],
-) -> PreTrainedModel:
-    """Makes a new model of a HATE class, as its `from_chunk_encoder` describes.
-
-    Args:
-        model_class: the class of the new model.
-        chunk_encoder: name, folder or loaded encoder.
-        chunk_size: most tokens in a chunk.
-        hidden_size: width of the document model; None for that of the sentence vectors.
-        num_hidden_layers: layers of the document model.
-        fields: further fields of the configuration.
-
-    Returns:
-        The model in evaluation mode.
-    """
-    source = as_loaded_encoder(chunk_encoder)
-    if hidden_size is None:
-        hidden_size = source.encoder.hidden_size
-    positions = 512
-    if fields.get("max_chunks") is not None:
-        positions = max(positions, fields["max_chunks"] + 1)  # one more for [CLS]
-    layers = bert_over_vectors(hidden_size, num_hidden_layers, positions)
-    defaults = {"chunking": "sentences", "encoder_config": layers}
-    return _over(source, model_class, chunk_size, fields=defaults | fields)
-
-
 def as_loaded_encoder(
-    chunk_encoder: str | PathLike[str] | LoadedChunkEncoder,
+    chunk_encoder: str | PathLike | LoadedChunkEncoder,
 ) -> LoadedChunkEncoder:
     """Loads a chunk encoder by its name or folder; returns one that is loaded as it is."""
     if isinstance(chunk_encoder, LoadedChunkEncoder):
@@ -423,13 +330,26 @@ def bert_over_vectors(hidden_size: int, layers: int, positions: int = 512) -> Be
     )
 
 
-def _over(
+def new_model_over(
     source: LoadedChunkEncoder,
     model_class: type[PreTrainedModel],
     chunk_size: int,
     fields: dict[str, Any],
 ) -> PreTrainedModel:
-    """Makes a new model over the vectors of a chunk encoder, which it holds unless told not to."""
+    """Makes a new model over the vectors of a chunk encoder, which it holds unless told not to.
+
+    Args:
+        source: the chunk encoder.
+        model_class: the class of the new model.
+        chunk_size: most tokens in a chunk.
+        fields: further fields of the configuration, ``chunking`` among them.
+
+    Returns:
+        The model in evaluation mode.
+
+    Raises:
+        ValueError: for an unknown field.
+    """
     split_arguments(model_class.config_class, fields)
     rule = ChunkingRule.from_tokenizer(
         source.tokenizer,
@@ -458,8 +378,16 @@ def _over(
     return model.eval()
 
 
-def _copy_layers(source: ChunkEncoder, encoder: torch.nn.Module) -> None:
-    """Copies the chunk encoder's layers; further positions keep the new encoder's values."""
+def copy_layers(source: ChunkEncoder, encoder: nn.Module) -> None:
+    """Copies the chunk encoder's layers; further positions keep the new encoder's values.
+
+    Args:
+        source: the chunk encoder.
+        encoder: the new encoder over chunks, with the same or fewer layers.
+
+    Raises:
+        ValueError: the chunk encoder has no such layer.
+    """
     weights = source.model.state_dict()
     state = encoder.state_dict()
     for name, values in state.items():
@@ -475,5 +403,6 @@ def _copy_layers(source: ChunkEncoder, encoder: torch.nn.Module) -> None:
         rows = len(values)
         if "position" in name:
             rows = min(rows, len(copied))
-        state[name] = torch.cat([copied[:rows], values[rows:]])
+        # The source may be on an accelerator.
+        state[name] = torch.cat([copied[:rows].to(values.device), values[rows:]])
     encoder.load_state_dict(state)

@@ -45,14 +45,14 @@ _POSITIONS_FIRST = ("xlnet",)
 
 
 class SegmentIndex(NamedTuple):
-    """Where the segments of a pass belong, ``[R]`` each: their step, and their document."""
+    """Holds the step and the document of each segment of a pass, ``[R]`` each."""
 
     step: Tensor
     document: Tensor
 
 
 class LayerNormLSTM(nn.Module):
-    """An LSTM of one layer and one direction over all channels at once.
+    """Runs an LSTM of one layer and one direction over all channels at once.
 
     Every gate and the cell have a layer normalisation of their own:
     ``[i; f; g; o] = LN_gate(W_x x + W_h h)``, ``c = σ(f) c + σ(i) tanh(g)``, ``h = σ(o)
@@ -209,7 +209,7 @@ def wrap_layers(encoder: PreTrainedModel) -> None:
 
 
 class BertAlPreTrainedModel(TokenDocumentPreTrainedModel):
-    """What all BERT-AL classes share: configuration, heads, and the start of new layers."""
+    """Shares configuration, heads, and the start of new layers among BERT-AL's classes."""
 
     config: BertAlConfig
     config_class = BertAlConfig
@@ -304,7 +304,10 @@ class BertAlModel(BertAlPreTrainedModel):
     def passes(
         self, input_ids: Tensor, mask: Tensor, types: Tensor | None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Reads some segments of every document at a time, so that a caller keeps what it needs.
+        """Reads a few steps at a time, so that the caller keeps only the features that it needs.
+
+        A step is one segment of every document that is long enough. After each layer of the
+        encoder, an LSTM passes information from step to step, and its state from pass to pass.
 
         Args:
             input_ids: ``[B, T]``.
@@ -315,46 +318,33 @@ class BertAlModel(BertAlPreTrainedModel):
             The numbers ``[m]`` of a pass's tokens among the N, and their features ``[m, D]``.
         """
         length = self.config.segment_length
-        batch = len(mask)
-        segment, offset, _ = place_in_chunks(mask, chunk_size=length)  # [N], [N]
-        fields, real = self.lay_out(
+        segment, offset, _ = place_in_chunks(mask, chunk_size=length)  # [N]
+        inputs, real = self.lay_out(
             input_ids, token_type_ids=types, mask=mask, place=(segment, offset)
         )  # [all segments, C]
-        step = (mask.cumsum(dim=1)[mask] - 1) // length  # [N]
-        is_first = offset == 0
-        step_of_segment = step[is_first]
-        document_of_segment = mask.nonzero()[is_first, 0]
+        is_start = offset == 0  # [N], at the first token of each segment
+        position = (mask.cumsum(dim=1) - 1)[mask]  # [N], of each token in its document
+        step = position[is_start] // length  # [all segments], of a segment in its document
+        document = mask.nonzero()[is_start, 0]  # [all segments]
 
-        total_steps = int(step.max()) + 1
-        steps_at_once = total_steps
+        steps = int(step.max()) + 1
+        steps_at_once = steps
         if self.config.tokens_at_once is not None:
-            steps_at_once = max(1, self.config.tokens_at_once // (length * batch))
+            steps_at_once = max(1, self.config.tokens_at_once // (length * len(mask)))
         lstm_states: list[State | None] = [None] * len(self.recurrences)
-        for first in range(0, total_steps, steps_at_once):
-            end = first + steps_at_once
-            in_pass = (step_of_segment >= first) & (step_of_segment < end)
-            segments = in_pass.nonzero().flatten()  # [R]
-            tokens = ((step >= first) & (step < end)).nonzero().flatten()  # [m]
-            index = SegmentIndex(
-                step=step_of_segment[segments] - first, document=document_of_segment[segments]
-            )
-            output = self._read_segments(
-                {name: values[segments] for name, values in fields.items()},
-                real=real[segments],
-                after_layer=partial(self._recur, lstm_states, index, batch),
-            )
-            yield tokens, output[real[segments]]
-
-    def _read_segments(
-        self, inputs: dict[str, Tensor], real: Tensor, after_layer: AfterLayer
-    ) -> Tensor:
-        """Runs the encoder over segments ``[R, C]``: states ``[R, C, D]``."""
-        token = _AFTER_LAYER.set(after_layer)
-        try:
-            output = self.encoder(**inputs, attention_mask=real.long(), return_dict=True)
-        finally:
-            _AFTER_LAYER.reset(token)
-        return output.last_hidden_state
+        for first in range(0, steps, steps_at_once):
+            in_pass = (step >= first) & (step < first + steps_at_once)  # R of all segments
+            index = SegmentIndex(step=step[in_pass] - first, document=document[in_pass])
+            part = {name: values[in_pass] for name, values in inputs.items()}
+            attention_mask = real[in_pass].long()
+            after_layer = partial(self._recur, lstm_states, index, len(mask))
+            token = _AFTER_LAYER.set(after_layer)
+            try:
+                output = self.encoder(**part, attention_mask=attention_mask, return_dict=True)
+            finally:
+                _AFTER_LAYER.reset(token)
+            states = output.last_hidden_state[real[in_pass]]  # [m, D]
+            yield in_pass[segment].nonzero().flatten(), states
 
     def _recur(
         self,

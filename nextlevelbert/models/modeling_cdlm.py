@@ -26,6 +26,7 @@ from transformers.utils import ModelOutput, can_return_tuple
 from .cdlm_attention import CdlmSelfAttention, plan_attention, take_positions
 from .configuration_cdlm import CdlmConfig
 from .pretrained import (
+    LayerOutputs,
     NextLevelPreTrainedModel,
     classification_loss,
     labelled_loss,
@@ -124,7 +125,7 @@ class CdlmPreTrainedModel(NextLevelPreTrainedModel):
     @classmethod
     def from_encoder(
         cls,
-        name_or_path: str | PathLike[str],
+        name_or_path: str | PathLike,
         max_length: int = 4096,
         attention_window: int | list[int] = 512,
         **config_kwargs: Any,
@@ -148,17 +149,15 @@ class CdlmPreTrainedModel(NextLevelPreTrainedModel):
         values, weights, tokenizer = longformer_weights(
             name_or_path, max_length=max_length, loading=loading
         )
-        if cls.has_word_head:
-            weights |= word_head(name_or_path, loading=loading)
-
         values["attention_window"] = attention_window
         model = cls(cls.config_class(**{**values, **fields}))
-        if model.base_model is not model:
-            weights = _with_prefix(weights, "longformer.")
-        model.load_state_dict(weights, strict=False)
+        base_model = model.base_model
+        base_model.load_state_dict(weights, strict=False)
+        base_model.copy_local_to_global()
+        base_model.tokenizer = tokenizer
+        if cls.has_word_head:
+            model.load_state_dict(word_head(name_or_path, loading=loading), strict=False)
         model.tie_weights()
-        model.base_model.copy_local_to_global()
-        model.base_model.tokenizer = tokenizer
         return model.eval()
 
     @torch.no_grad()
@@ -174,19 +173,8 @@ class CdlmPreTrainedModel(NextLevelPreTrainedModel):
                 getattr(attention, f"{name}_global").load_state_dict(local.state_dict())
 
 
-def _with_prefix(weights: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Puts the prefix of the base model before the names of all weights but the word head's."""
-    renamed = {}
-    for name, value in weights.items():
-        if name.startswith("lm_head"):
-            renamed[name] = value
-        else:
-            renamed[prefix + name] = value
-    return renamed
-
-
 def longformer_weights(
-    name_or_path: str | PathLike[str], max_length: int, loading: dict[str, Any]
+    name_or_path: str | PathLike, max_length: int, loading: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Tensor], PreTrainedTokenizerBase]:
     """Reads what a Longformer that starts from an encoder has.
 
@@ -233,7 +221,7 @@ def longformer_weights(
     return fields, weights, tokenizer
 
 
-def word_head(name_or_path: str | PathLike[str], loading: dict[str, Any]) -> dict[str, Tensor]:
+def word_head(name_or_path: str | PathLike, loading: dict[str, Any]) -> dict[str, Tensor]:
     """Reads the word head of an encoder under Longformer's names.
 
     Returns:
@@ -327,8 +315,8 @@ class CdlmModel(CdlmPreTrainedModel):
         config.attention_window = config.windows()
         self.embeddings = longformer.LongformerEmbeddings(config)
         self.encoder = longformer.LongformerEncoder(config)
-        for number, layer in enumerate(self.encoder.layer):
-            layer.attention.self = CdlmSelfAttention(config, number)
+        for index, layer in enumerate(self.encoder.layer):
+            layer.attention.self = CdlmSelfAttention(config, index)
         self.post_init()
 
     @can_return_tuple
@@ -364,11 +352,9 @@ class CdlmModel(CdlmPreTrainedModel):
         Raises:
             ValueError: a sequence has more tokens than the model has positions.
         """
-        if output_attentions is None:
-            output_attentions = self.config.output_attentions
-        if output_hidden_states is None:
-            output_hidden_states = self.config.output_hidden_states
-
+        extras = self.requested_outputs(
+            output_hidden_states=output_hidden_states, output_attentions=output_attentions
+        )
         real = real_tokens(input_ids, attention_mask, inputs_embeds)
         is_global = global_tokens(real, attention_mask, global_attention_mask)
         longest = int(real.sum(dim=1).max())
@@ -387,18 +373,10 @@ class CdlmModel(CdlmPreTrainedModel):
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
         )
-        if self.config._attn_implementation == "eager" or output_attentions:
-            output = self._eager_layers(
-                hidden,
-                real=real,
-                is_global=is_global,
-                output_attentions=output_attentions,
-                output_hidden_states=output_hidden_states,
-            )
-        else:
-            output = self._layers(
-                hidden, real=real, is_global=is_global, output_hidden_states=output_hidden_states
-            )
+        layers: Any = self._layers
+        if self.config._attn_implementation == "eager" or "output_attentions" in extras:
+            layers = self._eager_layers
+        output = layers(hidden, real=real, is_global=is_global, **extras)
 
         states = output.last_hidden_state.masked_fill(~real.unsqueeze(-1), 0.0)
         counts = real.sum(dim=1, keepdim=True).clamp(min=1)
@@ -407,7 +385,7 @@ class CdlmModel(CdlmPreTrainedModel):
         return output
 
     def _layers(
-        self, hidden: Tensor, real: Tensor, is_global: Tensor, output_hidden_states: bool
+        self, hidden: Tensor, real: Tensor, is_global: Tensor, output_hidden_states: bool = False
     ) -> longformer.LongformerBaseModelOutputWithPooling:
         """Passes states ``[B, L, D]`` through the layers, with a plan for each window."""
         windows = self.config.windows()
@@ -424,12 +402,7 @@ class CdlmModel(CdlmPreTrainedModel):
         return output
 
     def _eager_layers(
-        self,
-        hidden: Tensor,
-        real: Tensor,
-        is_global: Tensor,
-        output_attentions: bool,
-        output_hidden_states: bool,
+        self, hidden: Tensor, real: Tensor, is_global: Tensor, **extras: bool
     ) -> longformer.LongformerBaseModelOutputWithPooling:
         """Passes states ``[B, L, D]`` through transformers' own attention, with its weights."""
         # All windows have to divide the length.
@@ -442,9 +415,8 @@ class CdlmModel(CdlmPreTrainedModel):
             nn.functional.pad(hidden, (0, 0, 0, padding)),
             attention_mask=nn.functional.pad(mask, (0, padding), value=limits.min),
             padding_len=padding,
-            output_attentions=output_attentions,
-            output_hidden_states=output_hidden_states,
             return_dict=True,
+            **extras,
         )
         return longformer.LongformerBaseModelOutputWithPooling(**output)
 
@@ -538,16 +510,13 @@ class CdlmForMaskedLM(CdlmPreTrainedModel):
 
         states = output.last_hidden_state
         loss = None
-        if labels is None:
-            logits = self.lm_head(states)  # [B, L, V]
-        elif self.config.sparse_prediction:
-            labelled = labels != -100
-            logits = self.lm_head(states[labelled])  # [N, V]
-            loss = single_label_loss(logits, labels[labelled])
-        else:
-            labelled = labels != -100
-            logits = self.lm_head(states)  # [B, L, V]
-            loss = single_label_loss(logits[labelled], labels[labelled])
+        if labels is not None and self.config.sparse_prediction:
+            states = states[labels != -100]  # [N, D]
+            labels = labels[labels != -100]
+        logits = self.lm_head(states)  # [B, L, V], or [N, V]
+        if labels is not None:
+            is_labelled = labels != -100
+            loss = single_label_loss(logits[is_labelled], labels[is_labelled])
         return longformer.LongformerMaskedLMOutput(loss=loss, logits=logits, **_extras(output))
 
 
@@ -592,8 +561,7 @@ class CdlmForDocumentMatching(CdlmPreTrainedModel):
             **kwargs,
         )
 
-        # [CLS] is at the end of padding on the left.
-        cls_position = is_first.long().argmax(dim=1)[:, None]  # [B, 1]
+        cls_position = is_first.long().argmax(dim=1, keepdim=True)  # behind padding on the left
         logits = self.classifier(take_positions(output.last_hidden_state, cls_position))
         loss = None
         if labels is not None:
@@ -671,9 +639,9 @@ class MentionPairOutput(ModelOutput):
     loss: Tensor | None = None
     logits: Tensor | None = None
     pair_mask: Tensor | None = None
-    hidden_states: tuple[Tensor, ...] | None = None
-    attentions: tuple[Tensor, ...] | None = None
-    global_attentions: tuple[Tensor, ...] | None = None
+    hidden_states: LayerOutputs = None
+    attentions: LayerOutputs = None
+    global_attentions: LayerOutputs = None
 
 
 class CdlmForCrossDocumentCoreference(CdlmPreTrainedModel):
@@ -687,11 +655,10 @@ class CdlmForCrossDocumentCoreference(CdlmPreTrainedModel):
     def __init__(self, config: CdlmConfig) -> None:
         super().__init__(config)
         self.longformer = CdlmModel(config)
-        dropout = 0.0
-        if config.classifier_dropout is not None:
-            dropout = config.classifier_dropout
         self.scorer = PairScorer(
-            config.hidden_size, units=config.pair_scorer_hidden_size, dropout=dropout
+            config.hidden_size,
+            units=config.pair_scorer_hidden_size,
+            dropout=config.classifier_dropout or 0.0,
         )
         self.post_init()
 
@@ -805,9 +772,9 @@ class MultiHopQuestionAnsweringOutput(ModelOutput):
     type_logits: Tensor | None = None
     sentence_logits: Tensor | None = None
     paragraph_logits: Tensor | None = None
-    hidden_states: tuple[Tensor, ...] | None = None
-    attentions: tuple[Tensor, ...] | None = None
-    global_attentions: tuple[Tensor, ...] | None = None
+    hidden_states: LayerOutputs = None
+    attentions: LayerOutputs = None
+    global_attentions: LayerOutputs = None
 
 
 def _two_layers(size: int, outputs: int) -> nn.Sequential:
@@ -880,13 +847,13 @@ class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
         )
         states = output.last_hidden_state
         real = real_tokens(input_ids, attention_mask)
-        cls_position = first_token(real).long().argmax(dim=1)[:, None]  # [B, 1]
+        cls_position = real.long().argmax(dim=1, keepdim=True)  # [B, 1]
 
-        possible = real
+        answer_mask = real  # tokens that can be part of an answer
         if context_mask is not None:
-            possible = context_mask.bool()
+            answer_mask = context_mask.bool()
         spans = self.qa_outputs(states).float()  # [B, L, 2]
-        spans = spans.masked_fill(~possible.unsqueeze(-1), torch.finfo(torch.float32).min)
+        spans = spans.masked_fill(~answer_mask.unsqueeze(-1), torch.finfo(torch.float32).min)
         start_logits, end_logits = spans.unbind(dim=-1)  # [B, L]
         type_logits = self.qa_type(take_positions(states, cls_position)).squeeze(1)  # [B, 3]
         sentence_logits = self.qa_sentence(take_positions(states, sentence_index)).squeeze(-1)

@@ -81,7 +81,7 @@ class TextCnnClassifier(nn.Module):
 
 
 class ChunkBertPreTrainedModel(TokenDocumentPreTrainedModel):
-    """What all ChunkBERT classes share."""
+    """Shares configuration and auto classes among ChunkBERT's classes."""
 
     config: ChunkBertConfig
     config_class = ChunkBertConfig
@@ -174,7 +174,7 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
                 output_hidden_states=averaged,
                 return_dict=True,
             )
-            states = torch.stack([output.hidden_states[number] for number in averaged])
+            states = torch.stack([output.hidden_states[layer] for layer in averaged])
             features.append(states.mean(dim=0)[part_real])  # [tokens of the part, D]
         return torch.cat(features), mask
 

@@ -22,7 +22,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from .chunk_encoder import LoadedChunkEncoder
 from .configuration_hate import HateConfig
 from .configuration_nextlevelbert import PAD
-from .from_encoder import new_hate
+from .from_encoder import as_loaded_encoder, bert_over_vectors, new_model_over
 from .modeling_nextlevelbert import (
     NextLevelBertForMaskedVectorModeling,
     NextLevelBertForSequenceClassification,
@@ -135,7 +135,7 @@ class HateEncoder(nn.Module):
 
     @property
     def embeddings(self) -> nn.Module:
-        """The embeddings of the layers."""
+        """Returns the embeddings of the layers."""
         return self.layers.embeddings
 
     def forward(
@@ -158,7 +158,7 @@ class HateEncoder(nn.Module):
 
 
 class HatePreTrainedModel(NextLevelBertPreTrainedModel):
-    """What all HATE classes share: configuration, initialisation, and how a model is made."""
+    """Shares configuration, initialisation, and the making of new models among HATE's classes."""
 
     config: HateConfig
     config_class = HateConfig
@@ -187,7 +187,7 @@ class HatePreTrainedModel(NextLevelBertPreTrainedModel):
     @classmethod
     def from_chunk_encoder(  # type: ignore[override]
         cls,
-        chunk_encoder: str | PathLike[str] | LoadedChunkEncoder,
+        chunk_encoder: str | PathLike | LoadedChunkEncoder,
         hidden_size: int | None = None,
         num_hidden_layers: int = 6,
         chunk_size: int = 256,
@@ -203,14 +203,15 @@ class HatePreTrainedModel(NextLevelBertPreTrainedModel):
             chunk_size: most tokens of a sentence.
             **fields: fields of the configuration; an `encoder_config` replaces both sizes.
         """
-        return new_hate(
-            cls,
-            chunk_encoder=chunk_encoder,
-            chunk_size=chunk_size,
-            hidden_size=hidden_size,
-            num_hidden_layers=num_hidden_layers,
-            fields=fields,
-        )
+        source = as_loaded_encoder(chunk_encoder)
+        if hidden_size is None:
+            hidden_size = source.encoder.hidden_size
+        positions = 512
+        if fields.get("max_chunks") is not None:
+            positions = max(positions, fields["max_chunks"] + 1)  # one more for [CLS]
+        layers = bert_over_vectors(hidden_size, num_hidden_layers, positions)
+        fields = {"chunking": "sentences", "encoder_config": layers, **fields}
+        return new_model_over(source, cls, chunk_size=chunk_size, fields=fields)
 
     def new_model(self) -> HateModel:
         """Makes the base model of a head."""

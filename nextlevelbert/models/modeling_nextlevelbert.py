@@ -24,7 +24,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.utils.rnn import pad_sequence
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput, SequenceClassifierOutput
 from transformers.utils import ModelOutput, can_return_tuple
@@ -33,13 +32,21 @@ from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder, micro_batches, pool
 from .chunking import flatten_chunks
 from .configuration_nextlevelbert import NOT_SPECIAL, PAD, NextLevelBertConfig
 from .document_encoding import DocumentEncodingMixin, warn_of_empty_documents
-from .from_encoder import load_chunk_encoder, new_document_model
+from .from_encoder import (
+    as_loaded_encoder,
+    bert_over_vectors,
+    copy_layers,
+    load_chunk_encoder,
+    new_model_over,
+)
 from .pretrained import (
+    LayerOutputs,
     NextLevelPreTrainedModel,
     backbone_from_config,
     classification_loss,
     single_label_loss,
     token_mask,
+    with_attention_dropout,
 )
 from .static_encoders import ChunkCentring, ChunkWhitening, new_chunk_encoder
 from .windows import (
@@ -48,6 +55,7 @@ from .windows import (
     indices,
     lay_windows,
     mean_by_row,
+    pad_vectors,
     special_ids_of_windows,
     traced,
 )
@@ -61,7 +69,7 @@ _POSITIONS_PER_PASS = 4_096
 
 @dataclass
 class DocumentModelOutput(ModelOutput):
-    """The output for a batch of documents. Rows without a chunk are zero.
+    """Holds the output for a batch of documents. Rows without a chunk are zero.
 
     Attributes:
         last_hidden_state: contextual chunk vectors, ``[B, L, H]``.
@@ -77,13 +85,13 @@ class DocumentModelOutput(ModelOutput):
     pooler_output: Tensor | None = None
     chunk_vectors: Tensor | None = None
     chunk_mask: Tensor | None = None
-    hidden_states: tuple[Tensor, ...] | None = None
-    attentions: tuple[Tensor, ...] | None = None
+    hidden_states: LayerOutputs = None
+    attentions: LayerOutputs = None
 
 
 @dataclass
 class MaskedVectorModelingOutput(ModelOutput):
-    """The output of masked vector modelling at the M masked positions, row by row.
+    """Holds the output of masked vector modelling at the M masked positions, row by row.
 
     Attributes:
         loss: the mean loss.
@@ -96,13 +104,13 @@ class MaskedVectorModelingOutput(ModelOutput):
     loss: Tensor | None = None
     predictions: Tensor | None = None
     targets: Tensor | None = None
-    hidden_states: tuple[Tensor, ...] | None = None
-    attentions: tuple[Tensor, ...] | None = None
+    hidden_states: LayerOutputs = None
+    attentions: LayerOutputs = None
 
 
 @dataclass
 class SegmentPairOutput(ModelOutput):
-    """The output of contrastive learning.
+    """Holds the output of contrastive learning.
 
     Attributes:
         loss: the mean loss.
@@ -200,7 +208,7 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
     @classmethod
     def from_chunk_encoder(
         cls,
-        chunk_encoder: str | PathLike[str] | LoadedChunkEncoder,
+        chunk_encoder: str | PathLike | LoadedChunkEncoder,
         chunk_size: int = 256,
         *,
         num_hidden_layers: int | None = None,
@@ -232,15 +240,30 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
         Raises:
             ValueError: for an unknown field or a negative number of layers.
         """
-        return new_document_model(
-            cls,
-            chunk_encoder=chunk_encoder,
-            chunk_size=chunk_size,
-            num_hidden_layers=num_hidden_layers,
-            random_layers=random_layers,
-            attention_dropout=attention_dropout,
-            fields=config_kwargs,
-        )
+        if num_hidden_layers is not None and num_hidden_layers < 0:
+            raise ValueError(f"num_hidden_layers must be 0 or more, got {num_hidden_layers}.")
+        source = as_loaded_encoder(chunk_encoder)
+        encoder = source.encoder
+        fields = {"chunking": "fixed", **config_kwargs}
+        is_copied = encoder.has_layers and encoder.hidden_size == encoder.model.config.hidden_size
+        if is_copied:
+            start = encoder.model.config
+        else:
+            start = bert_over_vectors(encoder.hidden_size, layers=2)
+            fields.setdefault("pooling", cls.pooling_over_static)
+
+        layers = with_attention_dropout(start, attention_dropout)
+        layers.pop("sentence_steps", None)  # they follow the chunk encoder's layers only
+        if num_hidden_layers is not None:
+            layers["num_hidden_layers"] = num_hidden_layers
+        elif config_kwargs.get("pooling") == "plain":
+            layers["num_hidden_layers"] = 0
+        fields.setdefault("encoder_config", layers)
+
+        model = new_model_over(source, cls, chunk_size=chunk_size, fields=fields)
+        if is_copied and not random_layers and model.config.pooling != "plain":
+            copy_layers(encoder, model.base_model.encoder)
+        return model
 
     def new_model(self) -> NextLevelBertModel:
         """Makes the model below a head."""
@@ -360,7 +383,9 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             output_hidden_states: see `DocumentModelOutput` (default: the configuration's).
             output_attentions: see `DocumentModelOutput` (default: the configuration's).
         """
-        extras = self._requested_outputs(output_hidden_states, output_attentions)
+        extras = self.requested_outputs(
+            output_hidden_states=output_hidden_states, output_attentions=output_attentions
+        )
         if special_ids is not None and inputs_embeds is not None:
             return self._read_packed(inputs_embeds, special_ids, extras)
 
@@ -391,21 +416,6 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             hidden_states=output.hidden_states,
             attentions=output.attentions,
         )
-
-    def _requested_outputs(
-        self, output_hidden_states: bool | None, output_attentions: bool | None
-    ) -> dict[str, bool]:
-        """Returns the arguments of the encoder that ask for hidden states or attentions."""
-        if output_hidden_states is None:
-            output_hidden_states = self.config.output_hidden_states
-        if output_attentions is None:
-            output_attentions = self.config.output_attentions
-        extras = {}
-        if output_hidden_states:
-            extras["output_hidden_states"] = True
-        if output_attentions:
-            extras["output_attentions"] = True
-        return extras
 
     def _chunk_vectors(
         self,
@@ -444,10 +454,8 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         # A last row that is dropped, so that a batch of empty documents can be padded, too.
         # Without a gradient: a loss over a model with nothing to train is an error.
         no_chunk = self.special_embeddings.weight[:1].detach()
-        vectors = pad_sequence([*documents, no_chunk], batch_first=True)[:-1]
-        lengths = torch.tensor([len(chunks) for chunks in documents], device=self.device)
-        mask = indices(vectors.shape[1], like=lengths) < lengths.unsqueeze(-1)
-        return vectors.to(self.dtype), mask
+        padded = pad_vectors([*documents, no_chunk])
+        return padded["inputs_embeds"][:-1], padded["attention_mask"][:-1].bool()
 
     def _readable(self, mask: Tensor) -> Tensor:
         """Returns the mask of the chunks to read ``[B, L]``.
@@ -500,44 +508,40 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         """
         batch, length, _ = chunks.shape
         size, overlap = self.config.window()
+        specials = self.config.special_positions
         if extras and length > size:
             raise ValueError(
                 f"Hidden states and attentions are of one window of {size} chunks, not {length}."
             )
-        documents, chunk_indices = lay_windows(counts, length=length, size=size, overlap=overlap)
-        width = chunk_indices.shape[1]
-        first_chunk = chunk_indices[:, :1].sum(dim=1)  # also of windows of no chunk
-        chunks_in_window = (counts[documents] - first_chunk).clamp(max=width)  # [J]
-        is_one_pass = bool(extras) or traced()
-        if not is_one_pass:
-            positions = len(documents) * (width + self.config.special_positions)
-            is_one_pass = positions <= _POSITIONS_PER_PASS
-        if is_one_pass and length <= size:
-            states, output = self._read_window(chunks, chunks_in_window, extras)
+        documents, starts, lengths = lay_windows(counts, length=length, size=size, overlap=overlap)
+
+        # A graph that is recorded must not depend on the number of documents.
+        is_one_pass = traced() or batch * (length + specials) <= _POSITIONS_PER_PASS
+        if length <= size and (extras or is_one_pass):
+            states, output = self._read_window(chunks, lengths, extras)
             return states[:, 1:], states[:, 0], output
 
-        passes = [np.arange(len(documents))]
-        if not is_one_pass:
-            # Windows of similar lengths together.
-            lengths = chunks_in_window.cpu().numpy() + self.config.special_positions
-            passes = list(micro_batches(lengths, _POSITIONS_PER_PASS))
+        # Windows of similar lengths share a pass of the encoder. Each output has a row: a row for
+        # each chunk of a document, and one more for the document's outputs at [CLS].
+        rows_of_document = length + 1
         states_of_passes = []
-        rows = []
-        for numbers in passes:
-            windows = torch.from_numpy(numbers).to(documents.device)
-            longest = int(chunks_in_window[windows].max())
-            document = documents[windows]
-            index = chunk_indices[windows, :longest]
-            vectors = gather_chunks(chunks, document, index)
-            states, _ = self._read_window(vectors, chunks_in_window[windows], extras)
-            # One row more for each document, for its outputs at [CLS].
-            row = F.pad(index, (1, 0), value=length)
-            rows.append((document[:, None] * (length + 1) + row).flatten())
+        rows_of_passes = []
+        for window_indices in micro_batches(lengths.cpu().numpy() + specials, _POSITIONS_PER_PASS):
+            windows = torch.from_numpy(window_indices).to(counts.device)
+            longest = int(lengths[windows].max())
+            chunk = starts[windows].unsqueeze(-1) + indices(longest, like=counts)  # [j, S]
+            vectors = gather_chunks(chunks, documents[windows], chunk)
+            states, _ = self._read_window(vectors, lengths[windows], extras)  # [j, 1 + S, H]
+            first_rows = documents[windows].unsqueeze(-1) * rows_of_document
+            rows = first_rows + F.pad(chunk, (1, 0), value=length)
             states_of_passes.append(states.flatten(0, 1))
+            rows_of_passes.append(rows.flatten())
         means = mean_by_row(
-            torch.cat(states_of_passes), torch.cat(rows), count=batch * (length + 1)
+            torch.cat(states_of_passes),
+            rows=torch.cat(rows_of_passes),
+            count=batch * rows_of_document,
         )
-        means = means.unflatten(0, (batch, length + 1))
+        means = means.unflatten(0, (batch, rows_of_document))
         return means[:, :-1], means[:, -1], BaseModelOutput()
 
     def _read_window(
@@ -631,14 +635,8 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         filled = np.flatnonzero(lengths)
         for group in micro_batches(lengths[filled], _POSITIONS_PER_PASS):
             members = filled[group]
-            batch = pad_sequence(
-                [documents[index].to(self.device) for index in members], batch_first=True
-            )
-            counts = torch.from_numpy(lengths[members])
-            mask = indices(batch.shape[1], like=counts) < counts.unsqueeze(-1)
             output = self(
-                inputs_embeds=batch,
-                attention_mask=mask.to(self.device),
+                **pad_vectors([documents[index].to(self.device) for index in members]),
                 output_hidden_states=False,
                 output_attentions=False,
                 return_dict=True,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import json
 import warnings
-from collections import OrderedDict
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 
 import torch
 from huggingface_hub import ModelCard, ModelCardData
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import (
     AutoConfig,
@@ -99,6 +98,10 @@ model = {auto}.from_pretrained("{name}", trust_remote_code=True)
 _EMPTY_CARD = "[More Information Needed]"
 
 
+# A tensor of each layer, if they are asked for.
+LayerOutputs = tuple[Tensor, ...] | None
+
+
 class NextLevelPreTrainedModel(PreTrainedModel):
     """Loads and saves checkpoints, the same for all classes of all families.
 
@@ -160,7 +163,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
 
     def save_pretrained(
         self,
-        save_directory: str | PathLike[str],
+        save_directory: str | PathLike,
         is_main_process: bool = True,
         *args: Any,
         **kwargs: Any,
@@ -241,16 +244,13 @@ class NextLevelPreTrainedModel(PreTrainedModel):
             name: the name to open it by.
         """
         model = type(self).__name__
-        auto_class = "AutoModel"
-        for name_of_class, path in self.family_auto_map.items():
-            if path.endswith(f".{model}"):
-                auto_class = name_of_class
-                break
+        paths = self.family_auto_map.items()
+        auto_class = next((auto for auto, path in paths if path.endswith(f".{model}")), "AutoModel")
         title = name.rpartition("/")[2]
         return _CARD.format(title=title, model=model, auto=auto_class, name=name)
 
     def _upload_modified_files(
-        self, working_dir: str | PathLike[str], repo_id: str, *args: Any, **kwargs: Any
+        self, working_dir: str | PathLike, repo_id: str, *args: Any, **kwargs: Any
     ) -> Any:
         # `push_to_hub` puts an empty card of transformers over the README of `save_pretrained`, and
         # has no public step after that (tests/models/test_heads.py). A card with text stays.
@@ -263,7 +263,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
-        """The stock tokenizer, read from the folder or Hub name that the model was loaded from."""
+        """Returns the stock tokenizer, from where the model was loaded from."""
         base = self.base_model
         if base._tokenizer is None:
             try:
@@ -303,12 +303,33 @@ class NextLevelPreTrainedModel(PreTrainedModel):
             return None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Returns what is pickled or copied, without the hooks of transformers' output capture.
+        """Returns what is pickled or copied, after it removes the hooks of transformers' capture.
 
         The hooks are local functions, which cannot be pickled. transformers installs them again if
         hidden states or attentions are asked for.
         """
-        return without_capturing_hooks(self, twins={}).__dict__
+        for module in self.modules():
+            module.__dict__.pop("_output_capturing_hooks_installed", None)
+            for key, hook in list(module._forward_hooks.items()):
+                if hook.__module__ == output_capturing.__name__:
+                    del module._forward_hooks[key]
+        return self.__dict__
+
+    def requested_outputs(self, **arguments: Any) -> dict[str, bool]:
+        """Returns which outputs of layers are asked for, each as an argument that is true.
+
+        Args:
+            **arguments: `output_hidden_states` and `output_attentions`; the configuration decides
+                about those that are missing or None.
+        """
+        requested = {}
+        for name in ("output_hidden_states", "output_attentions"):
+            value = arguments.get(name)
+            if value is None:
+                value = getattr(self.config, name)
+            if value:
+                requested[name] = True
+        return requested
 
     def lora_targets(self) -> dict[str, Any]:
         """Returns arguments of peft's `LoraConfig`.
@@ -349,36 +370,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         return names
 
 
-def without_capturing_hooks(module: nn.Module, twins: dict[int, nn.Module]) -> nn.Module:
-    """Copies a tree of modules without the hooks with which transformers captures outputs.
-
-    Args:
-        module: the root; the copy shares its tensors and settings.
-        twins: copies made so far, by the `id` of the original, so that shared modules stay shared.
-    """
-    if id(module) in twins:
-        return twins[id(module)]
-
-    twin = object.__new__(type(module))
-    twins[id(module)] = twin
-    twin.__dict__.update(module.__dict__)
-    twin.__dict__.pop("_output_capturing_hooks_installed", None)
-    hooks = {
-        key: hook
-        for key, hook in module._forward_hooks.items()
-        if getattr(hook, "__module__", None) != output_capturing.__name__
-    }
-    twin.__dict__["_forward_hooks"] = OrderedDict(hooks)
-    children: dict[str, nn.Module | None] = {}
-    for name, child in module._modules.items():
-        children[name] = None
-        if child is not None:
-            children[name] = without_capturing_hooks(child, twins)
-    twin.__dict__["_modules"] = children
-    return twin
-
-
-def token_mask(input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
+def token_mask(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
     """Returns the mask of token ids as bool, all true without a mask.
 
     Args:
@@ -399,9 +391,7 @@ def token_mask(input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> 
     return mask.bool()
 
 
-def classification_loss(
-    logits: torch.Tensor, labels: torch.Tensor, config: PreTrainedConfig
-) -> torch.Tensor:
+def classification_loss(logits: Tensor, labels: Tensor, config: PreTrainedConfig) -> Tensor:
     """Returns transformers' loss for one label, several, or values.
 
     Args:
@@ -417,7 +407,7 @@ def classification_loss(
     return ForSequenceClassificationLoss(labels=labels, pooled_logits=logits, config=config)
 
 
-def single_label_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+def single_label_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """Returns the mean cross-entropy over rows whose label is not -100; zero without such rows.
 
     Args:
@@ -428,7 +418,7 @@ def single_label_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tenso
     return total / (labels != -100).sum().clamp(min=1)
 
 
-def labelled_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+def labelled_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """Returns the binary cross-entropy: the mean over rows of the mean over their labels.
 
     It is computed row by row, so that it does not depend on how processes and steps share out the
@@ -462,7 +452,7 @@ def backbone_from_config(config: PreTrainedConfig) -> PreTrainedModel:
         return AutoModel.from_config(config, dtype=dtype)
 
 
-def load_tokenizer(name_or_path: str | PathLike[str], **arguments: Any) -> PreTrainedTokenizerBase:
+def load_tokenizer(name_or_path: str | PathLike, **arguments: Any) -> PreTrainedTokenizerBase:
     """Loads the tokenizer of an encoder without its length limit: no document is too long here.
 
     Args:
@@ -530,7 +520,7 @@ def split_arguments(
     return loading, configuration
 
 
-def load_backbone(name_or_path: str | PathLike[str], **loading: Any) -> PreTrainedModel:
+def load_backbone(name_or_path: str | PathLike, **loading: Any) -> PreTrainedModel:
     """Loads a pretrained encoder to train further: float32, no pooler, no attention dropout.
 
     Args:

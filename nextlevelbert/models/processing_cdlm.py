@@ -73,7 +73,7 @@ class Piece:
         for index, (token_start, token_end) in enumerate(self.offsets):
             if token_start < end and token_end > start:
                 tokens.append(index)
-        if start < 0 or end <= start or end > len(self.text) or not tokens:
+        if not 0 <= start < end <= len(self.text) or not tokens:
             raise ValueError(
                 f"{name} spans {start} to {end}, which are no words of its {len(self.text)}"
                 " characters."
@@ -96,7 +96,7 @@ class _Layout:
         self.tokenizer = tokenizer
         self.ids: list[int] = []
         self.is_global: list[int] = []
-        # For each token the number of its text, and its characters there.
+        # For each token the index of its text, and its characters there.
         self.spans: list[tuple[int, int, int]] = []
 
     def __len__(self) -> int:
@@ -110,18 +110,18 @@ class _Layout:
 
     def add_marker(self, marker: str, is_global: bool = False) -> None:
         """Appends one special token."""
-        number = self.tokenizer.convert_tokens_to_ids(marker)
-        if number is None or number == self.tokenizer.unk_token_id:
+        token_id = self.tokenizer.convert_tokens_to_ids(marker)
+        if token_id in (None, self.tokenizer.unk_token_id):
             raise ValueError(
                 f"The tokenizer does not know {marker}; CdlmProcessor.from_model(model) adds it."
             )
-        self.add_tokens([number], is_global=is_global)
+        self.add_tokens([token_id], is_global=is_global)
 
-    def add_text(self, piece: Piece, count: int, number: int) -> None:
-        """Appends the first `count` tokens of a text with its number."""
+    def add_text(self, piece: Piece, count: int, text_index: int) -> None:
+        """Appends the first `count` tokens of a text, with its index and their characters."""
         self.add_tokens(piece.ids[:count])
         offsets = piece.offsets[:count]
-        self.spans[len(self) - count :] = [(number, start, end) for start, end in offsets]
+        self.spans[len(self) - count :] = [(text_index, start, end) for start, end in offsets]
 
     def row(self) -> Row:
         """Returns ids and masks of the sequence."""
@@ -170,14 +170,7 @@ class CdlmProcessor(ProcessorMixin):
         Raises:
             ValueError: `max_length` is larger than the model's limit.
         """
-        limit = model.config.max_sequence_length
-        if max_length is None:
-            max_length = limit
-        if not 1 <= max_length <= limit:
-            raise ValueError(
-                f"max_length must be 1 to {limit}, the model's limit, got {max_length}."
-            )
-
+        max_length = _limited(max_length, limit=model.config.max_sequence_length, owner="model")
         tokenizer = model.tokenizer
         vocabulary = tokenizer.get_vocab()
         new_markers = [marker for marker in MARKERS if marker not in vocabulary]
@@ -254,7 +247,7 @@ class CdlmProcessor(ProcessorMixin):
         Raises:
             ValueError: a document is blank, or a mention is outside its document or does not fit.
         """
-        limit = self._limit(max_length)
+        limit = _limited(max_length, limit=self.max_length, owner="processor")
         if not documents:
             raise ValueError("There is no document in the set; give at least one.")
         pieces = [
@@ -308,13 +301,13 @@ class CdlmProcessor(ProcessorMixin):
         Returns:
             Ids and masks; `sentence_index` and `paragraph_index`, positions of the starts of all
             sentences and titles in order, -1 for a sentence that was lost; `context_mask`; and
-            `token_spans`, for each position the number of its text (titles and sentences in order,
+            `token_spans`, for each position the index of its text (titles and sentences in order,
             -1 at markers) and its characters in that text.
 
         Raises:
             ValueError: the question or a title is blank, or there is no paragraph.
         """
-        limit = self._limit(max_length)
+        limit = _limited(max_length, limit=self.max_length, owner="processor")
         question_piece = self.tokenize(question, name="the question")
         if not paragraphs:
             raise ValueError("There is no paragraph to answer from; give at least one.")
@@ -336,24 +329,24 @@ class CdlmProcessor(ProcessorMixin):
         layout.add_tokens(question_piece.ids, is_global=True)
         layout.add_marker(QUESTION[1], is_global=True)
         paragraph_index = []
-        sentence_index: list[int] = []
+        sentence_index = []
         lost_tokens = []
-        first_number = 0
+        text_index = 0
         for pieces, room in zip(texts, rooms, strict=True):
             layout.add_marker(DOCUMENT[0])
-            starts, lost = _add_paragraph(layout, pieces, room=room, first_number=first_number)
+            starts, lost = _add_paragraph(layout, pieces, room=room, text_index=text_index)
             layout.add_marker(DOCUMENT[1])
             paragraph_index.append(starts[0])
             sentence_index += starts[1:]
             lost_tokens.append(lost)
-            first_number += len(pieces)
+            text_index += len(pieces)
         layout.add_marker(self.tokenizer.sep_token)
 
         row = layout.row()
         row |= {
             "sentence_index": sentence_index,
             "paragraph_index": paragraph_index,
-            "context_mask": [int(number >= 0) for number, _, _ in layout.spans],
+            "context_mask": [int(text >= 0) for text, _, _ in layout.spans],
             "token_spans": layout.spans,
             "lost_tokens": lost_tokens,
         }
@@ -394,8 +387,8 @@ class CdlmProcessor(ProcessorMixin):
         parts = [text]
         if mask:
             parts = re.split(f"({re.escape(mask)})", text)
-        ids: list[int] = []
-        offsets: list[tuple[int, int]] = []
+        ids = []
+        offsets = []
         begin = 0  # of the part within the text
         for part in parts:
             if part == mask:
@@ -417,14 +410,14 @@ class CdlmProcessor(ProcessorMixin):
             raise ValueError(f"A text with words is needed for {name}, got {text[:40]!r}.")
         return Piece(text=text, ids=ids, offsets=offsets)
 
-    def _limit(self, max_length: int | None) -> int:
-        if max_length is None:
-            return self.max_length
-        if not 1 <= max_length <= self.max_length:
-            raise ValueError(
-                f"max_length must be 1 to {self.max_length}, the processor's own, got {max_length}."
-            )
-        return max_length
+
+def _limited(max_length: int | None, limit: int, owner: str) -> int:
+    """Returns the length, or the limit of its owner if there is none; checks that it fits."""
+    if max_length is None:
+        return limit
+    if not 1 <= max_length <= limit:
+        raise ValueError(f"max_length must be 1 to {limit}, the {owner}'s own, got {max_length}.")
+    return max_length
 
 
 def _is_set_or_sets(documents: Any) -> bool:
@@ -491,7 +484,7 @@ def _add_marked(
 
 
 def _add_paragraph(
-    layout: _Layout, pieces: Sequence[Piece], room: int, first_number: int
+    layout: _Layout, pieces: Sequence[Piece], room: int, text_index: int
 ) -> tuple[list[int], int]:
     """Adds a title and its sentences, as far as there is room.
 
@@ -499,7 +492,7 @@ def _add_paragraph(
         layout: the sequence that grows.
         pieces: the title and the sentences.
         room: tokens for them and their markers.
-        first_number: the title's number among all texts.
+        text_index: the title's index among all texts.
 
     Returns:
         Positions where title and sentences start, -1 for a sentence that was lost; and the number
@@ -507,7 +500,8 @@ def _add_paragraph(
     """
     starts = []
     lost = sum(len(piece.ids) for piece in pieces)
-    for part, piece in enumerate(pieces):
+    markers = TITLE  # the title comes first
+    for index, piece in enumerate(pieces):
         count = min(len(piece.ids), room - 2)
         if count < 0 or (count == 0 and len(piece.ids) > 0):
             # No token fits, so that the rest is lost.
@@ -515,13 +509,11 @@ def _add_paragraph(
             room = 0
             continue
 
-        markers = SENTENCE
-        if part == 0:
-            markers = TITLE
         starts.append(len(layout))
         layout.add_marker(markers[0], is_global=True)
-        layout.add_text(piece, count=count, number=first_number + part)
+        layout.add_text(piece, count=count, text_index=text_index + index)
         layout.add_marker(markers[1])
+        markers = SENTENCE
         room -= count + 2
         lost -= count
     return starts, lost
@@ -603,7 +595,7 @@ def read_marked(text: str) -> tuple[str, list[tuple[int, int]]]:
     """
     plain = ""
     spans: list[tuple[int, int]] = []
-    opened: list[int] = []
+    opened = []
     for part in re.split("(</?m>)", text):
         if part == MENTION[0]:
             opened.append(len(spans))
@@ -613,9 +605,9 @@ def read_marked(text: str) -> tuple[str, list[tuple[int, int]]]:
                 raise ValueError(
                     f"There is a {part} after {plain[-30:]!r} without a {MENTION[0]} before it."
                 )
-            number = opened.pop()
-            start = spans[number][0]
-            spans[number] = (start, len(plain))
+            index = opened.pop()
+            start, _ = spans[index]
+            spans[index] = (start, len(plain))
         else:
             plain += part
     if opened:

@@ -123,7 +123,7 @@ def text_sentences(text: str) -> list[tuple[int, int]]:
         ['ARTICLE II', 'Fees', 'Acme Inc. pays the fee, i.e. 2.5%.', 'It is due on Jan. 1.']
     """
     uncased = _is_uncased(text)
-    spans = list[tuple[int, int]]()
+    spans = []
     for start, end in _blocks(text, uncased):
         first = start
         for border in [*_sentence_ends(text, start, end=end, uncased=uncased), end]:
@@ -225,7 +225,7 @@ def _sentence_ends(text: str, start: int, *, end: int, uncased: bool) -> Iterato
             if uncased:  # then case says nothing
                 before = before.upper()
                 rest = rest.upper()
-            if _is_end(before, mark.group(), rest):
+            if _ends_at(mark.group(), before, rest):
                 yield closed
 
 
@@ -237,8 +237,8 @@ def _end_of(pattern: re.Pattern[str], text: str, *, start: int, end: int) -> int
     return match.end()
 
 
-def _is_end(before: str, mark: str, rest: str) -> bool:
-    """Returns whether a mark between words ends the sentence."""
+def _ends_at(mark: str, before: str, rest: str) -> bool:
+    """Returns whether a mark ends the sentence, by the characters before and after it."""
     opened = rest[0] in _BEFORE_WORD
     rest = rest.lstrip(_BEFORE_WORD)
     if not rest or rest[0].islower() or rest[0] in ",;:":
@@ -247,27 +247,25 @@ def _is_end(before: str, mark: str, rest: str) -> bool:
     if mark != "." or last is None:
         return True
 
-    name = ""
-    following = _FIRST_WORD.match(rest)
-    if following is not None:
-        name = following.group()
-    starts = name.lower() in _STARTERS and not (opened and rest[0].isdigit())
-    if _is_ordinal(last.group(), before, name=name):
+    word = last.group()
+    next_word = rest[: _end_of(_FIRST_WORD, rest, start=0, end=len(rest))]
+    starts = next_word.lower() in _STARTERS
+    if _is_ordinal(word, before, next_word=next_word):
         return starts
-    if last.group().lower() in _BEFORE_NUMBER:
-        is_reference = rest[0].isdigit() or opened or len(name) == 1 or name in _ROMAN
-        return not is_reference
-    return _is_end_after(last.group(), before, starts=starts)
+    if word.lower() in _BEFORE_NUMBER:
+        is_numeral = rest[0].isdigit() or len(next_word) == 1 or next_word in _ROMAN
+        return not (is_numeral or opened)
+    return _ends_after(word, before, starts=starts)
 
 
-def _is_ordinal(word: str, before: str, *, name: str) -> bool:
+def _is_ordinal(word: str, before: str, *, next_word: str) -> bool:
     """Returns whether a word is a German ordinal, such as in "3. Mai" and "die 1. Bundesliga"."""
     if not (word.isascii() and word.isdigit() and len(word) <= 2):
         return False
-    return name.lower() in _GERMAN_MONTHS or _BEFORE_ORDINAL.search(before) is not None
+    return next_word.lower() in _GERMAN_MONTHS or _BEFORE_ORDINAL.search(before) is not None
 
 
-def _is_end_after(word: str, before: str, *, starts: bool) -> bool:
+def _ends_after(word: str, before: str, *, starts: bool) -> bool:
     """Returns whether a full stop after a word ends the sentence.
 
     Args:
@@ -298,13 +296,8 @@ def sentence_token_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, list[int
     Raises:
         ValueError: the vocabulary has no mark that ends a sentence.
     """
-    ids: dict[str, list[int]] = {
-        "end": [],
-        "close": [],
-        "quote": [],
-        "abbreviation": [],
-        "number": [],
-    }
+    roles = ("end", "close", "quote", "abbreviation", "number")
+    ids: dict[str, list[int]] = {role: [] for role in roles}
     for token, index in tokenizer.get_vocab().items():
         if token.startswith("##") or len(token) > _LONGEST_MARK:
             continue

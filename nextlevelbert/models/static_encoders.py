@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm.auto import tqdm
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
@@ -39,13 +39,13 @@ class ChunkCentring(nn.Module):
     identity.
     """
 
-    mean: torch.Tensor
+    mean: Tensor
 
     def __init__(self, hidden_size: int) -> None:
         super().__init__()
         self.register_buffer("mean", torch.zeros(hidden_size))
 
-    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
+    def forward(self, vectors: Tensor) -> Tensor:
         """Maps ``[..., D]`` to ``[..., D]``."""
         return unit(vectors.to(self.mean.dtype) - self.mean)
 
@@ -53,15 +53,16 @@ class ChunkCentring(nn.Module):
 class ChunkWhitening(ChunkCentring):
     """Whitens chunk vectors and scales them to length 1: normalise(W (v - m))."""
 
-    weight: torch.Tensor
+    weight: Tensor
 
     def __init__(self, hidden_size: int) -> None:
         super().__init__(hidden_size)
         self.register_buffer("weight", torch.eye(hidden_size))
 
-    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
+    def forward(self, vectors: Tensor) -> Tensor:
         """Maps ``[..., D]`` to ``[..., D]``."""
-        return unit((vectors.to(self.mean.dtype) - self.mean) @ self.weight.T)
+        centred = vectors.to(self.mean.dtype) - self.mean
+        return unit(centred @ self.weight.T)
 
 
 class StaticModel(PreTrainedModel):
@@ -77,9 +78,9 @@ class StaticModel(PreTrainedModel):
         input_ids: np.ndarray,
         boundaries: np.ndarray,
         rule: ChunkingRule,
-        tokens_per_batch: int | None,
-        bar: tqdm | None,
-    ) -> torch.Tensor:
+        bar: tqdm | None = None,
+        **options: Any,
+    ) -> Tensor:
         """Computes the vector of each chunk, with arguments as in `ChunkEncoder.encode`.
 
         Warns of chunks without a known token: all of them have the vector of the unknown token.
@@ -87,24 +88,22 @@ class StaticModel(PreTrainedModel):
         if bar is not None:
             bar.update(len(boundaries) - 1)
         is_known = input_ids != self.config.unk_token_id
-        if not is_known.all():
-            known_before = np.append(0, np.cumsum(is_known))
-            without_known = np.diff(known_before[boundaries]) == 0
-            count = int((without_known & (np.diff(boundaries) > 0)).sum())
-            if count > 0:
-                warnings.warn(
-                    f"{count} chunk(s) consist of unknown tokens only, so their vectors are the"
-                    " same. Is the text in a language that the static chunk encoder was not made"
-                    " for?",
-                    stacklevel=2,
-                )
+        known_before = np.append(0, np.cumsum(is_known))
+        is_unknown = (np.diff(known_before[boundaries]) == 0) & (np.diff(boundaries) > 0)
+        if is_unknown.any():
+            warnings.warn(
+                f"{is_unknown.sum()} chunk(s) consist of unknown tokens only, so their vectors are"
+                " the same. Is the text in a language that the static chunk encoder was not made"
+                " for?",
+                stacklevel=2,
+            )
         ids = torch.from_numpy(np.ascontiguousarray(input_ids, np.int32))
         offsets = torch.from_numpy(boundaries.astype(np.int32))
         return self.means(ids.to(self.device), offsets.to(self.device))
 
 
 class StaticEmbeddingModel(StaticModel):
-    """A table with a vector for every token."""
+    """Averages token vectors from a table."""
 
     config_class = StaticEmbeddingConfig
 
@@ -113,7 +112,7 @@ class StaticEmbeddingModel(StaticModel):
         self.embedding = nn.Embedding(config.vocab_size, config.hidden_size)
         self.post_init()
 
-    def means(self, ids: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+    def means(self, ids: Tensor, offsets: Tensor) -> Tensor:
         """Averages the token vectors of each chunk.
 
         Args:
@@ -134,7 +133,7 @@ class StaticEmbeddingModel(StaticModel):
 
 
 class HashedTfidfModel(StaticModel):
-    """TF-IDF by feature hashing: every token has one of D dimensions and a signed weight.
+    """Computes TF-IDF by feature hashing: each token has one of D dimensions and a signed weight.
 
     The dot product of two vectors is that of the TF-IDF vectors plus noise with mean zero and
     variance about 1 / D (Weinberger and others 2009, Feature Hashing for Large Scale Multitask
@@ -142,7 +141,7 @@ class HashedTfidfModel(StaticModel):
     """
 
     config_class = HashedTfidfConfig
-    places: torch.Tensor
+    places: Tensor
 
     def __init__(self, config: HashedTfidfConfig) -> None:
         super().__init__(config)
@@ -153,7 +152,7 @@ class HashedTfidfModel(StaticModel):
     def _init_weights(self, module: nn.Module) -> None:
         """Does nothing: the weights are fitted, never trained."""
 
-    def means(self, ids: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+    def means(self, ids: Tensor, offsets: Tensor) -> Tensor:
         """Averages the token vectors of each chunk; see `StaticEmbeddingModel.means`."""
         lengths = offsets.diff()
         size = self.config.hidden_size
@@ -172,13 +171,13 @@ class HashedTfidfModel(StaticModel):
 
 
 class HybridModel(StaticModel):
-    """Several encoders side by side, each centred or whitened, and weighted.
+    """Puts the vectors of several encoders side by side, each centred or whitened, and weighted.
 
     The weights are such that chunk vectors have length 1.
     """
 
     config_class = HybridConfig
-    weights: torch.Tensor
+    weights: Tensor
 
     def __init__(self, config: HybridConfig) -> None:
         super().__init__(config)
@@ -186,14 +185,13 @@ class HybridModel(StaticModel):
         self.parts = nn.ModuleList()
         self.whitenings = nn.ModuleList()
         for part in parts:
-            encoder = new_chunk_encoder(
-                chunk_encoder_config(part["config"]), part["pooling"], part["normalize"]
-            )
-            self.parts.append(encoder)
+            encoder_config = chunk_encoder_config(part["config"])
+            encoder = new_chunk_encoder(encoder_config, part["pooling"], part["normalize"])
+            whitening = ChunkCentring(part["size"])
             if part["whiten"]:
-                self.whitenings.append(ChunkWhitening(part["size"]))
-            else:
-                self.whitenings.append(ChunkCentring(part["size"]))
+                whitening = ChunkWhitening(part["size"])
+            self.parts.append(encoder)
+            self.whitenings.append(whitening)
         self.register_buffer("weights", torch.full((len(parts),), max(len(parts), 1) ** -0.5))
         self.post_init()
 
@@ -205,25 +203,16 @@ class HybridModel(StaticModel):
         input_ids: np.ndarray,
         boundaries: np.ndarray,
         rule: ChunkingRule,
-        tokens_per_batch: int | None,
-        bar: tqdm | None,
-    ) -> torch.Tensor:
+        bar: tqdm | None = None,
+        **options: Any,
+    ) -> Tensor:
         """Computes the vector of each chunk, with arguments as in `ChunkEncoder.encode`."""
-        parts: list[Any] = list(self.parts)
-        slowest = max(parts, key=lambda part: part.has_layers)  # moves the bar
+        parts: Any = self.parts
         shares = []
         for part, whitening, weight in zip(parts, self.whitenings, self.weights, strict=True):
-            bar_of_part = None
-            if part is slowest:
-                bar_of_part = bar
-            vectors = part.encode(
-                input_ids,
-                boundaries,
-                rule=rule,
-                tokens_per_batch=tokens_per_batch,
-                bar=bar_of_part,
-            )
+            vectors = part.encode(input_ids, boundaries, rule, bar=bar, **options)
             shares.append(weight * whitening(vectors.to(self.device)).float())
+            bar = None  # the first part has moved it
         return torch.cat(shares, dim=1)  # [N, D]
 
 
@@ -249,26 +238,19 @@ class StaticChunkEncoder(ChunkEncoder):
 
     @torch.no_grad()
     def encode(
-        self,
-        input_ids: np.ndarray,
-        boundaries: np.ndarray,
-        rule: ChunkingRule,
-        tokens_per_batch: int | None = None,
-        bar: tqdm | None = None,
-    ) -> torch.Tensor:
+        self, input_ids: np.ndarray, boundaries: np.ndarray, *args: Any, **options: Any
+    ) -> Tensor:
         """Encodes chunks in one pass: a bag of tokens needs no micro-batches.
 
         Args:
             input_ids: as in `ChunkEncoder.encode`.
             boundaries: as in `ChunkEncoder.encode`.
-            rule: as in `ChunkEncoder.encode`.
-            tokens_per_batch: as in `ChunkEncoder.encode`; matters to transformers in a hybrid only.
-            bar: as in `ChunkEncoder.encode`.
+            *args: as in `ChunkEncoder.encode`.
+            **options: as in `ChunkEncoder.encode`; `tokens_per_batch` matters to transformers in a
+                hybrid only.
         """
         self.check_ids(input_ids)
-        vectors = self.model.encode(
-            input_ids, boundaries, rule=rule, tokens_per_batch=tokens_per_batch, bar=bar
-        )
+        vectors = self.model.encode(input_ids, boundaries, *args, **options)
         return self.project_and_normalize(vectors)
 
 

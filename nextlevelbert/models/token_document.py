@@ -41,7 +41,7 @@ class TokenFeaturesOutput(ModelOutput):
 
 
 class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
-    """What ChunkBERT and BERT-AL share: the base model is built around one `encoder`."""
+    """Builds base models around one `encoder`, for ChunkBERT and BERT-AL."""
 
     config: TokenDocumentConfig
     base_model_prefix = "model"
@@ -52,7 +52,7 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
     _supports_attention_backend = True
 
     @classmethod
-    def from_encoder(cls, name_or_path: str | PathLike[str], **config_kwargs: Any) -> Self:
+    def from_encoder(cls, name_or_path: str | PathLike, **config_kwargs: Any) -> Self:
         """Makes a model from a pretrained encoder such as BERT, RoBERTa, MPNet or ModernBERT.
 
         Encoders whose result depends on padding (FNet, Funnel, ConvBERT, Nyströmformer, YOSO) do
@@ -95,15 +95,11 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
         Raises:
             ValueError: the arguments or the configuration ask for them.
         """
-        for name in ("output_hidden_states", "output_attentions"):
-            asked = arguments.get(name)
-            if asked is None:
-                asked = getattr(self.config, name)
-            if asked:
-                raise ValueError(
-                    f"{type(self).__name__} reads documents piece by piece and has no {name}; leave"
-                    " it out. For the layers of one piece, call the `encoder` of the base model."
-                )
+        for name in self.requested_outputs(**arguments):
+            raise ValueError(
+                f"{type(self).__name__} reads documents piece by piece and has no {name}; leave"
+                " it out. For the layers of one piece, call the `encoder` of the base model."
+            )
 
     def tokens_to_read(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
         """Finds the tokens to read: all of them, or the first `max_training_tokens` in training.

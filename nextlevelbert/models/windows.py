@@ -7,10 +7,12 @@ chunks of a window, D size of a vector.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
 
 from .configuration_nextlevelbert import CLS, NOT_SPECIAL, PAD, SEP
 
@@ -33,6 +35,21 @@ def indices(count: int, like: Tensor) -> Tensor:
     return torch.arange(count, device=like.device)
 
 
+def pad_vectors(documents: Sequence[Tensor]) -> dict[str, Tensor]:
+    """Pads the chunk vectors of documents.
+
+    Args:
+        documents: ``[n, D]`` each.
+
+    Returns:
+        ``inputs_embeds`` [B, L, D] and ``attention_mask`` [B, L].
+    """
+    vectors = pad_sequence(list(documents), batch_first=True)
+    lengths = torch.tensor([len(chunks) for chunks in documents], device=vectors.device)
+    mask = indices(vectors.shape[1], like=lengths) < lengths.unsqueeze(-1)
+    return {"inputs_embeds": vectors, "attention_mask": mask.long()}
+
+
 def count_windows(chunks: int, size: int, overlap: int) -> int:
     """Returns the number of windows over a document.
 
@@ -52,7 +69,9 @@ def count_windows(chunks: int, size: int, overlap: int) -> int:
     return 1 + math.ceil(beyond_first / step)
 
 
-def lay_windows(counts: Tensor, length: int, size: int, overlap: int) -> tuple[Tensor, Tensor]:
+def lay_windows(
+    counts: Tensor, length: int, size: int, overlap: int
+) -> tuple[Tensor, Tensor, Tensor]:
     """Lays windows over documents.
 
     Windows start every `size` - `overlap` chunks. The last one of a document is moved back, so that
@@ -66,32 +85,26 @@ def lay_windows(counts: Tensor, length: int, size: int, overlap: int) -> tuple[T
         overlap: chunks that neighbouring windows share.
 
     Returns:
-        The document ``[J]`` and the chunks ``[J, S]`` of each window.
+        The document of each window, its first chunk, and the number of its chunks, ``[J]`` each.
 
     Example:
-        >>> documents, chunks = lay_windows(torch.tensor([5, 2]), length=5, size=3, overlap=1)
-        >>> documents.tolist(), chunks.tolist()
-        ([0, 0, 1], [[0, 1, 2], [2, 3, 4], [0, 1, 2]])
+        >>> windows = lay_windows(torch.tensor([5, 2]), length=5, size=3, overlap=1)
+        >>> documents, starts, lengths = windows
+        >>> documents.tolist(), starts.tolist(), lengths.tolist()
+        ([0, 0, 1], [0, 2, 0], [3, 3, 2])
     """
-    batch = counts.shape[0]
     if length <= size:
-        chunks = indices(length, like=counts)
-        return indices(batch, like=counts), chunks.expand(batch, -1)
+        return indices(counts.shape[0], like=counts), torch.zeros_like(counts), counts
 
     step = size - overlap
     most = count_windows(length, size=size, overlap=overlap)
     starts = indices(most, like=counts) * step
     last_starts = (counts - size).clamp(min=0)  # [B]
-    is_first = starts == 0
     is_needed = starts - step < last_starts.unsqueeze(-1)  # [B, windows]
-    is_used = is_first | is_needed
-    documents, windows = is_used.nonzero(as_tuple=True)
-    first_chunks = torch.minimum(
-        starts[windows],
-        last_starts[documents],
-    )
-    chunks = first_chunks.unsqueeze(-1) + indices(size, like=counts)
-    return documents, chunks
+    is_needed[:, 0] = True
+    documents, windows = is_needed.nonzero(as_tuple=True)
+    first_chunks = torch.minimum(starts[windows], last_starts[documents])
+    return documents, first_chunks, counts[documents].clamp(max=size)
 
 
 def special_ids_of_windows(chunks: Tensor, width: int, has_separator: bool) -> Tensor:
@@ -161,16 +174,12 @@ def front_order(read_mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         ([[1, 2]], [[True, True]], [[0, 0, 1]])
     """
     counts = read_mask.sum(dim=1)
-    number = read_mask.cumsum(dim=1)
-    position = (number - 1).clamp(min=0)
+    position = (read_mask.cumsum(dim=1) - 1).clamp(min=0)
     behind_all = 2**31
-    keys = position.masked_fill(~read_mask, behind_all)
-    order = keys.argsort(dim=1)
+    order = position.masked_fill(~read_mask, behind_all).argsort(dim=1)
     if not traced():
-        longest = int(counts.max())
-        order = order[:, : max(longest, 1)]
-    front = indices(order.shape[1], like=counts)
-    front_mask = front < counts.unsqueeze(-1)
+        order = order[:, : max(int(counts.max()), 1)]
+    front_mask = indices(order.shape[1], like=counts) < counts.unsqueeze(-1)
     return order, front_mask, position
 
 

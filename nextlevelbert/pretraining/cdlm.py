@@ -102,7 +102,7 @@ class CdlmModelArguments:
         Returns:
             The model as `model_class`, in float32, and its processor.
         """
-        fields: dict[str, int] = {}
+        fields = {}
         if self.attention_window is not None:
             fields["attention_window"] = self.attention_window
 

@@ -26,7 +26,7 @@ def draw_vector_mask(
     random_share: float = 0.1,
     span_lengths: tuple[int, int] = (1, 1),
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Selects each maskable position by itself with `probability`, or spans of them.
+    """Selects maskable positions, each by itself with `probability`, or spans of neighbours.
 
     NextLevelBERT, section 2.2 "Masking".
 
@@ -45,14 +45,16 @@ def draw_vector_mask(
     """
     rng = np.random.default_rng(list(key))
     shortest, longest = span_lengths
-    starts = rng.random(len(maskable)) < 2 * probability / (shortest + longest)
-    fate = rng.random(len(maskable))
-    selected = starts.copy()
-    if longest > 1:
-        for start in np.flatnonzero(starts):
-            span = slice(start, start + rng.integers(shortest, longest + 1))
-            selected[span] = True
-            fate[span] = fate[start]
+    # A span selects so many positions on average, so spans start that much more rarely.
+    mean_length = (shortest + longest) / 2
+    is_start = rng.random(len(maskable)) < probability / mean_length
+    fate = rng.random(len(maskable))  # decides between [MASK], another vector, and no change
+
+    selected = np.zeros(len(maskable), bool)
+    for start in np.flatnonzero(is_start):
+        end = start + rng.integers(shortest, longest + 1)
+        selected[start:end] = True
+        fate[start:end] = fate[start]
     selected &= maskable
     masked = selected & (fate < mask_share)
     replaced = selected & ~masked & (fate < mask_share + random_share)

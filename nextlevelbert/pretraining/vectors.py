@@ -258,7 +258,7 @@ def new_model(
     for name in ("random_layers", "attention_dropout", "whiten_chunks"):
         if getattr(family, name):
             new[name] = getattr(family, name)
-    model_class: type[VectorModel] = NextLevelBertForMaskedVectorModeling
+    model_class = NextLevelBertForMaskedVectorModeling
     if family.objective == "contrastive":
         model_class = NextLevelBertForContrastiveLearning
     if family.model is None:
@@ -296,7 +296,7 @@ def settings_of(
 
     Options that are left out have the values of the encoder, the checkpoint or the defaults.
     """
-    settings: dict[str, object] = {}
+    settings = {}
     for group in (options.model, options.family, options.masking):
         for name, value in vars(group).items():
             if name in _NO_SETTINGS:

@@ -112,8 +112,8 @@ class CdlmTask:
         Returns:
             Scores by set, and what was chosen on the validation set.
         """
-        scores: dict[str, Scores] = {}
-        chosen: Scores = {}
+        scores = {}
+        chosen = {}
         records: Sequence[dict[str, Any]] = []
         reported = "validation"
         for name in ("validation", "test"):

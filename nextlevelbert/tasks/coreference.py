@@ -254,7 +254,7 @@ class MentionPairDataset(Dataset):
 
     def _group_pairs(self, mentions_at_once: str) -> list[list[Pair]]:
         """Returns all pairs of mentions of one group, those of one sequence together."""
-        sequences: list[list[Pair]] = []
+        sequences = []
         for indices in self._groups:
             pairs = sorted(itertools.combinations(indices, 2), key=self._documents_of)
             if mentions_at_once == "all":
@@ -275,7 +275,7 @@ class MentionPairDataset(Dataset):
     def _new_sequence(self, pairs: list[Pair]) -> _Sequence:
         mentions = sorted(set(itertools.chain.from_iterable(pairs)))
         texts: list[str] = []
-        spans: list[tuple[int, int, int]] = []
+        spans = []
         for document, same in itertools.groupby(mentions, self._document_of.__getitem__):
             marked = [self._mentions[index] for index in same]
             text = self._documents[document].text
@@ -318,7 +318,7 @@ class MentionPairDataset(Dataset):
         probability: dict[Pair, float] = {}
         for pairs, scores in zip(self.pairs, logits, strict=True):
             probability |= zip(pairs, expit(scores[: len(pairs)]), strict=True)
-        groups: Similarities = []
+        groups = []
         for indices in self._groups:
             values = [probability[pair] for pair in itertools.combinations(indices, 2)]
             groups.append((indices, squareform(values) + np.eye(len(indices))))
@@ -334,7 +334,7 @@ def _sentences_only(
 ) -> tuple[str, list[tuple[int, int]]]:
     """Returns the sentences of these mentions, a line each, and the spans of the mentions there."""
     text = ""
-    shift_of: dict[int, int] = {}
+    shift_of = {}
     for sentence in sorted({mention.sentence for mention in marked}):
         start, end = document.sentences[sentence]
         shift_of[sentence] = len(text) - start
@@ -360,7 +360,7 @@ def cluster_mentions(groups: Similarities, threshold: float) -> list[str]:
     Returns:
         A cluster for every mention, in order.
     """
-    labels: dict[int, str] = {}
+    labels = {}
     for group, (indices, probability) in enumerate(groups):
         clusters = np.zeros(len(indices), int)
         if len(indices) > 1:
@@ -442,7 +442,7 @@ def _records(
 ) -> list[dict[str, object]]:
     """Returns each mention with its right and its predicted cluster."""
     mentions = [(document, mention) for document in documents for mention in document.mentions]
-    records: list[dict[str, object]] = []
+    records = []
     for (document, mention), cluster in zip(mentions, clusters, strict=True):
         record = {
             "document": document.id,

@@ -110,7 +110,7 @@ def main(argv: list[str]) -> None:
         values = logits[0].astype(np.float64)  # [N, 2]
         related = expit(values[:, 1] - values[:, 0])
         labels = sets[name]["label"][:]
-        records: list[dict[str, Any]] = []
+        records = []
         columns = zip(sets[name]["id"], related.tolist(), labels, strict=True)
         for pair_id, probability, label in columns:
             record = {"id": pair_id, "probability": round(probability, 6), "label": label}

@@ -137,7 +137,7 @@ def _labels(question: Question, row: Mapping[str, Any]) -> dict[str, Any]:
     facts = facts_of(question)
     titles = {title for title, _ in facts}
     answer_type = 0
-    spans: list[tuple[int, int]] = []
+    spans = []
     if question["answer"] in TYPES[1:]:
         answer_type = TYPES.index(question["answer"])
     else:

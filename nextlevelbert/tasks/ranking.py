@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from datasets import Dataset
@@ -112,8 +112,8 @@ def hold_out_queries(data: RankingData, share: float, seed: int) -> tuple[Rankin
     relevant_documents = set().union(*task.relevant.values())
     held_out = sample_share(sorted(relevant_documents), share, seed=seed, what="documents")
 
-    train: dict[str, Mapping[str, int]] = {}
-    validation: dict[str, Mapping[str, int]] = {}
+    train = {}
+    validation = {}
     for query, grades in task.relevant.items():
         if held_out.issuperset(grades):
             validation[query] = grades
@@ -398,7 +398,7 @@ def main(argv: list[str]) -> None:
     )
 
     # 5. The model of the best seed with its card; of a baseline, its predictions alone.
-    open_best: Callable[[Path], Any] | None = None
+    open_best = None
     card = None
     if not source.is_baseline:
         open_best = source.open_trained

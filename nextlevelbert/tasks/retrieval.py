@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 from accelerate import PartialState
 from torch import nn
@@ -229,7 +228,7 @@ def _rank_by_words(task: RetrievalTask, model: str) -> dict[str, Ranking]:
     queries = list(task.queries.values())
     documents = list(task.documents.values())
     if model == "tfidf":
-        scores: np.ndarray = tfidf_scores(queries, documents)
+        scores = tfidf_scores(queries, documents)
     else:
         scores = bm25_scores(queries, documents)
     return rank_by_scores(task, scores)

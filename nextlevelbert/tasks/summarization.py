@@ -506,7 +506,7 @@ class SummaryRun:
 
         documents = self.sets[self.reported]
         model = trainer.accelerator.unwrap_model(trainer.model)
-        scores: dict[str, Scores] = {}
+        scores = {}
         # The best comes last, so that its weights stay loaded.
         for number, (step, loss) in reversed(list(enumerate(losses.items(), start=1))):
             model.load_state_dict(load_file(LowestLosses.path(folder, step)))
@@ -681,7 +681,7 @@ def _card(
     rule = f"sentences={options.summary_sentences}"
     if options.trigram_blocking:
         rule += ", trigram_blocking=True"
-    settings: dict[str, object] = {"summaries": rule}
+    settings = {"summaries": rule}
     settings["sentence labels"] = options.label_column or "of the greedy ROUGE oracle"
     for name, documents in run.sets.items():
         settings[f"{name} set"] = f"{len(documents)} documents"

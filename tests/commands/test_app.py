@@ -17,7 +17,8 @@ from PIL import Image
 
 import nextlevelbert
 from nextlevelbert import NextLevelBertModel
-from nextlevelbert.commands.app import Page, sections_of
+from nextlevelbert.commands import app
+from nextlevelbert.commands.app import Page, Section, sections_of
 from nextlevelbert.commands.search import Library
 from nextlevelbert.commands.shelf import open_shelf
 
@@ -111,6 +112,23 @@ def test_a_click_on_the_square_shows_two_sections(page):
     shown = page.nearest_pair(2, x=width + 5, y=width + 5)
     assert shown == page.text(2, 1, heading=f"{sections[1].heading} · ")
     assert page.nearest_pair(2, x=639, y=639)[0][0].startswith(f"{sections[-1].heading} · ")
+
+
+def test_a_document_of_one_section_is_similar_to_itself(page):
+    page.library.first = np.array([0, 1])
+    sections, cosines = page.sections(0)
+    assert len(sections) == 1
+    np.testing.assert_allclose(cosines, [[1]], atol=1e-5)
+
+
+def test_a_chunk_on_the_border_of_two_sections_is_not_compared_with_itself(page, monkeypatch):
+    text = page.library.text(2)
+    first, second = page.library.spans[page.chunks(2)][:2].tolist()
+    border = (second[0] + second[1]) // 2
+    sections = [Section("one", first[0], border), Section("two", border, len(text))]
+    monkeypatch.setattr(app, "sections_of", lambda *document: sections)
+    shown = page.nearest_pair(2, x=639, y=0)
+    assert shown[1:3] != shown[4:]  # the passage, and what follows it
 
 
 def test_a_strip_shows_the_highest_score_of_each_cell(page):

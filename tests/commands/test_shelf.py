@@ -205,10 +205,10 @@ def test_a_splitter_by_name(command, books, toy_checkpoint, toy_encoder_path, tm
 def test_a_file_that_may_not_be_opened_is_named(command, books, monkeypatch):
     content = shelf._content
 
-    def refuse(path):
-        if path.name == "kitchen.txt":
-            raise PermissionError(13, "Permission denied", str(path))
-        return content(path)
+    def refuse(part):
+        if part.place == "kitchen.txt":
+            raise PermissionError(13, "Permission denied", str(part.source))
+        return content(part)
 
     monkeypatch.setattr(shelf, "_content", refuse)
     said = command("search", books, "Who hunts the whale?", "--json", "--documents", 9)

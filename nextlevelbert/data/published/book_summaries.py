@@ -61,18 +61,14 @@ def load(
 
 def genres_of(path: Path) -> tuple[str, ...]:
     """Returns all genres of the corpus, which are the classes of each split."""
-    names: set[str] = set()
-    for _, genres in _fields(path):
-        names.update(genres)
+    names = {name for _, genres in _fields(path) for name in genres}
     return tuple(sorted(names))
 
 
 def _fields(path: Path) -> Iterator[tuple[list[str], list[str]]]:
     """Yields the seven fields of each book (separated by tabs) and its genres."""
     for fields in columns_of(path, delimiter="\t", count=7):
-        genres: dict[str, str] = {}
-        if fields[5]:
-            genres = json.loads(fields[5])
+        genres = json.loads(fields[5] or "{}")
         yield fields, list(genres.values())
 
 

@@ -61,7 +61,7 @@ def load(source: str | Path, split: str | None = None) -> Dataset:
     else:
         rows = open_rows(source).rows
 
-    documents: dict[str, dict[str, Any]] = {}
+    documents = {}
     for location, values in rows:
         for column in COLUMNS:
             if column not in values:
@@ -111,11 +111,10 @@ def _xml_rows(folder: Path, split: str | None) -> Rows:
 
 def _validated_sentences(folder: Path) -> dict[str, list[int]]:
     """Returns the ids of the sentences with a validated annotation, by document."""
-    for parent in (folder, folder.resolve().parent):
-        path = parent / _VALIDATED
-        if path.is_file():
-            break
-    else:
+    path = folder / _VALIDATED
+    if not path.is_file():
+        path = folder.resolve().parent / _VALIDATED
+    if not path.is_file():
         raise FileNotFoundError(f"No {_VALIDATED} in {folder} or next to it; it comes with ECB+.")
 
     validated: dict[str, list[int]] = {}
@@ -142,7 +141,7 @@ def _xml_row(root: ElementTree.Element, name: str) -> dict[str, Any]:
 
     text = ""
     sentences = []
-    tokens: dict[str, _Token] = {}
+    tokens = {}
     for sentence, words in words_of.items():
         first = len(text)
         for token_id, word in words:
@@ -176,7 +175,7 @@ def _xml_mentions(
 
 def _xml_clusters(root: ElementTree.Element, name: str) -> dict[str, str]:
     """Returns the cluster of each mention that is in a relation, by its id."""
-    clusters: dict[str, str] = {}
+    clusters = {}
     for relation in root.iter("INTRA_DOC_COREF"):
         for mention in relation.findall("source"):
             clusters[mention.attrib["m_id"]] = f"{name}#{relation.attrib['r_id']}"

@@ -10,6 +10,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def load(source: str | Path, split: str = "train", config: str | None = None) ->
     Raises:
         ValueError: for a row that cannot be read, naming its column.
     """
-    questions: dict[str, dict[str, Any]] = {}
+    questions = {}
     repeated = 0
     missing = 0
     for location, values in open_rows(source, split, config).rows:
@@ -68,12 +69,10 @@ def load(source: str | Path, split: str = "train", config: str | None = None) ->
         repeated += len(context) - len(sentences_of)
         facts = sorted(set(facts))
         missing += sum(sentence >= len(sentences_of[title]) for title, sentence in facts)
-        question = location.column(values, "question", "question")
-        answer = location.column(values, "answer", "answer")
         questions[name] = {
             "id": name,
-            "question": location.require_text(question, "question"),
-            "answer": location.require_text(answer, "answer"),
+            "question": location.text(values, "question", "question"),
+            "answer": location.text(values, "answer", "answer"),
             "context": {"title": [*sentences_of], "sentences": [*sentences_of.values()]},
             "supporting_facts": {
                 "title": [title for title, _ in facts],
@@ -136,7 +135,4 @@ def _check_facts(location: RowLocation, facts: Pairs, titles: Any) -> None:
 
 def _characters(question: Mapping[str, Any]) -> int:
     context = question["context"]
-    count = sum(map(len, context["title"]))
-    for sentences in context["sentences"]:
-        count += sum(map(len, sentences))
-    return count
+    return sum(map(len, chain(context["title"], *context["sentences"])))

@@ -60,16 +60,16 @@ def load(folder: str | Path, split: str) -> MsMarco:
         candidates = _read_candidates(top, relevant)
         named.update(*candidates.values())
 
-    documents: Texts = {}
-    found = set()
+    documents = {}
+    in_collection = set()
     for name, _, title, body in columns_of(folder / DOCUMENTS, delimiter="\t", count=4):
         text = f"{title} {body}".strip()
         is_read = name in named or (candidates is None and not in_training)
         if is_read and text:
             documents[name] = text
-        found.add(name)
+        in_collection.add(name)
     all_queries = dict(columns_of(folder / f"msmarco-{split}-queries.tsv", delimiter="\t", count=2))
-    unknown = (named - found) | (relevant.keys() - all_queries.keys())
+    unknown = (named - in_collection) | (relevant.keys() - all_queries.keys())
     if unknown:
         raise ValueError(
             f"{folder.name}, {split}: {len(unknown)} ids have no text, such as {min(unknown)!r}."

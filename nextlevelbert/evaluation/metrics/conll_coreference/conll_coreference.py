@@ -12,9 +12,7 @@ class ConllCoreference(evaluate.Metric):
         clusters = datasets.Sequence(datasets.Sequence(mention))
         kinds = [datasets.Value("string"), datasets.Value("int64"), clusters]
         features = [datasets.Features({"predictions": kind, "references": kind}) for kind in kinds]
-        return evaluate.MetricInfo(
-            description=__doc__, citation="", inputs_description="", features=features
-        )
+        return evaluate.MetricInfo(description=__doc__, citation="", features=features)
 
     def _compute(self, predictions, references):
         if not isinstance(references[0], list):  # the cluster of each mention

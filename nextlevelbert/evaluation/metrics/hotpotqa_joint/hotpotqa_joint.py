@@ -17,9 +17,7 @@ class HotpotqaJoint(evaluate.Metric):
             "supporting_facts": facts,
         }
         features = datasets.Features({"predictions": row, "references": row})
-        return evaluate.MetricInfo(
-            description=__doc__, citation="", inputs_description="", features=features
-        )
+        return evaluate.MetricInfo(description=__doc__, citation="", features=features)
 
     def _compute(self, predictions, references):
         return hotpotqa_scores(by_id(predictions), by_id(references))

@@ -11,9 +11,7 @@ class MaskedVectorAccuracy(evaluate.Metric):
     def _info(self):
         vector = datasets.Sequence(datasets.Value("float32"))
         features = datasets.Features({"predictions": vector, "references": vector})
-        return evaluate.MetricInfo(
-            description=__doc__, citation="", inputs_description="", features=features
-        )
+        return evaluate.MetricInfo(description=__doc__, citation="", features=features)
 
     def _compute(self, predictions, references, pools=None):
         """Scores M positions; `pools` is the pool of each, by any number (default: one pool)."""

@@ -13,9 +13,7 @@ class SameWorkRetrieval(evaluate.Metric):
         for kind in ("string", "int64"):
             work = datasets.Value(kind)
             features.append(datasets.Features({"predictions": vector, "references": work}))
-        return evaluate.MetricInfo(
-            description=__doc__, citation="", inputs_description="", features=features
-        )
+        return evaluate.MetricInfo(description=__doc__, citation="", features=features)
 
     def _compute(self, predictions, references, k=10):
         """Ranks all passages for each; the only passage of a work is no query."""

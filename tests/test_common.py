@@ -69,37 +69,42 @@ SIZE = {
 QUIET = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
+# Sizes of small models, by family.
+SMALL = {
+    "nextlevelbert": {"chunk_size": 12},
+    "hate": {"num_hidden_layers": 2},
+    "chunkbert": {"chunk_size": 24, "num_averaged_layers": 2},
+    "bert-al": {"segment_length": 24},
+    "cdlm": {"vocab_size": VOCABULARY, "max_position_embeddings": 130, "attention_window": 8},
+}
+
+
 @pytest.fixture(scope="module")
 def models(toy_encoder_path, encoder, minilm):
     """A model of every row, with weights that make each of its parts matter, without dropout."""
     made = {}
     for name, (kind, _) in HEADS.items():
         torch.manual_seed(5)
-        fields = {"num_labels": 3} if name.endswith("classification") else {}
-        if name.startswith("cdlm"):
-            sizes = {**SIZE, **QUIET, "vocab_size": VOCABULARY, "max_position_embeddings": 130}
-            config = nlb.CdlmConfig(**sizes, attention_window=8, pad_token_id=0, mask_token_id=103)
-            model = kind(config)
+        [family] = [family for family in FAMILIES if name.startswith(family)]
+        fields = dict(SMALL[family])
+        if name.endswith("classification"):
+            fields["num_labels"] = 3
+        if family == "cdlm":
+            model = kind(
+                nlb.CdlmConfig(**SIZE, **QUIET, **fields, pad_token_id=0, mask_token_id=103)
+            )
             model.tokenizer = minilm.tokenizer
         elif name in OVER_VECTORS:
-            fields |= (
-                {"chunk_size": 12} if name.startswith("nextlevelbert") else {"num_hidden_layers": 2}
-            )
             model = kind.from_chunk_encoder(toy_encoder_path, **fields)
         else:
-            sizes = (
-                {"chunk_size": 24, "num_averaged_layers": 2}
-                if "chunk" in name
-                else {"segment_length": 24}
-            )
-            model = kind.from_encoder(encoder, **sizes, **fields)
+            model = kind.from_encoder(encoder, **fields)
         torch.manual_seed(6)
         for parameter_name, weight in model.named_parameters():
             if "chunk_encoder" not in parameter_name:
-                padding = "special" in parameter_name  # the vector of [PAD] stays zero
-                weight.data.add_(
-                    0.2 * torch.randn_like(weight) * (weight.data.ne(0) if padding else 1)
-                )
+                noise = 0.2 * torch.randn_like(weight)
+                if "special" in parameter_name:
+                    noise *= weight.data.ne(0)  # the vector of [PAD] stays zero
+                weight.data += noise
         for module in model.modules():
             if isinstance(module, torch.nn.Dropout):
                 module.p = 0.0
@@ -130,13 +135,8 @@ def inputs_of(name, model):
         special_ids = torch.full((2, 7), -1)
         special_ids[:, 0], special_ids[:, 3], special_ids[0, 5] = 1, 3, 3
         rows = vectors(model, 2, 7)
-        positions = special_ids == 3
-        return {
-            "inputs_embeds": rows,
-            "special_ids": special_ids,
-            "labels": rows,
-            "mask_positions": positions,
-        }
+        batch = {"inputs_embeds": rows, "special_ids": special_ids}
+        return batch | {"labels": rows, "mask_positions": special_ids == 3}
     batch = tokens(model, TEXTS)
     if name == "nextlevelbert-choice":
         pairs = tokens(model, ["the whale?", "a train leaves?"] * 3)
@@ -159,26 +159,28 @@ def inputs_of(name, model):
     if name == "cdlm-questions":
         wide = torch.zeros_like(batch["input_ids"])
         wide[:, :4] = 1
+        ones = torch.ones(3, 1, dtype=torch.long)
         return batch | {
             "global_attention_mask": wide,
             "context_mask": wide,
-            "sentence_index": torch.tensor([[2]] * 3),
-            "paragraph_index": torch.tensor([[1]] * 3),
-            "start_positions": torch.tensor([[1]] * 3),
-            "end_positions": torch.tensor([[2]] * 3),
-            "type_labels": torch.tensor([0, 1, 2]),
-            "sentence_labels": torch.ones(3, 1, dtype=torch.long),
-            "paragraph_labels": torch.ones(3, 1, dtype=torch.long),
+            "sentence_index": 2 * ones,
+            "paragraph_index": ones,
+            "start_positions": ones,
+            "end_positions": 2 * ones,
+            "type_labels": torch.arange(3),
+            "sentence_labels": ones,
+            "paragraph_labels": ones,
         }
     return batch
 
 
 def outputs_of(name, model):
     """Every float tensor that the head gives for its batch."""
-    tensors = {
-        key: v for key, v in model(**inputs_of(name, model)).items() if isinstance(v, torch.Tensor)
-    }
-    return {key: v.detach().clone() for key, v in tensors.items() if v.is_floating_point()}
+    tensors = {}
+    for key, value in model(**inputs_of(name, model)).items():
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            tensors[key] = value.detach().clone()
+    return tensors
 
 
 def copied(model):
@@ -313,29 +315,20 @@ def test_a_row_does_not_depend_on_its_neighbours(models, name):
 def test_gradients_reach_all_but_the_frozen(models, name):
     model = copied(models[name]).train()
     model(**inputs_of(name, model)).loss.backward()
-    frozen = {key for key, weight in model.named_parameters() if not weight.requires_grad}
-    assert frozen == {key for key, _ in model.named_parameters() if "chunk_encoder." in key}
-    without = {
-        key
-        for key, w in model.named_parameters()
-        if w.requires_grad and (w.grad is None or not w.grad.any())
-    }
     # Not part of this loss: the masked head beside pairs of segments; special vectors and poolers
     # that a batch lacks; local attention in a last layer of which only global tokens are read.
     spared = (
-        "head.",
-        "special_embeddings",
-        "pooler",
-        "_global",
-        "position_embeddings",
-        "token_type",
-        "norm_before",
+        "head. special_embeddings pooler _global position_embeddings token_type norm_before".split()
     )
-    spared += ("layer.1.attention.self",) if name.startswith("cdlm") else ()
-    spared += (
-        ("classifier.2.bias",) if name.endswith("choice") else ()
-    )  # the same for all candidates
-    assert not {key for key in without if not any(part in key for part in spared)}
+    if name.startswith("cdlm"):
+        spared.append("layer.1.attention.self")
+    elif name.endswith("choice"):
+        spared.append("classifier.2.bias")  # the same for all candidates
+    for key, weight in model.named_parameters():
+        assert weight.requires_grad == ("chunk_encoder." not in key), key
+        if weight.requires_grad and not any(part in key for part in spared):
+            assert weight.grad is not None, key
+            assert weight.grad.any(), key
 
 
 @pytest.mark.parametrize("name", [name for name in TRAINED if name != "cdlm-questions"])

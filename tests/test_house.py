@@ -141,7 +141,7 @@ def test_a_checkpoint_carries_at_most_ten_files():
 
 # The law, measure by measure. What has not reached it yet stands at today's figure, and may only fall.
 CEILINGS = {
-    "nodes": 84_500,  # to 65,000
+    "nodes": 83_100,  # to 65,000
     "nodes per code line": 6.3,
     "hidden branches of all branches": 0.28,
     "tuple assignments per 1,000": 3.0,
@@ -149,9 +149,9 @@ CEILINGS = {
     "products with a flag per 1,000": 0.0,
     "calls by position per 1,000": 5.0,
 }
-NODES_OF_TESTS = 93_000  # to 80,000
+NODES_OF_TESTS = 92_600  # to 80,000
 NODES_PER_LINE_OF_TESTS = 6.5
-DENSEST_FILE = 7.1  # to 7.0
+DENSEST_FILE = 7.02  # to 7.0
 
 
 def measures(counts: Counter[str]) -> dict[str, float]:

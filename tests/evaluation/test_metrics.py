@@ -125,6 +125,7 @@ print(json.dumps(metric.compute(predictions=json.loads(sys.argv[2]), references=
 """
 
 
+@pytest.mark.long
 def test_a_folder_is_a_space_of_the_hub(hub, fresh_process):
     """Uploaded as it is by the Hub's client, and loaded from there by name."""
     vectors, works = (

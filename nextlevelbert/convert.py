@@ -95,16 +95,16 @@ def convert_checkpoint(
     return model
 
 
-def _open_chunk_encoder(name: str, given: str | PathLike | None) -> LoadedChunkEncoder:
-    """Opens the sentence encoder that `config.json` names, or the given one.
+def _open_chunk_encoder(name: str, source: str | PathLike | None) -> LoadedChunkEncoder:
+    """Opens the sentence encoder of a source, or the one that `config.json` names without it.
 
-    A given folder has the name from `config.json`, unless that is a path of the authors' machine.
+    A folder gets the name from `config.json`, unless that is a path of the authors' machine.
     """
-    if given is None:
+    if source is None:
         return load_chunk_encoder(name)
-    if Path(given).is_dir() and not Path(name).is_absolute():
-        return load_chunk_encoder(given, name=name)
-    return load_chunk_encoder(given)
+    if Path(source).is_dir() and not Path(name).is_absolute():
+        return load_chunk_encoder(source, name=name)
+    return load_chunk_encoder(source)
 
 
 def _check_fields(encoder_config: dict[str, Any], chunk_encoder: LoadedChunkEncoder) -> None:

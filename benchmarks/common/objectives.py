@@ -19,7 +19,7 @@ NEAR_COPY = 0.95  # cosine from which a candidate is the same text, so that it i
 
 
 def device() -> torch.device:
-    """Where models run: the accelerator, if there is one."""
+    """Returns the device that models run on: the accelerator, or the CPU without one."""
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     return accelerator or torch.device("cpu")
 

@@ -245,7 +245,7 @@ def whitened_means(folder: Path) -> dict[str, float]:
 
 
 def held_out_chapters(args: Namespace) -> RetrievalTask:
-    """The chapters of the novels that were set aside, each in search of the others of its book."""
+    """Makes a retrieval task of the held-out novels: a chapter looks for those of its book."""
     held_out = {document.id for document in read_documents(args.novels / "held_out.jsonl")}
     chapters = {}
     for _, row in open_rows(args.data / "novels/train.jsonl.gz").rows:
@@ -265,7 +265,7 @@ def held_out_chapters(args: Namespace) -> RetrievalTask:
 
 
 def book_of(chapter: str) -> str:
-    """The book in a chapter's id."""
+    """Returns the book in a chapter's id."""
     return chapter.rpartition("#")[0]
 
 
@@ -511,7 +511,7 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def facts_of(args: Namespace) -> dict[str, Any]:
-    """What tells a run from the others."""
+    """Returns the options that identify a run."""
     name = args.row
     if args.row in ("f", "g"):
         name = f"{args.row}-{args.best}"

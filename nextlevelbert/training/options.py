@@ -238,8 +238,8 @@ def _accumulation(batch_size: int, words: list[str]) -> dict[str, int]:
     Raises:
         ValueError: if the batch of one device does not divide the whole batch.
     """
-    given, _ = pop_option(words, "per_device_train_batch_size")
-    size = int(given or 8)
+    device_batch, _ = pop_option(words, "per_device_train_batch_size")
+    size = int(device_batch or 8)
     steps, rest = divmod(batch_size, size * int(os.environ.get("WORLD_SIZE", "1")))
     if rest:
         raise ValueError(

@@ -156,7 +156,7 @@ def _open_dataset(path: Path, source: str, *, split: str, config: str | None) ->
         dataset = hub_dataset(source, config, split=split)
     if [*dataset.features] == ["text"] and dataset.info.builder_name == "text":
         raise not_a_table(name)  # each line of a text would be a row
-    rows = ((RowLocation(name, f"row {number}"), row) for number, row in enumerate(dataset))
+    rows = dataset_rows(dataset, name)
     return _table(name, next(rows, None), rows=rows, features=dataset.features)
 
 
@@ -183,6 +183,12 @@ def not_a_table(name: str) -> ValueError:
         f"{name} holds texts, and not a table. Give {', '.join(TABLES)} with a row for each"
         " document, its text in one column and its label in another."
     )
+
+
+def dataset_rows(dataset: Any, name: str) -> Rows:
+    """Yields the rows of a `datasets.Dataset` of that name, with their places."""
+    for index, row in enumerate(dataset):
+        yield RowLocation(name, f"row {index}"), row
 
 
 def placed_rows(path: Path) -> Rows:
@@ -342,8 +348,10 @@ def hub_dataset(name: str | Path, config: str | None = None, **options: Any) -> 
     return load_dataset(str(name), data_dir=config, revision="refs/convert/parquet", **options)
 
 
-def columns_of(path: Path, delimiter: str | None, count: int) -> Iterator[list[str]]:
-    """Yields the first columns of each line; blank lines are left out.
+def columns_of(
+    path: Path, delimiter: str | None, count: int
+) -> Iterator[tuple[RowLocation, list[str]]]:
+    """Yields the first columns of each line, with its place; blank lines are left out.
 
     Only a line feed ends a line, because texts may hold carriage returns.
 
@@ -364,9 +372,9 @@ def columns_of(path: Path, delimiter: str | None, count: int) -> Iterator[list[s
         row = line.rstrip("\n").split(delimiter)
         if len(row) < count:
             raise ValueError(
-                f"Line {number} of {path.name} must have {count} columns, got {len(row)}: {row}."
+                f"{path.name}, line {number} must have {count} columns, got {len(row)}: {row}."
             )
-        yield row[:count]
+        yield RowLocation(path.name, f"line {number}"), row[:count]
 
 
 def short(value: Any) -> str:

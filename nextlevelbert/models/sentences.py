@@ -206,27 +206,26 @@ def _sentence_ends(text: str, start: int, *, end: int, uncased: bool) -> Iterato
     """Yields one past the last character of each sentence within a block, except for the last."""
     if _is_heading(text, start, end) and "\n" not in text[start:end].strip():
         return
-    place = start
-    numbering = _NUMBERING.match(text, start, end)
-    if numbering is not None:
-        place = numbering.end()
-    for mark in _MARKS.finditer(text, place, end):
+
+    after_numbering = _end_of(_NUMBERING, text, start=start, end=end)
+    for mark in _MARKS.finditer(text, after_numbering, end):
         closed = _end_of(_CLOSING, text, start=mark.end(), end=end)
         following = _end_of(_SPACE, text, start=closed, end=end)
         rest = text[following : min(following + _LONGEST_WORD, end)]
-        if closed >= end or not rest:
+        if not rest:
             continue
+
         if mark.group()[-1] in _WIDE_MARKS:
             is_quoted = closed > mark.end()
-            if not (is_quoted and _AFTER_QUOTATION.match(rest)):
-                yield closed
-        elif text[closed].isspace():
+            is_end = not is_quoted or _AFTER_QUOTATION.match(rest) is None
+        else:
             before = text[max(mark.start() - _LONGEST_WORD, start) : mark.start()]
             if uncased:  # then case says nothing
                 before = before.upper()
                 rest = rest.upper()
-            if _ends_at(mark.group(), before, rest):
-                yield closed
+            is_end = text[closed].isspace() and _ends_at(mark.group(), before, rest)
+        if is_end:
+            yield closed
 
 
 def _end_of(pattern: re.Pattern[str], text: str, *, start: int, end: int) -> int:
@@ -308,13 +307,14 @@ def sentence_token_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, list[int
         raise ValueError(
             f"The vocabulary of {type(tokenizer).__name__} ends no sentence; use chunking='fixed'."
         )
-    return {role: sorted(numbers) for role, numbers in ids.items()}
+    return {role: sorted(ids_of_role) for role, ids_of_role in ids.items()}
 
 
 def _role_of(text: str) -> str | None:
     """Returns the role that a token in small letters has in the rule for token ids."""
     if not text:
         return None
+
     characters = set(text)
     is_initial = len(text) == 1 and text.isalpha() and text != "i"
     if text[0] in _TERMINATORS and characters <= _TERMINATORS | _CLOSERS | _QUOTES:
@@ -419,24 +419,26 @@ def splitter_sentences(text: str, splitter: Splitter) -> list[tuple[int, int]]:
     """
     if not text.strip():
         return []
+
     spans: list[tuple[int, int]] = []
-    end = 0
+    earlier_end = 0
     for sentence in splitter(text):
         if isinstance(sentence, str):
             if not sentence.strip():
                 continue
-            start = text.find(sentence, end)
-            span = (start, start + len(sentence))
+            start = text.find(sentence, earlier_end)
+            end = start + len(sentence)
         else:
-            span = sentence
-        if not end <= span[0] <= span[1] <= len(text):
+            start, end = sentence
+        if not earlier_end <= start <= end <= len(text):
             raise ValueError(
-                f"splitter: sentence {len(spans)} is {span}; give the parts of the text in"
-                f" order, as they are, or their (start, end), from {end} to {len(text)}."
+                f"splitter: sentence {len(spans)} is {(start, end)}; give the parts of the text in"
+                f" order, as they are, or their (start, end), from {earlier_end} to {len(text)}."
             )
-        end = span[1]
-        if text[span[0] : end].strip():
-            spans.append((int(span[0]), int(end)))
+        earlier_end = end
+        if text[start:end].strip():
+            spans.append((int(start), int(end)))
+
     if not spans:
         raise ValueError(
             f"splitter: no sentence in a text of {len(text)} characters; it must give at least one."

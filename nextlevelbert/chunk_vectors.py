@@ -225,9 +225,9 @@ def encode_corpus(
         ValueError: for documents or vectors that cannot be stored, and a folder of other documents
             or another recipe.
     """
-    rows: Any = encoder
+    make_rows: Any = encoder
     if rule is not None:
-        rows = ChunkVectors(
+        make_rows = ChunkVectors(
             encoder,  # type: ignore[arg-type]
             rule=rule,
             splitter=splitter,
@@ -237,32 +237,35 @@ def encode_corpus(
     folder.mkdir(parents=True, exist_ok=True)
     rank = int(os.environ.get("RANK", "0"))
     processes = int(os.environ.get("WORLD_SIZE", "1"))
+
     groups = _groups(documents, characters_per_part)
     planned = {}
     with (
-        tqdm(desc=folder.name, unit="chunk", disable=not progress) as rows.bar,
+        tqdm(desc=folder.name, unit="chunk", disable=not progress) as make_rows.bar,
         ThreadPoolExecutor(1) as disk,
     ):
         writing = None  # a part is written while the next one is encoded
-        for number, path, group in _plan(groups, folder, schema=rows.schema, append=append):
+        for number, path, group in _plan(groups, folder, schema=make_rows.schema, append=append):
             planned[number] = path
             if number % processes != rank or path.exists():
                 continue
+
             (folder / DONE).unlink(missing_ok=True)
-            table = _rows_of_part(rows, group)
+            table = _rows_of_part(make_rows, group)
             if writing is not None:
                 writing.result()
             writing = disk.submit(write_part, path, table)
         if writing is not None:
             writing.result()
-    rows.bar = None
+    make_rows.bar = None
+
     _finish(folder, planned, is_first_process=rank == 0)
     return VectorCorpus(folder)
 
 
-def _rows_of_part(rows: RowMaker, group: Group) -> pa.Table:
+def _rows_of_part(make_rows: RowMaker, group: Group) -> pa.Table:
     """Makes the rows of a part, with the ids of documents without tokens in its metadata."""
-    table = rows(group)
+    table = make_rows(group)
     if len(table) == 0:
         raise ValueError(
             f"No document from {group['id'][0]!r} to {group['id'][-1]!r} holds a token; leave these"
@@ -311,14 +314,15 @@ def _plan(
 
     ids = set()
     first = 0
-    for count, group in enumerate(groups):
+    for offset, group in enumerate(groups):
         content = json.dumps([recipe_facts(recipe), group])
         digest = hashlib.sha256(content.encode()).hexdigest()[:16]
-        if append and count == 0:
+        if append and offset == 0:
             first = _first_appended(present, digest)
-            for number in range(first):
-                _, (names,) = read_columns(present[number], "document")
+            for earlier in range(first):
+                _, (names,) = read_columns(present[earlier], "document")
                 ids.update(names.to_pylist())
+
         for name in group["id"]:
             if name in ids:
                 raise ValueError(
@@ -326,14 +330,14 @@ def _plan(
                 )
             ids.add(name)
 
-        number = first + count
+        number = first + offset
         path = folder / f"part-{number:06d}-{digest}.parquet"
-        other = present.get(number, path)
-        if other != path:
+        present_path = present.get(number, path)
+        if present_path != path:
             raise ValueError(
-                f"{other} holds other documents than are given (from {group['id'][0]!r} on), or was"
-                " written with another characters_per_part. Encode into another folder, or delete"
-                " this one."
+                f"{present_path} holds other documents than are given (from {group['id'][0]!r} on),"
+                " or was written with another characters_per_part. Encode into another folder, or"
+                " delete this one."
             )
         yield number, path, group
 

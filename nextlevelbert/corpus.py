@@ -136,9 +136,9 @@ def recipe_facts(recipe: Mapping[str, Any]) -> dict[str, Any]:
         recipe: of a corpus.
     """
     facts = {}
-    for part, fields in recipe.items():
+    for section, fields in recipe.items():
         for name, value in fields.items():
-            facts[f"{part}.{name}"] = value
+            facts[f"{section}.{name}"] = value
     facts.pop("encoder.name", None)
     return facts
 
@@ -343,14 +343,18 @@ class VectorCorpus:
         self._paths = _finished_parts(self.path)
         self._loaded: dict[int, Tensor] = {}
         chunks_of_parts = []
-        for part in self._paths:
-            metadata, (names, column) = read_columns(part, "document", "chunk", recipe=recipe)
+        for path_of_part in self._paths:
+            metadata, (names, column) = read_columns(
+                path_of_part, "document", "chunk", recipe=recipe
+            )
             if recipe is None:
                 recipe = json.loads(metadata.get(b"recipe", b"null"))
             if recipe is None:
                 raise ValueError(
-                    f"{part} does not say how it was made; give the recipe of `ChunkVectors`."
+                    f"{path_of_part} does not say how it was made; give the recipe of"
+                    " `ChunkVectors`."
                 )
+
             chunks = _values(column)
             chunks_of_parts.append(chunks)
             self.empty.update(json.loads(metadata.get(b"empty", b"[]")))
@@ -359,11 +363,13 @@ class VectorCorpus:
         self.recipe = dict(recipe or {})
         self.hidden_size = self.recipe["encoder"]["hidden_size"]
         self.splitter = self.recipe["chunking"]["splitter"]
+
         self._starts = np.cumsum([0, *map(len, chunks_of_parts)]).tolist()
         chunks = np.concatenate(chunks_of_parts)
         self.num_chunks = len(chunks)
         self.document_offsets = np.append(np.flatnonzero(chunks == 0), self.num_chunks)
         self._check_order(chunks)
+
         self._index: dict[str, int] = {}
         for index, name in enumerate(self.document_ids):
             if name in self._index:
@@ -419,11 +425,11 @@ class VectorCorpus:
         first = min(bisect_right(self._starts, start), len(self._paths)) - 1
         last = max(bisect_left(self._starts, stop) - 1, first)
         pieces = []
-        for part in range(first, last + 1):
-            if part not in self._loaded:
-                self._loaded[part] = self._decoded(self._paths[part])
-            begin = self._starts[part]
-            pieces.append(self._loaded[part][max(start - begin, 0) : stop - begin])
+        for index in range(first, last + 1):
+            if index not in self._loaded:
+                self._loaded[index] = self._decoded(self._paths[index])
+            begin = self._starts[index]
+            pieces.append(self._loaded[index][max(start - begin, 0) : stop - begin])
         if len(pieces) == 1:
             return pieces[0]
         return torch.cat(pieces)
@@ -454,6 +460,7 @@ class VectorCorpus:
         if not -len(self) <= index < len(self):
             raise IndexError(f"Document {index} is not in {self!r}.")
         index %= len(self)
+
         start = int(self.document_offsets[index])
         stop = int(self.document_offsets[index + 1])
         return EncodedDocument(
@@ -548,6 +555,7 @@ class VectorCorpus:
             repo_id=repo,
             repo_type="dataset",
         )
+
         return api.upload_folder(
             repo_id=repo,
             folder_path=self.path,

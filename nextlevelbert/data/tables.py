@@ -205,10 +205,10 @@ def placed_rows(path: Path) -> Rows:
 
 def rows_or_errors(path: Path) -> Iterator[tuple[str, dict[str, Any] | Exception]]:
     """Streams the rows of a file with their places; of a row that cannot be read, the error."""
-    kind = suffix(path)
-    if kind == ".parquet":
+    ending = suffix(path)
+    if ending == ".parquet":
         rows = _parquet_rows(path)
-    elif kind == ".csv":
+    elif ending == ".csv":
         rows = _csv_rows(path)
     else:
         rows = _json_rows(path)
@@ -223,8 +223,8 @@ def rows_or_errors(path: Path) -> Iterator[tuple[str, dict[str, Any] | Exception
 def _parquet_rows(path: Path) -> Iterator[tuple[str, Any]]:
     with pq.ParquetFile(path) as table:
         batches = (batch.to_pylist() for batch in table.iter_batches(16))
-        for number, row in enumerate(itertools.chain.from_iterable(batches)):
-            yield f"row {number}", row
+        for index, row in enumerate(itertools.chain.from_iterable(batches)):
+            yield f"row {index}", row
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
@@ -274,9 +274,10 @@ def _json_rows(path: Path) -> Iterator[tuple[str, Any]]:
         else:
             if not isinstance(value, list):
                 value = [value]
-            for number, row in enumerate(value):
-                yield f"row {number}", row
+            for index, row in enumerate(value):
+                yield f"row {index}", row
             return
+
     for number, line in enumerate(table_lines(path), start=1):
         if line.strip():
             yield _json_row(line, number)

@@ -119,8 +119,8 @@ def rank_documents(
     queries_per_pass = max(_SCORES_PER_PASS // len(documents), 1)
 
     def cosines() -> Iterable[np.ndarray]:
-        for part in queries.split(queries_per_pass):
-            yield from np.round((part @ documents.T).numpy(), _DECIMALS)
+        for some_queries in queries.split(queries_per_pass):
+            yield from np.round((some_queries @ documents.T).numpy(), _DECIMALS)
 
     return _rank(task, cosines(), candidates)
 
@@ -245,7 +245,6 @@ def retrieval_scores(rankings: Mapping[str, Ranking], k: int = 10) -> dict[str, 
         adds g / log2(r + 1), as in trec_eval, and the sum is divided by the sum of the best
         possible order (Järvelin and Kekäläinen 2002). ``queries``: the number of queries.
     """
-    first = np.array([ranking.ranks[0] for ranking in rankings.values()])  # [Q]
     precisions = []
     recalls = []
     gains = []
@@ -256,6 +255,8 @@ def retrieval_scores(rankings: Mapping[str, Ranking], k: int = 10) -> dict[str, 
         best_order = np.sort(ranking.grades)[::-1]
         gain = _gain(ranking.grades, ranks=ranking.ranks, k=k)
         gains.append(gain / _gain(best_order, ranks=count, k=k))
+
+    first = np.array([ranking.ranks[0] for ranking in rankings.values()])  # [Q]
     return {
         "mrr": float(np.mean(1 / first)),
         f"mrr@{k}": float(np.mean(np.where(first <= k, 1 / first, 0.0))),

@@ -86,7 +86,7 @@ class MarkedMention(NamedTuple):
 
     first: int
     end: int
-    index: int
+    set_index: int
 
 
 class _Layout:
@@ -439,7 +439,7 @@ def _mentions_by_document(
             )
         name = f"Mention {index} (document {document})"
         first_token, end_token = pieces[document].tokens_of(start, end, name=name)
-        mention = MarkedMention(first=first_token, end=end_token, index=index)
+        mention = MarkedMention(first=first_token, end=end_token, set_index=index)
         by_document[document].append(mention)
     return by_document
 
@@ -464,10 +464,10 @@ def _add_marked(
     for mention in mentions:
         # At one token the closing markers come first. Outer mentions open first and close last; of
         # two with the same span the one that opened last closes first.
-        opening = (mention.first, 1, -mention.end, mention.index)
-        closing = (mention.end, 0, -mention.first, -mention.index)
-        markers.append((opening, mention.index))
-        markers.append((closing, mention.index))
+        opening = (mention.first, 1, -mention.end, mention.set_index)
+        closing = (mention.end, 0, -mention.first, -mention.set_index)
+        markers.append((opening, mention.set_index))
+        markers.append((closing, mention.set_index))
 
     done = first
     depth = 0  # of nested mentions
@@ -575,7 +575,7 @@ def keep_around(mentions: Sequence[MarkedMention], count: int, name: str, piece:
             start = piece.offsets[mention.first][0]
             end = piece.offsets[mention.end - 1][1]
             raise ValueError(
-                f"Mention {mention.index} ({piece.text[start:end]!r}, tokens {mention.first} to"
+                f"Mention {mention.set_index} ({piece.text[start:end]!r}, tokens {mention.first} to"
                 f" {mention.end} of {name}) would be lost: {count} tokens are left for the"
                 " document. Give a larger max_length, or fewer mentions at a time."
             )

@@ -1,6 +1,6 @@
-"""Documents to rows of a corpus, in this process or in those of any engine, and to padded batches.
+"""Documents to rows of a corpus, in this process or in those of any engine.
 
-Shapes: B documents, N chunks of all of them, n of one, L of the longest, D values.
+Shapes: N chunks of all documents, n of one, D values.
 """
 
 from __future__ import annotations
@@ -19,10 +19,8 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-import torch
 from torch import Tensor
 from tqdm.auto import tqdm
-from transformers import PreTrainedTokenizerBase
 
 from .corpus import (
     DONE,
@@ -40,7 +38,6 @@ from .models.chunk_encoder import LoadedChunkEncoder
 from .models.chunking import ChunkingRule, chunk_spans, flatten_chunks, tokenize_document
 from .models.from_encoder import load_chunk_encoder
 from .models.sentences import Splitter
-from .models.windows import pad_vectors
 
 logger = logging.getLogger(__name__)
 Group = dict[str, list[str]]  # ids and texts of some documents
@@ -367,70 +364,3 @@ def _groups(documents: Iterable[Any], characters: int) -> Iterator[Group]:
         size += len(document.text)
     if group["id"]:
         yield group
-
-
-class DataCollatorForDocumentChoice:
-    """Makes batches for `AutoModelForMultipleChoice`, with any tokenizer.
-
-    The tokenizer may have no token types. A text with several questions in a batch is read once.
-    `Trainer` needs ``remove_unused_columns=False``, or drops the texts.
-
-    Args:
-        tokenizer: of the model.
-    """
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        self.tokenizer = tokenizer
-
-    def _tokens(self, texts: Sequence[str]) -> Mapping[str, Tensor]:
-        tokens = self.tokenizer(list(texts), padding=True, return_tensors="pt", verbose=False)
-        return {name: tokens[name] for name in ("input_ids", "attention_mask")}
-
-    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
-        """Makes a batch of N rows with C choices each.
-
-        Args:
-            rows: with ``question``, ``choices`` and perhaps ``label``, and either a ``text`` or
-                chunk vectors ``inputs_embeds`` [n, D].
-
-        Returns:
-            ``labels`` [N], ``pair_input_ids`` [N, C, Q] with their mask, and the documents as ids
-            or vectors.
-        """
-        batch = {}
-        if "label" in rows[0]:
-            batch["labels"] = torch.tensor([row["label"] for row in rows])
-        if "inputs_embeds" in rows[0]:
-            batch |= pad_vectors([torch.as_tensor(row["inputs_embeds"]).float() for row in rows])
-        else:
-            texts = list(dict.fromkeys(row["text"] for row in rows))
-            batch |= self._tokens(texts)
-            batch["document_index"] = torch.tensor([texts.index(row["text"]) for row in rows])
-
-        pairs = []
-        for row in rows:
-            pairs += [f"{row['question']} {choice}" for choice in row["choices"]]
-        for name, values in self._tokens(pairs).items():
-            batch[f"pair_{name}"] = values.unflatten(0, (len(rows), -1))
-        return batch
-
-
-class DataCollatorForLabelledVectors:
-    """Makes batches of stored chunk vectors for the classifiers."""
-
-    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
-        """Makes a batch.
-
-        Args:
-            rows: with ``inputs_embeds`` [n, D] and perhaps ``label`` or ``labels``.
-
-        Returns:
-            ``labels``, ``inputs_embeds`` [B, L, D] float32 and ``attention_mask`` [B, L]. Labels
-            are first, because `Trainer` takes the length of the first entry for the batch size.
-        """
-        batch = {}
-        for name in ("label", "labels"):
-            if name in rows[0]:
-                batch["labels"] = torch.tensor([row[name] for row in rows])
-                break
-        return batch | pad_vectors([row["inputs_embeds"].float() for row in rows])

@@ -13,7 +13,6 @@ from accelerate import PartialState
 from torch import nn
 from transformers import set_seed
 
-from ..chunk_vectors import pad_vectors
 from ..data.pairs import load_queries
 from ..data.published import booksum
 from ..data.tables import open_rows
@@ -28,6 +27,7 @@ from ..evaluation.retrieval import (
 from ..evaluation.scores import bm25_scores, scores_by_length, tfidf_scores
 from ..finetuning.arguments import VectorModelArguments
 from ..finetuning.vector_source import VectorSource
+from ..models.windows import pad_vectors
 from ..training.cards import public_name, results_table
 from ..training.options import option, parse
 from ..training.plots import plot_by_length

@@ -133,6 +133,7 @@ def _read(source: str, revision: str | None) -> tuple[dict[str, Any], Weights]:
         raise ValueError(
             f"{source!r} is no checkpoint of the authors': its config.json lacks {sorted(lacking)}."
         )
+
     file = folder / _WEIGHTS[0]
     if file.is_file():
         return config, load_file(file)
@@ -204,8 +205,8 @@ def _targets(model: nn.Module, frozen: str) -> Weights:
     names = {**_NAMES, "chunk_encoder.": frozen.removesuffix("model.")}
     targets = {}
     for name, tensor in model.state_dict().items():
-        part, dot, rest = name.removeprefix("model.").partition(".")
-        targets[names[part + dot] + rest] = tensor
+        module, dot, rest = name.removeprefix("model.").partition(".")
+        targets[names[module + dot] + rest] = tensor
     return targets
 
 
@@ -236,6 +237,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "--revision", help="version on the Hub: branch, tag, commit or pull request (refs/pr/1)"
     )
     args = parser.parse_args(argv)
+
     if args.output.is_dir() and any(args.output.iterdir()):
         parser.error(f"output: the folder {args.output} holds files; give a new or an empty one.")
     model = convert_checkpoint(

@@ -633,6 +633,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         # Values of empty documents, which the encoder does not read.
         contextual = [zero.new_zeros(0, len(zero)) for _ in documents]
         pooled = [zero for _ in documents]
+
         filled = np.flatnonzero(lengths)
         for group in micro_batches(lengths[filled], _POSITIONS_PER_PASS):
             members = filled[group]
@@ -666,6 +667,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             document = rule.strip_special_tokens(row[real].numpy().astype(np.int32))
             ids.append(document)
             boundaries.append(rule.boundaries(document))
+
         flat_ids, flat_boundaries, offsets = flatten_chunks(ids, boundaries)
         vectors = self.get_chunk_encoder().encode(flat_ids, flat_boundaries, rule)  # [N, D]
         return list(vectors.to(self.dtype).split(np.diff(offsets).tolist()))
@@ -690,6 +692,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             return embeds.to(self.device, self.dtype)
         if input_ids is None:
             return None
+
         flat_ids = input_ids.reshape(-1, input_ids.shape[-1])  # [N * C, Q]
         flat_mask = None
         if attention_mask is not None:
@@ -768,6 +771,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             if getattr(source, "cached", source.encoder) is not self.chunk_encoder:
                 self.check_chunk_encoder(source)
             return source.encoder
+
         if self.chunk_encoder is not None:
             return self.chunk_encoder
         if self.borrowed_encoder is None:
@@ -998,6 +1002,7 @@ class NextLevelBertForTask(NextLevelBertPreTrainedModel):
                 input_ids, attention_mask, pair_attention_mask = self._split_pairs(
                     input_ids, attention_mask, is_question=is_question
                 )
+
         pairs = self.model.encode_pairs(pair_input_ids, pair_attention_mask, pair_embeds)
         self._check_pairs(pairs)
         output = self.model(
@@ -1012,6 +1017,7 @@ class NextLevelBertForTask(NextLevelBertPreTrainedModel):
         is_choice = self.pair_axes == 3
         if is_choice:
             logits = logits.squeeze(-1)  # [N, C]
+
         loss = None
         if labels is not None and is_choice:
             loss = single_label_loss(logits, labels)

@@ -85,7 +85,7 @@ class RowMaker(Protocol):
 
 @dataclass
 class ChunkVectors:
-    """A function from a batch of documents to their rows, that can be pickled.
+    """Makes the rows of a batch of documents, and can be pickled.
 
     For `datasets.Dataset.map(batched=True)`, Ray Data's `map_batches`, Spark's `mapInArrow`, and
     `encode_corpus`.

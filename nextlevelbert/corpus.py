@@ -300,7 +300,7 @@ def _finished_parts(folder: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class EncodedDocument:
-    """A document of a corpus.
+    """Holds a document of a corpus.
 
     Attributes:
         id: of the document.
@@ -314,7 +314,7 @@ class EncodedDocument:
 
 
 class VectorCorpus:
-    """A finished corpus: random access to documents and to any run of chunk vectors.
+    """Opens a finished corpus, with random access to documents and to any run of chunk vectors.
 
     A part is decoded when it is first read from, into the hidden folder ``.vectors`` beside it (or
     into memory, if that cannot be written), and then mapped into memory: a run of vectors is a

@@ -38,7 +38,7 @@ _NOT_DOCUMENTATION = set(
 
 @dataclass(frozen=True)
 class Document:
-    """A text, its name, and its metadata, such as the other columns of its row.
+    """Holds a text, its name, and its metadata, such as the other columns of its row.
 
     The metadata of a PDF has ``pages``: the characters at which its pages begin.
     """

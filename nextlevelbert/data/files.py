@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class TooLargeError(ValueError):
-    """A file takes more memory when it is unpacked than the package gives to one text."""
+    """Says that a file takes more memory when it is unpacked than one text may have."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
@@ -39,14 +39,14 @@ class TooLargeError(ValueError):
 
 
 class NulError(UnicodeError):
-    """A text holds NUL characters, as no text does."""
+    """Says that a text holds NUL characters, as no text does."""
 
     def __init__(self) -> None:
         super().__init__("it holds NUL characters; perhaps it is UTF-16 without a byte order mark")
 
 
 class PartlyReadError(ValueError):
-    """A file was read, but not all of it; this names what is missing."""
+    """Names what is missing of a file that was read in part."""
 
 
 def suffix(path: Path) -> str:

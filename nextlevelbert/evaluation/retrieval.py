@@ -25,7 +25,7 @@ Vectors = torch.Tensor | np.ndarray | Sequence[Sequence[float]]
 
 @dataclass(frozen=True)
 class RetrievalTask:
-    """Queries, the pool of documents to search, and which documents answer which query.
+    """Holds queries, the pool of documents to search, and which documents answer which query.
 
     A query whose id is also the id of a document is never its own answer: that document is left out
     of the query's pool. So a pool can be searched with its own documents.

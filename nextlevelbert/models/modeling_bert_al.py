@@ -111,7 +111,7 @@ class LayerNormLSTM(nn.Module):
 
 
 class RecurrenceProjection(nn.Linear):
-    """A linear layer that starts at zero, so that a new model is the pretrained encoder."""
+    """Starts at zero, so that a new model is the pretrained encoder."""
 
 
 class SegmentRecurrence(nn.Module):
@@ -158,7 +158,7 @@ _AFTER_LAYER: ContextVar[AfterLayer | None] = ContextVar("bert_al_after_layer", 
 
 
 class RecurrentLayers(nn.ModuleList):
-    """A stack of layers that are followed by a recurrence if a pass of `BertAlModel` iterates."""
+    """Puts a recurrence behind each layer of a stack if a pass of `BertAlModel` iterates."""
 
     def __iter__(self) -> Iterator[Any]:
         after = _AFTER_LAYER.get()
@@ -171,7 +171,7 @@ class RecurrentLayers(nn.ModuleList):
 
 
 class RecurrentLayer:
-    """A layer and what follows it; its attributes are the layer's, because some encoders ask."""
+    """Runs a layer and what follows it; has the layer's attributes, which some encoders read."""
 
     def __init__(self, layer: nn.Module, after: Callable[[Tensor], Tensor]) -> None:
         self.layer = layer

@@ -46,7 +46,7 @@ _FILL = {
 
 @dataclass(frozen=True)
 class Piece:
-    """A tokenised text.
+    """Holds a tokenised text.
 
     Attributes:
         text: the text.
@@ -82,7 +82,7 @@ class Piece:
 
 
 class MarkedMention(NamedTuple):
-    """A mention in a document: its first token, one past its last, and its index in the set."""
+    """Places a mention in a document: its first token, one past its last, and its index in the set."""
 
     first: int
     end: int

@@ -20,7 +20,7 @@ Candidates = dict[str, list[str]]
 
 
 class MsMarco(NamedTuple):
-    """A split: texts by id, and for each query the grades of relevant documents.
+    """Holds a split: texts by id, and for each query the grades of relevant documents.
 
     Args:
         queries: the judged queries by id.

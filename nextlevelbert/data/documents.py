@@ -87,7 +87,7 @@ def _as_document(item: Any, index: int, *, text_column: str, id_column: str) -> 
 
     for value in (document.id, document.text):
         try:
-            value.isascii() or value.encode()
+            value.encode()
         except (AttributeError, UnicodeEncodeError) as error:
             raise ValueError(
                 f"The text of document {document.id!r} is not a valid str: {short(value)}. Correct"

@@ -9,12 +9,12 @@ import gzip
 import logging
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import IO, TextIO
+from typing import Any, TextIO
 
 # A text, or a line of a table, that takes more than this when it is unpacked is refused.
 UNPACKED_LIMIT = 2**28
@@ -225,18 +225,14 @@ def open_text(path: Path, newline: str | None = None, errors: str = "strict") ->
         newline: as in `open`.
         errors: as in `open`.
     """
-    with named_errors(path):
-        with _open_binary(path) as file:
-            encoding = _encoding_of_mark(file.read(4)) or "utf-8"
-        opener = gzip.open if is_packed(path) else open
-        with opener(path, "rt", encoding=encoding, newline=newline, errors=errors) as text_file:
-            yield text_file  # type: ignore[misc]
-
-
-def _open_binary(path: Path) -> IO[bytes]:
+    open_file: Callable[..., Any] = open
     if is_packed(path):
-        return gzip.open(path)  # type: ignore[return-value]
-    return path.open("rb")
+        open_file = gzip.open
+    with named_errors(path):
+        with open_file(path, "rb") as file:
+            encoding = _encoding_of_mark(file.read(4)) or "utf-8"
+        with open_file(path, "rt", encoding=encoding, newline=newline, errors=errors) as text_file:
+            yield text_file
 
 
 def table_lines(path: Path, newline: str | None = None) -> Iterator[str]:

@@ -78,7 +78,7 @@ class RowLocation(NamedTuple):
                 column, f"must be text, got {short(text)}. Correct the row, or leave it out."
             )
         try:
-            text.isascii() or text.encode()
+            text.encode()
         except UnicodeEncodeError as error:
             raise self.error(column, "is not valid Unicode. Correct the row.") from error
         return text

@@ -82,7 +82,7 @@ class Piece:
 
 
 class MarkedMention(NamedTuple):
-    """Places a mention in a document: its first token, one past its last, and its index in the set."""
+    """Holds a mention's first token, one past its last, and its index in the set."""
 
     first: int
     end: int

@@ -238,23 +238,23 @@ def _end_of(pattern: re.Pattern[str], text: str, *, start: int, end: int) -> int
 
 def _ends_at(mark: str, before: str, rest: str) -> bool:
     """Returns whether a mark ends the sentence, by the characters before and after it."""
-    opened = rest[0] in _BEFORE_WORD
+    is_opened = rest[0] in _BEFORE_WORD
     rest = rest.lstrip(_BEFORE_WORD)
     if not rest or rest[0].islower() or rest[0] in ",;:":
         return False
-    last = _LAST_WORD.search(before)
-    if mark != "." or last is None:
+    last_word = _LAST_WORD.search(before)
+    if mark != "." or last_word is None:
         return True
 
-    word = last.group()
+    word = last_word.group()
     next_word = rest[: _end_of(_FIRST_WORD, rest, start=0, end=len(rest))]
-    starts = next_word.lower() in _STARTERS
+    is_starter = next_word.lower() in _STARTERS
     if _is_ordinal(word, before, next_word=next_word):
-        return starts
+        return is_starter
     if word.lower() in _BEFORE_NUMBER:
         is_numeral = rest[0].isdigit() or len(next_word) == 1 or next_word in _ROMAN
-        return not (is_numeral or opened)
-    return _ends_after(word, before, starts=starts)
+        return not is_numeral and not is_opened
+    return _ends_after(word, before, is_starter=is_starter)
 
 
 def _is_ordinal(word: str, before: str, *, next_word: str) -> bool:
@@ -264,23 +264,24 @@ def _is_ordinal(word: str, before: str, *, next_word: str) -> bool:
     return next_word.lower() in _GERMAN_MONTHS or _BEFORE_ORDINAL.search(before) is not None
 
 
-def _ends_after(word: str, before: str, *, starts: bool) -> bool:
+def _ends_after(word: str, before: str, *, is_starter: bool) -> bool:
     """Returns whether a full stop after a word ends the sentence.
 
     Args:
         word: the word.
         before: the characters up to it.
-        starts: whether the next word is one that starts sentences.
+        is_starter: whether the next word is one that starts sentences.
     """
     if word.lower() in _TITLES:
         return False
     if len(word) == 1 and word.isalpha():
         # An initial; not "10-K.", nor the pronoun before a word that starts a sentence.
-        return before[-2:-1] == "-" or (word == "I" and starts)
+        return before[-2:-1] == "-" or (word == "I" and is_starter)
+
     parts = word.split(".")
     is_dotted = len(parts) > 1 and all(len(part) == 1 and part.isalpha() for part in parts)  # U.S.
     is_abbreviation = is_dotted or word.lower() in _OTHERS or word in _ALSO_WORDS
-    return starts or not is_abbreviation
+    return is_starter or not is_abbreviation
 
 
 def sentence_token_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, list[int]]:
@@ -366,7 +367,7 @@ def sentence_boundaries(input_ids: np.ndarray, roles: dict[str, list[int]]) -> n
 
 
 def _shift(flags: np.ndarray, by: int) -> np.ndarray:
-    """Moves flags to the right (1) or to the left (-1); the place that becomes free is false."""
+    """Moves flags to the right (1) or to the left (-1); the free end is false."""
     shifted = np.zeros_like(flags)
     if by == 1:
         shifted[1:] = flags[:-1]

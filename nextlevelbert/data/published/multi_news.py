@@ -8,8 +8,6 @@ from datasets import Dataset
 
 from ..files import open_text
 
-SEPARATOR = "|||||"  # between the articles of a set, also in Multi-News on the Hub
-
 
 def load(source: str | Path, split: str = "train") -> Dataset:
     """Loads the authors' own files, which have a set in each line.
@@ -19,7 +17,7 @@ def load(source: str | Path, split: str = "train") -> Dataset:
         split: ignored, because a file is one split.
 
     Returns:
-        A row for each set: ``document``, the articles with `SEPARATOR` between them.
+        A row for each set: ``document``, the articles with ``|||||`` between them, as on the Hub.
     """
     with open_text(Path(source)) as file:
         texts = [line.replace("NEWLINE_CHAR", "\n") for line in file]

@@ -123,6 +123,11 @@ def test_labels(read, labels, class_names, expected, names):
     assert isinstance(data.features["label"], List) == isinstance(labels[0], list)
 
 
+def test_minus_one_is_no_label_of_named_classes(read):
+    with pytest.raises(ValueError, match="line 2.*no label"):
+        read(table(1, -1), class_names=["neg", "pos"])
+
+
 def test_a_set_has_the_kind_of_labels_of_the_training_set(read):
     train = read(table(["b"], ["a", "c"]))
     data = read(table(["c"], ["c", "b"]), like=train)

@@ -124,7 +124,7 @@ def test_labels(read, labels, class_names, expected, names):
 
 
 def test_minus_one_is_no_label_of_named_classes(read):
-    with pytest.raises(ValueError, match="line 2.*no label"):
+    with pytest.raises(ValueError, match=r"line 2.*no label"):
         read(table(1, -1), class_names=["neg", "pos"])
 
 

@@ -1,6 +1,6 @@
 """A corpus: chunk vectors in a folder of Parquet parts that any tool reads.
 
-A row is a chunk: ``document``, ``chunk`` (its number in the document), ``start`` and ``end`` (its
+A row is a chunk: ``document``, ``chunk`` (its index in the document), ``start`` and ``end`` (its
 characters) and ``vector`` (float16); the rows of a document are next to each other. The *recipe*
 says how the vectors were made; it is in the metadata of the schema. `encode_corpus` in
 `chunk_vectors` writes corpora: it names a part by its number and a hash of its documents, and
@@ -379,7 +379,7 @@ class VectorCorpus:
             self._index[name] = index
 
     def _check_order(self, chunks: np.ndarray) -> None:
-        """Raises a ValueError unless the chunks of each document have the numbers 0, 1, …."""
+        """Raises a ValueError unless the chunks of each document have the indices 0, 1, …."""
         row = np.arange(len(chunks))
         first_row = np.maximum.accumulate(np.where(chunks == 0, row, 0))
         if (chunks != row - first_row).any():
@@ -414,7 +414,7 @@ class VectorCorpus:
         """Returns a run of chunk vectors, across documents and parts.
 
         Args:
-            start: number of the first chunk in the corpus.
+            start: index of the first chunk in the corpus.
             stop: one past the last.
 
         Returns:

@@ -247,9 +247,9 @@ def table_lines(path: Path, newline: str | None = None) -> Iterator[str]:
     if is_packed(path):
         limit = UNPACKED_LIMIT
     with open_text(path, newline=newline, errors="surrogateescape") as file:
-        for number, line in enumerate(iter(partial(file.readline, limit), ""), start=1):
-            if number == 1 and "\0" in line:
+        for line_number, line in enumerate(iter(partial(file.readline, limit), ""), start=1):
+            if line_number == 1 and "\0" in line:
                 raise NulError
             if len(line) == limit:
-                raise TooLargeError(f"line {number}")
+                raise TooLargeError(f"line {line_number}")
             yield line

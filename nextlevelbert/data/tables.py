@@ -278,19 +278,19 @@ def _json_rows(path: Path) -> Iterator[tuple[str, Any]]:
                 yield f"row {index}", row
             return
 
-    for number, line in enumerate(table_lines(path), start=1):
+    for line_number, line in enumerate(table_lines(path), start=1):
         if line.strip():
-            yield _json_row(line, number)
+            yield _json_row(line, f"line {line_number}")
 
 
-def _json_row(line: str, number: int) -> tuple[str, Any]:
+def _json_row(line: str, where: str) -> tuple[str, Any]:
     try:
         check_utf8(line)
-        return f"line {number}", json.loads(line)
+        return where, json.loads(line)
     except json.JSONDecodeError as error:
-        return f"line {number}, column {error.colno}", ValueError(f"is not JSON ({error.msg})")
+        return f"{where}, column {error.colno}", ValueError(f"is not JSON ({error.msg})")
     except (ValueError, RecursionError) as error:
-        return f"line {number}", error
+        return where, error
 
 
 def saved_dataset(folder: Path, split: str | None = None) -> Any:
@@ -365,17 +365,19 @@ def columns_of(
         ValueError: for a line with fewer columns, or bytes that are not UTF-8.
     """
     file = packed(path)
-    for number, line in enumerate(table_lines(file, newline="\n"), start=1):
+    for line_number, line in enumerate(table_lines(file, newline="\n"), start=1):
         if not line.strip():
             continue
+
+        location = RowLocation(path.name, f"line {line_number}")
         with named_errors(file):
             check_utf8(line)
         row = line.rstrip("\n").split(delimiter)
         if len(row) < count:
             raise ValueError(
-                f"{path.name}, line {number} must have {count} columns, got {len(row)}: {row}."
+                f"{', '.join(location)} must have {count} columns, got {len(row)}: {row}."
             )
-        yield RowLocation(path.name, f"line {number}"), row[:count]
+        yield location, row[:count]
 
 
 def short(value: Any) -> str:

@@ -398,7 +398,7 @@ def flatten_chunks(
         boundaries: of the chunks of each document.
 
     Returns:
-        All ids ``[T]``, the boundaries of all chunks in them ``[N + 1]``, and the number of the
+        All ids ``[T]``, the boundaries of all chunks in them ``[N + 1]``, and the index of the
         first chunk of each document ``[B + 1]``.
     """
     starts = np.cumsum([0, *map(len, ids)])

@@ -947,7 +947,7 @@ class NextLevelBertForTask(NextLevelBertPreTrainedModel):
         config: the configuration.
         pair_axes: rank of the second input: 2 for questions ``[N, D]``, 3 for candidates
             ``[N, C, D]``, 0 for none.
-        outputs: numbers that the classifier gives for each row.
+        outputs: scores that the classifier gives for each row.
     """
 
     def __init__(self, config: NextLevelBertConfig, pair_axes: int, outputs: int) -> None:

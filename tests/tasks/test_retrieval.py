@@ -121,7 +121,10 @@ def msmarco(tmp_path):
         tmp_path / "msmarco-docdev-queries.tsv",
         ["q1\twhat is one", "q2\twhat is two", "q9\tnobody judged this"],
     )
-    lines(tmp_path / "msmarco-docdev-qrels.tsv", ["q1 0 d1 1", "", "q2 0 d2 1", "q2 0 d4 0"])
+    lines(
+        tmp_path / "msmarco-docdev-qrels.tsv",
+        ["q1 0 d1 1", "", "q2 0 d2 1", "q2 0 d4 0", "q2 0 d5 -2"],
+    )
     top = ["q1 Q0 d0 1 -4.8 run", "q1 Q0 d1 2 -5 run", "q2 Q0 d4 1 -3 run", "q2 Q0 d5 2 -3 run"]
     lines(tmp_path / "msmarco-docdev-top100", top)
     lines(tmp_path / "msmarco-doctrain-queries.tsv", ["q5\twhat is zero"])

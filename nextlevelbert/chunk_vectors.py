@@ -55,16 +55,15 @@ def chunk_table(
         spans: the character spans of each document, ``[n, 2]``.
         vectors: of all documents, ``[N, D]``.
     """
-    counts = [len(span) for span in spans]
-    names = pa.array([str(name) for name in ids], pa.string())
-    document = np.repeat(np.arange(len(ids)), counts)
-    no_chunks = np.zeros(0, np.int32)
-    chunks = [np.arange(count, dtype=np.int32) for count in counts]
+    counts = np.array([len(span) for span in spans], int)
+    names = np.array([str(name) for name in ids], object)
+    first_rows = np.cumsum(counts) - counts  # of the documents
+    chunks = np.arange(counts.sum()) - np.repeat(first_rows, counts)
     all_spans = np.concatenate([np.zeros((0, 2), np.int64), *spans])
     values = pa.array(vectors.cpu().half().numpy().reshape(-1))
     columns = [
-        names.take(pa.array(document)),
-        pa.array(np.concatenate([no_chunks, *chunks])),
+        pa.array(np.repeat(names, counts), pa.string()),
+        pa.array(chunks, pa.int32()),
         pa.array(all_spans[:, 0]),
         pa.array(all_spans[:, 1]),
         pa.FixedSizeListArray.from_arrays(values, vectors.shape[1]),

@@ -49,7 +49,7 @@ class Document:
 
 
 def as_documents(
-    documents: Iterable[Any], text_column: str = "text", id_column: str = "id", start: int = 0
+    documents: Iterable[Any], text_column: str = "text", id_column: str = "id"
 ) -> Iterator[Document]:
     """Yields documents from whatever holds texts, in order.
 
@@ -58,7 +58,6 @@ def as_documents(
             are read once. A single text is one document.
         text_column: the column of the text.
         id_column: the column of the id. The columns beside both become `Document.metadata`.
-        start: the index of the first document, which is its id if it has no other.
 
     Raises:
         TypeError: for a dict, set or table, whose iteration would yield keys.
@@ -70,7 +69,7 @@ def as_documents(
         raise TypeError(
             f"Expected documents in a list, data set or generator, got {type(documents).__name__}."
         )
-    for index, item in enumerate(documents, start=start):
+    for index, item in enumerate(documents):
         yield _as_document(item, index, text_column=text_column, id_column=id_column)
 
 

@@ -120,7 +120,7 @@ def load_classes(
 
     index_of = {name: index for index, name in enumerate(names)}
     for row in rows:
-        row.values["label"] = _index_of(row, columns.label, index_of)
+        row.values["label"] = _label_index(row, columns.label, index_of)
     feature = ClassLabel(names=list(names))
     if several:
         feature = List(feature)
@@ -188,7 +188,7 @@ def _sorted_names(rows: Sequence[_Row], column: str) -> tuple[str, ...]:
     return tuple(map(str, classes))
 
 
-def _index_of(row: _Row, column: str, index_of: Mapping[str, int]) -> int | list[int]:
+def _label_index(row: _Row, column: str, index_of: Mapping[str, int]) -> int | list[int]:
     """Returns the index of the class of a row, or the sorted indices of several."""
     items = row.classes()
     for item in items:

@@ -90,7 +90,7 @@ class MarkedMention(NamedTuple):
 
 
 class _Layout:
-    """Lays a sequence out token by token."""
+    """Lays a sequence out token by token, from [CLS] to [SEP]."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self.tokenizer = tokenizer
@@ -98,6 +98,7 @@ class _Layout:
         self.is_global: list[int] = []
         # For each token the index of its text, and its characters there.
         self.spans: list[tuple[int, int, int]] = []
+        self.add_marker(tokenizer.cls_token, is_global=True)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -123,8 +124,9 @@ class _Layout:
         offsets = piece.offsets[:count]
         self.spans[len(self) - count :] = [(text_index, start, end) for start, end in offsets]
 
-    def row(self) -> Row:
-        """Returns ids and masks of the sequence."""
+    def finish(self) -> Row:
+        """Ends the sequence, and returns its ids and masks."""
+        self.add_marker(self.tokenizer.sep_token)
         return {
             "input_ids": self.ids,
             "attention_mask": [1] * len(self),
@@ -259,7 +261,6 @@ class CdlmProcessor(ProcessorMixin):
         counts = share_tokens(lengths, budget=limit - 2 - 2 * len(documents) - 2 * len(mentions))
 
         layout = _Layout(self.tokenizer)
-        layout.add_marker(self.tokenizer.cls_token, is_global=True)
         spans = [[-1, -1] for _ in mentions]
         for index, (piece, count) in enumerate(zip(pieces, counts, strict=True)):
             first = keep_around(marked[index], count=count, name=f"document {index}", piece=piece)
@@ -267,9 +268,8 @@ class CdlmProcessor(ProcessorMixin):
             layout.add_marker(DOCUMENT[0])
             _add_marked(layout, ids=ids, first=first, mentions=marked[index], spans=spans)
             layout.add_marker(DOCUMENT[1])
-        layout.add_marker(self.tokenizer.sep_token)
 
-        row = layout.row()
+        row = layout.finish()
         row["lost_tokens"] = [length - count for length, count in zip(lengths, counts, strict=True)]
         if mentions:
             row["mention_spans"] = spans
@@ -323,7 +323,6 @@ class CdlmProcessor(ProcessorMixin):
         rooms = share_tokens(lengths, budget=budget, least=longest_title)
 
         layout = _Layout(self.tokenizer)
-        layout.add_marker(self.tokenizer.cls_token, is_global=True)
         layout.add_marker(QUESTION[0], is_global=True)
         layout.add_tokens(question_piece.ids, is_global=True)
         layout.add_marker(QUESTION[1], is_global=True)
@@ -339,9 +338,8 @@ class CdlmProcessor(ProcessorMixin):
             sentence_index += starts[1:]
             lost_tokens.append(lost)
             text_index += len(pieces)
-        layout.add_marker(self.tokenizer.sep_token)
 
-        row = layout.row()
+        row = layout.finish()
         row |= {
             "sentence_index": sentence_index,
             "paragraph_index": paragraph_index,

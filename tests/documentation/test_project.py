@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
+import sys
 from collections import defaultdict
 
 import pytest
 import yaml
 
 import nextlevelbert
+import nextlevelbert_command
+from benchmarks.studies import hold_out
 
 from .runner import ROOT
 
@@ -135,6 +139,28 @@ def test_the_speeds_of_the_first_page_were_measured():
     speeds = set(RATE.findall("\n".join(rows)))
     assert len(speeds) >= 5
     assert speeds - set(RATE.findall(read("docs/performance.md"))) == set()
+
+
+@pytest.mark.long
+def test_a_search_prints_what_the_first_page_shows(shared, tmp_path, monkeypatch, capsys):
+    """In the 20 novels that were set aside; the page shortens the passage."""
+    options = ["--data", f"{shared}/data", "--output_dir", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["hold_out", *options])
+    hold_out.main()
+    folder = tmp_path / "novels"
+    folder.mkdir()
+    with (tmp_path / "held_out.jsonl").open(encoding="utf-8") as lines:
+        for book in map(json.loads, lines):
+            _, title = book["id"].split("_")
+            (folder / f"{title}.txt").write_text(book["text"], encoding="utf-8")
+
+    question = "A detective looks for a stolen diamond"
+    nextlevelbert_command.main(["search", str(folder), question, "--cache_dir", str(tmp_path)])
+    printed = capsys.readouterr().out.splitlines()
+    for page in ("README.md", "docs/command_line.md"):
+        shown = re.findall(r"^0\.\d{3}  .+\.txt .+$", read(page), re.MULTILINE)
+        assert len(shown) == 3
+        assert set(shown) <= set(printed)
 
 
 @pytest.mark.long

@@ -15,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from huggingface_hub import ModelCard
 from transformers import HfArgumentParser
 
 from nextlevelbert import tasks
@@ -27,6 +28,7 @@ from nextlevelbert.tasks.document_matching import load_document_pairs
 from nextlevelbert.tasks.multiple_choice import load_multiple_choice
 from nextlevelbert.tasks.retrieval import PairArguments, read_retrieval_task
 from nextlevelbert.tasks.summarization import SummaryArguments, read_summaries
+from nextlevelbert.training.cards import CITATIONS, CardText, model_card
 
 ROOT = Path(__file__).parent.parent
 CARDS = [*ROOT.glob("model_cards/*/README.md"), *ROOT.glob("checkpoints/*/README.md")]
@@ -51,6 +53,73 @@ def test_imports_and_links(page):
         assert (ROOT / path).exists(), path
     for path in re.findall(r"`((?:models|pretraining|tasks|evaluation)/\w+\.py)`", text):
         assert (ROOT / "nextlevelbert" / path).exists(), path
+
+
+CARD_PARTS = re.compile(
+    r"# (?P<name>[^\n]+)\n\n(?P<summary>.+)\n\nThe package opens the model: [^\n]+\n\n"
+    r"```python\n(?P<snippet>.+?)\n```\n\n(?P<note>[^#]*?)\n*"
+    r"(?:## What it is\n\n\| \| \|\n\| --- \| --- \|\n(?P<model>.+?)\n\n)?"
+    r"## How it was trained\n\n\| argument \| value \|\n\| --- \| --- \|\n(?P<training>.+?)\n\n"
+    r"(?P<training_note>.+?)\n\n(?:!\[(?P<caption>[^]]+)\]\((?P<picture>[^)]+)\)\n\n)?"
+    r"## What was measured\n\n(?P<measured>.+?)\n\n(?P<table>\| .+?)\n\n"
+    r"## Limits\n\n- (?P<limits>.+?)\n\n## Citation\n\n```bibtex\n(?P<citation>.+)\n```",
+    re.DOTALL,
+)
+# Of https://github.com/huggingface/hub-docs/blob/main/modelcard.md: those that each card has, and
+# others.
+NEEDED_KEYS = {"base_model", "language", "library_name", "license", "pipeline_tag", "tags"}
+HUB_KEYS = NEEDED_KEYS | {"datasets", "model-index", "widget"}
+
+
+def facts(rows: str, fence: str = "") -> dict[str, str]:
+    """The rows of a table of two columns, whose values may stand in fences."""
+    return dict(re.findall(rf"^\| ([^|]+) \| {fence}(.+?){fence} \|$", rows, re.MULTILINE))
+
+
+@pytest.mark.parametrize("page", CARDS, ids=lambda page: page.parent.name)
+def test_a_card_is_what_the_writer_makes_of_its_parts(page):
+    """It is taken apart and written again; its keys are the Hub's, its paper one of the five."""
+    card = ModelCard.load(page)
+    match = CARD_PARTS.fullmatch(card.text.strip())
+    assert match is not None, "not of the form of nextlevelbert/training/card_template.md"
+    parts = match.groupdict(default="")
+    metadata = card.data.to_dict()
+    assert NEEDED_KEYS <= set(metadata) <= HUB_KEYS
+    assert parts["citation"] in CITATIONS.values()
+
+    scores = {}
+    dataset = ""
+    for result in card.data.eval_results or ():
+        scores[result.metric_type] = result.metric_value
+        dataset = result.dataset_name
+    text = CardText(
+        summary=parts["summary"],
+        measured=parts["measured"],
+        limits=parts["limits"].split("\n- "),
+        snippet=parts["snippet"],
+        pipeline_tag=metadata["pipeline_tag"],
+        tags=metadata["tags"],
+        note=parts["note"],
+        training_note=parts["training_note"],
+        widget=metadata.get("widget", ()),
+        caption=parts["caption"],
+    )
+    written = model_card(
+        text,
+        name=parts["name"],
+        training=facts(parts["training"], fence="`"),
+        table=parts["table"],
+        model=facts(parts["model"]),
+        pictures=list(filter(None, [parts["picture"]])),
+        citation=parts["citation"],
+        scores=scores,
+        dataset=dataset,
+        license=metadata["license"],
+        language=metadata["language"],
+        base_model=metadata["base_model"],
+        datasets=metadata.get("datasets"),
+    )
+    assert str(written) == page.read_text(encoding="utf-8")
 
 
 class Understood(Exception):

@@ -124,8 +124,10 @@ def code(text: object) -> str:
     """Returns text from outside as Markdown's code on one line, also within a table.
 
     Args:
-        text: such as the value of an option.
+        text: such as the value of an option; a float has at most six digits.
     """
+    if isinstance(text, float):
+        text = f"{text:g}"
     line = " ".join(str(text).split()).replace("|", "\\|")
     longest = max(map(len, re.findall("`+", line)), default=0)
     fence = "`" * (longest + 1)
@@ -197,14 +199,16 @@ def training_rows(args: BaseTrainingArguments, steps: int) -> dict[str, object]:
         precision = "bf16"
     elif args.fp16:
         precision = "fp16"
+    duration: dict[str, object] = {"num_train_epochs": args.num_train_epochs}
+    if args.max_steps > 0:  # then transformers does not read the number of epochs
+        duration = {"max_steps": args.max_steps}
     rows_of_step = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
     return {
         "learning_rate": args.learning_rate,
         "lr_scheduler_type": getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type),
         "warmup_steps": args.warmup_steps,
         "weight_decay": args.weight_decay,
-        "num_train_epochs": args.num_train_epochs,
-        "max_steps": args.max_steps,
+        **duration,
         "batch_size": rows_of_step,
         "optimizer_steps": steps,
         "seed": args.seed,

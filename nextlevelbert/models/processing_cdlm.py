@@ -69,10 +69,11 @@ class Piece:
         Raises:
             ValueError: the span is empty, outside the text, or has no token.
         """
-        tokens = []
-        for index, (token_start, token_end) in enumerate(self.offsets):
-            if token_start < end and token_end > start:
-                tokens.append(index)
+        tokens = [
+            index
+            for index, (token_start, token_end) in enumerate(self.offsets)
+            if token_start < end and token_end > start
+        ]
         if not 0 <= start < end <= len(self.text) or not tokens:
             raise ValueError(
                 f"{name} spans {start} to {end}, which are no words of its {len(self.text)}"

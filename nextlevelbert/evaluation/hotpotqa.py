@@ -58,17 +58,29 @@ def hotpotqa_scores(
     for question, (right_answer, right_facts) in references.items():
         predicted_answer, predicted_facts = predictions[question]
         answers.append(_answer_scores(predicted_answer, right_answer or ""))
-        facts = Counter(set(map(tuple, predicted_facts)))
-        supports.append(_overlap(facts, Counter(set(map(tuple, right_facts)))))
+
+        facts = set(map(tuple, predicted_facts))
+        expected = set(map(tuple, right_facts))
+        supports.append(_overlap(Counter(facts), Counter(expected)))
 
     answer = np.array(answers)  # [questions, 3]
     support = np.array(supports)
+    arrays = {
+        "answer": answer,
+        "support": support,
+        "joint": answer * support,
+    }
     scores = {}
-    for name, rows in (("answer", answer), ("support", support), ("joint", answer * support)):
+    for name, rows in arrays.items():
         em, precision, recall = rows.T
         total = precision + recall
         f1 = 2 * precision * recall / np.where(total > 0, total, 1.0)
-        columns = {"em": em, "f1": f1, "precision": precision, "recall": recall}
+        columns = {
+            "em": em,
+            "f1": f1,
+            "precision": precision,
+            "recall": recall,
+        }
         for score, values in columns.items():
             scores[f"{name}_{score}"] = float(values.mean())
     return scores
@@ -85,7 +97,10 @@ def _answer_scores(predicted: str, right: str) -> Scores:
     right = normalize_answer(right)
     if predicted != right and {predicted, right} & _CLOSED_ANSWERS:
         return 0.0, 0.0, 0.0
-    _, precision, recall = _overlap(Counter(predicted.split()), Counter(right.split()))
+
+    words = Counter(predicted.split())
+    right_words = Counter(right.split())
+    _, precision, recall = _overlap(words, right_words)
     return float(predicted == right), precision, recall
 
 

@@ -62,11 +62,15 @@ def load(folder: str | Path, split: str) -> MsMarco:
 
     documents = {}
     is_whole = candidates is None and not in_training
-    for _, (name, _, title, body) in columns_of(folder / DOCUMENTS, delimiter="\t", count=4):
+    for _, fields in columns_of(folder / DOCUMENTS, delimiter="\t", count=4):
+        name, _, title, body = fields
         if is_whole or name in named:
             documents[name] = f"{title} {body}".strip()
-    queries_file = folder / f"msmarco-{split}-queries.tsv"
-    all_queries = dict(fields for _, fields in columns_of(queries_file, delimiter="\t", count=2))
+    all_queries = {}
+    for _, fields in columns_of(folder / f"msmarco-{split}-queries.tsv", delimiter="\t", count=2):
+        query, text = fields
+        all_queries[query] = text
+
     unknown = (named - documents.keys()) | (relevant.keys() - all_queries.keys())
     if unknown:
         raise ValueError(

@@ -277,11 +277,13 @@ def new_model(
 
 def _refuse_beside_checkpoint(only_for_new: Collection[str]) -> None:
     """Raises a ValueError if options of new models are given."""
-    for name in only_for_new:
-        hint = ""
-        if name == "attention_dropout":
-            hint = " (beside a recipe: --attention_dropout 0)"
-        raise ValueError(f"--{name} is for new models: leave it out{hint}, or leave out --model.")
+    if not only_for_new:
+        return
+    names = ", ".join(f"--{name}" for name in only_for_new)
+    hint = ""
+    if "attention_dropout" in only_for_new:
+        hint = " (beside a recipe: --attention_dropout 0)"
+    raise ValueError(f"Only new models have {names}: leave this out{hint}, or leave out --model.")
 
 
 def _model_to_continue(

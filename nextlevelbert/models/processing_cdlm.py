@@ -422,8 +422,7 @@ def _is_set_or_sets(documents: Any) -> bool:
     """Returns whether all items of a list are texts, or none is."""
     if not documents or isinstance(documents, str):
         return False
-    texts = [item for item in documents if isinstance(item, str)]
-    return len(texts) in (0, len(documents))
+    return len({isinstance(item, str) for item in documents}) == 1
 
 
 def _mentions_by_document(

@@ -124,7 +124,7 @@ class HateEncoder(nn.Module):
         self.layers.embeddings.position_embeddings = NoPositions()
 
     def _has_position_table(self) -> bool:
-        """Tells whether the layers add positions from a table, and from nothing else."""
+        """Returns whether the layers add positions from a table, and from nothing else."""
         config = self.layers.config
         if config.model_type == "longformer":  # embeds ids to pad its windows
             return False

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -133,6 +133,7 @@ def _read(source: str, revision: str | None) -> tuple[dict[str, Any], Weights]:
         raise ValueError(
             f"{source!r} is no checkpoint of the authors': its config.json lacks {sorted(lacking)}."
         )
+
     file = folder / _WEIGHTS[0]
     if file.is_file():
         return config, load_file(file)
@@ -172,31 +173,32 @@ def _copy(weights: Weights, model: nn.Module, encoder_name: str, with_head: bool
     if any(name.startswith(_FROZEN_NEWER) for name in weights):
         frozen = _FROZEN_NEWER
     targets = _targets(model, frozen)
-    both = sorted(weights.keys() & targets.keys())
-
+    if with_head:  # such checkpoints need not hold the sentence encoder
+        for name in targets.keys() - weights.keys():
+            if name.startswith(frozen):
+                weights[name] = targets[name]
     # Nothing reads these: positions are counted, and the pooler is no part of a sentence encoder.
-    unread = set()
-    for name in weights:
+    for name in weights.keys() - targets.keys():
         if name.startswith(f"{frozen}pooler.") or name.endswith("position_ids"):
-            unread.add(name)
-    lacking = targets.keys() - weights.keys()
-    if with_head:
-        lacking = {name for name in lacking if not name.startswith(frozen)}
-    misshapen = [
-        f"{name} {tuple(weights[name].shape)}"
-        for name in both
-        if weights[name].shape != targets[name].shape
-    ]
-    _refuse("has unknown", weights.keys() - targets.keys() - unread)
-    _refuse("lacks", lacking)
-    _refuse("has misshapen", misshapen)
+            del weights[name]
 
-    for name in both:
-        if name.startswith(frozen) and not torch.equal(weights[name], targets[name]):
+    theirs = _shapes(weights)
+    ours = _shapes(targets)
+    if theirs != ours:
+        raise ValueError(
+            "The tensors of the checkpoint do not fit the model. Only the checkpoint has"
+            f" {sorted(theirs - ours)[:5]}, and it lacks {sorted(ours - theirs)[:5]}."
+        )
+    for name, target in targets.items():
+        if name.startswith(frozen) and not torch.equal(weights[name], target):
             raise ValueError(
                 f"{name} is not that of {encoder_name!r}: give the encoder of the checkpoint."
             )
-        targets[name].copy_(weights[name])
+        target.copy_(weights[name])
+
+
+def _shapes(tensors: Weights) -> set[str]:
+    return {f"{name} {tuple(tensor.shape)}" for name, tensor in tensors.items()}
 
 
 def _targets(model: nn.Module, frozen: str) -> Weights:
@@ -204,16 +206,9 @@ def _targets(model: nn.Module, frozen: str) -> Weights:
     names = {**_NAMES, "chunk_encoder.": frozen.removesuffix("model.")}
     targets = {}
     for name, tensor in model.state_dict().items():
-        part, dot, rest = name.removeprefix("model.").partition(".")
-        targets[names[part + dot] + rest] = tensor
+        module, dot, rest = name.removeprefix("model.").partition(".")
+        targets[names[module + dot] + rest] = tensor
     return targets
-
-
-def _refuse(problem: str, names: Iterable[str]) -> None:
-    """Raises a ValueError if there are tensors with a problem."""
-    names = sorted(names)
-    if names:
-        raise ValueError(f"The checkpoint {problem} tensors ({len(names)}), such as {names[:5]}.")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -249,6 +244,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         ),
     )
     args = parser.parse_args(argv)
+
     if args.output.is_dir() and any(args.output.iterdir()):
         parser.error(f"output: the folder {args.output} holds files; give a new or an empty one.")
     model = convert_checkpoint(

@@ -1,6 +1,6 @@
 """A corpus: chunk vectors in a folder of Parquet parts that any tool reads.
 
-A row is a chunk: ``document``, ``chunk`` (its number in the document), ``start`` and ``end`` (its
+A row is a chunk: ``document``, ``chunk`` (its index in the document), ``start`` and ``end`` (its
 characters) and ``vector`` (float16); the rows of a document are next to each other. The *recipe*
 says how the vectors were made; it is in the metadata of the schema. `encode_corpus` in
 `chunk_vectors` writes corpora: it names a part by its number and a hash of its documents, and
@@ -136,9 +136,9 @@ def recipe_facts(recipe: Mapping[str, Any]) -> dict[str, Any]:
         recipe: of a corpus.
     """
     facts = {}
-    for part, fields in recipe.items():
+    for section, fields in recipe.items():
         for name, value in fields.items():
-            facts[f"{part}.{name}"] = value
+            facts[f"{section}.{name}"] = value
     facts.pop("encoder.name", None)
     return facts
 
@@ -300,7 +300,7 @@ def _finished_parts(folder: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class EncodedDocument:
-    """A document of a corpus.
+    """Holds a document of a corpus.
 
     Attributes:
         id: of the document.
@@ -314,7 +314,7 @@ class EncodedDocument:
 
 
 class VectorCorpus:
-    """A finished corpus: random access to documents and to any run of chunk vectors.
+    """Opens a finished corpus, with random access to documents and to any run of chunk vectors.
 
     A part is decoded when it is first read from, into the hidden folder ``.vectors`` beside it (or
     into memory, if that cannot be written), and then mapped into memory: a run of vectors is a
@@ -343,14 +343,18 @@ class VectorCorpus:
         self._paths = _finished_parts(self.path)
         self._loaded: dict[int, Tensor] = {}
         chunks_of_parts = []
-        for part in self._paths:
-            metadata, (names, column) = read_columns(part, "document", "chunk", recipe=recipe)
+        for path_of_part in self._paths:
+            metadata, (names, column) = read_columns(
+                path_of_part, "document", "chunk", recipe=recipe
+            )
             if recipe is None:
                 recipe = json.loads(metadata.get(b"recipe", b"null"))
             if recipe is None:
                 raise ValueError(
-                    f"{part} does not say how it was made; give the recipe of `ChunkVectors`."
+                    f"{path_of_part} does not say how it was made; give the recipe of"
+                    " `ChunkVectors`."
                 )
+
             chunks = _values(column)
             chunks_of_parts.append(chunks)
             self.empty.update(json.loads(metadata.get(b"empty", b"[]")))
@@ -359,11 +363,13 @@ class VectorCorpus:
         self.recipe = dict(recipe or {})
         self.hidden_size = self.recipe["encoder"]["hidden_size"]
         self.splitter = self.recipe["chunking"]["splitter"]
+
         self._starts = np.cumsum([0, *map(len, chunks_of_parts)]).tolist()
         chunks = np.concatenate(chunks_of_parts)
         self.num_chunks = len(chunks)
         self.document_offsets = np.append(np.flatnonzero(chunks == 0), self.num_chunks)
         self._check_order(chunks)
+
         self._index: dict[str, int] = {}
         for index, name in enumerate(self.document_ids):
             if name in self._index:
@@ -373,7 +379,7 @@ class VectorCorpus:
             self._index[name] = index
 
     def _check_order(self, chunks: np.ndarray) -> None:
-        """Raises a ValueError unless the chunks of each document have the numbers 0, 1, …."""
+        """Raises a ValueError unless the chunks of each document have the indices 0, 1, …."""
         row = np.arange(len(chunks))
         first_row = np.maximum.accumulate(np.where(chunks == 0, row, 0))
         if (chunks != row - first_row).any():
@@ -408,7 +414,7 @@ class VectorCorpus:
         """Returns a run of chunk vectors, across documents and parts.
 
         Args:
-            start: number of the first chunk in the corpus.
+            start: index of the first chunk in the corpus.
             stop: one past the last.
 
         Returns:
@@ -419,11 +425,11 @@ class VectorCorpus:
         first = min(bisect_right(self._starts, start), len(self._paths)) - 1
         last = max(bisect_left(self._starts, stop) - 1, first)
         pieces = []
-        for part in range(first, last + 1):
-            if part not in self._loaded:
-                self._loaded[part] = self._decoded(self._paths[part])
-            begin = self._starts[part]
-            pieces.append(self._loaded[part][max(start - begin, 0) : stop - begin])
+        for index in range(first, last + 1):
+            if index not in self._loaded:
+                self._loaded[index] = self._decoded(self._paths[index])
+            begin = self._starts[index]
+            pieces.append(self._loaded[index][max(start - begin, 0) : stop - begin])
         if len(pieces) == 1:
             return pieces[0]
         return torch.cat(pieces)
@@ -454,6 +460,7 @@ class VectorCorpus:
         if not -len(self) <= index < len(self):
             raise IndexError(f"Document {index} is not in {self!r}.")
         index %= len(self)
+
         start = int(self.document_offsets[index])
         stop = int(self.document_offsets[index + 1])
         return EncodedDocument(
@@ -548,6 +555,7 @@ class VectorCorpus:
             repo_id=repo,
             repo_type="dataset",
         )
+
         return api.upload_folder(
             repo_id=repo,
             folder_path=self.path,

@@ -18,7 +18,7 @@ from tqdm.auto import tqdm
 from .models.chunk_encoder import LoadedChunkEncoder
 from .models.chunking import ChunkingRule, special_token_ids, tokenize_document
 from .models.configuration_nextlevelbert import HashedTfidfConfig, HybridConfig
-from .models.from_encoder import as_loaded_encoder, load_chunk_encoder
+from .models.from_encoder import load_chunk_encoder
 from .models.pretrained import without_limit
 from .models.static_encoders import HashedTfidfModel, HybridModel, StaticModel
 
@@ -100,13 +100,11 @@ def _blocks(documents: Iterable[Tensor]) -> Iterator[list[Tensor]]:
 
 
 def fit_tfidf_encoder(
-    chunk_encoder: str | PathLike | LoadedChunkEncoder,
+    source: LoadedChunkEncoder,
     texts: Iterable[str],
     folder: str | PathLike,
     hidden_size: int = 2_048,
     chunk_size: int = 256,
-    seed: int = 0,
-    name: str | None = None,
 ) -> LoadedChunkEncoder:
     """Makes a chunk encoder that sees words and nothing else: TF-IDF over hashed tokens.
 
@@ -115,13 +113,11 @@ def fit_tfidf_encoder(
     editions apart, not what they say.
 
     Args:
-        chunk_encoder: name, folder or loaded encoder whose tokenizer is used.
+        source: the encoder whose tokenizer is used.
         texts: documents to count tokens in.
         folder: where the encoder is written; `load_chunk_encoder(folder)` opens it.
         hidden_size: dimensions; similarities have an error of about 1 / sqrt(hidden_size).
         chunk_size: most tokens in the chunks that are counted.
-        seed: of the hashing.
-        name: the public name of the encoder (default: the name of the folder).
 
     Returns:
         The encoder, opened from the folder.
@@ -129,7 +125,6 @@ def fit_tfidf_encoder(
     Raises:
         ValueError: the texts hold no tokens.
     """
-    source = as_loaded_encoder(chunk_encoder)
     words = source.tokenizer.get_vocab()
     rows = max(words.values()) + 1
     weights = _inverse_frequencies(source, texts, rows=rows, chunk_size=chunk_size)
@@ -145,12 +140,12 @@ def fit_tfidf_encoder(
         unk_token_id=source.tokenizer.unk_token_id,
     )
     model = HashedTfidfModel(config)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     signs = rng.choice([-1.0, 1.0], rows)
     places = rng.integers(hidden_size, size=rows, dtype=np.int32)
     weight = torch.from_numpy(signs * weights).float()
     model.load_state_dict({"places": torch.from_numpy(places), "weight": weight})
-    return _save(model, source, folder=folder, name=name)
+    return _save(model, source, folder=folder)
 
 
 def _inverse_frequencies(
@@ -291,7 +286,7 @@ def _save(
     model: StaticModel,
     source: LoadedChunkEncoder,
     folder: str | PathLike,
-    name: str | None,
+    name: str | None = None,
 ) -> LoadedChunkEncoder:
     """Saves an encoder with a tokenizer that reads whole documents, and opens it again."""
     model.save_pretrained(folder)

@@ -57,9 +57,9 @@ class WordLookup:
         self._forget()
 
     def _forget(self) -> None:
-        self._numbers: dict[str, int] = {}
-        # [words + 1]; the tokens of word k are first[k] to first[k + 1].
-        self._first = np.zeros(1, np.int64)
+        self._index_of: dict[str, int] = {}
+        # [words + 1]; the tokens of word k are _first_token[k] to _first_token[k + 1].
+        self._first_token = np.zeros(1, np.int64)
         # Ids, and the characters of the word from which and to which.
         self._tokens = np.zeros((3, 0), np.int32)
 
@@ -79,31 +79,32 @@ class WordLookup:
         first_byte = np.flatnonzero(starts & (classes != _SPACE))  # [W]
         words = _distinct_words(raw, first_byte, is_solid=classes != _SPACE)
         with self._lock:
-            numbers = self._look_up(words.dictionary.to_pylist())[words.indices.to_numpy()]  # [W]
-            first_token = self._first
+            distinct = self._look_up(words.dictionary.to_pylist())
+            first_token = self._first_token
             tokens = self._tokens
+        word = distinct[words.indices.to_numpy()]  # [W], in the table
 
         first_character = first_byte
         if not is_ascii:
             is_character = (raw & 0xC0) != 0x80  # the first byte of a character
             first_character = (np.cumsum(is_character) - 1)[first_byte]
 
-        counts = first_token[numbers + 1] - first_token[numbers]  # [W], tokens of each word
+        counts = first_token[word + 1] - first_token[word]  # [W], tokens of each word
         starts_of_words = np.cumsum(counts) - counts
         within_word = np.arange(counts.sum()) - np.repeat(starts_of_words, counts)  # [T]
-        index = np.repeat(first_token[numbers], counts) + within_word
+        index = np.repeat(first_token[word], counts) + within_word
         ids, begins, ends = tokens[:, index]
         base = np.repeat(first_character.astype(np.int32), counts)
         return ids, begins + base, ends + base
 
     def _look_up(self, words: list[str]) -> np.ndarray:
-        """Returns the numbers of words; new words are tokenised."""
-        if len(self._numbers) > _MOST_WORDS:
+        """Returns the index of each word in the table; new words are tokenised."""
+        if len(self._index_of) > _MOST_WORDS:
             self._forget()
-        new = [word for word in words if word not in self._numbers]
+        new = [word for word in words if word not in self._index_of]
         if new:
             self._add(new)
-        return np.fromiter(map(self._numbers.__getitem__, words), np.int64, len(words))
+        return np.fromiter(map(self._index_of.__getitem__, words), np.int64, len(words))
 
     def _add(self, words: list[str]) -> None:
         """Tokenises new words."""
@@ -123,9 +124,9 @@ class WordLookup:
         begins, ends = np.asarray(spans, np.int32).reshape(-1, 2).T
         added = np.stack([ids, begins, ends])
         self._tokens = np.concatenate([self._tokens, added], axis=1)
-        self._first = np.append(self._first, self._first[-1] + np.cumsum(counts))
+        self._first_token = np.append(self._first_token, self._first_token[-1] + np.cumsum(counts))
         for word in words:
-            self._numbers[word] = len(self._numbers)
+            self._index_of[word] = len(self._index_of)
 
 
 def _word_starts(raw: np.ndarray, classes: np.ndarray, is_ascii: bool) -> np.ndarray:

@@ -24,7 +24,7 @@ def run(
     rows: str,
     **reading: Unpack[ReadingOptions],
 ) -> None:
-    """Writes rows of chunks or of documents, with the places of their files and float32 vectors.
+    """Writes rows of chunks or of documents, with their names and float32 vectors.
 
     Args:
         source: a file, a folder or a pattern.
@@ -43,9 +43,9 @@ def run(
             table = _document_rows(part, model.config.hidden_size)
         else:
             table = _chunk_rows(part, model.config.chunk_hidden_size)
-        report(part.place, json.loads(table.schema.metadata[b"notes"]))
-        places = [part.place_of(name) for name in table["document"].to_pylist()]
-        table = table.set_column(0, "document", pa.array(places, pa.string()))
+        report(part.name, json.loads(table.schema.metadata[b"notes"]))
+        names = [part.name_of(document) for document in table["document"].to_pylist()]
+        table = table.set_column(0, "document", pa.array(names, pa.string()))
         metadata = {"recipe": table.schema.metadata[b"recipe"]}
         tables.append(table.replace_schema_metadata(metadata))
     table = pa.concat_tables(tables)

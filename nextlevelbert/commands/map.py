@@ -108,9 +108,10 @@ def run(
         **reading: how the source is read, see `ReadingOptions`.
     """
     library = open_library(source, model, **reading)
-    figure = draw_map(library.places, library.summaries, np.diff(library.first).tolist())
+    chunks = np.diff(library.starts).tolist()
+    figure = draw_map(library.names, library.document_vectors, chunks)
     metadata = None
     if output.suffix.lower() == ".pdf":
         metadata = {"Creator": MAP_CREATOR}  # so that the map is not taken for a document
     figure.savefig(output, metadata=metadata)
-    print(f"Wrote {output}: {len(library.places)} documents.")
+    print(f"Wrote {output}: {len(library.names)} documents.")

@@ -64,8 +64,8 @@ _INCIDENTAL = (
 )
 
 
-# What of a file was not read, or is not known to the model: how its line begins, and the rest of a
-# sentence that begins with the place of the file.
+# What of a file was not read, or is unknown to the model: how the printed line begins, and the rest
+# of a sentence that begins with the name of the file.
 Note = tuple[str, str]
 
 
@@ -74,21 +74,21 @@ class Part(NamedTuple):
 
     Args:
         source: the file.
-        place: its path below the folder, as it is printed.
+        name: its path below the folder, as it is printed.
         is_table: whether each row is a document.
         path: the part.
     """
 
     source: Path
-    place: str
+    name: str
     is_table: bool
     path: Path = Path()
 
-    def place_of(self, document: str) -> str:
+    def name_of(self, document: str) -> str:
         """Returns the name of a document of the file, as it is printed."""
         if self.is_table:
-            return f"{self.place}#{document}"
-        return self.place
+            return f"{self.name}#{document}"
+        return self.name
 
     def read(self, *columns: str) -> pa.Table:
         """Reads columns of the part.
@@ -166,10 +166,10 @@ def open_splitter(model: NextLevelBertModel, name: str | None) -> Splitter | Non
     return find_splitter(name)
 
 
-def report(place: str, notes: Iterable[Sequence[str]]) -> None:
+def report(name: str, notes: Iterable[Sequence[str]]) -> None:
     """Prints the notes about a file to stderr, beside a progress bar."""
     for head, rest in notes:
-        tqdm.write(f"{head}: {place}{rest}", file=sys.stderr)
+        tqdm.write(f"{head}: {name}{rest}", file=sys.stderr)
 
 
 def rest_of_message(part: Part, error: Exception) -> str:
@@ -193,16 +193,16 @@ def list_files(source: str) -> list[Part]:
     base = os.path.join(folder, "")
     parts = []
     models = set()
-    for path, name in source_files(source):
-        place = readable_name(str(path).removeprefix(base)).replace(os.sep, "/")
+    for path, document_id in source_files(source):
+        name = readable_name(str(path).removeprefix(base)).replace(os.sep, "/")
         if path.name == "config.json" and (path.parent / "model.safetensors").is_file():
             models.add(path.parent)
-            report(posixpath.dirname(place) or ".", [("left out", ": it is the folder of a model")])
+            report(posixpath.dirname(name) or ".", [("left out", ": it is the folder of a model")])
         elif is_own_output(path):
             rest = ": nextlevelbert wrote it; it holds vectors or a map"
-            report(place, [("left out", rest)])
+            report(name, [("left out", rest)])
         else:
-            parts.append(Part(source=path, place=place, is_table=name is None))
+            parts.append(Part(source=path, name=name, is_table=document_id is None))
     if models:
         parts = [part for part in parts if not models.intersection(part.source.parents)]
     return parts
@@ -210,11 +210,11 @@ def list_files(source: str) -> list[Part]:
 
 def is_own_output(path: Path) -> bool:
     """Whether a file is a Parquet file of vectors or a map that this package has written."""
-    kind = path.suffix.lower()
+    ending = path.suffix.lower()
     try:
-        if kind == ".parquet":
+        if ending == ".parquet":
             return b"recipe" in (pq.read_schema(path).metadata or {})
-        if kind == ".pdf":
+        if ending == ".pdf":
             with path.open("rb") as file:
                 file.seek(max(0, path.stat().st_size - _END_OF_PDF))
                 return MAP_CREATOR.encode() in file.read()
@@ -245,14 +245,14 @@ def read_file(part: Part, column: str) -> tuple[list[Document], list[Note]]:
             head = "note"
         notes.append((head, rest_of_message(part, error)))
     if not documents:
-        report(part.place, notes or [("left out", " holds no text.")])
+        report(part.name, notes or [("left out", " holds no text.")])
     return documents, notes
 
 
 def read_files(
     source: str, column: str, tokenizer: PreTrainedTokenizerBase
 ) -> Iterator[tuple[str, Document]]:
-    """Reads the documents of all files that can be read, each with its place.
+    """Reads the documents of all files that can be read, each with its name.
 
     Files that were not read, and words that `tokenizer` does not know, are named on stderr.
 
@@ -265,9 +265,9 @@ def read_files(
         documents, notes = read_file(part, column)
         if documents:
             notes += notes_on_words(tokenizer, part, documents)
-            report(part.place, notes)
+            report(part.name, notes)
         for document in documents:
-            yield part.place_of(readable_name(document.id)), document
+            yield part.name_of(readable_name(document.id)), document
 
 
 def notes_on_words(
@@ -356,7 +356,7 @@ def open_shelf(
         try:
             name = f"{_content(part)}.parquet"
         except OSError as error:
-            report(part.place, [("left out", f" cannot be read: {reason(error)}")])
+            report(part.name, [("left out", f" cannot be read: {reason(error)}")])
         else:
             parts.append(part._replace(path=folder / name))
 
@@ -469,7 +469,7 @@ class _PartWriter:
         except (ValueError, TypeError) as error:
             if len(waiting) == 1:
                 part = waiting[0].part
-                report(part.place, [("left out", rest_of_message(part, error))])
+                report(part.name, [("left out", rest_of_message(part, error))])
                 return
             for content in waiting:
                 self.write_parts([content])

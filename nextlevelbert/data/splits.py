@@ -15,7 +15,6 @@ def hold_out(
     share: float,
     seed: int,
     key: Callable[[Any], Any] | None = None,
-    what: str = "rows",
 ) -> tuple[Rows, Rows]:
     """Divides rows at random into those to train on and those to validate on.
 
@@ -25,7 +24,6 @@ def hold_out(
         seed: the seed of the draw.
         key: a function of a row; rows with equal keys stay together, and the share is one of the
             keys.
-        what: what is divided, for the error.
 
     Returns:
         The rows to train on, and those to validate on, in their order.
@@ -40,7 +38,7 @@ def hold_out(
         sorted(set(keys)),
         share=share,
         seed=seed,
-        what=what,
+        what="rows",
     )
     is_held_out = np.array([row_key in held_out_keys for row_key in keys])
     training = np.flatnonzero(~is_held_out)

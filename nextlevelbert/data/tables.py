@@ -78,7 +78,7 @@ class RowLocation(NamedTuple):
                 column, f"must be text, got {short(text)}. Correct the row, or leave it out."
             )
         try:
-            text.isascii() or text.encode()
+            text.encode()
         except UnicodeEncodeError as error:
             raise self.error(column, "is not valid Unicode. Correct the row.") from error
         return text
@@ -156,7 +156,7 @@ def _open_dataset(path: Path, source: str, *, split: str, config: str | None) ->
         dataset = hub_dataset(source, config, split=split)
     if [*dataset.features] == ["text"] and dataset.info.builder_name == "text":
         raise not_a_table(name)  # each line of a text would be a row
-    rows = ((RowLocation(name, f"row {number}"), row) for number, row in enumerate(dataset))
+    rows = dataset_rows(dataset, name)
     return _table(name, next(rows, None), rows=rows, features=dataset.features)
 
 
@@ -185,6 +185,12 @@ def not_a_table(name: str) -> ValueError:
     )
 
 
+def dataset_rows(dataset: Any, name: str) -> Rows:
+    """Yields the rows of a `datasets.Dataset` of that name, with their places."""
+    for index, row in enumerate(dataset):
+        yield RowLocation(name, f"row {index}"), row
+
+
 def placed_rows(path: Path) -> Rows:
     """Streams the rows of a file, as `open_rows`; the values of a CSV are text.
 
@@ -199,10 +205,10 @@ def placed_rows(path: Path) -> Rows:
 
 def rows_or_errors(path: Path) -> Iterator[tuple[str, dict[str, Any] | Exception]]:
     """Streams the rows of a file with their places; of a row that cannot be read, the error."""
-    kind = suffix(path)
-    if kind == ".parquet":
+    ending = suffix(path)
+    if ending == ".parquet":
         rows = _parquet_rows(path)
-    elif kind == ".csv":
+    elif ending == ".csv":
         rows = _csv_rows(path)
     else:
         rows = _json_rows(path)
@@ -217,8 +223,8 @@ def rows_or_errors(path: Path) -> Iterator[tuple[str, dict[str, Any] | Exception
 def _parquet_rows(path: Path) -> Iterator[tuple[str, Any]]:
     with pq.ParquetFile(path) as table:
         batches = (batch.to_pylist() for batch in table.iter_batches(16))
-        for number, row in enumerate(itertools.chain.from_iterable(batches)):
-            yield f"row {number}", row
+        for index, row in enumerate(itertools.chain.from_iterable(batches)):
+            yield f"row {index}", row
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
@@ -268,22 +274,23 @@ def _json_rows(path: Path) -> Iterator[tuple[str, Any]]:
         else:
             if not isinstance(value, list):
                 value = [value]
-            for number, row in enumerate(value):
-                yield f"row {number}", row
+            for index, row in enumerate(value):
+                yield f"row {index}", row
             return
-    for number, line in enumerate(table_lines(path), start=1):
+
+    for line_number, line in enumerate(table_lines(path), start=1):
         if line.strip():
-            yield _json_row(line, number)
+            yield _json_row(line, f"line {line_number}")
 
 
-def _json_row(line: str, number: int) -> tuple[str, Any]:
+def _json_row(line: str, where: str) -> tuple[str, Any]:
     try:
         check_utf8(line)
-        return f"line {number}", json.loads(line)
+        return where, json.loads(line)
     except json.JSONDecodeError as error:
-        return f"line {number}, column {error.colno}", ValueError(f"is not JSON ({error.msg})")
+        return f"{where}, column {error.colno}", ValueError(f"is not JSON ({error.msg})")
     except (ValueError, RecursionError) as error:
-        return f"line {number}", error
+        return where, error
 
 
 def saved_dataset(folder: Path, split: str | None = None) -> Any:
@@ -342,8 +349,10 @@ def hub_dataset(name: str | Path, config: str | None = None, **options: Any) -> 
     return load_dataset(str(name), data_dir=config, revision="refs/convert/parquet", **options)
 
 
-def columns_of(path: Path, delimiter: str | None, count: int) -> Iterator[list[str]]:
-    """Yields the first columns of each line; blank lines are left out.
+def columns_of(
+    path: Path, delimiter: str | None, count: int
+) -> Iterator[tuple[RowLocation, list[str]]]:
+    """Yields the first columns of each line, with its place; blank lines are left out.
 
     Only a line feed ends a line, because texts may hold carriage returns.
 
@@ -356,17 +365,19 @@ def columns_of(path: Path, delimiter: str | None, count: int) -> Iterator[list[s
         ValueError: for a line with fewer columns, or bytes that are not UTF-8.
     """
     file = packed(path)
-    for number, line in enumerate(table_lines(file, newline="\n"), start=1):
+    for line_number, line in enumerate(table_lines(file, newline="\n"), start=1):
         if not line.strip():
             continue
+
+        location = RowLocation(path.name, f"line {line_number}")
         with named_errors(file):
             check_utf8(line)
         row = line.rstrip("\n").split(delimiter)
         if len(row) < count:
             raise ValueError(
-                f"Line {number} of {path.name} must have {count} columns, got {len(row)}: {row}."
+                f"{', '.join(location)} must have {count} columns, got {len(row)}: {row}."
             )
-        yield row[:count]
+        yield location, row[:count]
 
 
 def short(value: Any) -> str:

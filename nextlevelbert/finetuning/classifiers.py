@@ -91,7 +91,7 @@ class ColumnArguments:
     id_column: str = option("id", "Column of the ids; rows without an id are numbered.")
     halve_validation: bool = option(
         default=False,
-        help="Report on one half of the validation documents and validate on the other, as the"
+        help="Report on one half of the validation documents and validate on the other half, as the"
         " paper does on QuALITY.",
     )
 

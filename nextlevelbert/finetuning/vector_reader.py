@@ -14,10 +14,10 @@ from torch import nn
 from transformers import PreTrainedConfig
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from ..chunk_vectors import pad_vectors
 from ..models.chunk_encoder import masked_mean
 from ..models.modeling_nextlevelbert import TaskClassifier, concatenate_pairs
 from ..models.pretrained import classification_loss
+from ..models.windows import pad_vectors
 from .arguments import FinetuningArguments, LoraArguments, VectorModelArguments
 from .labels import CHOICE, SINGLE, LabelSet, pair_texts
 from .vector_source import WITHOUT_ENCODER, Head, VectorSource, require_layers

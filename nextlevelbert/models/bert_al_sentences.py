@@ -27,7 +27,7 @@ class ExtractiveSummary:
 
     Attributes:
         sentences: the chosen sentences.
-        indices: their numbers in the document, from 0.
+        indices: their positions in the document, from 0.
         spans: their characters in the text, or in the sentences joined by line breaks.
         scores: from 0 to 1, of all sentences of the document.
     """
@@ -150,7 +150,7 @@ def select_sentences(
             leave fewer sentences.
 
     Returns:
-        The numbers of the sentences, in order.
+        The indices of the sentences, in order.
     """
     chosen: list[int] = []
     chosen_trigrams: set[tuple[str, ...]] = set()

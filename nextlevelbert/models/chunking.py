@@ -77,26 +77,31 @@ def iter_texts(documents: str | Iterable[Any]) -> Iterator[str]:
         )
     if isinstance(documents, str):
         documents = [documents]
+
     for index, document in enumerate(documents):
-        if isinstance(document, Mapping):
-            text = document.get("text")
-        else:
-            text = getattr(document, "text", document)
-        if isinstance(text, tuple) and len(text) == 2:  # (id, text)
-            text = text[1]
+        text = _text_of(document)
         if not isinstance(text, str):
             raise TypeError(
                 f"Document {index} is {type(text).__name__}; give a str, (id, text) or {{'text':"
                 " …}."
             )
-        if not text.isascii():
-            try:
-                text.encode()
-            except UnicodeEncodeError as error:
-                raise ValueError(
-                    f"Document {index} holds a lone surrogate at character {error.start}."
-                ) from error
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"Document {index} holds a lone surrogate at character {error.start}."
+            ) from error
         yield text
+
+
+def _text_of(document: Any) -> Any:
+    """Returns the text of a dict, of an object with a `text`, or of (id, text)."""
+    if isinstance(document, Mapping):
+        return document.get("text")
+    text = getattr(document, "text", document)
+    if isinstance(text, tuple) and len(text) == 2:  # (id, text)
+        return text[1]
+    return text
 
 
 def tokenize_document(tokenizer: PreTrainedTokenizerBase, text: str) -> TokenizedDocument:
@@ -116,6 +121,7 @@ def tokenize_document(tokenizer: PreTrainedTokenizerBase, text: str) -> Tokenize
     arrays = look_up_words(tokenizer, text)
     if arrays is not None:
         return TokenizedDocument(*arrays)
+
     encoded = tokenizer(
         text,
         add_special_tokens=False,
@@ -229,7 +235,7 @@ class ChunkingRule:
             starts = np.arange(0, len(input_ids), self.capacity, dtype=np.int64)
             return np.append(starts, len(input_ids))
         sentences = sentence_boundaries(input_ids, self.sentence_token_ids)
-        return self._of_sentences(input_ids, sentences)
+        return self._chunks_of_sentences(input_ids, sentences)
 
     def text_boundaries(
         self, text: str, document: TokenizedDocument, splitter: Splitter | None = None
@@ -260,11 +266,12 @@ class ChunkingRule:
         # By the ends of tokens: some tokenizers make the space before a word a part of its token.
         inner = np.searchsorted(document.char_ends, starts[1:], side="right")
         sentences = np.unique(np.concatenate([[0], inner, [len(document)]]))
-        return self._of_sentences(document.input_ids, sentences)
+        return self._chunks_of_sentences(document.input_ids, sentences)
 
-    def _of_sentences(self, input_ids: np.ndarray, sentences: np.ndarray) -> np.ndarray:
+    def _chunks_of_sentences(self, input_ids: np.ndarray, sentences: np.ndarray) -> np.ndarray:
         if self.mode == "packed_sentences":
             return pack_sentences(input_ids, sentences, self.capacity)
+
         # A sentence of more ids than a chunk holds continues in further chunks.
         starts = []
         for start, end in itertools.pairwise(sentences):
@@ -309,6 +316,7 @@ def pack_sentences(input_ids: np.ndarray, sentences: np.ndarray, capacity: int) 
     total = len(input_ids)
     ends = sentences[1:].tolist()
     hashes = _sentence_hashes(input_ids, sentences)
+
     boundaries = [0]
     while boundaries[-1] < total:
         start = boundaries[-1]
@@ -319,6 +327,7 @@ def pack_sentences(input_ids: np.ndarray, sentences: np.ndarray, capacity: int) 
             for index in range(first, stop)
             if hashes[index] < _LANDMARK_BELOW
         ]
+
         if total - start <= capacity:
             boundaries.append(total)
         elif landmarks:
@@ -389,12 +398,12 @@ def flatten_chunks(
         boundaries: of the chunks of each document.
 
     Returns:
-        All ids ``[T]``, the boundaries of all chunks in them ``[N + 1]``, and the number of the
+        All ids ``[T]``, the boundaries of all chunks in them ``[N + 1]``, and the index of the
         first chunk of each document ``[B + 1]``.
     """
-    starts = np.cumsum([0] + [len(document) for document in ids])
+    starts = np.cumsum([0, *map(len, ids)])
     offsets = np.cumsum([0] + [len(borders) - 1 for borders in boundaries])
-    flat = []
+    shifted = []
     for start, borders in zip(starts[:-1], boundaries, strict=True):
-        flat.append(borders[:-1] + start)
-    return np.concatenate(ids), np.concatenate([*flat, starts[-1:]]), offsets
+        shifted.append(borders[:-1] + start)
+    return np.concatenate(ids), np.concatenate([*shifted, starts[-1:]]), offsets

@@ -47,7 +47,7 @@ class TokenDocumentConfig(PreTrainedConfig):
 
     @property
     def hidden_size(self) -> int:
-        """D, which is the encoder's."""
+        """Returns D, which is the encoder's."""
         return self.encoder_config.hidden_size
 
     def check(self, piece: str) -> None:

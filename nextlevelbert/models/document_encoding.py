@@ -145,6 +145,7 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
         """
         rule = self.config.chunking_rule()
         encoder = self.get_chunk_encoder(chunk_encoder)
+
         group = []
         chunks_of_group = 0
         empty = []

@@ -587,7 +587,7 @@ class PairScorer(nn.Module):
             states: ``[B, L, D]``.
             cls_position: ``[B]``.
             spans: ``[B, M, 2]``, first position of each mention and one past its last.
-            pairs: ``[B, P, 2]``, numbers of the mentions.
+            pairs: ``[B, P, 2]``, indices of the mentions.
 
         Returns:
             ``[B, P]``.
@@ -679,7 +679,7 @@ class CdlmForCrossDocumentCoreference(CdlmPreTrainedModel):
             input_ids: ``[B, L]``.
             mention_spans: ``[B, M, 2]``, first position of each mention and one past its last,
                 without the markers; -1 is padding.
-            mention_pairs: ``[B, P, 2]``, numbers of mentions; -1 is padding. Default: the pair of
+            mention_pairs: ``[B, P, 2]``, indices of mentions; -1 is padding. Default: the pair of
                 the first two.
             attention_mask: ``[B, L]``, as in `CdlmModel`.
             global_attention_mask: ``[B, L]``; default: 1 at [CLS], at the mentions and at their

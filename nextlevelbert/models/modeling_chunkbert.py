@@ -155,7 +155,7 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
         mask = self.tokens_to_read(input_ids, attention_mask)
         chunk, offset, chunks = place_in_chunks(mask, chunk_size=self.config.chunk_size)
         fields, real = self.lay_out(
-            input_ids, token_type_ids=types, mask=mask, place=(chunk, offset)
+            input_ids, token_type_ids=types, mask=mask, index=(chunk, offset)
         )  # [R, C]
         # With a list of states, the encoder does not keep the others.
         averaged = list(range(-self.config.num_averaged_layers, 0))
@@ -164,18 +164,18 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
             chunks_at_once = self.config.chunk_batch_size
 
         features = []
-        for part in torch.arange(chunks, device=mask.device).split(chunks_at_once):
-            longest = int(real[part].sum(dim=1).max())
-            part_real = real[part, :longest]  # [r, C]
-            inputs = {name: values[part, :longest] for name, values in fields.items()}
+        for chunks_of_pass in torch.arange(chunks, device=mask.device).split(chunks_at_once):
+            longest = int(real[chunks_of_pass].sum(dim=1).max())
+            is_token = real[chunks_of_pass, :longest]  # [r, C]
+            inputs = {name: values[chunks_of_pass, :longest] for name, values in fields.items()}
             output = self.encoder(
                 **inputs,
-                attention_mask=part_real.long(),
+                attention_mask=is_token.long(),
                 output_hidden_states=averaged,
                 return_dict=True,
             )
             states = torch.stack([output.hidden_states[layer] for layer in averaged])
-            features.append(states.mean(dim=0)[part_real])  # [tokens of the part, D]
+            features.append(states.mean(dim=0)[is_token])  # [tokens of the pass, D]
         return torch.cat(features), mask
 
 

@@ -75,7 +75,7 @@ class HateFixedVectors(nn.Module):
 
 
 class HateBottleneckLinear(nn.Linear):
-    """A layer of the autoencoder, which `_init_weights` initialises in its own way."""
+    """Maps vectors in the autoencoder; `_init_weights` initialises such layers in their own way."""
 
 
 class HateBottleneck(nn.Sequential):

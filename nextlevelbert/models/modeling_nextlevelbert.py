@@ -405,8 +405,9 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             chunks = gather_chunks(chunks, document, order) * front_mask.unsqueeze(-1)
 
         # Chunks get their context in windows [CLS] v1 … vn [SEP] ("Model Architecture").
-        hidden, cls_states, output = self._read_windows(chunks, counts, extras)
-        pooled = self._pool(chunks, hidden, cls_states=cls_states, mask=front_mask)
+        states, output = self._read_windows(chunks, counts, extras)  # [B, 1 + L, H]
+        hidden = states[:, 1:]
+        pooled = self._pool(chunks, hidden, cls_states=states[:, 0], mask=front_mask)
         if is_padded:
             hidden = gather_chunks(hidden, document, position) * read_mask.unsqueeze(-1)
         return DocumentModelOutput(
@@ -495,7 +496,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
 
     def _read_windows(
         self, chunks: Tensor, counts: Tensor, extras: dict[str, bool]
-    ) -> tuple[Tensor, Tensor, BaseModelOutput]:
+    ) -> tuple[Tensor, BaseModelOutput]:
         """Reads documents in windows. Outputs are averaged where windows overlap.
 
         Args:
@@ -504,8 +505,8 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             extras: arguments of the encoder that ask for hidden states or attentions.
 
         Returns:
-            Contextual vectors ``[B, L, H]``, the mean of each document's outputs at [CLS]
-            ``[B, H]``, and the encoder's output for documents of one window.
+            States of each document at [CLS] and at its chunks, ``[B, 1 + L, H]``; and the encoder's
+            output for documents of one window.
         """
         batch, length, _ = chunks.shape
         size, overlap = self.config.window()
@@ -519,12 +520,11 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         # A graph that is recorded must not depend on the number of documents.
         width = length + specials
         if length <= size and (extras or traced() or batch * width <= _POSITIONS_PER_PASS):
-            states, output = self._read_window(chunks, lengths, extras)
-            return states[:, 1:], states[:, 0], output
+            return self._read_window(chunks, lengths, extras)
 
-        # Windows of similar lengths share a pass of the encoder. Each output has a row: a row for
-        # each chunk of a document, and one more for the document's outputs at [CLS].
-        rows_of_document = length + 1
+        # Windows of similar lengths share a pass of the encoder. Each state belongs to a row: a
+        # document has one for [CLS], and one for each chunk.
+        rows_of_document = 1 + length
         states_of_passes = []
         rows_of_passes = []
         for window_indices in micro_batches(lengths.cpu().numpy() + specials, _POSITIONS_PER_PASS):
@@ -534,7 +534,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             vectors = gather_chunks(chunks, documents[windows], chunk)
             states, _ = self._read_window(vectors, lengths[windows], extras)  # [j, 1 + S, H]
             first_rows = documents[windows].unsqueeze(-1) * rows_of_document
-            rows = first_rows + F.pad(chunk, (1, 0), value=length)
+            rows = first_rows + F.pad(1 + chunk, (1, 0))
             states_of_passes.append(states.flatten(0, 1))
             rows_of_passes.append(rows.flatten())
         means = mean_by_row(
@@ -542,8 +542,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             rows=torch.cat(rows_of_passes),
             count=batch * rows_of_document,
         )
-        means = means.unflatten(0, (batch, rows_of_document))
-        return means[:, :-1], means[:, -1], BaseModelOutput()
+        return means.unflatten(0, (batch, rows_of_document)), BaseModelOutput()
 
     def _read_window(
         self, chunks: Tensor, counts: Tensor, extras: dict[str, bool]
@@ -633,6 +632,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         # Values of empty documents, which the encoder does not read.
         contextual = [zero.new_zeros(0, len(zero)) for _ in documents]
         pooled = [zero for _ in documents]
+
         filled = np.flatnonzero(lengths)
         for group in micro_batches(lengths[filled], _POSITIONS_PER_PASS):
             members = filled[group]
@@ -666,6 +666,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             document = rule.strip_special_tokens(row[real].numpy().astype(np.int32))
             ids.append(document)
             boundaries.append(rule.boundaries(document))
+
         flat_ids, flat_boundaries, offsets = flatten_chunks(ids, boundaries)
         vectors = self.get_chunk_encoder().encode(flat_ids, flat_boundaries, rule)  # [N, D]
         return list(vectors.to(self.dtype).split(np.diff(offsets).tolist()))
@@ -690,6 +691,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             return embeds.to(self.device, self.dtype)
         if input_ids is None:
             return None
+
         flat_ids = input_ids.reshape(-1, input_ids.shape[-1])  # [N * C, Q]
         flat_mask = None
         if attention_mask is not None:
@@ -768,6 +770,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             if getattr(source, "cached", source.encoder) is not self.chunk_encoder:
                 self.check_chunk_encoder(source)
             return source.encoder
+
         if self.chunk_encoder is not None:
             return self.chunk_encoder
         if self.borrowed_encoder is None:
@@ -943,7 +946,7 @@ class NextLevelBertForTask(NextLevelBertPreTrainedModel):
         config: the configuration.
         pair_axes: rank of the second input: 2 for questions ``[N, D]``, 3 for candidates
             ``[N, C, D]``, 0 for none.
-        outputs: numbers that the classifier gives for each row.
+        outputs: scores that the classifier gives for each row.
     """
 
     def __init__(self, config: NextLevelBertConfig, pair_axes: int, outputs: int) -> None:
@@ -998,6 +1001,7 @@ class NextLevelBertForTask(NextLevelBertPreTrainedModel):
                 input_ids, attention_mask, pair_attention_mask = self._split_pairs(
                     input_ids, attention_mask, is_question=is_question
                 )
+
         pairs = self.model.encode_pairs(pair_input_ids, pair_attention_mask, pair_embeds)
         self._check_pairs(pairs)
         output = self.model(
@@ -1012,6 +1016,7 @@ class NextLevelBertForTask(NextLevelBertPreTrainedModel):
         is_choice = self.pair_axes == 3
         if is_choice:
             logits = logits.squeeze(-1)  # [N, C]
+
         loss = None
         if labels is not None and is_choice:
             loss = single_label_loss(logits, labels)

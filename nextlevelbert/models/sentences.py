@@ -206,27 +206,26 @@ def _sentence_ends(text: str, start: int, *, end: int, uncased: bool) -> Iterato
     """Yields one past the last character of each sentence within a block, except for the last."""
     if _is_heading(text, start, end) and "\n" not in text[start:end].strip():
         return
-    place = start
-    numbering = _NUMBERING.match(text, start, end)
-    if numbering is not None:
-        place = numbering.end()
-    for mark in _MARKS.finditer(text, place, end):
+
+    after_numbering = _end_of(_NUMBERING, text, start=start, end=end)
+    for mark in _MARKS.finditer(text, after_numbering, end):
         closed = _end_of(_CLOSING, text, start=mark.end(), end=end)
         following = _end_of(_SPACE, text, start=closed, end=end)
         rest = text[following : min(following + _LONGEST_WORD, end)]
-        if closed >= end or not rest:
+        if not rest:
             continue
+
         if mark.group()[-1] in _WIDE_MARKS:
             is_quoted = closed > mark.end()
-            if not (is_quoted and _AFTER_QUOTATION.match(rest)):
-                yield closed
-        elif text[closed].isspace():
+            is_end = not is_quoted or _AFTER_QUOTATION.match(rest) is None
+        else:
             before = text[max(mark.start() - _LONGEST_WORD, start) : mark.start()]
             if uncased:  # then case says nothing
                 before = before.upper()
                 rest = rest.upper()
-            if _ends_at(mark.group(), before, rest):
-                yield closed
+            is_end = text[closed].isspace() and _ends_at(mark.group(), before, rest)
+        if is_end:
+            yield closed
 
 
 def _end_of(pattern: re.Pattern[str], text: str, *, start: int, end: int) -> int:
@@ -239,23 +238,23 @@ def _end_of(pattern: re.Pattern[str], text: str, *, start: int, end: int) -> int
 
 def _ends_at(mark: str, before: str, rest: str) -> bool:
     """Returns whether a mark ends the sentence, by the characters before and after it."""
-    opened = rest[0] in _BEFORE_WORD
+    is_opened = rest[0] in _BEFORE_WORD
     rest = rest.lstrip(_BEFORE_WORD)
     if not rest or rest[0].islower() or rest[0] in ",;:":
         return False
-    last = _LAST_WORD.search(before)
-    if mark != "." or last is None:
+    last_word = _LAST_WORD.search(before)
+    if mark != "." or last_word is None:
         return True
 
-    word = last.group()
+    word = last_word.group()
     next_word = rest[: _end_of(_FIRST_WORD, rest, start=0, end=len(rest))]
-    starts = next_word.lower() in _STARTERS
+    is_starter = next_word.lower() in _STARTERS
     if _is_ordinal(word, before, next_word=next_word):
-        return starts
+        return is_starter
     if word.lower() in _BEFORE_NUMBER:
         is_numeral = rest[0].isdigit() or len(next_word) == 1 or next_word in _ROMAN
-        return not (is_numeral or opened)
-    return _ends_after(word, before, starts=starts)
+        return not is_numeral and not is_opened
+    return _ends_after(word, before, is_starter=is_starter)
 
 
 def _is_ordinal(word: str, before: str, *, next_word: str) -> bool:
@@ -265,23 +264,24 @@ def _is_ordinal(word: str, before: str, *, next_word: str) -> bool:
     return next_word.lower() in _GERMAN_MONTHS or _BEFORE_ORDINAL.search(before) is not None
 
 
-def _ends_after(word: str, before: str, *, starts: bool) -> bool:
+def _ends_after(word: str, before: str, *, is_starter: bool) -> bool:
     """Returns whether a full stop after a word ends the sentence.
 
     Args:
         word: the word.
         before: the characters up to it.
-        starts: whether the next word is one that starts sentences.
+        is_starter: whether the next word is one that starts sentences.
     """
     if word.lower() in _TITLES:
         return False
     if len(word) == 1 and word.isalpha():
         # An initial; not "10-K.", nor the pronoun before a word that starts a sentence.
-        return before[-2:-1] == "-" or (word == "I" and starts)
+        return before[-2:-1] == "-" or (word == "I" and is_starter)
+
     parts = word.split(".")
     is_dotted = len(parts) > 1 and all(len(part) == 1 and part.isalpha() for part in parts)  # U.S.
     is_abbreviation = is_dotted or word.lower() in _OTHERS or word in _ALSO_WORDS
-    return starts or not is_abbreviation
+    return is_starter or not is_abbreviation
 
 
 def sentence_token_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, list[int]]:
@@ -308,13 +308,14 @@ def sentence_token_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, list[int
         raise ValueError(
             f"The vocabulary of {type(tokenizer).__name__} ends no sentence; use chunking='fixed'."
         )
-    return {role: sorted(numbers) for role, numbers in ids.items()}
+    return {role: sorted(ids_of_role) for role, ids_of_role in ids.items()}
 
 
 def _role_of(text: str) -> str | None:
     """Returns the role that a token in small letters has in the rule for token ids."""
     if not text:
         return None
+
     characters = set(text)
     is_initial = len(text) == 1 and text.isalpha() and text != "i"
     if text[0] in _TERMINATORS and characters <= _TERMINATORS | _CLOSERS | _QUOTES:
@@ -366,7 +367,7 @@ def sentence_boundaries(input_ids: np.ndarray, roles: dict[str, list[int]]) -> n
 
 
 def _shift(flags: np.ndarray, by: int) -> np.ndarray:
-    """Moves flags to the right (1) or to the left (-1); the place that becomes free is false."""
+    """Moves flags to the right (1) or to the left (-1); the free end is false."""
     shifted = np.zeros_like(flags)
     if by == 1:
         shifted[1:] = flags[:-1]
@@ -419,24 +420,26 @@ def splitter_sentences(text: str, splitter: Splitter) -> list[tuple[int, int]]:
     """
     if not text.strip():
         return []
+
     spans: list[tuple[int, int]] = []
-    end = 0
+    earlier_end = 0
     for sentence in splitter(text):
         if isinstance(sentence, str):
             if not sentence.strip():
                 continue
-            start = text.find(sentence, end)
-            span = (start, start + len(sentence))
+            start = text.find(sentence, earlier_end)
+            end = start + len(sentence)
         else:
-            span = sentence
-        if not end <= span[0] <= span[1] <= len(text):
+            start, end = sentence
+        if not earlier_end <= start <= end <= len(text):
             raise ValueError(
-                f"splitter: sentence {len(spans)} is {span}; give the parts of the text in"
-                f" order, as they are, or their (start, end), from {end} to {len(text)}."
+                f"splitter: sentence {len(spans)} is {(start, end)}; give the parts of the text in"
+                f" order, as they are, or their (start, end), from {earlier_end} to {len(text)}."
             )
-        end = span[1]
-        if text[span[0] : end].strip():
-            spans.append((int(span[0]), int(end)))
+        earlier_end = end
+        if text[start:end].strip():
+            spans.append((int(start), int(end)))
+
     if not spans:
         raise ValueError(
             f"splitter: no sentence in a text of {len(text)} characters; it must give at least one."

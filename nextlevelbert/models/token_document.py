@@ -135,7 +135,7 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
         input_ids: Tensor,
         token_type_ids: Tensor | None,
         mask: Tensor,
-        place: tuple[Tensor, Tensor],
+        index: tuple[Tensor, Tensor],
     ) -> tuple[dict[str, Tensor], Tensor]:
         """Lays the tokens of documents out in pieces.
 
@@ -143,24 +143,25 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
             input_ids: ``[B, T]``.
             token_type_ids: ``[B, T]``; left out if the encoder has no types.
             mask: ``[B, T]`` bool, true at the N tokens to read.
-            place: row and column of each token among the pieces, ``[N]`` each.
+            index: row and column of each token among the pieces, ``[N]`` each.
 
         Returns:
             Inputs of the encoder by name, and the mask of real tokens.
         """
         config = self.base_model.encoder.config
-        shape = [int(index.max()) + 1 for index in place]
+        shape = [int(positions.max()) + 1 for positions in index]
         # Some encoders count positions from the padding id.
         padding = getattr(config, "pad_token_id", None) or 0
         ids = input_ids.new_full(shape, padding, dtype=torch.long)
-        ids[place] = input_ids[mask].long()
+        ids[index] = input_ids[mask].long()
         fields = {"input_ids": ids}
         if token_type_ids is not None and getattr(config, "type_vocab_size", 0) > 1:
             types = torch.zeros_like(ids)
-            types[place] = token_type_ids[mask].long()
+            types[index] = token_type_ids[mask].long()
             fields["token_type_ids"] = types
+
         real = mask.new_zeros(shape)
-        real[place] = True
+        real[index] = True
         return fields, real
 
 
@@ -190,9 +191,9 @@ def place_in_chunks(mask: Tensor, chunk_size: int) -> tuple[Tensor, Tensor, int]
         The chunk of each token, numbered through the batch, ``[N]``; the token's position in it,
         ``[N]``; and the number of chunks.
     """
-    number = mask.cumsum(dim=1) - 1  # [B, T], of each token among the tokens of its document
+    token = mask.cumsum(dim=1) - 1  # [B, T], the index of each token in its document
     chunks = (mask.sum(dim=1) + chunk_size - 1) // chunk_size  # [B]
     first_chunk = chunks.cumsum(dim=0) - chunks  # [B]
-    chunk = first_chunk[:, None] + number // chunk_size  # [B, T]
-    position = number % chunk_size
+    chunk = first_chunk[:, None] + token // chunk_size  # [B, T]
+    position = token % chunk_size
     return chunk[mask], position[mask], int(chunks.sum())

@@ -31,6 +31,10 @@ def indices(count: int, like: Tensor) -> Tensor:
     Args:
         count: how many numbers.
         like: the other tensor.
+
+    Example:
+        >>> indices(3, like=torch.zeros(1))
+        tensor([0, 1, 2])
     """
     return torch.arange(count, device=like.device)
 
@@ -43,6 +47,10 @@ def pad_vectors(documents: Sequence[Tensor]) -> dict[str, Tensor]:
 
     Returns:
         ``inputs_embeds`` [B, L, D] and ``attention_mask`` [B, L].
+
+    Example:
+        >>> pad_vectors([torch.ones(2, 1), torch.ones(1, 1)])["attention_mask"].tolist()
+        [[1, 1], [1, 0]]
     """
     vectors = pad_sequence(list(documents), batch_first=True)
     lengths = torch.tensor([len(chunks) for chunks in documents], device=vectors.device)
@@ -180,8 +188,7 @@ def front_order(read_mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         ([[1, 2]], [[True, True]], [[0, 0, 1]])
     """
     counts = read_mask.sum(dim=1)
-    number = read_mask.cumsum(dim=1)
-    position = (number - 1).clamp(min=0)
+    position = (read_mask.cumsum(dim=1) - 1).clamp(min=0)
     behind_all = 2**31
     keys = position.masked_fill(~read_mask, behind_all)
     order = keys.argsort(dim=1)

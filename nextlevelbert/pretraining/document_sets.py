@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ..data.splits import sample_share
-from ..data.tables import RowLocation, Rows, open_rows, short
+from ..data.tables import RowLocation, dataset_rows, open_rows, short
 from ..models.processing_cdlm import DOCUMENT, CdlmProcessor
 from .collators import draw_vector_mask
 from .datasets import EpochDataset
@@ -50,9 +50,7 @@ def read_document_sets(
     if ".src" in Path(source).suffixes:
         from ..data.published import multi_news  # it imports `datasets`, which takes seconds
 
-        name = Path(source).name
-        articles = enumerate(multi_news.load(source))
-        rows: Rows = ((RowLocation(name, f"row {index}"), row) for index, row in articles)
+        rows = dataset_rows(multi_news.load(source), Path(source).name)
         set_column = None
         text_column = "document"
     else:

@@ -577,8 +577,11 @@ def publish(
     if checkpoint is not None:
         settings["started from"] = public_name(checkpoint)
     is_masked = isinstance(objective.metrics, MaskedVectorMetrics)
+    config = run.trainer.model.config
     if is_masked:
-        settings["loss"] = run.trainer.model.config.loss
+        settings["loss"] = config.loss
+        if config.num_candidates > 0:
+            settings["stored chunk vectors to choose among"] = config.num_candidates
     for name in objective.unused:
         settings.pop(name, None)
     write_card(run, objective, options=options, corpus=learned.corpus, settings=settings)

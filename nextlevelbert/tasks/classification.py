@@ -47,7 +47,10 @@ MODEL_OPTIONS: dict[str, tuple[type, ...]] = {
     "bert-al": (TextModelArguments, BertAlArguments),
     "truncated": (TextModelArguments,),
 }
-_ABOUT = "Classifies documents. Each --model_type has its own options."
+_ABOUT = (
+    "Trains a classifier of documents. The options below are those of one model type. For those of"
+    f" another, write it before --help: --model_type is one of {', '.join(MODEL_OPTIONS)}."
+)
 _USE = (
     "It predicts the classes below for documents of the kind that it was trained on. Check it on"
     " your own documents before decisions depend on it."
@@ -67,14 +70,14 @@ class ClassArguments:
     )
     arrangement: str | None = option(
         None,
-        "Arrangement of a published data set. inverted: EURLEX-57K with the main body first."
-        " paired: every two books of the CMU Book Summary Corpus as one document.",
+        "How a published data set is arranged. inverted: EURLEX-57K with the main body first."
+        " paired: the CMU Book Summary Corpus with every two books joined to one document.",
         choices=["inverted", "paired"],
     )
     sigmoid: bool = option(
         default=False,
-        help="Predict the second of two classes if one output is above 0.5, as the paper does on"
-        " MuLD.",
+        help="Tell two classes apart by one output, a probability of the second class, as the paper"
+        " does on MuLD.",
     )
 
 

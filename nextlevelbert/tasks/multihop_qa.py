@@ -16,6 +16,7 @@ import torch
 from torch.utils.data import Dataset
 
 from ..data.published import hotpotqa
+from ..data.tables import open_rows
 from ..evaluation.hotpotqa import hotpotqa_scores
 from ..finetuning.arguments import FinetuningArguments
 from ..finetuning.seeds import Scores
@@ -332,7 +333,7 @@ def main(argv: list[str]) -> None:
     )
     sets = data_args.read_sets(
         lambda name, source, split: hotpotqa.load(
-            source, split=split, config=data_args.dataset_config_name
+            open_rows(source, split, data_args.dataset_config_name)
         ),
         seed=args.seed,
     )

@@ -18,7 +18,6 @@ from torch.utils.data import DataLoader
 from transformers import TrainerControl, set_seed
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from ..chunk_vectors import pad_vectors
 from ..data.files import packed
 from ..data.published import msmarco
 from ..data.splits import sample_share
@@ -35,6 +34,7 @@ from ..finetuning.seeds import (
 )
 from ..finetuning.vector_source import WITHOUT_ENCODER, VectorSource, require_layers
 from ..models.chunk_encoder import masked_mean
+from ..models.windows import pad_vectors
 from ..training.cards import SIMILARITY_WIDGET, CardText, plain, public_name
 from ..training.data import DataArguments
 from ..training.options import parse

@@ -35,7 +35,8 @@ from transformers import (
     TrainingArguments,
 )
 
-from ..data.tables import RowLocation, open_rows
+from ..data.published import cnn_dailymail
+from ..data.tables import RowLocation, dataset_rows, open_rows
 from ..evaluation.rouge import ROUGE, greedy_oracle, rouge_scores
 from ..finetuning.arguments import (
     BertAlArguments,
@@ -153,20 +154,24 @@ def read_summaries(
             shares a word with its summary.
     """
     table = open_rows(source, split, config)
-    text_column = options.text_column
-    summary_column = options.summary_column
-    is_usual = (text_column, summary_column) == ("text", "summary")
-    if is_usual and {"article", "highlights"} <= table.first.keys():
-        text_column = "article"
-        summary_column = "highlights"
+    rows = table.rows
+    columns = (options.text_column, options.summary_column, options.id_column)
+    is_usual = columns == ("text", "summary", "id") and options.label_column is None
+    if is_usual and cnn_dailymail.recognises(table.first):
+        rows = dataset_rows(cnn_dailymail.load(table), table.name)
 
     documents: list[SummarizedDocument] = []
     unrelated = 0
-    rows = tqdm(table.rows, unit="text", desc=f"sentences of {table.name}", delay=2)
-    for location, values in rows:
-        sentences = sentences_of(location, values, column=text_column, option="--text_column")
+    for location, values in tqdm(rows, unit="text", desc=f"sentences of {table.name}", delay=2):
+        sentences = sentences_of(
+            location, values, column=options.text_column, option="--text_column"
+        )
         reference = sentences_of(
-            location, values, column=summary_column, option="--summary_column", by_line=True
+            location,
+            values,
+            column=options.summary_column,
+            option="--summary_column",
+            by_line=True,
         )
         if options.label_column is None:
             labels = _oracle_labels(sentences, reference)

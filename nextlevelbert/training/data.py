@@ -22,7 +22,7 @@ class DataArguments:
     train_file: str | None = option(
         None,
         "Training set: a table (.jsonl, .json, .csv or .parquet), a quoted pattern of tables, or a"
-        " folder of save_to_disk.",
+        " folder that save_to_disk has written.",
     )
     validation_file: str | None = option(
         None, "Validation set, which selects the epoch (default: rows held out from training)."
@@ -30,13 +30,17 @@ class DataArguments:
     test_file: str | None = option(
         None, "Test set, which is only reported on (default: report on the validation set)."
     )
-    dataset_name: str | None = option(None, "Data set on the Hub, instead of files.")
-    dataset_config_name: str | None = option(None, "Configuration of that data set.")
+    dataset_name: str | None = option(None, "Data set on the Hub, instead of --train_file.")
+    dataset_config_name: str | None = option(None, "Configuration of the data set on the Hub.")
     train_split: str | None = option(
         None, "Split of the data set or folder to train on (default: train)."
     )
-    validation_split: str | None = option(None, "Split to validate on.")
-    test_split: str | None = option(None, "Split to report on.")
+    validation_split: str | None = option(
+        None, "Split of the data set or folder to validate on, instead of --validation_file."
+    )
+    test_split: str | None = option(
+        None, "Split of the data set or folder to report on, instead of --test_file."
+    )
     validation_share: float = option(
         0.15, "Share of the training set to hold out if there is no validation set."
     )

@@ -18,18 +18,14 @@ from transformers import HfArgumentParser, TrainingArguments
 
 RECIPES = Path(__file__).with_name("recipes")
 # Of transformers' own options, those that the help shows.
-SHOWN = {
-    "num_train_epochs",
-    "max_steps",
-    "per_device_train_batch_size",
-    "per_device_eval_batch_size",
-    "gradient_accumulation_steps",
-    "learning_rate",
-    "bf16",
-    "seed",
-    "use_cpu",
-    "push_to_hub",
-    "hub_model_id",
+HELP = {
+    "max_steps": "Number of steps; if it is above 0, it replaces --num_train_epochs.",
+    "per_device_train_batch_size": "Batch size per device in training.",
+    "per_device_eval_batch_size": "Batch size per device in evaluation.",
+    "gradient_accumulation_steps": "Number of batches whose gradients are added up for one step.",
+    "bf16": "Train in mixed precision with bfloat16.",
+    "seed": "Seed of the training.",
+    "use_cpu": "Use the CPU even if there is an accelerator.",
 }
 
 
@@ -47,7 +43,7 @@ def option(default: object, help: str, **metadata: object) -> Any:
 class _Parser(HfArgumentParser):
     """Prints the error first, then the usage.
 
-    The help leaves out options of `TrainingArguments` that are not in `SHOWN`.
+    Of the options that `TrainingArguments` declares, the help shows those in `HELP`.
     """
 
     def __init__(self, classes: Sequence[type[Any]], prog: str, about: str) -> None:
@@ -60,16 +56,16 @@ class _Parser(HfArgumentParser):
             epilog=f"Options may come from YAML or JSON: {command} options.yaml --seed 1",
             allow_abbrev=False,
         )
-        shown = set(SHOWN)
+
+        inherited = {option.name for option in fields(TrainingArguments)}
         for dataclass in classes:
             for base in dataclass.__mro__:
                 if base is not TrainingArguments:
-                    shown |= inspect.get_annotations(base).keys()
-        hidden = {option.name for option in fields(TrainingArguments)} - shown
+                    inherited -= inspect.get_annotations(base).keys()
         for action in self._actions:
-            if action.dest in hidden:
-                action.help = argparse.SUPPRESS
-            elif action.const is False:
+            if action.dest in inherited:
+                action.help = HELP.get(action.dest, argparse.SUPPRESS)
+            elif action.const is False and action.help != argparse.SUPPRESS:
                 action.help = f"Turns off --{action.dest}.%(default).0s"
             elif action.default is None:
                 action.help = f"{action.help}%(default).0s"  # in place of "(default: None)"
@@ -111,7 +107,7 @@ def parse(
                 "--recipe",
                 choices=["paper"],
                 default=argparse.SUPPRESS,
-                help="Use all settings that the paper of the --model_type names; explicit options"
+                help="Use the settings of the paper on this --model_type; the options that you give"
                 " override them.",
             )
             words = _with_recipe(words, recipes, _default_model_type(classes))

@@ -95,7 +95,7 @@ def test_the_order_of_documents_and_passages(toy_checkpoint, books, tmp_path):
     library = Library(model, open_shelf(model, str(books), tmp_path / "cache"))
     answer = library.ask(QUESTION, documents=2, passages=7)
     best = []
-    for start, end in pairwise(library.first):
+    for start, end in pairwise(library.starts):
         best.append(np.sort(answer.score[start:end])[-3:].mean())
     ranking = np.argsort(best)[::-1][:2].tolist()
     assert [number for number, _ in answer.documents] == ranking
@@ -106,9 +106,9 @@ def test_the_order_of_documents_and_passages(toy_checkpoint, books, tmp_path):
     texts = dict.fromkeys(library.passage(passage).text for passage in order)
     assert [library.passage(passage).text for passage in answer.passages] == list(texts)[:7]
     assert [library.text(number) for number in range(3)] == list(TEXTS.values())
-    assert library.places == list(TEXTS)
+    assert library.names == list(TEXTS)
     expected = [model.encode(text).document.numpy() for text in TEXTS.values()]
-    np.testing.assert_allclose(library.summaries, expected, atol=1e-5)
+    np.testing.assert_allclose(library.document_vectors, expected, atol=1e-5)
 
 
 def test_a_word_that_is_asked_twice_counts_as_once(toy_checkpoint, books, tmp_path):
@@ -168,7 +168,7 @@ def test_the_index_of_words_follows_the_files(toy_checkpoint, books, tmp_path):
     (books / "moon.txt").write_text("A walk on the moon.")
     parts = open_shelf(model, str(books), tmp_path / "cache")
     library = Library(model, parts)
-    assert library.ask("moon").bm25.argmax() == library.first[2]
+    assert library.ask("moon").bm25.argmax() == library.starts[2]
     assert len(list(parts[0].path.parent.glob("index-*"))) == 1
 
 

@@ -38,7 +38,7 @@ def test_only_what_is_new_or_changed_is_encoded(model, books, tmp_path, encoded)
     (books / "far" / "court.txt").unlink()
     parts = open_shelf(model, str(books), cache)
     assert encoded == ["A new one, about the moon.", SEA + "The end."]
-    assert Library(model, parts).places == ["bakery.txt", "new.txt", "sea.txt"]
+    assert Library(model, parts).names == ["bakery.txt", "new.txt", "sea.txt"]
     assert len(list(parts[0].path.parent.glob("*.parquet"))) == 3  # what is gone is forgotten
 
 
@@ -53,7 +53,7 @@ def test_another_model_has_another_shelf(model, books, tmp_path, encoded, toy_ch
         other.special_embeddings.weight *= -3
     second = Library(other, open_shelf(other, str(books), cache))
     assert len(encoded) == 3
-    assert not np.allclose(first.summaries, second.summaries)
+    assert not np.allclose(first.document_vectors, second.document_vectors)
     assert torch.equal(first.vectors, second.vectors)
 
 
@@ -92,7 +92,7 @@ def test_rows_of_a_table_and_books_of_every_kind(model, tmp_path):
     write_epub(books / "same.epub", ["<p>The whale.</p>"])
     write_docx(books / "same.docx", ["The whale."])
     library = Library(model, open_shelf(model, str(books), tmp_path / "cache"))
-    texts = {place: library.text(number) for number, place in enumerate(library.places)}
+    texts = {place: library.text(number) for number, place in enumerate(library.names)}
     assert list(texts) == ["same.docx", "same.epub", "same.pdf", "table.jsonl#é", "table.jsonl#2"]
     assert {text for place, text in texts.items() if place.startswith("same")} == {"The whale."}
     assert library.document(3).metadata == {"year": 1851}
@@ -183,7 +183,7 @@ def test_a_search_of_unchanged_files_opens_only_what_it_shows(command, books, mo
     opened = []
     read = Part.read
     monkeypatch.setattr(
-        Part, "read", lambda self, *names: opened.append(self.place) or read(self, *names)
+        Part, "read", lambda self, *names: opened.append(self.name) or read(self, *names)
     )
     assert command(*words).out == before
     assert 0 < len(opened) <= 4
@@ -206,7 +206,7 @@ def test_a_file_that_may_not_be_opened_is_named(command, books, monkeypatch):
     content = shelf._content
 
     def refuse(part):
-        if part.place == "kitchen.txt":
+        if part.name == "kitchen.txt":
             raise PermissionError(13, "Permission denied", str(part.source))
         return content(part)
 

@@ -68,6 +68,7 @@ def test_every_form_that_people_have():
         ([("x", 7)], "'x'"),
         ([None], "0"),
         (["a", "\ud800"], "'1'"),
+        ([b"bytes"], "b'bytes'"),
     ],
 )
 def test_what_is_no_document(documents, message):

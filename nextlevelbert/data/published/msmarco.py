@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..files import packed
-from ..tables import columns_of
+from ..tables import columns_of, short
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ Candidates = dict[str, list[str]]
 
 
 class MsMarco(NamedTuple):
-    """A split: texts by id, and for each query the grades of relevant documents.
+    """Holds a split: texts by id, and for each query the grades of relevant documents.
 
     Args:
         queries: the judged queries by id.
@@ -62,13 +62,15 @@ def load(folder: str | Path, split: str) -> MsMarco:
 
     documents = {}
     in_collection = set()
-    for name, _, title, body in columns_of(folder / DOCUMENTS, delimiter="\t", count=4):
+    for _, (name, _, title, body) in columns_of(folder / DOCUMENTS, delimiter="\t", count=4):
         text = f"{title} {body}".strip()
         is_read = name in named or (candidates is None and not in_training)
         if is_read and text:
             documents[name] = text
         in_collection.add(name)
-    all_queries = dict(columns_of(folder / f"msmarco-{split}-queries.tsv", delimiter="\t", count=2))
+
+    queries_file = folder / f"msmarco-{split}-queries.tsv"
+    all_queries = dict(fields for _, fields in columns_of(queries_file, delimiter="\t", count=2))
     unknown = (named - in_collection) | (relevant.keys() - all_queries.keys())
     if unknown:
         raise ValueError(
@@ -85,7 +87,9 @@ def load(folder: str | Path, split: str) -> MsMarco:
 
 def _read_grades(path: Path) -> Grades:
     relevant: Grades = {}
-    for query, _, document, grade in columns_of(path, delimiter=None, count=4):
+    for location, (query, _, document, grade) in columns_of(path, delimiter=None, count=4):
+        if not grade.removeprefix("-").isdecimal():
+            raise location.error("grade", f"must be a whole number, got {short(grade)}.")
         if int(grade) > 0:
             relevant.setdefault(query, {})[document] = int(grade)
     return relevant
@@ -93,7 +97,7 @@ def _read_grades(path: Path) -> Grades:
 
 def _read_candidates(path: Path, queries: Iterable[str]) -> Candidates:
     candidates: Candidates = {query: [] for query in queries}
-    for query, _, document in columns_of(path, delimiter=None, count=3):
+    for _, (query, _, document) in columns_of(path, delimiter=None, count=3):
         if query in candidates:
             candidates[query].append(document)
     return candidates

@@ -29,23 +29,19 @@ def recognises(first: Mapping[str, Any]) -> bool:
 
 
 def load(
-    source: str | Path | Table,
-    split: str = "train",
-    config: str | None = None,
-    **options: Unpack[ClassOptions],
+    source: str | Path | Table, split: str = "train", **options: Unpack[ClassOptions]
 ) -> Dataset:
     """Reads a split.
 
     Args:
-        source: as in `open_rows`.
+        source: as in `open_rows`, or the open table.
         split: of a data set.
-        config: of a data set.
         **options: of `load_classes`.
 
     Returns:
         As `load_classes`: the text of a film, a question about a character, and one of `CLASSES`.
     """
-    table = open_rows(source, split, config)
+    table = open_rows(source, split)
     characters = table._replace(
         first={"question": ""},
         rows=_character_rows(table.rows),

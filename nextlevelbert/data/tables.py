@@ -254,7 +254,7 @@ def _delimiter(header: str) -> str:
 
 def _check_csv_row(row: Mapping[Any, Any]) -> None:
     if None in row or None in row.values():
-        raise ValueError(f"is not as many fields as line 1, but {short(row)}")
+        raise ValueError(f"must have as many fields as line 1, got {short(row)}")
     for value in row.values():
         check_utf8(value)
         if "\0" in value:

@@ -146,8 +146,8 @@ class NextLevelBertConfig(PreTrainedConfig):
         chunk_encoder_pooling: how the chunk encoder turns token vectors into a chunk vector.
         chunk_encoder_normalize: whether the chunk encoder scales chunk vectors to length 1.
         include_chunk_encoder: whether the checkpoint holds the weights of the chunk encoder.
-        chunking: see `ChunkingRule.mode`; so `chunk_size`, `sentence_token_ids`,
-            `chunk_prefix_ids` and `chunk_suffix_ids` are fields of the rule.
+        chunking: the `mode` of the `ChunkingRule`; `chunk_size`, `sentence_token_ids`,
+            `chunk_prefix_ids` and `chunk_suffix_ids` are the rule's other fields.
         max_chunks: most chunks that the encoder sees at once; the special vectors take further
             positions (default: all that its position table can hold, 510 of 512 in NextLevelBERT).
         long_documents: of a document of more than `max_chunks`, ``"window"`` reads overlapping

@@ -209,7 +209,7 @@ def list_files(source: str) -> list[Part]:
 
 
 def is_own_output(path: Path) -> bool:
-    """Whether a file is a Parquet file of vectors or a map that this package has written."""
+    """Returns whether a file is a Parquet file of vectors or a map by this package."""
     ending = path.suffix.lower()
     try:
         if ending == ".parquet":

@@ -93,7 +93,7 @@ class ChunkVectors:
         encoder: encoder from `load_chunk_encoder`, which is pickled with the function; or the name
             or path of one, which each process loads.
         rule: chunking rule that splits the texts.
-        splitter: function that finds sentences, see ``ChunkEncoder.encode``; a corpus stores the
+        splitter: function that finds sentences, see the model's ``encode``; a corpus stores the
             name of the function.
         tokens_per_batch: most tokens in a batch of chunks, see ``ChunkEncoder.encode``.
         device: device of the encoder (default: the one that the encoder is on).

@@ -42,7 +42,7 @@ def write_names(figure: Figure, axes: Axes, *, names: Sequence[str], points: np.
     Args:
         figure: the map.
         axes: axes of the map.
-        names: names to write; the earlier a name, the freer the choice of its side.
+        names: names to write, in the order in which they get a free place.
         points: the point of each name, ``[n, 2]``.
     """
     figure.draw_without_rendering()  # lays the axes out, so that positions in pixels are final

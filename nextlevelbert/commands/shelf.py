@@ -332,7 +332,7 @@ def open_shelf(
     text_column: str = "text",
     splitter: str | None = None,
 ) -> list[Part]:
-    """Opens the shelf of a source, after encoding what is new or changed and removing what is gone.
+    """Opens the shelf of a source: encodes new and changed files, removes parts of deleted ones.
 
     Args:
         model: the document model.

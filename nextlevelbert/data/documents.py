@@ -273,7 +273,7 @@ class _TableReader:
             return None
 
     def _report(self, on_error: OnError) -> None:
-        """Names the rows that could not be read: one where none could, ten at most."""
+        """Names rows that could not be read: one if none could be read, otherwise up to ten."""
         named = self.errors
         if self.error_count == self.row_count:
             named = self.errors[:1]
@@ -369,7 +369,7 @@ def _warn_of_other_kinds(others: Mapping[Path, str]) -> None:
 
 
 def _with_ids(names: Mapping[Path, str]) -> list[tuple[Path, str | None]]:
-    """Gives each text its name without suffix if no other text has the same; a table None."""
+    """Names each text without its suffix, unless another text has that name; a table gets None."""
     stems = {
         path: re.sub(r"(\.[^./]+)(\.gz)?$", "", name, flags=re.IGNORECASE)
         for path, name in names.items()

@@ -196,7 +196,7 @@ class ClassifierRun:
         return seeds.reported_set(labelled)
 
     def settings(self) -> dict[str, object]:
-        """Returns what decides the result, beside the weights and the training's arguments."""
+        """Returns settings that decide the result, beside the weights and training arguments."""
         settings: dict[str, object] = {}
         for group in self.options:
             settings |= {

@@ -232,8 +232,8 @@ def new_model(
     """Makes the model to train, new or a checkpoint to continue from, without its chunk encoder.
 
     Args:
-        options: of the model.
-        family: options of the family, with the checkpoint to continue from.
+        options: options that describe a model of any family.
+        family: options of one family, with the checkpoint to continue from.
         source: the chunk encoder.
         sequence_length: positions in a training sequence.
 
@@ -243,8 +243,8 @@ def new_model(
     Raises:
         ValueError: for options of new models beside a checkpoint, or another chunk encoder.
     """
-    new = given_options(options, "chunk_size", "chunking", "num_hidden_layers")
     fields = given_options(options, "temperature")
+    only_for_new = given_options(options, "chunk_size", "chunking", "num_hidden_layers")
     if isinstance(family, HateArguments):
         fields |= given_options(family, "loss", "pooling", "hidden_size", "norm_order")
         return HateForMaskedSentencePrediction.from_chunk_encoder(
@@ -252,13 +252,13 @@ def new_model(
             max_chunks=sequence_length - 1,  # it has not learned positions beyond its sequences
             include_chunk_encoder=False,
             **fields,
-            **new,
+            **only_for_new,
         )
 
     fields |= given_options(family, "loss", "pooling", "loss_mean")
     for name in ("random_layers", "attention_dropout", "whiten_chunks"):
         if getattr(family, name):
-            new[name] = getattr(family, name)
+            only_for_new[name] = getattr(family, name)
     model_class = NextLevelBertForMaskedVectorModeling
     if family.objective == "contrastive":
         model_class = NextLevelBertForContrastiveLearning
@@ -266,16 +266,24 @@ def new_model(
         fields.setdefault("loss", "cross_entropy")
     if fields.get("loss") == "cross_entropy":
         fields["num_candidates"] = _NUM_CANDIDATES
-    if family.model is None:
-        return model_class.from_chunk_encoder(source, include_chunk_encoder=False, **fields, **new)
 
-    if new:
-        name = next(iter(new))
-        hint = ""
-        if name == "attention_dropout":
-            hint = " (beside a recipe: --attention_dropout 0)"
-        raise ValueError(f"--{name} is for new models: leave it out{hint}, or leave out --model.")
-    return _model_to_continue(model_class, family.model, source, fields=fields)
+    if family.model is not None:
+        _refuse_beside_checkpoint(only_for_new)
+        return _model_to_continue(model_class, family.model, source, fields=fields)
+    return model_class.from_chunk_encoder(
+        source, include_chunk_encoder=False, **fields, **only_for_new
+    )
+
+
+def _refuse_beside_checkpoint(only_for_new: Collection[str]) -> None:
+    """Raises a ValueError if options of new models are given."""
+    if not only_for_new:
+        return
+    names = ", ".join(f"--{name}" for name in only_for_new)
+    hint = ""
+    if "attention_dropout" in only_for_new:
+        hint = " (beside a recipe: --attention_dropout 0)"
+    raise ValueError(f"Only new models have {names}: leave this out{hint}, or leave out --model.")
 
 
 def _model_to_continue(

@@ -201,7 +201,7 @@ class VectorSource:
         return {text: chunks[:1] for text, chunks in vectors.items()}
 
     def new_model(self, head: Head = "none", **config: object) -> Any:
-        """Opens the model over stored vectors as a training starts, without its chunk encoder.
+        """Opens the model over stored vectors for a new training, without its chunk encoder.
 
         Args:
             head: head of the model; a saved head is kept if it fits.

@@ -352,7 +352,7 @@ def _sentence_hashes(input_ids: np.ndarray, sentences: np.ndarray) -> list[int]:
 
 
 def chunk_spans(document: TokenizedDocument, boundaries: np.ndarray) -> np.ndarray:
-    """Returns the characters of each chunk, from its first token's start to its last one's end.
+    """Returns the characters of each chunk: from its first token's start to its last token's end.
 
     Args:
         document: the tokens.

@@ -53,9 +53,9 @@ def convert_checkpoint(
 
     Args:
         source: a name on the Hub or a folder.
-        chunk_encoder: the sentence encoder (default: as `config.json` names it).
-        chunk_size: tokens in a chunk (default: as in `config.json`); 0 makes a sentence a chunk
-            (several, if the encoder reads less).
+        chunk_encoder: the sentence encoder (default: the one that `config.json` names).
+        chunk_size: number of tokens in a chunk (default: the value in `config.json`). With 0, a
+            chunk is one sentence, or several if the encoder reads less than the sentence.
         revision: the version on the Hub: a branch, a tag, a commit, or a pull request such as
             ``"refs/pr/1"``.
 
@@ -215,7 +215,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Runs the command `nextlevelbert convert`.
 
     Args:
-        argv: its words (default: of the process).
+        argv: arguments of the command (default: those of the process).
     """
     description = (convert_checkpoint.__doc__ or "").split("\n", maxsplit=1)[0]
     parser = argparse.ArgumentParser("nextlevelbert convert", description=description)

@@ -367,7 +367,7 @@ def read_book(path: Path, ending: str) -> tuple[str, dict[str, list[int]], str]:
 
     Args:
         path: the file, perhaps packed as ``.gz``.
-        ending: its suffix, one of `BOOKS`.
+        ending: suffix of the file, one of `BOOKS`.
 
     Returns:
         The text; for a PDF ``{"pages": the character at which each page begins}``; and what of the

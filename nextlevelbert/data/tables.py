@@ -46,7 +46,7 @@ class RowLocation(NamedTuple):
 
         Args:
             values: the row.
-            column: its name.
+            column: name of the column.
             option: the option that names the column, for the error.
 
         Raises:
@@ -93,8 +93,8 @@ class Table(NamedTuple):
     Args:
         name: the name of the file or data set.
         first: the first row.
-        rows: all rows, with their places.
-        class_names: the names of classes, of each column that has some.
+        rows: all rows, with their locations.
+        class_names: the names of the classes, by column, for columns that hold class indices.
     """
 
     name: str
@@ -245,7 +245,7 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _delimiter(header: str) -> str:
-    """Returns what stands between the names of columns: a semicolon or tab where no comma does."""
+    """Returns the delimiter of a header: a semicolon or tab if there is no comma."""
     for delimiter in ",;\t":
         if delimiter in header:
             return delimiter
@@ -254,7 +254,7 @@ def _delimiter(header: str) -> str:
 
 def _check_csv_row(row: Mapping[Any, Any]) -> None:
     if None in row or None in row.values():
-        raise ValueError(f"is not as many fields as line 1, but {short(row)}")
+        raise ValueError(f"must have as many fields as line 1, got {short(row)}")
     for value in row.values():
         check_utf8(value)
         if "\0" in value:
@@ -295,7 +295,7 @@ def saved_dataset(folder: Path, split: str | None = None) -> Any:
 
     Args:
         folder: the folder that it was saved to.
-        split: which of several splits; not needed where there is one.
+        split: split to open; needed only if there are several.
 
     Raises:
         ValueError: if there are several splits and none of that name.
@@ -322,8 +322,8 @@ def hub_dataset(name: str | Path, config: str | None = None, **options: Any) -> 
 
     Args:
         name: the name on the Hub, or a folder laid out like one there.
-        config: its configuration.
-        **options: passed on to `datasets.load_dataset`.
+        config: configuration of the dataset.
+        **options: further arguments of `datasets.load_dataset`.
 
     Raises:
         FileNotFoundError: if there is no dataset of that name.
@@ -355,8 +355,8 @@ def columns_of(
 
     Args:
         path: the file, or its name without ``.gz``.
-        delimiter: what stands between columns; None for white space.
-        count: how many columns a line must have; further ones are left out.
+        delimiter: text between two columns; None for white space.
+        count: number of columns to read; lines may have more.
 
     Raises:
         ValueError: for a line with fewer columns, or bytes that are not UTF-8.

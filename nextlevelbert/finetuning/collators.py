@@ -23,7 +23,7 @@ class DataCollatorForDocumentChoice:
     `Trainer` needs ``remove_unused_columns=False``, or drops the texts.
 
     Args:
-        tokenizer: of the model.
+        tokenizer: tokenizer of the model.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -37,8 +37,8 @@ class DataCollatorForDocumentChoice:
         """Makes a batch of N rows with C choices each.
 
         Args:
-            rows: with ``question``, ``choices`` and perhaps ``label``, and either a ``text`` or
-                chunk vectors ``inputs_embeds`` [n, D].
+            rows: dicts with ``question``, ``choices`` and perhaps ``label``, and either a ``text``
+                or chunk vectors ``inputs_embeds`` [n, D].
 
         Returns:
             ``labels`` [N], ``pair_input_ids`` [N, C, Q] with their mask, and the documents as ids
@@ -73,7 +73,7 @@ class DataCollatorForLabelledVectors:
         """Makes a batch.
 
         Args:
-            rows: with ``inputs_embeds`` [n, D] and perhaps ``label`` or ``labels``.
+            rows: dicts with ``inputs_embeds`` [n, D] and perhaps ``label`` or ``labels``.
 
         Returns:
             ``labels``, ``inputs_embeds`` [B, L, D] float32 and ``attention_mask`` [B, L]. Labels

@@ -27,9 +27,9 @@ class ExtractiveSummary:
 
     Attributes:
         sentences: the chosen sentences.
-        indices: their positions in the document, from 0.
-        spans: their characters in the text, or in the sentences joined by line breaks.
-        scores: from 0 to 1, of all sentences of the document.
+        indices: positions of the sentences in the document, from 0.
+        spans: characters of the sentences in the text, or in the list joined by line breaks.
+        scores: scores of all sentences of the document, from 0 to 1.
     """
 
     sentences: list[str]
@@ -48,8 +48,8 @@ def split_document(document: str | Sequence[str]) -> tuple[str, list[tuple[int, 
         document: a text, which `text_sentences` splits, or a list of sentences.
 
     Returns:
-        The text (a list is joined by line breaks), and the first character of each sentence and one
-        past its last.
+        The text (a list is joined by line breaks), and the span of each sentence: the first
+        character, and one past the last.
 
     Raises:
         ValueError: the document has no words, or a sentence of the list is blank or no text.
@@ -112,8 +112,8 @@ def pad_batch(
     """Makes a batch of encoded documents, padded on the right.
 
     Args:
-        documents: ids and types of each document, as `encode_sentences` returns them.
-        pad_token_id: the id at padding.
+        documents: ids and types of each document, from `encode_sentences`.
+        pad_token_id: id to write at padding.
 
     Returns:
         Ids, mask and types, ``[B, T]`` each, by the names of the model's arguments.
@@ -134,11 +134,12 @@ def select_sentences(
     """Selects the sentences with the highest scores.
 
     Args:
-        scores: of each sentence, ``[S]``; of equal scores the earlier sentence is first.
-        count: how many to select.
-        block_trigrams_in: the sentences, if one that shares three words in a row with a selected
-            one is skipped (BERTSUM: Liu and Lapata, 2019, arXiv 1908.08345, section 4.2). This may
-            leave fewer sentences.
+        scores: score of each sentence, ``[S]``; of two equal scores, the earlier sentence comes
+            first.
+        count: number of sentences to select.
+        block_trigrams_in: the sentences of the document. If given, a sentence that shares three
+            words in a row with a selected sentence is skipped (BERTSUM: Liu and Lapata, 2019, arXiv
+            1908.08345, section 4.2). This may leave fewer sentences.
 
     Returns:
         The indices of the sentences, in order.

@@ -42,10 +42,11 @@ def load(folder: str | Path, split: str) -> MsMarco:
     names. Without candidates the whole collection is ranked, but in training.
 
     Args:
-        folder: holds ``msmarco-docs.tsv`` (id, URL, title, body), ``msmarco-<split>-queries.tsv``
-            (id, query), ``…-qrels.tsv`` (query, 0, document, grade) and ``…-top100`` (query, Q0,
-            document, rank, …), the candidates, which training does not read. All may be ``.gz``.
-        split: for example ``doctrain`` or ``docdev``.
+        folder: folder with ``msmarco-docs.tsv`` (id, URL, title, body),
+            ``msmarco-<split>-queries.tsv`` (id, query), ``…-qrels.tsv`` (query, 0, document, grade)
+            and ``…-top100`` (query, Q0, document, rank, …), the candidates, which training does not
+            read. All may be ``.gz``.
+        split: name of the split, for example ``doctrain`` or ``docdev``.
 
     Raises:
         ValueError: for lines with too few columns, or ids without a text.

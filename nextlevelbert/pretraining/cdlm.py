@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 import torch
-from transformers import AutoConfig, set_seed
+from transformers import set_seed
 
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.modeling_cdlm import CdlmForMaskedLM, CdlmPreTrainedModel
 from ..models.processing_cdlm import CdlmProcessor
 from ..training.cards import CardText, collect_card, name_on_hub, public_name, results_table
 from ..training.data import DataArguments
-from ..training.options import option, parse
+from ..training.options import open_config, option, parse
 from ..training.plots import CURVE, plot_curves
 from ..training.runs import bind_folder, fingerprint, write_whole
 from ..training.trainer import CardTrainer
@@ -107,7 +107,7 @@ class CdlmModelArguments:
         if self.attention_window is not None:
             fields["attention_window"] = self.attention_window
 
-        if AutoConfig.from_pretrained(self.model).model_type in ("cdlm", "longformer"):
+        if open_config(self.model).model_type in ("cdlm", "longformer"):
             model = model_class.from_pretrained(self.model, dtype=torch.float32, **fields)
         else:
             if self.max_length is not None:

@@ -26,7 +26,6 @@ from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 from transformers import (
-    AutoConfig,
     PreTrainedConfig,
     PreTrainedTokenizerBase,
     TrainerCallback,
@@ -58,7 +57,7 @@ from ..models.modeling_bert_al import BertAlForExtractiveSummarization
 from ..models.pretrained import load_backbone, load_tokenizer
 from ..training.cards import CardText, public_name
 from ..training.data import DataArguments
-from ..training.options import option, parse, pop_option
+from ..training.options import open_config, option, parse, pop_option
 from ..training.runs import fingerprint, write_whole
 from ..training.trainer import CardTrainer
 
@@ -552,7 +551,7 @@ def main(argv: list[str]) -> None:
     options, data_args, args, sizes = _parse(argv)
     if args.learning_rate is None:
         args.learning_rate = 2e-5
-    base = AutoConfig.from_pretrained(options.model)
+    base = open_config(options.model)
     _check_model(options, sizes, base=base, args=args)
 
     # 1. The sets.

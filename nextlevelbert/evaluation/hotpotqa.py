@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
-from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -81,6 +81,28 @@ def hotpotqa_scores(
     for part in ("answer", "support", "joint"):
         names += [f"{part}_{score}" for score in _Scores._fields]
     return dict(zip(names, np.mean(rows, axis=0).tolist(), strict=True))
+
+
+def answers_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, set[tuple[str, int]]]]:
+    """Returns the answer and the supporting facts of each row, as `hotpotqa_scores` takes them.
+
+    Args:
+        rows: as in HotpotQA's data set: ``id``, ``answer`` and ``supporting_facts``.
+
+    Returns:
+        Question id → the answer and its supporting facts.
+
+    Raises:
+        ValueError: if two rows have the same id.
+    """
+    answers = {}
+    for row in rows:
+        if row["id"] in answers:
+            raise ValueError(f"The question {row['id']} is given twice; give each id once.")
+        facts = row["supporting_facts"]
+        pairs = zip(facts["title"], facts["sent_id"], strict=True)
+        answers[row["id"]] = (row["answer"], set(pairs))
+    return answers
 
 
 def normalize_answer(text: str) -> str:

@@ -118,7 +118,7 @@ class CdlmModelArguments:
 
 @dataclass
 class CdlmMaskingArguments:
-    """Says how sequences are drawn and masked."""
+    """Sets how sequences are drawn and masked."""
 
     _argument_group_name = "masked words"
 
@@ -157,7 +157,7 @@ class CdlmDataArguments(DataArguments):
     )
 
     def __post_init__(self) -> None:
-        """Leaves the check to `read`: without ``--do_train``, no training set is needed."""
+        """Checks nothing; `read` does, because without ``--do_train`` no training set is needed."""
 
     def place(self, name: str) -> tuple[str, str] | None:
         """Returns where a set is, as in the base class; None also for a set without source."""
@@ -260,13 +260,13 @@ def main(argv: list[str]) -> None:
 
 
 def _prepare_model(model: CdlmForMaskedLM, masking_args: CdlmMaskingArguments) -> None:
-    """Settles the pattern of global attention, and what of the model is trained with it."""
+    """Sets the pattern of global attention, and freezes weights that get no gradient with it."""
     model.config.sparse_prediction = True  # only masked words are scored
     if masking_args.global_attention is None:
         masking_args.global_attention = model.config.global_attention
     model.config.global_attention = masking_args.global_attention
     if masking_args.global_attention == "none":
-        # No gradient would reach these, and several processes would wait for one.
+        # No gradient would reach these weights, and several processes would wait for it.
         for name, parameter in model.named_parameters():
             parameter.requires_grad_("_global." not in name)
 
@@ -297,7 +297,7 @@ def _settings(
     model: CdlmForMaskedLM,
     processor: CdlmProcessor,
 ) -> dict[str, object]:
-    """Collects the settings that decide the result; the output folder belongs to them."""
+    """Returns the settings that decide the result."""
     return {
         "model": public_name(model_args.model),
         **args.result_settings(),
@@ -340,12 +340,14 @@ def _write_card(
 ) -> None:
     """Writes the card and the learning curve."""
     output = Path(str(args.output_dir))
-    plot_curves([log], metrics=None, path=output / CURVE, x="step")
+    plot_curves([log], metrics=[], path=output / CURVE, x="step")
+
     rows = dict(scores)
     losses = [entry["eval_loss"] for entry in log if "eval_loss" in entry]
     if losses:
         first = {"loss": losses[0], "perplexity": math.exp(losses[0])}
         rows = {"first evaluation": first, **scores}
+
     datasets = []
     if data_args.dataset_name is not None:
         datasets.append(data_args.dataset_name)

@@ -157,10 +157,10 @@ class CdlmDataArguments(DataArguments):
     )
 
     def __post_init__(self) -> None:
-        """Checks nothing; `read` does, because without ``--do_train`` no training set is needed."""
+        """Leaves the check to `read`: without ``--do_train``, no training set is needed."""
 
     def place(self, name: str) -> tuple[str, str] | None:
-        """Returns where a set is, as in the base class; None also for a set without source."""
+        """Returns the source of a set, as in the base class; None also for a set without source."""
         if not any([getattr(self, f"{name}_file"), self.dataset_name, self.train_file]):
             return None
         return super().place(name)
@@ -318,7 +318,7 @@ def _perplexities(trainer: CardTrainer, rows: Mapping[str, ClusterDataset]) -> S
 
 
 def _save_model(trainer: CardTrainer, processor: CdlmProcessor) -> None:
-    """Saves the model and its processor as they are to be opened."""
+    """Saves the model and its processor."""
     model = trainer.model
     model.config.sparse_prediction = False  # whoever opens it expects scores at all positions
     if model.config.global_attention == "none":

@@ -16,6 +16,7 @@ import torch
 from torch.utils.data import Dataset
 
 from ..data.published import hotpotqa
+from ..data.tables import open_rows
 from ..evaluation.hotpotqa import answers_of, hotpotqa_scores
 from ..finetuning.arguments import FinetuningArguments
 from ..finetuning.seeds import Scores
@@ -104,7 +105,7 @@ class QuestionDataset(Dataset):
 
     Args:
         questions: rows of `hotpotqa.load`.
-        processor: makes rows of token ids.
+        processor: processor that makes rows of token ids.
     """
 
     def __init__(self, questions: Sequence[Question], processor: CdlmProcessor) -> None:
@@ -191,8 +192,8 @@ def _answer_positions(
     """Finds the answer in the paragraphs of these titles.
 
     Returns:
-        Index of the text, as in `all_texts`, and first character of each occurrence of the answer
-        as whole words; if there is none, of each occurrence.
+        The index of the text, as in `all_texts`, and the first character of each occurrence of the
+        answer as whole words; if there is none, of each occurrence.
     """
     anywhere = re.escape(answer)
     as_words = anywhere
@@ -225,13 +226,14 @@ def read_answer(
     """Returns the best answer to a row of `CdlmProcessor.question`.
 
     The text is the span with the highest sum of start and end scores, of at most 30 tokens within
-    one sentence or title, unless yes or no is more probable. Sentences support it if their
+    one sentence or title, unless yes or no is more probable. A sentence supports the answer if its
     probability is above one half.
 
     Args:
-        row: of the question.
-        paragraphs: title and sentences of each.
-        logits: of start and end ``[L]``, type ``[3]`` and sentences ``[S]``; padding may follow.
+        row: row of the question.
+        paragraphs: title and sentences of each paragraph.
+        logits: logits of start and end ``[L]``, type ``[3]`` and sentences ``[S]``; padding may
+            follow.
     """
     start, end, types, sentences = logits[:4]
     supporting = []
@@ -270,10 +272,10 @@ def answer(
     """Answers one question from paragraphs.
 
     Args:
-        model: in evaluation mode.
-        processor: of the model.
+        model: model in evaluation mode.
+        processor: processor of the model.
         question: the question.
-        paragraphs: title and sentences of each.
+        paragraphs: title and sentences of each paragraph.
     """
     row = processor.question(question, paragraphs)
     warn_of_cuts([row])
@@ -334,7 +336,7 @@ def main(argv: list[str]) -> None:
     )
 
     def read(name: str, source: str, split: str) -> Sequence[Question]:
-        return hotpotqa.load(source, split=split, config=data_args.dataset_config_name)
+        return hotpotqa.load(open_rows(source, split, data_args.dataset_config_name))
 
     sets = data_args.read_sets(read, seed=args.seed)
     task = CdlmTask(

@@ -249,7 +249,7 @@ class Page:
 
         Args:
             index: the passage.
-            heading: what is written above it, before its position.
+            heading: heading above the passage; the passage's position follows it.
         """
         text = self.library.text(self.library.document_of(index))
         passage = self.library.passage(index)
@@ -507,8 +507,8 @@ def run(
     Args:
         source: a file, a folder or a pattern.
         model: the document model.
-        public: whether other machines can reach the page, as in a Space.
-        **reading: how the source is read, see `ReadingOptions`.
+        public: if true, other machines can reach the page, for example in a Space.
+        **reading: options for reading the source, see `ReadingOptions`.
 
     Raises:
         ValueError: if Gradio is not installed.
@@ -517,7 +517,7 @@ def run(
     try:
         import gradio as gr
     except ImportError as error:
-        raise ValueError("The page needs Gradio: pip install 'nextlevelbert[app]'.") from error
+        raise ValueError("The page needs Gradio: pip install 'gradio>=6.31,<7'.") from error
 
     library = open_library(source, model, **reading)
     blocks = build(library, Path(source).resolve().name)

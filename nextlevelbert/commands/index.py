@@ -134,7 +134,7 @@ def book_words(counts: sparse.csr_array, starts: list[int]) -> sparse.csr_array:
     tenth, and it does not fall on others (docs/results.md). If there is one document, it has none.
 
     Args:
-        counts: how often each word is in each passage, from `count_words`.
+        counts: number of times that each word occurs in each passage, from `count_words`.
         starts: the first passage of each document, from `count_words`.
 
     Returns:
@@ -170,7 +170,7 @@ def rarity(spread: np.ndarray, passages: int) -> np.ndarray:
     tenth of Lucene's: in a folder of two short texts, half of the passages hold every word.
 
     Args:
-        spread: how many passages hold each word, ``[V]``.
+        spread: number of passages that hold each word, ``[V]``.
         passages: the number of all passages.
 
     Returns:
@@ -209,7 +209,7 @@ def weigh_words(counts: WordCounts) -> sparse.csc_array:
 def comparable(model: NextLevelBertModel, chunks: torch.Tensor) -> torch.Tensor:
     """Prepares chunk vectors ``[n, D]`` for comparison, on the CPU.
 
-    They are whitened if the model whitens, and of length 1.
+    The vectors are whitened if the model whitens vectors, and scaled to length 1.
     """
     prepared = model.prepare_chunks(chunks.to(model.device, model.dtype))
     return F.normalize(prepared.float().cpu(), dim=-1)

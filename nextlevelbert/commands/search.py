@@ -36,11 +36,11 @@ class SearchResult(NamedTuple):
     mean of its three best passages.
 
     Args:
-        score: of each passage, ``[N]``.
-        cosine: of each passage, ``[N]``.
-        bm25: of each passage, ``[N]``.
+        score: score of each passage, ``[N]``.
+        cosine: cosine of each passage with the question, ``[N]``.
+        bm25: BM25 score of each passage, ``[N]``.
         documents: the indices of the nearest documents, with their scores.
-        passages: the indices of the nearest passages. Of equal texts there is one.
+        passages: the indices of the nearest passages, one for each distinct text.
     """
 
     score: np.ndarray
@@ -54,12 +54,12 @@ class Passage(NamedTuple):
     """A passage as it is shown: whole sentences of a document, up to a length.
 
     Args:
-        start: its first character in the document.
-        end: one past its last character.
-        text: its text, and a mark if the passage is longer.
-        share: the share of the document that comes before it.
-        pages: its first and last page in a PDF.
-        page: the page that holds most of it.
+        start: first character of the passage in the document.
+        end: one past the last character of the passage.
+        text: text of the passage, with a mark at the end if the passage is longer.
+        share: the share of the document that comes before the passage.
+        pages: first and last page of the passage in a PDF.
+        page: the page that holds most of the passage.
     """
 
     start: int
@@ -91,7 +91,7 @@ def show_passage(text: str, start: int, end: int, page_starts: list[int] | None)
     Args:
         text: the document.
         start: the first character of the passage.
-        end: one past its last character.
+        end: one past the last character of the passage.
         page_starts: the character at which each page begins, if the document has pages.
     """
     passage = Passage(start, end, text=shorten(text[start:end]), share=start / len(text))
@@ -116,7 +116,7 @@ def shorten(passage: str) -> str:
 
 
 class StoredDocument(NamedTuple):
-    """A document as its part holds it."""
+    """A document as a part of the shelf holds it."""
 
     text: str
     metadata: dict[str, Any]
@@ -126,8 +126,8 @@ class StoredDocument(NamedTuple):
 class Library:
     """The n documents of a shelf that hold a token, with N passages in all.
 
-    A passage is a chunk, widened to whole sentences: its vector is the chunk's, and its words are
-    those of the sentences.
+    A passage is a chunk, widened to whole sentences. It has the vector of the chunk and the words
+    of the sentences.
 
     Args:
         model: the document model.
@@ -135,11 +135,11 @@ class Library:
 
     Attributes:
         names: the names of the documents, as they are printed.
-        document_vectors: ``[n, H]``.
+        document_vectors: vector of each document, ``[n, H]``.
         starts: the first passage of each document, and N: ``[n + 1]``.
         spans: the characters of each chunk in its document, ``[N, 2]``.
         vectors: chunk vectors ``[N, D]``, as `comparable` prepares them.
-        notes: of each part, what was not read.
+        notes: notes about what was not read, for each part.
     """
 
     def __init__(self, model: NextLevelBertModel, parts: list[Part]) -> None:
@@ -223,9 +223,9 @@ class Library:
         text, only the first is ranked.
 
         Args:
-            question: a text.
-            documents: how many documents are returned at most.
-            passages: how many passages are returned at most.
+            question: text of the question.
+            documents: largest number of documents to return.
+            passages: largest number of passages to return.
 
         Raises:
             ValueError: if the question holds no token.
@@ -264,7 +264,7 @@ def mean_of_best(scores: np.ndarray, starts: np.ndarray) -> np.ndarray:
     """Averages the three best scores of each document.
 
     Args:
-        scores: of all passages, ``[N]``.
+        scores: score of each passage, ``[N]``.
         starts: the first passage of each document, and N: ``[n + 1]``.
 
     Returns:
@@ -281,11 +281,11 @@ def mean_of_best(scores: np.ndarray, starts: np.ndarray) -> np.ndarray:
 
 
 def ranking(scores: np.ndarray, texts: np.ndarray) -> list[int]:
-    """Orders passages or documents by their scores; of those with the same text, only one counts.
+    """Orders passages or documents by score, and keeps one of those with the same text.
 
     Args:
-        scores: of passages or documents.
-        texts: of each, a number that equal texts share.
+        scores: score of each passage or document.
+        texts: a number for the text of each passage or document; equal texts have equal numbers.
 
     Returns:
         The indices of passages or documents, the highest score first.
@@ -305,7 +305,7 @@ def open_library(
     Args:
         source: a file, a folder or a pattern.
         model: the document model.
-        **reading: how the source is read, see `ReadingOptions`.
+        **reading: options for reading the source, see `ReadingOptions`.
     """
     parts = open_shelf(model, source, **reading)
     library = Library(model, parts)
@@ -329,11 +329,11 @@ def run(
     Args:
         source: a file, a folder or a pattern.
         model: the document model.
-        question: a text.
-        documents: how many documents are printed at most.
-        passages: how many passages are printed at most.
-        as_json: whether JSON is printed.
-        **reading: how the source is read, see `ReadingOptions`.
+        question: text of the question.
+        documents: largest number of documents to print.
+        passages: largest number of passages to print.
+        as_json: if true, prints JSON.
+        **reading: options for reading the source, see `ReadingOptions`.
     """
     library = open_library(source, model, **reading)
     answer = library.ask(question, documents, passages)

@@ -74,9 +74,9 @@ class Part(NamedTuple):
 
     Args:
         source: the file.
-        name: its path below the folder, as it is printed.
-        is_table: whether each row is a document.
-        path: the part.
+        name: printed name of the file, which is the path below the folder.
+        is_table: true for a table, in which each row is a document.
+        path: path of the part.
     """
 
     source: Path
@@ -122,11 +122,11 @@ def open_model(
     """Opens the document model of a command.
 
     Args:
-        name: a folder or name; by default that of the environment variable NEXTLEVELBERT_MODEL,
-            else the installed checkpoint.
+        name: folder or name of the model (default: the environment variable NEXTLEVELBERT_MODEL, or
+            else the installed checkpoint).
         chunk_encoder: the encoder of a checkpoint that was saved without it.
-        device: where the model runs.
-        dtype: the precision of its weights, by torch's name.
+        device: device that the model runs on.
+        dtype: precision of the weights, by torch's name.
 
     Raises:
         ValueError: if the model or the device cannot be used.
@@ -209,7 +209,7 @@ def list_files(source: str) -> list[Part]:
 
 
 def is_own_output(path: Path) -> bool:
-    """Whether a file is a Parquet file of vectors or a map that this package has written."""
+    """Returns whether a file is a Parquet file of vectors or a map by this package."""
     ending = path.suffix.lower()
     try:
         if ending == ".parquet":
@@ -336,7 +336,7 @@ def open_shelf(
     text_column: str = "text",
     splitter: str | None = None,
 ) -> list[Part]:
-    """Opens the shelf of a source, after encoding what is new or changed and removing what is gone.
+    """Opens the shelf of a source: encodes new and changed files, removes parts of deleted ones.
 
     Args:
         model: the document model.
@@ -405,7 +405,7 @@ class _PartWriter:
     Args:
         model: the document model.
         column: the text column of tables.
-        splitter: finds sentences, as in ``encode``.
+        splitter: function that finds sentences, as in ``encode``.
     """
 
     def __init__(
@@ -426,7 +426,7 @@ class _PartWriter:
         self.is_slow = encoder.has_layers
 
     def shelf_name(self, source: str) -> str:
-        """Hashes what the parts of a source depend on beside its files."""
+        """Hashes the settings that the parts of a source depend on, besides the files."""
         values = self.model.config.to_dict()
         settings = sorted((name, values[name]) for name in values if name not in _INCIDENTAL)
         weights = weights_fingerprint(self.model)
@@ -435,7 +435,7 @@ class _PartWriter:
         return hashlib.sha256(repr(key).encode() + path).hexdigest()[:32]
 
     def encode_files(self, parts: list[Part]) -> None:
-        """Reads files and writes their parts, as many together as make good use of the encoder."""
+        """Reads files and writes the parts, encoding many files together for speed."""
         limit = 2_000_000  # characters; a kill costs no more
         if self.is_slow:
             limit = 200_000
@@ -519,10 +519,10 @@ def passage_borders(text: str, spans: np.ndarray) -> np.ndarray:
 
     Args:
         text: the document.
-        spans: the characters of its chunks, ``[n, 2]``.
+        spans: the characters of the document's chunks, ``[n, 2]``.
 
     Returns:
-        The characters of its passages, ``[n, 2]``.
+        The characters of the document's passages, ``[n, 2]``.
     """
     units = []
     for start, end in text_sentences(text):

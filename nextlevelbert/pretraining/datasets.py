@@ -27,10 +27,10 @@ Row = TypeVar("Row", covariant=True)
 class EpochDataset(Dataset[Row], ABC):
     """Draws rows that depend on (seed, epoch, index) alone.
 
-    So a resumed run sees what an uninterrupted one saw.
+    A resumed run therefore draws the same rows as an uninterrupted run.
 
     Args:
-        seed: of what is drawn.
+        seed: seed of the random draws.
     """
 
     def __init__(self, seed: int) -> None:
@@ -48,10 +48,10 @@ class EpochDataset(Dataset[Row], ABC):
         return int(self._epoch)
 
     def set_epoch(self, epoch: int) -> None:
-        """Draws anew; `Trainer` calls this when an epoch begins.
+        """Starts a new draw; `Trainer` calls this when an epoch begins.
 
         Args:
-            epoch: its number, from 0.
+            epoch: number of the epoch, from 0.
         """
         self._epoch.fill_(epoch)
 
@@ -70,11 +70,12 @@ class EpochDataset(Dataset[Row], ABC):
 class VectorSequence(NamedTuple):
     """A sequence of chunk vectors, and the key that its masks are drawn by.
 
-    It is no dict, because `Trainer` removes from dicts what the model's ``forward`` does not name.
+    The class is no dict, because `Trainer` removes from dicts what the model's ``forward`` does not
+    name.
 
     Args:
-        inputs_embeds: ``[L, D]`` float16.
-        special_ids: ``[L]``, -1 at chunk vectors.
+        inputs_embeds: vectors, ``[L, D]`` float16.
+        special_ids: rows of special vectors, ``[L]``; -1 at chunk vectors.
         mask_key: seed, epoch and index of the sequence.
     """
 
@@ -87,14 +88,14 @@ class VectorSequenceDataset(EpochDataset[VectorSequence]):
     """Gives sequences of chunk vectors for masked vector modelling.
 
     Args:
-        corpus: holds the vectors.
+        corpus: corpus that holds the vectors.
         sequence_length: largest number of positions in a sequence, including special vectors (512
             in NextLevelBERT's paper).
         documents: positions in the corpus of the documents to use (default: all).
-        seed: of the masks.
+        seed: seed of the masks.
 
     Raises:
-        ValueError: if a sequence has no room for a chunk, or the documents have none.
+        ValueError: if a sequence has no room for a chunk, or the documents have no chunks.
     """
 
     def __init__(
@@ -138,7 +139,7 @@ class PackedVectorDataset(VectorSequenceDataset):
     Each sequence begins with [CLS], and each document ends with [SEP] (paper, section 2.2). A
     sequence starts anywhere inside a document, can hold several documents, and attention crosses
     their borders. Nothing is dropped: the last sequence is shorter. `DataCollatorForVectorMasking`
-    makes the batches. The arguments are those of `VectorSequenceDataset`.
+    makes the batches. The arguments are the same as for `VectorSequenceDataset`.
     """
 
     @cached_property
@@ -174,8 +175,8 @@ class DocumentVectorDataset(VectorSequenceDataset):
     """Gives each document as its own sequence, as HATE reads them ("HATE Model Architecture").
 
     A sequence is [CLS] and the vectors of a document. Longer documents are split into the fewest
-    pieces of nearly equal length; documents without a chunk are left out. The arguments are those
-    of `VectorSequenceDataset`.
+    pieces of nearly equal length; documents without a chunk are left out. The arguments are the
+    same as for `VectorSequenceDataset`.
     """
 
     @cached_property
@@ -205,8 +206,8 @@ class SegmentPair(NamedTuple):
     """Two segments of a document.
 
     Args:
-        first: ``[W, D]`` vectors of a segment.
-        second: ``[W, D]`` vectors of the other one.
+        first: vectors of a segment, ``[W, D]``.
+        second: vectors of the other segment, ``[W, D]``.
         document: position of the document in the corpus.
         key: seed, epoch and index of the pair.
     """
@@ -224,12 +225,12 @@ class SegmentPairDataset(EpochDataset[SegmentPair]):
     about every chunk is seen once.
 
     Args:
-        corpus: holds the vectors.
+        corpus: corpus that holds the vectors.
         min_segment: fewest chunks in a segment. Documents shorter than two of the shortest segments
             are left out, with a warning.
         max_segment: most chunks in a segment; the collator draws one length for each batch.
         documents: positions in the corpus of the documents to use (default: all).
-        seed: of the pairs.
+        seed: seed of the pairs.
 
     Raises:
         ValueError: if fewer than two documents are left.

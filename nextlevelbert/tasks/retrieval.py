@@ -92,9 +92,9 @@ def read_retrieval_task(
     ``booksum-reversed``.
 
     Args:
-        source: a file, folder or name on the Hub, as `open_rows` takes it.
-        pairs: the columns, by default ``query`` and ``document``.
-        split: by default ``test``, and all splits of BookSum.
+        source: a file, folder or name on the Hub, as `open_rows` accepts it.
+        pairs: options that name the columns (default: ``query`` and ``document``).
+        split: split to read (default: ``test``, but all splits of BookSum).
         config: the configuration of a dataset on the Hub.
 
     Raises:
@@ -145,7 +145,7 @@ def document_vectors(model: nn.Module, chunks: Sequence[torch.Tensor]) -> torch.
         chunks: the chunk vectors ``[n, D]`` of N documents.
 
     Returns:
-        ``[N, H]``, in float32 on the CPU.
+        The document vectors, ``[N, H]``, in float32 on the CPU.
     """
     model.eval()
     device = next(model.parameters()).device
@@ -170,8 +170,9 @@ def rankings_of(
     Args:
         task: the queries and the pool.
         vectors: the chunk vectors ``[n, D]`` of every text of the task.
-        model: computes document vectors; without one, a text gets the mean of its chunk vectors.
-        candidates: query id → the documents to rank; by default the whole pool.
+        model: model that computes document vectors; without a model, a text gets the mean of its
+            chunk vectors.
+        candidates: query id → the documents to rank (default: the whole pool).
 
     Returns:
         The ranking of each query, by its id.
@@ -236,7 +237,7 @@ def _rank_by_words(task: RetrievalTask, model: str) -> dict[str, Ranking]:
 def _rank_by_vectors(
     task: RetrievalTask, options: VectorModelArguments, args: RetrievalArguments
 ) -> dict[str, dict[str, Ranking]]:
-    """Returns rankings by row of the table: of the model, if it is one, and of mean vectors."""
+    """Returns rankings by row of the table: of the model, unless it is a baseline, and of means."""
     source = VectorSource.open(options, MEANS)
     vectors = source.encode(args, task.queries.values())
     vectors |= source.encode(args, task.documents.values())

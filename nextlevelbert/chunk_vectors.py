@@ -200,8 +200,8 @@ def encode_corpus(
 ) -> VectorCorpus:
     """Encodes documents into a corpus folder, or resumes an earlier call that was interrupted.
 
-    The micro-batches of a part depend on its documents only. So a run that is resumed, or several
-    processes (``RANK`` of ``WORLD_SIZE`` writes every n-th part), end with the bytes of a straight
+    Micro-batches never cross a part. A resumed run, or several processes (process ``RANK`` of
+    ``WORLD_SIZE`` writes every n-th part), therefore produce the same bytes as one uninterrupted
     run on the same processor.
 
     Args:

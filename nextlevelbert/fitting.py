@@ -254,8 +254,8 @@ def _fit_parts(
     rule: ChunkingRule,
 ) -> list[dict[str, Tensor]]:
     """Returns the mean of each part's chunk vectors and, for a whitened part, the matrix."""
-    # Of each document, its chunk vectors if they are whitened; otherwise their sum.
-    vectors: list[list[Tensor]] = [[] for _ in parts]
+    vectors_of_part: list[list[Tensor]] = [[] for _ in parts]  # by document, if it is whitened
+    sum_of_part = [torch.zeros(()) for _ in parts]  # if it is only centred
     chunks = 0
     for text in tqdm(texts, desc="fitting", unit="document"):
         ids = tokenize_document(source.tokenizer, text).input_ids
@@ -263,9 +263,10 @@ def _fit_parts(
         chunks += len(boundaries) - 1
         for index, part in enumerate(parts):
             encoded = part.encoder.encode(ids, boundaries, rule)
-            if not whiten[index]:
-                encoded = encoded.sum(dim=0)
-            vectors[index].append(encoded)
+            if whiten[index]:
+                vectors_of_part[index].append(encoded)
+            else:
+                sum_of_part[index] = sum_of_part[index] + encoded.sum(dim=0)
     if chunks == 0:
         raise ValueError(
             "The texts hold no tokens, so there is nothing to fit; give documents like those to"
@@ -273,12 +274,12 @@ def _fit_parts(
         )
 
     fitted = []
-    for of_documents, is_whitened in zip(vectors, whiten, strict=True):
+    for index, is_whitened in enumerate(whiten):
         if is_whitened:
-            mean, weight = fit_whitening(of_documents)
+            mean, weight = fit_whitening(vectors_of_part[index])
             fitted.append({"mean": mean, "weight": weight})
         else:
-            fitted.append({"mean": torch.stack(of_documents).sum(dim=0) / chunks})
+            fitted.append({"mean": sum_of_part[index] / chunks})
     return fitted
 
 

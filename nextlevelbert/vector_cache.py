@@ -126,7 +126,6 @@ class CachedEncoder:
             self._cache.write(some, rows)
             vectors.update(zip(some, rows, strict=True))
 
-        result = torch.empty(len(keys), self.cached.hidden_size)
-        for row, key in enumerate(keys):
-            result[row] = torch.tensor(vectors[key])
-        return result.to(self.cached.device)
+        result = np.array([vectors[key] for key in keys], np.float32)
+        result = result.reshape(len(keys), self.cached.hidden_size)  # also without chunks
+        return torch.from_numpy(result).to(self.cached.device)

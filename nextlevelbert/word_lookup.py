@@ -57,7 +57,7 @@ class WordLookup:
 
     def _forget(self) -> None:
         self._index_of: dict[str, int] = {}
-        # [words + 1]; the tokens of word k are _first_token[k] to _first_token[k + 1].
+        # [rows + 1]; the tokens of row k are _first_token[k] to _first_token[k + 1].
         self._first_token = np.zeros(1, np.int64)
         # Ids, and the characters of the word from which and to which.
         self._tokens = np.zeros((3, 0), np.int32)
@@ -72,33 +72,37 @@ class WordLookup:
             Ids, and the first and one past the last character of each token in the text, ``[T]``
             int32 each.
         """
+        # 1. The words of the text, and the row of each in the table.
         raw = np.frombuffer(text.encode(), np.uint8)  # [S]
         is_ascii = len(raw) == len(text)
         classes = _CLASSES[raw]
-        starts = _word_starts(raw, classes, is_ascii=is_ascii)
-        first_byte = np.flatnonzero(starts & (classes != _SPACE))  # [W]
-        words = _distinct_words(raw, first_byte, is_solid=classes != _SPACE)
+        is_solid = classes != _SPACE
+        is_start = _word_starts(raw, classes, is_ascii=is_ascii)
+        first_byte = np.flatnonzero(is_start & is_solid)  # [W]
+        words = _distinct_words(raw, first_byte, is_solid=is_solid)
         with self._lock:
-            distinct = self._look_up(words.dictionary.to_pylist())
+            row_of_distinct = self._look_up(words.dictionary.to_pylist())
             first_token = self._first_token
             tokens = self._tokens
-        word = distinct[words.indices.to_numpy()]  # [W], in the table
+        row = row_of_distinct[words.indices.to_numpy()]  # [W]
 
+        # 2. The first character of each word, from its first byte.
         first_character = first_byte
         if not is_ascii:
             is_character = (raw & 0xC0) != 0x80  # the first byte of a character
             first_character = (np.cumsum(is_character) - 1)[first_byte]
 
-        counts = first_token[word + 1] - first_token[word]  # [W], tokens of each word
-        starts_of_words = np.cumsum(counts) - counts
-        within_word = np.arange(counts.sum()) - np.repeat(starts_of_words, counts)  # [T]
-        index = np.repeat(first_token[word], counts) + within_word
-        ids, begins, ends = tokens[:, index]
-        base = np.repeat(first_character.astype(np.int32), counts)
-        return ids, begins + base, ends + base
+        # 3. The tokens of each word, copied from the table and moved to the word's place.
+        counts = first_token[row + 1] - first_token[row]  # [W]
+        first_of_word = np.cumsum(counts) - counts  # [W], among the tokens of the text
+        token_in_word = np.arange(counts.sum()) - np.repeat(first_of_word, counts)  # [T]
+        token_in_table = np.repeat(first_token[row], counts) + token_in_word
+        ids, begins, ends = tokens[:, token_in_table]
+        shift = np.repeat(first_character.astype(np.int32), counts)
+        return ids, begins + shift, ends + shift
 
     def _look_up(self, words: list[str]) -> np.ndarray:
-        """Returns the index of each word in the table; new words are tokenised."""
+        """Returns the row of each word in the table; new words are tokenised."""
         if len(self._index_of) > _MOST_WORDS:
             self._forget()
         new = [word for word in words if word not in self._index_of]
@@ -131,16 +135,16 @@ class WordLookup:
 
 def _word_starts(raw: np.ndarray, classes: np.ndarray, is_ascii: bool) -> np.ndarray:
     """Returns a mask ``[S]`` of the bytes at which words, marks and runs of white space start."""
-    starts = np.empty(len(raw), bool)
-    starts[:1] = True
-    starts[1:] = (classes[1:] != classes[:-1]) | (classes[1:] == _MARK)
+    is_start = np.empty(len(raw), bool)
+    is_start[:1] = True
+    is_start[1:] = (classes[1:] != classes[:-1]) | (classes[1:] == _MARK)
     if not is_ascii:
         is_lead = (raw[:-2] == _FIRST) & (raw[1:-1] == _SECOND) & _IS_THIRD[raw[2:]]
         lead = np.flatnonzero(is_lead)
         behind = lead + 3
-        starts[lead] = True
-        starts[behind[behind < len(raw)]] = True
-    return starts
+        is_start[lead] = True
+        is_start[behind[behind < len(raw)]] = True
+    return is_start
 
 
 def _distinct_words(

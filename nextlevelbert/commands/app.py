@@ -517,7 +517,7 @@ def run(
     try:
         import gradio as gr
     except ImportError as error:
-        raise ValueError("The page needs Gradio: pip install 'nextlevelbert[app]'.") from error
+        raise ValueError("The page needs Gradio: pip install 'gradio>=6.31,<7'.") from error
 
     library = open_library(source, model, **reading)
     blocks = build(library, Path(source).resolve().name)

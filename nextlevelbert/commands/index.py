@@ -195,13 +195,14 @@ def weigh_words(counts: WordCounts) -> sparse.csc_array:
     lengths = counts.matrix.sum(axis=1) + np.diff(added.indptr)
     norms = 1.5 * (0.25 + 0.75 * lengths / max(lengths.mean(), 1))
 
-    scores = norms.astype(np.float32)[matrix.indices]  # changed in place: there may be many
-    scores += matrix.data
-    np.divide(matrix.data, scores, out=scores)
+    # count / (norm + count) * rarity, computed in place because there may be many weights
+    weights = norms.astype(np.float32)[matrix.indices]
+    weights += matrix.data
+    np.divide(matrix.data, weights, out=weights)
     spread = np.diff(matrix.indptr)
     rarities = rarity(spread, len(lengths))
-    scores *= rarities.repeat(spread)
-    return sparse.csc_array((scores, matrix.indices, matrix.indptr), shape=matrix.shape)
+    weights *= rarities.repeat(spread)
+    return sparse.csc_array((weights, matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
 @torch.no_grad()

@@ -272,9 +272,11 @@ def mean_of_best(scores: np.ndarray, starts: np.ndarray) -> np.ndarray:
     """
     counts = np.diff(starts)
     documents = np.repeat(np.arange(len(counts)), counts)  # of each passage
-    order = np.lexsort((-scores, documents))
-    is_best = np.arange(len(scores)) - starts[documents] < _BEST
-    sums = np.bincount(documents[is_best], weights=scores[order][is_best])
+    # Scores are sorted within each document, so position i still belongs to documents[i].
+    descending = scores[np.lexsort((-scores, documents))]
+    rank_in_document = np.arange(len(scores)) - starts[documents]
+    is_best = rank_in_document < _BEST
+    sums = np.bincount(documents[is_best], weights=descending[is_best])
     return sums / np.minimum(counts, _BEST)
 
 

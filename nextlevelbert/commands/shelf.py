@@ -273,7 +273,10 @@ def read_files(
 def notes_on_words(
     tokenizer: PreTrainedTokenizerBase, part: Part, documents: Sequence[Document]
 ) -> list[Note]:
-    """Says what a tokenizer does not know of a file's documents: most words of some, or all."""
+    """Names the documents of a file that hold no token, or many unknown words.
+
+    Unknown words are many if they make up 5 % of the text or more.
+    """
     wordless = []
     unknown = []
     for document in documents:
@@ -289,11 +292,12 @@ def notes_on_words(
         f"the model does not know {_UNKNOWN_SHARE:.0%} of the text or more": unknown,
     }
     for fault, ids in faults.items():
+        if not ids:
+            continue
         rows = ""
-        if ids and part.is_table:
+        if part.is_table:
             rows = f", in {len(ids)} of {len(documents)} rows, {ids[0]!r} first"
-        if ids:
-            notes.append(("note", f": {fault}{rows}."))
+        notes.append(("note", f": {fault}{rows}."))
     return notes
 
 

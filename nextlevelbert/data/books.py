@@ -1,7 +1,7 @@
 """Reads the text of HTML, PDF, EPUB and Word files.
 
-PDF and DOCX need ``pip install nextlevelbert[files]``. lxml parses HTML, the pages of an EPUB, and
-what mammoth makes of a DOCX; `_Blocks` gathers the text from its events.
+PDF and DOCX need the extra ``files``. lxml parses HTML, the pages of an EPUB, and what mammoth
+makes of a DOCX; `_Blocks` gathers the text from its events.
 """
 
 from __future__ import annotations
@@ -382,7 +382,7 @@ def read_book(path: Path, ending: str) -> tuple[str, dict[str, list[int]], str]:
         book = _READERS[ending](data)
     except ImportError as error:
         raise ValueError(
-            f"{path} needs {error.name}: pip install 'nextlevelbert[files]', or leave it out."
+            f"{path} needs the package {error.name}: pip install {error.name}, or leave it out."
         ) from error
     except (UnicodeError, TooLargeError) as error:
         raise ValueError(f"{path} cannot be read: {reason(error)}") from error

@@ -137,10 +137,10 @@ def read_documents(
     r"""Streams the documents of files, one in memory at a time, always in the same order.
 
     A text file is one document: ``.txt`` and ``.md`` as they are, ``.html``, ``.epub``, ``.pdf``
-    and ``.docx`` without their markup (the last two with ``pip install nextlevelbert[files]``). Its
-    id is its path below the folder, without suffix where no other file has that path. In a table
-    every row is one: ``.jsonl``, ``.json``, ``.csv``, ``.parquet``, and a folder of
-    ``save_to_disk``. All but Parquet may be packed as ``.gz``.
+    and ``.docx`` without their markup (the last two need the extra ``files``). Its id is its path
+    below the folder, without suffix if no other file has that path. In a table every row is one:
+    ``.jsonl``, ``.json``, ``.csv``, ``.parquet``, and a folder of ``save_to_disk``. All but Parquet
+    may be packed as ``.gz``.
 
     Args:
         source: a file; a folder, with all folders in it; a pattern such as ``books/**/*.txt``;

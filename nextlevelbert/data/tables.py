@@ -118,18 +118,18 @@ def open_rows(source: str | Path | Table, split: str = "train", config: str | No
     """
     if isinstance(source, Table):
         return source
-    path = Path(source)
-    files = find_paths(source)
-    if path.is_dir() or not files:
-        return _open_dataset(path, str(source), split=split, config=config)
-    return _open_files(str(source), files)
 
-
-def _open_files(source: str, files: Sequence[Path]) -> Table:
-    name = source
+    name = str(source)
     if Path(source).exists():
         name = Path(source).resolve().name
-    rows = itertools.chain.from_iterable(placed_rows(file) for file in files)
+    files = find_paths(source)
+    if Path(source).is_dir() or not files:
+        return _open_dataset(source, name, split=split, config=config)
+    return _open_files(name, files)
+
+
+def _open_files(name: str, files: Sequence[Path]) -> Table:
+    rows = itertools.chain.from_iterable(map(placed_rows, files))
     try:
         first = next(rows, None)
     except ValueError as error:
@@ -144,12 +144,9 @@ def _open_files(source: str, files: Sequence[Path]) -> Table:
     return _table(name, first, rows=rows, features=features)
 
 
-def _open_dataset(path: Path, source: str, *, split: str, config: str | None) -> Table:
-    name = source
-    if path.exists():
-        name = path.resolve().name
-    if is_saved_dataset(path):
-        dataset = saved_dataset(path, split)
+def _open_dataset(source: str | Path, name: str, *, split: str, config: str | None) -> Table:
+    if is_saved_dataset(Path(source)):
+        dataset = saved_dataset(Path(source), split)
     else:
         parts = ", ".join(filter(None, [config, split]))
         name = f"{name} ({parts})"
@@ -257,7 +254,7 @@ def _delimiter(header: str) -> str:
 
 def _check_csv_row(row: Mapping[Any, Any]) -> None:
     if None in row or None in row.values():
-        raise ValueError(f"is not as many fields as line 1, but {short(row)}")
+        raise ValueError(f"must have as many fields as line 1, got {short(row)}")
     for value in row.values():
         check_utf8(value)
         if "\0" in value:

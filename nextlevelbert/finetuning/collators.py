@@ -46,13 +46,17 @@ class DataCollatorForDocumentChoice:
         """
         batch = {}
         if "label" in rows[0]:
-            batch["labels"] = torch.tensor([row["label"] for row in rows])
+            labels = [row["label"] for row in rows]
+            batch["labels"] = torch.tensor(labels)
         if "inputs_embeds" in rows[0]:
-            batch |= pad_vectors([torch.as_tensor(row["inputs_embeds"]).float() for row in rows])
+            documents = [torch.as_tensor(row["inputs_embeds"]).float() for row in rows]
+            batch |= pad_vectors(documents)
         else:
-            texts = list(dict.fromkeys(row["text"] for row in rows))
-            batch |= self._tokens(texts)
-            batch["document_index"] = torch.tensor([texts.index(row["text"]) for row in rows])
+            texts = [row["text"] for row in rows]
+            distinct = list(dict.fromkeys(texts))
+            batch |= self._tokens(distinct)
+            document_index = [distinct.index(text) for text in texts]
+            batch["document_index"] = torch.tensor(document_index)
 
         pairs = []
         for row in rows:
@@ -78,6 +82,9 @@ class DataCollatorForLabelledVectors:
         batch = {}
         for name in ("label", "labels"):
             if name in rows[0]:
-                batch["labels"] = torch.tensor([row[name] for row in rows])
+                labels = [row[name] for row in rows]
+                batch["labels"] = torch.tensor(labels)
                 break
-        return batch | pad_vectors([row["inputs_embeds"].float() for row in rows])
+
+        documents = [row["inputs_embeds"].float() for row in rows]
+        return batch | pad_vectors(documents)

@@ -55,30 +55,21 @@ def split_document(document: str | Sequence[str]) -> tuple[str, list[tuple[int, 
         ValueError: the document has no words, or a sentence of the list is blank or no text.
     """
     if isinstance(document, str):
-        spans = text_sentences(document)
-        if not spans:
-            raise ValueError(
-                f"The document has no words ({len(document)} characters); give at least one"
-                " sentence."
-            )
-        return document, spans
-
-    sentences = list(document)
-    wrong = []
-    spans = []
-    start = 0
-    for index, sentence in enumerate(sentences):
-        if isinstance(sentence, str) and sentence.strip():
+        text = document
+        spans = text_sentences(text)
+    else:
+        spans = []
+        start = 0
+        for index, sentence in enumerate(document):
+            if not isinstance(sentence, str) or not sentence.strip():
+                raise ValueError(f"Sentence {index} of the document is blank or no text.")
             end = start + len(sentence)
             spans.append((start, end))
             start = end + 1
-        else:
-            wrong.append(index)
-    if wrong:
-        raise ValueError(f"These sentences of the document are blank or no text: {wrong}.")
+        text = "\n".join(document)
     if not spans:
-        raise ValueError("The document has no sentences; give at least one.")
-    return "\n".join(sentences), spans
+        raise ValueError("The document has no words; give at least one sentence.")
+    return text, spans
 
 
 def encode_sentences(

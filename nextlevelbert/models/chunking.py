@@ -297,10 +297,10 @@ class ChunkingRule:
 def pack_sentences(input_ids: np.ndarray, sentences: np.ndarray, capacity: int) -> np.ndarray:
     """Makes chunks of several whole sentences, with boundaries that depend on the words near them.
 
-    One sentence in 20 is a landmark, chosen by a hash of its ids. A chunk ends with the landmark
-    among the sentences that end in the second half of its capacity (of several, the one with the
-    smallest hash; of equal ones, the last), else with the last sentence that fits. A sentence above
-    the capacity is split there.
+    One sentence in 20 is a landmark, chosen by a hash of its ids. Landmarks are looked for among
+    the sentences that end in the second half of a chunk's capacity. The chunk ends after the
+    landmark with the smallest hash (of equal ones, the last) or, if there is none, after the last
+    sentence that fits. A sentence above the capacity is split there.
 
     If chunks always ended with the last sentence that fits, they would be 5 % fewer on novels, but
     an edit would shift all boundaries after it. Two runs over one text from different starts soon

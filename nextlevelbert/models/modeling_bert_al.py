@@ -45,7 +45,7 @@ _POSITIONS_FIRST = ("xlnet",)
 
 
 class SegmentIndex(NamedTuple):
-    """Holds the step and the document of each segment of a pass, ``[R]`` each."""
+    """Holds the step and the document of each segment."""
 
     step: Tensor
     document: Tensor
@@ -132,7 +132,7 @@ class SegmentRecurrence(nn.Module):
 
         Args:
             states: output of the layer, ``[R, C, D]``.
-            index: step and document of each segment.
+            index: step and document of each segment, ``[R]``.
             batch: number of documents, B.
             before: state of the LSTM after the previous pass; None in the first pass.
 
@@ -343,10 +343,7 @@ class BertAlModel(BertAlPreTrainedModel):
         inputs, real = self.lay_out(
             input_ids, token_type_ids=types, mask=mask, index=(segment, offset)
         )  # [all segments, C]
-        is_start = offset == 0  # [N], at the first token of each segment
-        position = (mask.cumsum(dim=1) - 1)[mask]  # [N], of each token in its document
-        step = position[is_start] // length  # [all segments], of a segment in its document
-        document = mask.nonzero()[is_start, 0]  # [all segments]
+        step, document = _segments_of(mask, length=length)  # [all segments]
 
         steps = int(step.max()) + 1
         steps_at_once = steps
@@ -370,7 +367,8 @@ class BertAlModel(BertAlPreTrainedModel):
                 _AFTER_LAYER.reset(token)
 
             states = output.last_hidden_state[real[in_pass]]  # [m, D]
-            yield in_pass[segment].nonzero().flatten(), states
+            is_token_in_pass = in_pass[segment]  # [N]
+            yield is_token_in_pass.nonzero().flatten(), states
 
     def _recur(
         self,
@@ -390,6 +388,19 @@ class BertAlModel(BertAlPreTrainedModel):
         if positions_first:
             output = output.transpose(0, 1)
         return output
+
+
+def _segments_of(mask: Tensor, length: int) -> SegmentIndex:
+    """Lists the segments of all documents, document after document.
+
+    Args:
+        mask: ``[B, T]`` bool, true at the tokens to read.
+        length: tokens in a segment.
+    """
+    counts = (mask.sum(dim=1) + length - 1) // length  # [B], segments of each document
+    steps = torch.arange(int(counts.max()), device=mask.device)
+    document, step = (steps < counts.unsqueeze(-1)).nonzero().unbind(dim=1)
+    return SegmentIndex(step=step, document=document)
 
 
 @dataclass

@@ -860,17 +860,17 @@ class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
         paragraph_logits = self.qa_paragraph(take_positions(states, paragraph_index)).squeeze(-1)
         paragraph_logits = paragraph_logits.masked_fill(paragraph_index < 0, 0.0)  # [B, T]
 
+        heads = (
+            (any_of_loss, start_logits, start_positions),
+            (any_of_loss, end_logits, end_positions),
+            (single_label_loss, type_logits, type_labels),
+            (labelled_loss, sentence_logits, sentence_labels),
+            (labelled_loss, paragraph_logits, paragraph_labels),
+        )
         losses = []
-        if start_positions is not None:
-            losses.append(any_of_loss(start_logits, start_positions))
-        if end_positions is not None:
-            losses.append(any_of_loss(end_logits, end_positions))
-        if type_labels is not None:
-            losses.append(single_label_loss(type_logits, type_labels))
-        if sentence_labels is not None:
-            losses.append(labelled_loss(sentence_logits, sentence_labels))
-        if paragraph_labels is not None:
-            losses.append(labelled_loss(paragraph_logits, paragraph_labels))
+        for loss_of, logits, labels in heads:
+            if labels is not None:
+                losses.append(loss_of(logits, labels))
         loss = None
         if losses:
             loss = torch.stack(losses).sum()

@@ -1074,17 +1074,19 @@ class NextLevelBertForTask(NextLevelBertPreTrainedModel):
         axes = 0
         if pairs is not None:
             axes = pairs.ndim
-        if axes != self.pair_axes:
-            expected = {
-                0: "no questions (text_pair=False)",
-                2: "questions",
-                3: "candidates [N, C, …]",
-            }
+        if axes == self.pair_axes:
+            return
+        if self.pair_axes == 0:
             raise ValueError(
-                f"This model reads {expected[self.pair_axes]}: pair_input_ids, pair_embeds or"
-                " token_type_ids of 1. If the tokenizer gives no such types, use"
-                " DataCollatorForDocumentChoice."
+                "This model takes no questions (text_pair=False): leave out pair_input_ids,"
+                " pair_embeds and token_type_ids of 1."
             )
+        needed = {2: "questions [N, …]", 3: "candidates [N, C, …]"}[self.pair_axes]
+        raise ValueError(
+            f"This model needs {needed}: pass pair_input_ids or pair_embeds, or token_type_ids that"
+            " mark them with 1. If the tokenizer gives no such types, use"
+            " DataCollatorForDocumentChoice."
+        )
 
 
 class NextLevelBertForSequenceClassification(NextLevelBertForTask):

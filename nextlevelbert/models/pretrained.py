@@ -344,11 +344,12 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         Raises:
             ValueError: the model has no such projections.
         """
-        targets = set()
-        for name, layer in self.named_modules():
-            if isinstance(layer, nn.Linear) and "chunk_encoder." not in name:
-                targets.add(name.rpartition(".")[2])
-        targets &= _ATTENTION_PROJECTIONS
+        linear_layers = {
+            name.rpartition(".")[2]
+            for name, layer in self.named_modules()
+            if isinstance(layer, nn.Linear) and "chunk_encoder." not in name
+        }
+        targets = linear_layers & _ATTENTION_PROJECTIONS
         if not targets:
             raise ValueError(
                 f"{type(self).__name__} has no linear layer named {sorted(_ATTENTION_PROJECTIONS)}."
@@ -366,11 +367,11 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         """
         if self.base_model is self:
             return []
-        names = []
-        for name, module in self.named_children():
-            if module is not self.base_model and list(module.parameters()):
-                names.append(name)
-        return names
+        return [
+            name
+            for name, module in self.named_children()
+            if module is not self.base_model and list(module.parameters())
+        ]
 
 
 def token_mask(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:

@@ -69,10 +69,11 @@ class Piece:
         Raises:
             ValueError: the span is empty, outside the text, or has no token.
         """
-        tokens = []
-        for index, (token_start, token_end) in enumerate(self.offsets):
-            if token_start < end and token_end > start:
-                tokens.append(index)
+        tokens = [
+            index
+            for index, (token_start, token_end) in enumerate(self.offsets)
+            if token_start < end and token_end > start
+        ]
         if not 0 <= start < end <= len(self.text) or not tokens:
             raise ValueError(
                 f"{name} spans {start} to {end}, which are no words of its {len(self.text)}"
@@ -422,8 +423,7 @@ def _is_set_or_sets(documents: Any) -> bool:
     """Returns whether all items of a list are texts, or no item is."""
     if not documents or isinstance(documents, str):
         return False
-    texts = [item for item in documents if isinstance(item, str)]
-    return len(texts) in (0, len(documents))
+    return len({isinstance(item, str) for item in documents}) == 1
 
 
 def _mentions_by_document(

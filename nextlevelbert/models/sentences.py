@@ -109,12 +109,15 @@ _LONGEST_QUOTE = 256
 def text_sentences(text: str) -> list[tuple[int, int]]:
     r"""Returns the span of each sentence of a text: first character, and one past the last.
 
-    A blank line ends a sentence; so does a line break before the mark of a list (•, -, (a), 2.),
-    after a heading (a short line with capitals on all but small words), and after a mark that ends
-    sentences if the next word would have fitted into the line. Otherwise a sentence ends after . !
-    ? and the quotes or brackets that close it, unless a small letter follows (in a text without
-    capitals, a sentence may begin with a small letter). After an abbreviation, the kind of
-    abbreviation and the next word decide.
+    A sentence ends at
+
+    - a blank line,
+    - a line break before the mark of a list (•, -, (a), 2.),
+    - a line break after a heading (a short line with capitals on all but small words),
+    - a line break after . ! ? if the next word would have fitted into the line,
+    - and . ! ? with the marks that close it, unless a small letter follows. In a text without
+      capitals a small letter may follow. After an abbreviation, the kind of abbreviation and the next
+      word decide.
 
     Only white space lies between sentences. The time is linear in the length of the text.
 

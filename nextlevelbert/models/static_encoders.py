@@ -72,6 +72,9 @@ class StaticModel(PreTrainedModel):
 
     base_model_prefix = "static"
 
+    def _init_weights(self, module: nn.Module) -> None:
+        """Does nothing: the weights come from an encoder or are fitted, and never trained."""
+
     def encode(
         self,
         input_ids: np.ndarray,
@@ -148,9 +151,6 @@ class HashedTfidfModel(StaticModel):
         self.weight = nn.Parameter(torch.zeros(config.vocab_size))
         self.post_init()
 
-    def _init_weights(self, module: nn.Module) -> None:
-        """Does nothing: the weights are fitted, never trained."""
-
     def means(self, ids: Tensor, offsets: Tensor) -> Tensor:
         """Averages the token vectors of each chunk; see `StaticEmbeddingModel.means`."""
         lengths = offsets.diff()
@@ -193,9 +193,6 @@ class HybridModel(StaticModel):
             self.whitenings.append(whitening)
         self.register_buffer("weights", torch.full((len(parts),), max(len(parts), 1) ** -0.5))
         self.post_init()
-
-    def _init_weights(self, module: nn.Module) -> None:
-        """Does nothing: the parts come with weights."""
 
     def encode(
         self,

@@ -86,11 +86,11 @@ def draw_replacements(
     total = int(counts.sum())
     if total > size:
         drawn = rng.integers(0, total - size, len(replaced))
-        return np.where(drawn < start, drawn, drawn + size)
+        return np.where(drawn < start, drawn, drawn + size)  # skips the sequence's own vectors
     if total == 1:
         return np.zeros(len(replaced), np.int64)
     drawn = rng.integers(0, max(total - 1, 1), len(replaced))
-    return np.where(drawn >= replaced, drawn + 1, drawn)
+    return np.where(drawn < replaced, drawn, drawn + 1)  # skips the replaced vector itself
 
 
 def pad_sequences(sequences: Sequence[VectorSequence]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -158,7 +158,7 @@ class DataCollatorForVectorMasking:
         labels, special_ids = pad_sequences(sequences)
         maskable = (special_ids == NOT_SPECIAL).numpy()  # [B, L]
         counts = maskable.sum(axis=1)
-        real_rows, real_columns = np.nonzero(maskable)
+        chunk_rows, chunk_columns = np.nonzero(maskable)  # of the chunk vectors in the batch
         inputs_embeds = labels.clone()
         mask_positions = torch.zeros(special_ids.shape, dtype=torch.bool)
         for row, sequence in enumerate(sequences):
@@ -173,9 +173,10 @@ class DataCollatorForVectorMasking:
             )
             mask_positions[row] = torch.from_numpy(selected)
             special_ids[row, torch.from_numpy(masked)] = MASK
-            positions = np.flatnonzero(replaced[maskable[row]])
-            drawn = draw_replacements(counts, row, replaced=positions, key=key)
-            others = labels[real_rows[drawn], real_columns[drawn]]
+
+            replaced_in_sequence = np.flatnonzero(replaced[maskable[row]])
+            drawn_in_batch = draw_replacements(counts, row, replaced_in_sequence, key=key)
+            others = labels[chunk_rows[drawn_in_batch], chunk_columns[drawn_in_batch]]
             inputs_embeds[row, torch.from_numpy(replaced)] = others
         return {
             "inputs_embeds": inputs_embeds,

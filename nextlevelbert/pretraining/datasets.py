@@ -9,6 +9,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -150,19 +151,23 @@ class PackedVectorDataset(VectorSequenceDataset):
         return -(-int(self._stream[-1]) // (self.sequence_length - 1))
 
     def _row(self, index: int, key: tuple[int, ...]) -> VectorSequence:
-        start = index * (self.sequence_length - 1)
-        stop = min(start + self.sequence_length - 1, int(self._stream[-1]))
-        vectors, special_ids = self._room(stop - start + 1)
-        first, last = np.searchsorted(self._stream, (start, stop - 1), side="right") - 1
-        for document in range(first, last + 1):
-            begin, end = self._stream[document : document + 2].tolist()
-            low = max(start, begin)
-            high = min(stop, end - 1)
-            chunk = int(self._first_chunks[document]) + low - begin
-            columns = slice(1 + low - start, 1 + high - start)
-            vectors[columns] = self.corpus.vectors(chunk, chunk + high - low)
-            if end <= stop:
-                special_ids[end - start] = SEP
+        stream_start = index * (self.sequence_length - 1)
+        stream_stop = min(stream_start + self.sequence_length - 1, int(self._stream[-1]))
+        length = 1 + stream_stop - stream_start
+        vectors, special_ids = self._room(length)
+
+        first, last = np.searchsorted(self._stream, (stream_start, stream_stop - 1), "right") - 1
+        # The columns at which the documents begin, and at which the last one ends. Column 0 is
+        # [CLS], and the first document may begin before it.
+        borders = self._stream[first : last + 2] - stream_start + 1
+        for document, (begin, end) in enumerate(pairwise(borders.tolist()), start=first):
+            separator = end - 1
+            start = max(begin, 1)
+            stop = min(separator, length)
+            chunk = int(self._first_chunks[document]) + start - begin
+            vectors[start:stop] = self.corpus.vectors(chunk, chunk + stop - start)
+            if separator < length:
+                special_ids[separator] = SEP
         return VectorSequence(vectors, special_ids, key)
 
 

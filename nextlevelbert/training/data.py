@@ -46,16 +46,16 @@ class DataArguments:
     )
 
     def __post_init__(self) -> None:
-        names = ("train", "validation", "test")
-        files = [getattr(self, f"{name}_file") for name in names]
-        is_given = self.train_file is not None
-        if self.dataset_name is not None:
-            is_given = not any(files)
-        if not is_given:
+        if self.train_file is None and self.dataset_name is None:
             raise ValueError(
                 "Give the training set, either with --train_file or with --dataset_name."
             )
-        for name in names:
+        for name in ("train", "validation", "test"):
+            file = getattr(self, f"{name}_file")
+            if self.dataset_name is not None and file is not None:
+                raise ValueError(
+                    f"--dataset_name names all sets: use --{name}_split instead of --{name}_file."
+                )
             has_splits = self.dataset_name is not None or Path(self._source(name)).is_dir()
             if getattr(self, f"{name}_split") and not has_splits:
                 raise ValueError(

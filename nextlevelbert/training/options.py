@@ -53,7 +53,10 @@ class _Parser(HfArgumentParser):
             prog=f"{command} {prog}".strip(),
             usage="%(prog)s [options]",
             description=about,
-            epilog=f"Options may come from YAML or JSON: {command} options.yaml --seed 1",
+            epilog=(
+                "The other arguments of transformers' TrainingArguments work, too. Options may come"
+                f" from YAML or JSON: {command} options.yaml --seed 1"
+            ),
             allow_abbrev=False,
         )
 
@@ -74,7 +77,7 @@ class _Parser(HfArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         print(f"error: {message}", file=sys.stderr)
-        print(f"usage: {self.prog} [options]; all of them: --help", file=sys.stderr)
+        print(f"usage: {self.prog} [options]; --help describes them", file=sys.stderr)
         raise SystemExit(2)
 
 

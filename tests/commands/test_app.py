@@ -183,7 +183,7 @@ def test_without_gradio(command, books, encoded, monkeypatch):
     monkeypatch.setitem(sys.modules, "gradio", None)
     said = command("app", books)
     assert said.status == 1
-    assert "pip install 'nextlevelbert[app]'" in said.err
+    assert "pip install 'gradio>=6.31,<7'" in said.err
     assert encoded == []
 
 

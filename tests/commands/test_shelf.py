@@ -138,12 +138,16 @@ def test_what_was_not_read_is_named_each_time(command, books):
     write_pdf(books / "deed.pdf", ["The town archive.", ""])
     (books / "table.jsonl").write_text('{"text": null}\n{"text": "The observatory."}\n')
     (books / "far" / "genome.txt").write_text("渡輪" * 200)
+    (books / "marks.csv").write_text("id,text\na,The sea.\nb,\u200b\n")
     for _ in range(2):
         said = command("search", books, "observatory", "--json")
         assert said.status == 0, said.err
         assert "left out: table.jsonl, line 1: The text of document '0' is not" in said.err
         assert "note: deed.pdf was read in part: 1 of 2 pages (2) hold no text; if" in said.err
-        assert "note: far/genome.txt: the model does not know" in said.err
+        assert "note: far/genome.txt: the model does not know 5% of the text or more." in said.err
+        assert (
+            "note: marks.csv: it holds no word that the model can read, in 1 of 2 rows, 'b' first."
+        ) in said.err
         assert "table.jsonl#1" in {row["place"] for row in said.json["documents"]}
     said = command("plan", books)
     assert "note: far/genome.txt: the model does not know" in said.err

@@ -63,7 +63,7 @@ def write_table(path: Path, kind: str) -> tuple[Path, str]:
         lines = ["text,id", *(f"{row},x" for row in before), "One, two, three,501"]
         lines.extend(f"{row},x" for row in after)
         path.write_text("\n".join(lines))
-        return path, "line 22: is not as many fields as line 1, but {'text': 'One'"
+        return path, "line 22: must have as many fields as line 1, got {'text': 'One'"
     if kind == "latin.csv":
         lines = ["text,id", *(f"{row},x" for row in before), "café,x"]
         lines.extend(f"{row},x" for row in after)

@@ -123,7 +123,7 @@ def _chapters(text: str) -> list[Section]:
 
 
 class Page:
-    """Computes what the page shows of a library, as values of Gradio's components."""
+    """Computes the contents of the page from a library, as values of Gradio's components."""
 
     def __init__(self, library: Library) -> None:
         self.library = library
@@ -477,7 +477,7 @@ def _connect_search(page: Page, made: SimpleNamespace) -> None:
 
 
 def _connect_pictures(page: Page, made: SimpleNamespace) -> None:
-    """Connects clicks on the pictures of one document with what they change."""
+    """Connects clicks on the pictures of one document to the components that they change."""
     import gradio as gr
 
     def click_strip(question: str, document: int, event: gr.SelectData) -> list[Any]:

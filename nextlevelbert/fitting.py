@@ -1,4 +1,4 @@
-"""What is fitted to text in closed form: whitening, hashed TF-IDF, and encoders side by side.
+"""Encoders that are fitted to text in closed form: whitening, hashed TF-IDF, and hybrids.
 
 Notation for shapes: B documents, n chunks of one, N of all, D size of a chunk vector.
 """
@@ -29,7 +29,7 @@ _ROWS_PER_PRODUCT = 4_096
 def static_checkpoint() -> str:
     """Returns the folder of nextlevelbert-static (26 MB), which comes with the package.
 
-    It can be given to every `from_pretrained` and `--model`.
+    The folder can be given to every `from_pretrained` and `--model`.
 
     Example:
         >>> from sentence_transformers import SentenceTransformer

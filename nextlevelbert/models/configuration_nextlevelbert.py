@@ -1,4 +1,4 @@
-"""Configurations of NextLevelBERT and its static chunk encoders, and what is read from them."""
+"""Configurations of NextLevelBERT and its static chunk encoders, and values derived from them."""
 
 # No `from __future__ import annotations` here: `strict` checks types only if they are not strings.
 import math

@@ -394,7 +394,7 @@ def _segments_of(mask: Tensor, length: int) -> SegmentIndex:
     """Lists the segments of all documents, document after document.
 
     Args:
-        mask: ``[B, T]`` bool, true at the tokens to read.
+        mask: bool mask ``[B, T]``, true at the tokens to read.
         length: tokens in a segment.
     """
     counts = (mask.sum(dim=1) + length - 1) // length  # [B], segments of each document

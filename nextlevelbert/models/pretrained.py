@@ -415,7 +415,7 @@ def single_label_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """Returns the mean cross-entropy over rows whose label is not -100; zero without such rows.
 
     logits: predicted logits, ``[N, K]``.
-        logits: ``[N, K]``.
+        logits: predicted logits, ``[N, K]``.
         labels: class of each row, ``[N]``.
     """
     total = F.cross_entropy(logits.float(), labels, reduction="sum")

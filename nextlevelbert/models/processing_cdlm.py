@@ -63,7 +63,7 @@ class Piece:
 
         Args:
             start: first character of the span.
-            end: one past the last character of the span.
+            end: last character of the span, plus one.
             name: name of the span in error messages.
 
         Raises:
@@ -370,7 +370,7 @@ class CdlmProcessor(ProcessorMixin):
         """Tokenises a text; the mask token keeps its meaning, other markers are plain text.
 
         Args:
-            text: the text; a `Piece` is returned as it is.
+            text: the text; a `Piece` is returned unchanged.
             name: name of the text in error messages.
             blank: if true, the text may have no words.
 

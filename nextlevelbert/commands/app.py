@@ -415,7 +415,7 @@ def _lay_out(page: Page) -> SimpleNamespace:
 
 
 def _connect_search(page: Page, made: SimpleNamespace) -> None:
-    """Connects the question, and the choice of a document or passage, with what they change."""
+    """Connects the question, and the choice of a document or passage, to what they change."""
     import gradio as gr
 
     def show(answer: SearchResult | None, passage: int) -> list[Any]:

@@ -191,7 +191,7 @@ class ClassifierRun:
 
     @property
     def reported(self) -> str:
-        """Set to report on: the test set if it has labels, otherwise the validation set."""
+        """Returns the set to report on: the test set if it has labels, else the validation set."""
         labelled = [name for name, part in self.dataset.items() if "label" in part.features]
         return seeds.reported_set(labelled)
 

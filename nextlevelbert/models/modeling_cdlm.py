@@ -1,4 +1,4 @@
-"""CDLM: an encoder of related documents, with global attention on what it predicts.
+"""CDLM: an encoder of related documents, with global attention on the tokens to predict.
 
 Caciularu et al., "CDLM: Cross-Document Language Modeling", Findings of EMNLP 2021 (arXiv
 2101.00406). The encoder is transformers' Longformer; weights have its names, so that

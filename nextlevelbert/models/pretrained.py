@@ -145,7 +145,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
     def _read_as(
         cls, source: Any, stored: Mapping[str, Any], arguments: dict[str, Any]
     ) -> dict[str, Any]:
-        """Returns further arguments that open a checkpoint; a family may read others' checkpoints.
+        """Returns further arguments to open a checkpoint, for families that read other models too.
 
         Args:
             source: folder or Hub name.

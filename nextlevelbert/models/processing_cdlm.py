@@ -223,7 +223,7 @@ class CdlmProcessor(ProcessorMixin):
         return self.pad(rows)
 
     def cluster(self, documents: Sequence[str | Piece], max_length: int | None = None) -> Row:
-        """Lays out one set of documents, not padded; `lost_tokens` counts what each one lost."""
+        """Lays out one set of documents, not padded, with `lost_tokens` by document."""
         return self.mentions(documents, [], max_length=max_length)
 
     def mentions(

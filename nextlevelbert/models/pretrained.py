@@ -414,7 +414,7 @@ def classification_loss(logits: Tensor, labels: Tensor, config: PreTrainedConfig
 def single_label_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """Returns the mean cross-entropy over rows whose label is not -100; zero without such rows.
 
-    logits: predicted logits, ``[N, K]``.
+    Args:
         logits: predicted logits, ``[N, K]``.
         labels: class of each row, ``[N]``.
     """

@@ -250,8 +250,7 @@ def tokenized(
 
     Returns:
         A row for each document: ``document``, its ids and types ``[T]``, and ``labels`` of the
-        sentences
-        whose [CLS] is within the limit.
+        sentences whose [CLS] is within the limit.
     """
     rows = []
     lost = []

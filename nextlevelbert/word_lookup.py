@@ -180,7 +180,6 @@ def look_up_words(tokenizer: PreTrainedTokenizerBase, text: str) -> Tokens | Non
     Returns:
         The result of `WordLookup`; None for tokenizers of another kind than BERT's, and for texts
         with an added token such as ``[SEP]``.
-        added token such as ``[SEP]``.
     """
     backend = tokenizer.backend_tokenizer
     has_words = isinstance(backend.normalizer, BertNormalizer) and isinstance(

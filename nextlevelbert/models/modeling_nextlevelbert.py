@@ -1092,7 +1092,8 @@ class NextLevelBertForSequenceClassification(NextLevelBertForTask):
     """Classifies documents, alone or with a question: one label, several, or values.
 
     `config.problem_type` decides; if it is not set, it is inferred from the labels as in
-    transformers. With ``config.text_pair`` the classifier reads [document vector ; encoded question].
+    transformers. With ``config.text_pair`` the classifier reads [document vector ; encoded
+    question].
     """
 
     def __init__(self, config: NextLevelBertConfig) -> None:

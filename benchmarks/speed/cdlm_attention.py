@@ -21,7 +21,7 @@ from nextlevelbert.models.cdlm_attention import AttentionPlan, plan_attention
 
 
 def square_plan(real: torch.Tensor, is_global: torch.Tensor, window: int) -> AttentionPlan:
-    """A plan without blocks."""
+    """Makes a plan without blocks."""
     plan = plan_attention(real, is_global, window)
     if plan.block is None:
         return plan

@@ -29,8 +29,7 @@ WAYS = ("vectorised", "sequential", "full, eager", "full, sdpa")
 
 
 def measure(encoder: str, name: str, training: bool, tokens: int) -> tuple[float, float]:
-    """Peak MiB above the loaded model, in training with its gradients, and seconds of one
-    document."""
+    """Measures peak MiB above the loaded model (in training with gradients) and seconds."""
     from nextlevelbert import ChunkBertForSequenceClassification
 
     options = {"chunk_size": CHUNK, "chunk_batch_size": 1 if name == "sequential" else None}

@@ -29,8 +29,7 @@ _PROCESSES = multiprocessing.get_context("forkserver")
 def in_fresh_process(
     function: Callable[..., Any], *arguments: Any, limit: float | None = None
 ) -> Any:
-    """What a function returns in a process of its own; None if that came to need more than `limit`
-    GiB."""
+    """Runs a function in a process of its own; returns None above `limit` GiB of memory."""
     # Blocks of 1 MiB and more are given back when freed; with glibc's own moving limit, peaks vary
     # by a third.
     os.environ["MALLOC_MMAP_THRESHOLD_"] = str(2**20)

@@ -174,8 +174,7 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
 
 
 def with_interval(differences: np.ndarray, groups: np.ndarray, seed: int) -> list[float]:
-    """The mean of differences ``[N]`` and its bounds of 95 %, by resampling whole groups
-    (``[N]``)."""
+    """Averages differences ``[N]``, with bounds of 95 % over resampled groups ``[N]``."""
     _, index = np.unique(groups, return_inverse=True)
     sums, counts = np.bincount(index, differences), np.bincount(index)
     drawn = np.random.default_rng(seed).integers(len(sums), size=(_RESAMPLES, len(sums)))

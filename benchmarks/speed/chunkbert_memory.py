@@ -51,7 +51,7 @@ def measure(encoder: str, name: str, training: bool, tokens: int) -> tuple[float
 
 
 def measure_scores(encoder: str, rows: int, size: int) -> float:
-    """MiB of one call of the eager attention function, on so many rows of so many tokens."""
+    """Measures the MiB of one call of eager attention, by number of rows and tokens."""
     from transformers.models.bert.modeling_bert import eager_attention_forward
 
     config = AutoConfig.from_pretrained(encoder)

@@ -149,7 +149,7 @@ def examples(
     """Yields windows ``[64, D]`` with label and number of the book, in one pass over the books.
 
     Labels: *chapters* ``[64]``, *intruder* the position, *order* 1 if the first excerpt comes
-        first.
+    first.
     """
     for number, book in enumerate(books):
         count = len(book.vectors)

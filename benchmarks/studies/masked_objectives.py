@@ -151,7 +151,7 @@ class Learner(nn.Module):
     def targets_and_neighbours(
         self, batch: Mapping[str, torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Targets of the masked vectors, and the mean of their neighbours, ``[M, D]`` each."""
+        """Returns the masked vectors' targets and the mean of their neighbours, ``[M, D]`` each."""
         mask_positions = batch["mask_positions"]
         targets = self.space(batch["labels"][mask_positions])
         neighbours = neighbour_means(batch["labels"], batch["special_ids"], mask_positions)

@@ -125,7 +125,7 @@ def _chapters(text: str) -> list[Section]:
 
 
 class Page:
-    """Computes what the page shows of a library, as values of Gradio's components."""
+    """Computes the contents of the page from a library, as values of Gradio's components."""
 
     def __init__(self, library: Library) -> None:
         self.library = library

@@ -85,7 +85,7 @@ class Part(NamedTuple):
     path: Path = Path()
 
     def name_of(self, document: str) -> str:
-        """Returns the name of a document of the file, as it is printed."""
+        """Returns the printed name of a document of the file."""
         if self.is_table:
             return f"{self.name}#{document}"
         return self.name
@@ -302,7 +302,7 @@ def notes_on_words(
 
 
 def unknown_share(tokenizer: PreTrainedTokenizerBase, text: str) -> float | None:
-    """Measures the share of a text that stands in words which a tokenizer does not know.
+    """Measures the share of a text in words that a tokenizer does not know.
 
     Returns:
         Characters of unknown words by characters of all words; None for a text without a token.
@@ -392,7 +392,7 @@ def _content(part: Part) -> str:
 
 
 class _FileContent(NamedTuple):
-    """The documents of a file, and notes about what was not read."""
+    """The documents of a file, and notes about parts that could not be read."""
 
     part: Part
     documents: list[Document]

@@ -297,7 +297,7 @@ def _special_token(tokenizer: PreTrainedTokenizerFast, name: str, ids: list[int]
 def as_loaded_encoder(
     chunk_encoder: str | PathLike | LoadedChunkEncoder,
 ) -> LoadedChunkEncoder:
-    """Loads a chunk encoder by its name or folder; returns one that is loaded as it is."""
+    """Loads a chunk encoder by its name or folder; returns an encoder that is already loaded."""
     if isinstance(chunk_encoder, LoadedChunkEncoder):
         return chunk_encoder
     return load_chunk_encoder(chunk_encoder)

@@ -32,6 +32,8 @@ from nextlevelbert.models.sentences import (
     splitter_sentences,
 )
 
+from ..vector_toys import close
+
 TEXTS = st.text(max_size=300) | st.lists(
     st.sampled_from(
         [
@@ -309,6 +311,21 @@ def test_an_edit_of_a_novel_changes_about_one_percent_of_its_chunks(minilm, shar
             after = chunks_of(np.concatenate([ids[:start], *edit, ids[end:]]))
             shares.append(len(set(after) - set(before)) / len(after))
     assert np.mean(shares) <= 0.01
+
+
+def test_packed_chunks_are_the_same_from_text_and_ids(toy_encoder_path):
+    text = (
+        'Mr. Brown came. "Go away!" It cost 3.50 dollars. The sea was calm and the sky was blue. '
+        * 30
+    )
+    model = NextLevelBertModel.from_chunk_encoder(
+        toy_encoder_path, chunking="packed_sentences", chunk_size=32
+    )
+    embedding = model.encode(text)
+    assert {text[a:b][-1] for a, b in embedding.spans} <= set('.!"')
+    assert 15 < len(embedding.plain) < 120  # sentences are 120
+    output = model(**model.tokenizer(text, return_tensors="pt", verbose=False))
+    close(output.chunk_vectors[0], embedding.plain)
 
 
 SPLITTERS = {

@@ -49,18 +49,16 @@ def fit_whitening(documents: Iterable[Tensor], shrinkage: float = 0.1) -> tuple[
     and Stolcke 2006).
 
     Args:
-        documents: chunk vectors ``[n, D]`` of each document; at least two, one of them with two
-            chunks.
+        documents: chunk vectors ``[n, D]`` of each document, at least one of them with two chunks.
         shrinkage: share of the mean variance that is added to each direction.
 
     Returns:
         The mean ``[D]`` and the symmetric matrix W ``[D, D]``.
 
     Raises:
-        ValueError: the vectors do not differ.
+        ValueError: the vectors of no document differ.
     """
     chunks = 0
-    filled = 0
     total = torch.zeros((), dtype=torch.float64)
     scatter = total
     for block in _blocks(documents):
@@ -70,13 +68,13 @@ def fit_whitening(documents: Iterable[Tensor], shrinkage: float = 0.1) -> tuple[
         total = total + counts.double() @ means
         scatter = scatter + deviations.T @ deviations
         chunks += int(counts.sum())
-        filled += len(block)
 
     has_variance = scatter.trace() > 0  # false for NaN, too
-    if filled < 2 or chunks == filled or not has_variance:
+    if not has_variance:
         raise ValueError(
-            f"Whitening: got {chunks} chunk(s) in {filled} document(s), which do not differ. Give"
-            " at least two documents, of more than one chunk."
+            f"Whitening: got {chunks} chunk(s), but none that differs from others of its document."
+            " Give documents of several chunks (a smaller chunk_size makes more), or train without"
+            " whitening (--loss smooth_l1)."
         )
     variances, axes = torch.linalg.eigh(scatter / chunks)
     scales = (variances + shrinkage * variances.mean()).rsqrt()

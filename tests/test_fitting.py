@@ -105,8 +105,8 @@ def test_whitening_is_the_inverse_root_of_the_covariance_within_documents_as_skl
 @pytest.mark.parametrize(
     ("documents", "shrinkage", "message"),
     [
-        ([torch.randn(1, 3) for _ in range(4)], 0.1, r"got 4 chunk\(s\) in 4 document\(s\)"),
-        ([torch.ones(3, 4), torch.zeros(3, 4)], 0.1, "do not differ"),
+        ([torch.randn(1, 3) for _ in range(4)], 0.1, r"got 4 chunk\(s\).*--loss smooth_l1"),
+        ([torch.ones(3, 4), torch.zeros(3, 4)], 0.1, "none that differs"),
     ],
 )
 def test_what_whitening_cannot_be_fitted_to(documents, shrinkage, message):
@@ -222,7 +222,6 @@ def test_what_it_refuses(parts, minilm, hybrid, tmp_path):
     foreign = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="[UNK]")
     for wrong, word in [
         ({"parts": [parts[0], dataclasses.replace(minilm, tokenizer=foreign)]}, "different tokens"),
-        ({"parts": parts, "texts": TEXTS[:1]}, "at least two documents"),
         ({"parts": parts, "texts": [""]}, "no tokens"),
     ]:
         with pytest.raises(ValueError, match=word):

@@ -85,7 +85,7 @@ def news(topic):
 RUNS: dict[str, tuple[Callable[[list[str]], None], list[str], list[dict], dict[str, Callable]]] = {
     "nextlevelbert": (
         vectors.pretrain,
-        "--chunk_encoder {sentence_encoder} --do_train --sequence_length 8".split(),
+        "--chunk_encoder {sentence_encoder} --chunk_size 8 --do_train --sequence_length 8".split(),
         BOOKS,
         {
             "--loss_mean sequences": lambda run: run.model.config.loss_mean == "sequences",

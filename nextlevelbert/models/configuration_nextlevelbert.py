@@ -164,6 +164,9 @@ class NextLevelBertConfig(PreTrainedConfig):
         whiten_chunks: whether chunk vectors are whitened before anything else, see
             `ChunkWhitening`.
         loss: loss of masked vector modelling, see `masked_vector_loss`.
+        num_candidates: how many stored chunk vectors the loss ``"cross_entropy"`` chooses among,
+            beside all chunks of the batch; targets are whitened. With 0, it chooses among the
+            masked vectors of the batch, as they are.
         temperature: temperature of the loss ``"cross_entropy"`` and of contrastive learning.
         norm_order: p of the loss ``"p_norm"``, at least 1, which HATE's paper does not name.
         loss_mean: whether the loss is averaged over all masked ``"vectors"`` of a batch, or over
@@ -199,7 +202,8 @@ class NextLevelBertConfig(PreTrainedConfig):
     pooling: Literal["mean", "max", "cls", "residual", "plain"] = "mean"
     residual_start: float = 0.0
     whiten_chunks: bool = False
-    loss: Literal["smooth_l1", "l1", "l2", "cosine", "cross_entropy"] = "smooth_l1"
+    loss: Literal["smooth_l1", "cross_entropy"] = "smooth_l1"
+    num_candidates: int = 0
     temperature: float = 0.05
     norm_order: float = 2.0
     loss_mean: Literal["vectors", "sequences"] = "vectors"

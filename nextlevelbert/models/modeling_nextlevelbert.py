@@ -65,6 +65,7 @@ logger = logging.getLogger(__name__)
 # Positions of one pass of the encoder over chunks: eight full windows keep its memory near 100 MB
 # on a CPU.
 _POSITIONS_PER_PASS = 4_096
+_NEAR_COPY = 0.95  # cosine from which two chunks are the same text, of which neither is wrong
 
 
 @dataclass
@@ -796,12 +797,30 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
             raise ValueError("pooling='plain' has no encoder to predict with; choose another.")
         self.model = self.new_model()
         self.head = self.new_head()
+        self.target_whitening = None
+        if config.loss == "cross_entropy" and config.num_candidates > 0:
+            self.target_whitening = ChunkWhitening(config.chunk_hidden_size)
+            # A training draws them from its documents, so checkpoints need not hold them.
+            no_candidates = torch.zeros(0, config.chunk_hidden_size)
+            self.register_buffer("candidates", no_candidates, persistent=False)
         self.post_init()
 
     def new_head(self) -> nn.Module:
         """Makes the layers from a contextual vector to the chunk vector at its position."""
         size = self.config.hidden_size
         return nn.Sequential(nn.Linear(size, size), nn.GELU(), nn.Linear(size, size))
+
+    def prepare_targets(self, vectors: Tensor) -> Tensor:
+        """Returns chunk vectors as they are to be predicted.
+
+        They are whitened to choose among candidates; otherwise they are what the encoder reads.
+
+        Args:
+            vectors: ``[..., D]``.
+        """
+        if self.target_whitening is None:
+            return self.model.prepare_chunks(vectors)
+        return self.target_whitening(vectors)
 
     @can_return_tuple
     def forward(
@@ -818,8 +837,7 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
             inputs_embeds: as in the model's own `forward`; some vectors are replaced by others.
             special_ids: as in the model's own `forward`.
             mask_positions: ``[B, S]`` bool, where to predict.
-            labels: ``[B, S, D]``, the true vectors; targets are as the encoder reads them, perhaps
-                whitened.
+            labels: ``[B, S, D]``, the true vectors, of which `prepare_targets` makes targets.
             **kwargs: `output_hidden_states`, `output_attentions`.
         """
         output = self.model(
@@ -830,7 +848,12 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
         targets = None
         loss = None
         if labels is not None:
-            targets = self.model.prepare_chunks(labels[selected].to(self.dtype))  # [M, D]
+            targets = self.prepare_targets(labels[selected].to(self.dtype))  # [M, D]
+            candidates = None
+            if self.target_whitening is not None:
+                visible = (special_ids == NOT_SPECIAL) & ~selected
+                others = self.prepare_targets(labels[visible].to(self.dtype))
+                candidates = torch.cat([others, self.candidates])  # [N, D]
             sequences = None
             if self.config.loss_mean == "sequences":
                 sequences = selected.nonzero()[:, 0]  # [M]
@@ -838,6 +861,7 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
                 self.config.loss,
                 predictions=predictions,
                 targets=targets,
+                candidates=candidates,
                 temperature=self.config.temperature,
                 p=self.config.norm_order,
                 sequences=sequences,
@@ -1077,22 +1101,25 @@ def masked_vector_loss(
     name: str,
     predictions: Tensor,
     targets: Tensor,
+    candidates: Tensor | None = None,
     temperature: float = 0.05,
     p: float = 2.0,
     sequences: Tensor | None = None,
 ) -> Tensor:
     """Returns the mean loss of predicted vectors, in float32.
 
-    ``"smooth_l1"`` (Huber with beta 1; paper, section 2.2), ``"l1"`` and ``"l2"`` (the authors'
-    options) are means over the dimensions, ``"cosine"`` is 1 - cosine. HATE's two compare the
-    batch's masked vectors: ``"p_norm"`` is the norm of row i of softmax(Ŝ Lᵀ), a distribution for
-    prediction i, minus row i of the identity, from 0 to 2^(1/p); ``"cross_entropy"`` is the loss of
-    finding the own target by cosine / temperature (InfoNCE, 2018).
+    ``"smooth_l1"`` (Huber with beta 1; NextLevelBERT's paper, section 2.2) is a mean over the
+    dimensions. ``"p_norm"`` (HATE's paper) is the norm of row i of softmax(Ŝ Lᵀ), a distribution
+    for prediction i over the batch's masked vectors, minus row i of the identity, from 0 to
+    2^(1/p). ``"cross_entropy"`` is the loss of finding the own target among all targets and further
+    candidates by cosine / temperature (InfoNCE; van den Oord et al., 2018).
 
     Args:
         name: of the loss.
         predictions: ``[M, D]``.
         targets: ``[M, D]``.
+        candidates: ``[N, D]``, further vectors for ``"cross_entropy"`` to choose among. With them,
+            near copies of a target are no wrong answers (default: only the targets).
         temperature: of ``"cross_entropy"``.
         p: order of the norm in ``"p_norm"``.
         sequences: ``[M]``, the sequence of each vector. Vectors are averaged within each sequence
@@ -1105,30 +1132,37 @@ def masked_vector_loss(
         return predictions.sum() * 0.0
     # Autocast would compute the products in bfloat16.
     with torch.autocast(predictions.device.type, enabled=False):
-        losses = _vector_losses(
-            name, predictions.float(), targets.float(), temperature=temperature, p=p
-        )
+        predictions = predictions.float()
+        targets = targets.float()
+        if name == "smooth_l1":
+            losses = F.smooth_l1_loss(predictions, targets, reduction="none").mean(dim=-1)
+        elif name == "p_norm":
+            chosen = (predictions @ targets.T).softmax(dim=-1)  # [M, M]
+            identity = torch.eye(len(chosen)).to(chosen)
+            losses = torch.linalg.vector_norm(chosen - identity, ord=p, dim=-1)
+        else:
+            losses = _choice_losses(predictions, targets, candidates, temperature=temperature)
         if sequences is None:
             return losses.mean()
         counts = sequences.bincount()  # [B]
         return (losses / counts[sequences]).sum() / (counts > 0).sum()
 
 
-def _vector_losses(
-    name: str, predictions: Tensor, targets: Tensor, temperature: float, p: float
+def _choice_losses(
+    predictions: Tensor, targets: Tensor, candidates: Tensor | None, temperature: float
 ) -> Tensor:
-    """Returns the loss of each predicted vector, ``[M]``."""
-    over_dimensions = {"smooth_l1": F.smooth_l1_loss, "l1": F.l1_loss, "l2": F.mse_loss}
-    if name in over_dimensions:
-        return over_dimensions[name](predictions, targets, reduction="none").mean(dim=-1)
-    if name == "cosine":
-        return 1.0 - F.cosine_similarity(predictions, targets, dim=-1)
-    if name == "p_norm":
-        chosen = (predictions @ targets.T).softmax(dim=-1)  # [M, M]
-        identity = torch.eye(len(chosen)).to(chosen)
-        return torch.linalg.vector_norm(chosen - identity, ord=p, dim=-1)
-    scores = unit(predictions) @ unit(targets).T / temperature  # [M, M]
-    own = indices(len(scores), like=scores)
+    """Returns the loss ``[M]`` of choosing the target of each prediction."""
+    own = indices(len(targets), like=targets)
+    targets = unit(targets)
+    if candidates is None:
+        scores = unit(predictions) @ targets.T / temperature  # [M, M]
+        return F.cross_entropy(scores, own, reduction="none")
+
+    choices = torch.cat([targets, unit(candidates.float())])
+    scores = unit(predictions) @ choices.T / temperature  # [M, M + N]
+    is_copy = targets @ choices.T > _NEAR_COPY
+    is_copy[own, own] = False
+    scores = scores.masked_fill(is_copy, -torch.inf)
     return F.cross_entropy(scores, own, reduction="none")
 
 

@@ -86,11 +86,12 @@ class NextLevelBertArguments:
             " --chunk_encoder."
         ),
     )
-    loss: Literal["smooth_l1", "l1", "l2", "cosine", "cross_entropy"] | None = option(
+    loss: Literal["smooth_l1", "cross_entropy"] | None = option(
         default=None,
         help=(
-            "Loss on masked chunk vectors (default: smooth_l1, the paper's). cross_entropy chooses"
-            " among the masked vectors of the batch."
+            "Loss on masked chunk vectors: cross_entropy chooses the whitened vector among the"
+            " chunks of the batch and 8,192 stored ones; smooth_l1 is the paper's. Default:"
+            " cross_entropy, or that of --model."
         ),
     )
     random_layers: bool = option(

@@ -20,8 +20,6 @@ from .datasets import VectorSequence
 if TYPE_CHECKING:  # it brings Trainer and peft, which opening a model does not need
     from transformers import EvalPrediction
 
-REGRESSION_LOSSES = ("smooth_l1", "l1", "l2")
-
 
 @dataclass
 class MaskedVectorMetrics:
@@ -33,7 +31,7 @@ class MaskedVectorMetrics:
     - ``masked_accuracy``: share of the masked vectors that are found, which means that the
       prediction is nearer to its target (by cosine) than to all other targets of the batch.
     - ``chance_accuracy``: what guessing would find, 1 / number of targets in the batch.
-    - ``r2``, for regression losses: 1 - squared error / squared error of the constant mean of all
+    - ``r2``, for the loss smooth_l1: 1 - squared error / squared error of the constant mean of all
       targets. Smooth L1 is half the squared error where no coordinate is off by more than 1, as
       between chunk vectors of length 1. 0 is no better than the mean.
     - ``masked_cosine``: cosine of prediction and target. It can be high although nothing was
@@ -104,7 +102,7 @@ class MaskedVectorMetrics:
         selected, cosine, found, chance, error, squares = totals[:6].tolist()
         count = max(selected, 1.0)
         metrics = {"masked_accuracy": found / count, "chance_accuracy": chance / count}
-        if self.loss in REGRESSION_LOSSES:
+        if self.loss == "smooth_l1":
             variation = squares - float(totals[6:].square().sum()) / count
             metrics["r2"] = 0.0
             if variation > 1e-6 * squares:
@@ -158,7 +156,7 @@ def context_mean_baseline(
         dataset: sequences, as for the evaluation of a model.
         collate: draws their masks.
         batch_size: sequences in a batch, whose masked vectors are the candidates.
-        prepare: the model's whitening.
+        prepare: makes targets of vectors, as the model's `prepare_targets`.
         metrics: computes the scores.
 
     Returns:

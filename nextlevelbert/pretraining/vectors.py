@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from transformers import AutoConfig, EvalPrediction, set_seed
 
@@ -57,7 +58,6 @@ from .datasets import (
 )
 from .run import is_finished, train_or_resume, write_results
 from .scores import (
-    REGRESSION_LOSSES,
     MaskedVectorMetrics,
     context_mean_baseline,
     pair_metrics,
@@ -74,6 +74,7 @@ VectorModel = (
     | HateForMaskedSentencePrediction
 )
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+_NUM_CANDIDATES = 8_192  # as in the study of docs/results.md
 # Options that do not affect the result, or whose effect is recorded elsewhere (fingerprint,
 # weights).
 _NO_SETTINGS = ("model", "chunk_encoder", "chunk_encoder_name", "include_chunk_encoder")
@@ -261,6 +262,10 @@ def new_model(
     model_class = NextLevelBertForMaskedVectorModeling
     if family.objective == "contrastive":
         model_class = NextLevelBertForContrastiveLearning
+    elif family.model is None:
+        fields.setdefault("loss", "cross_entropy")
+    if fields.get("loss") == "cross_entropy":
+        fields["num_candidates"] = _NUM_CANDIDATES
     if family.model is None:
         return model_class.from_chunk_encoder(source, include_chunk_encoder=False, **fields, **new)
 
@@ -270,8 +275,17 @@ def new_model(
         if name == "attention_dropout":
             hint = " (beside a recipe: --attention_dropout 0)"
         raise ValueError(f"--{name} is for new models: leave it out{hint}, or leave out --model.")
-    # The checkpoint keeps its chunks and layers.
-    model = model_class.from_pretrained(family.model, dtype=torch.float32, **fields)
+    return _model_to_continue(model_class, family.model, source, fields=fields)
+
+
+def _model_to_continue(
+    model_class: type[NextLevelBertForMaskedVectorModeling | NextLevelBertForContrastiveLearning],
+    checkpoint: str,
+    source: LoadedChunkEncoder,
+    fields: dict[str, Any],
+) -> VectorModel:
+    """Opens a checkpoint, which keeps its chunks and layers, without its chunk encoder."""
+    model = model_class.from_pretrained(checkpoint, dtype=torch.float32, **fields)
     if model.base_model.chunk_encoder is not None:
         model.base_model.detach_chunk_encoder()
     model.base_model.check_chunk_encoder(source)
@@ -380,7 +394,7 @@ def new_objective(
         dataset_class = DocumentVectorDataset
     metrics = MaskedVectorMetrics(config.loss)
     scores: tuple[str, ...] = ("masked_accuracy", "masked_cosine")
-    if config.loss in REGRESSION_LOSSES:
+    if config.loss == "smooth_l1":
         scores = ("masked_accuracy", "r2", "masked_cosine")
     return Objective(
         dataset=partial(dataset_class, sequence_length=masking.sequence_length),
@@ -447,10 +461,12 @@ def train(
 ) -> Run:
     """Trains and evaluates the model, from the last whole checkpoint if there is one."""
     args = options.training
-    if getattr(options.family, "whiten_chunks", False):
-        vectors = (learned.corpus[index].vectors for index in learned.positions.tolist())
-        mean, weight = fit_whitening(vectors)
-        model.base_model.whitening.load_state_dict({"mean": mean, "weight": weight})
+    fit_to_documents(
+        model,
+        learned,
+        whiten_chunks=getattr(options.family, "whiten_chunks", False),
+        seed=args.seed,
+    )
 
     def rows_of(documents: ChosenDocuments) -> EpochDataset:
         return objective.dataset(documents.corpus, documents=documents.positions, seed=args.seed)
@@ -469,7 +485,7 @@ def train(
             eval_dataset,
             collate=objective.collator,
             batch_size=args.per_device_eval_batch_size,
-            prepare=model.base_model.prepare_chunks,
+            prepare=model.prepare_targets,
             metrics=objective.metrics,
         )
         logger.info("Mean of the context on the evaluation set: %s", json.dumps(baseline))
@@ -489,6 +505,54 @@ def train(
     if eval_dataset is not None and not any("eval_loss" in entry for entry in last_entries):
         trainer.evaluate()
     return Run(trainer, baseline)
+
+
+def fit_to_documents(
+    model: VectorModel, learned: ChosenDocuments, whiten_chunks: bool, seed: int
+) -> None:
+    """Fits what is whitened, and draws stored chunk vectors for the model to choose among.
+
+    Args:
+        model: a new model, or a checkpoint to continue from, which keeps the whitening that its
+            encoder reads.
+        learned: the documents to train on.
+        whiten_chunks: whether to fit the whitening that the encoder reads.
+        seed: of the draw.
+    """
+    target_whitening = getattr(model, "target_whitening", None)
+    if target_whitening is None and not whiten_chunks:
+        return
+
+    documents = (learned.corpus[index].vectors for index in learned.positions.tolist())
+    mean, weight = fit_whitening(documents)
+    fitted = {"mean": mean, "weight": weight}
+    if whiten_chunks:
+        model.base_model.whitening.load_state_dict(fitted)
+    if target_whitening is not None:
+        target_whitening.load_state_dict(fitted)
+        vectors = draw_vectors(learned, model.config.num_candidates, seed=seed)
+        model.candidates = target_whitening(vectors)
+
+
+def draw_vectors(documents: ChosenDocuments, count: int, seed: int) -> torch.Tensor:
+    """Draws chunk vectors of these documents without repetition.
+
+    Args:
+        documents: some of a corpus.
+        count: how many to draw; all if there are fewer.
+        seed: of the draw.
+
+    Returns:
+        ``[count, D]`` float16.
+    """
+    corpus = documents.corpus
+    lengths = np.diff(corpus.document_offsets)
+    is_chosen = np.zeros(len(corpus), dtype=bool)
+    is_chosen[documents.positions] = True
+    chunks = np.flatnonzero(np.repeat(is_chosen, lengths))
+    generator = np.random.default_rng(seed)
+    drawn = generator.choice(chunks, size=min(count, len(chunks)), replace=False)
+    return torch.cat([corpus.vectors(chunk, chunk + 1) for chunk in drawn.tolist()])
 
 
 def publish(
@@ -568,8 +632,8 @@ and their characters. Without the package, `trust_remote_code=True` opens the sa
 _MASKED_SCORES = """\
 These scores are on held-out documents. `masked_accuracy` is the share of the masked vectors that
 are found: the prediction is nearer to its target (by cosine) than to all other masked vectors of
-the batch. `chance_accuracy` is what guessing would find. `r2` (for the losses smooth_l1, l1 and l2)
-is 1 - squared error / squared error of the constant mean; 0 is no better than the mean."""
+the batch. `chance_accuracy` is what guessing would find. `r2` (for the loss smooth_l1) is
+1 - squared error / squared error of the constant mean; 0 is no better than the mean."""
 _PAIR_SCORES = """\
 These scores are on held-out documents. `pair_accuracy` is the share of segments that find the other
 segment of their document in the batch, by the cosine of document vectors. `chance_accuracy` is what

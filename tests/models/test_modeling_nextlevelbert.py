@@ -21,12 +21,13 @@ from transformers import (
     RobertaConfig,
 )
 
+from benchmarks.common.objectives import Choice
 from nextlevelbert import (
     NextLevelBertForMaskedVectorModeling,
     NextLevelBertModel,
     load_chunk_encoder,
 )
-from nextlevelbert.models.configuration_nextlevelbert import CLS, PAD, SEP
+from nextlevelbert.models.configuration_nextlevelbert import CLS, NOT_SPECIAL, PAD, SEP
 from nextlevelbert.models.modeling_nextlevelbert import masked_vector_loss
 
 from ..vector_toys import TEXTS, TINY, close, packed_batch, save_random_table, toy_config
@@ -395,17 +396,10 @@ PREDICTIONS = torch.tensor([[3.0, 4.0], [1.0, 0.0]])
 TARGETS = torch.tensor([[0.0, 4.0], [1.0, 0.5]])
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("smooth_l1", (2.5 + 0 + 0 + 0.125) / 4),  # |3| - 0.5 above beta, 0.5 * 0.5 ** 2 below
-        ("l1", (3 + 0.5) / 4),
-        ("l2", (9 + 0.25) / 4),
-        ("cosine", 1 - (0.8 + 1 / math.sqrt(1.25)) / 2),
-    ],
-)
-def test_regression_losses(name, value):
-    assert masked_vector_loss(name, PREDICTIONS, TARGETS).item() == pytest.approx(value, abs=1e-6)
+def test_smooth_l1():
+    """|3| - 0.5 above beta, 0.5 * 0.5 ** 2 below."""
+    loss = masked_vector_loss("smooth_l1", PREDICTIONS, TARGETS)
+    assert loss.item() == pytest.approx((2.5 + 0 + 0 + 0.125) / 4, abs=1e-6)
 
 
 def test_cross_entropy_over_the_batch():
@@ -418,16 +412,51 @@ def test_cross_entropy_over_the_batch():
         math.log(math.exp(first[0]) + math.exp(first[1])) - first[0],
         math.log(math.exp(second[0]) + math.exp(second[1])) - second[1],
     ]
-    loss = masked_vector_loss("cross_entropy", PREDICTIONS, TARGETS, 0.5)
+    loss = masked_vector_loss("cross_entropy", PREDICTIONS, TARGETS, temperature=0.5)
     assert loss.item() == pytest.approx(sum(losses) / 2, abs=1e-6)
+
+
+def test_cross_entropy_among_further_candidates():
+    """One right answer, one wrong candidate, and a near copy of the target that does not count."""
+    prediction = torch.tensor([[3.0, 4.0]])
+    target = torch.tensor([[0.0, 2.0]])  # cosine with the prediction: 0.8
+    candidates = torch.tensor([[5.0, 0.0], [0.3, 1.0]])  # cosines with the prediction: 0.6, 0.94
+    loss = masked_vector_loss(
+        "cross_entropy", prediction, target, candidates=candidates, temperature=0.5
+    )
+    right = math.exp(0.8 / 0.5)
+    wrong = math.exp(0.6 / 0.5)
+    assert loss.item() == pytest.approx(-math.log(right / (right + wrong)), abs=1e-6)
+
+
+def test_a_model_chooses_among_the_chunks_of_its_batch_and_stored_ones():
+    """The study's own form of the loss, `Choice`, gives the same."""
+    config = toy_config(loss="cross_entropy", num_candidates=5)
+    model = NextLevelBertForMaskedVectorModeling(config).eval()
+    whitening = model.target_whitening
+    whitening.mean.normal_()
+    whitening.weight.normal_()
+    model.candidates = whitening(torch.randn(5, 32))
+    batch = packed_batch()
+    output = model(**batch)
+
+    is_masked = batch["mask_positions"]
+    is_visible = (batch["special_ids"] == NOT_SPECIAL) & ~is_masked
+    targets = whitening(batch["labels"][is_masked])
+    others = whitening(batch["labels"][is_visible])
+    assert len(others) > 0
+    close(output.targets, targets)
+    choice = Choice(model.candidates, temperature=config.temperature)
+    anchors = torch.zeros_like(targets)
+    close(output.loss, choice(output.predictions, targets, anchors=anchors, others=others))
 
 
 def test_the_mean_over_sequences_counts_those_with_a_masked_vector():
     """Sequence 0 has one position, 2 has two, and 1 has none: it is in no mean."""
     predictions, targets = torch.tensor([[1.0], [2.0], [4.0]]), torch.zeros(3, 1)
     sequences = torch.tensor([0, 2, 2])
-    loss = masked_vector_loss("l1", predictions, targets, sequences=sequences)
-    assert loss.item() == pytest.approx((1 + (2 + 4) / 2) / 2)
+    loss = masked_vector_loss("smooth_l1", predictions, targets, sequences=sequences)
+    assert loss.item() == pytest.approx((0.5 + (1.5 + 3.5) / 2) / 2)
 
 
 def p_norm(predictions, targets, p=2.0):
@@ -453,8 +482,8 @@ def test_mixed_precision_leaves_the_loss_alone(loss):
     tenth of itself."""
     targets = 10 * F.normalize(torch.randn(50, 32), dim=-1)
     predictions = targets + torch.randn(50, 32)
-    exact = masked_vector_loss(loss, predictions, targets, 0.05)
+    exact = masked_vector_loss(loss, predictions, targets)
     with torch.autocast("cpu", torch.bfloat16):
-        mixed = masked_vector_loss(loss, predictions, targets, 0.05)
+        mixed = masked_vector_loss(loss, predictions, targets)
     assert mixed.dtype == torch.float32
     close(mixed, exact, atol=0)

@@ -251,7 +251,7 @@ def test_the_plain_mean_by_hand():
     close(output.loss, nn.functional.nll_loss(logits.log_softmax(-1), labels))
 
 
-def test_the_baselines_of_the_tables(toy_encoder_path, deep_encoder, tmp_path, caplog):
+def test_the_baselines_of_the_tables(toy_encoder_path, deep_encoder, tmp_path, caplog, capsys):
     """Word counts, the mean of the chunks, the first chunk, and the first tokens of any encoder."""
     alike = "In the year that all of this happened to us nothing else was of interest. "
     words = ["--num_train_epochs", "12", "--cache_dir", str(tmp_path / "cache")]
@@ -279,6 +279,9 @@ def test_the_baselines_of_the_tables(toy_encoder_path, deep_encoder, tmp_path, c
     assert caplog.text.count("first chunk of a text is read; 51 of 51 are longer") == 1
     # The mean and the first chunk read the same vectors.
     assert len(list((tmp_path / "cache").iterdir())) == 2
+    with pytest.raises(SystemExit):
+        run(tmp_path / "sbert", "--model", "tfidf", *words)  # would write over its results
+    assert "holds another run" in capsys.readouterr().err
 
 
 def test_word_counts_with_several_labels_and_a_test_set_without(tmp_path):

@@ -288,7 +288,7 @@ def test_two_processes_encode_and_learn_what_one_does(run, books, toy_encoder_pa
     assert one == parts(tmp_path / "two-corpus")
     losses = losses_of(tmp_path / "one")
     close(losses_of(tmp_path / "two"), losses, atol=2e-4)
-    assert losses.min() < losses[0] * 0.98  # there was something to follow
+    assert losses.max() - losses.min() > 0.02 * losses[0]  # there was something to follow
 
 
 def parts(folder: Path) -> dict[str, bytes]:

@@ -11,6 +11,7 @@ import math
 import re
 import shutil
 import sys
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -81,8 +82,8 @@ def test_two_runs_compared(tmp_path):
         write(tmp_path / name / "test_predictions.jsonl", records)
     name, comparison = compare_runs.compare_runs(tmp_path / "one", tmp_path / "other", 500)
     assert (name, comparison.first) == ("CoNLL F1", 1.0)
-    gold = [row["gold"] for row in wrong]
-    by_hand = coreference_scores(gold, [f"{row['document']} {row['cluster']}" for row in wrong])
+    gold = list(map(itemgetter("gold"), wrong))
+    by_hand = coreference_scores(gold, list(map(itemgetter("document", "cluster"), wrong)))
     assert comparison.second == pytest.approx(by_hand["conll_f1"])
     # Seven topics differ, all in one direction.
     assert comparison.permutation_p == pytest.approx(2 / 2**7)

@@ -431,10 +431,9 @@ def test_what_is_trained_whole_beside_an_adapter(models):
 
 
 def test_every_public_model_is_in_the_table():
-    public = [getattr(nlb, name) for name in nlb.__all__]
-    models = {
-        kind
-        for kind in public
-        if isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)
-    }
-    assert models == {kind for kind, _ in HEADS.values()}
+    in_table = {kind for kind, _ in HEADS.values()}
+    for name in nlb.__all__:
+        public = getattr(nlb, name)
+        if isinstance(public, type) and issubclass(public, transformers.PreTrainedModel):
+            in_table.remove(public)
+    assert in_table == set()

@@ -193,6 +193,19 @@ def test_tests_are_plain():
     assert counts["nodes"] <= NODES_PER_LINE_OF_TESTS * counts["code lines"]
 
 
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+def test_a_test_has_at_most_one_comprehension_and_no_conditional_expression():
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                kinds = Counter(map(type, ast.walk(node)))
+                place = f"{path.name}: {node.name}"
+                assert kinds[ast.IfExp] == 0, place
+                assert sum(map(kinds.__getitem__, COMPREHENSIONS)) <= 1, place
+
+
 def test_hidden_decisions_are_counted(tmp_path):
     """Each line of this file holds what its comment says."""
     path = tmp_path / "dense.py"

@@ -156,7 +156,7 @@ def test_contrastive_after_masked_continues_from_the_checkpoint(run, corpus, tmp
     assert 0 < results["log"][-1]["eval_chance_accuracy"] < 1
     card = ModelCard.load(tmp_path / "both" / "README.md")
     assert "| objective | `contrastive` |" in card.text
-    assert {result.task_type for result in card.data.eval_results} == {"sentence-similarity"}
+    assert card.data.eval_results[0].task_type == "sentence-similarity"
 
 
 def test_the_card_says_what_the_model_is_made_of(run, books, source, tmp_path):

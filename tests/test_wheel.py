@@ -65,6 +65,7 @@ def installed(wheel, tmp_path_factory):
     return python.parent
 
 
+@pytest.mark.long
 def test_the_wheel_holds_every_file_of_the_package(wheel):
     packed = set(zipfile.ZipFile(wheel).namelist())
     for path in (ROOT / "nextlevelbert").rglob("*"):

@@ -19,8 +19,6 @@ import nextlevelbert
 from nextlevelbert import NextLevelBertModel
 from nextlevelbert.commands import app
 from nextlevelbert.commands.app import Page, Section, sections_of
-from nextlevelbert.commands.search import Library
-from nextlevelbert.commands.shelf import open_shelf
 
 from .conftest import KITCHEN
 
@@ -31,10 +29,10 @@ ORANGE = [234, 88, 12]
 
 
 @pytest.fixture
-def page(toy_encoder_path, books, tmp_path) -> Page:
+def page(toy_encoder_path, books, open_library) -> Page:
     torch.manual_seed(0)
     model = NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunk_size=16)
-    return Page(Library(model, open_shelf(model, str(books), tmp_path / "cache")))
+    return Page(open_library(model, books))
 
 
 def test_the_map_marks_what_was_found_and_knows_its_points(page):

@@ -89,10 +89,9 @@ def test_scores(toy_encoder_path, books, tmp_path, whitened):
     np.testing.assert_allclose(answer.score, both, atol=1e-5)
 
 
-def test_the_order_of_documents_and_passages(toy_checkpoint, books, tmp_path):
+def test_the_order_of_documents_and_passages(toy, books, open_library):
     """A document's score is the mean of its three best passages; equal passages count once."""
-    model = NextLevelBertModel.from_pretrained(toy_checkpoint)
-    library = Library(model, open_shelf(model, str(books), tmp_path / "cache"))
+    library = open_library(toy, books)
     answer = library.ask(QUESTION, documents=2, passages=7)
     best = []
     for start, end in pairwise(library.first):
@@ -112,14 +111,13 @@ def test_the_order_of_documents_and_passages(toy_checkpoint, books, tmp_path):
     for number, text in enumerate(TEXTS.values()):
         assert library.text(number) == text
         np.testing.assert_allclose(
-            library.summaries[number], model.encode(text).document, atol=1e-5
+            library.summaries[number], toy.encode(text).document, atol=1e-5
         )
 
 
-def test_a_word_that_is_asked_twice_counts_as_once(toy_checkpoint, books, tmp_path):
+def test_a_word_that_is_asked_twice_counts_as_once(toy, books, open_library):
     """BM25 doubles, and so does the length of the question's rarities."""
-    model = NextLevelBertModel.from_pretrained(toy_checkpoint)
-    library = Library(model, open_shelf(model, str(books), tmp_path / "cache"))
+    library = open_library(toy, books)
     once = library.ask("whale")
     twice = library.ask("whale whale")
     np.testing.assert_allclose(twice.bm25, 2 * once.bm25, rtol=1e-5)
@@ -166,15 +164,12 @@ def test_the_words_of_a_book_are_those_that_are_its_own():
     assert book_words(counts, [0, 4]).nnz == 0  # one book: nothing tells it apart
 
 
-def test_the_index_of_words_follows_the_files(toy_checkpoint, books, tmp_path):
-    model = NextLevelBertModel.from_pretrained(toy_checkpoint)
-    library = Library(model, open_shelf(model, str(books), tmp_path / "cache"))
-    assert library.ask("moon").bm25.max() == 0
+def test_the_index_of_words_follows_the_files(toy, books, open_library, tmp_path):
+    assert open_library(toy, books).ask("moon").bm25.max() == 0
     (books / "moon.txt").write_text("A walk on the moon.")
-    parts = open_shelf(model, str(books), tmp_path / "cache")
-    library = Library(model, parts)
+    library = open_library(toy, books)
     assert library.ask("moon").bm25.argmax() == library.first[2]
-    assert len(list(parts[0].path.parent.glob("index-*"))) == 1
+    assert len(list(tmp_path.rglob("index-*"))) == 1
 
 
 def test_one_passage_without_words(command, tmp_path):

@@ -1,5 +1,4 @@
-"""The heads for tasks: what they compute, what they refuse; training by sentence-transformers; the
-published card."""
+"""The heads for tasks: what they compute, what they refuse; training by sentence-transformers."""
 
 from __future__ import annotations
 
@@ -8,7 +7,6 @@ import copy
 import pytest
 import torch
 from datasets import Dataset
-from huggingface_hub import ModelCard, ModelCardData
 from sentence_transformers import (
     SentenceTransformer,
     SentenceTransformerTrainer,
@@ -16,13 +14,12 @@ from sentence_transformers import (
 )
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import nn
-from transformers import AutoTokenizer, DataCollatorForMultipleChoice, PreTrainedModel, pipeline
+from transformers import AutoTokenizer, DataCollatorForMultipleChoice, pipeline
 
 from nextlevelbert import (
     DataCollatorForDocumentChoice,
     NextLevelBertForMultipleChoice,
     NextLevelBertForSequenceClassification,
-    NextLevelBertModel,
 )
 
 from ..vector_toys import close, toy_config
@@ -201,26 +198,3 @@ def test_the_trainer_of_sentence_transformers(toy_checkpoint, tmp_path):
             assert not is_changed
         elif ".encoder.layer." in name:
             assert is_changed
-
-
-def test_the_card_that_is_published_opens_the_model(toy_checkpoint, tmp_path, monkeypatch):
-    """In place of transformers' empty template; a card that someone wrote stays."""
-    model, uploaded = NextLevelBertModel.from_pretrained(toy_checkpoint), []
-    monkeypatch.setattr(
-        PreTrainedModel, "_upload_modified_files", lambda *args, **kwargs: uploaded.append(args)
-    )
-    ModelCard.from_template(ModelCardData(tags=["nextlevelbert"])).save(tmp_path / "README.md")
-    model._upload_modified_files(str(tmp_path), "me/books", files_timestamps={})
-    text = (tmp_path / "README.md").read_text()
-    for line in (
-        'AutoModel.from_pretrained("me/books")',
-        "import nextlevelbert",
-        "trust_remote_code=True",
-        "- nextl",
-    ):
-        assert line in text
-    (tmp_path / "README.md").write_text("mine")
-    model.save_pretrained(tmp_path)
-    model._upload_modified_files(str(tmp_path), "me/books", files_timestamps={})
-    assert (tmp_path / "README.md").read_text() == "mine"
-    assert len(uploaded) == 2

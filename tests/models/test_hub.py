@@ -159,6 +159,27 @@ def test_model_from_the_hub_gives_the_same_vector(run, toy_vector, script, hidde
         close(torch.tensor(vector), torch.tensor(toy_vector), atol=1e-6)
 
 
+PUSH_ANOTHER = """
+from huggingface_hub import HfApi
+from nextlevelbert import NextLevelBertModel
+from tests.vector_toys import toy_config
+HfApi().create_repo("user/written")
+HfApi().upload_file(path_or_fileobj=b"Mine.", path_in_repo="README.md", repo_id="user/written")
+NextLevelBertModel(toy_config()).push_to_hub("user/written")
+"""
+
+
+def test_the_card_on_the_hub_opens_the_model_unless_somebody_wrote_one(
+    hub, fresh_process, toy_vector
+):
+    """In place of transformers' empty template."""
+    card = hub.files("model", "user/toy")["README.md"].decode()
+    for line in ('AutoModel.from_pretrained("user/toy")', "trust_remote_code=True", "- nextlevelb"):
+        assert line in card
+    fresh_process(PUSH_ANOTHER)
+    assert hub.files("model", "user/written")["README.md"].endswith(b"Mine.")
+
+
 def test_the_pretraining_script_publishes_model_and_card(
     hub, fresh_process, toy_encoder_path, tmp_path
 ):

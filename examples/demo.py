@@ -37,8 +37,8 @@ def write_manual(folder: Path) -> None:
 def pretrain(manual: Path, output: Path) -> None:
     """Trains a NextLevelBERT to predict masked chunk vectors of the manual.
 
-    The loss is `cross_entropy` over whitened vectors: among all masked vectors of the batch the
-    model has to find the right one. The paper's loss needs far more steps than a demo has.
+    The model has to find the right vector among the chunks of the batch and 8,192 stored ones, all
+    whitened. The paper's loss needs far more steps than a demo has.
     """
     pretraining.main(
         [
@@ -46,7 +46,6 @@ def pretrain(manual: Path, output: Path) -> None:
             *("--chunk_encoder", nextlevelbert.static_checkpoint()),
             *("--chunk_size", "64"),
             *("--whiten_chunks",),
-            *("--loss", "cross_entropy"),
             *("--learning_rate", "1e-3"),
             *("--sequence_length", "128"),
             *("--per_device_train_batch_size", "16"),

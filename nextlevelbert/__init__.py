@@ -9,14 +9,10 @@ import transformers
 
 __version__ = "0.1.0"
 
-from .chunk_vectors import (
-    ChunkVectors,
-    DataCollatorForDocumentChoice,
-    DataCollatorForLabelledVectors,
-    encode_corpus,
-)
+from .chunk_vectors import ChunkVectors, encode_corpus
 from .corpus import VectorCorpus
 from .data.documents import Document, example_books, read_documents
+from .finetuning.collators import DataCollatorForDocumentChoice, DataCollatorForLabelledVectors
 from .fitting import static_checkpoint
 from .models.bert_al_sentences import ExtractiveSummary
 from .models.chunking import ChunkingRule
@@ -60,42 +56,14 @@ from .pretraining.document_sets import ClusterDataset, DataCollatorForCrossDocum
 from .pretraining.scores import MaskedVectorMetrics
 from .vector_cache import CachedEncoder, VectorCache
 
-# What `AutoConfig`, `AutoProcessor` and each auto class of transformers opens for a configuration.
-_MODELS: dict[
-    type[transformers.PreTrainedConfig], dict[str, type[transformers.PreTrainedModel]]
-] = {
-    NextLevelBertConfig: {
-        "AutoModel": NextLevelBertModel,
-        "AutoModelForPreTraining": NextLevelBertForMaskedVectorModeling,
-        "AutoModelForSequenceClassification": NextLevelBertForSequenceClassification,
-        "AutoModelForMultipleChoice": NextLevelBertForMultipleChoice,
-    },
-    HateConfig: {
-        "AutoModel": HateModel,
-        "AutoModelForPreTraining": HateForMaskedSentencePrediction,
-        "AutoModelForSequenceClassification": HateForSequenceClassification,
-    },
-    ChunkBertConfig: {
-        "AutoModel": ChunkBertModel,
-        "AutoModelForSequenceClassification": ChunkBertForSequenceClassification,
-    },
-    BertAlConfig: {
-        "AutoModel": BertAlModel,
-        "AutoModelForTokenClassification": BertAlForExtractiveSummarization,
-        "AutoModelForSequenceClassification": BertAlForSequenceClassification,
-    },
-    CdlmConfig: {
-        "AutoModel": CdlmModel,
-        "AutoModelForMaskedLM": CdlmForMaskedLM,
-        "AutoModelForPreTraining": CdlmForMaskedLM,
-        "AutoModelForSequenceClassification": CdlmForDocumentMatching,
-        "AutoModelForQuestionAnswering": CdlmForMultiHopQuestionAnswering,
-    },
-}
-for _config, _classes in _MODELS.items():
+# Registers with transformers what the auto map of each family's checkpoints names.
+for _family in (NextLevelBertModel, HateModel, ChunkBertModel, BertAlModel, CdlmModel):
+    _config: type[transformers.PreTrainedConfig] = _family.config_class
     transformers.AutoConfig.register(_config.model_type, _config, exist_ok=True)
-    for _auto, _model in _classes.items():
-        getattr(transformers, _auto).register(_config, _model, exist_ok=True)
+    for _auto, _path in _family.family_auto_map.items():
+        if _auto != "AutoConfig":
+            _model = globals()[_path.rpartition(".")[2]]
+            getattr(transformers, _auto).register(_config, _model, exist_ok=True)
 transformers.AutoProcessor.register(CdlmConfig, CdlmProcessor, exist_ok=True)
 
 __all__ = [

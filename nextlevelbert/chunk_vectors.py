@@ -1,6 +1,6 @@
-"""Documents to rows of a corpus, in this process or in those of any engine, and to padded batches.
+"""Documents to rows of a corpus, in this process or in those of any engine.
 
-Shapes: B documents, N chunks of all of them, n of one, L of the longest, D values.
+Shapes: N chunks of all documents, n of one, D values.
 """
 
 from __future__ import annotations
@@ -19,10 +19,8 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-import torch
 from torch import Tensor
 from tqdm.auto import tqdm
-from transformers import PreTrainedTokenizerBase
 
 from .corpus import (
     DONE,
@@ -40,7 +38,6 @@ from .models.chunk_encoder import LoadedChunkEncoder
 from .models.chunking import ChunkingRule, chunk_spans, flatten_chunks, tokenize_document
 from .models.from_encoder import load_chunk_encoder
 from .models.sentences import Splitter
-from .models.windows import pad_vectors
 
 logger = logging.getLogger(__name__)
 Group = dict[str, list[str]]  # ids and texts of some documents
@@ -50,24 +47,23 @@ Batch = Mapping[str, Any]  # the same from any engine, such as an Arrow table
 def chunk_table(
     schema: pa.Schema, ids: Sequence[object], spans: Sequence[np.ndarray], vectors: Tensor
 ) -> pa.Table:
-    """Makes rows of documents.
+    """Makes the table of several documents, with a row for each chunk.
 
     Args:
-        schema: of the corpus.
-        ids: of the documents.
+        schema: columns of the corpus.
+        ids: id of each document.
         spans: the character spans of each document, ``[n, 2]``.
-        vectors: of all documents, ``[N, D]``.
+        vectors: chunk vectors of all documents, one after the other, ``[N, D]``.
     """
-    counts = [len(span) for span in spans]
-    names = pa.array([str(name) for name in ids], pa.string())
-    document = np.repeat(np.arange(len(ids)), counts)
-    no_chunks = np.zeros(0, np.int32)
-    chunks = [np.arange(count, dtype=np.int32) for count in counts]
+    counts = np.array([len(span) for span in spans], int)
+    names = np.array([str(name) for name in ids], object)
+    first_rows = np.cumsum(counts) - counts  # of the documents
+    chunks = np.arange(counts.sum()) - np.repeat(first_rows, counts)
     all_spans = np.concatenate([np.zeros((0, 2), np.int64), *spans])
     values = pa.array(vectors.cpu().half().numpy().reshape(-1))
     columns = [
-        names.take(pa.array(document)),
-        pa.array(np.concatenate([no_chunks, *chunks])),
+        pa.array(np.repeat(names, counts), pa.string()),
+        pa.array(chunks, pa.int32()),
         pa.array(all_spans[:, 0]),
         pa.array(all_spans[:, 1]),
         pa.FixedSizeListArray.from_arrays(values, vectors.shape[1]),
@@ -83,24 +79,25 @@ class RowMaker(Protocol):
         """Returns the columns of the rows, with the recipe as metadata."""
 
     def __call__(self, batch: Group, /) -> pa.Table:
-        """Makes the rows of documents ``{"id": […], "text": […]}``."""
+        """Makes the rows of a batch of documents ``{"id": […], "text": […]}``."""
 
 
 @dataclass
 class ChunkVectors:
-    """A function from a batch of documents to their rows, that can be pickled.
+    """Makes the rows of a batch of documents, and can be pickled.
 
     For `datasets.Dataset.map(batched=True)`, Ray Data's `map_batches`, Spark's `mapInArrow`, and
     `encode_corpus`.
 
     Args:
-        encoder: from `load_chunk_encoder`, and pickled with the function; or its name or path, and
-            each process loads it.
-        rule: how texts are split, as in ``encode``.
-        splitter: of the sentences, as in ``encode``; a corpus notes its name.
-        tokens_per_batch: as in ``ChunkEncoder.encode``.
-        device: where the encoder runs (default: where it is).
-        bar: a progress bar in chunks.
+        encoder: encoder from `load_chunk_encoder`, which is pickled with the function; or the name
+            or path of one, which each process loads.
+        rule: chunking rule that splits the texts.
+        splitter: function that finds sentences, see the model's ``encode``; a corpus stores the
+            name of the function.
+        tokens_per_batch: most tokens in a batch of chunks, see ``ChunkEncoder.encode``.
+        device: device of the encoder (default: the one that the encoder is on).
+        bar: progress bar that counts chunks.
     """
 
     encoder: LoadedChunkEncoder | str
@@ -145,12 +142,12 @@ class ChunkVectors:
         return corpus_schema(self.recipe)
 
     def __call__(self, batch: Batch) -> pa.Table:
-        """Makes the rows of documents.
+        """Makes the rows of a batch of documents.
 
         A warning names a document without a token, which has no row.
 
         Args:
-            batch: ``{"id": […], "text": […]}``: lists, arrays or an Arrow table.
+            batch: documents ``{"id": […], "text": […]}``, as lists, arrays or an Arrow table.
 
         Raises:
             ValueError: vectors of a document are not finite.
@@ -203,31 +200,32 @@ def encode_corpus(
 ) -> VectorCorpus:
     """Encodes documents into a corpus folder, or resumes an earlier call that was interrupted.
 
-    The micro-batches of a part depend on its documents only. So a run that is resumed, or several
-    processes (``RANK`` of ``WORLD_SIZE`` writes every n-th part), end with the bytes of a straight
+    Micro-batches never cross a part. A resumed run, or several processes (process ``RANK`` of
+    ``WORLD_SIZE`` writes every n-th part), therefore produce the same bytes as one uninterrupted
     run on the same processor.
 
     Args:
         documents: texts, ``(id, text)``, dicts, a `datasets.Dataset`, `Document` objects: see
             `as_documents`.
-        encoder: as in `ChunkVectors`; or a callable with the same interface (then `rule` is None).
-        rule: as in `ChunkVectors`.
-        folder: where the parts are written. A finished corpus of the same documents is returned as
-            it is.
-        tokens_per_batch: as in `ChunkVectors`.
-        splitter: as in `ChunkVectors`.
-        characters_per_part: a part ends with the document that reaches this many; the most that an
-            interruption can cost.
-        append: whether the documents are added to those in the folder, in further parts.
-        progress: whether to show a bar.
+        encoder: chunk encoder, see `ChunkVectors`; or a callable with the interface of
+            `ChunkVectors` (then `rule` is None).
+        rule: chunking rule that splits the texts.
+        folder: folder of the parts. If it holds a finished corpus of the same documents, that
+            corpus is returned unchanged.
+        tokens_per_batch: most tokens in a batch of chunks, see `ChunkVectors`.
+        splitter: function that finds sentences, see `ChunkVectors`.
+        characters_per_part: number of characters after which a part ends, with the document that
+            reaches it. An interruption costs one part at most.
+        append: if true, adds the documents to those in the folder, as further parts.
+        progress: if true, shows a progress bar.
 
     Raises:
         ValueError: for documents or vectors that cannot be stored, and a folder of other documents
             or another recipe.
     """
-    rows: Any = encoder
+    make_rows: Any = encoder
     if rule is not None:
-        rows = ChunkVectors(
+        make_rows = ChunkVectors(
             encoder,  # type: ignore[arg-type]
             rule=rule,
             splitter=splitter,
@@ -237,32 +235,35 @@ def encode_corpus(
     folder.mkdir(parents=True, exist_ok=True)
     rank = int(os.environ.get("RANK", "0"))
     processes = int(os.environ.get("WORLD_SIZE", "1"))
+
     groups = _groups(documents, characters_per_part)
     planned = {}
     with (
-        tqdm(desc=folder.name, unit="chunk", disable=not progress) as rows.bar,
+        tqdm(desc=folder.name, unit="chunk", disable=not progress) as make_rows.bar,
         ThreadPoolExecutor(1) as disk,
     ):
         writing = None  # a part is written while the next one is encoded
-        for number, path, group in _plan(groups, folder, schema=rows.schema, append=append):
+        for number, path, group in _plan(groups, folder, schema=make_rows.schema, append=append):
             planned[number] = path
             if number % processes != rank or path.exists():
                 continue
+
             (folder / DONE).unlink(missing_ok=True)
-            table = _rows_of_part(rows, group)
+            table = _rows_of_part(make_rows, group)
             if writing is not None:
                 writing.result()
             writing = disk.submit(write_part, path, table)
         if writing is not None:
             writing.result()
-    rows.bar = None
+    make_rows.bar = None
+
     _finish(folder, planned, is_first_process=rank == 0)
     return VectorCorpus(folder)
 
 
-def _rows_of_part(rows: RowMaker, group: Group) -> pa.Table:
+def _rows_of_part(make_rows: RowMaker, group: Group) -> pa.Table:
     """Makes the rows of a part, with the ids of documents without tokens in its metadata."""
-    table = rows(group)
+    table = make_rows(group)
     if len(table) == 0:
         raise ValueError(
             f"No document from {group['id'][0]!r} to {group['id'][-1]!r} holds a token; leave these"
@@ -311,14 +312,15 @@ def _plan(
 
     ids = set()
     first = 0
-    for count, group in enumerate(groups):
+    for offset, group in enumerate(groups):
         content = json.dumps([recipe_facts(recipe), group])
         digest = hashlib.sha256(content.encode()).hexdigest()[:16]
-        if append and count == 0:
+        if append and offset == 0:
             first = _first_appended(present, digest)
-            for number in range(first):
-                _, (names,) = read_columns(present[number], "document")
+            for earlier in range(first):
+                _, (names,) = read_columns(present[earlier], "document")
                 ids.update(names.to_pylist())
+
         for name in group["id"]:
             if name in ids:
                 raise ValueError(
@@ -326,14 +328,14 @@ def _plan(
                 )
             ids.add(name)
 
-        number = first + count
+        number = first + offset
         path = folder / f"part-{number:06d}-{digest}.parquet"
-        other = present.get(number, path)
-        if other != path:
+        present_path = present.get(number, path)
+        if present_path != path:
             raise ValueError(
-                f"{other} holds other documents than are given (from {group['id'][0]!r} on), or was"
-                " written with another characters_per_part. Encode into another folder, or delete"
-                " this one."
+                f"{present_path} holds other documents than are given (from {group['id'][0]!r} on),"
+                " or was written with another characters_per_part. Encode into another folder, or"
+                " delete this one."
             )
         yield number, path, group
 
@@ -341,7 +343,8 @@ def _plan(
 def _first_appended(present: Mapping[int, Path], digest: str) -> int:
     """Returns the number of the first part to append.
 
-    It follows all others, or is the part that an earlier call appended for the same documents.
+    The number follows all others, or belongs to the part that an earlier call appended for the same
+    documents.
     """
     for number, path in present.items():
         if digest in path.name:
@@ -363,70 +366,3 @@ def _groups(documents: Iterable[Any], characters: int) -> Iterator[Group]:
         size += len(document.text)
     if group["id"]:
         yield group
-
-
-class DataCollatorForDocumentChoice:
-    """Makes batches for `AutoModelForMultipleChoice`, with any tokenizer.
-
-    The tokenizer may have no token types. A text with several questions in a batch is read once.
-    `Trainer` needs ``remove_unused_columns=False``, or drops the texts.
-
-    Args:
-        tokenizer: of the model.
-    """
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        self.tokenizer = tokenizer
-
-    def _tokens(self, texts: Sequence[str]) -> Mapping[str, Tensor]:
-        tokens = self.tokenizer(list(texts), padding=True, return_tensors="pt", verbose=False)
-        return {name: tokens[name] for name in ("input_ids", "attention_mask")}
-
-    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
-        """Makes a batch of N rows with C choices each.
-
-        Args:
-            rows: with ``question``, ``choices`` and perhaps ``label``, and either a ``text`` or
-                chunk vectors ``inputs_embeds`` [n, D].
-
-        Returns:
-            ``labels`` [N], ``pair_input_ids`` [N, C, Q] with their mask, and the documents as ids
-            or vectors.
-        """
-        batch = {}
-        if "label" in rows[0]:
-            batch["labels"] = torch.tensor([row["label"] for row in rows])
-        if "inputs_embeds" in rows[0]:
-            batch |= pad_vectors([torch.as_tensor(row["inputs_embeds"]).float() for row in rows])
-        else:
-            texts = list(dict.fromkeys(row["text"] for row in rows))
-            batch |= self._tokens(texts)
-            batch["document_index"] = torch.tensor([texts.index(row["text"]) for row in rows])
-
-        pairs = []
-        for row in rows:
-            pairs += [f"{row['question']} {choice}" for choice in row["choices"]]
-        for name, values in self._tokens(pairs).items():
-            batch[f"pair_{name}"] = values.unflatten(0, (len(rows), -1))
-        return batch
-
-
-class DataCollatorForLabelledVectors:
-    """Makes batches of stored chunk vectors for the classifiers."""
-
-    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
-        """Makes a batch.
-
-        Args:
-            rows: with ``inputs_embeds`` [n, D] and perhaps ``label`` or ``labels``.
-
-        Returns:
-            ``labels``, ``inputs_embeds`` [B, L, D] float32 and ``attention_mask`` [B, L]. Labels
-            are first, because `Trainer` takes the length of the first entry for the batch size.
-        """
-        batch = {}
-        for name in ("label", "labels"):
-            if name in rows[0]:
-                batch["labels"] = torch.tensor([row[name] for row in rows])
-                break
-        return batch | pad_vectors([row["inputs_embeds"].float() for row in rows])

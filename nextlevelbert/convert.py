@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -46,16 +46,16 @@ def convert_checkpoint(
     chunk_size: int | None = None,
     revision: str | None = None,
 ) -> NextLevelBertModel | NextLevelBertForMaskedVectorModeling:
-    """Loads a checkpoint of the original authors into our model, every tensor accounted for.
+    """Converts a checkpoint of NextLevelBERT's authors into a model of this package.
 
-    Long documents are read in overlapping windows. The authors truncate them:
-    ``config.long_documents = "truncate"``.
+    Each tensor must be there with its shape. The model reads long documents in overlapping windows.
+    The authors truncate them: ``config.long_documents = "truncate"``.
 
     Args:
         source: a name on the Hub or a folder.
-        chunk_encoder: the sentence encoder (default: as `config.json` names it).
-        chunk_size: tokens in a chunk (default: as in `config.json`); 0 makes a sentence a chunk
-            (several, if the encoder reads less).
+        chunk_encoder: the sentence encoder (default: the one that `config.json` names).
+        chunk_size: number of tokens in a chunk (default: the value in `config.json`). With 0, a
+            chunk is one sentence, or several if the encoder reads less than the sentence.
         revision: the version on the Hub: a branch, a tag, a commit, or a pull request such as
             ``"refs/pr/1"``.
 
@@ -133,6 +133,7 @@ def _read(source: str, revision: str | None) -> tuple[dict[str, Any], Weights]:
         raise ValueError(
             f"{source!r} is no checkpoint of the authors': its config.json lacks {sorted(lacking)}."
         )
+
     file = folder / _WEIGHTS[0]
     if file.is_file():
         return config, load_file(file)
@@ -172,31 +173,32 @@ def _copy(weights: Weights, model: nn.Module, encoder_name: str, with_head: bool
     if any(name.startswith(_FROZEN_NEWER) for name in weights):
         frozen = _FROZEN_NEWER
     targets = _targets(model, frozen)
-    both = sorted(weights.keys() & targets.keys())
-
+    if with_head:  # such checkpoints need not hold the sentence encoder
+        for name in targets.keys() - weights.keys():
+            if name.startswith(frozen):
+                weights[name] = targets[name]
     # Nothing reads these: positions are counted, and the pooler is no part of a sentence encoder.
-    unread = set()
-    for name in weights:
+    for name in weights.keys() - targets.keys():
         if name.startswith(f"{frozen}pooler.") or name.endswith("position_ids"):
-            unread.add(name)
-    lacking = targets.keys() - weights.keys()
-    if with_head:
-        lacking = {name for name in lacking if not name.startswith(frozen)}
-    misshapen = [
-        f"{name} {tuple(weights[name].shape)}"
-        for name in both
-        if weights[name].shape != targets[name].shape
-    ]
-    _refuse("has unknown", weights.keys() - targets.keys() - unread)
-    _refuse("lacks", lacking)
-    _refuse("has misshapen", misshapen)
+            del weights[name]
 
-    for name in both:
-        if name.startswith(frozen) and not torch.equal(weights[name], targets[name]):
+    theirs = _shapes(weights)
+    ours = _shapes(targets)
+    if theirs != ours:
+        raise ValueError(
+            "The tensors of the checkpoint do not fit the model. Only the checkpoint has"
+            f" {sorted(theirs - ours)[:5]}, and it lacks {sorted(ours - theirs)[:5]}."
+        )
+    for name, target in targets.items():
+        if name.startswith(frozen) and not torch.equal(weights[name], target):
             raise ValueError(
                 f"{name} is not that of {encoder_name!r}: give the encoder of the checkpoint."
             )
-        targets[name].copy_(weights[name])
+        target.copy_(weights[name])
+
+
+def _shapes(tensors: Weights) -> set[str]:
+    return {f"{name} {tuple(tensor.shape)}" for name, tensor in tensors.items()}
 
 
 def _targets(model: nn.Module, frozen: str) -> Weights:
@@ -204,38 +206,45 @@ def _targets(model: nn.Module, frozen: str) -> Weights:
     names = {**_NAMES, "chunk_encoder.": frozen.removesuffix("model.")}
     targets = {}
     for name, tensor in model.state_dict().items():
-        part, dot, rest = name.removeprefix("model.").partition(".")
-        targets[names[part + dot] + rest] = tensor
+        module, dot, rest = name.removeprefix("model.").partition(".")
+        targets[names[module + dot] + rest] = tensor
     return targets
-
-
-def _refuse(problem: str, names: Iterable[str]) -> None:
-    """Raises a ValueError if there are tensors with a problem."""
-    names = sorted(names)
-    if names:
-        raise ValueError(f"The checkpoint {problem} tensors ({len(names)}), such as {names[:5]}.")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs the command `nextlevelbert convert`.
 
     Args:
-        argv: its words (default: of the process).
+        argv: arguments of the command (default: those of the process).
     """
     description = (convert_checkpoint.__doc__ or "").split("\n", maxsplit=1)[0]
     parser = argparse.ArgumentParser("nextlevelbert convert", description=description)
-    parser.add_argument("source", help="the checkpoint: a name on the Hub, or a folder")
-    parser.add_argument("output", type=Path, help="folder to save the model in, new or empty")
     parser.add_argument(
-        "--chunk_encoder", help="name or folder of the sentence encoder, in place of config.json's"
+        "source", metavar="SOURCE", help="folder or Hub name of the authors' checkpoint"
+    )
+    parser.add_argument("output", metavar="OUTPUT", type=Path, help="folder to write, new or empty")
+    parser.add_argument(
+        "--chunk_encoder",
+        metavar="MODEL",
+        help="folder or name of the chunk encoder (default: the one that config.json names)",
     )
     parser.add_argument(
-        "--chunk_size", type=int, help="in place of config.json's; 0 makes each sentence a chunk"
+        "--chunk_size",
+        metavar="N",
+        type=int,
+        help=(
+            "tokens in a chunk (default: the value in config.json); 0 makes each sentence a chunk"
+        ),
     )
     parser.add_argument(
-        "--revision", help="version on the Hub: branch, tag, commit or pull request (refs/pr/1)"
+        "--revision",
+        help=(
+            "version of the checkpoint on the Hub: a branch, a tag, a commit, or a pull request"
+            " such as refs/pr/1"
+        ),
     )
     args = parser.parse_args(argv)
+
     if args.output.is_dir() and any(args.output.iterdir()):
         parser.error(f"output: the folder {args.output} holds files; give a new or an empty one.")
     model = convert_checkpoint(

@@ -1,6 +1,6 @@
 """A corpus: chunk vectors in a folder of Parquet parts that any tool reads.
 
-A row is a chunk: ``document``, ``chunk`` (its number in the document), ``start`` and ``end`` (its
+A row is a chunk: ``document``, ``chunk`` (its index in the document), ``start`` and ``end`` (its
 characters) and ``vector`` (float16); the rows of a document are next to each other. The *recipe*
 says how the vectors were made; it is in the metadata of the schema. `encode_corpus` in
 `chunk_vectors` writes corpora: it names a part by its number and a hash of its documents, and
@@ -60,11 +60,11 @@ corpus = VectorCorpus.from_hub("{repo}")
 
 
 def chunking_recipe(rule: ChunkingRule, splitter: Splitter | str | None) -> dict[str, Any]:
-    """Describes how texts are split, as JSON has it.
+    """Describes how texts are split, as values that JSON can store.
 
     Args:
-        rule: of the chunks.
-        splitter: of the sentences, or its name.
+        rule: rule by which texts are divided into chunks.
+        splitter: function that finds sentences, or the name of one.
 
     Raises:
         ValueError: the splitter has no name.
@@ -115,7 +115,7 @@ def corpus_schema(recipe: Mapping[str, Any]) -> pa.Schema:
     """Returns the columns of a corpus, with the recipe as metadata.
 
     Args:
-        recipe: with ``recipe["encoder"]["hidden_size"]``.
+        recipe: recipe of the corpus; ``recipe["encoder"]["hidden_size"]`` is D.
     """
     columns = [
         ("document", pa.string()),
@@ -130,15 +130,15 @@ def corpus_schema(recipe: Mapping[str, Any]) -> pa.Schema:
 def recipe_facts(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the fields that decide the vectors, without nesting.
 
-    The encoder's name is left out: its weights matter, wherever they are.
+    The encoder's name is left out, because only the weights decide the vectors.
 
     Args:
-        recipe: of a corpus.
+        recipe: recipe of a corpus.
     """
     facts = {}
-    for part, fields in recipe.items():
+    for section, fields in recipe.items():
         for name, value in fields.items():
-            facts[f"{part}.{name}"] = value
+            facts[f"{section}.{name}"] = value
     facts.pop("encoder.name", None)
     return facts
 
@@ -161,7 +161,7 @@ def _name_of_encoder(encoder: Mapping[str, Any]) -> str:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """Opens a file to write to, which takes its name once it is whole and on the disk.
+    """Opens a file for writing; the file gets its name when it is complete and on the disk.
 
     Args:
         path: the file.
@@ -182,7 +182,7 @@ def write_part(path: str | Path, table: pa.Table) -> None:
 
     Args:
         path: the file.
-        table: rows of a corpus.
+        table: rows of the corpus.
     """
     metadata = table.schema.metadata or {}
     sums = _metadata_sums(metadata)
@@ -202,7 +202,7 @@ def write_part(path: str | Path, table: pa.Table) -> None:
 
 
 def _metadata_sums(metadata: Mapping[bytes, bytes]) -> dict[str, int]:
-    """Returns a checksum of each entry of the metadata but the checksums."""
+    """Returns a checksum of each entry of the metadata except the checksums themselves."""
     return {key.decode(): zlib.crc32(value) for key, value in metadata.items() if key != b"sums"}
 
 
@@ -228,7 +228,7 @@ def read_columns(
 
     Args:
         path: the part.
-        *names: of the columns.
+        *names: names of the columns to read.
         recipe: the recipe that the part must have been made with (default: any).
 
     Raises:
@@ -268,7 +268,7 @@ def numbered_parts(folder: Path) -> dict[int, Path]:
     """Returns the parts that `encode_corpus` wrote, by number, in order.
 
     Args:
-        folder: of a corpus.
+        folder: folder of a corpus.
     """
     parts = {}
     for path in sorted(folder.iterdir()):
@@ -300,10 +300,10 @@ def _finished_parts(folder: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class EncodedDocument:
-    """A document of a corpus.
+    """Holds a document of a corpus.
 
     Attributes:
-        id: of the document.
+        id: id of the document.
         vectors: plain chunk vectors, ``[n, D]`` float16.
         spans: the characters of each chunk, ``[n, 2]``.
     """
@@ -314,7 +314,7 @@ class EncodedDocument:
 
 
 class VectorCorpus:
-    """A finished corpus: random access to documents and to any run of chunk vectors.
+    """Opens a finished corpus, with random access to documents and to any run of chunk vectors.
 
     A part is decoded when it is first read from, into the hidden folder ``.vectors`` beside it (or
     into memory, if that cannot be written), and then mapped into memory: a run of vectors is a
@@ -326,8 +326,9 @@ class VectorCorpus:
             metadata.
 
     Attributes:
-        document_ids: in the order of the parts' names.
-        document_offsets: document i is chunks offsets[i:i + 2].
+        document_ids: ids of the documents, in the order of the parts' names.
+        document_offsets: index of each document's first chunk, and N. The chunks of document i are
+            ``document_offsets[i]`` to ``document_offsets[i + 1]``.
         empty: ids of documents without a token, which are in no other list; ``corpus[id]`` has no
             vectors.
 
@@ -343,14 +344,18 @@ class VectorCorpus:
         self._paths = _finished_parts(self.path)
         self._loaded: dict[int, Tensor] = {}
         chunks_of_parts = []
-        for part in self._paths:
-            metadata, (names, column) = read_columns(part, "document", "chunk", recipe=recipe)
+        for path_of_part in self._paths:
+            metadata, (names, column) = read_columns(
+                path_of_part, "document", "chunk", recipe=recipe
+            )
             if recipe is None:
                 recipe = json.loads(metadata.get(b"recipe", b"null"))
             if recipe is None:
                 raise ValueError(
-                    f"{part} does not say how it was made; give the recipe of `ChunkVectors`."
+                    f"{path_of_part} does not say how it was made; give the recipe of"
+                    " `ChunkVectors`."
                 )
+
             chunks = _values(column)
             chunks_of_parts.append(chunks)
             self.empty.update(json.loads(metadata.get(b"empty", b"[]")))
@@ -359,11 +364,13 @@ class VectorCorpus:
         self.recipe = dict(recipe or {})
         self.hidden_size = self.recipe["encoder"]["hidden_size"]
         self.splitter = self.recipe["chunking"]["splitter"]
+
         self._starts = np.cumsum([0, *map(len, chunks_of_parts)]).tolist()
         chunks = np.concatenate(chunks_of_parts)
         self.num_chunks = len(chunks)
         self.document_offsets = np.append(np.flatnonzero(chunks == 0), self.num_chunks)
         self._check_order(chunks)
+
         self._index: dict[str, int] = {}
         for index, name in enumerate(self.document_ids):
             if name in self._index:
@@ -373,7 +380,7 @@ class VectorCorpus:
             self._index[name] = index
 
     def _check_order(self, chunks: np.ndarray) -> None:
-        """Raises a ValueError unless the chunks of each document have the numbers 0, 1, …."""
+        """Raises a ValueError unless the chunks of each document have the indices 0, 1, …."""
         row = np.arange(len(chunks))
         first_row = np.maximum.accumulate(np.where(chunks == 0, row, 0))
         if (chunks != row - first_row).any():
@@ -408,8 +415,8 @@ class VectorCorpus:
         """Returns a run of chunk vectors, across documents and parts.
 
         Args:
-            start: number of the first chunk in the corpus.
-            stop: one past the last.
+            start: index in the corpus of the first chunk to return.
+            stop: index one past the last chunk to return.
 
         Returns:
             ``[stop - start, D]`` float16.
@@ -419,11 +426,11 @@ class VectorCorpus:
         first = min(bisect_right(self._starts, start), len(self._paths)) - 1
         last = max(bisect_left(self._starts, stop) - 1, first)
         pieces = []
-        for part in range(first, last + 1):
-            if part not in self._loaded:
-                self._loaded[part] = self._decoded(self._paths[part])
-            begin = self._starts[part]
-            pieces.append(self._loaded[part][max(start - begin, 0) : stop - begin])
+        for index in range(first, last + 1):
+            if index not in self._loaded:
+                self._loaded[index] = self._decoded(self._paths[index])
+            begin = self._starts[index]
+            pieces.append(self._loaded[index][max(start - begin, 0) : stop - begin])
         if len(pieces) == 1:
             return pieces[0]
         return torch.cat(pieces)
@@ -441,7 +448,7 @@ class VectorCorpus:
         """Returns a document.
 
         Args:
-            document: its id, or its index, which may be negative.
+            document: id of the document, or its index, which may be negative.
         """
         if isinstance(document, str):
             if document in self.empty:
@@ -454,6 +461,7 @@ class VectorCorpus:
         if not -len(self) <= index < len(self):
             raise IndexError(f"Document {index} is not in {self!r}.")
         index %= len(self)
+
         start = int(self.document_offsets[index])
         stop = int(self.document_offsets[index + 1])
         return EncodedDocument(
@@ -500,8 +508,8 @@ class VectorCorpus:
         """Checks that a model reads vectors like those of the corpus.
 
         Args:
-            config: of the model.
-            splitter: of the model's `encode`.
+            config: configuration of the model.
+            splitter: function that finds sentences, as passed to the model's `encode`.
 
         Raises:
             ValueError: names each field that differs.
@@ -530,8 +538,8 @@ class VectorCorpus:
 
         Args:
             repo_id: ``"user/name"``.
-            private: whether a new repository is private.
-            token: of the Hub.
+            private: if true, a new repository is private.
+            token: access token of the Hub.
         """
         api = HfApi(token=token)
         repo = api.create_repo(repo_id, repo_type="dataset", private=private, exist_ok=True).repo_id
@@ -548,6 +556,7 @@ class VectorCorpus:
             repo_id=repo,
             repo_type="dataset",
         )
+
         return api.upload_folder(
             repo_id=repo,
             folder_path=self.path,
@@ -560,12 +569,12 @@ class VectorCorpus:
     def from_hub(
         cls, repo_id: str, revision: str | None = None, token: str | None = None
     ) -> VectorCorpus:
-        """Downloads a corpus that `push_to_hub` uploaded (once) and opens it.
+        """Downloads, once, a corpus that `push_to_hub` uploaded, and opens it.
 
         Args:
             repo_id: ``"user/name"``.
             revision: branch, tag or commit.
-            token: of the Hub.
+            token: access token of the Hub.
         """
         folder = snapshot_download(
             repo_id,
@@ -578,7 +587,7 @@ class VectorCorpus:
 
 
 def _map_copy(path: Path) -> np.ndarray | None:
-    """Maps a decoded copy into memory; None if it is cut off, and will be written over."""
+    """Maps a decoded copy into memory; None if the copy is incomplete and must be written again."""
     try:
         return np.load(path, mmap_mode="c")
     except (EOFError, ValueError, OSError):

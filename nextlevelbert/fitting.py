@@ -18,7 +18,7 @@ from tqdm.auto import tqdm
 from .models.chunk_encoder import LoadedChunkEncoder
 from .models.chunking import ChunkingRule, special_token_ids, tokenize_document
 from .models.configuration_nextlevelbert import HashedTfidfConfig, HybridConfig
-from .models.from_encoder import as_loaded_encoder, load_chunk_encoder
+from .models.from_encoder import load_chunk_encoder
 from .models.pretrained import without_limit
 from .models.static_encoders import HashedTfidfModel, HybridModel, StaticModel
 
@@ -100,28 +100,24 @@ def _blocks(documents: Iterable[Tensor]) -> Iterator[list[Tensor]]:
 
 
 def fit_tfidf_encoder(
-    chunk_encoder: str | PathLike | LoadedChunkEncoder,
+    source: LoadedChunkEncoder,
     texts: Iterable[str],
     folder: str | PathLike,
     hidden_size: int = 2_048,
     chunk_size: int = 256,
-    seed: int = 0,
-    name: str | None = None,
 ) -> LoadedChunkEncoder:
-    """Makes a chunk encoder that sees words and nothing else: TF-IDF over hashed tokens.
+    """Makes a chunk encoder that compares words alone: TF-IDF over hashed tokens.
 
-    A token weighs log((1 + N) / (1 + n)), where n of the N chunks of the texts contain it; k of
-    them in a chunk count 1 + ln k times. Tokens without a letter weigh nothing: punctuation tells
-    editions apart, not what they say.
+    A token weighs log((1 + N) / (1 + n)), where n of the N chunks of the texts contain the token.
+    If it occurs k times in a chunk, it counts 1 + ln k times. Tokens without a letter weigh
+    nothing, because punctuation differs between editions of the same text.
 
     Args:
-        chunk_encoder: name, folder or loaded encoder whose tokenizer is used.
-        texts: documents to count tokens in.
-        folder: where the encoder is written; `load_chunk_encoder(folder)` opens it.
+        source: the encoder whose tokenizer is used.
+        texts: documents in which tokens are counted.
+        folder: folder to write the encoder to; `load_chunk_encoder(folder)` opens it.
         hidden_size: dimensions; similarities have an error of about 1 / sqrt(hidden_size).
-        chunk_size: most tokens in the chunks that are counted.
-        seed: of the hashing.
-        name: the public name of the encoder (default: the name of the folder).
+        chunk_size: most tokens in a chunk in which tokens are counted.
 
     Returns:
         The encoder, opened from the folder.
@@ -129,7 +125,6 @@ def fit_tfidf_encoder(
     Raises:
         ValueError: the texts hold no tokens.
     """
-    source = as_loaded_encoder(chunk_encoder)
     words = source.tokenizer.get_vocab()
     rows = max(words.values()) + 1
     weights = _inverse_frequencies(source, texts, rows=rows, chunk_size=chunk_size)
@@ -145,12 +140,12 @@ def fit_tfidf_encoder(
         unk_token_id=source.tokenizer.unk_token_id,
     )
     model = HashedTfidfModel(config)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     signs = rng.choice([-1.0, 1.0], rows)
     places = rng.integers(hidden_size, size=rows, dtype=np.int32)
     weight = torch.from_numpy(signs * weights).float()
     model.load_state_dict({"places": torch.from_numpy(places), "weight": weight})
-    return _save(model, source, folder=folder, name=name)
+    return _save(model, source, folder=folder)
 
 
 def _inverse_frequencies(
@@ -181,20 +176,20 @@ def combine_chunk_encoders(
     chunk_size: int = 256,
     name: str | None = None,
 ) -> LoadedChunkEncoder:
-    """Makes one chunk encoder of several: centred or whitened, weighted, and put side by side.
+    """Makes one chunk encoder of several: centres or whitens the vectors, weighs and joins them.
 
-    Cosines between its vectors are the weighted means of the parts' cosines, with the squared
-    weights.
+    The cosine of two joined vectors is the mean of the parts' cosines, weighted by the squares of
+    the weights.
 
     Args:
         parts: encoders over one vocabulary, such as a transformer and the static one distilled from
             it.
         texts: documents to fit the centring and whitening to, at least two; 15 novels are nearly as
             good as 200.
-        folder: where the encoder is written; `load_chunk_encoder(folder)` opens it.
-        weights: how much each part counts. They are scaled so that vectors have length 1.
-        whiten: which parts are whitened, by default all; the others are only centred, which is
-            better for TF-IDF.
+        folder: folder to write the encoder to; `load_chunk_encoder(folder)` opens it.
+        weights: weight of each part. Weights are scaled so that vectors have length 1.
+        whiten: true for each part to whiten (default: all parts). The other parts are only centred,
+            which is better for TF-IDF.
         chunk_size: most tokens in a chunk of the texts.
         name: the public name of the encoder (default: the name of the folder).
 
@@ -259,8 +254,8 @@ def _fit_parts(
     rule: ChunkingRule,
 ) -> list[dict[str, Tensor]]:
     """Returns the mean of each part's chunk vectors and, if it is whitened, its matrix."""
-    # Of each document, its chunk vectors if they are whitened; otherwise their sum.
-    vectors: list[list[Tensor]] = [[] for _ in parts]
+    vectors_of_part: list[list[Tensor]] = [[] for _ in parts]  # by document, if it is whitened
+    sum_of_part = [torch.zeros(()) for _ in parts]  # if it is only centred
     chunks = 0
     for text in tqdm(texts, desc="fitting", unit="document"):
         ids = tokenize_document(source.tokenizer, text).input_ids
@@ -268,9 +263,10 @@ def _fit_parts(
         chunks += len(boundaries) - 1
         for index, part in enumerate(parts):
             encoded = part.encoder.encode(ids, boundaries, rule)
-            if not whiten[index]:
-                encoded = encoded.sum(dim=0)
-            vectors[index].append(encoded)
+            if whiten[index]:
+                vectors_of_part[index].append(encoded)
+            else:
+                sum_of_part[index] = sum_of_part[index] + encoded.sum(dim=0)
     if chunks == 0:
         raise ValueError(
             "The texts hold no tokens, so there is nothing to fit; give documents like those to"
@@ -278,12 +274,12 @@ def _fit_parts(
         )
 
     fitted = []
-    for of_documents, is_whitened in zip(vectors, whiten, strict=True):
+    for index, is_whitened in enumerate(whiten):
         if is_whitened:
-            mean, weight = fit_whitening(of_documents)
+            mean, weight = fit_whitening(vectors_of_part[index])
             fitted.append({"mean": mean, "weight": weight})
         else:
-            fitted.append({"mean": torch.stack(of_documents).sum(dim=0) / chunks})
+            fitted.append({"mean": sum_of_part[index] / chunks})
     return fitted
 
 
@@ -291,7 +287,7 @@ def _save(
     model: StaticModel,
     source: LoadedChunkEncoder,
     folder: str | PathLike,
-    name: str | None,
+    name: str | None = None,
 ) -> LoadedChunkEncoder:
     """Saves an encoder with a tokenizer that reads whole documents, and opens it again."""
     model.save_pretrained(folder)

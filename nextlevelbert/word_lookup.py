@@ -1,8 +1,7 @@
 """A tokenizer's ids by looking words up: a novel has 150,000 words but 10,000 different ones.
 
-BERT's tokenizers treat every word by itself, and a mark of punctuation is a word of its own. So
-each different word goes through the tokenizer once: ids and the characters they stand for are
-exactly the tokenizer's.
+BERT's tokenizers treat every word on its own, and a punctuation mark is a word. So each different
+word goes through the tokenizer once: ids and characters are exactly those of the tokenizer.
 
 Notation for shapes: S bytes of a text, W words in it, T tokens.
 """
@@ -48,7 +47,7 @@ class WordLookup:
     """Looks up the words that a tokenizer has seen, with their ids.
 
     Args:
-        tokenizer: one of BERT's, which treats every word by itself.
+        tokenizer: tokenizer of BERT's kind, which treats every word on its own.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -57,9 +56,9 @@ class WordLookup:
         self._forget()
 
     def _forget(self) -> None:
-        self._numbers: dict[str, int] = {}
-        # [words + 1]; the tokens of word k are first[k] to first[k + 1].
-        self._first = np.zeros(1, np.int64)
+        self._index_of: dict[str, int] = {}
+        # [rows + 1]; the tokens of row k are _first_token[k] to _first_token[k + 1].
+        self._first_token = np.zeros(1, np.int64)
         # Ids, and the characters of the word from which and to which.
         self._tokens = np.zeros((3, 0), np.int32)
 
@@ -67,43 +66,49 @@ class WordLookup:
         """Finds the tokens of a text, without special tokens.
 
         Args:
-            text: up to a few million characters.
+            text: text of up to a few million characters.
 
         Returns:
-            Ids, and the characters of the text where each begins and ends, ``[T]`` int32 each.
+            Ids, and the first and one past the last character of each token in the text, ``[T]``
+            int32 each.
         """
+        # 1. The words of the text, and the row of each in the table.
         raw = np.frombuffer(text.encode(), np.uint8)  # [S]
         is_ascii = len(raw) == len(text)
         classes = _CLASSES[raw]
-        starts = _word_starts(raw, classes, is_ascii=is_ascii)
-        first_byte = np.flatnonzero(starts & (classes != _SPACE))  # [W]
-        words = _distinct_words(raw, first_byte, is_solid=classes != _SPACE)
+        is_solid = classes != _SPACE
+        is_start = _word_starts(raw, classes, is_ascii=is_ascii)
+        first_byte = np.flatnonzero(is_start & is_solid)  # [W]
+        words = _distinct_words(raw, first_byte, is_solid=is_solid)
         with self._lock:
-            numbers = self._look_up(words.dictionary.to_pylist())[words.indices.to_numpy()]  # [W]
-            first_token = self._first
+            row_of_distinct = self._look_up(words.dictionary.to_pylist())
+            first_token = self._first_token
             tokens = self._tokens
+        row = row_of_distinct[words.indices.to_numpy()]  # [W]
 
+        # 2. The first character of each word, from its first byte.
         first_character = first_byte
         if not is_ascii:
             is_character = (raw & 0xC0) != 0x80  # the first byte of a character
             first_character = (np.cumsum(is_character) - 1)[first_byte]
 
-        counts = first_token[numbers + 1] - first_token[numbers]  # [W], tokens of each word
-        starts_of_words = np.cumsum(counts) - counts
-        within_word = np.arange(counts.sum()) - np.repeat(starts_of_words, counts)  # [T]
-        index = np.repeat(first_token[numbers], counts) + within_word
-        ids, begins, ends = tokens[:, index]
-        base = np.repeat(first_character.astype(np.int32), counts)
-        return ids, begins + base, ends + base
+        # 3. The tokens of each word, copied from the table and moved to the word's place.
+        counts = first_token[row + 1] - first_token[row]  # [W]
+        first_of_word = np.cumsum(counts) - counts  # [W], among the tokens of the text
+        token_in_word = np.arange(counts.sum()) - np.repeat(first_of_word, counts)  # [T]
+        token_in_table = np.repeat(first_token[row], counts) + token_in_word
+        ids, begins, ends = tokens[:, token_in_table]
+        shift = np.repeat(first_character.astype(np.int32), counts)
+        return ids, begins + shift, ends + shift
 
     def _look_up(self, words: list[str]) -> np.ndarray:
-        """Returns the numbers of words; new words are tokenised."""
-        if len(self._numbers) > _MOST_WORDS:
+        """Returns the row of each word in the table; new words are tokenised."""
+        if len(self._index_of) > _MOST_WORDS:
             self._forget()
-        new = [word for word in words if word not in self._numbers]
+        new = [word for word in words if word not in self._index_of]
         if new:
             self._add(new)
-        return np.fromiter(map(self._numbers.__getitem__, words), np.int64, len(words))
+        return np.fromiter(map(self._index_of.__getitem__, words), np.int64, len(words))
 
     def _add(self, words: list[str]) -> None:
         """Tokenises new words."""
@@ -123,34 +128,34 @@ class WordLookup:
         begins, ends = np.asarray(spans, np.int32).reshape(-1, 2).T
         added = np.stack([ids, begins, ends])
         self._tokens = np.concatenate([self._tokens, added], axis=1)
-        self._first = np.append(self._first, self._first[-1] + np.cumsum(counts))
+        self._first_token = np.append(self._first_token, self._first_token[-1] + np.cumsum(counts))
         for word in words:
-            self._numbers[word] = len(self._numbers)
+            self._index_of[word] = len(self._index_of)
 
 
 def _word_starts(raw: np.ndarray, classes: np.ndarray, is_ascii: bool) -> np.ndarray:
     """Returns where words, marks and runs of white space start, ``[S]`` bool."""
-    starts = np.empty(len(raw), bool)
-    starts[:1] = True
-    starts[1:] = (classes[1:] != classes[:-1]) | (classes[1:] == _MARK)
+    is_start = np.empty(len(raw), bool)
+    is_start[:1] = True
+    is_start[1:] = (classes[1:] != classes[:-1]) | (classes[1:] == _MARK)
     if not is_ascii:
         is_lead = (raw[:-2] == _FIRST) & (raw[1:-1] == _SECOND) & _IS_THIRD[raw[2:]]
         lead = np.flatnonzero(is_lead)
         behind = lead + 3
-        starts[lead] = True
-        starts[behind[behind < len(raw)]] = True
-    return starts
+        is_start[lead] = True
+        is_start[behind[behind < len(raw)]] = True
+    return is_start
 
 
 def _distinct_words(
     raw: np.ndarray, first_byte: np.ndarray, is_solid: np.ndarray
 ) -> pyarrow.DictionaryArray:
-    """Returns the words as a dictionary of different words, with an index for each.
+    """Returns the words as a dictionary of different words, with an index for each word.
 
     Args:
-        raw: ``[S]``, the bytes of the text.
-        first_byte: ``[W]``, where each word starts.
-        is_solid: ``[S]`` bool, false at white space.
+        raw: bytes of the text, ``[S]``.
+        first_byte: index of the first byte of each word, ``[W]``.
+        is_solid: bool mask ``[S]``, false at white space.
     """
     solid = np.ascontiguousarray(raw[is_solid])
     # Where each word starts among the bytes that are no white space.
@@ -169,11 +174,12 @@ def look_up_words(tokenizer: PreTrainedTokenizerBase, text: str) -> Tokens | Non
     """Finds the tokens of a text of any length by looking words up.
 
     Args:
-        tokenizer: of the text.
-        text: of any length.
+        tokenizer: tokenizer of the text.
+        text: text of any length.
 
     Returns:
-        As `WordLookup`; None for tokenizers of another kind than BERT's, and for texts with an
+        The result of `WordLookup`; None for tokenizers of another kind than BERT's, and for texts
+        with an added token such as ``[SEP]``.
         added token such as ``[SEP]``.
     """
     backend = tokenizer.backend_tokenizer
@@ -203,7 +209,7 @@ def look_up_words(tokenizer: PreTrainedTokenizerBase, text: str) -> Tokens | Non
 
 
 def _lookup_of(tokenizer: PreTrainedTokenizerBase) -> WordLookup:
-    """Returns the words of a tokenizer; none are kept if somebody has changed the tokenizer."""
+    """Returns the words of a tokenizer; starts empty if the tokenizer was changed."""
     backend = tokenizer.backend_tokenizer
     state = (repr(backend.normalizer), backend.get_vocab_size(with_added_tokens=True))
     if tokenizer not in _tables or _tables[tokenizer][0] != state:

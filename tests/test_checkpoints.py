@@ -68,8 +68,9 @@ def test_the_masked_vector_model_reads_minilm_s_vectors(minilm):
 
 @pytest.mark.parametrize("folder", [STATIC, HATE, MINILM])
 def test_its_card_lies_in_its_folder_and_its_code_runs(folder, page_folder, capsys):
-    """In a folder that holds `checkpoints`, as the clone does, and with MiniLM where the Hub would
-    put it."""
+    """In a folder that holds the checkpoint by its name, and with MiniLM where the Hub would put
+    it."""
+    (page_folder / folder.name).symlink_to(folder)
     card = (folder / "README.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
     namespace: dict = {}
@@ -78,7 +79,6 @@ def test_its_card_lies_in_its_folder_and_its_code_runs(folder, page_folder, caps
     width = namespace["model"].config.hidden_size
     assert namespace["book"].document.shape == (width,)
     assert f"torch.Size([{width}])" in capsys.readouterr().out
-    assert len(card.splitlines()) <= 80
 
 
 def test_it_finds_excerpts_of_unseen_books_better_than_both_means(shared):

@@ -12,9 +12,11 @@ import shlex
 import sys
 from collections.abc import Iterator
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
+from huggingface_hub import ModelCard
 from transformers import HfArgumentParser
 
 from nextlevelbert import tasks
@@ -27,6 +29,7 @@ from nextlevelbert.tasks.document_matching import load_document_pairs
 from nextlevelbert.tasks.multiple_choice import load_multiple_choice
 from nextlevelbert.tasks.retrieval import PairArguments, read_retrieval_task
 from nextlevelbert.tasks.summarization import SummaryArguments, read_summaries
+from nextlevelbert.training.cards import CITATIONS, CardText, model_card
 
 ROOT = Path(__file__).parent.parent
 CARDS = [*ROOT.glob("model_cards/*/README.md"), *ROOT.glob("checkpoints/*/README.md")]
@@ -51,6 +54,61 @@ def test_imports_and_links(page):
         assert (ROOT / path).exists(), path
     for path in re.findall(r"`((?:models|pretraining|tasks|evaluation)/\w+\.py)`", text):
         assert (ROOT / "nextlevelbert" / path).exists(), path
+
+
+CARD_PARTS = re.compile(
+    r"# (?P<name>[^\n]+)\n\n(?P<summary>.+)\n\nThe package opens the model: [^\n]+\n\n"
+    r"```python\n(?P<snippet>.+?)\n```\n\n(?P<note>[^#]*?)\n*"
+    r"(?:## What it is\n\n\| \| \|\n\| --- \| --- \|\n(?P<model>.+?)\n\n)?"
+    r"## How it was trained\n\n\| argument \| value \|\n\| --- \| --- \|\n(?P<training>.+?)\n\n"
+    r"(?P<training_note>.+?)\n\n(?:!\[(?P<caption>[^]]+)\]\((?P<picture>[^)]+)\)\n\n)?"
+    r"## What was measured\n\n(?P<measured>.+?)\n\n(?P<table>\| .+?)\n\n"
+    r"## Limits\n\n- (?P<limits>.+?)\n\n## Citation\n\n```bibtex\n(?P<citation>.+)\n```",
+    re.DOTALL,
+)
+# Of https://github.com/huggingface/hub-docs/blob/main/modelcard.md: those that each card has, and
+# others.
+NEEDED_KEYS = {"base_model", "language", "license", "pipeline_tag", "tags"}
+HUB_KEYS = NEEDED_KEYS | {"datasets", "widget"}
+TEXTS = ("summary", "measured", "snippet", "note", "training_note", "caption")
+
+
+def facts(rows: str, fence: str = "") -> dict[str, str]:
+    """The rows of a table of two columns, whose values may stand in fences."""
+    return dict(re.findall(rf"^\| ([^|]+) \| {fence}(.+?){fence} \|$", rows, re.MULTILINE))
+
+
+@pytest.mark.parametrize("page", CARDS, ids=lambda page: page.parent.name)
+def test_a_card_is_what_the_writer_makes_of_its_parts(page):
+    """It is taken apart and written again; its keys are the Hub's, its paper one of the five."""
+    card = ModelCard.load(page)
+    match = CARD_PARTS.fullmatch(card.text.strip())
+    assert match is not None, "not of the form of nextlevelbert/training/card_template.md"
+    parts = match.groupdict(default="")
+    metadata = card.data.to_dict()
+    assert metadata.pop("library_name") == "nextlevelbert"
+    metadata.pop("model-index", None)  # made of `eval_results`
+    assert NEEDED_KEYS <= set(metadata) <= HUB_KEYS
+    assert parts["citation"] in CITATIONS.values()
+
+    results = card.data.eval_results or ()
+    written = model_card(
+        CardText(
+            limits=parts.pop("limits").split("\n- "),
+            widget=metadata.pop("widget", ()),
+            pipeline_tag=metadata.pop("pipeline_tag"),
+            tags=metadata.pop("tags"),
+            **{name: parts.pop(name) for name in TEXTS},
+        ),
+        training=facts(parts.pop("training"), fence="`"),
+        model=facts(parts.pop("model")),
+        pictures=parts.pop("picture").split(),
+        scores=dict(map(attrgetter("metric_type", "metric_value"), results)),
+        dataset="".join(set(map(attrgetter("dataset_name"), results))),
+        **parts,  # name, table, citation
+        **metadata,  # license, language, base_model, perhaps datasets
+    )
+    assert str(written) == page.read_text(encoding="utf-8")
 
 
 class Understood(Exception):

@@ -128,7 +128,7 @@ def test_the_table_stays_small(minilm, monkeypatch):
     for start in range(0, 60, 6):
         text = " ".join(f"word{number}" for number in range(start, start + 9))
         assert looked_up(tokenizer, text) == by_tokenizer(tokenizer, text)
-        assert len(word_lookup._tables[tokenizer][1]._numbers) <= 10 + 2 * 9
+        assert len(word_lookup._tables[tokenizer][1]._index_of) <= 10 + 2 * 9
 
 
 def test_without_the_lookup(minilm, monkeypatch):

@@ -15,7 +15,7 @@ import torch
 
 from benchmarks.common import measuring
 from nextlevelbert import NextLevelBertForSequenceClassification, read_documents
-from nextlevelbert.chunk_vectors import pad_vectors
+from nextlevelbert.models.windows import pad_vectors
 
 BATCH = 8
 

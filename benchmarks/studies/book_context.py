@@ -141,9 +141,9 @@ def cut_out(library: search.Library, parts: list[Part]) -> tuple[list[Part], lis
     questions = list[Question]()
     cuts = dict[int, tuple[int, int]]()  # characters of a document, by passage
     altered = dict[int, str]()  # chunks without them
-    for book, (first, last) in enumerate(pairwise(library.first)):
+    for book, (first, last) in enumerate(pairwise(library.starts)):
         text = library.text(book)
-        for passage in first + draw.permutation(last - first)[: COUNT // len(library.places)]:
+        for passage in first + draw.permutation(last - first)[: COUNT // len(library.names)]:
             start, end = library.spans[passage].tolist()
             sentences = text_sentences(text[start:end])
             long = [(start + one, start + other) for one, other in sentences if other - one > 60]

@@ -96,27 +96,30 @@ def sections_of(text: str, spans: np.ndarray) -> list[Section]:
     chapters = _chapters(text)
     if _FEWEST_SECTIONS <= len(chapters) <= _MOST_SECTIONS:
         return chapters
+
     groups = np.array_split(spans[:, 0], min(_EQUAL_SECTIONS, len(spans)))
     starts = [int(group[0]) for group in groups]
     starts[0] = 0
-    borders = enumerate(pairwise([*starts, len(text)]), start=1)
-    return [Section(f"part {number}", start, end) for number, (start, end) in borders]
+    sections: list[Section] = []
+    for start, end in pairwise([*starts, len(text)]):
+        sections.append(Section(f"part {len(sections) + 1}", start, end))
+    return sections
 
 
 def _chapters(text: str) -> list[Section]:
-    headings = [(match.group(), match.start()) for match in _HEADING.finditer(text)]
-    end = ("", len(text))
-    chapters = []
-    for heading, following in pairwise([*headings, end]):
-        if following[1] - heading[1] >= _SHORTEST_SECTION:
-            chapters.append(heading)
-    if chapters and chapters[0][1] >= _SHORTEST_SECTION:
-        chapters.insert(0, ("before the first heading", 0))
-    sections = []
-    for (line, first), (_, last) in pairwise([*chapters, end]):
-        name = " ".join(line.strip("# \t").split())
-        sections.append(Section(name, first, last))
-    return sections
+    """Divides a document at its headings; headings in a table of contents do not count."""
+    headings = list(_HEADING.finditer(text))
+    borders = [*(heading.start() for heading in headings), len(text)]
+    starts = []
+    names = []
+    for heading, (start, following) in zip(headings, pairwise(borders), strict=True):
+        if following - start >= _SHORTEST_SECTION:
+            starts.append(start)
+            names.append(" ".join(heading.group().strip("# \t").split()))
+    if starts and starts[0] >= _SHORTEST_SECTION:
+        starts.insert(0, 0)
+        names.insert(0, "before the first heading")
+    return list(map(Section, names, starts, [*starts[1:], len(text)]))
 
 
 class Page:
@@ -124,15 +127,15 @@ class Page:
 
     def __init__(self, library: Library) -> None:
         self.library = library
-        points, self.share = principal_components(library.summaries)
+        points, self.share = principal_components(library.document_vectors)
         extent = np.ptp(points, axis=0)
         shares = (points - points.min(axis=0)) / np.maximum(extent, 1e-6)
         self.points = np.where(extent > 1e-6, shares, 0.5)
 
-    def chunks(self, number: int) -> slice:
-        """Returns the numbers of a document's passages."""
-        first = self.library.first
-        return slice(int(first[number]), int(first[number + 1]))
+    def passages(self, document: int) -> np.ndarray:
+        """Returns the indices of a document's passages."""
+        start, stop = self.library.starts[document : document + 2]
+        return np.arange(start, stop)
 
     def ask(self, question: str) -> SearchResult | None:
         """Ranks passages and documents; None for a question without words."""
@@ -140,21 +143,22 @@ class Page:
             return None
         return self.library.ask(question)
 
-    def ranked(self, number: int, answer: SearchResult | None) -> list[tuple[int, float]]:
+    def ranked(self, document: int, answer: SearchResult | None) -> list[tuple[int, float]]:
         """Returns the nearest documents to a question, else to a document, with their scores."""
         if answer is not None:
             return answer.documents
-        vectors = normalize(self.library.summaries)
-        cosines = vectors @ vectors[number]
+        vectors = normalize(self.library.document_vectors)
+        cosines = vectors @ vectors[document]
         order = np.argsort(-cosines, kind="stable")
-        nearest = order[order != number][:_SIMILAR_DOCUMENTS].tolist()
+        nearest = order[order != document][:_SIMILAR_DOCUMENTS].tolist()
         return [(other, float(cosines[other])) for other in nearest]
 
-    def best_chunk(self, number: int, answer: SearchResult | None) -> int:
-        """Returns the chunk of a document with the highest score; without a question, the first."""
+    def best_passage(self, document: int, answer: SearchResult | None) -> int:
+        """Returns the passage with the highest score; without a question, the first."""
+        passages = self.passages(document)
         if answer is None:
-            return 0
-        return int(answer.score[self.chunks(number)].argmax())
+            return int(passages[0])
+        return int(passages[answer.score[passages].argmax()])
 
     def map(self, ranked: Sequence[int], chosen: int) -> np.ndarray:
         """Draws all documents as points; similar documents are close together.
@@ -173,13 +177,19 @@ class Page:
         axes.scatter(x, y, 28, color=_BLUE / 255, alpha=0.5, linewidths=0)
         axes.scatter(x[list(ranked)], y[list(ranked)], 110, color=_ORANGE / 255)
         axes.scatter(x[chosen], y[chosen], 130, facecolors="none", edgecolors="black")
-        for rank, number in enumerate(ranked, start=1):
+        for rank, document in enumerate(ranked, start=1):
             axes.text(
-                x[number], y[number], f"{rank}", color="white", size=7, ha="center", va="center"
+                x[document],
+                y[document],
+                f"{rank}",
+                color="white",
+                size=7,
+                ha="center",
+                va="center",
             )
 
         order = list(dict.fromkeys([*ranked, chosen, *range(len(x))]))
-        names = [self.library.places[number] for number in order]
+        names = [self.library.names[document] for document in order]
         write_names(figure, axes, names=names, points=self.points[order])
         canvas.draw()
         return np.asarray(canvas.buffer_rgba())[..., :3]
@@ -188,64 +198,61 @@ class Page:
         """Returns the document that is nearest to a pixel of the map."""
         width, height = _MAP_SIZE
         shares = np.array([x / width, 1 - y / height])
-        away = self.points - (shares * (1 + 2 * _MARGIN) - _MARGIN)
-        return int(np.linalg.norm(away * _MAP_SIZE, axis=1).argmin())
+        offsets = self.points - (shares * (1 + 2 * _MARGIN) - _MARGIN)
+        return int(np.linalg.norm(offsets * _MAP_SIZE, axis=1).argmin())
 
-    def cells(self, number: int) -> list[np.ndarray]:
-        """Returns the chunks of a document in at most as many groups as a strip has cells."""
-        chunks = np.arange(len(self.library.spans[self.chunks(number)]))
-        return np.array_split(chunks, min(_MOST_CELLS, len(chunks)))
+    def cells(self, document: int) -> list[np.ndarray]:
+        """Returns the passages of a document in at most as many groups as a strip has cells."""
+        passages = self.passages(document)
+        return np.array_split(passages, min(_MOST_CELLS, len(passages)))
 
-    def strip(self, number: int, answer: SearchResult) -> np.ndarray:
+    def strip(self, document: int, answer: SearchResult) -> np.ndarray:
         """Draws a document from left to right, with the best score of each cell as colour.
 
         Returns:
             ``[1, cells, 3]``, from white for the mean score of all passages to orange.
         """
-        scores = answer.score[self.chunks(number)]
-        best = np.array([scores[cell].max() for cell in self.cells(number)])
+        best = np.array([answer.score[cell].max() for cell in self.cells(document)])
         low = max(float(answer.score.mean()), 0.0)
         high = max(float(answer.score.max()), low + 1e-6)
         shares = np.clip((best - low) / (high - low), 0, 1)
         return _colours(shares[None] ** 1.5)
 
-    def best_in_cell(self, number: int, answer: SearchResult, *, x: int) -> int:
-        """Returns the chunk with the highest score in the cell at a pixel of the strip."""
-        cells = self.cells(number)
+    def best_in_cell(self, document: int, answer: SearchResult, *, x: int) -> int:
+        """Returns the passage with the highest score in the cell at a pixel of the strip."""
+        cells = self.cells(document)
         cell = cells[_cell_at(x, _STRIP_SIZE[0], cells=len(cells))]
-        return int(cell[answer.score[self.chunks(number)][cell].argmax()])
+        return int(cell[answer.score[cell].argmax()])
 
-    def document_rows(self, number: int, answer: SearchResult | None) -> list[list[Any]]:
+    def document_rows(self, document: int, answer: SearchResult | None) -> list[list[Any]]:
         """Returns rank, name, score and strip of the nearest documents; see `ranked`."""
         rows = []
-        for rank, (other, score) in enumerate(self.ranked(number, answer), start=1):
+        for rank, (other, score) in enumerate(self.ranked(document, answer), start=1):
             picture = ""
             if answer is not None:
                 picture = f'<img src="{_data_uri(self.strip(other, answer))}">'
-            rows.append([rank, self.library.places[other], f"{score:.3f}", picture])
+            rows.append([rank, self.library.names[other], f"{score:.3f}", picture])
         return rows
 
     def passage_rows(self, answer: SearchResult) -> list[list[str]]:
         """Returns name, position, score and beginning of the nearest passages."""
         rows = []
-        for number in answer.passages:
-            passage = self.library.passage(number)
-            document, _ = self.library.locate(number)
+        for index in answer.passages:
+            passage = self.library.passage(index)
+            name = self.library.names[self.library.document_of(index)]
             beginning = textwrap.shorten(passage.text, _BEGINNING, placeholder=" …")
-            score = f"{answer.score[number]:.3f}"
-            rows.append([self.library.places[document], passage.position, score, beginning])
+            rows.append([name, passage.position, f"{answer.score[index]:.3f}", beginning])
         return rows
 
-    def text(self, number: int, chunk: int, heading: str = "") -> list[tuple[str, str | None]]:
+    def text(self, index: int, heading: str = "") -> list[tuple[str, str | None]]:
         """Returns a passage, highlighted in the text around it.
 
         Args:
-            number: the document.
-            chunk: the chunk of the document that the passage belongs to.
-            heading: what is written above it, before its position.
+            index: the passage.
+            heading: heading above the passage; the passage's position follows it.
         """
-        text = self.library.text(number)
-        passage = self.library.passage(self.chunks(number).start + chunk)
+        text = self.library.text(self.library.document_of(index))
+        passage = self.library.passage(index)
         start = passage.start
         end = min(passage.end, start + _LONGEST_HIGHLIGHT)
         before = text[max(0, start - _CONTEXT) : start]
@@ -256,48 +263,50 @@ class Page:
             (f"{text[end : end + _CONTEXT]} …\n\n", None),
         ]
 
-    def sections(self, number: int) -> tuple[list[Section], np.ndarray]:
+    def sections(self, document: int) -> tuple[list[Section], np.ndarray]:
         """Returns the p sections of a document, and how similar they are.
 
         Returns:
             The sections, and the cosines ``[p, p]`` of the means of their chunk vectors, from which
             the mean of all sections is subtracted.
         """
-        spans = self.library.spans[self.chunks(number)]
-        sections = sections_of(self.library.text(number), spans)
+        passages = self.passages(document)
+        spans = self.library.spans[passages]
+        sections = sections_of(self.library.text(document), spans)
         weights = normalize(overlap(spans, sections), norm="l1")
-        means = weights @ self.library.vectors[self.chunks(number)].numpy()  # [p, D]
+        means = weights @ self.library.vectors[passages].numpy()  # [p, D]
         if len(means) > 1:
             means -= means.mean(axis=0)
         directions = normalize(means)
         return sections, directions @ directions.T
 
-    def square(self, number: int) -> np.ndarray:
+    def square(self, document: int) -> np.ndarray:
         """Draws sections against each other, ``[p, p, 3]``: orange if similar, blue if not."""
-        _, cosines = self.sections(number)
+        _, cosines = self.sections(document)
         others = np.abs(cosines - np.diag(np.diag(cosines)))
         return _colours(np.clip(cosines / max(float(others.max()), 1e-6), -1, 1))
 
-    def nearest_pair(self, number: int, x: int, y: int) -> list[tuple[str, str | None]]:
+    def nearest_pair(self, document: int, x: int, y: int) -> list[tuple[str, str | None]]:
         """Returns the most similar passages of the two sections at a pixel of the square.
 
         On the diagonal, it is the first passage of the section.
         """
-        sections, _ = self.sections(number)
+        sections, _ = self.sections(document)
         row = sections[_cell_at(y, _SQUARE_SIZE[1], cells=len(sections))]
         column = sections[_cell_at(x, _SQUARE_SIZE[0], cells=len(sections))]
-        spans = self.library.spans[self.chunks(number)]
-        ones, others = map(np.flatnonzero, overlap(spans, [row, column]))
+        passages = self.passages(document)
+        in_row, in_column = overlap(self.library.spans[passages], [row, column])
+        ones = passages[in_row > 0]
+        others = passages[in_column > 0]
         if row == column:
-            return self.text(number, int(ones[0]), heading=f"{row.heading} · ")
+            return self.text(ones[0], heading=f"{row.heading} · ")
 
-        vectors = self.library.vectors[self.chunks(number)].numpy()
-        cosines = vectors[ones] @ vectors[others].T
+        cosines = (self.library.vectors[ones] @ self.library.vectors[others].T).numpy()
         cosines[np.equal.outer(ones, others)] = -np.inf  # a chunk on the border belongs to both
-        one, other = divmod(int(cosines.argmax()), len(others))
+        best = np.unravel_index(cosines.argmax(), cosines.shape)
         return [
-            *self.text(number, int(ones[one]), heading=f"{row.heading} · "),
-            *self.text(number, int(others[other]), heading=f"{column.heading} · "),
+            *self.text(ones[best[0]], heading=f"{row.heading} · "),
+            *self.text(others[best[1]], heading=f"{column.heading} · "),
         ]
 
 
@@ -333,7 +342,7 @@ def build(library: Library, title: str) -> "Blocks":
 
     page = Page(library)
     with gr.Blocks(title=title, analytics_enabled=False) as blocks:
-        gr.HTML(f"<h2>{html.escape(title)} <small>{len(library.places):,} documents</small></h2>")
+        gr.HTML(f"<h2>{html.escape(title)} <small>{len(library.names):,} documents</small></h2>")
         made = _lay_out(page)
         _connect_search(page, made)
         _connect_pictures(page, made)
@@ -387,7 +396,7 @@ def _lay_out(page: Page) -> SimpleNamespace:
                 **table,
             )
         with gr.Column(scale=5, min_width=320):
-            choices = [(place, number) for number, place in enumerate(page.library.places)]
+            choices = [(name, index) for index, name in enumerate(page.library.names)]
             made.chosen = gr.Dropdown(choices, value=0, show_label=False, container=False)
             made.strip = gr.Image(visible=False, **picture)
             made.text = gr.HighlightedText(
@@ -406,43 +415,43 @@ def _lay_out(page: Page) -> SimpleNamespace:
 
 
 def _connect_search(page: Page, made: SimpleNamespace) -> None:
-    """Says what a question, and the choice of a document or passage, change."""
+    """Connects the question, and the choice of a document or passage, with what they change."""
     import gradio as gr
 
-    def show(answer: SearchResult | None, number: int, chunk: int) -> list[Any]:
+    def show(answer: SearchResult | None, passage: int) -> list[Any]:
+        document = page.library.document_of(passage)
         passages = None
         strip = None
         if answer is not None:
             passages = page.passage_rows(answer)
-            strip = _enlarged(page.strip(number, answer), _STRIP_SIZE)
-        documents = page.document_rows(number, answer)
-        ranked = [other for other, _ in page.ranked(number, answer)]
-        values = [documents, passages, strip, page.text(number, chunk), None]
+            strip = _enlarged(page.strip(document, answer), _STRIP_SIZE)
+        documents = page.document_rows(document, answer)
+        ranked = [other for other, _ in page.ranked(document, answer)]
+        values = [documents, passages, strip, page.text(passage), None]
         updates = [gr.update(value=value, visible=value is not None) for value in values]
-        return [number, page.map(ranked, chosen=number), *updates]
+        return [document, page.map(ranked, chosen=document), *updates]
 
-    def show_document(question: str, number: int) -> list[Any]:
+    def show_document(question: str, document: int) -> list[Any]:
         answer = page.ask(question)
-        return show(answer, number, chunk=page.best_chunk(number, answer))
+        return show(answer, page.best_passage(document, answer))
 
-    def ask(question: str, number: int) -> list[Any]:
+    def ask(question: str, document: int) -> list[Any]:
         answer = page.ask(question)
-        chunk = 0
+        passage = page.best_passage(document, answer)
         if answer is not None:
-            number, chunk = page.library.locate(answer.passages[0])
-        return [question, *show(answer, number, chunk=chunk)]
+            passage = answer.passages[0]
+        return [question, *show(answer, passage)]
 
     def click_point(question: str, event: gr.SelectData) -> list[Any]:
         return show_document(question, page.nearest_point(*event.index))
 
-    def click_document(question: str, number: int, event: gr.SelectData) -> list[Any]:
-        other, _ = page.ranked(number, page.ask(question))[event.index[0]]
+    def click_document(question: str, document: int, event: gr.SelectData) -> list[Any]:
+        other, _ = page.ranked(document, page.ask(question))[event.index[0]]
         return show_document(question, other)
 
     def click_passage(question: str, event: gr.SelectData) -> list[Any]:
         answer = page.library.ask(question)
-        number, chunk = page.library.locate(answer.passages[event.index[0]])
-        return show(answer, number, chunk=chunk)
+        return show(answer, answer.passages[event.index[0]])
 
     shown = [
         made.chosen,
@@ -453,28 +462,33 @@ def _connect_search(page: Page, made: SimpleNamespace) -> None:
         made.text,
         made.square,
     ]
-    both = [made.question, made.chosen]
-    asked = [made.search.click, made.words.submit]
-    gr.on(asked, ask, [made.words, made.chosen], outputs=[made.question, *shown], **_QUIET)
-    made.chosen.input(show_document, both, outputs=shown, **_QUIET)
+    state = [made.question, made.chosen]
+    gr.on(
+        [made.search.click, made.words.submit],
+        ask,
+        inputs=[made.words, made.chosen],
+        outputs=[made.question, *shown],
+        **_QUIET,
+    )
+    made.chosen.input(show_document, state, outputs=shown, **_QUIET)
     made.points.select(click_point, made.question, outputs=shown, **_QUIET)
-    made.documents.select(click_document, both, outputs=shown, **_QUIET)
+    made.documents.select(click_document, state, outputs=shown, **_QUIET)
     made.passages.select(click_passage, made.question, outputs=shown, **_QUIET)
 
 
 def _connect_pictures(page: Page, made: SimpleNamespace) -> None:
-    """Says what clicks on the pictures of one document change."""
+    """Connects clicks on the pictures of one document with what they change."""
     import gradio as gr
 
-    def click_strip(question: str, number: int, event: gr.SelectData) -> list[Any]:
+    def click_strip(question: str, document: int, event: gr.SelectData) -> list[Any]:
         answer = page.library.ask(question)
-        return page.text(number, page.best_in_cell(number, answer, x=event.index[0]))
+        return page.text(page.best_in_cell(document, answer, x=event.index[0]))
 
-    def compare(number: int) -> dict[str, Any]:
-        return gr.update(value=_enlarged(page.square(number), _SQUARE_SIZE), visible=True)
+    def compare(document: int) -> dict[str, Any]:
+        return gr.update(value=_enlarged(page.square(document), _SQUARE_SIZE), visible=True)
 
-    def click_square(number: int, event: gr.SelectData) -> dict[str, Any]:
-        return gr.update(value=page.nearest_pair(number, *event.index), visible=True)
+    def click_square(document: int, event: gr.SelectData) -> dict[str, Any]:
+        return gr.update(value=page.nearest_pair(document, *event.index), visible=True)
 
     made.strip.select(click_strip, [made.question, made.chosen], outputs=made.text, **_QUIET)
     made.compare.click(compare, made.chosen, outputs=made.square, **_QUIET)
@@ -493,8 +507,8 @@ def run(
     Args:
         source: a file, a folder or a pattern.
         model: the document model.
-        public: whether other machines can reach the page, as in a Space.
-        **reading: how the source is read, see `ReadingOptions`.
+        public: if true, other machines can reach the page, for example in a Space.
+        **reading: options for reading the source, see `ReadingOptions`.
 
     Raises:
         ValueError: if Gradio is not installed.
@@ -503,7 +517,7 @@ def run(
     try:
         import gradio as gr
     except ImportError as error:
-        raise ValueError("The page needs Gradio: pip install 'nextlevelbert[app]'.") from error
+        raise ValueError("The page needs Gradio: pip install 'gradio>=6.31,<7'.") from error
 
     library = open_library(source, model, **reading)
     blocks = build(library, Path(source).resolve().name)

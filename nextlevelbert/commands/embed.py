@@ -24,14 +24,14 @@ def run(
     rows: str,
     **reading: Unpack[ReadingOptions],
 ) -> None:
-    """Writes rows of chunks or of documents, with the places of their files and float32 vectors.
+    """Writes rows of chunks or of documents, with their names and float32 vectors.
 
     Args:
         source: a file, a folder or a pattern.
         model: the document model.
         output: the file to write.
-        rows: what a row is, "documents" or "chunks".
-        **reading: how the source is read, see `ReadingOptions`.
+        rows: ``"documents"`` or ``"chunks"``, the unit that each row of the file describes.
+        **reading: options for reading the source, see `ReadingOptions`.
 
     Raises:
         ValueError: if no document holds a word that the model can read.
@@ -43,9 +43,9 @@ def run(
             table = _document_rows(part, model.config.hidden_size)
         else:
             table = _chunk_rows(part, model.config.chunk_hidden_size)
-        report(part.place, json.loads(table.schema.metadata[b"notes"]))
-        places = [part.place_of(name) for name in table["document"].to_pylist()]
-        table = table.set_column(0, "document", pa.array(places, pa.string()))
+        report(part.name, json.loads(table.schema.metadata[b"notes"]))
+        names = [part.name_of(document) for document in table["document"].to_pylist()]
+        table = table.set_column(0, "document", pa.array(names, pa.string()))
         metadata = {"recipe": table.schema.metadata[b"recipe"]}
         tables.append(table.replace_schema_metadata(metadata))
     table = pa.concat_tables(tables)
@@ -58,7 +58,7 @@ def run(
 
 
 def _document_rows(part: Part, size: int) -> pa.Table:
-    """Reads a row for each document: its id, metadata and vector."""
+    """Makes a row for each document of a part, with the document's id, metadata and vector."""
     table = part.read("document", "chunk", "metadata", "document_vector")
     table = table.filter(pc.field("chunk") == 0).drop_columns("chunk")
     vectors = table["document_vector"].cast(pa.list_(pa.float32(), size))
@@ -66,7 +66,7 @@ def _document_rows(part: Part, size: int) -> pa.Table:
 
 
 def _chunk_rows(part: Part, size: int) -> pa.Table:
-    """Reads a row for each chunk: its document, characters, first page, text and vector."""
+    """Makes a row for each chunk of a part: document, characters, first page, text and vector."""
     table = part.read("document", "chunk", "start", "end", "pages", "text", "vector")
     page_starts: list[int] | None = None
     pages: list[int | None] = []

@@ -37,9 +37,9 @@ def run(source: str, output: Path, *, text_column: str, chunk_encoder: str | Non
 
     Args:
         source: a file, a folder or a pattern.
-        output: a folder, new or empty.
+        output: folder to write the model to, new or empty.
         text_column: the column of the text in tables.
-        chunk_encoder: a folder or name; by default the installed checkpoint.
+        chunk_encoder: folder or name of the chunk encoder (default: the installed checkpoint).
 
     Raises:
         ValueError: if the folder is not empty, or there are less than two documents.

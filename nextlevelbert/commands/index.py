@@ -9,9 +9,9 @@ import hashlib
 import json
 import os
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,9 +39,9 @@ class WordCounts(NamedTuple):
     Args:
         matrix: the counts of V words in N passages, ``[N, V]``.
         starts: the first passage of each document, and N.
-        vocabulary: the number of each word.
-        texts: the number of each passage's text, ``[N]``; equal texts have equal numbers.
-        document_texts: the number of each document's text.
+        vocabulary: the column of each word.
+        texts: a number for the text of each passage, ``[N]``; equal texts have equal numbers.
+        document_texts: a number for the text of each document.
     """
 
     matrix: sparse.csr_array
@@ -57,12 +57,14 @@ def open_index(model: NextLevelBertModel, parts: list[Part]) -> Path:
     digest = hashlib.sha256(names.encode()).hexdigest()[:32]
     folder = parts[0].path.parent
     path = folder / f"index-{digest}.safetensors"
-    if not path.exists():
-        temporary = path.with_suffix(".tmp")
-        write_index(model, parts, temporary)
-        for earlier in set(folder.glob("index-*")) - {temporary}:
-            earlier.unlink()
-        os.replace(temporary, path)
+    if path.exists():
+        return path
+
+    temporary = path.with_suffix(".tmp")
+    write_index(model, parts, temporary)
+    for earlier in set(folder.glob("index-*")) - {temporary}:
+        earlier.unlink()
+    os.replace(temporary, path)
     return path
 
 
@@ -72,14 +74,12 @@ def passage_texts(table: pa.Table) -> Iterator[tuple[str, list[str]]]:
     Args:
         table: the columns text, chunk, passage_start and passage_end of a part.
     """
-    firsts = np.flatnonzero(table["chunk"].to_numpy() == 0).tolist()
-    texts = table["text"].to_pylist()
-    begins = table["passage_start"].to_pylist()
-    ends = table["passage_end"].to_pylist()
-    for first, last in pairwise([*firsts, len(table)]):
-        document = "".join(texts[first:last])
-        borders = zip(begins[first:last], ends[first:last], strict=True)
-        yield document, [document[begin:end] for begin, end in borders]
+    rows = table.to_pylist()
+    first_rows = np.flatnonzero(table["chunk"].to_numpy() == 0).tolist()
+    for first, end in pairwise([*first_rows, len(rows)]):
+        chunks = rows[first:end]
+        text = "".join(chunk["text"] for chunk in chunks)
+        yield text, [text[chunk["passage_start"] : chunk["passage_end"]] for chunk in chunks]
 
 
 def count_words(parts: list[Part]) -> WordCounts:
@@ -88,42 +88,40 @@ def count_words(parts: list[Part]) -> WordCounts:
     Raises:
         ValueError: if there is no passage.
     """
-    vocabulary = dict[str, int]()
+    vocabulary: defaultdict[str, int] = defaultdict(count().__next__)
+    number_of: defaultdict[bytes, int] = defaultdict(count().__next__)  # of the hash of a text
     words = array("i")  # arrays grow in place
     counts = array("I")
     borders = array("q", [0])
     starts = [0]
-    hashes = dict[bytes, int]()
     texts = []
     document_texts = []
     for part in parts:
         table = part.read("text", "chunk", "passage_start", "passage_end")
         for document, passages in passage_texts(table):
             for passage in passages:
-                found = Counter(search_words(passage))
-                words.extend(vocabulary.setdefault(word, len(vocabulary)) for word in found)
-                counts.extend(found.values())
+                counts_of_passage = Counter(search_words(passage))
+                words.extend(vocabulary[word] for word in counts_of_passage)
+                counts.extend(counts_of_passage.values())
                 borders.append(len(words))
-                texts.append(_number_of(passage, hashes))
+                texts.append(number_of[_hash(passage)])
             starts.append(len(texts))
-            document_texts.append(_number_of(document, hashes))
+            document_texts.append(number_of[_hash(document)])
     if not texts:
         raise ValueError("No document of the folder holds a word that the model can read.")
 
     arrays = (np.asarray(counts), np.asarray(words), np.asarray(borders))
-    matrix = sparse.csr_array(arrays, shape=(len(texts), len(vocabulary)))
     return WordCounts(
-        matrix,
+        sparse.csr_array(arrays, shape=(len(texts), len(vocabulary))),
         starts=starts,
-        vocabulary=vocabulary,
+        vocabulary=dict(vocabulary),
         texts=texts,
         document_texts=document_texts,
     )
 
 
-def _number_of(text: str, hashes: dict[bytes, int]) -> int:
-    digest = hashlib.sha256(text.strip().encode()).digest()
-    return hashes.setdefault(digest, len(hashes))
+def _hash(text: str) -> bytes:
+    return hashlib.sha256(text.strip().encode()).digest()
 
 
 def book_words(counts: sparse.csr_array, starts: list[int]) -> sparse.csr_array:
@@ -136,15 +134,16 @@ def book_words(counts: sparse.csr_array, starts: list[int]) -> sparse.csr_array:
     tenth, and it does not fall on others (docs/results.md). If there is one document, it has none.
 
     Args:
-        counts: how often each word is in each passage, from `count_words`.
+        counts: number of times that each word occurs in each passage, from `count_words`.
         starts: the first passage of each document, from `count_words`.
 
     Returns:
         ``[n, V]``: 1 for the chosen words of each of n documents.
     """
     # Passages of a document become one row, whose counts of the same word are added.
+    borders = counts.indptr[starts]
     books = sparse.csr_array(
-        (counts.data, counts.indices, counts.indptr[starts]),
+        (counts.data, counts.indices, borders),
         shape=(len(starts) - 1, counts.shape[1]),
         copy=True,
     )
@@ -157,20 +156,21 @@ def book_words(counts: sparse.csr_array, starts: list[int]) -> sparse.csr_array:
     is_chosen = np.zeros(len(weights), bool)
     for start, end in pairwise(books.indptr.tolist()):
         order = np.argsort(-weights[start:end], kind="stable")
-        is_chosen[start + order[:_BOOK_WORDS]] = True
+        heaviest = order[:_BOOK_WORDS]
+        is_chosen[start + heaviest] = True
     books.data = (is_chosen & (weights > 0)).astype(counts.dtype)
     books.eliminate_zeros()
     return books
 
 
 def rarity(spread: np.ndarray, passages: int) -> np.ndarray:
-    """Weighs words by how many passages hold them.
+    """Weighs words by how few passages hold them.
 
     The weight is Robertson's, which is 0 for a word that half of the passages hold, but at least a
     tenth of Lucene's: in a folder of two short texts, half of the passages hold every word.
 
     Args:
-        spread: how many passages hold each word, ``[V]``.
+        spread: number of passages that hold each word, ``[V]``.
         passages: the number of all passages.
 
     Returns:
@@ -195,21 +195,23 @@ def weigh_words(counts: WordCounts) -> sparse.csc_array:
     lengths = counts.matrix.sum(axis=1) + np.diff(added.indptr)
     norms = 1.5 * (0.25 + 0.75 * lengths / max(lengths.mean(), 1))
 
-    scores = norms.astype(np.float32)[matrix.indices]  # changed in place: there may be many
-    scores += matrix.data
-    np.divide(matrix.data, scores, out=scores)
+    # count / (norm + count) * rarity, computed in place because there may be many weights
+    weights = norms.astype(np.float32)[matrix.indices]
+    weights += matrix.data
+    np.divide(matrix.data, weights, out=weights)
     spread = np.diff(matrix.indptr)
-    scores *= rarity(spread, len(lengths)).repeat(spread)
-    return sparse.csc_array((scores, matrix.indices, matrix.indptr), shape=matrix.shape)
+    rarities = rarity(spread, len(lengths))
+    weights *= rarities.repeat(spread)
+    return sparse.csc_array((weights, matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
 @torch.no_grad()
-def comparable(model: NextLevelBertModel, plain: torch.Tensor) -> torch.Tensor:
+def comparable(model: NextLevelBertModel, chunks: torch.Tensor) -> torch.Tensor:
     """Prepares chunk vectors ``[n, D]`` for comparison, on the CPU.
 
-    They are whitened if the model whitens, and of length 1.
+    The vectors are whitened if the model whitens vectors, and scaled to length 1.
     """
-    prepared = model.prepare_chunks(plain.to(model.device, model.dtype))
+    prepared = model.prepare_chunks(chunks.to(model.device, model.dtype))
     return F.normalize(prepared.float().cpu(), dim=-1)
 
 
@@ -217,16 +219,17 @@ def write_index(model: NextLevelBertModel, parts: list[Part], path: Path) -> Non
     """Writes what `Library` needs of all parts into one file."""
     counts = count_words(parts)
     weights = weigh_words(counts)
+
     columns = ("document", *SPANS, "vector", "document_vector")
     tables = [part.read(*columns) for part in parts]
-    notes = [json.loads(table.schema.metadata[b"notes"]) for table in tables]
     passages = pa.concat_tables(tables)
     documents = passages.take(counts.starts[:-1])
     facts = {
         "ids": documents["document"].to_pylist(),
-        "notes": notes,
+        "notes": [json.loads(table.schema.metadata[b"notes"]) for table in tables],
         "words": list(counts.vocabulary),
     }
+
     arrays = {
         "spans": np.stack([passages[name].to_numpy() for name in SPANS], axis=1),
         "starts": np.array(counts.starts),
@@ -239,7 +242,7 @@ def write_index(model: NextLevelBertModel, parts: list[Part], path: Path) -> Non
         "word_borders": weights.indptr,
         "facts": np.frombuffer(bytearray(json.dumps(facts).encode()), np.uint8),
     }
-    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    tensors = {name: torch.from_numpy(values) for name, values in arrays.items()}
     tensors["vectors"] = torch.cat([_vectors(model, table) for table in tables])
     save_file(tensors, path)
 
@@ -247,5 +250,5 @@ def write_index(model: NextLevelBertModel, parts: list[Part], path: Path) -> Non
 def _vectors(model: NextLevelBertModel, table: pa.Table) -> torch.Tensor:
     """Reads the chunk vectors of a part, as `comparable` prepares them."""
     values = table["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
-    plain = torch.from_numpy(values.astype(np.float32))
-    return comparable(model, plain.view(-1, model.config.chunk_hidden_size))
+    chunks = torch.from_numpy(values.astype(np.float32))
+    return comparable(model, chunks.view(-1, model.config.chunk_hidden_size))

@@ -24,7 +24,7 @@ def principal_components(vectors: np.ndarray) -> tuple[np.ndarray, float]:
     """Projects vectors, scaled to length 1, on two principal components.
 
     Args:
-        vectors: ``[n, H]``.
+        vectors: vectors to project, ``[n, H]``.
 
     Returns:
         The points ``[n, 2]``, and the share of the variance that the components hold.
@@ -41,8 +41,8 @@ def write_names(figure: Figure, axes: Axes, *, names: Sequence[str], points: np.
 
     Args:
         figure: the map.
-        axes: its axes.
-        names: the names; the first ones have the choice.
+        axes: axes of the map.
+        names: names to write, in the order in which they get a free place.
         points: the point of each name, ``[n, 2]``.
     """
     figure.draw_without_rendering()  # lays the axes out, so that positions in pixels are final
@@ -75,8 +75,8 @@ def draw_map(names: Sequence[str], vectors: np.ndarray, chunks: Sequence[int]) -
 
     Args:
         names: the names of n documents.
-        vectors: their document vectors, ``[n, H]``.
-        chunks: the number of their chunks, by which the area of a point grows.
+        vectors: document vectors, ``[n, H]``.
+        chunks: number of chunks in each document, by which the area of the document's point grows.
     """
     points, share = principal_components(vectors)
     figure = Figure(figsize=(10, 7), dpi=130, layout="constrained")
@@ -105,12 +105,13 @@ def run(
         source: a file, a folder or a pattern.
         model: the document model.
         output: the file to write; its suffix names the format.
-        **reading: how the source is read, see `ReadingOptions`.
+        **reading: options for reading the source, see `ReadingOptions`.
     """
     library = open_library(source, model, **reading)
-    figure = draw_map(library.places, library.summaries, np.diff(library.first).tolist())
+    chunks = np.diff(library.starts).tolist()
+    figure = draw_map(library.names, library.document_vectors, chunks)
     metadata = None
     if output.suffix.lower() == ".pdf":
         metadata = {"Creator": MAP_CREATOR}  # so that the map is not taken for a document
     figure.savefig(output, metadata=metadata)
-    print(f"Wrote {output}: {len(library.places)} documents.")
+    print(f"Wrote {output}: {len(library.names)} documents.")

@@ -22,7 +22,7 @@ def run(
     Args:
         source: a file, a folder or a pattern.
         model: the document model.
-        as_json: whether JSON is printed.
+        as_json: if true, prints JSON.
         text_column: the column of the text in tables.
         splitter: the name of a function that finds sentences.
 
@@ -31,9 +31,9 @@ def run(
     """
     find_sentences = open_splitter(model, splitter)
     rows = {}
-    for place, document in read_files(source, text_column, model.tokenizer):
+    for name, document in read_files(source, text_column, model.tokenizer):
         plan = model.plan(document.text, find_sentences)
-        rows[place] = {"characters": len(document.text), **asdict(plan)}
+        rows[name] = {"characters": len(document.text), **asdict(plan)}
     if not rows:
         raise ValueError(f"No file of {source!r} can be read.")
 
@@ -42,5 +42,5 @@ def run(
         return
     columns = ("characters", "tokens", "chunks", "windows")
     print(*columns, "document", sep="\t")
-    for place, row in rows.items():
-        print(*(row[column] for column in columns), place, sep="\t")
+    for name, row in rows.items():
+        print(*(row[column] for column in columns), name, sep="\t")

@@ -36,11 +36,11 @@ class SearchResult(NamedTuple):
     mean of its three best passages.
 
     Args:
-        score: of each passage, ``[N]``.
-        cosine: of each passage, ``[N]``.
-        bm25: of each passage, ``[N]``.
-        documents: the nearest documents, by number, with their scores.
-        passages: the numbers of the nearest passages. Of equal texts there is one.
+        score: score of each passage, ``[N]``.
+        cosine: cosine of each passage with the question, ``[N]``.
+        bm25: BM25 score of each passage, ``[N]``.
+        documents: the indices of the nearest documents, with their scores.
+        passages: the indices of the nearest passages, one for each distinct text.
     """
 
     score: np.ndarray
@@ -54,12 +54,12 @@ class Passage(NamedTuple):
     """A passage as it is shown: whole sentences of a document, up to a length.
 
     Args:
-        start: its first character in the document.
-        end: one past its last character.
-        text: its text, and a mark if the passage is longer.
-        share: the share of the document that comes before it.
-        pages: its first and last page in a PDF.
-        page: the page that holds most of it.
+        start: first character of the passage in the document.
+        end: one past the last character of the passage.
+        text: text of the passage, with a mark at the end if the passage is longer.
+        share: the share of the document that comes before the passage.
+        pages: first and last page of the passage in a PDF.
+        page: the page that holds most of the passage.
     """
 
     start: int
@@ -91,18 +91,17 @@ def show_passage(text: str, start: int, end: int, page_starts: list[int] | None)
     Args:
         text: the document.
         start: the first character of the passage.
-        end: one past its last character.
+        end: one past the last character of the passage.
         page_starts: the character at which each page begins, if the document has pages.
     """
     passage = Passage(start, end, text=shorten(text[start:end]), share=start / len(text))
     if page_starts is None:
         return passage
-    on_page = np.diff(np.clip([*page_starts, len(text)], start, end))  # characters
-    touched = (np.flatnonzero(on_page) + 1).tolist()
-    return passage._replace(
-        pages=(touched[0], touched[-1]),
-        page=int(on_page.argmax()) + 1,
-    )
+
+    borders = np.clip([*page_starts, len(text)], start, end)
+    characters = np.diff(borders)  # of the passage on each page
+    pages = (np.flatnonzero(characters) + 1).tolist()
+    return passage._replace(pages=(pages[0], pages[-1]), page=int(characters.argmax()) + 1)
 
 
 def shorten(passage: str) -> str:
@@ -117,7 +116,7 @@ def shorten(passage: str) -> str:
 
 
 class StoredDocument(NamedTuple):
-    """A document as its part holds it."""
+    """A document as a part of the shelf holds it."""
 
     text: str
     metadata: dict[str, Any]
@@ -127,90 +126,95 @@ class StoredDocument(NamedTuple):
 class Library:
     """The n documents of a shelf that hold a token, with N passages in all.
 
-    A passage is a chunk, widened to whole sentences: its vector is the chunk's, and its words are
-    those of the sentences.
+    A passage is a chunk, widened to whole sentences. It has the vector of the chunk and the words
+    of the sentences.
 
     Args:
         model: the document model.
         parts: the shelf, from `open_shelf`.
 
     Attributes:
-        places: the names of the documents.
-        summaries: document vectors ``[n, H]``.
-        first: the first passage of each document, and N: ``[n + 1]``.
+        names: the names of the documents, as they are printed.
+        document_vectors: vector of each document, ``[n, H]``.
+        starts: the first passage of each document, and N: ``[n + 1]``.
         spans: the characters of each chunk in its document, ``[N, 2]``.
         vectors: chunk vectors ``[N, D]``, as `comparable` prepares them.
-        notes: of each part, what was not read.
+        notes: notes about what was not read, for each part.
     """
 
     def __init__(self, model: NextLevelBertModel, parts: list[Part]) -> None:
-        index = load_file(open_index(model, parts))
-        facts = json.loads(index.pop("facts").numpy().tobytes())
+        tensors = load_file(open_index(model, parts))
+        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+        facts = json.loads(arrays["facts"].tobytes())
         self.model = model
-        self.vectors = index["vectors"]
-        self._index = {name: tensor.numpy() for name, tensor in index.items()}
-        self.summaries = self._index["document_vectors"]
-        self.first = self._index["starts"]
-        self.spans = self._index["spans"][:, :2]
-        self._words = {word: number for number, word in enumerate(facts["words"])}
-        columns = (self._index[f"word_{name}"] for name in ("weights", "passages", "borders"))
-        self._weights = sparse.csc_array(tuple(columns), (len(self.vectors), len(self._words)))
-        self._parts = parts
-        self._documents = dict[int, StoredDocument]()
-        owners = np.searchsorted(self._index["part_starts"], self.first[:-1], side="right") - 1
-        self._owners = owners.tolist()
-        self.places = [
-            parts[owner].place_of(name)
-            for owner, name in zip(self._owners, facts["ids"], strict=True)
-        ]
+        self.vectors = tensors["vectors"]
+        self.document_vectors = arrays["document_vectors"]
+        self.starts = arrays["starts"]
+        self.spans = arrays["spans"][:, :2]
         self.notes = facts["notes"]
 
-    def document(self, number: int) -> StoredDocument:
-        """Reads a document from its part; the last ones are kept."""
-        if number in self._documents:
-            return self._documents[number]
-        owner = self._owners[number]
-        table = self._parts[owner].read("text", "metadata", "pages")
-        start, end = self.first[number : number + 2] - self._index["part_starts"][owner]
+        self._passage_spans = arrays["spans"][:, 2:]
+        self._texts = arrays["texts"]
+        self._document_texts = arrays["document_texts"]
+        self._word_index = {word: index for index, word in enumerate(facts["words"])}
+        self._word_weights = sparse.csc_array(
+            (arrays["word_weights"], arrays["word_passages"], arrays["word_borders"]),
+            shape=(len(self.vectors), len(self._word_index)),
+        )
+
+        self._parts = parts
+        self._part_starts = arrays["part_starts"]
+        part_ends = self._part_starts[1:]
+        self._part_of = np.searchsorted(part_ends, self.starts[:-1], side="right").tolist()
+        self.names = []
+        for part_index, document_id in zip(self._part_of, facts["ids"], strict=True):
+            self.names.append(parts[part_index].name_of(document_id))
+        self._stored_documents = dict[int, StoredDocument]()
+
+    def document(self, index: int) -> StoredDocument:
+        """Reads a document from its part; some documents are kept."""
+        if index in self._stored_documents:
+            return self._stored_documents[index]
+        part_index = self._part_of[index]
+        table = self._parts[part_index].read("text", "metadata", "pages")
+        start, end = self.starts[index : index + 2] - self._part_starts[part_index]
         rows = table[start:end]
         document = StoredDocument(
             text="".join(rows["text"].to_pylist()),
             metadata=json.loads(rows["metadata"][0].as_py()),
             page_starts=rows["pages"][0].as_py(),
         )
-        if len(self._documents) == _KEPT_DOCUMENTS:
-            self._documents.clear()
-        self._documents[number] = document
+
+        if len(self._stored_documents) == _KEPT_DOCUMENTS:
+            self._stored_documents.clear()
+        self._stored_documents[index] = document
         return document
 
-    def text(self, number: int) -> str:
+    def text(self, index: int) -> str:
         """Reads the text of a document."""
-        return self.document(number).text
+        return self.document(index).text
 
-    def locate(self, passage: int) -> tuple[int, int]:
-        """Returns the document of a passage, and which chunk of it that is."""
-        document = int(np.searchsorted(self.first, passage, side="right")) - 1
-        return document, passage - int(self.first[document])
+    def document_of(self, passage: int) -> int:
+        """Returns the document of a passage."""
+        return int(np.searchsorted(self.starts, passage, side="right")) - 1
 
-    def passage(self, number: int) -> Passage:
+    def passage(self, index: int) -> Passage:
         """Reads a passage as it is shown."""
-        document = self.document(self.locate(number)[0])
-        start, end = self._index["spans"][number, 2:].tolist()
+        document = self.document(self.document_of(index))
+        start, end = self._passage_spans[index].tolist()
         return show_passage(document.text, start, end=end, page_starts=document.page_starts)
 
-    def copies_of_passage(self, number: int) -> list[str]:
+    def copies_of_passage(self, index: int) -> list[str]:
         """Lists the other documents that hold the text of a passage."""
-        texts = self._index["texts"]
-        equal = np.flatnonzero(texts == texts[number]).tolist()
-        documents = dict.fromkeys(self.locate(passage)[0] for passage in equal)
-        del documents[self.locate(number)[0]]
-        return [self.places[document] for document in documents]
+        equal = np.flatnonzero(self._texts == self._texts[index]).tolist()
+        documents = dict.fromkeys(map(self.document_of, equal))
+        del documents[self.document_of(index)]
+        return [self.names[document] for document in documents]
 
-    def copies_of_document(self, number: int) -> list[str]:
+    def copies_of_document(self, index: int) -> list[str]:
         """Lists the other documents that have the text of a document."""
-        texts = self._index["document_texts"]
-        equal = np.flatnonzero(texts == texts[number])
-        return [self.places[other] for other in equal[equal != number]]
+        equal = np.flatnonzero(self._document_texts == self._document_texts[index])
+        return [self.names[document] for document in equal if document != index]
 
     def ask(self, question: str, documents: int = 5, passages: int = 5) -> SearchResult:
         """Ranks all passages and documents by their nearness to a question.
@@ -219,9 +223,9 @@ class Library:
         text, only the first is ranked.
 
         Args:
-            question: a text.
-            documents: how many documents are returned at most.
-            passages: how many passages are returned at most.
+            question: text of the question.
+            documents: largest number of documents to return.
+            passages: largest number of passages to return.
 
         Raises:
             ValueError: if the question holds no token.
@@ -232,56 +236,59 @@ class Library:
         query = comparable(self.model, encoded.plain.mean(dim=0, keepdim=True))[0]
         # Row by row, so that equal passages have equal scores.
         blocks = self.vectors.split(_ROWS_AT_ONCE)
-        cosine = torch.cat([(block * query).sum(dim=1) for block in blocks])  # [N]
+        cosine = torch.cat([(block * query).sum(dim=1) for block in blocks]).numpy()  # [N]
         bm25, length = self._bm25(question)
-        score = (cosine.numpy() + bm25 / max(length, 1e-9)) / 2
+        score = (cosine + bm25 / max(length, 1e-9)) / 2
 
-        best = mean_of_best(score, self.first)
-        nearest_documents = ranking(best, self._index["document_texts"])[:documents]
+        document_scores = mean_of_best(score, self.starts)
+        nearest_documents = ranking(document_scores, self._document_texts)[:documents]
         return SearchResult(
             score,
-            cosine=cosine.numpy(),
+            cosine=cosine,
             bm25=bm25,
-            documents=[(number, float(best[number])) for number in nearest_documents],
-            passages=ranking(score, self._index["texts"])[:passages],
+            documents=[(index, float(document_scores[index])) for index in nearest_documents],
+            passages=ranking(score, self._texts)[:passages],
         )
 
     def _bm25(self, question: str) -> tuple[np.ndarray, float]:
         """Returns BM25 of all passages ``[N]``, and the length of the question's rarities."""
-        known = Counter(word for word in search_words(question) if word in self._words)
-        times = np.array(list(known.values()), np.float32)
-        columns = self._weights[:, [self._words[word] for word in known]]
-        rarities = rarity(np.diff(columns.indptr), len(self.vectors))
-        return columns @ times, float(np.linalg.norm(times * rarities))
+        words = [word for word in search_words(question) if word in self._word_index]
+        counts = Counter(words)
+        weights = self._word_weights[:, [self._word_index[word] for word in counts]]
+        times = np.array(list(counts.values()), np.float32)
+        rarities = rarity(np.diff(weights.indptr), len(self.vectors))
+        return weights @ times, float(np.linalg.norm(times * rarities))
 
 
-def mean_of_best(scores: np.ndarray, first: np.ndarray) -> np.ndarray:
+def mean_of_best(scores: np.ndarray, starts: np.ndarray) -> np.ndarray:
     """Averages the three best scores of each document.
 
     Args:
-        scores: of all passages, ``[N]``.
-        first: the first passage of each document, and N: ``[n + 1]``.
+        scores: score of each passage, ``[N]``.
+        starts: the first passage of each document, and N: ``[n + 1]``.
 
     Returns:
         The means ``[n]``.
     """
-    counts = np.diff(first)
+    counts = np.diff(starts)
     documents = np.repeat(np.arange(len(counts)), counts)  # of each passage
-    order = np.lexsort((-scores, documents))
-    is_best = np.arange(len(scores)) - first[documents] < _BEST
-    sums = np.bincount(documents[is_best], weights=scores[order][is_best])
+    # Scores are sorted within each document, so position i still belongs to documents[i].
+    descending = scores[np.lexsort((-scores, documents))]
+    rank_in_document = np.arange(len(scores)) - starts[documents]
+    is_best = rank_in_document < _BEST
+    sums = np.bincount(documents[is_best], weights=descending[is_best])
     return sums / np.minimum(counts, _BEST)
 
 
 def ranking(scores: np.ndarray, texts: np.ndarray) -> list[int]:
-    """Orders passages or documents by their scores; of those with the same text, only one counts.
+    """Orders passages or documents by score, and keeps one of those with the same text.
 
     Args:
-        scores: of passages or documents.
-        texts: the number of the text of each.
+        scores: score of each passage or document.
+        texts: a number for the text of each passage or document; equal texts have equal numbers.
 
     Returns:
-        Their numbers, the highest score first.
+        The indices of passages or documents, the highest score first.
     """
     order = np.argsort(-scores, kind="stable")
     _, positions = np.unique(texts[order], return_index=True)
@@ -298,12 +305,12 @@ def open_library(
     Args:
         source: a file, a folder or a pattern.
         model: the document model.
-        **reading: how the source is read, see `ReadingOptions`.
+        **reading: options for reading the source, see `ReadingOptions`.
     """
     parts = open_shelf(model, source, **reading)
     library = Library(model, parts)
     for part, notes in zip(parts, library.notes, strict=True):
-        report(part.place, notes)
+        report(part.name, notes)
     return library
 
 
@@ -322,11 +329,11 @@ def run(
     Args:
         source: a file, a folder or a pattern.
         model: the document model.
-        question: a text.
-        documents: how many documents are printed at most.
-        passages: how many passages are printed at most.
-        as_json: whether JSON is printed.
-        **reading: how the source is read, see `ReadingOptions`.
+        question: text of the question.
+        documents: largest number of documents to print.
+        passages: largest number of passages to print.
+        as_json: if true, prints JSON.
+        **reading: options for reading the source, see `ReadingOptions`.
     """
     library = open_library(source, model, **reading)
     answer = library.ask(question, documents, passages)
@@ -343,37 +350,35 @@ def run(
 
 def document_rows(library: Library, answer: SearchResult) -> list[dict[str, Any]]:
     """Returns the nearest documents as they are printed in JSON."""
+    chunks = np.diff(library.starts).tolist()
     rows = []
-    for number, score in answer.documents:
-        document = library.document(number)
-        rows.append(
-            {
-                "place": library.places[number],
-                "also_in": library.copies_of_document(number),
-                "score": score,
-                "characters": len(document.text),
-                "chunks": int(library.first[number + 1] - library.first[number]),
-                "metadata": document.metadata,
-            }
-        )
+    for index, score in answer.documents:
+        document = library.document(index)
+        row = {
+            "place": library.names[index],
+            "also_in": library.copies_of_document(index),
+            "score": score,
+            "characters": len(document.text),
+            "chunks": chunks[index],
+            "metadata": document.metadata,
+        }
+        rows.append(row)
     return rows
 
 
 def passage_rows(library: Library, answer: SearchResult) -> list[dict[str, Any]]:
     """Returns the nearest passages as they are printed in JSON."""
     rows = []
-    for number in answer.passages:
-        passage = library.passage(number)
-        rows.append(
-            {
-                "place": library.places[library.locate(number)[0]],
-                "also_in": library.copies_of_passage(number),
-                "score": float(answer.score[number]),
-                "cosine": float(answer.cosine[number]),
-                "bm25": float(answer.bm25[number]),
-                **passage._asdict(),
-            }
-        )
+    for index in answer.passages:
+        row = {
+            "place": library.names[library.document_of(index)],
+            "also_in": library.copies_of_passage(index),
+            "score": float(answer.score[index]),
+            "cosine": float(answer.cosine[index]),
+            "bm25": float(answer.bm25[index]),
+            **library.passage(index)._asdict(),
+        }
+        rows.append(row)
     return rows
 
 
@@ -392,20 +397,20 @@ def print_answer(library: Library, answer: SearchResult) -> None:
     if sys.stdout.isatty():
         width = shutil.get_terminal_size().columns
     indent = "    "
-    for number in answer.passages:
-        passage = library.passage(number)
-        place = library.places[library.locate(number)[0]]
-        print(f"{answer.score[number]:.3f}  {place}  {passage.characters}, {passage.position}")
-        _print_copies(library.copies_of_passage(number))
+    for index in answer.passages:
+        passage = library.passage(index)
+        name = library.names[library.document_of(index)]
+        print(f"{answer.score[index]:.3f}  {name}  {passage.characters}, {passage.position}")
+        _print_copies(library.copies_of_passage(index))
         print(textwrap.fill(passage.text, width, initial_indent=indent, subsequent_indent=indent))
         print()
 
 
-def _print_copies(places: list[str]) -> None:
-    """Prints a line with the other places of the same text, the first five by name."""
-    if not places:
+def _print_copies(documents: list[str]) -> None:
+    """Prints a line with the other documents of the same text, the first five by name."""
+    if not documents:
         return
-    named = ", ".join(places[:5])
-    if len(places) > 5:
-        named = f"{named} and {len(places) - 5:,} more"
+    named = ", ".join(documents[:5])
+    if len(documents) > 5:
+        named = f"{named} and {len(documents) - 5:,} more"
     print(f"       also in: {named}")

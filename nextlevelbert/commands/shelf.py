@@ -64,8 +64,8 @@ _INCIDENTAL = (
 )
 
 
-# What of a file was not read, or is not known to the model: how its line begins, and the rest of a
-# sentence that begins with the place of the file.
+# What of a file was not read, or is unknown to the model: how the printed line begins, and the rest
+# of a sentence that begins with the name of the file.
 Note = tuple[str, str]
 
 
@@ -74,21 +74,21 @@ class Part(NamedTuple):
 
     Args:
         source: the file.
-        place: its path below the folder, as it is printed.
-        is_table: whether each row is a document.
-        path: the part.
+        name: printed name of the file, which is the path below the folder.
+        is_table: true for a table, in which each row is a document.
+        path: path of the part.
     """
 
     source: Path
-    place: str
+    name: str
     is_table: bool
     path: Path = Path()
 
-    def place_of(self, document: str) -> str:
+    def name_of(self, document: str) -> str:
         """Returns the name of a document of the file, as it is printed."""
         if self.is_table:
-            return f"{self.place}#{document}"
-        return self.place
+            return f"{self.name}#{document}"
+        return self.name
 
     def read(self, *columns: str) -> pa.Table:
         """Reads columns of the part.
@@ -122,11 +122,11 @@ def open_model(
     """Opens the document model of a command.
 
     Args:
-        name: a folder or name; by default that of the environment variable NEXTLEVELBERT_MODEL,
-            else the installed checkpoint.
+        name: folder or name of the model (default: the environment variable NEXTLEVELBERT_MODEL, or
+            else the installed checkpoint).
         chunk_encoder: the encoder of a checkpoint that was saved without it.
-        device: where the model runs.
-        dtype: the precision of its weights, by torch's name.
+        device: device that the model runs on.
+        dtype: precision of the weights, by torch's name.
 
     Raises:
         ValueError: if the model or the device cannot be used.
@@ -166,10 +166,10 @@ def open_splitter(model: NextLevelBertModel, name: str | None) -> Splitter | Non
     return find_splitter(name)
 
 
-def report(place: str, notes: Iterable[Sequence[str]]) -> None:
+def report(name: str, notes: Iterable[Sequence[str]]) -> None:
     """Prints the notes about a file to stderr, beside a progress bar."""
     for head, rest in notes:
-        tqdm.write(f"{head}: {place}{rest}", file=sys.stderr)
+        tqdm.write(f"{head}: {name}{rest}", file=sys.stderr)
 
 
 def rest_of_message(part: Part, error: Exception) -> str:
@@ -193,28 +193,28 @@ def list_files(source: str) -> list[Part]:
     base = os.path.join(folder, "")
     parts = []
     models = set()
-    for path, name in source_files(source):
-        place = readable_name(str(path).removeprefix(base)).replace(os.sep, "/")
+    for path, document_id in source_files(source):
+        name = readable_name(str(path).removeprefix(base)).replace(os.sep, "/")
         if path.name == "config.json" and (path.parent / "model.safetensors").is_file():
             models.add(path.parent)
-            report(posixpath.dirname(place) or ".", [("left out", ": it is the folder of a model")])
+            report(posixpath.dirname(name) or ".", [("left out", ": it is the folder of a model")])
         elif is_own_output(path):
             rest = ": nextlevelbert wrote it; it holds vectors or a map"
-            report(place, [("left out", rest)])
+            report(name, [("left out", rest)])
         else:
-            parts.append(Part(source=path, place=place, is_table=name is None))
+            parts.append(Part(source=path, name=name, is_table=document_id is None))
     if models:
         parts = [part for part in parts if not models.intersection(part.source.parents)]
     return parts
 
 
 def is_own_output(path: Path) -> bool:
-    """Whether a file is a Parquet file of vectors or a map that this package has written."""
-    kind = path.suffix.lower()
+    """Returns whether a file is a Parquet file of vectors or a map by this package."""
+    ending = path.suffix.lower()
     try:
-        if kind == ".parquet":
+        if ending == ".parquet":
             return b"recipe" in (pq.read_schema(path).metadata or {})
-        if kind == ".pdf":
+        if ending == ".pdf":
             with path.open("rb") as file:
                 file.seek(max(0, path.stat().st_size - _END_OF_PDF))
                 return MAP_CREATOR.encode() in file.read()
@@ -245,14 +245,14 @@ def read_file(part: Part, column: str) -> tuple[list[Document], list[Note]]:
             head = "note"
         notes.append((head, rest_of_message(part, error)))
     if not documents:
-        report(part.place, notes or [("left out", " holds no text.")])
+        report(part.name, notes or [("left out", " holds no text.")])
     return documents, notes
 
 
 def read_files(
     source: str, column: str, tokenizer: PreTrainedTokenizerBase
 ) -> Iterator[tuple[str, Document]]:
-    """Reads the documents of all files that can be read, each with its place.
+    """Reads the documents of all files that can be read, each with its name.
 
     Files that were not read, and words that `tokenizer` does not know, are named on stderr.
 
@@ -265,15 +265,18 @@ def read_files(
         documents, notes = read_file(part, column)
         if documents:
             notes += notes_on_words(tokenizer, part, documents)
-            report(part.place, notes)
+            report(part.name, notes)
         for document in documents:
-            yield part.place_of(readable_name(document.id)), document
+            yield part.name_of(readable_name(document.id)), document
 
 
 def notes_on_words(
     tokenizer: PreTrainedTokenizerBase, part: Part, documents: Sequence[Document]
 ) -> list[Note]:
-    """Says what a tokenizer does not know of a file's documents: most words of some, or all."""
+    """Names the documents of a file that hold no token, or many unknown words.
+
+    Unknown words are many if they make up 5 % of the text or more.
+    """
     wordless = []
     unknown = []
     for document in documents:
@@ -289,11 +292,12 @@ def notes_on_words(
         f"the model does not know {_UNKNOWN_SHARE:.0%} of the text or more": unknown,
     }
     for fault, ids in faults.items():
+        if not ids:
+            continue
         rows = ""
-        if ids and part.is_table:
+        if part.is_table:
             rows = f", in {len(ids)} of {len(documents)} rows, {ids[0]!r} first"
-        if ids:
-            notes.append(("note", f": {fault}{rows}."))
+        notes.append(("note", f": {fault}{rows}."))
     return notes
 
 
@@ -332,7 +336,7 @@ def open_shelf(
     text_column: str = "text",
     splitter: str | None = None,
 ) -> list[Part]:
-    """Opens the shelf of a source, after encoding what is new or changed and removing what is gone.
+    """Opens the shelf of a source: encodes new and changed files, removes parts of deleted ones.
 
     Args:
         model: the document model.
@@ -356,7 +360,7 @@ def open_shelf(
         try:
             name = f"{_content(part)}.parquet"
         except OSError as error:
-            report(part.place, [("left out", f" cannot be read: {reason(error)}")])
+            report(part.name, [("left out", f" cannot be read: {reason(error)}")])
         else:
             parts.append(part._replace(path=folder / name))
 
@@ -401,7 +405,7 @@ class _PartWriter:
     Args:
         model: the document model.
         column: the text column of tables.
-        splitter: finds sentences, as in ``encode``.
+        splitter: function that finds sentences, as in ``encode``.
     """
 
     def __init__(
@@ -422,7 +426,7 @@ class _PartWriter:
         self.is_slow = encoder.has_layers
 
     def shelf_name(self, source: str) -> str:
-        """Hashes what the parts of a source depend on beside its files."""
+        """Hashes the settings that the parts of a source depend on, besides the files."""
         values = self.model.config.to_dict()
         settings = sorted((name, values[name]) for name in values if name not in _INCIDENTAL)
         weights = weights_fingerprint(self.model)
@@ -431,7 +435,7 @@ class _PartWriter:
         return hashlib.sha256(repr(key).encode() + path).hexdigest()[:32]
 
     def encode_files(self, parts: list[Part]) -> None:
-        """Reads files and writes their parts, as many together as make good use of the encoder."""
+        """Reads files and writes the parts, encoding many files together for speed."""
         limit = 2_000_000  # characters; a kill costs no more
         if self.is_slow:
             limit = 200_000
@@ -469,7 +473,7 @@ class _PartWriter:
         except (ValueError, TypeError) as error:
             if len(waiting) == 1:
                 part = waiting[0].part
-                report(part.place, [("left out", rest_of_message(part, error))])
+                report(part.name, [("left out", rest_of_message(part, error))])
                 return
             for content in waiting:
                 self.write_parts([content])
@@ -508,10 +512,10 @@ def passage_borders(text: str, spans: np.ndarray) -> np.ndarray:
 
     Args:
         text: the document.
-        spans: the characters of its chunks, ``[n, 2]``.
+        spans: the characters of the document's chunks, ``[n, 2]``.
 
     Returns:
-        The characters of its passages, ``[n, 2]``.
+        The characters of the document's passages, ``[n, 2]``.
     """
     units = []
     for start, end in text_sentences(text):

@@ -1,7 +1,7 @@
 """Reads the text of HTML, PDF, EPUB and Word files.
 
-PDF and DOCX need ``pip install nextlevelbert[files]``. lxml parses HTML, the pages of an EPUB, and
-what mammoth makes of a DOCX; `_Blocks` gathers the text from its events.
+PDF and DOCX need the extra ``files``. lxml parses HTML, the pages of an EPUB, and what mammoth
+makes of a DOCX; `_Blocks` gathers the text from its events.
 """
 
 from __future__ import annotations
@@ -259,11 +259,13 @@ def _read_epub(data: bytes) -> _Book:
             item.get("id"): item.get("href", "")
             for item in package.iterfind(".//{*}manifest/{*}item")
         }
+
         for reference in package.iterfind(".//{*}spine/{*}itemref"):
             name = reference.get("idref", "")
             if name not in hrefs:
                 notes.append(f"page {name!r} is not in the manifest")
                 continue
+
             href = unquote(hrefs[name].partition("#")[0])
             path = posixpath.normpath(posixpath.join(posixpath.dirname(package_name), href))
             try:
@@ -293,15 +295,15 @@ def _read_pdf(data: bytes) -> _Book:
         has_form = document.get_formtype() != 0
         if has_form:
             document.init_forms()
-        for number in range(1, len(document) + 1):
+        for index in range(len(document)):
             pages.append("")
             try:
-                pages[-1], has_content = _read_pdf_page(document, number - 1, has_form)
+                pages[-1], has_content = _read_pdf_page(document, index, has_form)
             except PdfiumError:
-                damaged.append(number)
+                damaged.append(index + 1)
             else:
                 if has_content and not pages[-1]:
-                    pictures.append(number)
+                    pictures.append(index + 1)
 
     notes = []
     if pictures:
@@ -312,13 +314,13 @@ def _read_pdf(data: bytes) -> _Book:
     return _Book(pages, notes)
 
 
-def _read_pdf_page(document: PdfDocument, number: int, has_form: bool) -> tuple[str, bool]:
+def _read_pdf_page(document: PdfDocument, index: int, has_form: bool) -> tuple[str, bool]:
     """Returns the text of a page, and whether it shows anything."""
-    page = document[number]
+    page = document[index]
     if has_form:
         page.flatten()  # what was filled in becomes text of the page
         page.close()
-        page = document[number]
+        page = document[index]
     text_page = page.get_textpage()
     text = _LINE_END_HYPHEN.sub("", text_page.get_text_range())
     has_content = next(page.get_objects(max_depth=1), None) is not None
@@ -360,12 +362,12 @@ _READERS = {
 BOOKS = tuple(_READERS)
 
 
-def read_book(path: Path, kind: str) -> tuple[str, dict[str, list[int]], str]:
+def read_book(path: Path, ending: str) -> tuple[str, dict[str, list[int]], str]:
     """Reads the text of a book, with a blank line between paragraphs and between pages.
 
     Args:
         path: the file, perhaps packed as ``.gz``.
-        kind: its suffix, one of `BOOKS`.
+        ending: suffix of the file, one of `BOOKS`.
 
     Returns:
         The text; for a PDF ``{"pages": the character at which each page begins}``; and what of the
@@ -377,16 +379,16 @@ def read_book(path: Path, kind: str) -> tuple[str, dict[str, list[int]], str]:
     with named_errors(path):
         data = read_bytes(path)
     try:
-        book = _READERS[kind](data)
+        book = _READERS[ending](data)
     except ImportError as error:
         raise ValueError(
-            f"{path} needs {error.name}: pip install 'nextlevelbert[files]', or leave it out."
+            f"{path} needs the package {error.name}: pip install {error.name}, or leave it out."
         ) from error
     except (UnicodeError, TooLargeError) as error:
         raise ValueError(f"{path} cannot be read: {reason(error)}") from error
     except Exception as error:  # what the parsers raise for damaged bytes is told nowhere
         raise ValueError(
-            f"{path} cannot be read as {kind[1:].upper()} ({error}): damaged, or locked."
+            f"{path} cannot be read as {ending[1:].upper()} ({error}): damaged, or locked."
         ) from error
 
     text = "\n\n".join(book.pieces)
@@ -395,7 +397,7 @@ def read_book(path: Path, kind: str) -> tuple[str, dict[str, list[int]], str]:
         if notes:
             raise ValueError(f"{path} holds no text: {notes}.")
         raise ValueError(f"{path} holds no text.")
-    if kind != ".pdf":
+    if ending != ".pdf":
         return text, {}, notes
     lengths = [len(page) + 2 for page in book.pieces]
     return text, {"pages": list(accumulate(lengths[:-1], initial=0))}, notes

@@ -38,7 +38,7 @@ _NOT_DOCUMENTATION = set(
 
 @dataclass(frozen=True)
 class Document:
-    """A text, its name, and its metadata, such as the other columns of its row.
+    """Holds a text, its name, and its metadata, such as the other columns of its row.
 
     The metadata of a PDF has ``pages``: the characters at which its pages begin.
     """
@@ -49,7 +49,7 @@ class Document:
 
 
 def as_documents(
-    documents: Iterable[Any], text_column: str = "text", id_column: str = "id", start: int = 0
+    documents: Iterable[Any], text_column: str = "text", id_column: str = "id"
 ) -> Iterator[Document]:
     """Yields documents from whatever holds texts, in order.
 
@@ -58,7 +58,6 @@ def as_documents(
             are read once. A single text is one document.
         text_column: the column of the text.
         id_column: the column of the id. The columns beside both become `Document.metadata`.
-        start: the number of the first document, which is its id if it has no other.
 
     Raises:
         TypeError: for a dict, set or table, whose iteration would yield keys.
@@ -70,24 +69,24 @@ def as_documents(
         raise TypeError(
             f"Expected documents in a list, data set or generator, got {type(documents).__name__}."
         )
-    for number, item in enumerate(documents, start=start):
-        yield _as_document(item, number, text_column=text_column, id_column=id_column)
+    for index, item in enumerate(documents):
+        yield _as_document(item, index, text_column=text_column, id_column=id_column)
 
 
-def _as_document(item: Any, number: int, *, text_column: str, id_column: str) -> Document:
+def _as_document(item: Any, index: int, *, text_column: str, id_column: str) -> Document:
     if isinstance(item, Document):
         document = item
     elif isinstance(item, Mapping):
-        document = _row_as_document(item, number, text_column=text_column, id_column=id_column)
+        document = _row_as_document(item, index, text_column=text_column, id_column=id_column)
     elif isinstance(item, tuple | list) and len(item) == 2:
         name, text = item
         document = Document(str(name), text)
     else:
-        document = Document(str(number), item)
+        document = Document(str(index), item)
 
     for value in (document.id, document.text):
         try:
-            value.isascii() or value.encode()
+            value.encode()
         except (AttributeError, UnicodeEncodeError) as error:
             raise ValueError(
                 f"The text of document {document.id!r} is not a valid str: {short(value)}. Correct"
@@ -97,21 +96,22 @@ def _as_document(item: Any, number: int, *, text_column: str, id_column: str) ->
 
 
 def _row_as_document(
-    row: Mapping[str, Any], number: int, *, text_column: str, id_column: str
+    row: Mapping[str, Any], index: int, *, text_column: str, id_column: str
 ) -> Document:
     if text_column not in row:
         raise ValueError(
-            f"Document {number} has no column {text_column!r} (text_column); it has {[*row]}."
+            f"Document {index} has no column {text_column!r} (text_column); it has {[*row]}."
         )
     name = row.get(id_column)
     if name in (None, ""):
-        name = number
+        name = index
     metadata = {
         column: value for column, value in row.items() if column not in (text_column, id_column)
     }
     return Document(str(name), row[text_column], metadata)
 
 
+_SHORTEST = 400  # characters of a text of the manual
 OnError = Callable[[ValueError], object]
 AsDocument = Callable[[Any, int], Document]
 _NAMED_ROWS = 10  # of a table, that cannot be read
@@ -137,10 +137,10 @@ def read_documents(
     r"""Streams the documents of files, one in memory at a time, always in the same order.
 
     A text file is one document: ``.txt`` and ``.md`` as they are, ``.html``, ``.epub``, ``.pdf``
-    and ``.docx`` without their markup (the last two with ``pip install nextlevelbert[files]``). Its
-    id is its path below the folder, without suffix where no other file has that path. In a table
-    every row is one: ``.jsonl``, ``.json``, ``.csv``, ``.parquet``, and a folder of
-    ``save_to_disk``. All but Parquet may be packed as ``.gz``.
+    and ``.docx`` without their markup (the last two need the extra ``files``). Its id is its path
+    below the folder, without suffix if no other file has that path. In a table every row is one:
+    ``.jsonl``, ``.json``, ``.csv``, ``.parquet``, and a folder of ``save_to_disk``. All but Parquet
+    may be packed as ``.gz``.
 
     Args:
         source: a file; a folder, with all folders in it; a pattern such as ``books/**/*.txt``;
@@ -148,11 +148,11 @@ def read_documents(
             only where no file has that very name.
         text_column: the column of the text in tables.
         id_column: the column of the id in tables; see `as_documents`.
-        on_error: what to do with a file or row that cannot be read, such as `print` or the `append`
-            of a list: it is called with the ValueError, and reading continues. By default the first
-            error is raised. Of each table at most ten rows are named, then the others are counted.
-            It is also called with what is missing of a book that was read in part; by default, this
-            is a warning.
+        on_error: function that is called with the ValueError of a file or row that cannot be read,
+            such as `print` or the `append` of a list; reading then continues. By default, the first
+            error is raised. At most ten rows of each table are named, and the others are counted.
+            The function is also called for a book of which only a part could be read; by default,
+            this is a warning.
 
     Raises:
         FileNotFoundError: if there is nothing at `source`.
@@ -183,7 +183,7 @@ def _documents(
     for path, name in files:
         if name is None:
             table = _TableReader(path, as_document, on_error)
-            yield from table.documents(first_number=row_count)
+            yield from table.documents(first_index=row_count)
             row_count += table.row_count
             continue
         try:
@@ -222,8 +222,8 @@ class _TableReader:
 
     Args:
         path: the file, or a folder of ``save_to_disk``.
-        as_document: makes a document of a row and its number.
-        on_error: as in `read_documents`.
+        as_document: makes a document of a row and its index.
+        on_error: function that is called with the error of a row, see `read_documents`.
     """
 
     path: Path
@@ -233,11 +233,11 @@ class _TableReader:
     error_count: int = 0
     errors: list[ValueError] = field(default_factory=list)  # the first ones
 
-    def documents(self, first_number: int) -> Iterator[Document]:
-        """Streams the documents; those without id are numbered from `first_number` on."""
+    def documents(self, first_index: int) -> Iterator[Document]:
+        """Streams the documents; a document without an id is numbered, from `first_index` on."""
         try:
             for where, row in self._rows():
-                document = self._document(where, row, number=first_number + self.row_count)
+                document = self._document(where, row, index=first_index + self.row_count)
                 self.row_count += 1
                 if document is not None:
                     yield document
@@ -253,16 +253,16 @@ class _TableReader:
     def _rows(self) -> Iterator[tuple[str, Any]]:
         if self.path.is_dir():
             with named_errors(self.path):
-                for number, row in enumerate(saved_dataset(self.path)):
-                    yield f"row {number}", row
+                for index, row in enumerate(saved_dataset(self.path)):
+                    yield f"row {index}", row
         else:
             yield from rows_or_errors(self.path)
 
-    def _document(self, where: str, row: Any, *, number: int) -> Document | None:
+    def _document(self, where: str, row: Any, *, index: int) -> Document | None:
         try:
             if isinstance(row, Exception):
                 raise row
-            return self.as_document(row, number)
+            return self.as_document(row, index)
         except ValueError as error:
             named = ValueError(f"{self.path}, {where}: {reason(error)}")
             if self.on_error is None:
@@ -273,7 +273,7 @@ class _TableReader:
             return None
 
     def _report(self, on_error: OnError) -> None:
-        """Names the rows that could not be read: one where none could, ten at most."""
+        """Names rows that could not be read: one if none could be read, otherwise up to ten."""
         named = self.errors
         if self.error_count == self.row_count:
             named = self.errors[:1]
@@ -290,7 +290,7 @@ def source_files(source: str | Path | Iterable[str | Path]) -> list[tuple[Path, 
     What is left out, such as files of other kinds, is counted in a warning.
 
     Args:
-        source: as in `read_documents`.
+        source: files to list, see `read_documents`.
 
     Returns:
         The files, each with the id of its document, or None for a table.
@@ -354,22 +354,22 @@ def _root_of(source: str | Path) -> Path:
 
 
 def _warn_of_other_kinds(others: Mapping[Path, str]) -> None:
-    kinds = Counter[str]()
+    suffixes = Counter[str]()
     for path in others:
         if not os.path.isfile(path):
-            kinds["broken links and other things that are no files"] += 1
+            suffixes["broken links and other things that are no files"] += 1
         elif suffix(path) == "":
-            kinds["without suffix"] += 1
+            suffixes["without suffix"] += 1
         else:
-            kinds[suffix(path)] += 1
-    counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+            suffixes[suffix(path)] += 1
+    counts = ", ".join(f"{count} {ending}" for ending, count in suffixes.most_common())
     logger.warning(
         "Left out (unsupported kinds): %s; %s first.", counts, next(iter(others.values()))
     )
 
 
 def _with_ids(names: Mapping[Path, str]) -> list[tuple[Path, str | None]]:
-    """Gives each text its name without suffix if no other text has the same; a table None."""
+    """Names each text without its suffix, unless another text has that name; a table gets None."""
     stems = {
         path: re.sub(r"(\.[^./]+)(\.gz)?$", "", name, flags=re.IGNORECASE)
         for path, name in names.items()
@@ -385,17 +385,14 @@ def _with_ids(names: Mapping[Path, str]) -> list[tuple[Path, str | None]]:
     return files
 
 
-def python_manual(smallest: int = 400) -> Iterator[Document]:
+def python_manual() -> Iterator[Document]:
     """Yields the texts that every Python carries: its manual, and the docstrings of its modules.
 
     Each topic of `pydoc_data.topics` and each module of the standard library is a document;
-    nothing is imported.
-
-    Args:
-        smallest: the fewest characters of a text; shorter ones are left out.
+    nothing is imported. Texts of less than 400 characters are left out.
     """
     for name, text in sorted(topics.items()):
-        if len(text) >= smallest:
+        if len(text) >= _SHORTEST:
             yield Document(f"manual/{name}", text)
 
     root = Path(sysconfig.get_paths()["stdlib"])
@@ -405,7 +402,7 @@ def python_manual(smallest: int = 400) -> Iterator[Document]:
         if _NOT_DOCUMENTATION.intersection(parts) or "config-" in str(relative):
             continue
         text = _docstrings(file)
-        if len(text) >= smallest:
+        if len(text) >= _SHORTEST:
             module = ".".join(part for part in parts if part != "__init__")
             yield Document(f"module/{module}", text)
 

@@ -9,12 +9,12 @@ import gzip
 import logging
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import IO, TextIO
+from typing import Any, TextIO
 
 # A text, or a line of a table, that takes more than this when it is unpacked is refused.
 UNPACKED_LIMIT = 2**28
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class TooLargeError(ValueError):
-    """A file takes more memory when it is unpacked than the package gives to one text."""
+    """Says that a file takes more memory when it is unpacked than one text may have."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
@@ -39,18 +39,18 @@ class TooLargeError(ValueError):
 
 
 class NulError(UnicodeError):
-    """A text holds NUL characters, as no text does."""
+    """Says that a text holds NUL characters, as no text does."""
 
     def __init__(self) -> None:
         super().__init__("it holds NUL characters; perhaps it is UTF-16 without a byte order mark")
 
 
 class PartlyReadError(ValueError):
-    """A file was read, but not all of it; this names what is missing."""
+    """Names what is missing of a file that was read in part."""
 
 
 def suffix(path: Path) -> str:
-    """Returns the suffix in lower case; of ``x.jsonl.gz`` it is ``.jsonl``."""
+    """Returns the suffix in lower case, which is ``.jsonl`` for ``x.jsonl.gz``."""
     _, ending = os.path.splitext(path.name.lower().removesuffix(".gz"))
     return ending
 
@@ -153,7 +153,7 @@ def reason(error: Exception) -> str:
     """Returns the message of an error as a sentence, with the remedy where the encoding is wrong.
 
     Args:
-        error: what reading a file raised.
+        error: error that reading a file raised.
     """
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}. Give yourself the right to read it, or leave it out."
@@ -222,21 +222,17 @@ def open_text(path: Path, newline: str | None = None, errors: str = "strict") ->
 
     Args:
         path: the file, which a ValueError names.
-        newline: as in `open`.
-        errors: as in `open`.
+        newline: handling of line ends, passed on to `open`.
+        errors: handling of bytes that are not UTF-8, passed on to `open`.
     """
-    with named_errors(path):
-        with _open_binary(path) as file:
-            encoding = _encoding_of_mark(file.read(4)) or "utf-8"
-        opener = gzip.open if is_packed(path) else open
-        with opener(path, "rt", encoding=encoding, newline=newline, errors=errors) as text_file:
-            yield text_file  # type: ignore[misc]
-
-
-def _open_binary(path: Path) -> IO[bytes]:
+    open_file: Callable[..., Any] = open
     if is_packed(path):
-        return gzip.open(path)  # type: ignore[return-value]
-    return path.open("rb")
+        open_file = gzip.open
+    with named_errors(path):
+        with open_file(path, "rb") as file:
+            encoding = _encoding_of_mark(file.read(4)) or "utf-8"
+        with open_file(path, "rt", encoding=encoding, newline=newline, errors=errors) as text_file:
+            yield text_file
 
 
 def table_lines(path: Path, newline: str | None = None) -> Iterator[str]:
@@ -251,9 +247,9 @@ def table_lines(path: Path, newline: str | None = None) -> Iterator[str]:
     if is_packed(path):
         limit = UNPACKED_LIMIT
     with open_text(path, newline=newline, errors="surrogateescape") as file:
-        for number, line in enumerate(iter(partial(file.readline, limit), ""), start=1):
-            if number == 1 and "\0" in line:
+        for line_number, line in enumerate(iter(partial(file.readline, limit), ""), start=1):
+            if line_number == 1 and "\0" in line:
                 raise NulError
             if len(line) == limit:
-                raise TooLargeError(f"line {number}")
+                raise TooLargeError(f"line {line_number}")
             yield line

@@ -19,7 +19,6 @@ from .tables import RowLocation, Table, short
 
 logger = logging.getLogger(__name__)
 
-Labels = list[tuple[RowLocation, Any]]  # a label, as the source has it, with its row
 _NAMED = 20  # classes that an error names
 
 
@@ -28,10 +27,10 @@ class Columns:
     """Names of columns.
 
     Args:
-        text: of the documents.
-        question: of questions about them (default: ``question``, if it exists).
-        label: of the labels.
-        id: of the ids; rows without an id are numbered.
+        text: column of the documents.
+        question: column of the questions (default: ``question``, if it exists).
+        label: column of the labels.
+        id: column of the ids; rows without an id are numbered.
     """
 
     text: str = "text"
@@ -41,6 +40,21 @@ class Columns:
 
 
 USUAL = Columns()
+
+
+@dataclass
+class _Row:
+    """Holds a row of a set, its location, and its label as the source has it."""
+
+    location: RowLocation
+    values: dict[str, Any]
+    label: Any
+
+    def classes(self) -> list[Any]:
+        """Returns the classes of the row."""
+        if isinstance(self.label, list):
+            return self.label
+        return [self.label]
 
 
 class ClassOptions(TypedDict, total=False):
@@ -64,13 +78,13 @@ def load_classes(
 
     Labels are strings (classes in alphabetical order), integers from 0 without a gap (named by
     their digits, or by the `ClassLabel` of `datasets`), booleans, or lists of strings or integers
-    (several labels). Test sets may come without labels: no column, null, or -1 of a `ClassLabel`.
+    (several labels). Test sets may come without labels: no column, null, or -1 of named classes.
 
     Args:
         table: rows with named columns.
-        columns: their names.
+        columns: names of the columns to read.
         class_names: the classes in order; labels may be their names or their indices.
-        like: the training set, whose classes and kind of labels this set has, too.
+        like: the training set; this set gets the same classes and kind of labels.
 
     Returns:
         Columns ``id``, ``text``, perhaps ``question``, and ``label``, a `ClassLabel` or a list of
@@ -79,40 +93,34 @@ def load_classes(
     Raises:
         ValueError: for a row that cannot be read, with its source, row and column.
     """
-    declared = table.class_names.get(columns.label)
-    rows, labels = _read_rows(table, columns)
-    labels = [(location, _declared_name(label, declared)) for location, label in labels]
-    missing = [location for location, label in labels if label is None]
-    if len(missing) == len(labels):
+    rows = _read_rows(table, columns)
+    names = table.class_names.get(columns.label)
+    names_of_integers = names
+    if class_names is not None:
+        names = tuple(class_names)
+        # Integers are indices, unless the names are numbers: "1", "2", "3" are not 0, 1, 2.
+        if names_of_integers is None and not "".join(names).isdecimal():
+            names_of_integers = names
+    for row in rows:
+        row.label = _name_of(row.label, names_of_integers)
+    if all(row.label is None for row in rows):
         logger.warning(
             "No row has a label in column %r (columns: %s).", columns.label, ", ".join(table.first)
         )
         return _dataset(table, rows)
-    if missing:
-        raise missing[0].error(
-            columns.label, "has no label, but other rows have; label all rows or none."
-        )
 
-    names = declared
-    several = any(isinstance(label, list) for _, label in labels)
+    several = isinstance(rows[0].label, list)
     if like is not None and "label" in like.features:
-        names = names_of(like)
         several = isinstance(like.features["label"], List)
-    items = _single_labels(labels, columns.label, several=several)
-    if class_names is not None:
-        names = tuple(class_names)
+        if class_names is None:
+            names = names_of(like)
+    _check_labels(rows, columns.label, several=several)
     if names is None:
-        names = _sorted_names(items, columns.label)
-    index_of = {name: index for index, name in enumerate(names)}
-    is_numbered = any(type(item) is int for _, item in items)
-    if class_names is not None and is_numbered and not "".join(names).isdecimal():
-        # Numbers are indices, unless the names are numbers: "1", "2", "3" are not 0, 1, 2.
-        index_of |= {str(index): index for index in range(len(names))}
+        names = _sorted_names(rows, columns.label)
 
-    for row, (location, label) in zip(rows, labels, strict=True):
-        row["label"] = _indices(location, label, columns.label, index_of=index_of)
-        if not several:
-            [row["label"]] = row["label"]
+    index_of = {name: index for index, name in enumerate(names)}
+    for row in rows:
+        row.values["label"] = _label_index(row, columns.label, index_of)
     feature = ClassLabel(names=list(names))
     if several:
         feature = List(feature)
@@ -129,13 +137,10 @@ def names_of(dataset: Dataset) -> tuple[str, ...] | None:
     return None
 
 
-def _declared_name(label: Any, names: tuple[str, ...] | None) -> Any:
-    """Returns the name for a number of a `ClassLabel`; other labels are returned as they are.
-
-    Negative numbers of a `ClassLabel` stand for an unknown label, None.
-    """
+def _name_of(label: Any, names: tuple[str, ...] | None) -> Any:
+    """Returns the name of the class with this index, None for -1, and any other label unchanged."""
     if isinstance(label, list):
-        return [_declared_name(item, names) for item in label]
+        return [_name_of(item, names) for item in label]
     if names is None or type(label) is not int or label >= len(names):
         return label
     if label < 0:
@@ -143,35 +148,38 @@ def _declared_name(label: Any, names: tuple[str, ...] | None) -> Any:
     return names[label]
 
 
-def _single_labels(labels: Labels, column: str, *, several: bool) -> Labels:
-    """Returns each item of the labels; all are lists or none is, and all items have one type."""
-    items = []
-    for location, label in labels:
-        if isinstance(label, list) is not several:
-            raise location.error(
-                column, f"holds {short(label)}; give one class in each row, or a list in each row."
+def _check_labels(rows: Sequence[_Row], column: str, *, several: bool) -> None:
+    """Checks that all labels are lists or none is, and that all classes have one type."""
+    types = set()
+    for row in rows:
+        if row.label is None:
+            raise row.location.error(
+                column, "has no label, but other rows have; label all rows or none."
             )
-        if several:
-            items += [(location, item) for item in label]
-        else:
-            items.append((location, label))
+        if isinstance(row.label, list) is not several:
+            raise row.location.error(
+                column,
+                f"holds {short(row.label)}; give one class in each row, or a list in each row.",
+            )
 
-    for location, item in items:
-        rule = "classes are names (not blank), or integers throughout"
-        if isinstance(item, str) and item.startswith("[") and item.endswith("]"):
-            rule = "lists need JSON"
-        elif type(item) is type(items[0][1]) and isinstance(item, str | int) and str(item).strip():
-            continue
-        raise location.error(column, f"holds {short(item)}; {rule}.")
-    return items
+        for item in row.classes():
+            types.add(type(item))
+            if isinstance(item, str) and item.startswith("[") and item.endswith("]"):
+                raise row.location.error(column, f"holds {short(item)}; lists need JSON.")
+            is_class = isinstance(item, str | int) and str(item).strip() != ""
+            if not is_class or len(types) > 1:
+                raise row.location.error(
+                    column,
+                    f"holds {short(item)}; classes are names (not blank), or integers throughout.",
+                )
 
 
-def _sorted_names(items: Labels, column: str) -> tuple[str, ...]:
+def _sorted_names(rows: Sequence[_Row], column: str) -> tuple[str, ...]:
     """Returns the names of the classes of a training set, in order."""
-    classes = sorted({item for _, item in items})
-    if classes and isinstance(classes[0], bool):
+    classes = sorted({item for row in rows for item in row.classes()})
+    if bool in map(type, classes):
         return ("False", "True")
-    is_numbered = bool(classes) and isinstance(classes[0], int)
+    is_numbered = int in map(type, classes)
     if not classes or (is_numbered and classes != list(range(len(classes)))):
         raise ValueError(
             f"Column {column!r}: integer classes must be 0, 1, 2, ... without gaps, but these"
@@ -180,27 +188,25 @@ def _sorted_names(items: Labels, column: str) -> tuple[str, ...]:
     return tuple(map(str, classes))
 
 
-def _indices(
-    location: RowLocation, label: Any, column: str, *, index_of: Mapping[str, int]
-) -> list[int]:
-    """Returns the sorted indices of the labels of one row."""
-    items = label
-    if not isinstance(label, list):
-        items = [label]
+def _label_index(row: _Row, column: str, index_of: Mapping[str, int]) -> int | list[int]:
+    """Returns the index of the class of a row, or the sorted indices of several."""
+    items = row.classes()
     for item in items:
         if str(item) not in index_of:
-            names = list(index_of)[: max(index_of.values()) + 1]
-            raise location.error(
+            raise row.location.error(
                 column,
-                f"{short(item)} is not one of the {len(names)} classes:"
-                f" {', '.join(names[:_NAMED])}. Classes that the"
+                f"{short(item)} is not one of the {len(index_of)} classes:"
+                f" {', '.join(list(index_of)[:_NAMED])}. Classes that the"
                 " training set lacks, and numbers of named classes, need a --label_names_file.",
             )
     if len(set(items)) < len(items):
-        raise location.error(
+        raise row.location.error(
             column, f"{short(items)} names a class twice; give classes, not a vector of 0 and 1."
         )
-    return sorted(index_of[str(item)] for item in items)
+    indices = sorted(index_of[str(item)] for item in items)
+    if isinstance(row.label, list):
+        return indices
+    return indices[0]
 
 
 def read_label_names(path: str | Path) -> tuple[str, ...]:
@@ -221,7 +227,7 @@ def load_choices(table: Table, columns: Columns = USUAL) -> Dataset:
 
     Args:
         table: rows with named columns, among them ``choices``.
-        columns: their names. A label is the index of the right choice, from 0.
+        columns: names of the columns to read. A label is the index of the right choice, from 0.
 
     Returns:
         Columns ``id``, ``text``, ``question``, ``choices`` and ``label``; no ``label`` if no row
@@ -230,37 +236,35 @@ def load_choices(table: Table, columns: Columns = USUAL) -> Dataset:
     Raises:
         ValueError: for a row that cannot be read, with its source, row and column.
     """
-    rows, labels = _read_rows(table, columns, with_choices=True)
-    count = len(rows[0]["choices"])
-    is_labelled = any(label is not None for _, label in labels)
-    for row, (location, label) in zip(rows, labels, strict=True):
-        if len(row["choices"]) != count:
-            raise location.error(
-                "choices", f"has {len(row['choices'])} choices, but the first row {count}."
+    rows = _read_rows(table, columns, with_choices=True)
+    count = len(rows[0].values["choices"])
+    is_labelled = any(row.label is not None for row in rows)
+    for row in rows:
+        own_count = len(row.values["choices"])
+        if own_count != count:
+            raise row.location.error(
+                "choices", f"has {own_count} choices, but the first row {count}."
             )
         if not is_labelled:
             continue
-        if type(label) is not int or not 0 <= label < count:
-            raise location.error(
-                columns.label, f"must be the number of a choice, from 0; got {short(label)}."
+        if type(row.label) is not int or not 0 <= row.label < count:
+            raise row.location.error(
+                columns.label, f"must be the number of a choice, from 0; got {short(row.label)}."
             )
-        row["label"] = label
+        row.values["label"] = row.label
     return _dataset(table, rows, label_feature=Value("int64"))
 
 
 # --- Rows of both
 
 
-def _read_rows(
-    table: Table, columns: Columns, with_choices: bool = False
-) -> tuple[list[dict[str, Any]], Labels]:
-    """Reads rows, still without their labels, and the labels as the source has them."""
+def _read_rows(table: Table, columns: Columns, with_choices: bool = False) -> list[_Row]:
+    """Reads and checks all values of rows except the labels."""
     question_column = columns.question
     if not question_column and (with_choices or "question" in table.first):
         question_column = "question"
 
-    rows: dict[str, dict[str, Any]] = {}
-    labels: Labels = []
+    rows: dict[str, _Row] = {}
     for location, values in table.rows:
         name = values.get("id")
         if columns.id != "id":
@@ -269,20 +273,17 @@ def _read_rows(
             name = f"row-{len(rows):06d}"
         name = str(name)
         if name in rows:
-            earlier, _ = labels[list(rows).index(name)]
-            raise location.error(
-                columns.id, f"id {name!r} is taken by {earlier.row}; ids must differ."
-            )
+            earlier = rows[name].location.row
+            raise location.error(columns.id, f"id {name!r} is taken by {earlier}; ids must differ.")
 
-        row: dict[str, Any] = {"id": name}
-        row["text"] = location.text(values, columns.text, "--text_column")
+        own_values: dict[str, Any] = {"id": name}
+        own_values["text"] = location.text(values, columns.text, "--text_column")
         if question_column:
-            row["question"] = location.text(values, question_column, "--question_column")
+            own_values["question"] = location.text(values, question_column, "--question_column")
         if with_choices:
-            row["choices"] = _choices_of(location, values)
-        rows[name] = row
-        labels.append((location, values.get(columns.label)))
-    return list(rows.values()), labels
+            own_values["choices"] = _choices_of(location, values)
+        rows[name] = _Row(location, own_values, label=values.get(columns.label))
+    return list(rows.values())
 
 
 def _choices_of(location: RowLocation, values: Mapping[str, Any]) -> list[str]:
@@ -294,7 +295,7 @@ def _choices_of(location: RowLocation, values: Mapping[str, Any]) -> list[str]:
     return [location.require_text(choice, "choices") for choice in choices]
 
 
-def _dataset(table: Table, rows: list[dict[str, Any]], label_feature: Any = None) -> Dataset:
+def _dataset(table: Table, rows: Sequence[_Row], label_feature: Any = None) -> Dataset:
     """Returns a data set of checked rows; its `info` has the name of the table."""
     # Texts of a set may have more than the 2 GB that the offsets of "string" can count.
     all_features = {
@@ -304,9 +305,9 @@ def _dataset(table: Table, rows: list[dict[str, Any]], label_feature: Any = None
         "choices": List(Value("large_string")),
         "label": label_feature,
     }
-    features = Features({name: all_features[name] for name in rows[0]})
+    features = Features({name: all_features[name] for name in rows[0].values})
     info = DatasetInfo(features=features, dataset_name=table.name)
-    return Dataset.from_list(rows, features=features, info=info)
+    return Dataset.from_list([row.values for row in rows], features=features, info=info)
 
 
 def source_of(dataset: Dataset) -> str:
@@ -327,14 +328,14 @@ def hold_out_documents(dataset: Dataset, share: float, seed: int) -> tuple[Datas
 
     Args:
         dataset: the set to split.
-        share: of the documents.
-        seed: of the draw.
+        share: share of the documents to hold out.
+        seed: seed of the random draw.
 
     Returns:
         The rest, and the rows of the documents that are held out.
     """
-    numbers = {text: number for number, text in enumerate(distinct_texts(dataset))}
-    return hold_out(dataset, share, seed=seed, key=lambda row: numbers[row["text"]])
+    document_of = {text: index for index, text in enumerate(distinct_texts(dataset))}
+    return hold_out(dataset, share, seed=seed, key=lambda row: document_of[row["text"]])
 
 
 def halve_by_document(dataset: Dataset) -> tuple[Dataset, Dataset]:

@@ -46,7 +46,7 @@ class RowLocation(NamedTuple):
 
         Args:
             values: the row.
-            column: its name.
+            column: name of the column.
             option: the option that names the column, for the error.
 
         Raises:
@@ -78,7 +78,7 @@ class RowLocation(NamedTuple):
                 column, f"must be text, got {short(text)}. Correct the row, or leave it out."
             )
         try:
-            text.isascii() or text.encode()
+            text.encode()
         except UnicodeEncodeError as error:
             raise self.error(column, "is not valid Unicode. Correct the row.") from error
         return text
@@ -93,8 +93,8 @@ class Table(NamedTuple):
     Args:
         name: the name of the file or data set.
         first: the first row.
-        rows: all rows, with their places.
-        class_names: the names of classes, of each column that has some.
+        rows: all rows, with their locations.
+        class_names: the names of the classes, by column, for columns that hold class indices.
     """
 
     name: str
@@ -118,18 +118,18 @@ def open_rows(source: str | Path | Table, split: str = "train", config: str | No
     """
     if isinstance(source, Table):
         return source
-    path = Path(source)
-    files = find_paths(source)
-    if path.is_dir() or not files:
-        return _open_dataset(path, str(source), split=split, config=config)
-    return _open_files(str(source), files)
 
-
-def _open_files(source: str, files: Sequence[Path]) -> Table:
-    name = source
+    name = str(source)
     if Path(source).exists():
         name = Path(source).resolve().name
-    rows = itertools.chain.from_iterable(placed_rows(file) for file in files)
+    files = find_paths(source)
+    if Path(source).is_dir() or not files:
+        return _open_dataset(source, name, split=split, config=config)
+    return _open_files(name, files)
+
+
+def _open_files(name: str, files: Sequence[Path]) -> Table:
+    rows = itertools.chain.from_iterable(map(placed_rows, files))
     try:
         first = next(rows, None)
     except ValueError as error:
@@ -144,19 +144,16 @@ def _open_files(source: str, files: Sequence[Path]) -> Table:
     return _table(name, first, rows=rows, features=features)
 
 
-def _open_dataset(path: Path, source: str, *, split: str, config: str | None) -> Table:
-    name = source
-    if path.exists():
-        name = path.resolve().name
-    if is_saved_dataset(path):
-        dataset = saved_dataset(path, split)
+def _open_dataset(source: str | Path, name: str, *, split: str, config: str | None) -> Table:
+    if is_saved_dataset(Path(source)):
+        dataset = saved_dataset(Path(source), split)
     else:
         parts = ", ".join(filter(None, [config, split]))
         name = f"{name} ({parts})"
         dataset = hub_dataset(source, config, split=split)
     if [*dataset.features] == ["text"] and dataset.info.builder_name == "text":
         raise not_a_table(name)  # each line of a text would be a row
-    rows = ((RowLocation(name, f"row {number}"), row) for number, row in enumerate(dataset))
+    rows = dataset_rows(dataset, name)
     return _table(name, next(rows, None), rows=rows, features=dataset.features)
 
 
@@ -185,6 +182,12 @@ def not_a_table(name: str) -> ValueError:
     )
 
 
+def dataset_rows(dataset: Any, name: str) -> Rows:
+    """Yields the rows of a `datasets.Dataset` of that name, with their places."""
+    for index, row in enumerate(dataset):
+        yield RowLocation(name, f"row {index}"), row
+
+
 def placed_rows(path: Path) -> Rows:
     """Streams the rows of a file, as `open_rows`; the values of a CSV are text.
 
@@ -199,10 +202,10 @@ def placed_rows(path: Path) -> Rows:
 
 def rows_or_errors(path: Path) -> Iterator[tuple[str, dict[str, Any] | Exception]]:
     """Streams the rows of a file with their places; of a row that cannot be read, the error."""
-    kind = suffix(path)
-    if kind == ".parquet":
+    ending = suffix(path)
+    if ending == ".parquet":
         rows = _parquet_rows(path)
-    elif kind == ".csv":
+    elif ending == ".csv":
         rows = _csv_rows(path)
     else:
         rows = _json_rows(path)
@@ -217,8 +220,8 @@ def rows_or_errors(path: Path) -> Iterator[tuple[str, dict[str, Any] | Exception
 def _parquet_rows(path: Path) -> Iterator[tuple[str, Any]]:
     with pq.ParquetFile(path) as table:
         batches = (batch.to_pylist() for batch in table.iter_batches(16))
-        for number, row in enumerate(itertools.chain.from_iterable(batches)):
-            yield f"row {number}", row
+        for index, row in enumerate(itertools.chain.from_iterable(batches)):
+            yield f"row {index}", row
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
@@ -242,7 +245,7 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _delimiter(header: str) -> str:
-    """Returns what stands between the names of columns: a semicolon or tab where no comma does."""
+    """Returns the delimiter of a header: a semicolon or tab if there is no comma."""
     for delimiter in ",;\t":
         if delimiter in header:
             return delimiter
@@ -251,7 +254,7 @@ def _delimiter(header: str) -> str:
 
 def _check_csv_row(row: Mapping[Any, Any]) -> None:
     if None in row or None in row.values():
-        raise ValueError(f"is not as many fields as line 1, but {short(row)}")
+        raise ValueError(f"must have as many fields as line 1, got {short(row)}")
     for value in row.values():
         check_utf8(value)
         if "\0" in value:
@@ -268,22 +271,23 @@ def _json_rows(path: Path) -> Iterator[tuple[str, Any]]:
         else:
             if not isinstance(value, list):
                 value = [value]
-            for number, row in enumerate(value):
-                yield f"row {number}", row
+            for index, row in enumerate(value):
+                yield f"row {index}", row
             return
-    for number, line in enumerate(table_lines(path), start=1):
+
+    for line_number, line in enumerate(table_lines(path), start=1):
         if line.strip():
-            yield _json_row(line, number)
+            yield _json_row(line, f"line {line_number}")
 
 
-def _json_row(line: str, number: int) -> tuple[str, Any]:
+def _json_row(line: str, where: str) -> tuple[str, Any]:
     try:
         check_utf8(line)
-        return f"line {number}", json.loads(line)
+        return where, json.loads(line)
     except json.JSONDecodeError as error:
-        return f"line {number}, column {error.colno}", ValueError(f"is not JSON ({error.msg})")
+        return f"{where}, column {error.colno}", ValueError(f"is not JSON ({error.msg})")
     except (ValueError, RecursionError) as error:
-        return f"line {number}", error
+        return where, error
 
 
 def saved_dataset(folder: Path, split: str | None = None) -> Any:
@@ -291,7 +295,7 @@ def saved_dataset(folder: Path, split: str | None = None) -> Any:
 
     Args:
         folder: the folder that it was saved to.
-        split: which of several splits; not needed where there is one.
+        split: split to open; needed only if there are several.
 
     Raises:
         ValueError: if there are several splits and none of that name.
@@ -318,8 +322,8 @@ def hub_dataset(name: str | Path, config: str | None = None, **options: Any) -> 
 
     Args:
         name: the name on the Hub, or a folder laid out like one there.
-        config: its configuration.
-        **options: passed on to `datasets.load_dataset`.
+        config: configuration of the dataset.
+        **options: further arguments of `datasets.load_dataset`.
 
     Raises:
         FileNotFoundError: if there is no dataset of that name.
@@ -342,31 +346,35 @@ def hub_dataset(name: str | Path, config: str | None = None, **options: Any) -> 
     return load_dataset(str(name), data_dir=config, revision="refs/convert/parquet", **options)
 
 
-def columns_of(path: Path, delimiter: str | None, count: int) -> Iterator[list[str]]:
-    """Yields the first columns of each line; blank lines are left out.
+def columns_of(
+    path: Path, delimiter: str | None, count: int
+) -> Iterator[tuple[RowLocation, list[str]]]:
+    """Yields the first columns of each line, with its place; blank lines are left out.
 
     Only a line feed ends a line, because texts may hold carriage returns.
 
     Args:
         path: the file, or its name without ``.gz``.
-        delimiter: what stands between columns; None for white space.
-        count: how many columns a line must have; further ones are left out.
+        delimiter: text between two columns; None for white space.
+        count: number of columns to read; lines may have more.
 
     Raises:
         ValueError: for a line with fewer columns, or bytes that are not UTF-8.
     """
     file = packed(path)
-    for number, line in enumerate(table_lines(file, newline="\n"), start=1):
+    for line_number, line in enumerate(table_lines(file, newline="\n"), start=1):
         if not line.strip():
             continue
+
+        location = RowLocation(path.name, f"line {line_number}")
         with named_errors(file):
             check_utf8(line)
         row = line.rstrip("\n").split(delimiter)
         if len(row) < count:
             raise ValueError(
-                f"Line {number} of {path.name} must have {count} columns, got {len(row)}: {row}."
+                f"{', '.join(location)} must have {count} columns, got {len(row)}: {row}."
             )
-        yield row[:count]
+        yield location, row[:count]
 
 
 def short(value: Any) -> str:

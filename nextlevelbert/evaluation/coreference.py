@@ -20,7 +20,7 @@ def coreference_scores(gold: Sequence[Hashable], predicted: Sequence[Hashable]) 
         predicted: the predicted cluster of every mention, in the same order, by any labels.
 
     Returns:
-        As `cluster_scores`.
+        The scores that `cluster_scores` returns.
 
     Raises:
         ValueError: if the number of mentions differs.
@@ -61,7 +61,7 @@ def cluster_scores(
 
     Args:
         key: the right clusters, each the mentions in it; a mention is in one cluster only.
-        response: the predicted clusters. Their mentions may differ from the key's.
+        response: the predicted clusters, whose mentions may differ from those in the key.
 
     Returns:
         ``muc_recall``, ``muc_precision``, ``muc_f1``, the same of ``b3``, ``ceafe`` and ``lea``,
@@ -95,18 +95,8 @@ def cluster_scores(
         similarity[row, column] = 2 * count / (key_sizes[row] + response_sizes[column])
     aligned = float(similarity[linear_sum_assignment(similarity, maximize=True)].sum())
 
-    recall = {
-        "muc": _muc(key_sizes, shared),
-        "b3": _b_cubed(key_sizes, shared),
-        "ceafe": _ratio(aligned, len(key)),
-        "lea": _lea(key_sizes, response_sizes, shared=shared),
-    }
-    precision = {
-        "muc": _muc(response_sizes, turned),
-        "b3": _b_cubed(response_sizes, turned),
-        "ceafe": _ratio(aligned, len(response)),
-        "lea": _lea(response_sizes, key_sizes, shared=turned),
-    }
+    recall = _recalls(key_sizes, response_sizes, shared=shared, aligned=aligned)
+    precision = _recalls(response_sizes, key_sizes, shared=turned, aligned=aligned)
     scores = {}
     for name in recall:
         scores[f"{name}_recall"] = recall[name]
@@ -126,6 +116,18 @@ def _cluster_of_mentions(clusters: Sequence[Collection[Hashable]]) -> dict[Hasha
                 raise ValueError("A mention is in two clusters of one side; it may be in one only.")
             cluster_of[mention] = index
     return cluster_of
+
+
+def _recalls(
+    sizes: list[int], other_sizes: list[int], shared: Shared, aligned: float
+) -> dict[str, float]:
+    """Returns the recall of one side's clusters by the other side, for each measure."""
+    return {
+        "muc": _muc(sizes, shared),
+        "b3": _b_cubed(sizes, shared),
+        "ceafe": _ratio(aligned, len(sizes)),
+        "lea": _lea(sizes, other_sizes, shared=shared),
+    }
 
 
 def _muc(sizes: list[int], shared: Shared) -> float:

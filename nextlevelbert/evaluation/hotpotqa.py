@@ -6,7 +6,6 @@ import re
 import string
 from collections import Counter
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
 
 import numpy as np
 
@@ -15,12 +14,7 @@ Facts = Collection[tuple[str, int]]  # title and index of the sentence of each s
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _CLOSED_ANSWERS = {"yes", "no", "noanswer"}
 
-
-class _Scores(NamedTuple):
-    em: float
-    f1: float
-    precision: float
-    recall: float
+Scores = tuple[float, float, float]  # exact match, precision and recall
 
 
 def hotpotqa_scores(
@@ -59,28 +53,37 @@ def hotpotqa_scores(
             f" {min(missing)}."
         )
 
-    rows = []
+    answers = []
+    supports = []
     for question, (right_answer, right_facts) in references.items():
         predicted_answer, predicted_facts = predictions[question]
-        answer = _answer_scores(predicted_answer, right_answer or "")
-        support = _overlap(
-            Counter(set(map(tuple, predicted_facts))),
-            Counter(set(map(tuple, right_facts))),
-        )
-        precision = answer.precision * support.precision
-        recall = answer.recall * support.recall
-        joint = _Scores(
-            em=answer.em * support.em,
-            f1=_f1(precision, recall),
-            precision=precision,
-            recall=recall,
-        )
-        rows.append([*answer, *support, *joint])
+        answers.append(_answer_scores(predicted_answer, right_answer or ""))
 
-    names = []
-    for part in ("answer", "support", "joint"):
-        names += [f"{part}_{score}" for score in _Scores._fields]
-    return dict(zip(names, np.mean(rows, axis=0).tolist(), strict=True))
+        facts = set(map(tuple, predicted_facts))
+        expected = set(map(tuple, right_facts))
+        supports.append(_overlap(Counter(facts), Counter(expected)))
+
+    answer = np.array(answers)  # [questions, 3]
+    support = np.array(supports)
+    arrays = {
+        "answer": answer,
+        "support": support,
+        "joint": answer * support,
+    }
+    scores = {}
+    for name, rows in arrays.items():
+        em, precision, recall = rows.T
+        total = precision + recall
+        f1 = 2 * precision * recall / np.where(total > 0, total, 1.0)
+        columns = {
+            "em": em,
+            "f1": f1,
+            "precision": precision,
+            "recall": recall,
+        }
+        for score, values in columns.items():
+            scores[f"{name}_{score}"] = float(values.mean())
+    return scores
 
 
 def normalize_answer(text: str) -> str:
@@ -89,28 +92,20 @@ def normalize_answer(text: str) -> str:
     return " ".join(words.split())
 
 
-def _answer_scores(predicted: str, right: str) -> _Scores:
+def _answer_scores(predicted: str, right: str) -> Scores:
     predicted = normalize_answer(predicted)
     right = normalize_answer(right)
     if predicted != right and {predicted, right} & _CLOSED_ANSWERS:
-        return _Scores(em=0.0, f1=0.0, precision=0.0, recall=0.0)
-    scores = _overlap(Counter(predicted.split()), Counter(right.split()))
-    return scores._replace(em=float(predicted == right))
+        return 0.0, 0.0, 0.0
+
+    words = Counter(predicted.split())
+    right_words = Counter(right.split())
+    _, precision, recall = _overlap(words, right_words)
+    return float(predicted == right), precision, recall
 
 
-def _overlap(predicted: Counter, right: Counter) -> _Scores:
+def _overlap(predicted: Counter, right: Counter) -> Scores:
     common = (predicted & right).total()
     precision = common / max(predicted.total(), 1)
     recall = common / max(right.total(), 1)
-    return _Scores(
-        em=float(predicted == right),
-        f1=_f1(precision, recall),
-        precision=precision,
-        recall=recall,
-    )
-
-
-def _f1(precision: float, recall: float) -> float:
-    if precision + recall == 0:
-        return 0.0
-    return 2 * precision * recall / (precision + recall)
+    return float(predicted == right), precision, recall

@@ -25,7 +25,7 @@ Vectors = torch.Tensor | np.ndarray | Sequence[Sequence[float]]
 
 @dataclass(frozen=True)
 class RetrievalTask:
-    """Queries, the pool of documents to search, and which documents answer which query.
+    """Holds queries, the pool of documents to search, and which documents answer which query.
 
     A query whose id is also the id of a document is never its own answer: that document is left out
     of the query's pool. So a pool can be searched with its own documents.
@@ -103,8 +103,8 @@ def rank_documents(
 
     Args:
         task: the queries and the pool.
-        query_vectors: ``[Q, D]``, in the order of the task's ids.
-        document_vectors: ``[N, D]``, in the order of the task's ids.
+        query_vectors: vectors of the queries, ``[Q, D]``, in the order of the task's ids.
+        document_vectors: vectors of the documents, ``[N, D]``, in the order of the task's ids.
         candidates: query id → the documents to rank for the query; by default the whole pool. A
             relevant document that is no candidate has rank infinity, and counts 0 in every score.
 
@@ -119,8 +119,8 @@ def rank_documents(
     queries_per_pass = max(_SCORES_PER_PASS // len(documents), 1)
 
     def cosines() -> Iterable[np.ndarray]:
-        for part in queries.split(queries_per_pass):
-            yield from np.round((part @ documents.T).numpy(), _DECIMALS)
+        for some_queries in queries.split(queries_per_pass):
+            yield from np.round((some_queries @ documents.T).numpy(), _DECIMALS)
 
     return _rank(task, cosines(), candidates)
 
@@ -130,8 +130,8 @@ def rank_by_scores(task: RetrievalTask, scores: np.ndarray) -> dict[str, Ranking
 
     Args:
         task: the queries and the pool.
-        scores: ``[Q, N]``, in the order of the task's ids. Ties are resolved as in
-            `rank_documents`.
+        scores: score of each document for each query, ``[Q, N]``, in the order of the task's ids.
+            Ties are resolved as in `rank_documents`.
 
     Returns:
         The ranking of each query, by its id.
@@ -214,7 +214,7 @@ def trec_run(rankings: Mapping[str, Ranking], name: str) -> str:
     """Returns ranked lists in TREC's format, which `trec_eval`, `ranx` and others read.
 
     Args:
-        rankings: by query id, as `rank_documents` and `rank_by_scores` return them.
+        rankings: query id → ranking, from `rank_documents` or `rank_by_scores`.
         name: the name of the run; white space becomes ``-``.
 
     Returns:
@@ -234,7 +234,7 @@ def retrieval_scores(rankings: Mapping[str, Ranking], k: int = 10) -> dict[str, 
     """Computes the usual scores, each from 0 to 1 and the mean over all queries.
 
     Args:
-        rankings: by query id, as `rank_documents` and `rank_by_scores` return them.
+        rankings: query id → ranking, from `rank_documents` or `rank_by_scores`.
         k: the cut-off rank.
 
     Returns:
@@ -245,25 +245,30 @@ def retrieval_scores(rankings: Mapping[str, Ranking], k: int = 10) -> dict[str, 
         adds g / log2(r + 1), as in trec_eval, and the sum is divided by the sum of the best
         possible order (Järvelin and Kekäläinen 2002). ``queries``: the number of queries.
     """
-    first = np.array([ranking.ranks[0] for ranking in rankings.values()])  # [Q]
-    precisions = []
-    recalls = []
-    gains = []
-    for ranking in rankings.values():
-        count = np.arange(1, len(ranking.ranks) + 1)
-        precisions.append(np.mean(count / ranking.ranks))
-        recalls.append(np.mean(ranking.ranks <= k))
-        best_order = np.sort(ranking.grades)[::-1]
-        gain = _gain(ranking.grades, ranks=ranking.ranks, k=k)
-        gains.append(gain / _gain(best_order, ranks=count, k=k))
+    rows = [_scores_of_query(ranking, k) for ranking in rankings.values()]
+    scores = {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
+    scores["queries"] = float(len(rankings))
+    return scores
+
+
+def _scores_of_query(ranking: Ranking, k: int) -> dict[str, float]:
+    ranks = ranking.ranks
+    reciprocal = 1 / ranks[0]
+    is_hit = ranks[0] <= k
+    reciprocal_at_k = 0.0
+    if is_hit:
+        reciprocal_at_k = reciprocal
+
+    count = np.arange(1, len(ranks) + 1)
+    best_order = np.sort(ranking.grades)[::-1]
+    best_gain = _gain(best_order, ranks=count, k=k)
     return {
-        "mrr": float(np.mean(1 / first)),
-        f"mrr@{k}": float(np.mean(np.where(first <= k, 1 / first, 0.0))),
-        f"hit_rate@{k}": float(np.mean(first <= k)),
-        "map": float(np.mean(precisions)),
-        f"recall@{k}": float(np.mean(recalls)),
-        f"ndcg@{k}": float(np.mean(gains)),
-        "queries": float(len(rankings)),
+        "mrr": reciprocal,
+        f"mrr@{k}": reciprocal_at_k,
+        f"hit_rate@{k}": is_hit,
+        "map": np.mean(count / ranks),
+        f"recall@{k}": np.mean(ranks <= k),
+        f"ndcg@{k}": _gain(ranking.grades, ranks=ranks, k=k) / best_gain,
     }
 
 

@@ -37,13 +37,13 @@ def rouge_scores(
     """
     from rouge_score.rouge_scorer import RougeScorer
 
-    kinds = ["rouge1", "rouge2", "rougeLsum"]
-    scorer = RougeScorer(kinds, tokenizer=SimpleNamespace(tokenize=_stemmed_words))
+    names = ["rouge1", "rouge2", "rougeLsum"]
+    scorer = RougeScorer(names, tokenizer=SimpleNamespace(tokenize=_stemmed_words))
 
     rows = []
     for summary, reference in zip(summaries, references, strict=True):
         scores = scorer.score(_sentence_lines(reference), _sentence_lines(summary))
-        rows.append([scores[kind].fmeasure for kind in kinds])
+        rows.append([scores[name].fmeasure for name in names])
 
     means = np.mean(rows, axis=0).tolist()
     return dict(zip(ROUGE, means, strict=True))

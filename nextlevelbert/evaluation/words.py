@@ -73,9 +73,9 @@ def search_words(text: str) -> list[str]:
         return text.lower().translate(_BETWEEN).split()
 
     decomposed = unicodedata.normalize("NFKD", _INVISIBLE.sub("", text))
-    plain = unicodedata.normalize("NFC", _ACCENT.sub("", decomposed)).lower()
+    unaccented = unicodedata.normalize("NFC", _ACCENT.sub("", decomposed)).lower()
     words = list[str]()
-    for word in _SEARCHED.findall(plain):
+    for word in _SEARCHED.findall(unaccented):
         if len(word) > 2 and _RUN.match(word):
             words.extend(word[start : start + 2] for start in range(len(word) - 1))
         else:
@@ -84,7 +84,7 @@ def search_words(text: str) -> list[str]:
 
 
 def count_words(text: str) -> int:
-    """Counts what spaces separate; each character of a script without spaces begins a word."""
+    """Counts the parts between spaces; each character of a script without spaces begins a word."""
     return len(_CHARACTER.sub(" x", text).split())
 
 

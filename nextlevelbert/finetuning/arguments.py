@@ -74,8 +74,8 @@ class FinetuningArguments(BaseTrainingArguments):
         """Returns the arguments of one training, which does not publish its model.
 
         Args:
-            seed: of the model and the order of the rows.
-            folder: of the training.
+            seed: seed of the new weights and of the order of the rows.
+            folder: output folder of the training.
         """
         args = self.without_upload()
         args.output_dir = str(folder)
@@ -94,8 +94,8 @@ class VectorModelArguments:
         MISSING,
         "Model to fine-tune: a checkpoint (folder or name on the Hub), or untrained for a new model"
         " around --chunk_encoder. Baselines: avg_sbert (mean of the chunk vectors), sbert (first"
-        " chunk), tfidf or bm25 (word counts, if the task has them), or any other encoder (one"
-        " vector for the tokens that it reads at once).",
+        " chunk), tfidf (word counts, in classification and retrieval), bm25 (in retrieval), or any"
+        " other encoder (one vector for the tokens that it reads at once).",
     )
     model_type: str = option(
         "nextlevelbert",
@@ -104,16 +104,17 @@ class VectorModelArguments:
     )
     chunk_encoder: str | None = option(
         None,
-        "Sentence encoder (folder or name on the Hub) for untrained, the baselines, and checkpoints"
-        " that were saved without one (default: MiniLM).",
+        "Sentence encoder (folder or name on the Hub) for --model untrained, the baselines, and"
+        " checkpoints that were saved without their encoder (default:"
+        " sentence-transformers/all-MiniLM-L6-v2).",
     )
     chunk_encoder_name: str | None = option(
         None, "The encoder's name on the Hub, if --chunk_encoder is a folder."
     )
     chunk_size: int | None = option(
         None,
-        "Tokens per chunk for untrained and the baselines (default: 256; for sbert, as many as the"
-        " encoder reads).",
+        "Tokens per chunk for --model untrained and the baselines (default: 256; for sbert, as many"
+        " as the encoder reads).",
     )
     encoder_dtype: str = option(
         "float32",

@@ -91,7 +91,7 @@ class ColumnArguments:
     id_column: str = option("id", "Column of the ids; rows without an id are numbered.")
     halve_validation: bool = option(
         default=False,
-        help="Report on one half of the validation documents and validate on the other, as the"
+        help="Report on one half of the validation documents and validate on the other half, as the"
         " paper does on QuALITY.",
     )
 
@@ -117,10 +117,10 @@ def read_labelled_sets(
     """Reads the sets, and logs their sizes.
 
     Args:
-        data: where the sets are.
-        columns: whether to halve the validation set.
+        data: sources of the sets.
+        columns: names of the columns, and whether to halve the validation set.
         load: reads a set, given its source and split, and the training set, whose classes it has.
-        seed: of the documents to hold out, if there is no validation set.
+        seed: seed of the random choice of documents to hold out, if there is no validation set.
 
     Raises:
         ValueError: for a validation set without labels, or one that cannot be halved.
@@ -169,12 +169,12 @@ class ClassifierRun:
     """Holds what all seeds of a run share.
 
     Args:
-        task: its name.
-        args: of all trainings.
-        data: where the sets are.
+        task: name of the task.
+        args: training arguments that all seeds share.
+        data: sources of the sets.
         options: dataclasses of options that decide the result, those of the model first.
         dataset: the sets by name.
-        labels: of the task.
+        labels: labels of the task.
     """
 
     task: str
@@ -186,17 +186,17 @@ class ClassifierRun:
 
     @property
     def model(self) -> str:
-        """The option ``--model``."""
+        """Option ``--model``."""
         return self.options[0].model
 
     @property
     def reported(self) -> str:
-        """The set to report on: the test set if it has labels, otherwise the validation set."""
+        """Set to report on: the test set if it has labels, otherwise the validation set."""
         labelled = [name for name, part in self.dataset.items() if "label" in part.features]
         return seeds.reported_set(labelled)
 
     def settings(self) -> dict[str, object]:
-        """Returns what decides the result, beside the weights and the training's arguments."""
+        """Returns settings that decide the result, beside the weights and training arguments."""
         settings: dict[str, object] = {}
         for group in self.options:
             settings |= {
@@ -211,7 +211,7 @@ class ClassifierRun:
         """Trains a model per seed, scores it on all other sets, and writes its predictions.
 
         Args:
-            reader: of the model; its usual learning rate counts if none is given.
+            reader: reader of the model. Its usual learning rate is used if none was given.
         """
         rows = reader.prepare(self.dataset)
         if self.args.learning_rate is None:
@@ -255,10 +255,10 @@ class ClassifierRun:
         """Writes the predictions of a set to the folder of a seed, and scores them.
 
         Args:
-            name: of the set.
-            logits: ``[N, K]``.
-            folder: of the seed.
-            is_long: which documents are scored apart, ``[N]``.
+            name: name of the set.
+            logits: predicted logits, ``[N, K]``.
+            folder: folder of the seed.
+            is_long: true for documents that also get scores of their own, ``[N]``.
 
         Returns:
             Scores of the set by its name, and (``"NAME, long"``) of its long documents; nothing for
@@ -282,8 +282,8 @@ class ClassifierRun:
         """Prints the results of all seeds beside the most frequent label.
 
         Args:
-            results: one for each seed.
-            reader: of the model; None for word counts.
+            results: result of each seed.
+            reader: reader of the model; None for word counts.
 
         Returns:
             The result of the best seed, and the table in Markdown.
@@ -320,12 +320,12 @@ class ClassifierRun:
         snippet: str,
         pipeline_tag: str,
     ) -> None:
-        """Publishes the model of the best seed with its card; of a baseline the predictions.
+        """Publishes the model of the best seed with a card; for a baseline, only the predictions.
 
         Args:
             best: result of the best seed.
-            table: of the scores.
-            reader: of the model; None for word counts.
+            table: table of the scores, in Markdown.
+            reader: reader of the model; None for word counts.
             intended_use: a sentence of the card.
             snippet: code of the card, which opens the model.
             pipeline_tag: the Hub's name of the task.
@@ -389,8 +389,8 @@ def card_snippet(auto_class: str, family: str, pair: str = "", axis: str = "") -
     """Returns code that opens a model and reads a document, perhaps with a question.
 
     Args:
-        auto_class: of transformers.
-        family: of the model.
+        auto_class: name of the auto class in transformers.
+        family: family of the model.
         pair: list of questions or choices, as code; "" for documents alone.
         axis: index that adds an axis to the ids of `pair`, as code.
     """

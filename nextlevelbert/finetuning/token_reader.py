@@ -49,20 +49,21 @@ class TokenReader:
     """Reads documents as tokens; a question comes before its document.
 
     Args:
-        args: of the training.
-        labels: of the task.
-        options: of the encoder, all of which is trained.
-        *sizes: options of the ``--model_type``.
+        args: training arguments.
+        labels: labels of the task.
+        options: options of the encoder, whose weights are all trained.
+        *sizes: further options of the ``--model_type``.
 
     Attributes:
-        family: of the model; ``"truncated"`` is a plain encoder that reads the start of documents.
+        family: family of the model; ``"truncated"`` is a plain encoder that reads the start of
+            documents.
         weights: hash of the weights that a training starts from.
-        learning_rate: the usual one.
-        trained_parts: nothing, because all weights are trained.
-        without: what the number of parameters leaves out.
-        is_published: whether the trained model is published.
-        base_model: name on the Hub of what the training starts from.
-        window: longer documents (in tokens) are scored apart, too.
+        learning_rate: learning rate if none is given.
+        trained_parts: empty, because all weights are trained.
+        without: empty, because the number of parameters leaves nothing out.
+        is_published: true if the trained model is published.
+        base_model: Hub name of the model that the training starts from.
+        window: number of tokens above which documents also get scores of their own.
     """
 
     learning_rate = 3e-5
@@ -157,7 +158,7 @@ class TokenReader:
         return ids
 
     def _truncated(self, ids: list[int], limit: int) -> list[int]:
-        """Returns the first tokens; a plain encoder keeps the special token at the end."""
+        """Returns the first tokens; for a plain encoder, with the special token at the end."""
         if self.family == "truncated" and len(ids) > limit:
             return [*ids[: limit - 1], ids[-1]]
         return ids[:limit]
@@ -166,7 +167,7 @@ class TokenReader:
         """Makes a batch of N rows: ``input_ids`` and ``attention_mask`` ``[N, T]``, ``labels``.
 
         Args:
-            rows: as `prepare` returns them.
+            rows: rows of a set from `prepare`.
         """
         batch = dict(self.padding([{"input_ids": row["input_ids"]} for row in rows]))
         if "label" in rows[0]:

@@ -52,11 +52,11 @@ class OutputArguments(Protocol):
 
     @property
     def output_dir(self) -> str | None:
-        """The folder of the run."""
+        """Output folder of the run."""
 
     @property
     def device(self) -> torch.device:
-        """The device on which texts are encoded."""
+        """Device on which texts are encoded."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +64,12 @@ class VectorSource:
     """An encoder of texts, and the models over its vectors.
 
     Args:
-        options: of the model.
-        family: of the models over its vectors; ``"other"`` for an encoder of another kind.
-        encoder: makes the vectors.
-        rule: splits texts into chunks; None for an encoder of another kind.
+        options: options that describe the model.
+        family: family of the models over the vectors; ``"other"`` for an encoder of another kind.
+        encoder: callable that makes the vectors.
+        rule: rule that splits texts into chunks; None for an encoder of another kind.
         weights: hash of the model.
-        is_baseline: whether ``--model`` is a baseline over the vectors.
+        is_baseline: true if ``--model`` is a baseline over the vectors.
     """
 
     options: VectorModelArguments
@@ -84,7 +84,8 @@ class VectorSource:
         """Opens the encoder of the texts for ``--model``.
 
         Args:
-            options: of the model: ``untrained``, a checkpoint, another encoder, or a baseline.
+            options: options that describe the model: ``untrained``, a checkpoint, another encoder,
+                or a baseline.
             baselines: names of the baselines of the task.
 
         Raises:
@@ -163,8 +164,8 @@ class VectorSource:
         For the baseline ``sbert``, only the first chunk counts.
 
         Args:
-            args: of the training, for its output folder and device.
-            texts: in any order; equal texts are encoded once.
+            args: training arguments, of which the output folder and the device are used.
+            texts: texts in any order; equal texts are encoded once.
 
         Returns:
             Chunk vectors ``[n, D]`` of every text, in float16.
@@ -200,10 +201,10 @@ class VectorSource:
         return {text: chunks[:1] for text, chunks in vectors.items()}
 
     def new_model(self, head: Head = "none", **config: object) -> Any:
-        """Opens the model over stored vectors as a training starts, without its chunk encoder.
+        """Opens the model over stored vectors for a new training, without its chunk encoder.
 
         Args:
-            head: of the model; a saved head is kept if it fits.
+            head: head of the model; a saved head is kept if it fits.
             **config: fields of the model's configuration.
         """
         config["include_chunk_encoder"] = False
@@ -220,8 +221,8 @@ class VectorSource:
         """Opens the model in the folder of a seed with its chunk encoder, to be saved whole.
 
         Args:
-            folder: of the seed.
-            head: of the model.
+            folder: folder of the seed.
+            head: head of the model.
             base: the model on which adapters were trained; the adapters are merged into it.
         """
         if base is None:
@@ -233,7 +234,7 @@ class VectorSource:
 
     @property
     def base_model(self) -> str | None:
-        """The name on the Hub of the model, or of its chunk encoder; None for folders."""
+        """Hub name of the model, or of its chunk encoder; None for folders."""
         if self.options.model != "untrained" and name_on_hub(self.options.model) is not None:
             return self.options.model
         encoder_name = getattr(self.encoder, "name", "")
@@ -262,7 +263,7 @@ def model_type_of(name: str, known: Sequence[str] = ()) -> str:
 
     Args:
         name: folder or name on the Hub.
-        known: further values of ``--model``, for the error.
+        known: further values of ``--model``, for the error message.
 
     Raises:
         ValueError: if there is no such checkpoint.
@@ -277,7 +278,7 @@ def model_type_of(name: str, known: Sequence[str] = ()) -> str:
 
 
 def require_layers(name: str) -> None:
-    """Refuses to train document vectors that are the plain mean of the chunk vectors.
+    """Refuses to train a model whose document vectors are the plain mean of the chunk vectors.
 
     Raises:
         ValueError: for a checkpoint with ``pooling="plain"``, which has no layers over its chunks.
@@ -313,13 +314,13 @@ class FirstTokens:
         self.schema = corpus_schema({"encoder": encoder, "chunking": {"splitter": None}})
 
     def __call__(self, batch: dict[str, list[str]]) -> pa.Table:
-        """Encodes a batch of documents, each as one chunk; a warning counts those that are cut.
+        """Encodes each document of a batch as one chunk; a warning counts truncated documents.
 
         Args:
             batch: columns ``id`` and ``text``.
 
         Returns:
-            The rows of a corpus, as `ChunkVectors` makes them.
+            The rows of a corpus, in the form that `ChunkVectors` makes.
         """
         texts = batch["text"]
         limit = self.encoder.max_seq_length or 10**9

@@ -77,26 +77,31 @@ def iter_texts(documents: str | Iterable[Any]) -> Iterator[str]:
         )
     if isinstance(documents, str):
         documents = [documents]
+
     for index, document in enumerate(documents):
-        if isinstance(document, Mapping):
-            text = document.get("text")
-        else:
-            text = getattr(document, "text", document)
-        if isinstance(text, tuple) and len(text) == 2:  # (id, text)
-            text = text[1]
+        text = _text_of(document)
         if not isinstance(text, str):
             raise TypeError(
                 f"Document {index} is {type(text).__name__}; give a str, (id, text) or {{'text':"
                 " …}."
             )
-        if not text.isascii():
-            try:
-                text.encode()
-            except UnicodeEncodeError as error:
-                raise ValueError(
-                    f"Document {index} holds a lone surrogate at character {error.start}."
-                ) from error
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"Document {index} holds a lone surrogate at character {error.start}."
+            ) from error
         yield text
+
+
+def _text_of(document: Any) -> Any:
+    """Returns the text of a dict, of an object with a `text`, or of (id, text)."""
+    if isinstance(document, Mapping):
+        return document.get("text")
+    text = getattr(document, "text", document)
+    if isinstance(text, tuple) and len(text) == 2:  # (id, text)
+        return text[1]
+    return text
 
 
 def tokenize_document(tokenizer: PreTrainedTokenizerBase, text: str) -> TokenizedDocument:
@@ -104,10 +109,10 @@ def tokenize_document(tokenizer: PreTrainedTokenizerBase, text: str) -> Tokenize
 
     Args:
         tokenizer: a fast tokenizer.
-        text: of any length.
+        text: text of any length.
 
     Raises:
-        TypeError: the tokenizer gives no characters of its tokens.
+        TypeError: the tokenizer does not return the characters of tokens.
     """
     if not getattr(tokenizer, "is_fast", False):
         raise TypeError(
@@ -116,6 +121,7 @@ def tokenize_document(tokenizer: PreTrainedTokenizerBase, text: str) -> Tokenize
     arrays = look_up_words(tokenizer, text)
     if arrays is not None:
         return TokenizedDocument(*arrays)
+
     encoded = tokenizer(
         text,
         add_special_tokens=False,
@@ -136,7 +142,7 @@ def tokenize_document(tokenizer: PreTrainedTokenizerBase, text: str) -> Tokenize
 class ChunkingRule:
     """Splits a document's token ids into chunks (paper, section 2.2 "Input Encoding").
 
-    It works on ids alone, so text, stored ids and a batch from a stock collator give the same
+    The rule works on ids alone, so text, stored ids and a batch from a stock collator give the same
     chunks.
 
     Args:
@@ -193,10 +199,10 @@ class ChunkingRule:
         """Makes a rule with the special tokens of a tokenizer, and the ids that end sentences.
 
         Args:
-            tokenizer: of the chunk encoder.
-            chunk_size: as in the class.
-            mode: as in the class.
-            max_chunk_size: as in the class.
+            tokenizer: tokenizer of the chunk encoder.
+            chunk_size: most token ids in a chunk, see the class.
+            mode: way of splitting, see the class.
+            max_chunk_size: limit of the encoder, see the class.
         """
         roles = {}
         if mode != "fixed":
@@ -220,7 +226,7 @@ class ChunkingRule:
         """Splits token ids into chunks.
 
         Args:
-            input_ids: ``[T]``.
+            input_ids: token ids ``[T]``.
 
         Returns:
             ``[n + 1]`` int64, from 0 to T, rising; chunk k is ``input_ids[b[k]:b[k + 1]]``.
@@ -229,23 +235,24 @@ class ChunkingRule:
             starts = np.arange(0, len(input_ids), self.capacity, dtype=np.int64)
             return np.append(starts, len(input_ids))
         sentences = sentence_boundaries(input_ids, self.sentence_token_ids)
-        return self._of_sentences(input_ids, sentences)
+        return self._chunks_of_sentences(input_ids, sentences)
 
     def text_boundaries(
         self, text: str, document: TokenizedDocument, splitter: Splitter | None = None
     ) -> np.ndarray:
         """Splits a tokenised text into chunks, whose sentences a splitter may find.
 
-        Characters between two sentences belong to the sentence before, those before the first to
-        the first. A token that reaches into a sentence belongs to that sentence.
+        Characters between two sentences belong to the first of them, and characters before the
+        first sentence of the text belong to that sentence. A token that reaches into a sentence
+        belongs to that sentence.
 
         Args:
             text: the document.
-            document: its tokens.
-            splitter: finds the sentences instead of the rule.
+            document: tokens of the text.
+            splitter: function that finds sentences instead of the rule.
 
         Returns:
-            As `boundaries`.
+            Boundaries of the chunks, in the form that `boundaries` returns.
 
         Raises:
             ValueError: there is a splitter, but the rule has no sentences.
@@ -260,11 +267,12 @@ class ChunkingRule:
         # By the ends of tokens: some tokenizers make the space before a word a part of its token.
         inner = np.searchsorted(document.char_ends, starts[1:], side="right")
         sentences = np.unique(np.concatenate([[0], inner, [len(document)]]))
-        return self._of_sentences(document.input_ids, sentences)
+        return self._chunks_of_sentences(document.input_ids, sentences)
 
-    def _of_sentences(self, input_ids: np.ndarray, sentences: np.ndarray) -> np.ndarray:
+    def _chunks_of_sentences(self, input_ids: np.ndarray, sentences: np.ndarray) -> np.ndarray:
         if self.mode == "packed_sentences":
             return pack_sentences(input_ids, sentences, self.capacity)
+
         # A sentence of more ids than a chunk holds continues in further chunks.
         starts = []
         for start, end in itertools.pairwise(sentences):
@@ -275,7 +283,7 @@ class ChunkingRule:
         """Removes the special tokens around a whole document, if both ends have them.
 
         Args:
-            input_ids: ``[T]``, from a stock tokenizer.
+            input_ids: token ids ``[T]`` from a stock tokenizer.
         """
         start = len(self.prefix_ids)
         end = len(input_ids) - len(self.suffix_ids)
@@ -289,17 +297,17 @@ class ChunkingRule:
 def pack_sentences(input_ids: np.ndarray, sentences: np.ndarray, capacity: int) -> np.ndarray:
     """Makes chunks of several whole sentences, with boundaries that depend on the words near them.
 
-    One sentence in 20 is a landmark, chosen by a hash of its ids. A chunk ends with the landmark
-    among the sentences that end in the second half of its capacity (of several, the one with the
-    smallest hash; of equal ones, the last), else with the last sentence that fits. A sentence above
-    the capacity is split there.
+    One sentence in 20 is a landmark, chosen by a hash of its ids. Landmarks are looked for among
+    the sentences that end in the second half of a chunk's capacity. The chunk ends after the
+    landmark with the smallest hash (of equal ones, the last) or, if there is none, after the last
+    sentence that fits. A sentence above the capacity is split there.
 
     If chunks always ended with the last sentence that fits, they would be 5 % fewer on novels, but
     an edit would shift all boundaries after it. Two runs over one text from different starts soon
     end a chunk with the same landmark.
 
     Args:
-        input_ids: ``[T]``.
+        input_ids: token ids ``[T]``.
         sentences: boundaries of sentences, from 0 to T.
         capacity: most ids in a chunk.
 
@@ -309,6 +317,7 @@ def pack_sentences(input_ids: np.ndarray, sentences: np.ndarray, capacity: int) 
     total = len(input_ids)
     ends = sentences[1:].tolist()
     hashes = _sentence_hashes(input_ids, sentences)
+
     boundaries = [0]
     while boundaries[-1] < total:
         start = boundaries[-1]
@@ -319,6 +328,7 @@ def pack_sentences(input_ids: np.ndarray, sentences: np.ndarray, capacity: int) 
             for index in range(first, stop)
             if hashes[index] < _LANDMARK_BELOW
         ]
+
         if total - start <= capacity:
             boundaries.append(total)
         elif landmarks:
@@ -342,14 +352,14 @@ def _sentence_hashes(input_ids: np.ndarray, sentences: np.ndarray) -> list[int]:
 
 
 def chunk_spans(document: TokenizedDocument, boundaries: np.ndarray) -> np.ndarray:
-    """Returns the characters of each chunk, from its first token's start to its last one's end.
+    """Returns the characters of each chunk: from its first token's start to its last token's end.
 
     Args:
         document: the tokens.
-        boundaries: of its chunks, ``[n + 1]``.
+        boundaries: boundaries of the document's chunks, ``[n + 1]``.
 
     Returns:
-        ``[n, 2]`` int64.
+        First character of each chunk and one past the last, ``[n, 2]`` int64.
     """
     starts = document.char_starts[boundaries[:-1]]
     ends = document.char_ends[boundaries[1:] - 1]
@@ -385,16 +395,16 @@ def flatten_chunks(
     """Puts the ids of several documents into one row.
 
     Args:
-        ids: of each document.
-        boundaries: of the chunks of each document.
+        ids: token ids of each document.
+        boundaries: boundaries of the chunks, for each document.
 
     Returns:
-        All ids ``[T]``, the boundaries of all chunks in them ``[N + 1]``, and the number of the
+        All ids ``[T]``, the boundaries of all chunks in them ``[N + 1]``, and the index of the
         first chunk of each document ``[B + 1]``.
     """
-    starts = np.cumsum([0] + [len(document) for document in ids])
+    starts = np.cumsum([0, *map(len, ids)])
     offsets = np.cumsum([0] + [len(borders) - 1 for borders in boundaries])
-    flat = []
+    shifted = []
     for start, borders in zip(starts[:-1], boundaries, strict=True):
-        flat.append(borders[:-1] + start)
-    return np.concatenate(ids), np.concatenate([*flat, starts[-1:]]), offsets
+        shifted.append(borders[:-1] + start)
+    return np.concatenate(ids), np.concatenate([*shifted, starts[-1:]]), offsets

@@ -17,11 +17,7 @@ from transformers import AutoModel, BertConfig, PreTrainedModel, PreTrainedToken
 from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder
 from .chunking import ChunkingRule, special_token_ids
 from .configuration_nextlevelbert import PoolingMode, StaticEmbeddingConfig
-from .pretrained import (
-    NO_LENGTH_LIMIT,
-    load_tokenizer,
-    split_arguments,
-)
+from .pretrained import NO_LENGTH_LIMIT, load_tokenizer, split_arguments
 from .static_encoders import STATIC_MODELS, new_chunk_encoder
 
 
@@ -36,12 +32,12 @@ def load_chunk_encoder(
     of the encoder, as does a default prompt, which the tokenizer then puts before every chunk.
 
     Args:
-        name_or_path: a Hub name or a folder; also of a document model of this package that holds
-            its chunk encoder.
-        name: the public name of this encoder, if `name_or_path` is a folder of this machine.
-        pooling: how token vectors become one vector, in place of the encoder's own pooling;
-            ``"cls"`` is HATE's. A plain transformers model, which does not say how it pools, needs
-            it; the vectors of such a model are not normalised.
+        name_or_path: Hub name or folder of the encoder, or of a document model of this package that
+            holds its chunk encoder.
+        name: public name of the encoder, if `name_or_path` is a folder on this machine.
+        pooling: pooling that makes one vector of the token vectors, in place of the encoder's own
+            pooling; ``"cls"`` is HATE's. A plain transformers model, which does not say how it
+            pools, needs this argument; the vectors of such a model are not normalised.
 
     Returns:
         The encoder with its tokenizer, in float32 on the CPU.
@@ -143,6 +139,7 @@ def _from_sentence_transformer(
     further_steps = {}
     if dense:
         further_steps["dense"] = [_dense_arguments(step) for step in dense]
+
     if source.default_prompt_name is not None:
         if not getattr(steps[1], "include_prompt", False):
             raise ValueError(
@@ -152,6 +149,7 @@ def _from_sentence_transformer(
         prompt = source.prompts[source.default_prompt_name]
         further_steps["prompt"] = prompt
         tokenizer = _prompting(tokenizer, prompt)
+
     if further_steps:
         config.sentence_steps = further_steps
 
@@ -169,7 +167,7 @@ def _from_sentence_transformer(
 
 
 def _read_steps(path: str, steps: list[Any]) -> tuple[PoolingMode, list[Any], bool]:
-    """Returns how a sentence-transformers model pools, its Dense layers, and if it normalises."""
+    """Returns how a model pools, its Dense layers, and whether it normalises."""
     names = [type(step).__name__ for step in steps]
     own_pooling: Any = None
     dense = steps[1:]
@@ -181,6 +179,7 @@ def _read_steps(path: str, steps: list[Any]) -> tuple[PoolingMode, list[Any], bo
     normalize = names[-1] == "Normalize"
     if normalize:
         dense = dense[:-1]
+
     if own_pooling not in get_args(PoolingMode) or not all(map(_is_plain_dense, dense)):
         raise ValueError(
             f"{path!r} is {' → '.join(names)}, pooling {own_pooling!r}. Supported are Transformer →"
@@ -237,8 +236,13 @@ def _static_parts(module: Any) -> tuple[StaticEmbeddingConfig, PreTrainedTokeniz
     backend.no_truncation()
 
     vocabulary = backend.get_vocab()
-    keys = {"[UNK]": "unk_token", "<unk>": "unk_token", "[PAD]": "pad_token", "<pad>": "pad_token"}
-    special_tokens = {key: token for token, key in keys.items() if token in vocabulary}
+    role_of = {
+        "[UNK]": "unk_token",
+        "<unk>": "unk_token",
+        "[PAD]": "pad_token",
+        "<pad>": "pad_token",
+    }
+    special_tokens = {role: token for token, role in role_of.items() if token in vocabulary}
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=backend, model_max_length=NO_LENGTH_LIMIT, **special_tokens
     )
@@ -312,8 +316,8 @@ def bert_over_vectors(hidden_size: int, layers: int, positions: int = 512) -> Be
     """Describes a new BERT over chunk vectors, with a feed-forward layer of four times the width.
 
     Args:
-        hidden_size: dimensions of the vectors. Attention heads have 32 of them; if these do not
-            divide the size, there is one head.
+        hidden_size: dimensions of the vectors. Each attention head has 32 dimensions; if 32 does
+            not divide the size, there is one head.
         layers: number of layers.
         positions: rows of the position table.
 
@@ -340,7 +344,7 @@ def new_model_over(
     chunk_size: int,
     fields: dict[str, Any],
 ) -> PreTrainedModel:
-    """Makes a new model over the vectors of a chunk encoder, which it holds unless told not to.
+    """Makes a new model over the vectors of a chunk encoder, which the model holds by default.
 
     Args:
         source: the chunk encoder.
@@ -361,6 +365,7 @@ def new_model_over(
         mode=fields["chunking"],
         max_chunk_size=source.max_chunk_size,
     )
+
     values = {
         "chunk_encoder_config": source.encoder.model.config.to_dict(),
         "chunk_encoder_name": source.name,
@@ -374,6 +379,7 @@ def new_model_over(
         "pad_token_id": source.tokenizer.pad_token_id,
     }
     config = model_class.config_class(**(values | fields))
+
     model = model_class(config)
     base_model = model.base_model
     base_model.tokenizer = source.tokenizer

@@ -45,7 +45,7 @@ _POSITIONS_FIRST = ("xlnet",)
 
 
 class SegmentIndex(NamedTuple):
-    """Holds the step and the document of each segment of a pass, ``[R]`` each."""
+    """Holds the step and the document of each segment."""
 
     step: Tensor
     document: Tensor
@@ -73,7 +73,7 @@ class LayerNormLSTM(nn.Module):
         """Runs over the steps of all channels.
 
         Args:
-            inputs: ``[n, channels, D]``.
+            inputs: input of each step, ``[n, channels, D]``.
             state: h and c after the step before, ``[channels, D]`` each; zeros if there is none.
 
         Returns:
@@ -111,11 +111,11 @@ class LayerNormLSTM(nn.Module):
 
 
 class RecurrenceProjection(nn.Linear):
-    """A linear layer that starts at zero, so that a new model is the pretrained encoder."""
+    """Starts at zero, so that a new model is the pretrained encoder."""
 
 
 class SegmentRecurrence(nn.Module):
-    """Follows one layer: an LSTM whose steps are segments (section "Multi-channel LSTM")."""
+    """Passes information between segments by an LSTM behind one layer ("Multi-channel LSTM")."""
 
     def __init__(self, config: BertAlConfig) -> None:
         super().__init__()
@@ -132,12 +132,12 @@ class SegmentRecurrence(nn.Module):
 
         Args:
             states: output of the layer, ``[R, C, D]``.
-            index: where the segments belong.
+            index: where the segments belong, ``[R]``.
             batch: B.
             before: the LSTM's state after the pass before, if there was one.
 
         Returns:
-            The states after the LSTM, ``[R, C, D]``, and its state.
+            The states after the LSTM, ``[R, C, D]``, and the new state of the LSTM.
         """
         steps = int(index.step.max()) + 1
         by_step = states.new_zeros((steps, batch, *states.shape[1:]))  # [n, B, C, D]
@@ -153,23 +153,25 @@ class SegmentRecurrence(nn.Module):
 # (which would run it, and its change of state, a second time), and without new names for the
 # weights. So the stack of layers is replaced by one that hands out wrapped layers during a pass.
 # A context variable holds what the pass adds, because several threads may use one model.
-AfterLayer = Callable[[int, Tensor], Tensor]  # from the layer's number and its output
+AfterLayer = Callable[[int, Tensor], Tensor]  # from the layer's index and its output
 _AFTER_LAYER: ContextVar[AfterLayer | None] = ContextVar("bert_al_after_layer", default=None)
 
 
 class RecurrentLayers(nn.ModuleList):
-    """A stack of layers that are followed by a recurrence if a pass of `BertAlModel` iterates."""
+    """Puts a recurrence behind each layer of a stack if a pass of `BertAlModel` iterates."""
 
     def __iter__(self) -> Iterator[Any]:
         after = _AFTER_LAYER.get()
         layers = super().__iter__()
         if after is None:
             return layers
-        return (RecurrentLayer(layer, partial(after, i)) for i, layer in enumerate(layers))
+        return (
+            RecurrentLayer(layer, after=partial(after, index)) for index, layer in enumerate(layers)
+        )
 
 
 class RecurrentLayer:
-    """A layer and what follows it; its attributes are the layer's, because some encoders ask."""
+    """Runs a layer and its recurrence; has the layer's attributes, which some encoders read."""
 
     def __init__(self, layer: nn.Module, after: Callable[[Tensor], Tensor]) -> None:
         self.layer = layer
@@ -225,7 +227,7 @@ class BertAlPreTrainedModel(TokenDocumentPreTrainedModel):
     accepts_loss_kwargs = False  # losses are means over the documents of the batch
 
     def add_head(self, scores: int) -> None:
-        """Adds the base model and a linear head that gives so many scores."""
+        """Adds the base model and a linear head with this number of scores."""
         self.model = BertAlModel(self.config)
         self.dropout = nn.Dropout(self.config.classifier_dropout or 0.0)
         self.classifier = nn.Linear(self.config.hidden_size, scores)
@@ -286,46 +288,62 @@ class BertAlModel(BertAlPreTrainedModel):
         """Splits documents of any length into segments and reads them in order.
 
         Args:
-            input_ids: ``[B, T]``, padded anywhere.
-            attention_mask: ``[B, T]``; default: no padding.
-            token_type_ids: ``[B, T]``.
-            **kwargs: what adapters pass on; hidden states and attentions are refused.
+            input_ids: token ids ``[B, T]``, padded anywhere.
+            attention_mask: mask ``[B, T]`` (default: no padding).
+            token_type_ids: token types ``[B, T]``.
+            **kwargs: arguments that adapters pass on; hidden states and attentions are refused.
         """
         self.refuse_outputs_of_layers(kwargs)
         mask = self.tokens_to_read(input_ids, attention_mask)
+        is_kept = torch.ones_like(mask)[mask]
+        features = self.token_features(input_ids, mask=mask, types=token_type_ids, is_kept=is_kept)
+        return at_their_places(features, mask=mask)
+
+    def token_features(
+        self, input_ids: Tensor, mask: Tensor, types: Tensor | None, is_kept: Tensor
+    ) -> Tensor:
+        """Computes the features of some tokens; memory for the others does not grow with length.
+
+        Args:
+            input_ids: token ids ``[B, T]``.
+            mask: bool mask ``[B, T]``, true at the N tokens to read.
+            types: token types ``[B, T]``.
+            is_kept: bool mask ``[N]``, true at tokens whose features are returned.
+
+        Returns:
+            The features of the kept tokens, document after document, ``[kept tokens, D]``.
+        """
         tokens = []
         features = []
-        for part, states in self.passes(input_ids, mask=mask, types=token_type_ids):
-            tokens.append(part)
-            features.append(states)
+        for tokens_of_pass, states in self.passes(input_ids, mask=mask, types=types):
+            is_kept_of_pass = is_kept[tokens_of_pass]
+            tokens.append(tokens_of_pass[is_kept_of_pass])
+            features.append(states[is_kept_of_pass])
         order = torch.cat(tokens).argsort()
-        return at_their_places(torch.cat(features)[order], mask=mask)
+        return torch.cat(features)[order]
 
     def passes(
         self, input_ids: Tensor, mask: Tensor, types: Tensor | None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Reads a few steps at a time, so that the caller keeps only the features that it needs.
+        """Reads a few steps at a time.
 
         A step is one segment of every document that is long enough. After each layer of the
         encoder, an LSTM passes information from step to step, and its state from pass to pass.
 
         Args:
-            input_ids: ``[B, T]``.
-            mask: ``[B, T]`` bool, true at the N tokens to read.
+            input_ids: token ids ``[B, T]``.
+            mask: bool mask ``[B, T]``, true at the N tokens to read.
             types: token types ``[B, T]``.
 
         Yields:
-            The numbers ``[m]`` of a pass's tokens among the N, and their features ``[m, D]``.
+            The indices ``[m]`` of a pass's tokens among the N, and their features ``[m, D]``.
         """
         length = self.config.segment_length
         segment, offset, _ = place_in_chunks(mask, chunk_size=length)  # [N]
         inputs, real = self.lay_out(
-            input_ids, token_type_ids=types, mask=mask, place=(segment, offset)
+            input_ids, token_type_ids=types, mask=mask, index=(segment, offset)
         )  # [all segments, C]
-        is_start = offset == 0  # [N], at the first token of each segment
-        position = (mask.cumsum(dim=1) - 1)[mask]  # [N], of each token in its document
-        step = position[is_start] // length  # [all segments], of a segment in its document
-        document = mask.nonzero()[is_start, 0]  # [all segments]
+        step, document = _segments_of(mask, length=length)  # [all segments]
 
         steps = int(step.max()) + 1
         steps_at_once = steps
@@ -335,18 +353,22 @@ class BertAlModel(BertAlPreTrainedModel):
         for first in range(0, steps, steps_at_once):
             in_pass = (step >= first) & (step < first + steps_at_once)  # R of all segments
             index = SegmentIndex(step=step[in_pass] - first, document=document[in_pass])
-            part = {name: values[in_pass] for name, values in inputs.items()}
+            inputs_of_pass = {name: values[in_pass] for name, values in inputs.items()}
             attention_mask = real[in_pass].long()
             after_layer = partial(
                 self._recur, lstm_states=lstm_states, index=index, batch=len(mask)
             )
             token = _AFTER_LAYER.set(after_layer)
             try:
-                output = self.encoder(**part, attention_mask=attention_mask, return_dict=True)
+                output = self.encoder(
+                    **inputs_of_pass, attention_mask=attention_mask, return_dict=True
+                )
             finally:
                 _AFTER_LAYER.reset(token)
+
             states = output.last_hidden_state[real[in_pass]]  # [m, D]
-            yield in_pass[segment].nonzero().flatten(), states
+            is_token_in_pass = in_pass[segment]  # [N]
+            yield is_token_in_pass.nonzero().flatten(), states
 
     def _recur(
         self,
@@ -368,14 +390,27 @@ class BertAlModel(BertAlPreTrainedModel):
         return output
 
 
+def _segments_of(mask: Tensor, length: int) -> SegmentIndex:
+    """Lists the segments of all documents, document after document.
+
+    Args:
+        mask: ``[B, T]`` bool, true at the tokens to read.
+        length: tokens in a segment.
+    """
+    counts = (mask.sum(dim=1) + length - 1) // length  # [B], segments of each document
+    steps = torch.arange(int(counts.max()), device=mask.device)
+    document, step = (steps < counts.unsqueeze(-1)).nonzero().unbind(dim=1)
+    return SegmentIndex(step=step, document=document)
+
+
 @dataclass
 class ExtractiveSummarizationOutput(ModelOutput):
     """Scores of sentences.
 
     Attributes:
-        loss: the mean over documents of the mean over their sentences.
-        logits: ``[B, S]``, zero at padding.
-        sentence_mask: ``[B, S]`` bool, true at sentences.
+        loss: mean over documents of the mean loss over the sentences of a document.
+        logits: scores of the sentences, ``[B, S]``, zero at padding.
+        sentence_mask: bool mask ``[B, S]``, true at sentences.
     """
 
     loss: Tensor | None = None
@@ -412,29 +447,24 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
         """Scores the sentences, each of which starts with `config.cls_token_id`.
 
         Args:
-            input_ids: ``[B, T]``, padded anywhere.
-            attention_mask: ``[B, T]``; default: no padding.
-            token_type_ids: ``[B, T]``.
-            labels: ``[B, S]``: 1 for a sentence of the summary, 0 for another, -100 if unknown.
-            **kwargs: what adapters pass on; hidden states and attentions are refused.
+            input_ids: token ids ``[B, T]``, padded anywhere.
+            attention_mask: mask ``[B, T]`` (default: no padding).
+            token_type_ids: token types ``[B, T]``.
+            labels: labels ``[B, S]``: 1 for a sentence of the summary, 0 for any other, -100 if
+                unknown.
+            **kwargs: arguments that adapters pass on; hidden states and attentions are refused.
         """
         self.refuse_outputs_of_layers(kwargs)
         mask = self.tokens_to_read(input_ids, attention_mask)
         starts = (input_ids == self.config.cls_token_id) & mask  # [B, T]
-        is_start = starts[mask]  # [N]
-        tokens = []
-        features = []
-        # Only the states of [CLS] are kept of each pass, so that memory does not grow with length.
-        for part, states in self.model.passes(input_ids, mask=mask, types=token_type_ids):
-            tokens.append(part[is_start[part]])
-            features.append(states[is_start[part]])
-        order = torch.cat(tokens).argsort()
-        sentence_features = torch.cat(features)[order]  # [sentences of all documents, D]
-        scores = self.classifier(self.dropout(sentence_features)).squeeze(-1)
+        features = self.model.token_features(
+            input_ids, mask=mask, types=token_type_ids, is_kept=starts[mask]
+        )  # [sentences of all documents, D]
+        scores = self.classifier(self.dropout(features)).squeeze(-1)
 
         counts = starts.sum(dim=1)  # [B]
-        number = torch.arange(int(counts.max()), device=mask.device)
-        sentence_mask = number < counts[:, None]  # [B, S]
+        sentence = torch.arange(int(counts.max()), device=mask.device)
+        sentence_mask = sentence < counts[:, None]  # [B, S]
         logits = scores.new_zeros(sentence_mask.shape).masked_scatter(sentence_mask, scores)
         loss = None
         if labels is not None:
@@ -451,9 +481,9 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
 
         Args:
             document: a text, or a list of sentences.
-            sentences: how many to select.
-            trigram_blocking: skips a sentence that shares three words in a row with one of a higher
-                score.
+            sentences: number of sentences to select.
+            trigram_blocking: if true, skips a sentence that shares three words in a row with a
+                sentence of a higher score.
 
         Raises:
             ValueError: `sentences` is below 1, or the document has no words.
@@ -503,11 +533,12 @@ class BertAlForSequenceClassification(BertAlPreTrainedModel):
         """Scores the K classes of each document: `logits` ``[B, K]``.
 
         Args:
-            input_ids: ``[B, T]``, padded anywhere.
-            attention_mask: ``[B, T]``; default: no padding.
-            token_type_ids: ``[B, T]``.
-            labels: ``[B]`` integers, ``[B, K]`` zeros and ones as floats, or ``[B]`` values.
-            **kwargs: what adapters pass on; hidden states and attentions are refused.
+            input_ids: token ids ``[B, T]``, padded anywhere.
+            attention_mask: mask ``[B, T]`` (default: no padding).
+            token_type_ids: token types ``[B, T]``.
+            labels: classes ``[B]`` as integers, ``[B, K]`` zeros and ones as floats, or values
+                ``[B]``.
+            **kwargs: arguments that adapters pass on; hidden states and attentions are refused.
         """
         self.refuse_outputs_of_layers(kwargs)
         output = self.model(

@@ -108,7 +108,7 @@ class CdlmPreTrainedModel(NextLevelPreTrainedModel):
 
         Args:
             source: folder or Hub name.
-            stored: its configuration.
+            stored: configuration of the checkpoint.
             arguments: keyword arguments of `from_pretrained`; for a Longformer, fields of the
                 configuration are taken out.
         """
@@ -176,12 +176,12 @@ class CdlmPreTrainedModel(NextLevelPreTrainedModel):
 def longformer_weights(
     name_or_path: str | PathLike, max_length: int, loading: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Tensor], PreTrainedTokenizerBase]:
-    """Reads what a Longformer that starts from an encoder has.
+    """Reads the parts of a Longformer that come from an encoder.
 
     Args:
         name_or_path: folder or Hub name of a BERT or RoBERTa.
         max_length: most tokens in a sequence; the encoder's positions are repeated up to it.
-        loading: arguments such as `revision`.
+        loading: loading arguments such as `revision`.
 
     Returns:
         Fields of the configuration, weights of the base model, and the tokenizer.
@@ -341,9 +341,9 @@ class CdlmModel(CdlmPreTrainedModel):
                 choose by what they predict.
             token_type_ids: ``[B, L]``.
             inputs_embeds: ``[B, L, D]``, in place of `input_ids`.
-            output_attentions: whether to return attentions. They exist only in ``"eager"`` mode,
+            output_attentions: if true, returns attentions. They exist only in ``"eager"`` mode,
                 which the pass then uses.
-            output_hidden_states: whether to return the states of all layers.
+            output_hidden_states: if true, returns the states of all layers.
 
         Returns:
             The outputs of transformers' Longformer; `pooler_output` ``[B, D]`` is the mean over the
@@ -546,7 +546,7 @@ class CdlmForDocumentMatching(CdlmPreTrainedModel):
             attention_mask: ``[B, L]``, as in `CdlmModel`.
             global_attention_mask: ``[B, L]``; default: 1 at [CLS].
             token_type_ids: ``[B, L]``.
-            labels: ``[B]``, or as `config.problem_type` says.
+            labels: class of each sequence, ``[B]``; or labels in the form of `config.problem_type`.
             **kwargs: further arguments of `CdlmModel`.
         """
         is_first = first_token(real_tokens(input_ids, attention_mask, kwargs.get("inputs_embeds")))
@@ -584,13 +584,13 @@ class PairScorer(nn.Module):
         """Scores pairs of mentions, a mention being the sum of its tokens' states.
 
         Args:
-            states: ``[B, L, D]``.
-            cls_position: ``[B]``.
-            spans: ``[B, M, 2]``, first position of each mention and one past its last.
-            pairs: ``[B, P, 2]``, numbers of the mentions.
+            states: states of the tokens, ``[B, L, D]``.
+            cls_position: position of [CLS] in each sequence, ``[B]``.
+            spans: first position of each mention and one past its last, ``[B, M, 2]``.
+            pairs: indices of the two mentions of each pair, ``[B, P, 2]``.
 
         Returns:
-            ``[B, P]``.
+            The score of each pair, ``[B, P]``.
         """
         position = torch.arange(states.shape[1], device=states.device)
         inside = (position >= spans[..., :1]) & (position < spans[..., 1:])  # [B, M, L]
@@ -628,12 +628,12 @@ class MentionPairOutput(ModelOutput):
     """Scores of pairs of mentions.
 
     Attributes:
-        loss: the mean over sets of the mean over their pairs.
-        logits: ``[B, P]``, zero at the padding of pairs.
-        pair_mask: ``[B, P]`` bool, true at pairs.
-        hidden_states: as in `CdlmModel`.
-        attentions: as in `CdlmModel`.
-        global_attentions: as in `CdlmModel`.
+        loss: mean over sets of the mean loss over the pairs of a set.
+        logits: scores of the pairs, ``[B, P]``, zero at padding.
+        pair_mask: bool mask ``[B, P]``, true at pairs.
+        hidden_states: states of all layers, see `CdlmModel`.
+        attentions: local attentions, see `CdlmModel`.
+        global_attentions: global attentions, see `CdlmModel`.
     """
 
     loss: Tensor | None = None
@@ -679,7 +679,7 @@ class CdlmForCrossDocumentCoreference(CdlmPreTrainedModel):
             input_ids: ``[B, L]``.
             mention_spans: ``[B, M, 2]``, first position of each mention and one past its last,
                 without the markers; -1 is padding.
-            mention_pairs: ``[B, P, 2]``, numbers of mentions; -1 is padding. Default: the pair of
+            mention_pairs: ``[B, P, 2]``, indices of mentions; -1 is padding. Default: the pair of
                 the first two.
             attention_mask: ``[B, L]``, as in `CdlmModel`.
             global_attention_mask: ``[B, L]``; default: 1 at [CLS], at the mentions and at their
@@ -751,18 +751,18 @@ def any_of_loss(logits: Tensor, positions: Tensor) -> Tensor:
 
 @dataclass
 class MultiHopQuestionAnsweringOutput(ModelOutput):
-    """Scores of answers and of what supports them.
+    """Scores of answers and of the sentences and paragraphs that support them.
 
     Attributes:
-        loss: the sum over all heads with labels.
-        start_logits: ``[B, L]``, the answer's first token.
-        end_logits: ``[B, L]``, the answer's last token.
-        type_logits: ``[B, 3]``: a span, yes, no.
-        sentence_logits: ``[B, S]``, whether a sentence supports the answer; zero at padding.
-        paragraph_logits: ``[B, T]``, whether a paragraph supports the answer; zero at padding.
-        hidden_states: as in `CdlmModel`.
-        attentions: as in `CdlmModel`.
-        global_attentions: as in `CdlmModel`.
+        loss: sum of the losses of all heads with labels.
+        start_logits: scores ``[B, L]`` of the answer's first token.
+        end_logits: scores ``[B, L]`` of the answer's last token.
+        type_logits: scores ``[B, 3]`` of a span, yes, and no.
+        sentence_logits: scores ``[B, S]`` that sentences support the answer; zero at padding.
+        paragraph_logits: scores ``[B, T]`` that paragraphs support the answer; zero at padding.
+        hidden_states: states of all layers, see `CdlmModel`.
+        attentions: local attentions, see `CdlmModel`.
+        global_attentions: global attentions, see `CdlmModel`.
     """
 
     loss: Tensor | None = None
@@ -784,9 +784,9 @@ def _two_layers(size: int, outputs: int) -> nn.Sequential:
 class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
     """Answers a question from several paragraphs and names its evidence (sections 3.4 and C.3).
 
-    The heads are those of Beltagy et al. (2020, appendix D): a span over the tokens, and two layers
-    each over [CLS] (span, yes or no), over sentence starts and over title starts (whether they
-    support the answer).
+    The heads follow Beltagy et al. (2020, appendix D): a span over the tokens, and two layers each
+    over [CLS] (span, yes or no), over sentence starts and over title starts (whether they support
+    the answer).
     """
 
     def __init__(self, config: CdlmConfig) -> None:
@@ -830,7 +830,7 @@ class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
             token_type_ids: ``[B, L]``.
             start_positions: ``[B, A]``, first token of every place where the answer occurs in the
                 supporting paragraphs; -1 is padding. The loss asks for any one of them.
-            end_positions: ``[B, A]``, the last tokens.
+            end_positions: ``[B, A]``, last token of each of these places; -1 is padding.
             type_labels: ``[B]``: 0 span, 1 yes, 2 no, -100 unknown.
             sentence_labels: ``[B, S]``, 1 if the sentence supports the answer, 0, or -100.
             paragraph_labels: ``[B, T]``, 1 if the paragraph supports the answer, 0, or -100.
@@ -860,17 +860,17 @@ class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
         paragraph_logits = self.qa_paragraph(take_positions(states, paragraph_index)).squeeze(-1)
         paragraph_logits = paragraph_logits.masked_fill(paragraph_index < 0, 0.0)  # [B, T]
 
+        heads = (
+            (any_of_loss, start_logits, start_positions),
+            (any_of_loss, end_logits, end_positions),
+            (single_label_loss, type_logits, type_labels),
+            (labelled_loss, sentence_logits, sentence_labels),
+            (labelled_loss, paragraph_logits, paragraph_labels),
+        )
         losses = []
-        if start_positions is not None:
-            losses.append(any_of_loss(start_logits, start_positions))
-        if end_positions is not None:
-            losses.append(any_of_loss(end_logits, end_positions))
-        if type_labels is not None:
-            losses.append(single_label_loss(type_logits, type_labels))
-        if sentence_labels is not None:
-            losses.append(labelled_loss(sentence_logits, sentence_labels))
-        if paragraph_labels is not None:
-            losses.append(labelled_loss(paragraph_logits, paragraph_labels))
+        for loss_of, logits, labels in heads:
+            if labels is not None:
+                losses.append(loss_of(logits, labels))
         loss = None
         if losses:
             loss = torch.stack(losses).sum()

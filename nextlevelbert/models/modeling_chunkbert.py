@@ -45,15 +45,15 @@ class TextCnnClassifier(nn.Module):
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
         """Scores documents.
 
-        A document shorter than the widest filter is padded with zeros to its width; otherwise no
-        window reaches beyond a document.
+        A document shorter than the widest filter is padded with zeros to the width of that filter;
+        otherwise no window reaches beyond a document.
 
         Args:
-            features: ``[N, D]``, document after document.
-            lengths: tokens of each document, ``[B]``.
+            features: features of the tokens, ``[N, D]``, document after document.
+            lengths: number of tokens in each document, ``[B]``.
 
         Returns:
-            ``[B, K]``.
+            The scores ``[B, K]``.
         """
         widest = max(self.filter_sizes)
         counts = lengths.tolist()
@@ -101,7 +101,7 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
 
     Attention stays within a chunk. For a document of at most `chunk_size` tokens the features are
     the encoder's own. Padding costs no computation, except within a chunk if others of the same
-    pass are longer.
+    Padding costs no computation, except in a chunk that is shorter than others of the same pass.
 
     Example:
         >>> model = ChunkBertModel.from_encoder(minilm)
@@ -135,10 +135,10 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
         """Splits documents of any length into chunks and joins the encoder's outputs.
 
         Args:
-            input_ids: ``[B, T]``, padded anywhere.
-            attention_mask: ``[B, T]``; default: no padding.
-            token_type_ids: ``[B, T]``.
-            **kwargs: what adapters pass on; hidden states and attentions are refused.
+            input_ids: token ids ``[B, T]``, padded anywhere.
+            attention_mask: mask ``[B, T]`` (default: no padding).
+            token_type_ids: token types ``[B, T]``.
+            **kwargs: arguments that adapters pass on; hidden states and attentions are refused.
         """
         self.refuse_outputs_of_layers(kwargs)
         features, mask = self.token_features(input_ids, attention_mask, token_type_ids)
@@ -155,7 +155,7 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
         mask = self.tokens_to_read(input_ids, attention_mask)
         chunk, offset, chunks = place_in_chunks(mask, chunk_size=self.config.chunk_size)
         fields, real = self.lay_out(
-            input_ids, token_type_ids=types, mask=mask, place=(chunk, offset)
+            input_ids, token_type_ids=types, mask=mask, index=(chunk, offset)
         )  # [R, C]
         # With a list of states, the encoder does not keep the others.
         averaged = list(range(-self.config.num_averaged_layers, 0))
@@ -164,25 +164,26 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
             chunks_at_once = self.config.chunk_batch_size
 
         features = []
-        for part in torch.arange(chunks, device=mask.device).split(chunks_at_once):
-            longest = int(real[part].sum(dim=1).max())
-            part_real = real[part, :longest]  # [r, C]
-            inputs = {name: values[part, :longest] for name, values in fields.items()}
+        for chunks_of_pass in torch.arange(chunks, device=mask.device).split(chunks_at_once):
+            longest = int(real[chunks_of_pass].sum(dim=1).max())
+            is_token = real[chunks_of_pass, :longest]  # [r, C]
+            inputs = {name: values[chunks_of_pass, :longest] for name, values in fields.items()}
             output = self.encoder(
                 **inputs,
-                attention_mask=part_real.long(),
+                attention_mask=is_token.long(),
                 output_hidden_states=averaged,
                 return_dict=True,
             )
             states = torch.stack([output.hidden_states[layer] for layer in averaged])
-            features.append(states.mean(dim=0)[part_real])  # [tokens of the part, D]
+            features.append(states.mean(dim=0)[is_token])  # [tokens of the pass, D]
         return torch.cat(features), mask
 
 
 class ChunkBertForSequenceClassification(ChunkBertPreTrainedModel):
     """Classifies documents of any length: one label, several, or values (paper, section 3).
 
-    `config.problem_type` says which; otherwise it is inferred from the labels as in transformers.
+    `config.problem_type` decides; if it is not set, it is inferred from the labels as in
+    transformers.
 
     Example:
         >>> model = ChunkBertForSequenceClassification.from_encoder(minilm, num_labels=20)
@@ -210,11 +211,12 @@ class ChunkBertForSequenceClassification(ChunkBertPreTrainedModel):
         """Scores the K classes of each document: `logits` ``[B, K]``.
 
         Args:
-            input_ids: ``[B, T]``, padded anywhere.
-            attention_mask: ``[B, T]``; default: no padding.
-            token_type_ids: ``[B, T]``.
-            labels: ``[B]`` integers, ``[B, K]`` zeros and ones as floats, or ``[B]`` values.
-            **kwargs: what adapters pass on; hidden states and attentions are refused.
+            input_ids: token ids ``[B, T]``, padded anywhere.
+            attention_mask: mask ``[B, T]`` (default: no padding).
+            token_type_ids: token types ``[B, T]``.
+            labels: classes ``[B]`` as integers, ``[B, K]`` zeros and ones as floats, or values
+                ``[B]``.
+            **kwargs: arguments that adapters pass on; hidden states and attentions are refused.
         """
         self.refuse_outputs_of_layers(kwargs)
         features, mask = self.model.token_features(input_ids, attention_mask, token_type_ids)

@@ -46,11 +46,11 @@ _FILL = {
 
 @dataclass(frozen=True)
 class Piece:
-    """A tokenised text.
+    """Holds a tokenised text.
 
     Attributes:
         text: the text.
-        ids: its token ids.
+        ids: token ids of the text.
         offsets: characters ``[start, end)`` of each token.
     """
 
@@ -62,17 +62,18 @@ class Piece:
         """Finds the first token that covers one of the characters, and one past the last.
 
         Args:
-            start: first character.
-            end: one past the last character.
-            name: what the span is called in an error.
+            start: first character of the span.
+            end: one past the last character of the span.
+            name: name of the span in error messages.
 
         Raises:
             ValueError: the span is empty, outside the text, or has no token.
         """
-        tokens = []
-        for index, (token_start, token_end) in enumerate(self.offsets):
-            if token_start < end and token_end > start:
-                tokens.append(index)
+        tokens = [
+            index
+            for index, (token_start, token_end) in enumerate(self.offsets)
+            if token_start < end and token_end > start
+        ]
         if not 0 <= start < end <= len(self.text) or not tokens:
             raise ValueError(
                 f"{name} spans {start} to {end}, which are no words of its {len(self.text)}"
@@ -82,15 +83,15 @@ class Piece:
 
 
 class MarkedMention(NamedTuple):
-    """A mention in a document: its first token, one past its last, and its number in the set."""
+    """Holds a mention's first token, one past its last, and its index in the set."""
 
     first: int
     end: int
-    number: int
+    set_index: int
 
 
 class _Layout:
-    """A sequence that is laid out token by token."""
+    """Lays a sequence out token by token, from [CLS] to [SEP]."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self.tokenizer = tokenizer
@@ -98,6 +99,7 @@ class _Layout:
         self.is_global: list[int] = []
         # For each token the index of its text, and its characters there.
         self.spans: list[tuple[int, int, int]] = []
+        self.add_marker(tokenizer.cls_token, is_global=True)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -123,8 +125,9 @@ class _Layout:
         offsets = piece.offsets[:count]
         self.spans[len(self) - count :] = [(text_index, start, end) for start, end in offsets]
 
-    def row(self) -> Row:
-        """Returns ids and masks of the sequence."""
+    def finish(self) -> Row:
+        """Ends the sequence, and returns its ids and masks."""
+        self.add_marker(self.tokenizer.sep_token)
         return {
             "input_ids": self.ids,
             "attention_mask": [1] * len(self),
@@ -199,7 +202,8 @@ class CdlmProcessor(ProcessorMixin):
             **kwargs: arguments for the tokenizer from sentence-transformers.
 
         Raises:
-            ValueError: `documents` is neither of both, or comes with other arguments.
+            ValueError: `documents` is neither a set nor a list of sets, or comes with other
+                arguments.
         """
         if text is not None and documents is None:
             text_arguments = kwargs.get("text_kwargs", {})
@@ -239,9 +243,9 @@ class CdlmProcessor(ProcessorMixin):
         Args:
             documents: the texts.
             mentions: document, first character and one past the last of each mention. The markers
-                of nested mentions count as tokens of the outer one.
-            pairs: which mentions to compare, by index.
-            labels: one label for each pair.
+                of nested mentions count as tokens of the outer mention.
+            pairs: pairs of mentions to compare, by index (default: none).
+            labels: label of each pair.
             max_length: most tokens in the sequence; default: the processor's own.
 
         Raises:
@@ -254,11 +258,11 @@ class CdlmProcessor(ProcessorMixin):
             self.tokenize(text, name=f"document {index}") for index, text in enumerate(documents)
         ]
         marked = _mentions_by_document(pieces, mentions)
+
         lengths = [len(piece.ids) for piece in pieces]
         counts = share_tokens(lengths, budget=limit - 2 - 2 * len(documents) - 2 * len(mentions))
 
         layout = _Layout(self.tokenizer)
-        layout.add_marker(self.tokenizer.cls_token, is_global=True)
         spans = [[-1, -1] for _ in mentions]
         for index, (piece, count) in enumerate(zip(pieces, counts, strict=True)):
             first = keep_around(marked[index], count=count, name=f"document {index}", piece=piece)
@@ -266,11 +270,8 @@ class CdlmProcessor(ProcessorMixin):
             layout.add_marker(DOCUMENT[0])
             _add_marked(layout, ids=ids, first=first, mentions=marked[index], spans=spans)
             layout.add_marker(DOCUMENT[1])
-        layout.add_marker(self.tokenizer.sep_token)
 
-        row = layout.row()
-        for start, end in spans:
-            row["global_attention_mask"][start - 1 : end + 1] = [1] * (end - start + 2)
+        row = layout.finish()
         row["lost_tokens"] = [length - count for length, count in zip(lengths, counts, strict=True)]
         if mentions:
             row["mention_spans"] = spans
@@ -295,7 +296,7 @@ class CdlmProcessor(ProcessorMixin):
 
         Args:
             question: the question.
-            paragraphs: title and sentences of each.
+            paragraphs: title and sentences of each paragraph.
             max_length: most tokens in the sequence; default: the processor's own.
 
         Returns:
@@ -324,7 +325,6 @@ class CdlmProcessor(ProcessorMixin):
         rooms = share_tokens(lengths, budget=budget, least=longest_title)
 
         layout = _Layout(self.tokenizer)
-        layout.add_marker(self.tokenizer.cls_token, is_global=True)
         layout.add_marker(QUESTION[0], is_global=True)
         layout.add_tokens(question_piece.ids, is_global=True)
         layout.add_marker(QUESTION[1], is_global=True)
@@ -340,9 +340,8 @@ class CdlmProcessor(ProcessorMixin):
             sentence_index += starts[1:]
             lost_tokens.append(lost)
             text_index += len(pieces)
-        layout.add_marker(self.tokenizer.sep_token)
 
-        row = layout.row()
+        row = layout.finish()
         row |= {
             "sentence_index": sentence_index,
             "paragraph_index": paragraph_index,
@@ -353,7 +352,7 @@ class CdlmProcessor(ProcessorMixin):
         return row
 
     def pad(self, rows: Sequence[Row]) -> BatchEncoding:
-        """Makes a batch of rows: tensors padded to the longest, without entries no model reads."""
+        """Makes a batch of rows, padded to the longest, without entries that no model reads."""
         fills = {**_FILL, "input_ids": self.tokenizer.pad_token_id}
         batch = {}
         for name, fill in fills.items():
@@ -372,8 +371,8 @@ class CdlmProcessor(ProcessorMixin):
 
         Args:
             text: the text; a `Piece` is returned as it is.
-            name: what the text is called in an error.
-            blank: whether the text may have no words.
+            name: name of the text in error messages.
+            blank: if true, the text may have no words.
 
         Raises:
             ValueError: the text is no string, or has no words.
@@ -421,11 +420,10 @@ def _limited(max_length: int | None, limit: int, owner: str) -> int:
 
 
 def _is_set_or_sets(documents: Any) -> bool:
-    """Tells whether all items of a list are texts, or none is."""
+    """Returns whether all items of a list are texts, or no item is."""
     if not documents or isinstance(documents, str):
         return False
-    texts = [item for item in documents if isinstance(item, str)]
-    return len(texts) in (0, len(documents))
+    return len({isinstance(item, str) for item in documents}) == 1
 
 
 def _mentions_by_document(
@@ -433,14 +431,14 @@ def _mentions_by_document(
 ) -> list[list[MarkedMention]]:
     """Sorts mentions (document, first character, one past the last) by document, as tokens."""
     by_document: list[list[MarkedMention]] = [[] for _ in pieces]
-    for number, (document, start, end) in enumerate(mentions):
+    for index, (document, start, end) in enumerate(mentions):
         if not 0 <= document < len(pieces):
             raise ValueError(
-                f"Mention {number} is in document {document}, but there are {len(pieces)}."
+                f"Mention {index} is in document {document}, but there are {len(pieces)}."
             )
-        name = f"Mention {number} (document {document})"
+        name = f"Mention {index} (document {document})"
         first_token, end_token = pieces[document].tokens_of(start, end, name=name)
-        mention = MarkedMention(first=first_token, end=end_token, number=number)
+        mention = MarkedMention(first=first_token, end=end_token, set_index=index)
         by_document[document].append(mention)
     return by_document
 
@@ -452,34 +450,37 @@ def _add_marked(
     mentions: Sequence[MarkedMention],
     spans: list[list[int]],
 ) -> None:
-    """Adds a document with the markers of its mentions.
+    """Adds a document with the markers of its mentions, which are global like the mentions' tokens.
 
     Args:
         layout: the sequence that grows.
-        ids: tokens of the document up to the last to keep.
+        ids: tokens of the document, up to the last token to keep.
         first: the first token to keep.
         mentions: the document's mentions.
-        spans: by number of the mention, its positions in the sequence; filled here.
+        spans: positions in the sequence, by index of the mention; filled by this function.
     """
     markers = []
     for mention in mentions:
         # At one token the closing markers come first. Outer mentions open first and close last; of
         # two with the same span the one that opened last closes first.
-        opening = (mention.first, 1, -mention.end, mention.number)
-        closing = (mention.end, 0, -mention.first, -mention.number)
-        markers.append((opening, mention.number))
-        markers.append((closing, mention.number))
+        opening = (mention.first, 1, -mention.end, mention.set_index)
+        closing = (mention.end, 0, -mention.first, -mention.set_index)
+        markers.append((opening, mention.set_index))
+        markers.append((closing, mention.set_index))
 
     done = first
-    for (token, opens, _, _), number in sorted(markers):
-        layout.add_tokens(ids[done:token])
+    depth = 0  # of nested mentions
+    for (token, opens, _, _), index in sorted(markers):
+        layout.add_tokens(ids[done:token], is_global=depth > 0)
         done = token
         if opens:
-            layout.add_marker(MENTION[0])
-            spans[number][0] = len(layout)
+            layout.add_marker(MENTION[0], is_global=True)
+            spans[index][0] = len(layout)
+            depth += 1
         else:
-            spans[number][1] = len(layout)
-            layout.add_marker(MENTION[1])
+            spans[index][1] = len(layout)
+            layout.add_marker(MENTION[1], is_global=True)
+            depth -= 1
     layout.add_tokens(ids[done:])
 
 
@@ -491,12 +492,12 @@ def _add_paragraph(
     Args:
         layout: the sequence that grows.
         pieces: the title and the sentences.
-        room: tokens for them and their markers.
+        room: number of tokens for these texts and their markers.
         text_index: the title's index among all texts.
 
     Returns:
-        Positions where title and sentences start, -1 for a sentence that was lost; and the number
-        of lost tokens.
+        Start positions of title and sentences, -1 for a sentence that was lost; and the number of
+        lost tokens.
     """
     starts = []
     lost = sum(len(piece.ids) for piece in pieces)
@@ -525,12 +526,12 @@ def share_tokens(lengths: Sequence[int], budget: int, least: int = 1) -> list[in
     A text keeps all its tokens if there is room, otherwise at most an equal share.
 
     Args:
-        lengths: tokens of each text.
-        budget: tokens of all together.
-        least: tokens that each text must keep, if it has so many.
+        lengths: number of tokens in each text.
+        budget: number of tokens of all texts together.
+        least: number of tokens that each text must keep, if it is long enough.
 
     Returns:
-        How many tokens each text keeps.
+        Number of tokens that each text keeps.
 
     Raises:
         ValueError: the budget is too small for the least.
@@ -556,8 +557,8 @@ def keep_around(mentions: Sequence[MarkedMention], count: int, name: str, piece:
 
     Args:
         mentions: the document's mentions.
-        count: tokens to keep.
-        name: what the document is called in an error.
+        count: number of tokens to keep.
+        name: name of the document in error messages.
         piece: the document.
 
     Returns:
@@ -573,7 +574,7 @@ def keep_around(mentions: Sequence[MarkedMention], count: int, name: str, piece:
             start = piece.offsets[mention.first][0]
             end = piece.offsets[mention.end - 1][1]
             raise ValueError(
-                f"Mention {mention.number} ({piece.text[start:end]!r}, tokens {mention.first} to"
+                f"Mention {mention.set_index} ({piece.text[start:end]!r}, tokens {mention.first} to"
                 f" {mention.end} of {name}) would be lost: {count} tokens are left for the"
                 " document. Give a larger max_length, or fewer mentions at a time."
             )
@@ -593,28 +594,29 @@ def read_marked(text: str) -> tuple[str, list[tuple[int, int]]]:
         >>> read_marked("Stocks <m>fell</m> on Friday.")
         ('Stocks fell on Friday.', [(7, 11)])
     """
-    plain = ""
+    unmarked = ""
     spans: list[tuple[int, int]] = []
-    opened = []
+    opened = []  # indices of the spans that have no end yet
     for part in re.split("(</?m>)", text):
         if part == MENTION[0]:
             opened.append(len(spans))
-            spans.append((len(plain), -1))
+            spans.append((len(unmarked), -1))
         elif part == MENTION[1]:
             if not opened:
                 raise ValueError(
-                    f"There is a {part} after {plain[-30:]!r} without a {MENTION[0]} before it."
+                    f"There is a {part} after {unmarked[-30:]!r} without a {MENTION[0]} before it."
                 )
             index = opened.pop()
             start, _ = spans[index]
-            spans[index] = (start, len(plain))
+            spans[index] = (start, len(unmarked))
         else:
-            plain += part
+            unmarked += part
+
     if opened:
         raise ValueError(
             f"{len(opened)} of {len(spans)} {MENTION[0]} have no {MENTION[1]} after them."
         )
-    return plain, spans
+    return unmarked, spans
 
 
 def warn_of_cuts(rows: Iterable[Row]) -> None:

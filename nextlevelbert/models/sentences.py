@@ -1,7 +1,7 @@
-"""Finds where sentences end: in a text, in token ids, or by a splitter that somebody gives.
+"""Finds where sentences end: in a text, in token ids, or by a splitter that a caller passes.
 
-A text shows more of that than its token ids, which lose case and line breaks. Token ids are all
-that a model's `forward` sees.
+A text shows more sentence ends than its token ids, which lose case and line breaks. Token ids are
+all that a model's `forward` sees.
 
 The lists of abbreviations and of words that start sentences are taken from pySBD 0.3.4 (copyright
 2019 Nipun Sadvilkar) and syntok 1.4.4 (copyright 2018-2022 Florian Leitner), divided and extended.
@@ -107,13 +107,16 @@ _LONGEST_QUOTE = 256
 
 
 def text_sentences(text: str) -> list[tuple[int, int]]:
-    r"""Returns the sentences of a text, as the first character of each and one past its last.
+    r"""Returns the span of each sentence of a text: first character, and one past the last.
 
-    A blank line ends a sentence; so does a line break before the mark of a list (•, -, (a), 2.),
-    after a heading (a short line with capitals on all but small words), and after a mark that ends
-    sentences if the next word would have fitted into the line. Otherwise a sentence ends after . !
-    ? and what closes it, unless a small letter follows (in a text without capitals, one may begin
-    with it); after an abbreviation its kind and the next word decide.
+    A sentence ends at
+
+    - a blank line,
+    - a line break before the mark of a list (•, -, (a), 2.),
+    - a line break after a heading (a short line with capitals on all but small words),
+    - a line break after . ! ? if the next word would have fitted into the line,
+    - and . ! ? with the marks that close it, unless a small letter follows. In a text without
+      capitals a small letter may follow. After an abbreviation its kind and the next word decide.
 
     Only white space lies between sentences. The time is linear in the length of the text.
 
@@ -137,7 +140,7 @@ def text_sentences(text: str) -> list[tuple[int, int]]:
 
 
 def _is_uncased(text: str) -> bool:
-    """Returns whether hardly a word has a capital: one in 500 characters, where prose has five."""
+    """Returns whether there are few capitals: one in 500 characters, while prose has five."""
     capitals = (word for word in _MAYBE_CAPITAL.finditer(text) if word.group().isupper())
     enough = len(text) // 500
     return next(itertools.islice(capitals, enough, None), None) is None  # not read to the end
@@ -169,14 +172,14 @@ def _blocks(text: str, uncased: bool) -> Iterator[tuple[int, int]]:
 def _ends_line(
     text: str, line: tuple[int, int], *, following: int, width: int, uncased: bool
 ) -> bool:
-    """Returns whether a sentence ends with a line before one that is neither blank nor an item.
+    """Returns whether a sentence ends with a line, if the next is neither blank nor a list item.
 
     Args:
         text: the whole text.
         line: the range of the line.
-        following: where the next line starts.
-        width: characters of the longest line of the paragraph so far.
-        uncased: whether the text has no capitals.
+        following: index at which the next line starts.
+        width: number of characters in the longest line of the paragraph so far.
+        uncased: true if the text has no capitals.
     """
     first, end = line
     next_start = _end_of(_SPACE, text, start=following, end=len(text))
@@ -206,31 +209,30 @@ def _sentence_ends(text: str, start: int, *, end: int, uncased: bool) -> Iterato
     """Yields one past the last character of each sentence within a block, except for the last."""
     if _is_heading(text, start, end) and "\n" not in text[start:end].strip():
         return
-    place = start
-    numbering = _NUMBERING.match(text, start, end)
-    if numbering is not None:
-        place = numbering.end()
-    for mark in _MARKS.finditer(text, place, end):
+
+    after_numbering = _end_of(_NUMBERING, text, start=start, end=end)
+    for mark in _MARKS.finditer(text, after_numbering, end):
         closed = _end_of(_CLOSING, text, start=mark.end(), end=end)
         following = _end_of(_SPACE, text, start=closed, end=end)
         rest = text[following : min(following + _LONGEST_WORD, end)]
-        if closed >= end or not rest:
+        if not rest:
             continue
+
         if mark.group()[-1] in _WIDE_MARKS:
             is_quoted = closed > mark.end()
-            if not (is_quoted and _AFTER_QUOTATION.match(rest)):
-                yield closed
-        elif text[closed].isspace():
+            is_end = not is_quoted or _AFTER_QUOTATION.match(rest) is None
+        else:
             before = text[max(mark.start() - _LONGEST_WORD, start) : mark.start()]
             if uncased:  # then case says nothing
                 before = before.upper()
                 rest = rest.upper()
-            if _ends_at(mark.group(), before, rest):
-                yield closed
+            is_end = text[closed].isspace() and _ends_at(mark.group(), before, rest)
+        if is_end:
+            yield closed
 
 
 def _end_of(pattern: re.Pattern[str], text: str, *, start: int, end: int) -> int:
-    """Returns where the match of a pattern ends that begins at `start`."""
+    """Returns the end of the match of a pattern that begins at `start`."""
     match = pattern.match(text, start, end)
     if match is None:
         return start
@@ -239,23 +241,23 @@ def _end_of(pattern: re.Pattern[str], text: str, *, start: int, end: int) -> int
 
 def _ends_at(mark: str, before: str, rest: str) -> bool:
     """Returns whether a mark ends the sentence, by the characters before and after it."""
-    opened = rest[0] in _BEFORE_WORD
+    is_opened = rest[0] in _BEFORE_WORD
     rest = rest.lstrip(_BEFORE_WORD)
     if not rest or rest[0].islower() or rest[0] in ",;:":
         return False
-    last = _LAST_WORD.search(before)
-    if mark != "." or last is None:
+    last_word = _LAST_WORD.search(before)
+    if mark != "." or last_word is None:
         return True
 
-    word = last.group()
+    word = last_word.group()
     next_word = rest[: _end_of(_FIRST_WORD, rest, start=0, end=len(rest))]
-    starts = next_word.lower() in _STARTERS
+    is_starter = next_word.lower() in _STARTERS
     if _is_ordinal(word, before, next_word=next_word):
-        return starts
+        return is_starter
     if word.lower() in _BEFORE_NUMBER:
         is_numeral = rest[0].isdigit() or len(next_word) == 1 or next_word in _ROMAN
-        return not (is_numeral or opened)
-    return _ends_after(word, before, starts=starts)
+        return not is_numeral and not is_opened
+    return _ends_after(word, before, is_starter=is_starter)
 
 
 def _is_ordinal(word: str, before: str, *, next_word: str) -> bool:
@@ -265,30 +267,31 @@ def _is_ordinal(word: str, before: str, *, next_word: str) -> bool:
     return next_word.lower() in _GERMAN_MONTHS or _BEFORE_ORDINAL.search(before) is not None
 
 
-def _ends_after(word: str, before: str, *, starts: bool) -> bool:
+def _ends_after(word: str, before: str, *, is_starter: bool) -> bool:
     """Returns whether a full stop after a word ends the sentence.
 
     Args:
         word: the word.
-        before: the characters up to it.
-        starts: whether the next word is one that starts sentences.
+        before: characters up to the word.
+        is_starter: true if the next word is a word that starts sentences.
     """
     if word.lower() in _TITLES:
         return False
     if len(word) == 1 and word.isalpha():
         # An initial; not "10-K.", nor the pronoun before a word that starts a sentence.
-        return before[-2:-1] == "-" or (word == "I" and starts)
+        return before[-2:-1] == "-" or (word == "I" and is_starter)
+
     parts = word.split(".")
     is_dotted = len(parts) > 1 and all(len(part) == 1 and part.isalpha() for part in parts)  # U.S.
     is_abbreviation = is_dotted or word.lower() in _OTHERS or word in _ALSO_WORDS
-    return starts or not is_abbreviation
+    return is_starter or not is_abbreviation
 
 
 def sentence_token_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, list[int]]:
     """Finds the ids that have a role in the rule for token ids.
 
     Args:
-        tokenizer: whose vocabulary is searched.
+        tokenizer: tokenizer whose vocabulary is searched.
 
     Returns:
         Sorted ids by role: ``end``, ``close``, ``quote``, ``abbreviation`` and ``number``.
@@ -308,13 +311,14 @@ def sentence_token_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, list[int
         raise ValueError(
             f"The vocabulary of {type(tokenizer).__name__} ends no sentence; use chunking='fixed'."
         )
-    return {role: sorted(numbers) for role, numbers in ids.items()}
+    return {role: sorted(ids_of_role) for role, ids_of_role in ids.items()}
 
 
 def _role_of(text: str) -> str | None:
     """Returns the role that a token in small letters has in the rule for token ids."""
     if not text:
         return None
+
     characters = set(text)
     is_initial = len(text) == 1 and text.isalpha() and text != "i"
     if text[0] in _TERMINATORS and characters <= _TERMINATORS | _CLOSERS | _QUOTES:
@@ -337,7 +341,7 @@ def sentence_boundaries(input_ids: np.ndarray, roles: dict[str, list[int]]) -> n
     or one of a few abbreviations, and inside a decimal number.
 
     Args:
-        input_ids: ``[T]``.
+        input_ids: token ids ``[T]``.
         roles: ids by role, from `sentence_token_ids`.
 
     Returns:
@@ -366,7 +370,7 @@ def sentence_boundaries(input_ids: np.ndarray, roles: dict[str, list[int]]) -> n
 
 
 def _shift(flags: np.ndarray, by: int) -> np.ndarray:
-    """Moves flags to the right (1) or to the left (-1); the place that becomes free is false."""
+    """Moves flags to the right (1) or to the left (-1); the free end is false."""
     shifted = np.zeros_like(flags)
     if by == 1:
         shifted[1:] = flags[:-1]
@@ -379,15 +383,14 @@ def closing_quotes(quotes: np.ndarray) -> np.ndarray:
     """Decides which straight quotes close a quotation; the others open one.
 
     Opening and closing marks take turns. Two things restart the count, so that a missing mark does
-    not invert all later ones: of two marks in a row the first closes and the second opens (one
-    speaker stops, the next begins), and the first mark after `_LONGEST_QUOTE` ids without any
-    opens.
+    not invert all later marks. Of two marks in a row, the first closes and the second opens (one
+    speaker stops, the next begins). The first mark after `_LONGEST_QUOTE` ids without a mark opens.
 
     Args:
-        quotes: ``[T]`` bool, true at straight quotes.
+        quotes: bool mask ``[T]``, true at straight quotes.
 
     Returns:
-        ``[T]`` bool.
+        A bool mask ``[T]``, true at closing quotes.
     """
     positions = np.flatnonzero(quotes)
     distance = np.diff(positions, prepend=-_LONGEST_QUOTE - 1)  # to the previous mark
@@ -408,10 +411,10 @@ def splitter_sentences(text: str, splitter: Splitter) -> list[tuple[int, int]]:
 
     Args:
         text: a document.
-        splitter: is not called for a blank text.
+        splitter: function that finds sentences; not called for a blank text.
 
     Returns:
-        The first character of each sentence and one past its last.
+        The first character of each sentence, and one past the last.
 
     Raises:
         ValueError: the sentences are not in the text or not in order, or there is none in a text
@@ -419,24 +422,26 @@ def splitter_sentences(text: str, splitter: Splitter) -> list[tuple[int, int]]:
     """
     if not text.strip():
         return []
+
     spans: list[tuple[int, int]] = []
-    end = 0
+    earlier_end = 0
     for sentence in splitter(text):
         if isinstance(sentence, str):
             if not sentence.strip():
                 continue
-            start = text.find(sentence, end)
-            span = (start, start + len(sentence))
+            start = text.find(sentence, earlier_end)
+            end = start + len(sentence)
         else:
-            span = sentence
-        if not end <= span[0] <= span[1] <= len(text):
+            start, end = sentence
+        if not earlier_end <= start <= end <= len(text):
             raise ValueError(
-                f"splitter: sentence {len(spans)} is {span}; give the parts of the text in"
-                f" order, as they are, or their (start, end), from {end} to {len(text)}."
+                f"splitter: sentence {len(spans)} is {(start, end)}; give the parts of the text in"
+                f" order, as they are, or their (start, end), from {earlier_end} to {len(text)}."
             )
-        end = span[1]
-        if text[span[0] : end].strip():
-            spans.append((int(span[0]), int(end)))
+        earlier_end = end
+        if text[start:end].strip():
+            spans.append((int(start), int(end)))
+
     if not spans:
         raise ValueError(
             f"splitter: no sentence in a text of {len(text)} characters; it must give at least one."

@@ -1,4 +1,4 @@
-"""Shared by ChunkBERT and BERT-AL: an encoder reads whole documents piece by piece.
+"""Shared by ChunkBERT and BERT-AL: an encoder that reads whole documents piece by piece.
 
 B documents in a batch, T token positions of the batch, N real tokens in all of it, D hidden size.
 """
@@ -30,9 +30,9 @@ class TokenFeaturesOutput(ModelOutput):
     """Features of the tokens of whole documents.
 
     Attributes:
-        last_hidden_state: ``[B, T, D]``, zero at padding.
-        pooler_output: their means, ``[B, D]``.
-        token_mask: ``[B, T]`` bool, true at the tokens that were read.
+        last_hidden_state: features of the tokens, ``[B, T, D]``, zero at padding.
+        pooler_output: mean of the features of each document, ``[B, D]``.
+        token_mask: bool mask ``[B, T]``, true at the tokens that were read.
     """
 
     last_hidden_state: Tensor | None = None
@@ -87,13 +87,13 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
         return embeddings
 
     def refuse_outputs_of_layers(self, arguments: Mapping[str, Any]) -> None:
-        """Checks that nobody asks for hidden states or attentions, which belong to single pieces.
+        """Checks that no hidden states or attentions are asked for, which belong to single pieces.
 
         Args:
-            arguments: further keyword arguments of a forward pass; not used otherwise.
+            arguments: further keyword arguments of a forward pass, which are only checked.
 
         Raises:
-            ValueError: the arguments or the configuration ask for them.
+            ValueError: the arguments or the configuration ask for hidden states or attentions.
         """
         for name in self.requested_outputs(**arguments):
             raise ValueError(
@@ -107,11 +107,11 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
         A warning counts the tokens that training leaves out.
 
         Args:
-            input_ids: ``[B, T]``.
-            attention_mask: ``[B, T]``; None if there is no padding.
+            input_ids: token ids ``[B, T]``.
+            attention_mask: mask ``[B, T]``; None if there is no padding.
 
         Returns:
-            ``[B, T]`` bool.
+            A bool mask ``[B, T]``, true at the tokens to read.
         """
         self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
         mask = token_mask(input_ids, attention_mask)
@@ -135,41 +135,42 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
         input_ids: Tensor,
         token_type_ids: Tensor | None,
         mask: Tensor,
-        place: tuple[Tensor, Tensor],
+        index: tuple[Tensor, Tensor],
     ) -> tuple[dict[str, Tensor], Tensor]:
         """Lays the tokens of documents out in pieces.
 
         Args:
-            input_ids: ``[B, T]``.
-            token_type_ids: ``[B, T]``; left out if the encoder has no types.
-            mask: ``[B, T]`` bool, true at the N tokens to read.
-            place: row and column of each token among the pieces, ``[N]`` each.
+            input_ids: token ids ``[B, T]``.
+            token_type_ids: token types ``[B, T]``; left out if the encoder has no types.
+            mask: bool mask ``[B, T]``, true at the N tokens to read.
+            index: row and column of each token among the pieces, ``[N]`` each.
 
         Returns:
             Inputs of the encoder by name, and the mask of real tokens.
         """
         config = self.base_model.encoder.config
-        shape = [int(index.max()) + 1 for index in place]
+        shape = [int(positions.max()) + 1 for positions in index]
         # Some encoders count positions from the padding id.
         padding = getattr(config, "pad_token_id", None) or 0
         ids = input_ids.new_full(shape, padding, dtype=torch.long)
-        ids[place] = input_ids[mask].long()
+        ids[index] = input_ids[mask].long()
         fields = {"input_ids": ids}
         if token_type_ids is not None and getattr(config, "type_vocab_size", 0) > 1:
             types = torch.zeros_like(ids)
-            types[place] = token_type_ids[mask].long()
+            types[index] = token_type_ids[mask].long()
             fields["token_type_ids"] = types
+
         real = mask.new_zeros(shape)
-        real[place] = True
+        real[index] = True
         return fields, real
 
 
 def at_their_places(features: Tensor, mask: Tensor) -> TokenFeaturesOutput:
-    """Puts the features of tokens at their places in the batch, and averages them.
+    """Puts the features of tokens at their positions in the batch, and averages them.
 
     Args:
-        features: ``[N, D]``, document after document.
-        mask: ``[B, T]`` bool, true at the N tokens.
+        features: features ``[N, D]``, document after document.
+        mask: bool mask ``[B, T]``, true at the N tokens.
     """
     states = features.new_zeros((*mask.shape, features.shape[-1]))
     states = states.masked_scatter(mask.unsqueeze(-1), features)
@@ -180,19 +181,19 @@ def at_their_places(features: Tensor, mask: Tensor) -> TokenFeaturesOutput:
 
 
 def place_in_chunks(mask: Tensor, chunk_size: int) -> tuple[Tensor, Tensor, int]:
-    """Assigns every token to a chunk of its document; padding is in none.
+    """Assigns every token to a chunk of its document; padding belongs to no chunk.
 
     Args:
-        mask: ``[B, T]`` bool, true at N tokens.
+        mask: bool mask ``[B, T]``, true at N tokens.
         chunk_size: tokens in a chunk.
 
     Returns:
-        The chunk of each token, numbered through the batch, ``[N]``; the token's position in it,
-        ``[N]``; and the number of chunks.
+        The chunk of each token, numbered through the batch, ``[N]``; the token's position in the
+        chunk, ``[N]``; and the number of chunks.
     """
-    number = mask.cumsum(dim=1) - 1  # [B, T], of each token among the tokens of its document
+    token = mask.cumsum(dim=1) - 1  # [B, T], the index of each token in its document
     chunks = (mask.sum(dim=1) + chunk_size - 1) // chunk_size  # [B]
     first_chunk = chunks.cumsum(dim=0) - chunks  # [B]
-    chunk = first_chunk[:, None] + number // chunk_size  # [B, T]
-    position = number % chunk_size
+    chunk = first_chunk[:, None] + token // chunk_size  # [B, T]
+    position = token % chunk_size
     return chunk[mask], position[mask], int(chunks.sum())

@@ -118,7 +118,7 @@ class CdlmModelArguments:
 
 @dataclass
 class CdlmMaskingArguments:
-    """Says how sequences are drawn and masked."""
+    """Sets how sequences are drawn and masked."""
 
     _argument_group_name = "masked words"
 
@@ -160,7 +160,7 @@ class CdlmDataArguments(DataArguments):
         """Leaves the check to `read`: without ``--do_train``, no training set is needed."""
 
     def place(self, name: str) -> tuple[str, str] | None:
-        """Returns where a set is, as in the base class; None also for a set without source."""
+        """Returns the source of a set, as in the base class; None also for a set without source."""
         if not any([getattr(self, f"{name}_file"), self.dataset_name, self.train_file]):
             return None
         return super().place(name)
@@ -260,7 +260,7 @@ def main(argv: list[str]) -> None:
 
 
 def _prepare_model(model: CdlmForMaskedLM, masking_args: CdlmMaskingArguments) -> None:
-    """Settles the pattern of global attention, and what of the model is trained with it."""
+    """Sets the pattern of global attention, and the parts of the model that are trained with it."""
     model.config.sparse_prediction = True  # only masked words are scored
     if masking_args.global_attention is None:
         masking_args.global_attention = model.config.global_attention
@@ -318,7 +318,7 @@ def _perplexities(trainer: CardTrainer, rows: Mapping[str, ClusterDataset]) -> S
 
 
 def _save_model(trainer: CardTrainer, processor: CdlmProcessor) -> None:
-    """Saves the model and its processor as they are to be opened."""
+    """Saves the model and its processor."""
     model = trainer.model
     model.config.sparse_prediction = False  # whoever opens it expects scores at all positions
     if model.config.global_attention == "none":

@@ -47,7 +47,10 @@ MODEL_OPTIONS: dict[str, tuple[type, ...]] = {
     "bert-al": (TextModelArguments, BertAlArguments),
     "truncated": (TextModelArguments,),
 }
-_ABOUT = "Classifies documents. Each --model_type has its own options."
+_ABOUT = (
+    "Trains a classifier of documents. The options below are those of one model type. For those of"
+    f" another, write it before --help: --model_type is one of {', '.join(MODEL_OPTIONS)}."
+)
 _USE = (
     "It predicts the classes below for documents of the kind that it was trained on. Check it on"
     " your own documents before decisions depend on it."
@@ -56,7 +59,7 @@ _USE = (
 
 @dataclass(kw_only=True)
 class ClassArguments:
-    """The classes."""
+    """The options of the classes."""
 
     _argument_group_name = "classes"
 
@@ -67,14 +70,14 @@ class ClassArguments:
     )
     arrangement: str | None = option(
         None,
-        "Arrangement of a published data set. inverted: EURLEX-57K with the main body first."
-        " paired: every two books of the CMU Book Summary Corpus as one document.",
+        "How a published data set is arranged. inverted: EURLEX-57K with the main body first."
+        " paired: the CMU Book Summary Corpus with every two books joined to one document.",
         choices=["inverted", "paired"],
     )
     sigmoid: bool = option(
         default=False,
-        help="Predict the second of two classes if one output is above 0.5, as the paper does on"
-        " MuLD.",
+        help="Tell two classes apart by one output, a probability of the second class, as the paper"
+        " does on MuLD.",
     )
 
 
@@ -144,12 +147,12 @@ def main(argv: list[str]) -> None:
 
 
 def open_reader(args: FinetuningArguments, labels: LabelSet, options: list[Any]) -> Reader:
-    """Opens what the model reads.
+    """Opens the reader of the model's inputs.
 
     Args:
-        args: of the training.
-        labels: of the task.
-        options: of the model: the dataclasses of `MODEL_OPTIONS`.
+        args: training arguments.
+        labels: labels of the task.
+        options: dataclasses of `MODEL_OPTIONS`, which describe the model.
     """
     if isinstance(options[0], VectorModelArguments):
         return VectorReader(args, labels, *options)
@@ -162,13 +165,13 @@ def open_reader(args: FinetuningArguments, labels: LabelSet, options: list[Any])
 def read_sets(
     data: DataArguments, columns: ColumnArguments, class_args: ClassArguments, seed: int
 ) -> Sets:
-    """Reads the sets; all have the classes and the kind of labels of the training set.
+    """Reads the sets, all with the classes and the kind of labels of the training set.
 
     Args:
-        data: where the sets are.
+        data: sources of the sets.
         columns: names of the columns.
-        class_args: options of the classes.
-        seed: of the documents to hold out, if there is no validation set.
+        class_args: options that name the classes.
+        seed: seed of the random choice of documents to hold out, if there is no validation set.
     """
     class_names = None
     if class_args.label_names_file:
@@ -198,18 +201,18 @@ def load_classification(
     """Reads a set with classes, also MuLD, EURLEX-57K and the CMU Book Summary Corpus.
 
     Args:
-        source: as in `open_rows`, or a folder with ``booksummaries.txt``.
-        split: of a data set.
-        config: of a data set.
+        source: table to read, as `open_rows` accepts it, or a folder with ``booksummaries.txt``.
+        split: split to read if the source is a data set; a file is read whole.
+        config: configuration of a data set on the Hub.
         arrangement: ``"inverted"`` for EURLEX-57K with the main body first, ``"paired"`` for the
             Book Summary Corpus with every two books joined.
-        **options: of `load_classes`.
+        **options: options passed on to `load_classes`.
 
     Returns:
-        As `load_classes`.
+        The columns of `load_classes`.
 
     Raises:
-        ValueError: for an arrangement of another data set.
+        ValueError: for an arrangement that belongs to another data set.
     """
     if book_summaries.recognises(source):
         _check_arrangement(source, arrangement, possible="paired")
@@ -239,7 +242,7 @@ def score_word_counts(run: ClassifierRun) -> Result:
     """Scores word counts on all sets but the training set, and writes their predictions.
 
     Args:
-        run: with the sets and labels.
+        run: the run, with the sets and labels.
     """
     folder = Path(str(run.args.output_dir)) / "seed-0"
     scores: dict[str, Scores] = {}
@@ -256,11 +259,11 @@ def tfidf(dataset: Mapping[str, Dataset], labels: LabelSet) -> dict[str, np.ndar
 
     Args:
         dataset: the sets by name, one of them ``"train"``.
-        labels: of the task.
+        labels: labels of the task.
 
     Returns:
-        For each other set log-probabilities ``[N, K]``; with several labels, which have a
-        classifier for each class, log-odds.
+        Log-probabilities ``[N, K]`` for each other set; if documents may have several labels,
+        log-odds, because each class has its own classifier.
 
     Raises:
         ValueError: for a class with fewer than two training examples.

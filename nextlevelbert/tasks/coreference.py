@@ -1,7 +1,7 @@
 """``--task coreference``: links mentions of one event or entity across documents.
 
-The task is that of CDLM, section 3.2. Documents are those of ECB+ (Cybulska and Vossen, 2014), from
-its own XML or from parsed rows.
+This is the task of CDLM, section 3.2. Documents come from ECB+ (Cybulska and Vossen, 2014), either
+from the original XML or from parsed rows.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def read_ecbplus(
     et al., 2019), only mentions in sentences with a validated annotation are read.
 
     Args:
-        source: the folder of the distribution, or a .jsonl of one split, as `ecbplus.load` takes
+        source: folder of the distribution, or a .jsonl of one split, as `ecbplus.load` accepts
             them.
         kind: ``event`` or ``entity``.
         split: ``train``, ``validation`` or ``test`` of a folder; None for all.
@@ -196,8 +196,8 @@ class MentionPairDataset(Dataset):
 
     Args:
         documents: the documents with their mentions.
-        processor: makes rows of token ids.
-        group_by: mentions of one ``"subtopic"`` or ``"topic"`` are compared.
+        processor: processor that makes rows of token ids.
+        group_by: ``"subtopic"`` or ``"topic"``, the group within which mentions are compared.
         mentions_at_once: ``"pair"``: two mentions in a sequence (the paper's); ``"all"``: all
             mentions of two documents are marked and all pairs are scored in one pass, which takes a
             small part of the time.
@@ -205,7 +205,7 @@ class MentionPairDataset(Dataset):
             mentions (the paper's Table 3).
         negatives: with ``"pair"``, the number of pairs that are not coreferent for each pair that
             is, drawn at random; None for all.
-        seed: of the draw.
+        seed: seed of the random draw.
 
     Attributes:
         pairs: the pairs of each sequence, by the indices of the mentions in all documents.
@@ -307,14 +307,14 @@ class MentionPairDataset(Dataset):
         )
 
     def similarities(self, logits: Sequence[np.ndarray] | np.ndarray) -> Similarities:
-        """Computes how probably any two mentions of a group mean the same.
+        """Computes the probability that two mentions corefer, for all pairs in a group.
 
         Args:
-            logits: of the pairs of each sequence. All pairs must be there, as with
+            logits: logits of the pairs of each sequence. All pairs must be there, as with
                 ``negatives=None``; padding may follow the logits of a sequence.
 
         Returns:
-            For each group the indices of its mentions, and probabilities ``[n, n]``.
+            The indices of the mentions of each group, and the probabilities ``[n, n]``.
         """
         probability: dict[Pair, float] = {}
         for pairs, scores in zip(self.pairs, logits, strict=True):
@@ -355,8 +355,8 @@ def cluster_mentions(groups: Similarities, threshold: float) -> list[str]:
     """Clusters mentions agglomeratively, as long as the mean probability is above the threshold.
 
     Args:
-        groups: as `MentionPairDataset.similarities` returns them.
-        threshold: a probability.
+        groups: groups and probabilities from `MentionPairDataset.similarities`.
+        threshold: lowest mean probability for merging two clusters.
 
     Returns:
         A cluster for every mention, in order.
@@ -458,7 +458,7 @@ def _records(
 
 
 def main(argv: list[str]) -> None:
-    """Cross-document coreference with CDLM; the validation set decides the threshold."""
+    """Trains CDLM for cross-document coreference; the validation set decides the threshold."""
     model_args, args, data_args, options = parse(
         (CdlmModelArguments, FinetuningArguments, DataArguments, CoreferenceArguments),
         argv,

@@ -16,6 +16,7 @@ import torch
 from torch.utils.data import Dataset
 
 from ..data.published import hotpotqa
+from ..data.tables import open_rows
 from ..evaluation.hotpotqa import hotpotqa_scores
 from ..finetuning.arguments import FinetuningArguments
 from ..finetuning.seeds import Scores
@@ -96,12 +97,12 @@ class QuestionDataset(Dataset):
     """Sequences of questions with labels, laid out when a row is asked for.
 
     An answer is searched in the sentences and titles of the supporting paragraphs, first as whole
-    words, then as part of words. A warning counts the answers that are not there, or lie in what a
-    paragraph loses.
+    words, then as part of words. A warning counts the answers that are not found, or lie in the
+    lost part of a paragraph.
 
     Args:
         questions: rows of `hotpotqa.load`.
-        processor: makes rows of token ids.
+        processor: processor that makes rows of token ids.
     """
 
     def __init__(self, questions: Sequence[Question], processor: CdlmProcessor) -> None:
@@ -187,8 +188,8 @@ def _answer_positions(
     """Finds the answer in the paragraphs of these titles.
 
     Returns:
-        Index of the text, as in `all_texts`, and first character of each place where the answer is
-        made of whole words; if there is none, of each place.
+        The index of the text, as in `all_texts`, and the first character of each occurrence of the
+        answer as whole words; if there is none, of each occurrence.
     """
     before = ""
     after = ""
@@ -224,13 +225,14 @@ def read_answer(
     """Returns the best answer to a row of `CdlmProcessor.question`.
 
     The text is the span with the highest sum of start and end scores, of at most 30 tokens within
-    one sentence or title, unless yes or no is more probable. Sentences support it if their
+    one sentence or title, unless yes or no is more probable. A sentence supports the answer if its
     probability is above one half.
 
     Args:
-        row: of the question.
-        paragraphs: title and sentences of each.
-        logits: of start and end ``[L]``, type ``[3]`` and sentences ``[S]``; padding may follow.
+        row: row of the question.
+        paragraphs: title and sentences of each paragraph.
+        logits: logits of start and end ``[L]``, type ``[3]`` and sentences ``[S]``; padding may
+            follow.
     """
     start, end, types, sentences = logits[:4]
     supporting = []
@@ -267,10 +269,10 @@ def answer(
     """Answers one question from paragraphs.
 
     Args:
-        model: in evaluation mode.
-        processor: of the model.
+        model: model in evaluation mode.
+        processor: processor of the model.
         question: the question.
-        paragraphs: title and sentences of each.
+        paragraphs: title and sentences of each paragraph.
     """
     row = processor.question(question, paragraphs)
     warn_of_cuts([row])
@@ -323,7 +325,7 @@ def _predict(name: str, rows: QuestionDataset, logits: Logits, chosen: Scores) -
 
 
 def main(argv: list[str]) -> None:
-    """Multi-hop question answering with CDLM."""
+    """Trains CDLM for multi-hop question answering."""
     model_args, args, data_args = parse(
         (CdlmModelArguments, FinetuningArguments, DataArguments),
         argv,
@@ -332,7 +334,7 @@ def main(argv: list[str]) -> None:
     )
     sets = data_args.read_sets(
         lambda name, source, split: hotpotqa.load(
-            source, split=split, config=data_args.dataset_config_name
+            open_rows(source, split, data_args.dataset_config_name)
         ),
         seed=args.seed,
     )

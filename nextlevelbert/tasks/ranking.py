@@ -18,7 +18,6 @@ from torch.utils.data import DataLoader
 from transformers import TrainerControl, set_seed
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from ..chunk_vectors import pad_vectors
 from ..data.files import packed
 from ..data.published import msmarco
 from ..data.splits import sample_share
@@ -35,6 +34,7 @@ from ..finetuning.seeds import (
 )
 from ..finetuning.vector_source import WITHOUT_ENCODER, VectorSource, require_layers
 from ..models.chunk_encoder import masked_mean
+from ..models.windows import pad_vectors
 from ..training.cards import SIMILARITY_WIDGET, CardText, plain, public_name
 from ..training.data import DataArguments
 from ..training.options import parse
@@ -82,9 +82,9 @@ def read_ranking(
     """Reads MS MARCO's files, or pairs.
 
     Args:
-        source: a folder with ``msmarco-docs.tsv``, or what `read_retrieval_task` takes.
-        split: of the folder or dataset.
-        pairs: the columns of pairs.
+        source: folder with ``msmarco-docs.tsv``, or a source for `read_retrieval_task`.
+        split: split of the folder or dataset.
+        pairs: options that name the columns of pairs.
         config: the configuration of a dataset on the Hub.
     """
     if packed(Path(source) / msmarco.DOCUMENTS).exists():
@@ -104,8 +104,8 @@ def hold_out_queries(data: RankingData, share: float, seed: int) -> tuple[Rankin
 
     Args:
         data: the queries and the collection.
-        share: of the relevant documents, to hold out with their queries.
-        seed: of the draw.
+        share: share of the relevant documents to hold out, with their queries.
+        seed: seed of the random draw.
 
     Returns:
         Training and validation set. Validation ranks the whole collection.
@@ -164,8 +164,8 @@ class MeanRanker(nn.Module):
         """Maps the mean of the vectors of each text.
 
         Args:
-            inputs_embeds: ``[B, L, D]``.
-            attention_mask: ``[B, L]``, 1 for vectors and 0 for padding.
+            inputs_embeds: chunk vectors of the texts, ``[B, L, D]``.
+            attention_mask: mask ``[B, L]``, 1 for vectors and 0 for padding.
 
         Returns:
             ``pooler_output`` ``[B, D]``.
@@ -182,9 +182,9 @@ def batches_of(pairs: Sequence[Pair], size: int, seed: int) -> NoDuplicatesBatch
     A repeated text would be a negative of itself.
 
     Args:
-        pairs: ids of queries and documents.
-        size: of a batch, reduced to the number of different queries or documents.
-        seed: of the draw.
+        pairs: pairs of ids, of a query and a document.
+        size: number of pairs in a batch, at most the number of different queries or documents.
+        seed: seed of the random draw.
     """
     queries = [f"0 {query}" for query, _ in pairs]
     documents = [f"1 {document}" for _, document in pairs]
@@ -200,13 +200,13 @@ def batches_of(pairs: Sequence[Pair], size: int, seed: int) -> NoDuplicatesBatch
 class RankingTrainer(CardTrainer):
     """Trains on pairs of a query and a relevant document.
 
-    The loss is the cross-entropy of in-batch negatives, of cosines times 20.
+    The loss is the cross-entropy over in-batch negatives, with cosines times 20 as logits.
 
     Args:
         task: the queries and documents of the training set.
         vectors: the chunk vectors ``[n, D]`` of every text.
-        rank: returns the validation scores of a model.
-        **kwargs: the model and the arguments of the training.
+        rank: function that returns the validation scores of a model.
+        **kwargs: further arguments of `CardTrainer`, with the model and the training arguments.
     """
 
     def __init__(
@@ -230,7 +230,7 @@ class RankingTrainer(CardTrainer):
         """Pads the chunk vectors of pairs.
 
         Args:
-            pairs: B ids of a query and a document.
+            pairs: B pairs of ids, of a query and a document.
 
         Returns:
             ``query`` and ``document``, each with ``inputs_embeds`` ``[B, L, D]`` and
@@ -278,8 +278,8 @@ class RankingRun:
     """Holds what all seeds of a run share.
 
     Args:
-        options: the model.
-        source: what made the vectors.
+        options: options that describe the model.
+        source: encoder that made the vectors.
         sets: training, validation and perhaps test set, by name.
         vectors: the chunk vectors ``[n, D]`` of every text.
         k: the cut-off rank of the scores.
@@ -293,7 +293,7 @@ class RankingRun:
 
     @property
     def reported(self) -> str:
-        """The name of the set to report on."""
+        """Name of the set to report on."""
         return reported_set(self.sets)
 
     def new_model(self) -> nn.Module:
@@ -423,7 +423,7 @@ def main(argv: list[str]) -> None:
 def _check_model(
     options: VectorModelArguments, args: FinetuningArguments, source: VectorSource
 ) -> None:
-    """Sets the usual learning rate, and refuses what could not be trained or published."""
+    """Sets the usual learning rate, and refuses models that cannot be trained or published."""
     usual_rate = 5e-5
     if not source.is_baseline:
         require_layers(options.model)
@@ -455,7 +455,7 @@ def _encode_sets(
 
 
 def _settings(run: RankingRun) -> dict[str, object]:
-    """Returns what decides the result, beside the arguments of the training."""
+    """Returns the settings that decide the result, beside the training arguments."""
     content = [[*vars(part.task).values(), part.candidates] for part in run.sets.values()]
     return {
         "task": "ranking",
@@ -469,7 +469,7 @@ def _settings(run: RankingRun) -> dict[str, object]:
 
 
 def _card_text(run: RankingRun) -> CardText:
-    """Returns what the task says on the card."""
+    """Returns the sentences and code that the task adds to the card."""
     task, candidates = run.sets[run.reported]
     searched = f"{len(task.documents):,} documents"
     if candidates is not None:

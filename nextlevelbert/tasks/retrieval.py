@@ -13,7 +13,8 @@ from accelerate import PartialState
 from torch import nn
 from transformers import set_seed
 
-from ..chunk_vectors import pad_vectors
+from ..data.pairs import load_queries
+from ..data.published import booksum
 from ..data.tables import open_rows
 from ..evaluation.retrieval import (
     Ranking,
@@ -26,6 +27,7 @@ from ..evaluation.retrieval import (
 from ..evaluation.scores import bm25_scores, scores_by_length, tfidf_scores
 from ..finetuning.arguments import VectorModelArguments
 from ..finetuning.vector_source import VectorSource
+from ..models.windows import pad_vectors
 from ..training.cards import public_name, results_table
 from ..training.options import option, parse
 from ..training.plots import plot_by_length
@@ -36,9 +38,6 @@ logger = logging.getLogger(__name__)
 WORD_COUNTS = ("tfidf", "bm25")
 MEANS = ("avg_sbert", "sbert")
 MEAN_ROW = "mean of the chunk vectors"
-USUAL_COLUMNS = ("query", "document")
-# Columns of kmfoda/booksum on the Hub: a chapter is the query for its summaries.
-BOOKSUM_COLUMNS = ("chapter", "summary_text")
 _BATCH = 32  # documents of one pass through a model
 
 
@@ -93,9 +92,9 @@ def read_retrieval_task(
     ``booksum-reversed``.
 
     Args:
-        source: a file, folder or name on the Hub, as `open_rows` takes it.
-        pairs: the columns, by default ``query`` and ``document``.
-        split: by default ``test``, and all splits of BookSum.
+        source: a file, folder or name on the Hub, as `open_rows` accepts it.
+        pairs: options that name the columns (default: ``query`` and ``document``).
+        split: split to read (default: ``test``, but all splits of BookSum).
         config: the configuration of a dataset on the Hub.
 
     Raises:
@@ -105,28 +104,28 @@ def read_retrieval_task(
     if split is None:
         split = "test"
         if name == "booksum":
-            split = "train+validation+test"
+            split = booksum.ALL_SPLITS
     table = open_rows(source, split, config)
 
-    query_column, document_column = USUAL_COLUMNS
-    if table.first.keys() >= {"bid", "summary_id", *BOOKSUM_COLUMNS}:
-        query_column, document_column = BOOKSUM_COLUMNS
+    columns = {}
     if pairs.query_column is not None:
-        query_column = pairs.query_column
+        columns["query_column"] = pairs.query_column
     if pairs.document_column is not None:
-        document_column = pairs.document_column
+        columns["document_column"] = pairs.document_column
+    if booksum.recognises(table.first):
+        rows = booksum.load(table, **columns)
+    else:
+        rows = load_queries(table, **columns)
     name = name.split(".")[0]
-    if (document_column, query_column) == BOOKSUM_COLUMNS:
+    if columns == {"query_column": booksum.SUMMARY, "document_column": booksum.CHAPTER}:
         name += "-reversed"
 
     query_ids: dict[str, str] = {}  # by text
     document_ids: dict[str, str] = {}
     relevant: dict[str, dict[str, int]] = {}
-    for location, row in table.rows:
-        query = location.text(row, query_column, "--query_column")
-        document = location.text(row, document_column, "--document_column")
-        query_id = query_ids.setdefault(query, f"query-{len(query_ids):06d}")
-        document_id = document_ids.setdefault(document, f"document-{len(document_ids):06d}")
+    for row in rows:
+        query_id = query_ids.setdefault(row["query"], f"query-{len(query_ids):06d}")
+        document_id = document_ids.setdefault(row["document"], f"document-{len(document_ids):06d}")
         relevant.setdefault(query_id, {})[document_id] = 1
 
     queries = {query: text for text, query in query_ids.items()}
@@ -146,7 +145,7 @@ def document_vectors(model: nn.Module, chunks: Sequence[torch.Tensor]) -> torch.
         chunks: the chunk vectors ``[n, D]`` of N documents.
 
     Returns:
-        ``[N, H]``, in float32 on the CPU.
+        The document vectors, ``[N, H]``, in float32 on the CPU.
     """
     model.eval()
     device = next(model.parameters()).device
@@ -171,8 +170,9 @@ def rankings_of(
     Args:
         task: the queries and the pool.
         vectors: the chunk vectors ``[n, D]`` of every text of the task.
-        model: computes document vectors; without one, a text gets the mean of its chunk vectors.
-        candidates: query id → the documents to rank; by default the whole pool.
+        model: model that computes document vectors; without a model, a text gets the mean of its
+            chunk vectors.
+        candidates: query id → the documents to rank (default: the whole pool).
 
     Returns:
         The ranking of each query, by its id.
@@ -237,7 +237,7 @@ def _rank_by_words(task: RetrievalTask, model: str) -> dict[str, Ranking]:
 def _rank_by_vectors(
     task: RetrievalTask, options: VectorModelArguments, args: RetrievalArguments
 ) -> dict[str, dict[str, Ranking]]:
-    """Returns rankings by row of the table: of the model, if it is one, and of mean vectors."""
+    """Returns rankings by row of the table: of the model, unless it is a baseline, and of means."""
     source = VectorSource.open(options, MEANS)
     vectors = source.encode(args, task.queries.values())
     vectors |= source.encode(args, task.documents.values())

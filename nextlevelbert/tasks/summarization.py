@@ -35,7 +35,8 @@ from transformers import (
     TrainingArguments,
 )
 
-from ..data.tables import RowLocation, open_rows
+from ..data.published import cnn_dailymail
+from ..data.tables import RowLocation, dataset_rows, open_rows
 from ..evaluation.rouge import ROUGE, greedy_oracle, rouge_scores
 from ..finetuning.arguments import (
     BertAlArguments,
@@ -143,9 +144,9 @@ def read_summaries(
     labels, the greedy ROUGE oracle labels the sentences.
 
     Args:
-        options: the columns.
-        source: a file, folder or name on the Hub, as `open_rows` takes it.
-        split: of a folder or dataset.
+        options: options that name the columns.
+        source: a file, folder or name on the Hub, as `open_rows` accepts it.
+        split: split of the folder or dataset.
         config: the configuration of a dataset on the Hub.
 
     Raises:
@@ -153,20 +154,24 @@ def read_summaries(
             shares a word with its summary.
     """
     table = open_rows(source, split, config)
-    text_column = options.text_column
-    summary_column = options.summary_column
-    is_usual = (text_column, summary_column) == ("text", "summary")
-    if is_usual and {"article", "highlights"} <= table.first.keys():
-        text_column = "article"
-        summary_column = "highlights"
+    rows = table.rows
+    columns = (options.text_column, options.summary_column, options.id_column)
+    is_usual = columns == ("text", "summary", "id") and options.label_column is None
+    if is_usual and cnn_dailymail.recognises(table.first):
+        rows = dataset_rows(cnn_dailymail.load(table), table.name)
 
     documents: list[SummarizedDocument] = []
     unrelated = 0
-    rows = tqdm(table.rows, unit="text", desc=f"sentences of {table.name}", delay=2)
-    for location, values in rows:
-        sentences = sentences_of(location, values, column=text_column, option="--text_column")
+    for location, values in tqdm(rows, unit="text", desc=f"sentences of {table.name}", delay=2):
+        sentences = sentences_of(
+            location, values, column=options.text_column, option="--text_column"
+        )
         reference = sentences_of(
-            location, values, column=summary_column, option="--summary_column", by_line=True
+            location,
+            values,
+            column=options.summary_column,
+            option="--summary_column",
+            by_line=True,
         )
         if options.label_column is None:
             labels = _oracle_labels(sentences, reference)
@@ -210,11 +215,11 @@ def sentences_of(
     """Returns the sentences of one column of a row.
 
     Args:
-        location: where the row is from, for errors.
+        location: location of the row, for error messages.
         values: the row.
-        column: holds a text, which is split into sentences, or a list of sentences.
-        option: names the column on the command line, for errors.
-        by_line: takes the lines of a text of several lines as its sentences.
+        column: column of a text, which is split into sentences, or of a list of sentences.
+        option: name of the column's option on the command line, for error messages.
+        by_line: if true, takes the lines of a text of several lines as its sentences.
 
     Raises:
         ValueError: if there are no sentences, naming row and column.
@@ -239,9 +244,9 @@ def tokenized(
     """Encodes documents in BERTSUM's format, and truncates them with a warning.
 
     Args:
-        documents: S sentences each.
+        documents: documents of S sentences each.
         tokenizer: the tokenizer of the encoder.
-        limit: the most tokens of a document; None for no limit.
+        limit: most tokens of a document; None for no limit.
 
     Returns:
         For each document ``document``, its ids and types ``[T]``, and ``labels`` of the sentences
@@ -267,8 +272,8 @@ def collate(rows: Sequence[dict[str, Any]], padding: int) -> dict[str, torch.Ten
     """Pads rows of `tokenized` to a batch.
 
     Args:
-        rows: B documents.
-        padding: the id of the padding token.
+        rows: B rows of `tokenized`.
+        padding: id of the padding token.
 
     Returns:
         ``labels`` ``[B, S]``, -100 after the last sentence, and the tensors of `pad_batch`.
@@ -386,7 +391,7 @@ def score_summaries(
 
     Args:
         documents: the documents with their references.
-        chosen: for each document, the indices of the sentences of its summary.
+        chosen: indices of the chosen sentences, for each document.
 
     Returns:
         The scores of `rouge_scores`, and ``precision``, the share of chosen sentences with label 1.
@@ -410,7 +415,7 @@ def trivial_summaries(
 
     Args:
         documents: the documents with their references.
-        sentences: the most sentences of a summary.
+        sentences: most sentences in a summary.
 
     Returns:
         The scores of `score_summaries` by row of the table.
@@ -445,11 +450,11 @@ class SummaryRun:
     """Holds what all seeds of a run share.
 
     Args:
-        options: the model, and what a summary is.
+        options: options that describe the model and the summaries.
         sizes: the options of the model type.
         base: the configuration of ``--model``.
         sets: training, validation and perhaps test set, by name.
-        rows: the sets, as `tokenized` returns them.
+        rows: the sets, tokenized by `tokenized`.
         tokenizer: the tokenizer of the encoder.
     """
 
@@ -462,7 +467,7 @@ class SummaryRun:
 
     @property
     def reported(self) -> str:
-        """The name of the set to report on."""
+        """Name of the set to report on."""
         return reported_set(self.sets)
 
     def new_model(self) -> BertAlForExtractiveSummarization:
@@ -648,7 +653,7 @@ def _check_model(
 def _token_limit(
     name: str, options: SummaryArguments, sizes: Sizes, base: PreTrainedConfig
 ) -> int | None:
-    """Returns how many tokens of a document of the set `name` are read; None for all."""
+    """Returns the number of tokens read of each document of the set `name`; None for all."""
     if options.model_type == "truncated":
         return sizes.segment_length or _USUAL_SEGMENT
     if name != "train":
@@ -657,7 +662,7 @@ def _token_limit(
 
 
 def _settings(run: SummaryRun, args: FinetuningArguments) -> dict[str, object]:
-    """Returns what decides the result."""
+    """Returns the settings that decide the result."""
     if run.base.model_type == "bert-al":
         weights = weights_fingerprint(run.new_model())
     else:

@@ -1,4 +1,4 @@
-"""The options that say where the sets of a training are."""
+"""The options that name the sets of a training."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class DataArguments:
     train_file: str | None = option(
         None,
         "Training set: a table (.jsonl, .json, .csv or .parquet), a quoted pattern of tables, or a"
-        " folder of save_to_disk.",
+        " folder that save_to_disk has written.",
     )
     validation_file: str | None = option(
         None, "Validation set, which selects the epoch (default: rows held out from training)."
@@ -30,28 +30,32 @@ class DataArguments:
     test_file: str | None = option(
         None, "Test set, which is only reported on (default: report on the validation set)."
     )
-    dataset_name: str | None = option(None, "Data set on the Hub, instead of files.")
-    dataset_config_name: str | None = option(None, "Configuration of that data set.")
+    dataset_name: str | None = option(None, "Data set on the Hub, instead of --train_file.")
+    dataset_config_name: str | None = option(None, "Configuration of the data set on the Hub.")
     train_split: str | None = option(
         None, "Split of the data set or folder to train on (default: train)."
     )
-    validation_split: str | None = option(None, "Split to validate on.")
-    test_split: str | None = option(None, "Split to report on.")
+    validation_split: str | None = option(
+        None, "Split of the data set or folder to validate on, instead of --validation_file."
+    )
+    test_split: str | None = option(
+        None, "Split of the data set or folder to report on, instead of --test_file."
+    )
     validation_share: float = option(
         0.15, "Share of the training set to hold out if there is no validation set."
     )
 
     def __post_init__(self) -> None:
-        names = ("train", "validation", "test")
-        files = [getattr(self, f"{name}_file") for name in names]
-        is_given = self.train_file is not None
-        if self.dataset_name is not None:
-            is_given = not any(files)
-        if not is_given:
+        if self.train_file is None and self.dataset_name is None:
             raise ValueError(
                 "Give the training set, either with --train_file or with --dataset_name."
             )
-        for name in names:
+        for name in ("train", "validation", "test"):
+            file = getattr(self, f"{name}_file")
+            if self.dataset_name is not None and file is not None:
+                raise ValueError(
+                    f"--dataset_name names all sets: use --{name}_split instead of --{name}_file."
+                )
             has_splits = self.dataset_name is not None or Path(self._source(name)).is_dir()
             if getattr(self, f"{name}_split") and not has_splits:
                 raise ValueError(
@@ -67,7 +71,7 @@ class DataArguments:
         return str(self.train_file)
 
     def place(self, name: str) -> tuple[str, str] | None:
-        """Returns where a set is: a file, folder or data set, and the split.
+        """Returns the source of a set: a file, folder or data set, and the split.
 
         Args:
             name: ``"train"``, ``"validation"`` or ``"test"``.
@@ -91,9 +95,9 @@ class DataArguments:
         """Reads the sets that were given.
 
         Args:
-            read: reads a set, given its name, source and split.
-            seed: of the rows to hold out, if there is no validation set.
-            hold_out: splits a set, given the set, a share and a seed.
+            read: function that reads a set, given its name, source and split.
+            seed: seed of the random choice of rows to hold out, if there is no validation set.
+            hold_out: function that splits a set, given the set, a share and a seed.
 
         Returns:
             The sets by name: ``"train"`` and ``"validation"``, and ``"test"`` if it was given.

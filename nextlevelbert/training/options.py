@@ -18,18 +18,14 @@ from transformers import HfArgumentParser, TrainingArguments
 
 RECIPES = Path(__file__).with_name("recipes")
 # Of transformers' own options, those that the help shows.
-SHOWN = {
-    "num_train_epochs",
-    "max_steps",
-    "per_device_train_batch_size",
-    "per_device_eval_batch_size",
-    "gradient_accumulation_steps",
-    "learning_rate",
-    "bf16",
-    "seed",
-    "use_cpu",
-    "push_to_hub",
-    "hub_model_id",
+HELP = {
+    "max_steps": "Number of steps; if it is above 0, it replaces --num_train_epochs.",
+    "per_device_train_batch_size": "Batch size per device in training.",
+    "per_device_eval_batch_size": "Batch size per device in evaluation.",
+    "gradient_accumulation_steps": "Number of batches whose gradients are added up for one step.",
+    "bf16": "Train in mixed precision with bfloat16.",
+    "seed": "Seed of the training.",
+    "use_cpu": "Use the CPU even if there is an accelerator.",
 }
 
 
@@ -37,8 +33,8 @@ def option(default: object, help: str, **metadata: object) -> Any:
     """Makes a field of a dataclass of options.
 
     Args:
-        default: the default, or `dataclasses.MISSING` for an option that is required.
-        help: the text for ``--help``, which adds the default.
+        default: default value, or `dataclasses.MISSING` for an option that is required.
+        help: text for ``--help``, which adds the default.
         **metadata: further metadata for `HfArgumentParser`, such as ``choices``.
     """
     return field(default=default, metadata={"help": help, **metadata})
@@ -47,7 +43,7 @@ def option(default: object, help: str, **metadata: object) -> Any:
 class _Parser(HfArgumentParser):
     """Prints the error first, then the usage.
 
-    The help leaves out options of `TrainingArguments` that are not in `SHOWN`.
+    Of the options that `TrainingArguments` declares, the help shows those in `HELP`.
     """
 
     def __init__(self, classes: Sequence[type[Any]], prog: str, about: str) -> None:
@@ -57,19 +53,22 @@ class _Parser(HfArgumentParser):
             prog=f"{command} {prog}".strip(),
             usage="%(prog)s [options]",
             description=about,
-            epilog=f"Options may come from YAML or JSON: {command} options.yaml --seed 1",
+            epilog=(
+                "The other arguments of transformers' TrainingArguments work, too. Options may come"
+                f" from YAML or JSON: {command} options.yaml --seed 1"
+            ),
             allow_abbrev=False,
         )
-        shown = set(SHOWN)
+
+        inherited = {option.name for option in fields(TrainingArguments)}
         for dataclass in classes:
             for base in dataclass.__mro__:
                 if base is not TrainingArguments:
-                    shown |= inspect.get_annotations(base).keys()
-        hidden = {option.name for option in fields(TrainingArguments)} - shown
+                    inherited -= inspect.get_annotations(base).keys()
         for action in self._actions:
-            if action.dest in hidden:
-                action.help = argparse.SUPPRESS
-            elif action.const is False:
+            if action.dest in inherited:
+                action.help = HELP.get(action.dest, argparse.SUPPRESS)
+            elif action.const is False and action.help != argparse.SUPPRESS:
                 action.help = f"Turns off --{action.dest}.%(default).0s"
             elif action.default is None:
                 action.help = f"{action.help}%(default).0s"  # in place of "(default: None)"
@@ -78,7 +77,7 @@ class _Parser(HfArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         print(f"error: {message}", file=sys.stderr)
-        print(f"usage: {self.prog} [options]; all of them: --help", file=sys.stderr)
+        print(f"usage: {self.prog} [options]; --help describes them", file=sys.stderr)
         raise SystemExit(2)
 
 
@@ -94,12 +93,12 @@ def parse(
     Args:
         classes: dataclasses, whose `_argument_group_name` is the title of their options in the
             help.
-        words: of the command line. A YAML or JSON file at the beginning stands for the options that
-            it holds.
-        prog: the options that led here, after the command.
-        about: the text above the options in the help.
-        recipes: offers ``--recipe paper``: a file in ``recipes/`` whose name starts with this and
-            ends with the ``--model_type``. Explicit options override the recipe.
+        words: arguments of the command line. A YAML or JSON file at the beginning stands for the
+            options that it holds.
+        prog: options that led here, after the name of the command.
+        about: text above the options in the help.
+        recipes: prefix of the files in ``recipes/`` for ``--recipe paper``. The name of a file is
+            this prefix and the ``--model_type``. Explicit options override the recipe.
     """
     if recipes and not prog:
         prog = f"--task {recipes[:-1]}"
@@ -111,7 +110,7 @@ def parse(
                 "--recipe",
                 choices=["paper"],
                 default=argparse.SUPPRESS,
-                help="Use all settings that the paper of the --model_type names; explicit options"
+                help="Use the settings of the paper on this --model_type; the options that you give"
                 " override them.",
             )
             words = _with_recipe(words, recipes, _default_model_type(classes))
@@ -135,15 +134,15 @@ def _default_model_type(classes: Sequence[type[Any]]) -> str:
 def pop_option(
     words: Sequence[str], name: str, default: str | None = None
 ) -> tuple[str | None, list[str]]:
-    """Takes an option out of a command line.
+    """Removes an option from a command line.
 
     Args:
-        words: of the command line.
-        name: of the option.
-        default: the value if the option is not there.
+        words: arguments of the command line.
+        name: name of the option.
+        default: value if the option is not there.
 
     Returns:
-        The value of the option, and the other words.
+        The value of the option, and the other arguments.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     spellings = [f"--{name}", f"--{name.replace('_', '-')}"]
@@ -153,10 +152,10 @@ def pop_option(
 
 
 def expand_options_file(words: Sequence[str]) -> list[str]:
-    """Replaces a file of options at the beginning of a command line by these options.
+    """Replaces a file of options at the beginning of a command line by the options in it.
 
     Args:
-        words: of the command line.
+        words: arguments of the command line.
 
     Raises:
         ValueError: for a file that holds no options, and another word at the beginning.
@@ -200,9 +199,9 @@ def _with_recipe(words: list[str], recipes: str, default_type: str) -> list[str]
     The last of two equal options counts, so explicit options override the recipe.
 
     Args:
-        words: of the command line.
-        recipes: how the names of the files of recipes start.
-        default_type: the ``--model_type`` if none is given.
+        words: arguments of the command line.
+        recipes: prefix of the names of the files of recipes.
+        default_type: value of ``--model_type`` if none is given.
 
     Raises:
         ValueError: if no paper names settings for the model type.
@@ -232,8 +231,8 @@ def _accumulation(batch_size: int, words: list[str]) -> dict[str, int]:
     """Returns the options that make up a batch of several steps, and on several processes.
 
     Args:
-        batch_size: of all processes and steps together.
-        words: of the command line, which may give the batch of one device.
+        batch_size: number of rows in a batch of all processes and steps together.
+        words: arguments of the command line, which may give the batch size of one device.
 
     Raises:
         ValueError: if the batch of one device does not divide the whole batch.
@@ -253,8 +252,8 @@ def run_command(main: Callable[[list[str]], None], words: Sequence[str] | None =
     """Runs a command; errors of its input are printed without a traceback.
 
     Args:
-        main: the command.
-        words: of its command line (default: those of this process).
+        main: function that runs the command.
+        words: arguments of the command line (default: those of this process).
     """
     level = logging.WARNING
     if os.environ.get("RANK", "0") == "0":

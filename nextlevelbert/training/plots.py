@@ -25,11 +25,11 @@ def plot_curves(
     """Draws loss and scores of the evaluations, with a line for each seed, as a PNG.
 
     Args:
-        logs: what the trainer of each seed logged.
-        metrics: scores of the evaluations, without ``eval_``; those that were not logged are left
+        logs: log of the trainer of each seed.
+        metrics: scores of the evaluations, without ``eval_``; scores that were not logged are left
             out.
-        path: the file.
-        x: the horizontal axis, ``"epoch"`` or ``"step"``.
+        path: file to write.
+        x: horizontal axis, ``"epoch"`` or ``"step"``.
     """
     from matplotlib.figure import Figure  # no pyplot: a library must not touch a global figure
 
@@ -69,9 +69,9 @@ def plot_by_length(results: Mapping[str, list[dict[str, float]]], path: Path, ti
     """Draws MRR over length, with a line for each row of the table, as a PNG.
 
     Args:
-        results: scores by length, of each row.
-        path: the file.
-        title: of the picture.
+        results: row of the table → scores by length.
+        path: file to write.
+        title: title of the picture.
     """
     from matplotlib.figure import Figure
 
@@ -98,8 +98,8 @@ def save_figure(figure: Figure, path: str | Path) -> None:
     """Writes a picture as a PNG, completely or not at all.
 
     Args:
-        figure: the picture.
-        path: the file.
+        figure: picture to write.
+        path: file to write.
     """
     content = io.BytesIO()
     figure.savefig(content, format="png", dpi=120)

@@ -23,16 +23,17 @@ def safe_name(name: str) -> str:
     """Returns a name for a heading and for strings of Python code.
 
     Args:
-        name: in which everything but letters, digits, spaces and ``_ . - / @ +`` becomes ``-``.
+        name: any name; every character but letters, digits, spaces and ``_ . - / @ +`` becomes
+            ``-``.
     """
     return re.sub(r"[^\w ./@+-]", "-", name)
 
 
 def write_whole(path: str | Path, content: str | bytes) -> None:
-    """Writes a file atomically; a file with the same content stays as it is.
+    """Writes a file atomically; a file with the same content stays unchanged.
 
     Args:
-        path: the file.
+        path: file to write.
         content: bytes, or a text, which is written in UTF-8 with a line end.
     """
     if isinstance(content, str):
@@ -55,7 +56,7 @@ def read_json(path: str | Path) -> Any | None:
         path: the file.
 
     Returns:
-        What the file holds; None for a file that is missing or was cut off.
+        Contents of the file; None for a file that is missing or incomplete.
     """
     try:
         return json.loads(Path(path).read_bytes())
@@ -67,8 +68,8 @@ def bind_folder(folder: str | Path, settings: Mapping[str, object]) -> None:
     """Makes a folder the folder of a run with these settings; every process may call it.
 
     Args:
-        folder: is created.
-        settings: everything that decides the result.
+        folder: folder of the run, which is created if it does not exist.
+        settings: all settings that decide the result.
 
     Raises:
         ValueError: for a folder with another run, naming what differs.
@@ -103,7 +104,7 @@ def last_whole_checkpoint(folder: str | Path) -> str | None:
     The state of a checkpoint is written last; when a checkpoint is deleted, any file may go first.
 
     Args:
-        folder: of a training.
+        folder: output folder of a training.
     """
     checkpoints = list(Path(folder).glob("checkpoint-*"))
     checkpoints.sort(key=lambda path: int(path.name.split("-")[1]), reverse=True)

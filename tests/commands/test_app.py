@@ -87,8 +87,8 @@ def test_parts_of_equal_length():
 
 def test_similarity_of_sections(page):
     sections, cosines = page.sections(2)
-    spans = page.library.spans[page.chunks(2)]
-    vectors = page.library.vectors[page.chunks(2)].double().numpy()
+    spans = page.library.spans[page.passages(2)]
+    vectors = page.library.vectors[page.passages(2)].double().numpy()
     means = []
     for section in sections:
         within = (spans[:, 0] >= section.start) & (spans[:, 1] <= section.end)
@@ -102,19 +102,20 @@ def test_similarity_of_sections(page):
 def test_a_click_on_the_square_shows_two_sections(page):
     """In a short text, every chunk is a section."""
     sections, _ = page.sections(2)
+    passages = page.passages(2)
     width = 640 // len(sections)
     shown = page.nearest_pair(2, x=2 * width + 5, y=0)
     assert shown == [
-        *page.text(2, 0, heading=f"{sections[0].heading} · "),
-        *page.text(2, 2, heading=f"{sections[2].heading} · "),
+        *page.text(passages[0], heading=f"{sections[0].heading} · "),
+        *page.text(passages[2], heading=f"{sections[2].heading} · "),
     ]
     shown = page.nearest_pair(2, x=width + 5, y=width + 5)
-    assert shown == page.text(2, 1, heading=f"{sections[1].heading} · ")
+    assert shown == page.text(passages[1], heading=f"{sections[1].heading} · ")
     assert page.nearest_pair(2, x=639, y=639)[0][0].startswith(f"{sections[-1].heading} · ")
 
 
 def test_a_document_of_one_section_is_similar_to_itself(page):
-    page.library.first = np.array([0, 1])
+    page.library.starts = np.array([0, 1])
     sections, cosines = page.sections(0)
     assert len(sections) == 1
     np.testing.assert_allclose(cosines, [[1]], atol=1e-5)
@@ -122,7 +123,7 @@ def test_a_document_of_one_section_is_similar_to_itself(page):
 
 def test_a_chunk_on_the_border_of_two_sections_is_not_compared_with_itself(page, monkeypatch):
     text = page.library.text(2)
-    first, second = page.library.spans[page.chunks(2)][:2].tolist()
+    first, second = page.library.spans[page.passages(2)][:2].tolist()
     border = (second[0] + second[1]) // 2
     sections = [Section("one", first[0], border), Section("two", border, len(text))]
     monkeypatch.setattr(app, "sections_of", lambda *document: sections)
@@ -132,52 +133,57 @@ def test_a_chunk_on_the_border_of_two_sections_is_not_compared_with_itself(page,
 
 def test_a_strip_shows_the_highest_score_of_each_cell(page):
     answer = page.ask(QUESTION)
-    number, chunk = page.library.locate(answer.passages[0])
-    strip = page.strip(number, answer)
-    cells = len(page.cells(number))
-    assert strip.shape == (1, cells, 3)
-    assert strip[0, chunk].tolist() == ORANGE  # the best of all, by one chunk a cell
-    assert page.best_in_cell(number, answer, x=chunk * (1000 // cells) + 5) == chunk
-    assert page.best_chunk(number, answer) == chunk
-    rows = page.document_rows(number, answer)
+    best_passage = answer.passages[0]
+    document = page.library.document_of(best_passage)
+    strip = page.strip(document, answer)
+    cells = page.cells(document)
+    assert strip.shape == (1, len(cells), 3)
+    cell = page.passages(document).tolist().index(best_passage)  # each cell is one passage
+    assert strip[0, cell].tolist() == ORANGE  # the best of all
+    x = cell * (1000 // len(cells)) + 5
+    assert page.best_in_cell(document, answer, x=x) == best_passage
+    assert page.best_passage(document, answer) == best_passage
+    rows = page.document_rows(document, answer)
     best, _ = answer.documents[0]
     data = re.search('base64,([^"]+)', rows[0][3])[1]
     pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB"))
     strip = page.strip(best, answer)
     np.testing.assert_array_equal(pixels[:, :: pixels.shape[1] // strip.shape[1]][:1], strip)
     for row, (other, _) in zip(rows, answer.documents, strict=True):
-        assert row[1] == page.library.places[other]
+        assert row[1] == page.library.names[other]
     assert page.passage_rows(answer)[0][1].startswith("at ")
 
 
 def test_without_a_question_similar_documents_are_shown(page):
     assert page.ask(" ") is None
-    vectors = page.library.summaries / np.linalg.norm(page.library.summaries, axis=1)[:, None]
-    cosines = vectors @ vectors[1]
+    vectors = page.library.document_vectors
+    directions = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    cosines = directions @ directions[1]
     [(first, best), (second, worse)] = page.ranked(1, None)
     assert {first, second} == {0, 2}
     assert best == pytest.approx(cosines[first], abs=1e-6)
     assert worse == pytest.approx(cosines[second], abs=1e-6)
     assert best >= worse
-    assert page.best_chunk(1, None) == 0
+    assert page.best_passage(1, None) == page.library.starts[1]
     assert [row[3] for row in page.document_rows(1, None)] == ["", ""]
 
 
 def test_the_text_shows_a_passage_in_its_context(page):
-    before, (marked, label), after = page.text(1, 3, heading="two · ")
-    passage = page.library.passage(int(page.library.first[1]) + 3)
+    start = page.library.starts[1]
+    before, (marked, label), after = page.text(start + 3, heading="two · ")
+    passage = page.library.passage(start + 3)
     assert (marked, label) == (passage.text, "passage")
     context = before[0].partition("… ")[2]
     assert context + marked + after[0].removesuffix(" …\n\n") == KITCHEN
     assert before[0].startswith(f"two · {passage.characters}, {passage.position}\n")
-    assert page.text(1, 0)[0][0].startswith("characters 0 to ")
+    assert page.text(start)[0][0].startswith("characters 0 to ")
 
 
 def test_without_gradio(command, books, encoded, monkeypatch):
     monkeypatch.setitem(sys.modules, "gradio", None)
     said = command("app", books)
     assert said.status == 1
-    assert "pip install 'nextlevelbert[app]'" in said.err
+    assert "pip install 'gradio>=6.31,<7'" in said.err
     assert encoded == []
 
 

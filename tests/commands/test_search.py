@@ -94,7 +94,7 @@ def test_the_order_of_documents_and_passages(toy, books, open_library):
     library = open_library(toy, books)
     answer = library.ask(QUESTION, documents=2, passages=7)
     best = []
-    for start, end in pairwise(library.first):
+    for start, end in pairwise(library.starts):
         best.append(np.sort(answer.score[start:end])[-3:].mean())
     for number, score in answer.documents:
         assert score == pytest.approx(max(best))
@@ -107,11 +107,11 @@ def test_the_order_of_documents_and_passages(toy, books, open_library):
         if text not in texts:
             texts.append(text)
     assert [library.passage(passage).text for passage in answer.passages] == texts[:7]
-    assert library.places == list(TEXTS)
+    assert library.names == list(TEXTS)
     for number, text in enumerate(TEXTS.values()):
         assert library.text(number) == text
         np.testing.assert_allclose(
-            library.summaries[number], toy.encode(text).document, atol=1e-5
+            library.document_vectors[number], toy.encode(text).document, atol=1e-5
         )
 
 
@@ -168,7 +168,7 @@ def test_the_index_of_words_follows_the_files(toy, books, open_library, tmp_path
     assert open_library(toy, books).ask("moon").bm25.max() == 0
     (books / "moon.txt").write_text("A walk on the moon.")
     library = open_library(toy, books)
-    assert library.ask("moon").bm25.argmax() == library.first[2]
+    assert library.ask("moon").bm25.argmax() == library.starts[2]
     assert len(list(tmp_path.rglob("index-*"))) == 1
 
 

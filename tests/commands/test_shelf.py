@@ -30,9 +30,9 @@ def test_only_what_is_new_or_changed_is_encoded(toy, books, open_library, encode
     (books / "sea.txt").write_text(SEA + "The end.")
     (books / "kitchen.txt").rename(books / "bakery.txt")
     (books / "far" / "court.txt").unlink()
-    places = open_library(toy, books).places
+    names = open_library(toy, books).names
     assert encoded == ["A new one, about the moon.", SEA + "The end."]
-    assert places == ["bakery.txt", "new.txt", "sea.txt"]
+    assert names == ["bakery.txt", "new.txt", "sea.txt"]
     assert len(list(tmp_path.rglob("*.parquet"))) == 3  # what is gone is forgotten
 
 
@@ -46,7 +46,7 @@ def test_another_model_has_another_shelf(toy, books, open_library, encoded, toy_
         other.special_embeddings.weight *= -3
     second = open_library(other, books)
     assert len(encoded) == 3
-    assert not np.allclose(first.summaries, second.summaries)
+    assert not np.allclose(first.document_vectors, second.document_vectors)
     assert torch.equal(first.vectors, second.vectors)
 
 
@@ -84,7 +84,7 @@ def test_rows_of_a_table_and_books_of_every_kind(toy, open_library, tmp_path):
     write_epub(books / "same.epub", ["<p>The whale.</p>"])
     write_docx(books / "same.docx", ["The whale."])
     library = open_library(toy, books)
-    assert library.places == "same.docx same.epub same.pdf table.jsonl#é table.jsonl#2".split()
+    assert library.names == "same.docx same.epub same.pdf table.jsonl#é table.jsonl#2".split()
     for number, text in enumerate([*["The whale."] * 3, SEA, "Short — naïve."]):
         assert library.text(number) == text
     assert library.document(3).metadata == {"year": 1851}
@@ -129,12 +129,16 @@ def test_what_was_not_read_is_named_each_time(command, books):
     write_pdf(books / "deed.pdf", ["The town archive.", ""])
     (books / "table.jsonl").write_text('{"text": null}\n{"text": "The observatory."}\n')
     (books / "far" / "genome.txt").write_text("渡輪" * 200)
+    (books / "marks.csv").write_text("id,text\na,The sea.\nb,\u200b\n")
     for _ in range(2):
         said = command("search", books, "observatory", "--json")
         assert said.status == 0, said.err
         assert "left out: table.jsonl, line 1: The text of document '0' is not" in said.err
         assert "note: deed.pdf was read in part: 1 of 2 pages (2) hold no text; if" in said.err
-        assert "note: far/genome.txt: the model does not know" in said.err
+        assert "note: far/genome.txt: the model does not know 5% of the text or more." in said.err
+        assert (
+            "note: marks.csv: it holds no word that the model can read, in 1 of 2 rows, 'b' first."
+        ) in said.err
         assert "table.jsonl#1" in {row["place"] for row in said.json["documents"]}
     said = command("plan", books)
     assert "note: far/genome.txt: the model does not know" in said.err
@@ -174,7 +178,7 @@ def test_a_search_of_unchanged_files_opens_only_what_it_shows(command, books, mo
     opened = []
     read = Part.read
     monkeypatch.setattr(
-        Part, "read", lambda self, *names: opened.append(self.place) or read(self, *names)
+        Part, "read", lambda self, *names: opened.append(self.name) or read(self, *names)
     )
     assert command(*words).out == before
     assert 0 < len(opened) <= 4
@@ -197,7 +201,7 @@ def test_a_file_that_may_not_be_opened_is_named(command, books, monkeypatch):
     content = shelf._content
 
     def refuse(part):
-        if part.place == "kitchen.txt":
+        if part.name == "kitchen.txt":
             raise PermissionError(13, "Permission denied", str(part.source))
         return content(part)
 

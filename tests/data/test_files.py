@@ -66,7 +66,11 @@ def assert_one_is_named(path: Path, message: str) -> None:
 @pytest.mark.parametrize(
     ("name", "bad", "message"),
     [
-        ("ragged.csv", b"One, two", "line 22: is not as many fields as line 1, but {'text': 'One'"),
+        (
+            "ragged.csv",
+            b"One, two",
+            "line 22: must have as many fields as line 1, got {'text': 'One'",
+        ),
         ("latin.csv", b"caf\xe9", "line 22: 'utf-8' codec can't decode byte 0xe9"),
         ("surrogate.jsonl", rb'{"id": "bad", "text": "cut \ud83d"}', "document 'bad'"),
         ("id.jsonl", rb'{"id": "cut \ud83d", "text": "a"}', "line 21: The text of document"),

@@ -1,10 +1,8 @@
-"""Labelled documents: what is recognised, what is refused, published data sets, splits."""
+"""Labelled documents: what is recognised, what is refused, and splits."""
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import json
 
 import datasets
 import pytest
@@ -24,7 +22,6 @@ from nextlevelbert.data.labelled import (
     source_of,
 )
 from nextlevelbert.data.tables import open_rows
-from nextlevelbert.tasks.classification import load_classification
 from nextlevelbert.tasks.multiple_choice import load_multiple_choice
 
 from ..finetuning_toys import write
@@ -123,6 +120,11 @@ def test_labels(read, labels, class_names, expected, names):
     assert isinstance(data.features["label"], List) == isinstance(labels[0], list)
 
 
+def test_minus_one_is_no_label_of_named_classes(read):
+    with pytest.raises(ValueError, match=r"line 2.*no label"):
+        read(table(1, -1), class_names=["neg", "pos"])
+
+
 def test_a_set_has_the_kind_of_labels_of_the_training_set(read):
     train = read(table(["b"], ["a", "c"]))
     data = read(table(["c"], ["c", "b"]), like=train)
@@ -167,201 +169,6 @@ def test_choices_that_are_refused(tmp_path, column, wrong):
     good = {"text": "A story.", "question": "Who?", "choices": ["Ann", "Bob"], "label": 0}
     with pytest.raises(ValueError, match=column):
         load_multiple_choice(write(tmp_path / "rows.jsonl", [good, {**good, column: wrong}]))
-
-
-# Published data sets; the files are made here, but for QuALITY's real article
-
-
-def test_quality_as_it_is_published(shared):
-    source = shared / "data" / "quality" / "examples.jsonl.gz"
-    with gzip.open(source, "rt") as lines:
-        [record] = map(json.loads, lines)
-    data = load_multiple_choice(source)
-    assert distinct_texts(data) == [record["article"]]
-    assert ids_of(data) == list(map("52845_YLZPNNYD_{}".format, range(1, 6)))
-    assert labels_of(data) == [1, 2, 3, 0, 3]  # gold labels 2, 3, 4, 1, 4
-    sabrina = data[data["question"].index("Sabrina York is")]
-    assert sabrina["choices"][sabrina["label"]] == "a criminal that Blake is hunting"
-
-
-def article(name="A story.", **changes):
-    """A line of QuALITY's official files."""
-    question = {
-        "question": "Who?",
-        "options": ["Ann", "Bob", "Cy", "Di"],
-        "gold_label": 4,
-        **changes,
-    }
-    return {
-        "article": name,
-        "questions": [{**question, "question_unique_id": f"{name}{number}"} for number in (0, 1)],
-    }
-
-
-def test_quality_in_sets_flattened_or_without_labels(tmp_path):
-    rows = [article("first"), article("second")]
-    data = load_multiple_choice(write(tmp_path / "QuALITY.v1.0.1.htmlstripped.train", rows))
-    assert (distinct_texts(data), labels_of(data)) == (["first", "second"], [3, 3, 3, 3])
-    flat = [
-        {"article": row["article"], **question} for row in rows for question in row["questions"]
-    ]
-    assert list(load_multiple_choice(write(tmp_path / "flat.jsonl", flat))) == list(data)
-    for question in flat:
-        del question["gold_label"]
-    test = load_multiple_choice(write(tmp_path / "test.jsonl", flat))
-    assert "label" not in test.features
-    with pytest.raises(ValueError, match="questions"):
-        load_multiple_choice(
-            write(tmp_path / "wrong.jsonl", [{"article": "x", "questions": "Who?"}])
-        )
-
-
-def test_race(tmp_path):
-    race = {
-        "example_id": "high1.txt",
-        "article": "A story.",
-        "question": "Who is _ ?",
-        "options": ["Ann", "Bob"],
-    }
-    data = load_multiple_choice(
-        write(tmp_path / "race.jsonl", [{**race, "answer": "B"}, {**race, "answer": "A"}])
-    )
-    assert labels_of(data) == [1, 0]
-    assert (data[0]["question"], data[0]["choices"]) == ("Who is _ ?", ["Ann", "Bob"])
-
-
-def test_muld_character_archetypes(tmp_path):
-    rows = [
-        {"input": "Ellen Ripley\nALIEN\nINT. SHIP", "output": ["Hero"], "metadata": "1979"},
-        {
-            "input": "Is Ash good?\nALIEN\nINT. SHIP",
-            "output": ["Villain/Antagonist"],
-            "metadata": "1979",
-        },
-    ]
-    question = "Is the character Ellen Ripley behaving like a hero or a villain?"
-    for order in (rows, rows[::-1]):  # the order of classes is not that of the rows
-        data = load_classification(write(tmp_path / "muld.jsonl", order))
-        assert (distinct_texts(data), names_of(data)) == (
-            ["ALIEN\nINT. SHIP"],
-            ("Villain/Antagonist", "Hero"),
-        )
-        assert dict(zip(data["question"], data["label"], strict=True)) == {
-            question: 1,
-            "Is Ash good?": 0,
-        }
-    with pytest.raises(ValueError, match="first line"):
-        load_classification(
-            write(tmp_path / "mixed.jsonl", [*rows, {"input": "INT. SHIP", "output": ["Hero"]}])
-        )
-    plain = write(
-        tmp_path / "plain.jsonl", [{"input": "x" * 201 + "\nINT. SHIP", "output": "b"}]
-    )  # of another set
-    columns = Columns(text="input", label="output")
-    assert names_of(load_classification(plain, columns=columns)) == ("b",)
-    for line in (
-        "The one who was never really there",
-        "x" * 199 + "?",
-    ):  # no name, so the question itself
-        data = load_classification(
-            write(tmp_path / "line.jsonl", [{"input": f"{line}\nINT.", "output": ["Hero"]}])
-        )
-        assert (data[0]["question"], distinct_texts(data)) == (line, ["INT."])
-
-
-@pytest.fixture
-def laws(tmp_path):
-    """Files of EURLEX-57K."""
-    folder = tmp_path / "dataset" / "train"
-    folder.mkdir(parents=True)
-    for number, concepts in enumerate((["192", "2356"], ["192"], ["77"])):
-        law = {
-            "celex_id": f"32010R{number:04d}",
-            "type": "Regulation",
-            "concepts": concepts,
-            "title": "Regulation",
-            "header": f"COMMISSION REGULATION No {number}",
-            "recitals": ", Having regard to the Treaty,",
-            "main_body": ["Article one.", "Article two."],
-            "attachments": "Done at Brussels.",
-        }
-        (folder / f"{law['celex_id']}.json").write_text(json.dumps(law, indent=1))
-    return folder / "*.json"
-
-
-def test_laws_straight_and_inverted(laws):
-    straight = load_classification(laws)
-    assert isinstance(straight.features["label"], List)
-    assert names_of(straight) == ("192", "2356", "77")
-    assert ids_of(straight) == ["32010R0000", "32010R0001", "32010R0002"]
-    assert labels_of(straight) == [[0, 1], [0], [2]]
-    header = "COMMISSION REGULATION No 1"
-    recitals = ", Having regard to the Treaty,"
-    body = "Article one. Article two."
-    assert straight[1]["text"] == f"{header} {recitals} {body}"
-    inverted = load_classification(laws, arrangement="inverted")
-    assert inverted[1]["text"] == f"{body} {recitals} {header}"
-    assert labels_of(inverted) == labels_of(straight)
-    named = load_classification(laws, class_names=["77", "192", "2356", "unseen"])
-    assert labels_of(named)[2] == [0]
-
-
-SPLITS = ["train"] * 8 + ["validation", "test"]
-
-
-def split_of(name: str) -> str:
-    return SPLITS[int(hashlib.sha256(name.encode()).hexdigest(), 16) % 10]
-
-
-@pytest.fixture
-def books(tmp_path):
-    """The CMU Book Summary Corpus of 60 books, and one without a genre."""
-    names = [str(number) for number in range(100, 160)]
-    genres = {"1": ""}
-    for name in names:
-        genres[name] = json.dumps({"/m/a": "Fiction", f"/m/{name[-1]}": f"Kind {name[-1]}"})
-    tested = next(name for name in names if split_of(name) == "test")
-    genres[tested] = json.dumps({"/m/b": "Fantasy"})  # which no other book is
-    with (tmp_path / "booksummaries.txt").open("w") as file:
-        for name, field in genres.items():
-            file.write(f"{name}\t/m/{name}\tTitle\tAuthor\t1999\t{field}\t Plot of {name}. \n")
-    return tmp_path, names
-
-
-@pytest.mark.parametrize("split", ["train", "validation", "test"])
-def test_books_in_three_parts(books, split):
-    folder, names = books
-    data = load_classification(folder, split)
-    assert ids_of(data) == [name for name in names if split_of(name) == split]
-    assert data[0]["text"] == f"Plot of {data[0]['id']}."
-    kinds = map("Kind {}".format, range(10))
-    assert names_of(data) == ("Fantasy", "Fiction", *kinds)
-
-
-def test_a_book_without_a_genre_is_left_out(books, caplog):
-    caplog.set_level("INFO")
-    load_classification(books[0], split_of("1"))
-    assert f"{split_of('1')}: 1 books without a genre" in caplog.text
-
-
-def test_books_in_pairs(books, caplog):
-    folder, _ = books
-    single = load_classification(folder)
-    paired = load_classification(folder, arrangement="paired")
-    one, two = single.select([0, 1])
-    assert paired[0]["text"] == f"{one['text']}\n{two['text']}"
-    assert paired[0]["id"] == f"{one['id']}+{two['id']}"
-    assert paired[0]["label"] == sorted({*one["label"], *two["label"]})
-    assert len(paired) == len(single) // 2
-    assert ("no partner" in caplog.text) == (len(single) % 2 == 1)
-
-
-@pytest.mark.parametrize(
-    ("options", "culprit"), [({"split": "dev"}, "dev"), ({"arrangement": "inverted"}, "inverted")]
-)
-def test_books_that_are_refused(books, options, culprit):
-    with pytest.raises(ValueError, match=culprit):
-        load_classification(books[0], **options)
 
 
 # Splits

@@ -89,7 +89,7 @@ def test_csv(tmp_path, name, packed):
         ("a.jsonl", b'{"a": 1}\n\n{"a": ?}\n', "line 3, column 7"),
         ("a.jsonl", b'{"a": 1}\n7\n', "line 2 is not a JSON object, but 7 (int)"),
         ("a.jsonl", b'{"a": "na\xefve"}', "0xef"),
-        ("a.csv", b"id,text\n1,a\n2,b,c\n", "line 3 is not as many fields as line 1"),
+        ("a.csv", b"id,text\n1,a\n2,b,c\n", "line 3 must have as many fields as line 1, got {"),
         ("a.csv", b'id,text\n1,"a\n2,b\n', "unexpected end of data"),
         ("a.jsonl.gz", gzip.compress(b'{"a": 1}' * 99, mtime=0)[:-9], "cannot be read"),
         ("a.parquet", b"PAR1 no Parquet PAR1", "cannot be read"),

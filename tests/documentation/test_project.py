@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
+import sys
+from collections import defaultdict
 
 import pytest
 import yaml
 
 import nextlevelbert
+import nextlevelbert_command
+from benchmarks.studies import hold_out
 
 from .runner import ROOT
 
@@ -49,11 +54,84 @@ PAGES = [
 ]
 
 
+# Rows of the pages' tables -> rows of `docs/results.md` with the same scores. A row is known by its
+# first cell, or by two if the first holds a dash or nothing.
+SOURCES = {
+    "nextlevelbert-static": [
+        "nextlevelbert-static (linear map over whitened static vectors)",
+        "nextlevelbert-static",
+    ],
+    "`nextlevelbert fit`, fitted to your documents": [
+        "nextlevelbert-hybrid: static ⊕ hashed TF-IDF, what `fit` makes",
+        "hybrid, fitted to the training documents",
+    ],
+    "mean of MiniLM's chunk vectors (sentence-transformers)": [
+        "mean of MiniLM's chunk vectors (Avg. SBERT)",
+        "mean of MiniLM's chunk vectors",
+    ],
+    "mean of static token vectors, by chunk (as model2vec)": ["mean of static chunk vectors"],
+    "TF-IDF": ["TF-IDF"],
+    "BM25": ["BM25"],
+    "the paper's loss, Smooth L1": ["the paper's: Smooth L1 (a)"],
+    "choice among whitened vectors": [
+        "choice of the whitened vector among the batch and 8,192 stored ones (d)"
+    ],
+    " 20 million": ["— 20 million"],
+    "no training: mean of the two neighbours; of all chunks": [
+        "mean of the two nearest visible chunks, whitened (control)",
+        "mean of the plain vectors (control)",
+    ],
+    "no training: mean of the whitened chunks": ["mean of the whitened vectors (control)"],
+    "classify": [
+        "Hyperpartisan: ChunkBERT, chunks of 128",
+        "— BERT, the first 512 tokens (`truncated`)",
+    ],
+    "extract a summary": [
+        "BERT-AL, segments of 16, `residual` (the default)",
+        "lead",
+        "TF-IDF centroid, no training",
+    ],
+    "link events across documents": [
+        "— all mentions at once, 160 steps, 197 documents, whole"
+        " (the rule of head lemmas scores 0.769)"
+    ],
+    "rank with small vectors": ["— after"],
+    "segments of 16 tokens": [
+        "BERT-AL, segments of 16, `residual` (the default)",
+        "BERT-AL, segments of 16, `replace` (the paper's)",
+    ],
+    "segments of 128 tokens": [
+        "BERT-AL, segments of 128, `residual`",
+        "BERT-AL, segments of 128, `replace`",
+    ],
+    "vectors": ["vectors"],
+    "BM25, with the words of the book (below)": ["BM25, with the words of the book"],
+    "both": ["both"],
+}
+
+
+def scores_of_rows(text: str) -> dict[str, set[str]]:
+    """The scores in each row of the tables of a page; rows of one name together."""
+    rows: dict[str, set[str]] = defaultdict(set)
+    for line in text.splitlines():
+        if line.startswith("|"):
+            name, second = [cell.strip(" *") for cell in line.split("|")][1:3]
+            if len(name) < 2:
+                name = f"{name} {second}"
+            rows[name].update(SCORE.findall(line))
+    return rows
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_the_scores_of_a_page_are_in_the_results(page):
-    """Those with three decimals, which are scores; `docs/results.md` says where they come from."""
-    results = set(SCORE.findall(read("docs/results.md")))
-    assert set(SCORE.findall(CODE.sub("", read(page)))) - results == set()
+    """Those with three decimals, which are scores: in a table those of the row that they come from,
+    in a sentence those of any row. `docs/results.md` says how they were measured."""
+    results = scores_of_rows(read("docs/results.md"))
+    text = CODE.sub("", read(page))
+    assert set(SCORE.findall(text)) - set(SCORE.findall(read("docs/results.md"))) == set()
+    for name, scores in scores_of_rows(text).items():
+        sources = [results[source] for source in SOURCES.get(name, ())]
+        assert scores - set().union(*sources) == set(), name
 
 
 def test_the_speeds_of_the_first_page_were_measured():
@@ -61,6 +139,28 @@ def test_the_speeds_of_the_first_page_were_measured():
     speeds = set(RATE.findall("\n".join(rows)))
     assert len(speeds) >= 5
     assert speeds - set(RATE.findall(read("docs/performance.md"))) == set()
+
+
+@pytest.mark.long
+def test_a_search_prints_what_the_first_page_shows(shared, tmp_path, monkeypatch, capsys):
+    """In the 20 novels that were set aside; the page shortens the passage."""
+    options = ["--data", f"{shared}/data", "--output_dir", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["hold_out", *options])
+    hold_out.main()
+    folder = tmp_path / "novels"
+    folder.mkdir()
+    with (tmp_path / "held_out.jsonl").open(encoding="utf-8") as lines:
+        for book in map(json.loads, lines):
+            _, title = book["id"].split("_")
+            (folder / f"{title}.txt").write_text(book["text"], encoding="utf-8")
+
+    question = "A detective looks for a stolen diamond"
+    nextlevelbert_command.main(["search", str(folder), question, "--cache_dir", str(tmp_path)])
+    printed = capsys.readouterr().out.splitlines()
+    for page in ("README.md", "docs/command_line.md"):
+        shown = re.findall(r"^0\.\d{3}  .+\.txt .+$", read(page), re.MULTILINE)
+        assert len(shown) == 3
+        assert set(shown) <= set(printed)
 
 
 @pytest.mark.long

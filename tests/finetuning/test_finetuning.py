@@ -36,10 +36,18 @@ def arguments(folder: Path, **more) -> FinetuningArguments:
 
 
 @pytest.mark.parametrize(
-    "options", [{"train_file": "x", "dataset_name": "y"}, {"train_file": "x", "test_split": "t"}]
+    ("options", "message"),
+    [
+        ({}, "--train_file or with --dataset_name"),
+        ({"train_file": "x", "test_split": "t"}, "give a file with --test_file"),
+        (
+            {"dataset_name": "y", "validation_file": "v"},
+            "names all sets: use --validation_split instead of --validation_file",
+        ),
+    ],
 )
-def test_sets_that_are_refused(options):
-    with pytest.raises(ValueError, match=f"--{[*options][1]}"):
+def test_sets_that_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
         DataArguments(**options)
 
 

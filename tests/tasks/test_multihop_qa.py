@@ -3,7 +3,7 @@ card."""
 
 from __future__ import annotations
 
-import hashlib
+import gzip
 import json
 import logging
 import re
@@ -47,28 +47,13 @@ def write(path, rows):
     return path
 
 
-def test_three_forms_are_read_alike(tmp_path):
-    plain = {"id": "5a8b", "question": ROW["question"], "answer": "1775"}
+def test_both_forms_are_read_alike(tmp_path):
     facts = {"title": ["Emma (novel)", "Jane Austen"], "sent_id": [1, 0]}
     context = dict(zip(("title", "sentences"), zip(*PARAGRAPHS, strict=True), strict=True))
-    hub = {**plain, "supporting_facts": facts, "context": context}
+    hub = {"id": "5a8b", "question": ROW["question"], "answer": "1775"}
+    hub |= {"supporting_facts": facts, "context": context}
     for row in (ROW, hub):
         assert list(hotpotqa.load(write(tmp_path / "dev.json", [row]))) == [EXPECTED]
-    titled = [{"title": title, "sentences": sentences} for title, sentences in PARAGRAPHS]
-    apart = {**plain, "gold": titled[:2], "distractors": titled[2:]}
-    [question] = hotpotqa.load(
-        write(tmp_path / "apart.json", [{**apart, "supporting_sentences": [[1], [0]]}])
-    )
-
-    def digest(paragraph: list) -> bytes:
-        return hashlib.sha256(json.dumps(["5a8b", paragraph[0]]).encode()).digest()
-
-    titles, sentences = zip(*sorted(PARAGRAPHS, key=digest), strict=True)
-    order = {"title": list(titles), "sentences": list(sentences)}
-    assert question == {**EXPECTED, "context": order}
-    # The order does not show which are gold.
-    turned = {**apart, "gold": titled[1::-1], "supporting_sentences": [[0], [1]]}
-    assert list(hotpotqa.load(write(tmp_path / "turned.json", [turned]))) == [question]
 
 
 def test_oddities_are_counted_and_kept(tmp_path, caplog):
@@ -86,15 +71,34 @@ def test_oddities_are_counted_and_kept(tmp_path, caplog):
 
 @pytest.mark.parametrize(
     ("changed", "word"),
-    [({"supporting_facts": [["Persuasion", 0]]}, "fullwiki"), ({"_id": "first"}, "first")],
+    [
+        ({"supporting_facts": [["Persuasion", 0]]}, "row 1.*fullwiki"),
+        ({"supporting_facts": [["Jane Austen", "0"]]}, "row 1.*indices"),
+        ({"supporting_facts": [7]}, "row 1.*pairs of title and sent_id"),
+        ({"_id": "first"}, "first"),
+    ],
 )
 def test_rows_that_are_refused(tmp_path, changed, word):
     with pytest.raises(ValueError, match=word):
         hotpotqa.load(write(tmp_path / "bad.json", [{**ROW, "_id": "first"}, {**ROW, **changed}]))
 
 
-def test_the_sample(shared, caplog):
-    questions = hotpotqa.load(shared / "data" / "hotpotqa_sample" / "dev_sample100.jsonl.gz")
+def official(row):
+    """A row of the sample, which keeps the gold paragraphs apart, as in the official files."""
+    paragraphs = row["distractors"] + row["gold"]
+    context = [[paragraph["title"], paragraph["sentences"]] for paragraph in paragraphs]
+    facts = []
+    for paragraph, indices in zip(row["gold"], row["supporting_sentences"], strict=True):
+        facts += [[paragraph["title"], index] for index in indices]
+    fields = {"_id": row["id"], "question": row["question"], "answer": row["answer"]}
+    return {**fields, "context": context, "supporting_facts": facts}
+
+
+def test_the_sample(shared, tmp_path, caplog):
+    path = shared / "data" / "hotpotqa_sample" / "dev_sample100.jsonl.gz"
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        rows = list(map(official, map(json.loads, lines)))
+    questions = hotpotqa.load(write(tmp_path / "dev.json", rows))
     assert len(questions) == 100
     assert not caplog.records
     perfect = {one["id"]: (one["answer"], facts_of(one)) for one in questions}

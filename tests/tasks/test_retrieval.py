@@ -14,12 +14,11 @@ from safetensors.torch import load_file
 from torch.nn import functional as F
 
 from nextlevelbert import HateModel, NextLevelBertModel
-from nextlevelbert.data.published import hotpotqa
 from nextlevelbert.evaluation import RetrievalTask, rank_by_scores, rank_documents, retrieval_scores
 from nextlevelbert.evaluation.scores import scores_by_length
 from nextlevelbert.evaluation.words import count_words
 from nextlevelbert.finetuning.arguments import FinetuningArguments
-from nextlevelbert.tasks import main, ranking, retrieval, summarization
+from nextlevelbert.tasks import main, multihop_qa, ranking, retrieval, summarization
 from nextlevelbert.tasks.ranking import RankingData, read_ranking
 from nextlevelbert.tasks.retrieval import PairArguments, read_retrieval_task
 from nextlevelbert.training.runs import read_json
@@ -117,7 +116,10 @@ def msmarco(tmp_path):
         tmp_path / "msmarco-docdev-queries.tsv",
         ["q1\twhat is one", "q2\twhat is two", "q9\tnobody judged this"],
     )
-    lines(tmp_path / "msmarco-docdev-qrels.tsv", ["q1 0 d1 1", "", "q2 0 d2 1", "q2 0 d4 0"])
+    lines(
+        tmp_path / "msmarco-docdev-qrels.tsv",
+        ["q1 0 d1 1", "", "q2 0 d2 1", "q2 0 d4 0", "q2 0 d5 -2"],
+    )
     top = ["q1 Q0 d0 1 -4.8 run", "q1 Q0 d1 2 -5 run", "q2 Q0 d4 1 -3 run", "q2 Q0 d5 2 -3 run"]
     lines(tmp_path / "msmarco-docdev-top100", top)
     lines(tmp_path / "msmarco-doctrain-queries.tsv", ["q5\twhat is zero"])
@@ -144,7 +146,7 @@ def test_ms_marco_s_files(msmarco):
 
 
 @pytest.mark.parametrize(
-    ("line", "culprit"), [("q1 0 d1", "Line 1 of msmarco-docdev-qrels"), ("q7 0 d2 1", "'q7'")]
+    ("line", "culprit"), [("q1 0 d1", "msmarco-docdev-qrels.tsv, line 1"), ("q7 0 d2 1", "'q7'")]
 )
 def test_ms_marco_files_that_do_not_fit(msmarco, line, culprit):
     lines(msmarco / "msmarco-docdev-qrels.tsv", [line])
@@ -164,7 +166,7 @@ def toy_task(stories=6, **relevant):
         ("retrieval", retrieval, "toy_checkpoint"),
         ("ranking", retrieval, "toy_checkpoint"),
         ("summarization", summarization, "encoder"),
-        ("multihop_qa", hotpotqa, "encoder"),
+        ("multihop_qa", multihop_qa, "encoder"),
     ],
 )
 def test_the_configuration_of_a_dataset_is_read(

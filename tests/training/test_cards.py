@@ -120,6 +120,7 @@ def test_a_training_tells_its_card_the_rest(tmp_path):
         "@inproceedings{czinczoll2024nextlevelbert,",
     } <= lines
     assert "recurrence" not in card.text
+    assert ("| num_train_epochs | `3` |" in lines, "max_steps" in card.text) == (True, False)
     assert str(tmp_path) not in card.text
 
 

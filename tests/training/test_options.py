@@ -81,6 +81,16 @@ def test_the_error_comes_before_the_usage(capsys, words, culprit):
     assert "--task t [options]" in usage
 
 
+def test_the_help_shows_few_options_of_transformers_and_describes_them(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        read("--help")
+    help_text = " ".join(capsys.readouterr().out.split())
+    assert "--seeds" in help_text
+    assert "it replaces --num_train_epochs" in help_text
+    assert "adam_beta1" not in help_text
+    assert "dataloader_pin_memory" not in help_text  # hidden, and so is what turns it off
+
+
 def test_a_recipe_stands_in_front_and_its_batch_comes_by_accumulation(capsys):
     words = "--recipe paper --per_device_train_batch_size=2 --seeds 7".split()
     model, args = read(*words, recipes="classification-")

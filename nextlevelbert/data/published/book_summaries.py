@@ -9,14 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Unpack
 
 from datasets import Dataset
 
 from ..labelled import ClassOptions, load_classes
-from ..tables import RowLocation, Rows, Table, columns_of
+from ..tables import Rows, Table, columns_of
 
 logger = logging.getLogger(__name__)
 
@@ -37,12 +36,13 @@ def load(
     Args:
         source: the folder of ``booksummaries.txt``.
         split: ``"train"``, ``"validation"`` or ``"test"``.
-        paired: whether every two books are one document, with the genres of both (Paired Book
+        paired: if true, makes one document of every two books, with the genres of both (Paired Book
             Summary of Park et al. 2022).
-        **options: of `load_classes`.
+        **options: options passed on to `load_classes`.
 
     Returns:
-        As `load_classes`, with several labels a row. All genres of the corpus are classes.
+        The columns of `load_classes`, with several labels a row. All genres of the corpus are
+        classes.
 
     Raises:
         ValueError: for another split.
@@ -61,28 +61,33 @@ def load(
 
 def genres_of(path: Path) -> tuple[str, ...]:
     """Returns all genres of the corpus, which are the classes of each split."""
-    names = {name for _, genres in _fields(path) for name in genres}
+    names = set()
+    for _, row in _all_rows(path):
+        names.update(row["label"])
     return tuple(sorted(names))
 
 
-def _fields(path: Path) -> Iterator[tuple[list[str], list[str]]]:
-    """Yields the seven fields of each book (separated by tabs) and its genres."""
-    for fields in columns_of(path, delimiter="\t", count=7):
+def _all_rows(path: Path) -> Rows:
+    """Yields a row for each book: the first, sixth and seventh of the fields between tabs."""
+    for location, fields in columns_of(path, delimiter="\t", count=7):
         genres = {}
         if fields[5]:
-            genres = json.loads(fields[5])
-        yield fields, list(genres.values())
+            try:
+                genres = json.loads(fields[5])
+            except json.JSONDecodeError as error:
+                raise location.error("genres", f"is not JSON ({error.msg}).") from error
+        row = {"id": fields[0], "text": fields[6].strip(), "label": list(genres.values())}
+        yield location, row
 
 
 def _book_rows(path: Path, split: str) -> Rows:
     left_out = 0
-    for line, (fields, genres) in enumerate(_fields(path), start=1):
-        digest = int(hashlib.sha256(fields[0].encode()).hexdigest(), 16)
+    for location, row in _all_rows(path):
+        digest = int(hashlib.sha256(row["id"].encode()).hexdigest(), 16)
         if digest % 10 not in _DIGITS[split]:
             continue
-        if genres:
-            row = {"id": fields[0], "text": fields[6].strip(), "label": genres}
-            yield RowLocation(path.name, f"line {line}"), row
+        if row["label"]:
+            yield location, row
         else:
             left_out += 1
     logger.info("%s, %s: %d books without a genre are left out.", path.name, split, left_out)
@@ -94,6 +99,7 @@ def _paired_rows(rows: Rows) -> Rows:
         if other is None:
             logger.warning("%s, %s has no partner and is left out.", location.source, location.row)
             return
+
         row = {
             "id": f"{one['id']}+{other['id']}",
             "text": f"{one['text']}\n{other['text']}",

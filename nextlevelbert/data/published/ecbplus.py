@@ -29,6 +29,7 @@ COLUMNS = (
     "validated_sentences",
     "mentions",
 )
+_MENTION = {"start", "end", "type", "sentence", "cluster"}
 _VALIDATED = "ECBplus_coreference_sentences.csv"
 _FILE = re.compile(r"(?P<topic>\d+)_(?P<number>\d+)(?P<event>ecb|ecbplus)\.xml")
 
@@ -76,6 +77,9 @@ def load(source: str | Path, split: str | None = None) -> Dataset:
 
 def _check_mentions(location: RowLocation, values: Mapping[str, Any]) -> None:
     for index, mention in enumerate(values["mentions"]):
+        absent = _MENTION - mention.keys()
+        if absent:
+            raise location.error("mentions", f"mention {index} (from 0) has no {min(absent)!r}.")
         is_span = 0 <= mention["start"] < mention["end"] <= len(values["text"])
         if not is_span or mention["sentence"] not in values["sentence_ids"]:
             raise location.error(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..files import packed
-from ..tables import columns_of
+from ..tables import columns_of, short
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ Candidates = dict[str, list[str]]
 
 
 class MsMarco(NamedTuple):
-    """A split: texts by id, and for each query the grades of relevant documents.
+    """Holds a split: texts by id, and for each query the grades of relevant documents.
 
     Args:
         queries: the judged queries by id.
@@ -42,50 +42,56 @@ def load(folder: str | Path, split: str) -> MsMarco:
     names. Without candidates the whole collection is ranked, but in training.
 
     Args:
-        folder: holds ``msmarco-docs.tsv`` (id, URL, title, body), ``msmarco-<split>-queries.tsv``
-            (id, query), ``…-qrels.tsv`` (query, 0, document, grade) and ``…-top100`` (query, Q0,
-            document, rank, …), the candidates, which training does not read. All may be ``.gz``.
-        split: for example ``doctrain`` or ``docdev``.
+        folder: folder with ``msmarco-docs.tsv`` (id, URL, title, body),
+            ``msmarco-<split>-queries.tsv`` (id, query), ``…-qrels.tsv`` (query, 0, document, grade)
+            and ``…-top100`` (query, Q0, document, rank, …), the candidates, which training does not
+            read. All may be ``.gz``.
+        split: name of the split, for example ``doctrain`` or ``docdev``.
 
     Raises:
         ValueError: for lines with too few columns, or ids without a text.
     """
     folder = Path(folder)
+    in_training = "train" in split
     relevant = _read_grades(folder / f"msmarco-{split}-qrels.tsv")
     named = set().union(*relevant.values())
     candidates = None
-    in_training = "train" in split
     top = packed(folder / f"msmarco-{split}-top100")
     if top.exists() and not in_training:
         candidates = _read_candidates(top, relevant)
         named.update(*candidates.values())
 
     documents = {}
-    in_collection = set()
-    for name, _, title, body in columns_of(folder / DOCUMENTS, delimiter="\t", count=4):
-        text = f"{title} {body}".strip()
-        is_read = name in named or (candidates is None and not in_training)
-        if is_read and text:
-            documents[name] = text
-        in_collection.add(name)
-    all_queries = dict(columns_of(folder / f"msmarco-{split}-queries.tsv", delimiter="\t", count=2))
-    unknown = (named - in_collection) | (relevant.keys() - all_queries.keys())
+    is_whole = candidates is None and not in_training
+    for _, fields in columns_of(folder / DOCUMENTS, delimiter="\t", count=4):
+        name, _, title, body = fields
+        if is_whole or name in named:
+            documents[name] = f"{title} {body}".strip()
+    all_queries = {}
+    for _, fields in columns_of(folder / f"msmarco-{split}-queries.tsv", delimiter="\t", count=2):
+        query, text = fields
+        all_queries[query] = text
+
+    unknown = (named - documents.keys()) | (relevant.keys() - all_queries.keys())
     if unknown:
         raise ValueError(
             f"{folder.name}, {split}: {len(unknown)} ids have no text, such as {min(unknown)!r}."
         )
-    logger.info("%s: %d queries, %d documents", split, len(relevant), len(documents))
 
+    queries = {query: all_queries[query] for query in relevant}
+    documents = {name: text for name, text in documents.items() if text}
     if candidates is not None:
         for query, names in candidates.items():
             candidates[query] = [name for name in names if name in documents]
-    queries = {query: all_queries[query] for query in relevant}
+    logger.info("%s: %d queries, %d documents", split, len(queries), len(documents))
     return MsMarco(queries, documents=documents, relevant=relevant, candidates=candidates)
 
 
 def _read_grades(path: Path) -> Grades:
     relevant: Grades = {}
-    for query, _, document, grade in columns_of(path, delimiter=None, count=4):
+    for location, (query, _, document, grade) in columns_of(path, delimiter=None, count=4):
+        if not grade.removeprefix("-").isdecimal():
+            raise location.error("grade", f"must be a whole number, got {short(grade)}.")
         if int(grade) > 0:
             relevant.setdefault(query, {})[document] = int(grade)
     return relevant
@@ -93,7 +99,7 @@ def _read_grades(path: Path) -> Grades:
 
 def _read_candidates(path: Path, queries: Iterable[str]) -> Candidates:
     candidates: Candidates = {query: [] for query in queries}
-    for query, _, document in columns_of(path, delimiter=None, count=3):
+    for _, (query, _, document) in columns_of(path, delimiter=None, count=3):
         if query in candidates:
             candidates[query].append(document)
     return candidates

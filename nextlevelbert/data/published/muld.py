@@ -29,23 +29,20 @@ def recognises(first: Mapping[str, Any]) -> bool:
 
 
 def load(
-    source: str | Path | Table,
-    split: str = "train",
-    config: str | None = None,
-    **options: Unpack[ClassOptions],
+    source: str | Path | Table, split: str = "train", **options: Unpack[ClassOptions]
 ) -> Dataset:
     """Reads a split.
 
     Args:
-        source: as in `open_rows`.
-        split: of a data set.
-        config: of a data set.
-        **options: of `load_classes`.
+        source: table to read, as `open_rows` accepts it.
+        split: split to read if the source is a data set; a file is read whole.
+        **options: options passed on to `load_classes`.
 
     Returns:
-        As `load_classes`: the text of a film, a question about a character, and one of `CLASSES`.
+        The columns of `load_classes`: the text of a film, a question about a character, and one of
+        `CLASSES`.
     """
-    table = open_rows(source, split, config)
+    table = open_rows(source, split)
     characters = table._replace(
         first={"question": ""},
         rows=_character_rows(table.rows),

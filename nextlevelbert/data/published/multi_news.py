@@ -6,18 +6,19 @@ from pathlib import Path
 
 from datasets import Dataset
 
-SEPARATOR = "|||||"  # between the articles of a set, also in Multi-News on the Hub
+from ..files import open_text
 
 
-def load(source: str | Path) -> Dataset:
+def load(source: str | Path, split: str = "train") -> Dataset:
     """Loads the authors' own files, which have a set in each line.
 
     Args:
         source: a ``.src`` or ``.src.cleaned``, in which NEWLINE_CHAR stands for the end of a line.
+        split: ignored, because a file is one split.
 
     Returns:
-        A row for each set: ``document``, the articles with `SEPARATOR` between them.
+        A row for each set: ``document``, the articles with ``|||||`` between them, as on the Hub.
     """
-    with Path(source).open(encoding="utf-8") as file:
+    with open_text(Path(source)) as file:
         texts = [line.replace("NEWLINE_CHAR", "\n") for line in file]
     return Dataset.from_dict({"document": texts})

@@ -22,24 +22,18 @@ def recognises(first: Mapping[str, Any]) -> bool:
     return "article" in first and has_questions
 
 
-def load(
-    source: str | Path | Table,
-    split: str = "train",
-    config: str | None = None,
-    columns: Columns = USUAL,
-) -> Dataset:
+def load(source: str | Path | Table, split: str = "train", columns: Columns = USUAL) -> Dataset:
     """Reads a split, a row for each question.
 
     Args:
-        source: as in `open_rows`.
-        split: of a data set.
-        config: of a data set.
+        source: table to read, as `open_rows` accepts it.
+        split: split to read if the source is a data set; a file is read whole.
         columns: names of columns other than ``text``, ``question``, ``label`` and ``id``.
 
     Returns:
-        As `load_choices`.
+        The columns of `load_choices`.
     """
-    table = open_rows(source, split, config)
+    table = open_rows(source, split)
     return load_choices(table._replace(rows=_question_rows(table.rows)), columns)
 
 
@@ -54,7 +48,7 @@ def _question_rows(rows: Rows) -> Rows:
 
         for index, question in enumerate(questions):
             row = {
-                "text": values["article"],
+                "text": values.get("article"),
                 "question": question.get("question"),
                 "choices": question.get("options"),
                 "id": question.get("question_unique_id"),

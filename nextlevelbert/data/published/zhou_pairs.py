@@ -8,12 +8,11 @@ marks citations, is removed from the texts.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
 from pathlib import Path
 
 from datasets import Dataset
 
-from ..files import UNPACKED_LIMIT, open_text, suffix
+from ..files import UNPACKED_LIMIT, open_text, reason, suffix
 from ..pairs import load_pairs
 from ..tables import RowLocation, Rows, Table
 
@@ -25,8 +24,8 @@ def recognises(source: str | Path) -> bool:
     path = Path(source)
     if suffix(path) != ".csv" or not path.is_file():
         return False
-    first = next(_fields(path), [""])
-    return first[0].strip() in ("0", "1")
+    _, first = next(_pair_rows(path), (None, {"label": ""}))
+    return first["label"].strip() in ("0", "1")
 
 
 def load(source: str | Path, split: str = "train") -> Dataset:
@@ -37,20 +36,20 @@ def load(source: str | Path, split: str = "train") -> Dataset:
         split: ignored, because a file is one split.
 
     Returns:
-        As `load_pairs`.
+        The columns of `load_pairs`.
     """
     path = Path(source)
     return load_pairs(Table(path.name, {}, rows=_pair_rows(path), class_names={}))
 
 
-def _fields(path: Path) -> Iterator[list[str]]:
+def _pair_rows(path: Path) -> Rows:
     csv.field_size_limit(UNPACKED_LIMIT)  # csv's own, 131,072, is less than a long document
     with open_text(path, newline="") as file:
-        yield from filter(None, csv.reader(file, strict=True))
-
-
-def _pair_rows(path: Path) -> Rows:
-    for index, fields in enumerate(_fields(path)):
-        values = [value.replace("\x01", "") for value in fields]
-        row = dict(zip(_COLUMNS, values, strict=False))
-        yield RowLocation(path.name, f"row {index}"), row
+        reader = csv.reader(file, strict=True)
+        try:
+            for fields in filter(None, reader):
+                values = [value.replace("\x01", "") for value in fields]
+                row = dict(zip(_COLUMNS, values, strict=False))
+                yield RowLocation(path.name, f"line {reader.line_num}"), row
+        except csv.Error as error:
+            raise ValueError(f"{path}, line {reader.line_num}: {reason(error)}") from error

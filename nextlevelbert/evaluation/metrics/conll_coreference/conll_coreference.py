@@ -10,8 +10,8 @@ class ConllCoreference(evaluate.Metric):
     def _info(self):
         mention = datasets.Sequence(datasets.Value("int64"))
         clusters = datasets.Sequence(datasets.Sequence(mention))
-        kinds = [datasets.Value("string"), datasets.Value("int64"), clusters]
-        features = [datasets.Features({"predictions": kind, "references": kind}) for kind in kinds]
+        forms = [datasets.Value("string"), datasets.Value("int64"), clusters]
+        features = [datasets.Features({"predictions": form, "references": form}) for form in forms]
         return evaluate.MetricInfo(description=__doc__, citation="", features=features)
 
     def _compute(self, predictions, references):
@@ -21,8 +21,8 @@ class ConllCoreference(evaluate.Metric):
 
 
 def all_clusters(documents):
-    """Returns the clusters of all documents, whose mentions begin with the number of theirs."""
+    """Returns the clusters of all documents, whose mentions begin with the index of theirs."""
     clusters = []
-    for number, document in enumerate(documents):
-        clusters += [[(number, *mention) for mention in cluster] for cluster in document]
+    for index, document in enumerate(documents):
+        clusters += [[(index, *mention) for mention in cluster] for cluster in document]
     return clusters

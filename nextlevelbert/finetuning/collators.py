@@ -1,0 +1,90 @@
+"""Makes batches of documents with labels, for the stock `Trainer`.
+
+Shapes: B documents, n chunks of one, L of the longest, D values; N rows, C choices of a row, Q
+tokens of the longest question with a choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from ..models.windows import pad_vectors
+
+
+class DataCollatorForDocumentChoice:
+    """Makes batches for `AutoModelForMultipleChoice`, with any tokenizer.
+
+    The tokenizer may have no token types. A text with several questions in a batch is read once.
+    `Trainer` needs ``remove_unused_columns=False``, or drops the texts.
+
+    Args:
+        tokenizer: tokenizer of the model.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self.tokenizer = tokenizer
+
+    def _tokens(self, texts: Sequence[str]) -> Mapping[str, Tensor]:
+        tokens = self.tokenizer(list(texts), padding=True, return_tensors="pt", verbose=False)
+        return {name: tokens[name] for name in ("input_ids", "attention_mask")}
+
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
+        """Makes a batch of N rows with C choices each.
+
+        Args:
+            rows: dicts with ``question``, ``choices`` and perhaps ``label``, and either a ``text``
+                or chunk vectors ``inputs_embeds`` [n, D].
+
+        Returns:
+            ``labels`` [N], ``pair_input_ids`` [N, C, Q] with their mask, and the documents as ids
+            or vectors.
+        """
+        batch = {}
+        if "label" in rows[0]:
+            labels = [row["label"] for row in rows]
+            batch["labels"] = torch.tensor(labels)
+        if "inputs_embeds" in rows[0]:
+            documents = [torch.as_tensor(row["inputs_embeds"]).float() for row in rows]
+            batch |= pad_vectors(documents)
+        else:
+            texts = [row["text"] for row in rows]
+            distinct = list(dict.fromkeys(texts))
+            batch |= self._tokens(distinct)
+            document_index = [distinct.index(text) for text in texts]
+            batch["document_index"] = torch.tensor(document_index)
+
+        pairs = []
+        for row in rows:
+            pairs += [f"{row['question']} {choice}" for choice in row["choices"]]
+        for name, values in self._tokens(pairs).items():
+            batch[f"pair_{name}"] = values.unflatten(0, (len(rows), -1))
+        return batch
+
+
+class DataCollatorForLabelledVectors:
+    """Makes batches of stored chunk vectors for the classifiers."""
+
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
+        """Makes a batch.
+
+        Args:
+            rows: dicts with ``inputs_embeds`` [n, D] and perhaps ``label`` or ``labels``.
+
+        Returns:
+            ``labels``, ``inputs_embeds`` [B, L, D] float32 and ``attention_mask`` [B, L]. Labels
+            are first, because `Trainer` takes the length of the first entry for the batch size.
+        """
+        batch = {}
+        for name in ("label", "labels"):
+            if name in rows[0]:
+                labels = [row[name] for row in rows]
+                batch["labels"] = torch.tensor(labels)
+                break
+
+        documents = [row["inputs_embeds"].float() for row in rows]
+        return batch | pad_vectors(documents)

@@ -48,6 +48,7 @@ class Run:
         None  # a step after more than one checkpoint; None where another row has the same code
     )
     card: str = "scores"  # name of a variable that the code of the card leaves
+    marks: tuple[pytest.MarkDecorator, ...] = ()  # of the test that kills it
 
 
 # --- Pretraining
@@ -178,6 +179,7 @@ RUNS = [
         ["--max_segment", "6"],
         opens_in_three_ways,
         kill_at=9,
+        marks=(pytest.mark.long,),
         card="vectors",
     ),
     Run(
@@ -265,6 +267,7 @@ RUNS += [
         ["--lora_r", "4"],
         says_what_it_predicted,
         kill_at=6,
+        marks=(pytest.mark.long,),
     ),
     Run(
         "multiple choice",
@@ -392,9 +395,10 @@ class Killed(BaseException):
     """Like a signal, it is caught nowhere."""
 
 
-@pytest.mark.parametrize(
-    "run", [run for run in RUNS if run.kill_at], ids=lambda run: run.name, indirect=True
-)
+KILLED_RUNS = [pytest.param(run, marks=run.marks, id=run.name) for run in RUNS if run.kill_at]
+
+
+@pytest.mark.parametrize("run", KILLED_RUNS, indirect=True)
 def test_a_run_that_was_killed_goes_on_to_the_same_bytes(
     run, toys, straight, tmp_path, monkeypatch
 ):

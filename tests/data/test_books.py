@@ -131,7 +131,7 @@ def test_the_time_for_html_grows_linearly(tmp_path):
         return time.process_time() - start
 
     seconds(100)
-    assert seconds(60_000) < 12 * seconds(15_000)
+    assert seconds(40_000) < 12 * seconds(10_000)
 
 
 @pytest.mark.parametrize(

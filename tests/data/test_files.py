@@ -120,8 +120,8 @@ def test_bad_rows_keep_their_numbers(tmp_path):
 
 
 def test_rows_before_damage_are_read(tmp_path):
-    rows = b"".join(b'{"text": "row %d"}\n' % number for number in range(50_000))
-    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(rows)[:-2000])
+    rows = b"".join(b'{"text": "row %d"}\n' % number for number in range(5_000))
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(rows)[:-500])
     texts, [error] = read(tmp_path)
     assert len(texts) > 1000
     assert "a.jsonl.gz cannot be read" in error

@@ -256,7 +256,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         self, working_dir: str | PathLike, repo_id: str, *args: Any, **kwargs: Any
     ) -> Any:
         # `push_to_hub` puts an empty card of transformers over the README of `save_pretrained`, and
-        # has no public step after that (tests/models/test_heads.py). A card with text stays.
+        # has no public step after that (tests/models/test_hub.py). A card with text stays.
         path = Path(working_dir) / "README.md"
         if path.exists() and _EMPTY_CARD in path.read_text(encoding="utf-8"):
             card = ModelCard.load(path)

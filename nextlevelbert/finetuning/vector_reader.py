@@ -59,12 +59,14 @@ class VectorReader:
         self.head: Head = "classification"
         if labels.problem_type == CHOICE:
             self.head = "multiple_choice"
+
         self.source = VectorSource.open(options, _baselines(labels))
         _check_options(args, labels, adapters, source=self.source)
         self.family = self.source.family
         self.weights = self.source.weights
         self.is_published = not self.source.is_baseline
         self.base_model = self.source.base_model
+
         self.learning_rate = 5e-5
         self.trained_parts: dict[str, object] = {}
         if adapters.lora:
@@ -73,6 +75,7 @@ class VectorReader:
             self.trained_parts = {"freeze_encoder": True}
         if self.source.is_baseline or self.trained_parts:
             self.learning_rate = 1e-3
+
         self.vectors: list[torch.Tensor] = []
         self.has_pairs = False
 

@@ -53,11 +53,11 @@ class OutputArguments(Protocol):
 
     @property
     def output_dir(self) -> str | None:
-        """Output folder of the run."""
+        """Returns the output folder of the run."""
 
     @property
     def device(self) -> torch.device:
-        """Device on which texts are encoded."""
+        """Returns the device on which texts are encoded."""
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ class VectorSource:
 
     @property
     def base_model(self) -> str | None:
-        """Hub name of the model, or of its chunk encoder; None for folders."""
+        """Returns the Hub name of the model, or of its chunk encoder; None for folders."""
         if self.options.model != "untrained" and name_on_hub(self.options.model) is not None:
             return self.options.model
         encoder_name = getattr(self.encoder, "name", "")

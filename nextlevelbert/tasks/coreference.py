@@ -257,7 +257,7 @@ class MentionPairDataset(Dataset):
         return self._document_of[first], self._document_of[second]
 
     def _group_pairs(self, mentions_at_once: str) -> list[list[Pair]]:
-        """Returns all pairs of mentions of one group, those of one sequence together."""
+        """Returns all pairs of mentions of one group; pairs of one sequence are together."""
         sequences = []
         for mentions in self._groups:
             pairs = sorted(itertools.combinations(mentions, 2), key=self._documents_of)

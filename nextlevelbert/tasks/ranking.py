@@ -307,7 +307,7 @@ class RankingRun:
 
     @property
     def reported(self) -> str:
-        """Name of the set to report on."""
+        """Returns the name of the set to report on."""
         return reported_set(self.sets)
 
     def new_model(self) -> nn.Module:

@@ -253,8 +253,8 @@ def tokenized(
         limit: most tokens of a document; None for no limit.
 
     Returns:
-        For each document ``document``, its ids and types ``[T]``, and ``labels`` of the sentences
-        whose [CLS] is within the limit.
+        A row for each document: ``document``, its ids and types ``[T]``, and ``labels`` of the
+        sentences whose [CLS] is within the limit.
     """
     rows = []
     lost = []
@@ -472,7 +472,7 @@ class SummaryRun:
 
     @property
     def reported(self) -> str:
-        """Name of the set to report on."""
+        """Returns the name of the set to report on."""
         return reported_set(self.sets)
 
     def new_model(self) -> BertAlForExtractiveSummarization:

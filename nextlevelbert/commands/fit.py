@@ -81,8 +81,17 @@ def _fit(encoder: LoadedChunkEncoder, texts: list[str]) -> NextLevelBertModel:
 
 
 def _write_card(output: Path, *, encoder_name: str, documents: int, size: int) -> None:
+    """Writes the card of the model.
+
+    Args:
+        output: the folder of the model.
+        encoder_name: name of the chunk encoder that the fit started from.
+        documents: number of the documents.
+        size: dimensions of a vector.
+    """
     name = safe_name(output.resolve().name)
     token_vectors = safe_name(Path(encoder_name).name)
+
     text = CardText(
         widget=SIMILARITY_WIDGET,
         pipeline_tag="sentence-similarity",
@@ -99,7 +108,7 @@ def _write_card(output: Path, *, encoder_name: str, documents: int, size: int) -
         model={
             f"first {size - PLACES:,} dimensions": f"{token_vectors}, centred and whitened",
             f"other {PLACES:,} dimensions": (
-                "TF-IDF, each token hashed to one of these places; centred"
+                "TF-IDF, each token hashed to one of these dimensions; centred"
             ),
             "weights": f"squared: {STATIC_SHARE} and {1 - STATIC_SHARE:g}",
         },

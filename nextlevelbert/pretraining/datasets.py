@@ -251,6 +251,7 @@ class SegmentPairDataset(EpochDataset[SegmentPair]):
         super().__init__(seed)
         self.corpus = corpus
         self.max_segment = max_segment
+
         positions = _positions(corpus, documents)
         lengths = corpus.document_offsets[positions + 1] - corpus.document_offsets[positions]
         is_long = lengths >= 2 * min_segment
@@ -269,6 +270,7 @@ class SegmentPairDataset(EpochDataset[SegmentPair]):
                 len(positions),
                 2 * min_segment,
             )
+
         self._documents = positions[is_long]
         self._lengths = lengths[is_long]
         pairs = np.maximum(self._lengths // (2 * max_segment), 1)

@@ -507,7 +507,7 @@ class VectorCorpus:
         return torch.from_numpy(np.asarray(array))
 
     def check_model(self, config: PreTrainedConfig, splitter: Splitter | str | None = None) -> None:
-        """Checks that a model reads vectors like those of the corpus.
+        """Checks that a model reads vectors of the same kind as the corpus.
 
         Args:
             config: configuration of the model.

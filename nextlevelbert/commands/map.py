@@ -71,7 +71,7 @@ def write_names(figure: Figure, axes: Axes, *, names: Sequence[str], points: np.
 
 
 def draw_map(names: Sequence[str], vectors: np.ndarray, chunks: Sequence[int]) -> Figure:
-    """Draws a scatter plot of documents, with names where there is room.
+    """Draws a scatter plot of documents, with names if there is room.
 
     Args:
         names: the names of n documents.

@@ -287,7 +287,7 @@ class _TableReader:
 def source_files(source: str | Path | Iterable[str | Path]) -> list[tuple[Path, str | None]]:
     """Lists the files of a source for `read_documents`, in order.
 
-    What is left out, such as files of other kinds, is counted in a warning.
+    Left-out files, such as files of other kinds, are counted in a warning.
 
     Args:
         source: files to list, see `read_documents`.

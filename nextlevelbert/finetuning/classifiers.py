@@ -172,7 +172,7 @@ class ClassifierRun:
         task: name of the task.
         args: training arguments that all seeds share.
         data: sources of the sets.
-        options: dataclasses of options that decide the result, those of the model first.
+        options: dataclasses of options that decide the result; the options of the model come first.
         dataset: the sets by name.
         labels: labels of the task.
     """
@@ -186,12 +186,12 @@ class ClassifierRun:
 
     @property
     def model(self) -> str:
-        """Option ``--model``."""
+        """Returns the option ``--model``."""
         return self.options[0].model
 
     @property
     def reported(self) -> str:
-        """Set to report on: the test set if it has labels, otherwise the validation set."""
+        """Returns the set to report on: the test set if it has labels, else the validation set."""
         labelled = [name for name, part in self.dataset.items() if "label" in part.features]
         return seeds.reported_set(labelled)
 

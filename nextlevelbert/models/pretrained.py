@@ -146,7 +146,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
     def _read_as(
         cls, source: Any, stored: Mapping[str, Any], arguments: dict[str, Any]
     ) -> dict[str, Any]:
-        """Returns further arguments that open a checkpoint; a family may read others' checkpoints.
+        """Returns further arguments to open a checkpoint, for families that read other models too.
 
         Args:
             source: folder or Hub name.
@@ -422,8 +422,8 @@ def classification_loss(logits: Tensor, labels: Tensor, config: PreTrainedConfig
 def single_label_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """Returns the mean cross-entropy over rows whose label is not -100; zero without such rows.
 
-    logits: predicted logits, ``[N, K]``.
-        logits: ``[N, K]``.
+    Args:
+        logits: predicted logits, ``[N, K]``.
         labels: class of each row, ``[N]``.
     """
     total = F.cross_entropy(logits.float(), labels, reduction="sum")

@@ -44,7 +44,7 @@ class EpochDataset(Dataset[Row], ABC):
 
     @property
     def epoch(self) -> int:
-        """The epoch that rows are drawn for."""
+        """Returns the epoch that rows are drawn for."""
         return int(self._epoch)
 
     def set_epoch(self, epoch: int) -> None:
@@ -127,7 +127,7 @@ class VectorSequenceDataset(EpochDataset[VectorSequence]):
 
 
 def _positions(corpus: VectorCorpus, documents: Sequence[int] | np.ndarray | None) -> np.ndarray:
-    """Returns the positions of the chosen documents as an array (default: all of the corpus)."""
+    """Returns the positions of the chosen documents as an array (default: of all documents)."""
     if documents is None:
         return np.arange(len(corpus))
     return np.asarray(documents, np.int64)
@@ -181,7 +181,7 @@ class DocumentVectorDataset(VectorSequenceDataset):
 
     @cached_property
     def _first_pieces(self) -> np.ndarray:
-        """Index of each document's first piece."""
+        """Returns the index of each document's first piece."""
         pieces = np.ceil(self._lengths / (self.sequence_length - 1)).astype(np.int64)
         return np.append(0, np.cumsum(pieces))
 

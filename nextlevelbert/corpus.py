@@ -49,7 +49,9 @@ tags: [nextlevelbert, chunk-vectors]
 ---
 # Chunk vectors of {documents} documents
 
-{chunks} vectors of {size} dimensions by `{encoder}`; no text is included.
+The data set holds {chunks} vectors of {size} dimensions, which `{encoder}` made, without the text.
+The package reads it: `pip install nextlevelbert`, or until its first release `pip install .` in a
+clone.
 
 ```python
 from nextlevelbert import VectorCorpus

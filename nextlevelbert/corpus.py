@@ -512,7 +512,7 @@ class VectorCorpus:
             splitter: function that finds sentences, as passed to the model's `encode`.
 
         Raises:
-            ValueError: names each field that differs.
+            ValueError: fields of the recipe differ; the message names each of them.
         """
         encoder = {
             "name": config.chunk_encoder_name,

@@ -212,7 +212,9 @@ def test_checkpoints_on_the_hub(hub, fresh_process, tiny, config, weights, tmp_p
     hub.put("user/theirs", {**pickled, "README.md": b"Theirs."})
     hub.put("user/theirs", both, "refs/pr/1")
     printed = fresh_process(CONVERT_FROM_THE_HUB, tmp_path)
-    assert "revision refs/pr/2" in json.loads(printed.splitlines()[-1])
+    error = json.loads(printed.splitlines()[-1])
+    assert "revision refs/pr/2" in error
+    assert "Give the folder of a checkpoint" in error
     for output, vectors in (
         ("main", weights["special_vec_embeddings.weight"]),
         ("request", torch.ones(4, 32)),

@@ -12,7 +12,6 @@ import torch
 from datasets import Dataset
 from torch import nn
 from transformers import (
-    AutoConfig,
     AutoModelForSequenceClassification,
     AutoTokenizer,
     DataCollatorWithPadding,
@@ -25,6 +24,7 @@ from ..models.configuration_nextlevelbert import usable_positions
 from ..models.modeling_bert_al import BertAlForSequenceClassification
 from ..models.modeling_chunkbert import ChunkBertForSequenceClassification
 from ..training.cards import name_on_hub
+from ..training.options import open_config
 from .arguments import (
     BertAlArguments,
     ChunkBertArguments,
@@ -32,7 +32,6 @@ from .arguments import (
     TextModelArguments,
 )
 from .labels import LabelSet
-from .vector_source import model_type_of
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +82,8 @@ class TokenReader:
         self.family = options.model_type
         self.trained_parts: dict[str, object] = {}
         self.base_model = name_on_hub(options.model)
-        saved_type = model_type_of(options.model)
+        saved_config = open_config(options.model)
+        saved_type = saved_config.model_type
         self.is_saved = saved_type == self.family
         if saved_type in ("nextlevelbert", "hate", *MODELS) and not self.is_saved:
             raise ValueError(
@@ -93,8 +93,7 @@ class TokenReader:
         for group in sizes:
             self.config |= {name: value for name, value in vars(group).items() if value is not None}
         if self.config.pop("keep_attention_dropout", False) and not self.is_saved:
-            encoder_config = AutoConfig.from_pretrained(options.model)
-            self.config["encoder_config"] = encoder_config.to_dict()
+            self.config["encoder_config"] = saved_config.to_dict()
 
         self.tokenizer = AutoTokenizer.from_pretrained(options.model)
         self.padding = DataCollatorWithPadding(self.tokenizer)

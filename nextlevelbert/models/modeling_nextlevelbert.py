@@ -736,6 +736,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         config = self.config
         self.chunk_encoder = None
         config.include_chunk_encoder = False
+        # The stored fingerprint first: weights in half precision have another one.
         return LoadedChunkEncoder(
             encoder=encoder,
             tokenizer=self.tokenizer,

@@ -446,7 +446,7 @@ def test_ranking_ms_marco_s_files(model, msmarco, tmp_path):
     results = json.loads((tmp_path / "ranker" / "results.json").read_text())
     assert results["rows"]["base, test"]["hit_rate@10"] == 0.5
     card = (tmp_path / "ranker" / "README.md").read_text()
-    assert "2 queries of msmarco-docdev, each ranking its candidates" in card
+    assert "2 queries of msmarco-docdev; for each, its candidates are ranked" in card
     # The ranked lists of the best seed: candidates only.
     run_lines = (tmp_path / "ranker" / "test_predictions.trec").read_text().splitlines()
     fields = np.array([line.split() for line in run_lines]).T

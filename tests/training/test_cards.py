@@ -218,12 +218,12 @@ def test_pictures_show_every_seed(tmp_path, monkeypatch):
         {"loss": 2.0, "epoch": 1, "step": 10},
         {"eval_loss": 1.5, "eval_f1": 0.5, "epoch": 1, "step": 10},
     ]
-    plot_curves([log, log], "f1", tmp_path / "curve.png")
+    plot_curves([log, log], ["f1"], tmp_path / "curve.png")
     loss, score = figures[0].axes
     assert [line.get_ydata().tolist() for line in loss.lines] == [[2.0], [2.0], [1.5], [1.5]]
     assert [line.get_ydata().tolist() for line in score.lines] == [[0.5], [0.5]]
     assert [text.get_text() for text in loss.get_legend().get_texts()] == ["loss", "eval_loss"]
-    plot_curves([log], None, tmp_path / "curve.png", x="step")
+    plot_curves([log], [], tmp_path / "curve.png", x="step")
     assert [axes.lines[0].get_xdata().tolist() for axes in figures[1].axes] == [[10]]
 
 

@@ -569,7 +569,7 @@ class VectorCorpus:
     def from_hub(
         cls, repo_id: str, revision: str | None = None, token: str | None = None
     ) -> VectorCorpus:
-        """Downloads, once, a corpus that `push_to_hub` uploaded, and opens it.
+        """Downloads a corpus that `push_to_hub` uploaded, unless it is cached, and opens it.
 
         Args:
             repo_id: ``"user/name"``.

@@ -91,7 +91,7 @@ def answers_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, set[tu
     """Returns the answer and the supporting facts of each row, as `hotpotqa_scores` takes them.
 
     Args:
-        rows: as in HotpotQA's data set: ``id``, ``answer`` and ``supporting_facts``.
+        rows: rows of HotpotQA's data set, with ``id``, ``answer`` and ``supporting_facts``.
 
     Returns:
         Question id → the answer and its supporting facts.

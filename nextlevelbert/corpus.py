@@ -514,7 +514,7 @@ class VectorCorpus:
             splitter: function that finds sentences, as passed to the model's `encode`.
 
         Raises:
-            ValueError: names each field that differs.
+            ValueError: fields of the recipe differ; the message names each of them.
         """
         encoder = {
             "name": config.chunk_encoder_name,
@@ -571,7 +571,7 @@ class VectorCorpus:
     def from_hub(
         cls, repo_id: str, revision: str | None = None, token: str | None = None
     ) -> VectorCorpus:
-        """Downloads, once, a corpus that `push_to_hub` uploaded, and opens it.
+        """Downloads a corpus that `push_to_hub` uploaded, unless it is cached, and opens it.
 
         Args:
             repo_id: ``"user/name"``.

@@ -81,14 +81,7 @@ def _fit(encoder: LoadedChunkEncoder, texts: list[str]) -> NextLevelBertModel:
 
 
 def _write_card(output: Path, *, encoder_name: str, documents: int, size: int) -> None:
-    """Writes the card of the model.
-
-    Args:
-        output: the folder of the model.
-        encoder_name: name of the chunk encoder that the fit started from.
-        documents: number of the documents.
-        size: dimensions of a vector.
-    """
+    """Writes the card of the model."""
     name = safe_name(output.resolve().name)
     token_vectors = safe_name(Path(encoder_name).name)
 
@@ -99,7 +92,10 @@ def _write_card(output: Path, *, encoder_name: str, documents: int, size: int) -
         tags=["nextlevelbert", "long-documents", "sentence-transformers", "feature-extraction"],
         summary=_SUMMARY,
         snippet=_SNIPPET,
-        limits=["It sees words and style, not meaning.", "Nothing sees a chunk's neighbours."],
+        limits=[
+            "It compares words and style, not meaning.",
+            "Each chunk is encoded without its neighbours.",
+        ],
     )
     card = model_card(
         text,

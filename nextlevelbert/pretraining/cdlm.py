@@ -89,7 +89,9 @@ class CdlmModelArguments:
             )
         }
     )
-    model_type: Literal["cdlm"] = option("cdlm", "Other model types have their own options.")
+    model_type: Literal["cdlm"] = option(
+        "cdlm", "Model family; the other families are pretrained with other options."
+    )
     max_length: int | None = option(
         None, "Tokens in a sequence (default: 4096, or as many as a saved model reads)."
     )

@@ -11,7 +11,7 @@ from ..fitting import combine_chunk_encoders, fit_tfidf_encoder, static_checkpoi
 from ..models.chunk_encoder import LoadedChunkEncoder
 from ..models.from_encoder import load_chunk_encoder
 from ..models.modeling_nextlevelbert import NextLevelBertModel
-from ..training.cards import SIMILARITY_WIDGET, CardText, model_card
+from ..training.cards import CITATIONS, SIMILARITY_WIDGET, CardText, model_card
 from ..training.runs import safe_name
 from .shelf import read_files
 
@@ -21,8 +21,8 @@ PLACES = 4_096  # that tokens are hashed to
 STATIC_SHARE = 0.2
 _SUMMARY = (
     "A NextLevelBERT without an encoder over chunks: the vector of a document is the mean of the"
-    " vectors of its chunks, which hold token vectors beside word counts. Nothing was trained: all"
-    " is fitted to documents in closed form."
+    " vectors of its chunks, which hold token vectors beside word counts. It was not trained, but"
+    " fitted to documents in closed form."
 )
 _SNIPPET = """\
 import nextlevelbert  # registers the architecture
@@ -42,7 +42,7 @@ def run(source: str, output: Path, *, text_column: str, chunk_encoder: str | Non
         chunk_encoder: folder or name of the chunk encoder (default: the installed checkpoint).
 
     Raises:
-        ValueError: if the folder is not empty, or there are less than two documents.
+        ValueError: if the folder is not empty, or there are fewer than two documents.
     """
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ValueError(f"{output} is there already; name a new or an empty folder.")
@@ -88,13 +88,14 @@ def _write_card(output: Path, *, encoder_name: str, documents: int, size: int) -
     text = CardText(
         widget=SIMILARITY_WIDGET,
         pipeline_tag="sentence-similarity",
-        measured="Nothing was measured on these documents.",
+        intended_use="Use its vectors to find similar documents among those and others like them.",
+        measured="The model was not measured on these documents.",
         tags=["nextlevelbert", "long-documents", "sentence-transformers", "feature-extraction"],
         summary=_SUMMARY,
         snippet=_SNIPPET,
         limits=[
             "It compares words and style, not meaning.",
-            "Each chunk is encoded without its neighbours.",
+            "The vector of a chunk does not depend on its neighbours.",
         ],
     )
     card = model_card(
@@ -108,5 +109,6 @@ def _write_card(output: Path, *, encoder_name: str, documents: int, size: int) -
             ),
             "weights": f"squared: {STATIC_SHARE} and {1 - STATIC_SHARE:g}",
         },
+        citation=CITATIONS["nextlevelbert"],
     )
     card.save(output / "README.md")

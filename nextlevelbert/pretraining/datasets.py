@@ -144,7 +144,7 @@ class PackedVectorDataset(VectorSequenceDataset):
 
     @cached_property
     def _stream(self) -> np.ndarray:
-        """First position of each document in the packed stream; each has one more for its [SEP]."""
+        """Returns the first position of each document in the stream, with its [SEP] counted."""
         return np.append(0, np.cumsum(self._lengths + 1))
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Documents to rows of a corpus, in this process or in those of any engine.
+"""Makes the rows of a corpus from documents, in this process or in the processes of any engine.
 
 Shapes: N chunks of all documents, n of one, D values.
 """

@@ -159,7 +159,9 @@ def _download(source: str, revision: str | None) -> Path:
             )
         except (OSError, ValueError) as error:
             raise FileNotFoundError(
-                f"There is no checkpoint {source!r}, revision {revision or 'main'}."
+                f"There is no folder {source!r}, and the Hub has no such checkpoint (revision"
+                f" {revision or 'main'}) or cannot be reached. Give the folder of a checkpoint, or"
+                " a name on the Hub and a connection to it."
             ) from error
         if (Path(folder) / name).is_file():
             break

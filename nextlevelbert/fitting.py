@@ -1,4 +1,4 @@
-"""What is fitted to text in closed form: whitening, hashed TF-IDF, and encoders side by side.
+"""Encoders that are fitted to text in closed form: whitening, hashed TF-IDF, and hybrids.
 
 Notation for shapes: B documents, n chunks of one, N of all, D size of a chunk vector.
 """
@@ -29,7 +29,7 @@ _ROWS_PER_PRODUCT = 4_096
 def static_checkpoint() -> str:
     """Returns the folder of nextlevelbert-static (26 MB), which comes with the package.
 
-    It can be given to every `from_pretrained` and `--model`.
+    The folder can be given to every `from_pretrained` and `--model`.
 
     Example:
         >>> from sentence_transformers import SentenceTransformer
@@ -253,7 +253,7 @@ def _fit_parts(
     source: LoadedChunkEncoder,
     rule: ChunkingRule,
 ) -> list[dict[str, Tensor]]:
-    """Returns the mean of each part's chunk vectors and, if it is whitened, its matrix."""
+    """Returns the mean of each part's chunk vectors and, for a whitened part, the matrix."""
     vectors_of_part: list[list[Tensor]] = [[] for _ in parts]  # by document, if it is whitened
     sum_of_part = [torch.zeros(()) for _ in parts]  # if it is only centred
     chunks = 0

@@ -55,7 +55,7 @@ class VectorCache:
         return vectors
 
     def write(self, keys: Sequence[bytes], vectors: np.ndarray) -> None:
-        """Adds the vectors ``[N, D]`` of N keys in one transaction; what is there stays."""
+        """Adds the vectors ``[N, D]`` of N keys in one transaction; existing vectors stay."""
         rows = [vector.tobytes() for vector in vectors.astype("<f4")]
         with self._database:
             self._database.executemany(

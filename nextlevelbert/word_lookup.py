@@ -134,7 +134,7 @@ class WordLookup:
 
 
 def _word_starts(raw: np.ndarray, classes: np.ndarray, is_ascii: bool) -> np.ndarray:
-    """Returns where words, marks and runs of white space start, ``[S]`` bool."""
+    """Returns a mask ``[S]`` of the bytes at which words, marks and runs of white space start."""
     is_start = np.empty(len(raw), bool)
     is_start[:1] = True
     is_start[1:] = (classes[1:] != classes[:-1]) | (classes[1:] == _MARK)
@@ -180,7 +180,6 @@ def look_up_words(tokenizer: PreTrainedTokenizerBase, text: str) -> Tokens | Non
     Returns:
         The result of `WordLookup`; None for tokenizers of another kind than BERT's, and for texts
         with an added token such as ``[SEP]``.
-        added token such as ``[SEP]``.
     """
     backend = tokenizer.backend_tokenizer
     has_words = isinstance(backend.normalizer, BertNormalizer) and isinstance(

@@ -1,6 +1,6 @@
 """The index of a shelf: the words and vectors of all passages in one file beside the parts.
 
-With it, a search opens only the parts of what it shows.
+With the index, a search opens only the parts that hold the shown passages.
 """
 
 from __future__ import annotations

@@ -51,11 +51,11 @@ class SearchResult(NamedTuple):
 
 
 class Passage(NamedTuple):
-    """A passage as it is shown: whole sentences of a document, up to a length.
+    """A passage for display: whole sentences of a document, up to a length.
 
     Args:
         start: first character of the passage in the document.
-        end: one past the last character of the passage.
+        end: last character of the passage in the document, plus one.
         text: text of the passage, with a mark at the end if the passage is longer.
         share: the share of the document that comes before the passage.
         pages: first and last page of the passage in a PDF.
@@ -91,7 +91,7 @@ def show_passage(text: str, start: int, end: int, page_starts: list[int] | None)
     Args:
         text: the document.
         start: the first character of the passage.
-        end: one past the last character of the passage.
+        end: last character of the passage, plus one.
         page_starts: the character at which each page begins, if the document has pages.
     """
     passage = Passage(start, end, text=shorten(text[start:end]), share=start / len(text))
@@ -134,7 +134,7 @@ class Library:
         parts: the shelf, from `open_shelf`.
 
     Attributes:
-        names: the names of the documents, as they are printed.
+        names: printed names of the documents.
         document_vectors: vector of each document, ``[n, H]``.
         starts: the first passage of each document, and N: ``[n + 1]``.
         spans: the characters of each chunk in its document, ``[N, 2]``.
@@ -199,7 +199,7 @@ class Library:
         return int(np.searchsorted(self.starts, passage, side="right")) - 1
 
     def passage(self, index: int) -> Passage:
-        """Reads a passage as it is shown."""
+        """Reads a passage for display."""
         document = self.document(self.document_of(index))
         start, end = self._passage_spans[index].tolist()
         return show_passage(document.text, start, end=end, page_starts=document.page_starts)
@@ -300,7 +300,7 @@ def open_library(
     model: NextLevelBertModel,
     **reading: Unpack[ReadingOptions],
 ) -> Library:
-    """Opens the library of a command's source, and says on stderr what was not read.
+    """Opens the library of a command's source, and reports on stderr what could not be read.
 
     Args:
         source: a file, a folder or a pattern.
@@ -349,7 +349,7 @@ def run(
 
 
 def document_rows(library: Library, answer: SearchResult) -> list[dict[str, Any]]:
-    """Returns the nearest documents as they are printed in JSON."""
+    """Returns the nearest documents in the form that is printed as JSON."""
     chunks = np.diff(library.starts).tolist()
     rows = []
     for index, score in answer.documents:
@@ -367,7 +367,7 @@ def document_rows(library: Library, answer: SearchResult) -> list[dict[str, Any]
 
 
 def passage_rows(library: Library, answer: SearchResult) -> list[dict[str, Any]]:
-    """Returns the nearest passages as they are printed in JSON."""
+    """Returns the nearest passages in the form that is printed as JSON."""
     rows = []
     for index in answer.passages:
         row = {

@@ -85,7 +85,7 @@ class Part(NamedTuple):
     path: Path = Path()
 
     def name_of(self, document: str) -> str:
-        """Returns the name of a document of the file, as it is printed."""
+        """Returns the printed name of a document of the file."""
         if self.is_table:
             return f"{self.name}#{document}"
         return self.name
@@ -302,7 +302,7 @@ def notes_on_words(
 
 
 def unknown_share(tokenizer: PreTrainedTokenizerBase, text: str) -> float | None:
-    """Measures the share of a text that stands in words which a tokenizer does not know.
+    """Measures the share of a text in words that a tokenizer does not know.
 
     Returns:
         Characters of unknown words by characters of all words; None for a text without a token.
@@ -392,7 +392,7 @@ def _content(part: Part) -> str:
 
 
 class _FileContent(NamedTuple):
-    """The documents of a file, and notes about what was not read."""
+    """The documents of a file, and notes about parts that could not be read."""
 
     part: Part
     documents: list[Document]
@@ -447,36 +447,43 @@ class _PartWriter:
                 waiting.append(_FileContent(part, documents, notes))
                 characters += sum(len(document.text) for document in documents)
             if waiting and (characters >= limit or part is parts[-1]):
-                self.write_parts(waiting)
+                try:
+                    self.write_parts(waiting)
+                except (ValueError, TypeError):
+                    self.write_readable_parts(waiting)
                 waiting = []
                 characters = 0
+
+    def write_readable_parts(self, waiting: list[_FileContent]) -> None:
+        """Encodes file by file, and names the files that cannot be encoded."""
+        for content in waiting:
+            try:
+                self.write_parts([content])
+            except (ValueError, TypeError) as error:
+                part = content.part
+                report(part.name, [("left out", rest_of_message(part, error))])
 
     def write_parts(self, waiting: list[_FileContent]) -> None:
         """Encodes the documents of several files together and writes a part for each file.
 
-        If something is wrong with one of the files, it is named, and the others are written.
+        Raises:
+            ValueError: or TypeError, if a document cannot be encoded.
         """
         texts = [document.text for content in waiting for document in content.documents]
-        try:
-            with warnings.catch_warnings():  # `notes_on_words` names the files
-                warnings.filterwarnings("ignore", message=".* contain no token")
-                warnings.filterwarnings("ignore", message=".* consist of unknown tokens only")
-                encoded = self.model.iter_encode(
-                    texts, show_progress_bar=self.is_slow, splitter=self.splitter
-                )
-                embeddings = iter(list(encoded))
-            for part, documents, notes_on_reading in waiting:
-                rows = [self.rows(part, document, next(embeddings)) for document in documents]
-                notes = [*notes_on_reading, *notes_on_words(self.model.tokenizer, part, documents)]
-                metadata = {**self.schema.metadata, "notes": json.dumps(notes)}
-                write_part(part.path, pa.concat_tables(rows).replace_schema_metadata(metadata))
-        except (ValueError, TypeError) as error:
-            if len(waiting) == 1:
-                part = waiting[0].part
-                report(part.name, [("left out", rest_of_message(part, error))])
-                return
-            for content in waiting:
-                self.write_parts([content])
+        with warnings.catch_warnings():  # `notes_on_words` names the files
+            warnings.filterwarnings("ignore", ".* (no token|unknown tokens only)")
+            encoded = self.model.iter_encode(
+                texts, show_progress_bar=self.is_slow, splitter=self.splitter
+            )
+            embeddings = list(encoded)
+        start = 0
+        for part, documents, notes_on_reading in waiting:
+            stop = start + len(documents)
+            rows = list(map(partial(self.rows, part), documents, embeddings[start:stop]))
+            start = stop
+            notes = [*notes_on_reading, *notes_on_words(self.model.tokenizer, part, documents)]
+            metadata = {**self.schema.metadata, "notes": json.dumps(notes)}
+            write_part(part.path, pa.concat_tables(rows).replace_schema_metadata(metadata))
 
     def rows(self, part: Part, document: Document, embedding: DocumentEmbedding) -> pa.Table:
         """Makes the rows of one document."""

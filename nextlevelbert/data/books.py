@@ -81,7 +81,7 @@ _NAMED_NOTES = 10
 
 
 class _Book(NamedTuple):
-    """Holds the text of a file, by pages or paragraphs, and notes on what was not read."""
+    """Holds the text of a file, by pages or paragraphs, and notes on parts that were not read."""
 
     pieces: list[str]
     notes: list[str]
@@ -180,7 +180,7 @@ def _without_cdata(markup: str) -> str:
 
 
 def _decode_page(data: bytes) -> str:
-    """Decodes HTML by its byte order mark, else by what it declares, else as UTF-8."""
+    """Decodes HTML by its byte order mark, else by the encoding it declares, else as UTF-8."""
     declaration = _DECLARATION.search(data, 0, _DECLARED_WITHIN)
     if declaration is None:
         return decode(data)

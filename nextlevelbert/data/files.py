@@ -46,7 +46,7 @@ class NulError(UnicodeError):
 
 
 class PartlyReadError(ValueError):
-    """Names what is missing of a file that was read in part."""
+    """Names the missing parts of a file that was read in part."""
 
 
 def suffix(path: Path) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -25,8 +26,8 @@ def hotpotqa_scores(
     Answers are compared by the words that `normalize_answer` leaves: EM is 1 if they are the same,
     and precision and recall count words in common. If one of the two is yes, no or noanswer and the
     other differs, all are 0. Supporting facts are compared as sets. Jointly, EM is 1 if both are
-    right, precision and recall are the products of those of answer and facts, and F1 follows from
-    these products.
+    right, precision is the product of the precisions of answer and facts, recall the product of
+    both recalls, and F1 follows from these products.
 
     Args:
         predictions: question id → the answer and its supporting facts. Predictions without a
@@ -84,6 +85,28 @@ def hotpotqa_scores(
         for score, values in columns.items():
             scores[f"{name}_{score}"] = float(values.mean())
     return scores
+
+
+def answers_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, set[tuple[str, int]]]]:
+    """Returns the answer and the supporting facts of each row, as `hotpotqa_scores` takes them.
+
+    Args:
+        rows: rows of HotpotQA's data set, with ``id``, ``answer`` and ``supporting_facts``.
+
+    Returns:
+        Question id → the answer and its supporting facts.
+
+    Raises:
+        ValueError: if two rows have the same id.
+    """
+    answers = {}
+    for row in rows:
+        if row["id"] in answers:
+            raise ValueError(f"The question {row['id']} is given twice; give each id once.")
+        facts = row["supporting_facts"]
+        pairs = zip(facts["title"], facts["sent_id"], strict=True)
+        answers[row["id"]] = (row["answer"], set(pairs))
+    return answers
 
 
 def normalize_answer(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The labels of a task: what a model learns of them, what its outputs mean, and their scores."""
+"""The labels of a task: targets for a loss, predictions from a model's outputs, and scores."""
 
 from __future__ import annotations
 

@@ -33,9 +33,15 @@ Scores = dict[str, float]
 # Scores in a table; a pair is a mean and a standard deviation.
 Row = dict[str, float | tuple[float, float]]
 
-# Predictions hold ids of the user's rows; a killed safetensors leaves .tmp* files.
-_NOT_PUBLISHED = ["seed-*", "vectors/*", "*.jsonl", "*.trec", ".tmp*"]
-_NOT_PUBLISHED += ["settings.json", "results.json"]
+_NOT_PUBLISHED = [
+    "seed-*",
+    "vectors/*",
+    "*.jsonl",  # predictions hold ids of the user's rows
+    "*.trec",
+    ".tmp*",  # of safetensors when killed
+    "settings.json",
+    "results.json",
+]
 
 
 def reported_set(sets: Collection[str]) -> str:
@@ -165,9 +171,9 @@ def mean_and_deviation(rows: Sequence[Mapping[str, float]]) -> Row:
     """
     row: Row = {}
     for name in rows[0]:
-        values = [scores[name] for scores in rows]
         if name == "loss":
             continue
+        values = [scores[name] for scores in rows]
         if len(values) == 1:
             row[name] = values[0]
         else:
@@ -197,10 +203,10 @@ def report(
         The result of the best seed, and the table in Markdown.
     """
     select = max
-    curve: str | None = metric
+    curves = [metric]
     if metric == "loss":
         select = min
-        curve = None
+        curves = []
     best = select(results, key=lambda result: result.scores["validation"][metric])
 
     title = f"{name}, {reported}"
@@ -217,7 +223,7 @@ def report(
     output = Path(str(args.output_dir))
     write_whole(output / "results.json", json.dumps(stored, indent=2))
     if best.log:
-        plot_curves([result.log for result in results], curve, output / CURVE)
+        plot_curves([result.log for result in results], curves, output / CURVE)
     table = results_table(rows)
     print(f"\n{table}\n")
     return best, table
@@ -296,18 +302,21 @@ def finetuned_card(
     """
     if base_model is None and model != "untrained":
         base_model = name_on_hub(model)
+
     trained, total = best.parameters
-    rows: dict[str, object] = {
+    values: dict[str, object] = {
         "started from": public_name(model),
         "parameters trained": f"{trained:,} of {total:,}{without}",
         **settings,
         "seed": best.seed,
     }
+
     dataset = f"{reported} set"
     datasets = []
     if data_name is not None:
         dataset = f"{data_name}, {dataset}"
         datasets.append(data_name)
+
     measured = f"{text.measured}{caveat(reported, *chosen)}"
     return collect_card(
         args,
@@ -315,7 +324,7 @@ def finetuned_card(
         log=best.log,
         model_type=model_type,
         base_model=base_model,
-        settings=rows,
+        settings=values,
         table=table,
         scores={name: best.scores[reported][name] for name in metrics},
         dataset=dataset,

@@ -14,7 +14,7 @@ import pyarrow as pa
 import torch
 from peft import PeftModel
 from torch import nn
-from transformers import AutoConfig, AutoModel
+from transformers import AutoModel
 
 from ..chunk_vectors import chunk_table, encode_corpus
 from ..corpus import corpus_schema
@@ -29,6 +29,7 @@ from ..models.modeling_nextlevelbert import (
     NextLevelBertModel,
 )
 from ..training.cards import name_on_hub
+from ..training.options import open_config
 from ..training.runs import fingerprint
 from .arguments import FAMILIES, VectorModelArguments
 
@@ -52,11 +53,11 @@ class OutputArguments(Protocol):
 
     @property
     def output_dir(self) -> str | None:
-        """Output folder of the run."""
+        """Returns the output folder of the run."""
 
     @property
     def device(self) -> torch.device:
-        """Device on which texts are encoded."""
+        """Returns the device on which texts are encoded."""
 
 
 @dataclass(frozen=True)
@@ -93,16 +94,16 @@ class VectorSource:
                 model does not have.
         """
         name = options.model
-        known = ("untrained", *baselines)
-        if name in known:
+        others = ("untrained", *baselines)
+        if name in others:
             return cls._open_new(options)
-        family = model_type_of(name, known)
+        config = open_config(name, others)
+        family = config.model_type
         if family in ("chunkbert", "bert-al", "cdlm"):
             raise ValueError(
                 f"--model {name!r} is a {family}, which reads text, not vectors: add --model_type,"
                 " or give a NextLevelBERT."
             )
-        config = AutoConfig.from_pretrained(name)
         is_alone = getattr(config, "include_chunk_encoder", True) is False
         _check_fixed_options(options, family, is_alone=is_alone)
         if family not in FAMILIES:
@@ -234,7 +235,7 @@ class VectorSource:
 
     @property
     def base_model(self) -> str | None:
-        """Hub name of the model, or of its chunk encoder; None for folders."""
+        """Returns the Hub name of the model, or of its chunk encoder; None for folders."""
         if self.options.model != "untrained" and name_on_hub(self.options.model) is not None:
             return self.options.model
         encoder_name = getattr(self.encoder, "name", "")
@@ -258,32 +259,13 @@ def _check_fixed_options(options: VectorModelArguments, family: str, *, is_alone
             )
 
 
-def model_type_of(name: str, known: Sequence[str] = ()) -> str:
-    """Returns the family of a checkpoint.
-
-    Args:
-        name: folder or name on the Hub.
-        known: further values of ``--model``, for the error message.
-
-    Raises:
-        ValueError: if there is no such checkpoint.
-    """
-    try:
-        return AutoConfig.from_pretrained(name).model_type
-    except (OSError, ValueError) as error:
-        message = f"--model {name!r} is neither a folder with a model nor on the Hub"
-        if known:
-            message += f"; it may also be {', '.join(known)}"
-        raise ValueError(f"{message}.") from error
-
-
 def require_layers(name: str) -> None:
     """Refuses to train a model whose document vectors are the plain mean of the chunk vectors.
 
     Raises:
         ValueError: for a checkpoint with ``pooling="plain"``, which has no layers over its chunks.
     """
-    if name != "untrained" and AutoConfig.from_pretrained(name).pooling == "plain":
+    if name != "untrained" and open_config(name).pooling == "plain":
         raise ValueError(
             f"--model {name} has no layers to train: its document vectors are the mean of its"
             f" chunk vectors. Give --chunk_encoder {name} with --model untrained to train new"

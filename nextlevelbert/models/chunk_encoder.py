@@ -305,7 +305,8 @@ class ChunkEncoder(nn.Module):
         """Encodes chunks of any number of documents.
 
         Args:
-            input_ids: ``[T]`` ids of all documents, one after the other, without special tokens.
+            input_ids: token ids ``[T]`` of all documents, one after the other, without special
+                tokens.
             boundaries: boundaries of the chunks, ``[N + 1]``; chunk k is
                 ``input_ids[boundaries[k]:boundaries[k + 1]]``.
             rule: chunking rule, which holds the special tokens around each chunk.

@@ -45,9 +45,9 @@ class TokenizedDocument:
     """Holds the tokens of one whole document, without special tokens.
 
     Attributes:
-        input_ids: ``[T]`` int32.
+        input_ids: token ids, ``[T]`` int32.
         char_starts: the first character of each token, ``[T]`` int32.
-        char_ends: one past the last character of each token, ``[T]`` int32.
+        char_ends: last character of each token, plus one, ``[T]`` int32.
     """
 
     input_ids: np.ndarray

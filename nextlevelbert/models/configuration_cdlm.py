@@ -11,7 +11,7 @@ from transformers import LongformerConfig
 class CdlmConfig(LongformerConfig):
     """Configures a Longformer that reads a set of documents (Caciularu et al., 2021).
 
-    The default sizes are those of `biu-nlp/cdlm`.
+    The default sizes are the sizes of `biu-nlp/cdlm`.
 
     Args:
         attention_window: tokens that a token without global attention attends to, half of them on

@@ -101,24 +101,15 @@ def _from_static_model(path: str, model_type: str, public_name: str) -> LoadedCh
 def _from_document_model(path: str, name: str | None) -> LoadedChunkEncoder:
     """Opens the chunk encoder within a document model of this package."""
     model: Any = AutoModel.from_pretrained(path, dtype=torch.float32)
-    config = model.config
     if model.chunk_encoder is None:
         raise ValueError(
-            f"{path!r} holds no chunk encoder; it was made with {config.chunk_encoder_name!r}."
+            f"{path!r} holds no chunk encoder; it was made with"
+            f" {model.config.chunk_encoder_name!r}."
         )
-
-    # Weights stored in half precision hash to something else than the weights they come from.
-    fingerprint = config.chunk_encoder_fingerprint
-    if not fingerprint:
-        fingerprint = model.chunk_encoder.fingerprint()
-    if name is None:
-        name = config.chunk_encoder_name or Path(path).name
-    return LoadedChunkEncoder(
-        encoder=model.chunk_encoder.eval(),
-        tokenizer=model.tokenizer,
-        name=name,
-        fingerprint=fingerprint,
-    )
+    source = model.detach_chunk_encoder()
+    if name is not None:
+        source.name = name
+    return source
 
 
 def _from_sentence_transformer(
@@ -306,7 +297,7 @@ def _special_token(tokenizer: PreTrainedTokenizerFast, name: str, ids: list[int]
 def as_loaded_encoder(
     chunk_encoder: str | PathLike | LoadedChunkEncoder,
 ) -> LoadedChunkEncoder:
-    """Loads a chunk encoder by its name or folder; returns one that is loaded as it is."""
+    """Loads a chunk encoder by its name or folder; returns an encoder that is already loaded."""
     if isinstance(chunk_encoder, LoadedChunkEncoder):
         return chunk_encoder
     return load_chunk_encoder(chunk_encoder)

@@ -132,9 +132,9 @@ class SegmentRecurrence(nn.Module):
 
         Args:
             states: output of the layer, ``[R, C, D]``.
-            index: where the segments belong, ``[R]``.
-            batch: B.
-            before: the LSTM's state after the pass before, if there was one.
+            index: step and document of each segment, ``[R]``.
+            batch: number of documents, B.
+            before: state of the LSTM after the previous pass; None in the first pass.
 
         Returns:
             The states after the LSTM, ``[R, C, D]``, and the new state of the LSTM.
@@ -394,7 +394,7 @@ def _segments_of(mask: Tensor, length: int) -> SegmentIndex:
     """Lists the segments of all documents, document after document.
 
     Args:
-        mask: ``[B, T]`` bool, true at the tokens to read.
+        mask: bool mask ``[B, T]``, true at the tokens to read.
         length: tokens in a segment.
     """
     counts = (mask.sum(dim=1) + length - 1) // length  # [B], segments of each document

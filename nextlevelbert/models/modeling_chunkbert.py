@@ -100,8 +100,8 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
     """Computes a feature for every token of whole documents (paper, sections 3.1 and 3.2).
 
     Attention stays within a chunk. For a document of at most `chunk_size` tokens the features are
-    the encoder's own. Padding costs no computation, except within a chunk if others of the same
-    Padding costs no computation, except in a chunk that is shorter than others of the same pass.
+    the encoder's own. Padding costs no computation, except in a chunk that is shorter than others
+    of the same pass.
 
     Example:
         >>> model = ChunkBertModel.from_encoder(minilm)

@@ -238,7 +238,7 @@ class HateForMaskedSentencePrediction(HatePreTrainedModel, NextLevelBertForMaske
     """
 
     def new_head(self) -> nn.Module:
-        """Makes the autoencoder's decoder, Linear and LayerNorm: from ``[M, H]`` to ``[M, D]``."""
+        """Makes the decoder of the autoencoder, with LayerNorm: from ``[M, H]`` to ``[M, D]``."""
         size = self.config.chunk_hidden_size
         return nn.Sequential(
             HateBottleneck(self.config, mirrored=True), nn.Linear(size, size), nn.LayerNorm(size)

@@ -76,7 +76,7 @@ class DocumentModelOutput(ModelOutput):
         last_hidden_state: contextual chunk vectors, ``[B, L, H]``.
         pooler_output: document vectors, ``[B, H]``.
         chunk_vectors: plain chunk vectors, ``[B, L, D]``.
-        chunk_mask: ``[B, L]`` bool, true for chunks that were read.
+        chunk_mask: bool mask ``[B, L]``, true for chunks that were read.
         hidden_states: states of all layers at chunks, [CLS] and [SEP]; only on request, and for
             documents of one window.
         attentions: attentions of all layers, under the same conditions.
@@ -380,9 +380,9 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             attention_mask: mask ``[B, T]`` of the ids, or ``[B, L]`` of the vectors; zero at
                 padding (default: all ones).
             inputs_embeds: chunk vectors ``[B, L, D]``, without [CLS] and [SEP].
-            special_ids: ``[B, S]`` for packed sequences, in which `inputs_embeds` already has a
-                position for every special vector: -1 at chunk vectors, otherwise the row in the
-                table of special vectors.
+            special_ids: row in the table of special vectors at each position, ``[B, S]``, -1 at
+                chunk vectors; for packed sequences, in which `inputs_embeds` already has a position
+                for every special vector.
             token_type_ids: ignored; accepted because tokenizers return it.
             output_hidden_states: if true, returns states, see `DocumentModelOutput` (default: the
                 value in the configuration).
@@ -736,6 +736,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         config = self.config
         self.chunk_encoder = None
         config.include_chunk_encoder = False
+        # The stored fingerprint first: weights in half precision have another one.
         return LoadedChunkEncoder(
             encoder=encoder,
             tokenizer=self.tokenizer,
@@ -921,10 +922,10 @@ class NextLevelBertForContrastiveLearning(NextLevelBertPreTrainedModel):
         """Reads N pairs of segments, as `DataCollatorForSegmentPairs` makes them.
 
         Args:
-            inputs_embeds: ``[N, 2, S, D]`` chunk vectors of both segments of each pair.
-            special_ids: ``[N, 2, S]``: -1 at chunk vectors, else [PAD] 0, [CLS] 1, [SEP] 2, [MASK]
-                3.
-            document_ids: ``[N]``, the document of each pair.
+            inputs_embeds: chunk vectors of both segments of each pair, ``[N, 2, S, D]``.
+            special_ids: special vector at each position, ``[N, 2, S]``: -1 at chunk vectors,
+                otherwise [PAD] 0, [CLS] 1, [SEP] 2, [MASK] 3.
+            document_ids: document of each pair, ``[N]``.
             return_loss: ignored; `Trainer` finds by this name that there is a loss without labels.
         """
         output = self.model(
@@ -998,9 +999,8 @@ class NextLevelBertForTask(NextLevelBertPreTrainedModel):
             pair_embeds: encoded questions ``[N, D]`` or candidates ``[N, C, D]``.
             document_index: index of the document of each question or label, ``[N]`` (default: one
                 document each, in order).
-            labels: ``[N]`` integers, the indices of classes or of the right candidates; for several
-                labels, ``[N, num_labels]`` zeros and ones as floats; for regression, ``[N]``
-                values.
+            labels: classes or right candidates as integers, ``[N]``; for several labels, ``[N,
+                num_labels]`` zeros and ones as floats; for regression, values ``[N]``.
             **kwargs: `output_hidden_states`, `output_attentions`.
         """
         if input_ids is not None and token_type_ids is not None:
@@ -1093,8 +1093,8 @@ class NextLevelBertForSequenceClassification(NextLevelBertForTask):
     """Classifies documents, alone or with a question: one label, several, or values.
 
     `config.problem_type` decides; if it is not set, it is inferred from the labels as in
-    transformers.
-    With ``config.text_pair`` the classifier reads [document vector ; encoded question].
+    transformers. With ``config.text_pair`` the classifier reads [document vector ; encoded
+    question].
     """
 
     def __init__(self, config: NextLevelBertConfig) -> None:

@@ -82,7 +82,8 @@ _SENTENCE_TRANSFORMER_FILES: dict[str, Any] = {
 
 _CARD = """# {title}
 
-A `{model}` over whole documents. It opens in three ways, the last without the package:
+A `{model}`, which reads whole documents. The package opens it: `pip install nextlevelbert`, or
+until its first release `pip install .` in a clone. The last line works without the package:
 
 ```python
 import nextlevelbert  # registers the model
@@ -145,7 +146,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
     def _read_as(
         cls, source: Any, stored: Mapping[str, Any], arguments: dict[str, Any]
     ) -> dict[str, Any]:
-        """Returns further arguments that open a checkpoint; a family may read others' checkpoints.
+        """Returns further arguments to open a checkpoint, for families that read other models too.
 
         Args:
             source: folder or Hub name.
@@ -198,7 +199,14 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         if tokenizer is not None:
             tokenizer.save_pretrained(save_directory)
         if not (folder / "README.md").exists():
-            data = ModelCardData(library_name="nextlevelbert", tags=list(self.model_tags or ()))
+            encoder = getattr(self.config, "chunk_encoder_name", None)
+            if "/" not in str(encoder):  # the name of a folder, which the Hub does not know
+                encoder = None
+            data = ModelCardData(
+                library_name="nextlevelbert",
+                tags=list(self.model_tags or ()),
+                base_model=encoder,
+            )
             text = self.card_text("folder or Hub name")
             ModelCard(f"---\n{data.to_yaml()}\n---\n\n{text}").save(folder / "README.md")
         if push:
@@ -414,8 +422,8 @@ def classification_loss(logits: Tensor, labels: Tensor, config: PreTrainedConfig
 def single_label_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """Returns the mean cross-entropy over rows whose label is not -100; zero without such rows.
 
-    logits: predicted logits, ``[N, K]``.
-        logits: ``[N, K]``.
+    Args:
+        logits: predicted logits, ``[N, K]``.
         labels: class of each row, ``[N]``.
     """
     total = F.cross_entropy(logits.float(), labels, reduction="sum")

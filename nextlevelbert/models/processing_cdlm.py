@@ -63,7 +63,7 @@ class Piece:
 
         Args:
             start: first character of the span.
-            end: one past the last character of the span.
+            end: last character of the span, plus one.
             name: name of the span in error messages.
 
         Raises:
@@ -223,7 +223,7 @@ class CdlmProcessor(ProcessorMixin):
         return self.pad(rows)
 
     def cluster(self, documents: Sequence[str | Piece], max_length: int | None = None) -> Row:
-        """Lays out one set of documents, not padded; `lost_tokens` counts what each one lost."""
+        """Lays out one set of documents, not padded, with `lost_tokens` by document."""
         return self.mentions(documents, [], max_length=max_length)
 
     def mentions(
@@ -370,7 +370,7 @@ class CdlmProcessor(ProcessorMixin):
         """Tokenises a text; the mask token keeps its meaning, other markers are plain text.
 
         Args:
-            text: the text; a `Piece` is returned as it is.
+            text: the text; a `Piece` is returned unchanged.
             name: name of the text in error messages.
             blank: if true, the text may have no words.
 

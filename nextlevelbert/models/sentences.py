@@ -116,7 +116,8 @@ def text_sentences(text: str) -> list[tuple[int, int]]:
     - a line break after a heading (a short line with capitals on all but small words),
     - a line break after . ! ? if the next word would have fitted into the line,
     - and . ! ? with the marks that close it, unless a small letter follows. In a text without
-      capitals a small letter may follow. After an abbreviation its kind and the next word decide.
+      capitals a small letter may follow. After an abbreviation, the kind of abbreviation and the next
+      word decide.
 
     Only white space lies between sentences. The time is linear in the length of the text.
 

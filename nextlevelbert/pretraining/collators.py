@@ -26,12 +26,12 @@ def draw_vector_mask(
     random_share: float = 0.1,
     span_lengths: tuple[int, int] = (1, 1),
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Selects maskable positions, each by itself with `probability`, or spans of neighbours.
+    """Selects maskable positions, each independently with `probability`, or spans of neighbours.
 
     NextLevelBERT, section 2.2 "Masking".
 
     Args:
-        maskable: ``[L]`` bool, true at chunk vectors; specials are never selected.
+        maskable: bool mask ``[L]``, true at chunk vectors; special vectors are never selected.
         key: seed, epoch and index of the sequence; the same key always draws the same mask.
         probability: share of positions to select; 0.15 in the paper, 0.30 and 0.40 in its Table 4.
         mask_share: share of the selected positions that become [MASK] (1.0 is Table 4's "all
@@ -159,6 +159,7 @@ class DataCollatorForVectorMasking:
         maskable = (special_ids == NOT_SPECIAL).numpy()  # [B, L]
         counts = maskable.sum(axis=1)
         chunk_rows, chunk_columns = np.nonzero(maskable)  # of the chunk vectors in the batch
+
         inputs_embeds = labels.clone()
         mask_positions = torch.zeros(special_ids.shape, dtype=torch.bool)
         for row, sequence in enumerate(sequences):

@@ -38,7 +38,7 @@ def encode_corpora(
     rule: ChunkingRule,
     dtype: torch.dtype,
 ) -> tuple[VectorCorpus, VectorCorpus | None]:
-    """Encodes the documents to train on and those of ``--validation_file``, if there is one.
+    """Encodes the documents to train on, and the documents of ``--validation_file``, if given.
 
     Args:
         corpus_args: options that name the documents and the folder of the vectors.

@@ -44,7 +44,7 @@ class EpochDataset(Dataset[Row], ABC):
 
     @property
     def epoch(self) -> int:
-        """The epoch that rows are drawn for."""
+        """Returns the epoch that rows are drawn for."""
         return int(self._epoch)
 
     def set_epoch(self, epoch: int) -> None:
@@ -127,7 +127,7 @@ class VectorSequenceDataset(EpochDataset[VectorSequence]):
 
 
 def _positions(corpus: VectorCorpus, documents: Sequence[int] | np.ndarray | None) -> np.ndarray:
-    """Returns the positions of the chosen documents as an array (default: all of the corpus)."""
+    """Returns the positions of the chosen documents as an array (default: of all documents)."""
     if documents is None:
         return np.arange(len(corpus))
     return np.asarray(documents, np.int64)
@@ -144,7 +144,7 @@ class PackedVectorDataset(VectorSequenceDataset):
 
     @cached_property
     def _stream(self) -> np.ndarray:
-        """First position of each document in the packed stream; each has one more for its [SEP]."""
+        """Returns the first position of each document in the stream, with its [SEP] counted."""
         return np.append(0, np.cumsum(self._lengths + 1))
 
     def __len__(self) -> int:
@@ -181,7 +181,7 @@ class DocumentVectorDataset(VectorSequenceDataset):
 
     @cached_property
     def _first_pieces(self) -> np.ndarray:
-        """Index of each document's first piece."""
+        """Returns the index of each document's first piece."""
         pieces = np.ceil(self._lengths / (self.sequence_length - 1)).astype(np.int64)
         return np.append(0, np.cumsum(pieces))
 
@@ -251,6 +251,7 @@ class SegmentPairDataset(EpochDataset[SegmentPair]):
         super().__init__(seed)
         self.corpus = corpus
         self.max_segment = max_segment
+
         positions = _positions(corpus, documents)
         lengths = corpus.document_offsets[positions + 1] - corpus.document_offsets[positions]
         is_long = lengths >= 2 * min_segment
@@ -269,6 +270,7 @@ class SegmentPairDataset(EpochDataset[SegmentPair]):
                 len(positions),
                 2 * min_segment,
             )
+
         self._documents = positions[is_long]
         self._lengths = lengths[is_long]
         pairs = np.maximum(self._lengths // (2 * max_segment), 1)

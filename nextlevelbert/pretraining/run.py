@@ -1,4 +1,4 @@
-"""Holds what the pretrainings of all families share: a finished run, resuming, and results."""
+"""Holds the steps that all pretrainings share: a finished run, resuming, and results."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ def pairs_found(scores: torch.Tensor, document_ids: torch.Tensor) -> torch.Tenso
     Args:
         scores: scores ``[N, N]`` of first against second segments, -inf for segments that are not
             compared.
-        document_ids: ``[N]``, ignored; accepted because a `Trainer` passes the labels.
+        document_ids: ignored ``[N]``; accepted because a `Trainer` passes the labels.
 
     Returns:
         ``[N, 2]``: shares of the two segments that find their partner, and chances.

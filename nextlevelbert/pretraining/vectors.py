@@ -308,7 +308,7 @@ def _checkpoint_of(family: FamilyArguments) -> str | None:
 
 
 def given_options(options: NewModelArguments | FamilyArguments, *names: str) -> dict[str, Any]:
-    """Returns those of the options that a command line names."""
+    """Returns the values of these options, if the command line names them."""
     return {name: getattr(options, name) for name in names if getattr(options, name) is not None}
 
 

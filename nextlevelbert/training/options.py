@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import yaml
-from transformers import HfArgumentParser, TrainingArguments
+from transformers import AutoConfig, HfArgumentParser, PreTrainedConfig, TrainingArguments
 
 RECIPES = Path(__file__).with_name("recipes")
 # Of transformers' own options, those that the help shows.
@@ -246,6 +246,29 @@ def _accumulation(batch_size: int, words: list[str]) -> dict[str, int]:
             " it."
         )
     return {"per_device_train_batch_size": size, "gradient_accumulation_steps": steps}
+
+
+def open_config(model: str, others: Sequence[str] = ()) -> PreTrainedConfig:
+    """Opens the configuration of ``--model``.
+
+    Args:
+        model: folder or name on the Hub.
+        others: further values of ``--model``, for the error.
+
+    Raises:
+        ValueError: if there is no such model, or the Hub cannot be reached.
+    """
+    try:
+        return AutoConfig.from_pretrained(model)
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        message = (
+            f"--model {model!r} cannot be opened ({reason}). Give the folder of a model, or a name"
+            " on the Hub and a connection to it."
+        )
+        if others:
+            message += f" It may also be {', '.join(others)}."
+        raise ValueError(message) from error
 
 
 def run_command(main: Callable[[list[str]], None], words: Sequence[str] | None = None) -> None:

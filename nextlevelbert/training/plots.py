@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from .runs import write_whole
 
 if TYPE_CHECKING:
@@ -20,7 +18,7 @@ Log = list[dict[str, float]]
 
 
 def plot_curves(
-    logs: Sequence[Log], metrics: str | Sequence[str] | None, path: str | Path, x: str = "epoch"
+    logs: Sequence[Log], metrics: Sequence[str], path: str | Path, x: str = "epoch"
 ) -> None:
     """Draws loss and scores of the evaluations, with a line for each seed, as a PNG.
 
@@ -33,17 +31,17 @@ def plot_curves(
     """
     from matplotlib.figure import Figure  # no pyplot: a library must not touch a global figure
 
-    if isinstance(metrics, str):
-        metrics = [metrics]
-    logged = {key for log in logs for entry in log for key in entry}
-    scores = [f"eval_{name}" for name in metrics or () if f"eval_{name}" in logged]
     panels = {"Loss": ["loss", "eval_loss"]}
+    logged: set[str] = set()
+    for log in logs:
+        logged.update(*log)
+    scores = [f"eval_{name}" for name in metrics if f"eval_{name}" in logged]
     if scores:
         panels["Validation"] = scores
 
     figure = Figure(figsize=(4.5 * len(panels), 3.4), layout="constrained")
-    columns = figure.subplots(1, len(panels), squeeze=False)[0]
-    for axes, (title, keys) in zip(columns, panels.items(), strict=True):
+    [row] = figure.subplots(1, len(panels), squeeze=False)
+    for axes, (title, keys) in zip(row, panels.items(), strict=True):
         for index, key in enumerate(keys):
             _draw_lines(axes, logs, key, x=x, color=f"C{index}")
         axes.set(xlabel=x, title=title)
@@ -57,12 +55,15 @@ def _draw_lines(axes: Axes, logs: Sequence[Log], key: str, *, x: str, color: str
     marker = "o"
     if key == "loss":
         marker = ""
-    label: str | None = key
+    label = key
     for log in logs:
-        points = np.array([(entry[x], entry[key]) for entry in log if key in entry])
-        across, up = points.reshape(-1, 2).T
-        axes.plot(across, up, color=color, marker=marker, alpha=0.7, markersize=3, label=label)
-        label = None  # one label for all seeds
+        entries = [entry for entry in log if key in entry]
+        positions = [entry[x] for entry in entries]
+        values = [entry[key] for entry in entries]
+        axes.plot(
+            positions, values, color=color, marker=marker, alpha=0.7, markersize=3, label=label
+        )
+        label = "_"  # one label for all seeds; the legend leaves this one out
 
 
 def plot_by_length(results: Mapping[str, list[dict[str, float]]], path: Path, title: str) -> None:
@@ -78,10 +79,10 @@ def plot_by_length(results: Mapping[str, list[dict[str, float]]], path: Path, ti
     figure = Figure(figsize=(8, 4.2), layout="constrained")
     axes = figure.subplots()
     for name, rows in results.items():
-        ticks = [
-            f"{row['from_words']:,.0f}–{row['below_words'] - 1:,.0f}\n({row['queries']:,.0f})"
-            for row in rows
-        ]
+        ticks = []
+        for row in rows:
+            words = f"{row['from_words']:,.0f}–{row['below_words'] - 1:,.0f}"
+            ticks.append(f"{words}\n({row['queries']:,.0f})")
         axes.plot(ticks, [row["mrr"] for row in rows], "o-", label=name, markersize=4)
     axes.set(
         xlabel="words of the longer side (number of queries)",

@@ -15,8 +15,8 @@ from accelerate import PartialState
 from ..corpus import whole_file
 
 logger = logging.getLogger(__name__)
-# The parts of a checkpoint, beside its state.
-_PARTS = ("*.safetensors", "optimizer.pt", "scheduler.pt", "rng_state*.pth")
+# The files of a checkpoint, beside its state.
+_FILES = ("*.safetensors", "optimizer.pt", "scheduler.pt", "rng_state*.pth")
 
 
 def safe_name(name: str) -> str:
@@ -79,11 +79,12 @@ def bind_folder(folder: str | Path, settings: Mapping[str, object]) -> None:
     stored = read_json(folder / "settings.json") or {}
     has_run = stored or any(folder.glob("checkpoint-*"))
     if has_run and stored != settings:
-        differences = [
-            f"{name}: {stored.get(name)!s:.40} there, {settings.get(name)!s:.40} now"
-            for name in {**stored, **settings}
-            if stored.get(name) != settings.get(name)
-        ]
+        differences = []
+        for name in {**stored, **settings}:
+            there = stored.get(name)
+            now = settings.get(name)
+            if there != now:
+                differences.append(f"{name}: {there!s:.40} there, {now!s:.40} now")
         raise ValueError(
             f"{folder} holds another run ({', '.join(differences)}). Give another --output_dir, or"
             " remove that folder."
@@ -106,11 +107,10 @@ def last_whole_checkpoint(folder: str | Path) -> str | None:
     Args:
         folder: output folder of a training.
     """
-    checkpoints = list(Path(folder).glob("checkpoint-*"))
-    checkpoints.sort(key=lambda path: int(path.name.split("-")[1]), reverse=True)
-    for path in checkpoints:
+    steps = {int(path.name.split("-")[1]): path for path in Path(folder).glob("checkpoint-*")}
+    for _, path in sorted(steps.items(), reverse=True):
         has_state = read_json(path / "trainer_state.json") is not None
-        if has_state and all(any(path.glob(part)) for part in _PARTS):
+        if has_state and all(any(path.glob(file)) for file in _FILES):
             logger.info("Resuming from %s.", path.name)
             return str(path)
         logger.warning("%s is incomplete and is ignored.", path)

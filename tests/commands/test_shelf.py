@@ -184,6 +184,12 @@ def test_a_search_of_unchanged_files_opens_only_what_it_shows(command, books, mo
     assert 0 < len(opened) <= 4
 
 
+def sentences_outside_the_kitchen(text: str) -> list[tuple[int, int]]:
+    if text == KITCHEN:
+        return []
+    return text_sentences(text)
+
+
 def test_a_splitter_by_name(command, books, toy_checkpoint, toy_encoder_path, tmp_path):
     said = command("plan", books, "--splitter", "text_sentences")
     assert "not sentences" in said.err
@@ -195,6 +201,10 @@ def test_a_splitter_by_name(command, books, toy_checkpoint, toy_encoder_path, tm
     plans = command(*words, "text_sentences").json
     assert plans["sea.txt"]["chunks"] == len(text_sentences(SEA))
     assert "no sentence splitter 'nowhere.splitter'" in command(*words, "nowhere.splitter").err
+    splitter = f"{__name__}.{sentences_outside_the_kitchen.__name__}"
+    said = command("search", books, "whales?", *words[2:], splitter)
+    assert "left out: kitchen.txt: splitter: no sentence in a text" in said.err
+    assert {row["place"] for row in said.json["documents"]} == {"far/court.txt", "sea.txt"}
 
 
 def test_a_file_that_may_not_be_opened_is_named(command, books, monkeypatch):

@@ -419,7 +419,7 @@ def test_ranking_ms_marco_s_files(model, msmarco, tmp_path):
     results = run(folder, tmp_path / "base", *words, task="ranking")
     assert results["rows"]["base, test"]["hit_rate@10"] == 0.5
     card = (folder / "README.md").read_text()
-    assert "2 queries of msmarco-docdev, each ranking its candidates" in card
+    assert "2 queries of msmarco-docdev; for each, its candidates are ranked" in card
     # The ranked lists of the best seed: candidates only.
     run_lines = (folder / "test_predictions.trec").read_text().splitlines()
     queries, _, documents, ranks, _, names = np.array(list(map(str.split, run_lines))).T.tolist()
@@ -436,7 +436,6 @@ def test_ranking_ms_marco_s_files(model, msmarco, tmp_path):
         ("sbert --metric_for_best_model accuracy", "give one of loss, mrr@10"),
     ],
 )
-# @ test_a_baseline_of_ranking_makes_no_repository
 def test_what_ranking_refuses(words, culprit, pairs, toy_encoder_path, tmp_path, capsys):
     words = [*words.split(), "--chunk_encoder", toy_encoder_path, "--train_file", pairs]
     with pytest.raises(SystemExit):

@@ -218,8 +218,8 @@ def test_pictures_show_every_seed(tmp_path, monkeypatch):
         {"loss": 2.0, "epoch": 1, "step": 10},
         {"eval_loss": 1.5, "eval_f1": 0.5, "epoch": 1, "step": 10},
     ]
-    plot_curves([log, log], "f1", tmp_path / "curve.png")
-    plot_curves([log], None, tmp_path / "curve.png", x="step")
+    plot_curves([log, log], ["f1"], tmp_path / "curve.png")
+    plot_curves([log], [], tmp_path / "curve.png", x="step")
     loss, score = figures[0].axes
     assert heights(loss) == [[2.0], [2.0], [1.5], [1.5]]
     assert heights(score) == [[0.5], [0.5]]

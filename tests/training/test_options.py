@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from nextlevelbert.training.arguments import BaseTrainingArguments
-from nextlevelbert.training.options import RECIPES, parse, run_command
+from nextlevelbert.training.options import RECIPES, open_config, parse, run_command
 
 
 @dataclass
@@ -89,6 +89,14 @@ def test_the_help_shows_few_options_of_transformers_and_describes_them(capsys):
     assert "it replaces --num_train_epochs" in help_text
     assert "adam_beta1" not in help_text
     assert "dataloader_pin_memory" not in help_text  # hidden, and so is what turns it off
+
+
+@pytest.mark.parametrize("others", [(), ("untrained", "sbert")])
+def test_a_model_that_cannot_be_opened(others):
+    with pytest.raises(ValueError, match="--model 'no/model' cannot be opened") as caught:
+        open_config("no/model", others)
+    assert "Give the folder of a model" in str(caught.value)
+    assert ("It may also be untrained, sbert." in str(caught.value)) == bool(others)
 
 
 def test_a_recipe_stands_in_front_and_its_batch_comes_by_accumulation(capsys):

@@ -58,7 +58,7 @@ def _question_rows(rows: Rows) -> Rows:
 
 
 def _right_choice(question: Mapping[str, Any]) -> object:
-    """Returns the index of the right choice, from 0, or what a question has in its place."""
+    """Returns the index of the right choice, from 0, or the value that a question has instead."""
     gold = question.get("gold_label")
     if type(gold) is int:
         return gold - 1

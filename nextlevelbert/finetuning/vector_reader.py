@@ -86,19 +86,22 @@ class VectorReader:
             The sets with the indices of vectors in place of texts: columns ``document``, perhaps
             ``pairs`` (the question, or the choices), and ``label``.
         """
-        documents: dict[str, None] = {}
-        pairs: dict[str, list[list[str]]] = {}
+        documents: dict[str, None] = {}  # distinct texts, in order
+        pair_documents: list[str] = []
+        pairs: dict[str, list[list[str]]] = {}  # the texts beside each document of a set
         for name, part in dataset.items():
             documents.update(dict.fromkeys(part["text"]))
             pairs[name] = [pair_texts(row) for row in part.remove_columns("text")]
-        pair_documents = [text for rows in pairs.values() for texts in rows for text in texts]
+            for texts in pairs[name]:
+                pair_documents += texts
         self.has_pairs = bool(pair_documents)
 
         vectors = self.source.encode(self.args, documents)
         if self.has_pairs:
             vectors |= self.source.encode(self.args, pair_documents)
         self.vectors = list(vectors.values())
-        index_of = {text: index for index, text in enumerate(vectors)}
+        index_of = {text: index for index, text in enumerate(vectors)}  # in `self.vectors`
+
         rows = {}
         for name, part in dataset.items():
             columns: dict[str, Any] = {"document": [index_of[text] for text in part["text"]]}

@@ -110,7 +110,10 @@ class SummaryArguments(TextModelArguments):
 
 @dataclass(kw_only=True)
 class FirstSegmentArguments:
-    """The option that the baselines share with BERT-AL, and fixed values of the other options."""
+    """Options of the baselines `truncated` and `extended`: the segment length.
+
+    Recurrence, and the limit on tokens in training, are fixed.
+    """
 
     _argument_group_name = "model"
     segment_length: int | None = option(None, "Tokens of the first segment (default: 128).")

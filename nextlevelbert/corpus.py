@@ -49,7 +49,9 @@ tags: [nextlevelbert, chunk-vectors]
 ---
 # Chunk vectors of {documents} documents
 
-{chunks} vectors of {size} dimensions by `{encoder}`; no text is included.
+The data set holds {chunks} vectors of {size} dimensions, which `{encoder}` made, without the text.
+The package reads it: `pip install nextlevelbert`, or until its first release `pip install .` in a
+clone.
 
 ```python
 from nextlevelbert import VectorCorpus
@@ -512,7 +514,7 @@ class VectorCorpus:
             splitter: function that finds sentences, as passed to the model's `encode`.
 
         Raises:
-            ValueError: names each field that differs.
+            ValueError: fields of the recipe differ; the message names each of them.
         """
         encoder = {
             "name": config.chunk_encoder_name,
@@ -569,7 +571,7 @@ class VectorCorpus:
     def from_hub(
         cls, repo_id: str, revision: str | None = None, token: str | None = None
     ) -> VectorCorpus:
-        """Downloads, once, a corpus that `push_to_hub` uploaded, and opens it.
+        """Downloads a corpus that `push_to_hub` uploaded, unless it is cached, and opens it.
 
         Args:
             repo_id: ``"user/name"``.

@@ -62,6 +62,7 @@ def write_names(figure: Figure, axes: Axes, *, names: Sequence[str], points: np.
                 fontsize=7,
                 parse_math=False,
             )
+
             box = note.get_window_extent()
             is_inside = axes.bbox.count_contains(box.corners()) == 4
             if is_inside and not box.count_overlaps(taken):

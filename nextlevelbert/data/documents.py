@@ -144,8 +144,8 @@ def read_documents(
 
     Args:
         source: a file; a folder, with all folders in it; a pattern such as ``books/**/*.txt``;
-            several of these; or ``"python-manual"``, which needs no file at all. A pattern is one
-            only where no file has that very name.
+            several of these; or ``"python-manual"``, which needs no file. If a file has the name of
+            the pattern, only this file is read.
         text_column: the column of the text in tables.
         id_column: the column of the id in tables; see `as_documents`.
         on_error: function that is called with the ValueError of a file or row that cannot be read,

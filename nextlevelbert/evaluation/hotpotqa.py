@@ -26,8 +26,8 @@ def hotpotqa_scores(
     Answers are compared by the words that `normalize_answer` leaves: EM is 1 if they are the same,
     and precision and recall count words in common. If one of the two is yes, no or noanswer and the
     other differs, all are 0. Supporting facts are compared as sets. Jointly, EM is 1 if both are
-    right, precision and recall are the products of those of answer and facts, and F1 follows from
-    these products.
+    right, precision is the product of the precisions of answer and facts, recall the product of
+    both recalls, and F1 follows from these products.
 
     Args:
         predictions: question id → the answer and its supporting facts. Predictions without a
@@ -91,7 +91,7 @@ def answers_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, set[tu
     """Returns the answer and the supporting facts of each row, as `hotpotqa_scores` takes them.
 
     Args:
-        rows: as in HotpotQA's data set: ``id``, ``answer`` and ``supporting_facts``.
+        rows: rows of HotpotQA's data set, with ``id``, ``answer`` and ``supporting_facts``.
 
     Returns:
         Question id → the answer and its supporting facts.

@@ -38,7 +38,7 @@ class RetrievalTask:
             relevant document in the pool.
 
     Raises:
-        ValueError: naming the query or document that does not fit.
+        ValueError: a query or document does not fit; the message names it.
 
     Example:
         >>> queries, documents = {"q": "a whale"}, {"a": "Moby-Dick", "b": "Emma"}
@@ -96,9 +96,9 @@ def rank_documents(
 ) -> dict[str, Ranking]:
     """Ranks the pool for each query by cosine, in float64, some queries at a time.
 
-    A tie counts against the model: among documents with the same cosine, to nine decimals, the
-    relevant ones come last, and those of higher grades after those of lower ones. So a model that
-    gives every document the same vector gets the worst scores there are, not perfect ones. A zero
+    A tie counts against the model: among documents with the same cosine, to nine decimals, relevant
+    documents come last, and the higher their grade, the later. A model that gives every document
+    the same vector therefore gets the worst possible scores instead of perfect scores. A zero
     vector has cosine 0 with every vector.
 
     Args:

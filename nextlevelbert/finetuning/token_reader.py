@@ -109,47 +109,47 @@ class TokenReader:
             self.reading_limit = min(positions or limit, limit)
         self.lengths: dict[str, np.ndarray] = {}
 
-    def prepare(self, dataset: Mapping[str, Dataset]) -> dict[str, Dataset]:
+    def prepare(self, sets: Mapping[str, Dataset]) -> dict[str, Dataset]:
         """Tokenizes the documents, each after its question.
 
         Args:
-            dataset: the sets by name.
+            sets: the sets by name.
 
         Returns:
             The sets with columns ``input_ids`` and ``label``.
         """
         rows = {}
-        for name, part in dataset.items():
+        for name, dataset in sets.items():
             limit = self.reading_limit
             if limit is None and name == "train":
                 limit = self.training_limit
-            ids = self._token_ids(name, part, limit=limit)
+            ids = self._token_ids(name, dataset, limit=limit)
             columns = {"input_ids": ids}
-            if "label" in part.features:
-                columns["label"] = part["label"][:]
+            if "label" in dataset.features:
+                columns["label"] = dataset["label"][:]
             rows[name] = Dataset.from_dict(columns)
         return rows
 
-    def _token_ids(self, name: str, part: Dataset, *, limit: int | None) -> list[list[int]]:
+    def _token_ids(self, name: str, dataset: Dataset, *, limit: int | None) -> list[list[int]]:
         """Returns the token ids of each document, at most `limit`; a warning counts longer ones."""
-        texts = part["text"][:]
-        if "question" in part.features:
-            pairs = zip(part["question"], texts, strict=True)
+        texts = dataset["text"][:]
+        if "question" in dataset.features:
+            pairs = zip(dataset["question"], texts, strict=True)
             texts = [f"{question}\n{text}" for question, text in pairs]
         ids = self.tokenizer(texts, verbose=False)["input_ids"]
         lengths = np.array([len(row) for row in ids])
         self.lengths[name] = lengths
 
         if lengths.min() <= self.tokenizer.num_special_tokens_to_add():
-            empty = part["id"][int(lengths.argmin())]
+            empty = dataset["id"][int(lengths.argmin())]
             raise ValueError(
-                f"{source_of(part)}: the document of {empty!r} contains no token; leave the row"
+                f"{source_of(dataset)}: the document of {empty!r} contains no token; leave the row"
                 " out."
             )
         if limit is not None and lengths.max() > limit:
             logger.warning(
                 "%s: the first %d tokens of documents are read; %d are longer.",
-                source_of(part),
+                source_of(dataset),
                 limit,
                 int((lengths > limit).sum()),
             )

@@ -59,12 +59,14 @@ class VectorReader:
         self.head: Head = "classification"
         if labels.problem_type == CHOICE:
             self.head = "multiple_choice"
+
         self.source = VectorSource.open(options, _baselines(labels))
         _check_options(args, labels, adapters, source=self.source)
         self.family = self.source.family
         self.weights = self.source.weights
         self.is_published = not self.source.is_baseline
         self.base_model = self.source.base_model
+
         self.learning_rate = 5e-5
         self.trained_parts: dict[str, object] = {}
         if adapters.lora:
@@ -73,42 +75,43 @@ class VectorReader:
             self.trained_parts = {"freeze_encoder": True}
         if self.source.is_baseline or self.trained_parts:
             self.learning_rate = 1e-3
+
         self.vectors: list[torch.Tensor] = []
         self.has_pairs = False
 
-    def prepare(self, dataset: Mapping[str, Dataset]) -> dict[str, Dataset]:
+    def prepare(self, sets: Mapping[str, Dataset]) -> dict[str, Dataset]:
         """Encodes all documents and, separately, all questions.
 
         Args:
-            dataset: the sets by name.
+            sets: the sets by name.
 
         Returns:
             The sets with the indices of vectors in place of texts: columns ``document``, perhaps
             ``pairs`` (the question, or the choices), and ``label``.
         """
-        documents: dict[str, None] = {}  # distinct texts, in order
-        pair_documents: list[str] = []
-        pairs: dict[str, list[list[str]]] = {}  # the texts beside each document of a set
-        for name, part in dataset.items():
-            documents.update(dict.fromkeys(part["text"]))
-            pairs[name] = [pair_texts(row) for row in part.remove_columns("text")]
+        documents: dict[str, None] = {}
+        questions: dict[str, None] = {}
+        pairs: dict[str, list[list[str]]] = {}
+        for name, dataset in sets.items():
+            documents.update(dict.fromkeys(dataset["text"]))
+            pairs[name] = [pair_texts(row) for row in dataset.remove_columns("text")]
             for texts in pairs[name]:
-                pair_documents += texts
-        self.has_pairs = bool(pair_documents)
+                questions.update(dict.fromkeys(texts))
+        self.has_pairs = bool(questions)
 
         vectors = self.source.encode(self.args, documents)
         if self.has_pairs:
-            vectors |= self.source.encode(self.args, pair_documents)
+            vectors |= self.source.encode(self.args, questions)
         self.vectors = list(vectors.values())
         index_of = {text: index for index, text in enumerate(vectors)}  # in `self.vectors`
 
         rows = {}
-        for name, part in dataset.items():
-            columns: dict[str, Any] = {"document": [index_of[text] for text in part["text"]]}
+        for name, dataset in sets.items():
+            columns: dict[str, Any] = {"document": [index_of[text] for text in dataset["text"]]}
             if self.has_pairs:
                 columns["pairs"] = [[index_of[text] for text in texts] for texts in pairs[name]]
-            if "label" in part.features:
-                columns["label"] = part["label"][:]
+            if "label" in dataset.features:
+                columns["label"] = dataset["label"][:]
             rows[name] = Dataset.from_dict(columns)
         return rows
 

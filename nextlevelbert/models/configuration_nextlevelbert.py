@@ -160,9 +160,9 @@ class NextLevelBertConfig(PreTrainedConfig):
         pooling: the document vector: ``"mean"`` or ``"max"`` of the contextual chunk vectors,
             ``"cls"``, ``"residual"`` (see `ResidualPooling`), or ``"plain"``: the mean of the chunk
             vectors scaled to length 1, without an encoder over chunks and anything to train.
-        residual_start: with ``"residual"``, initial value of the second projection as a multiple of
-            the identity. With 0 an untrained model gives the mean of the chunk vectors, with 1 the
-            sum of both means.
+        residual_start: initial value of the second projection of the ``"residual"`` pooling, as a
+            multiple of the identity. With 0 an untrained model gives the mean of the chunk vectors,
+            with 1 the sum of both means.
         whiten_chunks: if true, whitens chunk vectors before any other step, see `ChunkWhitening`.
         loss: loss of masked vector modelling, see `masked_vector_loss`.
         num_candidates: number of stored chunk vectors that the loss ``"cross_entropy"`` chooses

@@ -82,7 +82,8 @@ _SENTENCE_TRANSFORMER_FILES: dict[str, Any] = {
 
 _CARD = """# {title}
 
-A `{model}` over whole documents. It opens in three ways, the last without the package:
+A `{model}`, which reads whole documents. The package opens it: `pip install nextlevelbert`, or
+until its first release `pip install .` in a clone. The last line works without the package:
 
 ```python
 import nextlevelbert  # registers the model
@@ -198,7 +199,14 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         if tokenizer is not None:
             tokenizer.save_pretrained(save_directory)
         if not (folder / "README.md").exists():
-            data = ModelCardData(library_name="nextlevelbert", tags=list(self.model_tags or ()))
+            encoder = getattr(self.config, "chunk_encoder_name", None)
+            if "/" not in str(encoder):  # the name of a folder, which the Hub does not know
+                encoder = None
+            data = ModelCardData(
+                library_name="nextlevelbert",
+                tags=list(self.model_tags or ()),
+                base_model=encoder,
+            )
             text = self.card_text("folder or Hub name")
             ModelCard(f"---\n{data.to_yaml()}\n---\n\n{text}").save(folder / "README.md")
         if push:
@@ -256,7 +264,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         self, working_dir: str | PathLike, repo_id: str, *args: Any, **kwargs: Any
     ) -> Any:
         # `push_to_hub` puts an empty card of transformers over the README of `save_pretrained`, and
-        # has no public step after that (tests/models/test_heads.py). A card with text stays.
+        # has no public step after that (tests/models/test_hub.py). A card with text stays.
         path = Path(working_dir) / "README.md"
         if path.exists() and _EMPTY_CARD in path.read_text(encoding="utf-8"):
             card = ModelCard.load(path)

@@ -159,6 +159,7 @@ class DataCollatorForVectorMasking:
         maskable = (special_ids == NOT_SPECIAL).numpy()  # [B, L]
         counts = maskable.sum(axis=1)
         chunk_rows, chunk_columns = np.nonzero(maskable)  # of the chunk vectors in the batch
+
         inputs_embeds = labels.clone()
         mask_positions = torch.zeros(special_ids.shape, dtype=torch.bool)
         for row, sequence in enumerate(sequences):

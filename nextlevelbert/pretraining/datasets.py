@@ -144,7 +144,7 @@ class PackedVectorDataset(VectorSequenceDataset):
 
     @cached_property
     def _stream(self) -> np.ndarray:
-        """First position of each document in the packed stream; each has one more for its [SEP]."""
+        """Returns the first position of each document in the stream, with its [SEP] counted."""
         return np.append(0, np.cumsum(self._lengths + 1))
 
     def __len__(self) -> int:
@@ -251,6 +251,7 @@ class SegmentPairDataset(EpochDataset[SegmentPair]):
         super().__init__(seed)
         self.corpus = corpus
         self.max_segment = max_segment
+
         positions = _positions(corpus, documents)
         lengths = corpus.document_offsets[positions + 1] - corpus.document_offsets[positions]
         is_long = lengths >= 2 * min_segment
@@ -269,6 +270,7 @@ class SegmentPairDataset(EpochDataset[SegmentPair]):
                 len(positions),
                 2 * min_segment,
             )
+
         self._documents = positions[is_long]
         self._lengths = lengths[is_long]
         pairs = np.maximum(self._lengths // (2 * max_segment), 1)

@@ -107,7 +107,8 @@ def read_ecbplus(
         split: ``train``, ``validation`` or ``test`` of a folder; None for all.
 
     Raises:
-        ValueError: naming the document or row that cannot be read, or if there is no mention.
+        ValueError: a document or row cannot be read, which the message names; or there is no
+            mention.
     """
     documents = []
     for row in ecbplus.load(source, split):
@@ -204,8 +205,8 @@ class MentionPairDataset(Dataset):
             small part of the time.
         context: ``"document"``: whole documents; ``"sentence"``: only the sentences with the
             mentions (the paper's Table 3).
-        negatives: with ``"pair"``, the number of pairs that are not coreferent for each pair that
-            is, drawn at random; None for all.
+        negatives: number of pairs without coreference for each coreferent pair, drawn at random;
+            None for all. Only used if `mentions_at_once` is ``"pair"``.
         seed: seed of the random draw.
 
     Attributes:

@@ -60,14 +60,14 @@ def main(argv: list[str]) -> None:
         config = data_args.dataset_config_name
         return load_multiple_choice(source, split, config, columns=columns.names())
 
-    dataset = read_labelled_sets(data_args, columns, load, seed=args.seed)
+    sets = read_labelled_sets(data_args, columns, load, seed=args.seed)
     run = ClassifierRun(
         task="multiple_choice",
         args=args,
         data=data_args,
         options=[model_args, adapters],
-        dataset=dataset,
-        labels=LabelSet.of(dataset["train"]),
+        sets=sets,
+        labels=LabelSet.of(sets["train"]),
     )
 
     # 2. What the model reads: stored chunk vectors.

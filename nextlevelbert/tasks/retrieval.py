@@ -101,7 +101,7 @@ def read_retrieval_task(
         config: the configuration of a dataset on the Hub.
 
     Raises:
-        ValueError: naming the row and column that holds no text.
+        ValueError: a column holds no text; the message names the row and the column.
     """
     name = Path(source).name
     if split is None:

@@ -169,10 +169,11 @@ def collect_card(
         model: further rows about the model, in Markdown.
         pictures: files of the learning curve; empty if nothing was drawn.
     """
-    steps = max((int(entry["step"]) for entry in log), default=0)
     training = {name: value for name, value in settings.items() if value is not None}
+    steps = max((int(entry["step"]) for entry in log), default=0)
     for name, value in training_rows(args, steps).items():
         training.setdefault(name, value)
+
     return model_card(
         text,
         name=args.repository(),

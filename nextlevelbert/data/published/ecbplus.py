@@ -54,7 +54,7 @@ def load(source: str | Path, split: str | None = None) -> Dataset:
         if the mention is in no relation).
 
     Raises:
-        ValueError: naming the document or row that cannot be read.
+        ValueError: a document or row cannot be read; the message names it.
     """
     path = Path(source)
     if path.is_dir():

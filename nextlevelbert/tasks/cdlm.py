@@ -9,10 +9,19 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
+from huggingface_hub import ModelCard
 from transformers import PreTrainedModel, set_seed
 
 from ..finetuning.arguments import FinetuningArguments
-from ..finetuning.seeds import Scores, finetuned_card, publish, report, reported_set, run_seeds
+from ..finetuning.seeds import (
+    Result,
+    Scores,
+    finetuned_card,
+    publish,
+    report,
+    reported_set,
+    run_seeds,
+)
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.processing_cdlm import CdlmProcessor
 from ..pretraining.cdlm import CdlmModelArguments
@@ -160,7 +169,7 @@ def train_and_publish(
     Raises:
         ValueError: if a set is the training set.
     """
-    fingerprints = _fingerprints(task.sets)
+    set_fingerprints = _fingerprints(task.sets)
     if args.learning_rate is None:
         args.learning_rate = 3e-5  # as in pretraining
 
@@ -180,9 +189,8 @@ def train_and_publish(
         "max_length": processor.max_length,
         "attention_window": model_args.attention_window,
         **args.result_settings(),
+        **set_fingerprints,
     }
-    for name, value in fingerprints.items():
-        settings[f"{name} set"] = value
     results = run_seeds(
         args,
         settings=settings,
@@ -209,30 +217,50 @@ def train_and_publish(
         processor.save_pretrained(str(args.output_dir))
         return model
 
-    chosen = list(best.config)
-    if args.load_best_model_at_end:
-        chosen = ["the epoch", *chosen]
-    sizes = {f"{name} set": f"{len(data)} rows" for name, data in task.sets.items()}
-    card = finetuned_card(
+    card = _card(
+        task,
         args,
-        task.card,
         best,
-        reported=reported,
         table=table,
         model=model_args.model,
-        model_type="cdlm",
-        settings={**sizes, **task.settings, **best.config},
-        metrics=[task.metric],
         data_name=data_args.dataset_name,
-        chosen=chosen,
     )
     publish(args, best=best, open_model=open_best, card=card)
 
 
 def _fingerprints(sets: Mapping[str, Any]) -> dict[str, str]:
     """Returns a hash of each set; the training set must not be evaluated on."""
-    fingerprints = {name: fingerprint(data) for name, data in sets.items()}
-    for name in ("validation", "test"):
-        if fingerprints.get(name) == fingerprints["train"]:
-            raise ValueError(f"The {name} set is the training set; give another one.")
+    fingerprints = {f"{name} set": fingerprint(data) for name, data in sets.items()}
+    for name in ("validation set", "test set"):
+        if fingerprints.get(name) == fingerprints["train set"]:
+            raise ValueError(f"The {name} is the training set; give another one.")
     return fingerprints
+
+
+def _card(
+    task: CdlmTask,
+    args: FinetuningArguments,
+    best: Result,
+    *,
+    table: str,
+    model: str,
+    data_name: str | None,
+) -> ModelCard:
+    """Makes the card of the best model."""
+    chosen = list(best.config)
+    if args.load_best_model_at_end:
+        chosen = ["the epoch", *chosen]
+    sizes = {f"{name} set": f"{len(data)} rows" for name, data in task.sets.items()}
+    return finetuned_card(
+        args,
+        task.card,
+        best,
+        reported=reported_set(task.sets),
+        table=table,
+        model=model,
+        model_type="cdlm",
+        settings={**sizes, **task.settings, **best.config},
+        metrics=[task.metric],
+        data_name=data_name,
+        chosen=chosen,
+    )

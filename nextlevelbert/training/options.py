@@ -102,6 +102,7 @@ def parse(
     """
     if recipes and not prog:
         prog = f"--task {recipes[:-1]}"
+
     parser = _Parser(classes, prog, about)
     try:
         words = expand_options_file(words)
@@ -114,6 +115,7 @@ def parse(
                 " override them.",
             )
             words = _with_recipe(words, recipes, _default_model_type(classes))
+
         _, unknown = parser.parse_known_args(words)
         if unknown:
             raise ValueError(f"There is no option {unknown[0]}.")

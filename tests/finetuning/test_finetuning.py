@@ -62,11 +62,11 @@ def test_where_sets_are(tmp_path):
         "validation": (0.15, 3),
     }
     folder = DataArguments(train_file=str(tmp_path), validation_split="dev")
-    assert (folder.place("train"), folder.place("validation")) == (
+    assert (folder.location("train"), folder.location("validation")) == (
         (str(tmp_path), "train"),
         (str(tmp_path), "dev"),
     )
-    assert DataArguments(dataset_name="me/books", test_split="test").place("test") == (
+    assert DataArguments(dataset_name="me/books", test_split="test").location("test") == (
         "me/books",
         "test",
     )

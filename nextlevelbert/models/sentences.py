@@ -395,15 +395,17 @@ def closing_quotes(quotes: np.ndarray) -> np.ndarray:
     """
     positions = np.flatnonzero(quotes)
     distance = np.diff(positions, prepend=-_LONGEST_QUOTE - 1)  # to the previous mark
-    is_second = distance == 1
-    is_first = _shift(is_second, by=-1) & ~is_second
-    is_certain = is_first | is_second | (distance > _LONGEST_QUOTE)  # the very first mark is
+    surely_opens = distance == 1  # the second of two marks in a row
+    surely_closes = _shift(surely_opens, by=-1) & ~surely_opens  # the first of them
+    is_far = distance > _LONGEST_QUOTE  # opens, if it is not the first of two; the very first is
+    is_certain = surely_closes | surely_opens | is_far
 
     index = np.arange(len(positions))
     last_certain = np.maximum.accumulate(np.where(is_certain, index, 0))
     is_odd = (index - last_certain) % 2 == 1
     closing = np.zeros(len(quotes), bool)
-    closing[positions] = is_first[last_certain] ^ is_odd
+    # Each step from a certain mark changes the role, so that an odd number of steps inverts it.
+    closing[positions] = surely_closes[last_certain] ^ is_odd
     return closing
 
 

@@ -59,16 +59,16 @@ ROWS = [f"Entry {number}." for number in range(30)]
 def write_table(path: Path, kind: str) -> tuple[Path, str]:
     """Writes thirty good rows and a bad one among them, and returns what names the bad one."""
     before, after = ROWS[:20], ROWS[20:]
-    if kind == "ragged.csv":
-        lines = ["text,id", *(f"{row},x" for row in before), "One, two, three,501"]
-        lines.extend(f"{row},x" for row in after)
-        path.write_text("\n".join(lines))
-        return path, "line 22: must have as many fields as line 1, got {'text': 'One'"
-    if kind == "latin.csv":
-        lines = ["text,id", *(f"{row},x" for row in before), "café,x"]
+    if kind.endswith(".csv"):
+        bad, message = {
+            "ragged.csv": ("One, two,3", "must have as many fields as line 1, got {'text': 'One'"),
+            "quote.csv": ('"One" two,x', "is not CSV (',' expected after '\"')"),
+            "latin.csv": ("café,x", "'utf-8' codec can't decode byte 0xe9"),
+        }[kind]
+        lines = ["text,id", *(f"{row},x" for row in before), bad]
         lines.extend(f"{row},x" for row in after)
         path.write_bytes("\n".join(lines).encode("latin-1"))
-        return path, "line 22: 'utf-8' codec can't decode byte 0xe9"
+        return path, f"line 22: {message}"
     if kind.endswith(".parquet"):
         pq.write_table(pa.table({"text": [*before, None, *after]}), path)
         return path, "row 20: The text of document '20' is not a valid str: None"
@@ -79,6 +79,7 @@ def write_table(path: Path, kind: str) -> tuple[Path, str]:
         "surrogate.jsonl": (rb'{"id": "bad", "text": "cut \ud83d"}', "document 'bad'"),
         "id.jsonl": (rb'{"id": "cut \ud83d", "text": "a"}', "line 21: The text of document"),
         "comma.jsonl": (b'{"text": "x",}', "line 21, column 14: is not JSON"),
+        "deep.jsonl": (b"[" * 100_000, "line 21: is JSON of too many levels"),
         "number.jsonl": (b"7", "line 21: is not a JSON object, but 7 (int)"),
         "latin.jsonl": (b'{"text": "caf\xe9"}', "line 21: 'utf-8' codec can't decode byte 0xe9"),
         "column.jsonl": (b'{"body": "x"}', "line 21: Document 20 has no column 'text'"),
@@ -92,12 +93,14 @@ def write_table(path: Path, kind: str) -> tuple[Path, str]:
     "kind",
     [
         "ragged.csv",
+        "quote.csv",
         "latin.csv",
         "null.parquet",
         "saved",
         "surrogate.jsonl",
         "id.jsonl",
         "comma.jsonl",
+        "deep.jsonl",
         "number.jsonl",
         "latin.jsonl",
         "column.jsonl",

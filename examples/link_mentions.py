@@ -25,8 +25,10 @@ def probabilities(
     processor: CdlmProcessor,
     marked: list[tuple[str, list[tuple[int, int]]]],
 ) -> np.ndarray:
-    """The probability that any two of the n mentions mean the same, ``[n, n]``; documents are read
-    in pairs."""
+    """Computes the probability ``[n, n]`` that any two of the n mentions mean the same.
+
+    Documents are read in pairs.
+    """
     document_of = [number for number, (_, spans) in enumerate(marked) for _ in spans]
     spans = [span for _, spans in marked for span in spans]
     scores_of = np.eye(len(spans))

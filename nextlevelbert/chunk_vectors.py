@@ -1,4 +1,4 @@
-"""Documents to rows of a corpus, in this process or in those of any engine.
+"""Makes the rows of a corpus from documents, in this process or in the processes of any engine.
 
 Shapes: N chunks of all documents, n of one, D values.
 """
@@ -47,13 +47,13 @@ Batch = Mapping[str, Any]  # the same from any engine, such as an Arrow table
 def chunk_table(
     schema: pa.Schema, ids: Sequence[object], spans: Sequence[np.ndarray], vectors: Tensor
 ) -> pa.Table:
-    """Makes rows of documents.
+    """Makes the table of several documents, with a row for each chunk.
 
     Args:
-        schema: of the corpus.
-        ids: of the documents.
+        schema: columns of the corpus.
+        ids: id of each document.
         spans: the character spans of each document, ``[n, 2]``.
-        vectors: of all documents, ``[N, D]``.
+        vectors: chunk vectors of all documents, one after the other, ``[N, D]``.
     """
     counts = np.array([len(span) for span in spans], int)
     names = np.array([str(name) for name in ids], object)
@@ -79,7 +79,7 @@ class RowMaker(Protocol):
         """Returns the columns of the rows, with the recipe as metadata."""
 
     def __call__(self, batch: Group, /) -> pa.Table:
-        """Makes the rows of documents ``{"id": […], "text": […]}``."""
+        """Makes the rows of a batch of documents ``{"id": […], "text": […]}``."""
 
 
 @dataclass
@@ -90,13 +90,14 @@ class ChunkVectors:
     `encode_corpus`.
 
     Args:
-        encoder: from `load_chunk_encoder`, and pickled with the function; or its name or path, and
-            each process loads it.
-        rule: how texts are split, as in ``encode``.
-        splitter: of the sentences, as in ``encode``; a corpus notes its name.
-        tokens_per_batch: as in ``ChunkEncoder.encode``.
-        device: where the encoder runs (default: where it is).
-        bar: a progress bar in chunks.
+        encoder: encoder from `load_chunk_encoder`, which is pickled with the function; or the name
+            or path of one, which each process loads.
+        rule: chunking rule that splits the texts.
+        splitter: function that finds sentences, see the model's ``encode``; a corpus stores the
+            name of the function.
+        tokens_per_batch: most tokens in a batch of chunks, see ``ChunkEncoder.encode``.
+        device: device of the encoder (default: the one that the encoder is on).
+        bar: progress bar that counts chunks.
     """
 
     encoder: LoadedChunkEncoder | str
@@ -141,12 +142,12 @@ class ChunkVectors:
         return corpus_schema(self.recipe)
 
     def __call__(self, batch: Batch) -> pa.Table:
-        """Makes the rows of documents.
+        """Makes the rows of a batch of documents.
 
         A warning names a document without a token, which has no row.
 
         Args:
-            batch: ``{"id": […], "text": […]}``: lists, arrays or an Arrow table.
+            batch: documents ``{"id": […], "text": […]}``, as lists, arrays or an Arrow table.
 
         Raises:
             ValueError: vectors of a document are not finite.
@@ -206,16 +207,17 @@ def encode_corpus(
     Args:
         documents: texts, ``(id, text)``, dicts, a `datasets.Dataset`, `Document` objects: see
             `as_documents`.
-        encoder: as in `ChunkVectors`; or a callable with the same interface (then `rule` is None).
-        rule: as in `ChunkVectors`.
-        folder: where the parts are written. A finished corpus of the same documents is returned as
-            it is.
-        tokens_per_batch: as in `ChunkVectors`.
-        splitter: as in `ChunkVectors`.
-        characters_per_part: a part ends with the document that reaches this many; the most that an
-            interruption can cost.
-        append: whether the documents are added to those in the folder, in further parts.
-        progress: whether to show a bar.
+        encoder: chunk encoder, see `ChunkVectors`; or a callable with the interface of
+            `ChunkVectors` (then `rule` is None).
+        rule: chunking rule that splits the texts.
+        folder: folder of the parts. If it holds a finished corpus of the same documents, that
+            corpus is returned unchanged.
+        tokens_per_batch: most tokens in a batch of chunks, see `ChunkVectors`.
+        splitter: function that finds sentences, see `ChunkVectors`.
+        characters_per_part: number of characters after which a part ends, with the document that
+            reaches it. An interruption costs one part at most.
+        append: if true, adds the documents to those in the folder, as further parts.
+        progress: if true, shows a progress bar.
 
     Raises:
         ValueError: for documents or vectors that cannot be stored, and a folder of other documents
@@ -341,7 +343,8 @@ def _plan(
 def _first_appended(present: Mapping[int, Path], digest: str) -> int:
     """Returns the number of the first part to append.
 
-    It follows all others, or is the part that an earlier call appended for the same documents.
+    The number follows all others, or belongs to the part that an earlier call appended for the same
+    documents.
     """
     for number, path in present.items():
         if digest in path.name:

@@ -46,16 +46,16 @@ def convert_checkpoint(
     chunk_size: int | None = None,
     revision: str | None = None,
 ) -> NextLevelBertModel | NextLevelBertForMaskedVectorModeling:
-    """Loads a checkpoint of the original authors into our model, every tensor accounted for.
+    """Converts a checkpoint of NextLevelBERT's authors into a model of this package.
 
-    Long documents are read in overlapping windows. The authors truncate them:
-    ``config.long_documents = "truncate"``.
+    Each tensor must be there with its shape. The model reads long documents in overlapping windows.
+    The authors truncate them: ``config.long_documents = "truncate"``.
 
     Args:
         source: a name on the Hub or a folder.
-        chunk_encoder: the sentence encoder (default: as `config.json` names it).
-        chunk_size: tokens in a chunk (default: as in `config.json`); 0 makes a sentence a chunk
-            (several, if the encoder reads less).
+        chunk_encoder: the sentence encoder (default: the one that `config.json` names).
+        chunk_size: number of tokens in a chunk (default: the value in `config.json`). With 0, a
+            chunk is one sentence, or several if the encoder reads less than the sentence.
         revision: the version on the Hub: a branch, a tag, a commit, or a pull request such as
             ``"refs/pr/1"``.
 
@@ -159,7 +159,9 @@ def _download(source: str, revision: str | None) -> Path:
             )
         except (OSError, ValueError) as error:
             raise FileNotFoundError(
-                f"There is no checkpoint {source!r}, revision {revision or 'main'}."
+                f"There is no folder {source!r}, and the Hub has no such checkpoint (revision"
+                f" {revision or 'main'}) or cannot be reached. Give the folder of a checkpoint, or"
+                " a name on the Hub and a connection to it."
             ) from error
         if (Path(folder) / name).is_file():
             break
@@ -215,20 +217,33 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Runs the command `nextlevelbert convert`.
 
     Args:
-        argv: its words (default: of the process).
+        argv: arguments of the command (default: those of the process).
     """
     description = (convert_checkpoint.__doc__ or "").split("\n", maxsplit=1)[0]
     parser = argparse.ArgumentParser("nextlevelbert convert", description=description)
-    parser.add_argument("source", help="the checkpoint: a name on the Hub, or a folder")
-    parser.add_argument("output", type=Path, help="folder to save the model in, new or empty")
     parser.add_argument(
-        "--chunk_encoder", help="name or folder of the sentence encoder, in place of config.json's"
+        "source", metavar="SOURCE", help="folder or Hub name of the authors' checkpoint"
+    )
+    parser.add_argument("output", metavar="OUTPUT", type=Path, help="folder to write, new or empty")
+    parser.add_argument(
+        "--chunk_encoder",
+        metavar="MODEL",
+        help="folder or name of the chunk encoder (default: the one that config.json names)",
     )
     parser.add_argument(
-        "--chunk_size", type=int, help="in place of config.json's; 0 makes each sentence a chunk"
+        "--chunk_size",
+        metavar="N",
+        type=int,
+        help=(
+            "tokens in a chunk (default: the value in config.json); 0 makes each sentence a chunk"
+        ),
     )
     parser.add_argument(
-        "--revision", help="version on the Hub: branch, tag, commit or pull request (refs/pr/1)"
+        "--revision",
+        help=(
+            "version of the checkpoint on the Hub: a branch, a tag, a commit, or a pull request"
+            " such as refs/pr/1"
+        ),
     )
     args = parser.parse_args(argv)
 

@@ -49,7 +49,9 @@ tags: [nextlevelbert, chunk-vectors]
 ---
 # Chunk vectors of {documents} documents
 
-{chunks} vectors of {size} dimensions by `{encoder}`; no text is included.
+The data set holds {chunks} vectors of {size} dimensions, which `{encoder}` made, without the text.
+The package reads it: `pip install nextlevelbert`, or until its first release `pip install .` in a
+clone.
 
 ```python
 from nextlevelbert import VectorCorpus
@@ -60,11 +62,11 @@ corpus = VectorCorpus.from_hub("{repo}")
 
 
 def chunking_recipe(rule: ChunkingRule, splitter: Splitter | str | None) -> dict[str, Any]:
-    """Describes how texts are split, as JSON has it.
+    """Describes how texts are split, as values that JSON can store.
 
     Args:
-        rule: of the chunks.
-        splitter: of the sentences, or its name.
+        rule: rule by which texts are divided into chunks.
+        splitter: function that finds sentences, or the name of one.
 
     Raises:
         ValueError: the splitter has no name.
@@ -115,7 +117,7 @@ def corpus_schema(recipe: Mapping[str, Any]) -> pa.Schema:
     """Returns the columns of a corpus, with the recipe as metadata.
 
     Args:
-        recipe: with ``recipe["encoder"]["hidden_size"]``.
+        recipe: recipe of the corpus; ``recipe["encoder"]["hidden_size"]`` is D.
     """
     columns = [
         ("document", pa.string()),
@@ -130,10 +132,10 @@ def corpus_schema(recipe: Mapping[str, Any]) -> pa.Schema:
 def recipe_facts(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the fields that decide the vectors, without nesting.
 
-    The encoder's name is left out: its weights matter, wherever they are.
+    The encoder's name is left out, because only the weights decide the vectors.
 
     Args:
-        recipe: of a corpus.
+        recipe: recipe of a corpus.
     """
     facts = {}
     for section, fields in recipe.items():
@@ -161,7 +163,7 @@ def _name_of_encoder(encoder: Mapping[str, Any]) -> str:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """Opens a file to write to, which takes its name once it is whole and on the disk.
+    """Opens a file for writing; the file gets its name when it is complete and on the disk.
 
     Args:
         path: the file.
@@ -182,7 +184,7 @@ def write_part(path: str | Path, table: pa.Table) -> None:
 
     Args:
         path: the file.
-        table: rows of a corpus.
+        table: rows of the corpus.
     """
     metadata = table.schema.metadata or {}
     sums = _metadata_sums(metadata)
@@ -202,7 +204,7 @@ def write_part(path: str | Path, table: pa.Table) -> None:
 
 
 def _metadata_sums(metadata: Mapping[bytes, bytes]) -> dict[str, int]:
-    """Returns a checksum of each entry of the metadata but the checksums."""
+    """Returns a checksum of each entry of the metadata except the checksums themselves."""
     return {key.decode(): zlib.crc32(value) for key, value in metadata.items() if key != b"sums"}
 
 
@@ -228,7 +230,7 @@ def read_columns(
 
     Args:
         path: the part.
-        *names: of the columns.
+        *names: names of the columns to read.
         recipe: the recipe that the part must have been made with (default: any).
 
     Raises:
@@ -268,7 +270,7 @@ def numbered_parts(folder: Path) -> dict[int, Path]:
     """Returns the parts that `encode_corpus` wrote, by number, in order.
 
     Args:
-        folder: of a corpus.
+        folder: folder of a corpus.
     """
     parts = {}
     for path in sorted(folder.iterdir()):
@@ -303,7 +305,7 @@ class EncodedDocument:
     """Holds a document of a corpus.
 
     Attributes:
-        id: of the document.
+        id: id of the document.
         vectors: plain chunk vectors, ``[n, D]`` float16.
         spans: the characters of each chunk, ``[n, 2]``.
     """
@@ -326,8 +328,9 @@ class VectorCorpus:
             metadata.
 
     Attributes:
-        document_ids: in the order of the parts' names.
-        document_offsets: document i is chunks offsets[i:i + 2].
+        document_ids: ids of the documents, in the order of the parts' names.
+        document_offsets: index of each document's first chunk, and N. The chunks of document i are
+            ``document_offsets[i]`` to ``document_offsets[i + 1]``.
         empty: ids of documents without a token, which are in no other list; ``corpus[id]`` has no
             vectors.
 
@@ -414,8 +417,8 @@ class VectorCorpus:
         """Returns a run of chunk vectors, across documents and parts.
 
         Args:
-            start: index of the first chunk in the corpus.
-            stop: one past the last.
+            start: index in the corpus of the first chunk to return.
+            stop: index one past the last chunk to return.
 
         Returns:
             ``[stop - start, D]`` float16.
@@ -447,7 +450,7 @@ class VectorCorpus:
         """Returns a document.
 
         Args:
-            document: its id, or its index, which may be negative.
+            document: id of the document, or its index, which may be negative.
         """
         if isinstance(document, str):
             if document in self.empty:
@@ -504,14 +507,14 @@ class VectorCorpus:
         return torch.from_numpy(np.asarray(array))
 
     def check_model(self, config: PreTrainedConfig, splitter: Splitter | str | None = None) -> None:
-        """Checks that a model reads vectors like those of the corpus.
+        """Checks that a model reads vectors of the same kind as the corpus.
 
         Args:
-            config: of the model.
-            splitter: of the model's `encode`.
+            config: configuration of the model.
+            splitter: function that finds sentences, as passed to the model's `encode`.
 
         Raises:
-            ValueError: names each field that differs.
+            ValueError: fields of the recipe differ; the message names each of them.
         """
         encoder = {
             "name": config.chunk_encoder_name,
@@ -537,8 +540,8 @@ class VectorCorpus:
 
         Args:
             repo_id: ``"user/name"``.
-            private: whether a new repository is private.
-            token: of the Hub.
+            private: if true, a new repository is private.
+            token: access token of the Hub.
         """
         api = HfApi(token=token)
         repo = api.create_repo(repo_id, repo_type="dataset", private=private, exist_ok=True).repo_id
@@ -568,12 +571,12 @@ class VectorCorpus:
     def from_hub(
         cls, repo_id: str, revision: str | None = None, token: str | None = None
     ) -> VectorCorpus:
-        """Downloads a corpus that `push_to_hub` uploaded (once) and opens it.
+        """Downloads a corpus that `push_to_hub` uploaded, unless it is cached, and opens it.
 
         Args:
             repo_id: ``"user/name"``.
             revision: branch, tag or commit.
-            token: of the Hub.
+            token: access token of the Hub.
         """
         folder = snapshot_download(
             repo_id,
@@ -586,7 +589,7 @@ class VectorCorpus:
 
 
 def _map_copy(path: Path) -> np.ndarray | None:
-    """Maps a decoded copy into memory; None if it is cut off, and will be written over."""
+    """Maps a decoded copy into memory; None if the copy is incomplete and must be written again."""
     try:
         return np.load(path, mmap_mode="c")
     except (EOFError, ValueError, OSError):

@@ -1,4 +1,4 @@
-"""What is fitted to text in closed form: whitening, hashed TF-IDF, and encoders side by side.
+"""Encoders that are fitted to text in closed form: whitening, hashed TF-IDF, and hybrids.
 
 Notation for shapes: B documents, n chunks of one, N of all, D size of a chunk vector.
 """
@@ -29,7 +29,7 @@ _ROWS_PER_PRODUCT = 4_096
 def static_checkpoint() -> str:
     """Returns the folder of nextlevelbert-static (26 MB), which comes with the package.
 
-    It can be given to every `from_pretrained` and `--model`.
+    The folder can be given to every `from_pretrained` and `--model`.
 
     Example:
         >>> from sentence_transformers import SentenceTransformer
@@ -106,18 +106,18 @@ def fit_tfidf_encoder(
     hidden_size: int = 2_048,
     chunk_size: int = 256,
 ) -> LoadedChunkEncoder:
-    """Makes a chunk encoder that sees words and nothing else: TF-IDF over hashed tokens.
+    """Makes a chunk encoder that compares words alone: TF-IDF over hashed tokens.
 
-    A token weighs log((1 + N) / (1 + n)), where n of the N chunks of the texts contain it; k of
-    them in a chunk count 1 + ln k times. Tokens without a letter weigh nothing: punctuation tells
-    editions apart, not what they say.
+    A token weighs log((1 + N) / (1 + n)), where n of the N chunks of the texts contain the token.
+    If it occurs k times in a chunk, it counts 1 + ln k times. Tokens without a letter weigh
+    nothing, because punctuation differs between editions of the same text.
 
     Args:
         source: the encoder whose tokenizer is used.
-        texts: documents to count tokens in.
-        folder: where the encoder is written; `load_chunk_encoder(folder)` opens it.
+        texts: documents in which tokens are counted.
+        folder: folder to write the encoder to; `load_chunk_encoder(folder)` opens it.
         hidden_size: dimensions; similarities have an error of about 1 / sqrt(hidden_size).
-        chunk_size: most tokens in the chunks that are counted.
+        chunk_size: most tokens in a chunk in which tokens are counted.
 
     Returns:
         The encoder, opened from the folder.
@@ -176,20 +176,20 @@ def combine_chunk_encoders(
     chunk_size: int = 256,
     name: str | None = None,
 ) -> LoadedChunkEncoder:
-    """Makes one chunk encoder of several: centred or whitened, weighted, and put side by side.
+    """Makes one chunk encoder of several: centres or whitens the vectors, weighs and joins them.
 
-    Cosines between its vectors are the weighted means of the parts' cosines, with the squared
-    weights.
+    The cosine of two joined vectors is the mean of the parts' cosines, weighted by the squares of
+    the weights.
 
     Args:
         parts: encoders over one vocabulary, such as a transformer and the static one distilled from
             it.
         texts: documents to fit the centring and whitening to, at least two; 15 novels are nearly as
             good as 200.
-        folder: where the encoder is written; `load_chunk_encoder(folder)` opens it.
-        weights: how much each part counts. They are scaled so that vectors have length 1.
-        whiten: which parts are whitened, by default all; the others are only centred, which is
-            better for TF-IDF.
+        folder: folder to write the encoder to; `load_chunk_encoder(folder)` opens it.
+        weights: weight of each part. Weights are scaled so that vectors have length 1.
+        whiten: true for each part to whiten (default: all parts). The other parts are only centred,
+            which is better for TF-IDF.
         chunk_size: most tokens in a chunk of the texts.
         name: the public name of the encoder (default: the name of the folder).
 
@@ -253,7 +253,7 @@ def _fit_parts(
     source: LoadedChunkEncoder,
     rule: ChunkingRule,
 ) -> list[dict[str, Tensor]]:
-    """Returns the mean of each part's chunk vectors and, if it is whitened, its matrix."""
+    """Returns the mean of each part's chunk vectors and, for a whitened part, the matrix."""
     vectors_of_part: list[list[Tensor]] = [[] for _ in parts]  # by document, if it is whitened
     sum_of_part = [torch.zeros(()) for _ in parts]  # if it is only centred
     chunks = 0

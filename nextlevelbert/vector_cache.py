@@ -1,8 +1,8 @@
 """Chunk vectors on disk, found again by encoder and token ids, so that no chunk is encoded twice.
 
-SQLite brings what would be hard to write: several processes at once, and whole transactions only,
-whenever one is killed. Its log needs memory that processes share, so the folder has to be on a disk
-of this machine, not a network's.
+SQLite provides the difficult parts: several processes at once, and whole transactions only, even if
+a process is killed. Its log needs memory that processes share, so the folder has to be on a disk of
+this machine, not on a network drive.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _CHUNKS_PER_WRITE = 1_024  # little of a long document is lost when a process is
 class VectorCache:
     """Keeps vectors by their keys in a folder, which grows until it is deleted.
 
-    Every thread opens its own.
+    Every thread opens its own connection to the database.
 
     Args:
-        folder: where the database lies; it is made if it is not there.
+        folder: folder of the database, which is created if it does not exist.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -46,7 +46,7 @@ class VectorCache:
         )
 
     def read(self, keys: Iterable[bytes]) -> dict[bytes, np.ndarray]:
-        """Reads the vectors ``[D]`` float32 of those keys that are there."""
+        """Reads the vectors ``[D]`` float32 of those keys that are in the cache."""
         vectors = {}
         for key in set(keys):
             query = "SELECT vector FROM vectors WHERE key = ?"
@@ -55,7 +55,7 @@ class VectorCache:
         return vectors
 
     def write(self, keys: Sequence[bytes], vectors: np.ndarray) -> None:
-        """Adds the vectors ``[N, D]`` of N keys in one transaction; what is there stays."""
+        """Adds the vectors ``[N, D]`` of N keys in one transaction; existing vectors stay."""
         rows = [vector.tobytes() for vector in vectors.astype("<f4")]
         with self._database:
             self._database.executemany(
@@ -66,13 +66,13 @@ class VectorCache:
 class CachedEncoder:
     """Encodes chunks by a chunk encoder that looks in a cache first: ``encode(chunk_encoder=…)``.
 
-    What was not there is added. The chunks that share a micro-batch depend on what the cache holds,
-    so a vector can differ from that of an uncached run by 1e-6. The encoder's weights are hashed
-    here and must not change while this object is in use.
+    Missing vectors are added. The chunks that share a micro-batch depend on the contents of the
+    cache, so a vector can differ from the vector of an uncached run by 1e-6. The encoder's weights
+    are hashed here and must not change while this object is in use.
 
     Args:
         encoder: the chunk encoder of a model, `NextLevelBertModel.get_chunk_encoder`.
-        cache: a folder, or a cache that is open already.
+        cache: folder of a cache, or a cache that is already open.
     """
 
     def __init__(self, encoder: ChunkEncoder, cache: str | Path | VectorCache) -> None:
@@ -86,7 +86,7 @@ class CachedEncoder:
 
     @property
     def encoder(self) -> CachedEncoder:
-        """Returns itself, because callers ask a `LoadedChunkEncoder` for what encodes."""
+        """Returns this object, because callers use `LoadedChunkEncoder.encoder` to encode."""
         return self
 
     def encode(
@@ -97,10 +97,10 @@ class CachedEncoder:
         tokens_per_batch: int | None = None,
         bar: tqdm | None = None,
     ) -> torch.Tensor:
-        """Encodes chunks; arguments and result are those of `ChunkEncoder.encode`.
+        """Encodes chunks, with the arguments and the result of `ChunkEncoder.encode`.
 
         Returns:
-            ``[N, D]`` float32 on the encoder's device.
+            The chunk vectors, ``[N, D]`` float32 on the encoder's device.
         """
         head = f"{self._head} {rule.prefix_ids} {rule.suffix_ids} ".encode()
         chunks = [input_ids[start:end] for start, end in itertools.pairwise(boundaries)]
@@ -126,7 +126,6 @@ class CachedEncoder:
             self._cache.write(some, rows)
             vectors.update(zip(some, rows, strict=True))
 
-        result = torch.empty(len(keys), self.cached.hidden_size)
-        for row, key in enumerate(keys):
-            result[row] = torch.tensor(vectors[key])
-        return result.to(self.cached.device)
+        result = np.array([vectors[key] for key in keys], np.float32)
+        result = result.reshape(len(keys), self.cached.hidden_size)  # also without chunks
+        return torch.from_numpy(result).to(self.cached.device)

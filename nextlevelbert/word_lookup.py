@@ -1,8 +1,7 @@
 """A tokenizer's ids by looking words up: a novel has 150,000 words but 10,000 different ones.
 
-BERT's tokenizers treat every word by itself, and a mark of punctuation is a word of its own. So
-each different word goes through the tokenizer once: ids and the characters they stand for are
-exactly the tokenizer's.
+BERT's tokenizers treat every word on its own, and a punctuation mark is a word. So each different
+word goes through the tokenizer once: ids and characters are exactly those of the tokenizer.
 
 Notation for shapes: S bytes of a text, W words in it, T tokens.
 """
@@ -48,7 +47,7 @@ class WordLookup:
     """Looks up the words that a tokenizer has seen, with their ids.
 
     Args:
-        tokenizer: one of BERT's, which treats every word by itself.
+        tokenizer: tokenizer of BERT's kind, which treats every word on its own.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -67,10 +66,11 @@ class WordLookup:
         """Finds the tokens of a text, without special tokens.
 
         Args:
-            text: up to a few million characters.
+            text: text of up to a few million characters.
 
         Returns:
-            Ids, and the characters of the text where each begins and ends, ``[T]`` int32 each.
+            Ids, and the first and one past the last character of each token in the text, ``[T]``
+            int32 each.
         """
         # 1. The words of the text, and the row of each in the table.
         raw = np.frombuffer(text.encode(), np.uint8)  # [S]
@@ -134,7 +134,7 @@ class WordLookup:
 
 
 def _word_starts(raw: np.ndarray, classes: np.ndarray, is_ascii: bool) -> np.ndarray:
-    """Returns where words, marks and runs of white space start, ``[S]`` bool."""
+    """Returns a mask ``[S]`` of the bytes at which words, marks and runs of white space start."""
     is_start = np.empty(len(raw), bool)
     is_start[:1] = True
     is_start[1:] = (classes[1:] != classes[:-1]) | (classes[1:] == _MARK)
@@ -150,12 +150,12 @@ def _word_starts(raw: np.ndarray, classes: np.ndarray, is_ascii: bool) -> np.nda
 def _distinct_words(
     raw: np.ndarray, first_byte: np.ndarray, is_solid: np.ndarray
 ) -> pyarrow.DictionaryArray:
-    """Returns the words as a dictionary of different words, with an index for each.
+    """Returns the words as a dictionary of different words, with an index for each word.
 
     Args:
-        raw: ``[S]``, the bytes of the text.
-        first_byte: ``[W]``, where each word starts.
-        is_solid: ``[S]`` bool, false at white space.
+        raw: bytes of the text, ``[S]``.
+        first_byte: index of the first byte of each word, ``[W]``.
+        is_solid: bool mask ``[S]``, false at white space.
     """
     solid = np.ascontiguousarray(raw[is_solid])
     # Where each word starts among the bytes that are no white space.
@@ -174,12 +174,12 @@ def look_up_words(tokenizer: PreTrainedTokenizerBase, text: str) -> Tokens | Non
     """Finds the tokens of a text of any length by looking words up.
 
     Args:
-        tokenizer: of the text.
-        text: of any length.
+        tokenizer: tokenizer of the text.
+        text: text of any length.
 
     Returns:
-        As `WordLookup`; None for tokenizers of another kind than BERT's, and for texts with an
-        added token such as ``[SEP]``.
+        The result of `WordLookup`; None for tokenizers of another kind than BERT's, and for texts
+        with an added token such as ``[SEP]``.
     """
     backend = tokenizer.backend_tokenizer
     has_words = isinstance(backend.normalizer, BertNormalizer) and isinstance(
@@ -208,7 +208,7 @@ def look_up_words(tokenizer: PreTrainedTokenizerBase, text: str) -> Tokens | Non
 
 
 def _lookup_of(tokenizer: PreTrainedTokenizerBase) -> WordLookup:
-    """Returns the words of a tokenizer; none are kept if somebody has changed the tokenizer."""
+    """Returns the words of a tokenizer; starts empty if the tokenizer was changed."""
     backend = tokenizer.backend_tokenizer
     state = (repr(backend.normalizer), backend.get_vocab_size(with_added_tokens=True))
     if tokenizer not in _tables or _tables[tokenizer][0] != state:

@@ -9,7 +9,7 @@ from .options import KEEPS, READS, add_cache_option, add_model_options, add_sour
 ABOUT = f"""\
 Serves a page with search, a map, and the question's score along each document.
 
-Only this machine can reach the page. It needs pip install 'nextlevelbert[app]'.
+Only this machine can reach the page. It needs Gradio, which the extra 'app' installs.
 
 {READS}
 {KEEPS}"""

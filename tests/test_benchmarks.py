@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import gzip
 import importlib
+import itertools
 import json
 import math
+import re
 import shutil
 import sys
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -52,51 +55,53 @@ def test_every_benchmark_starts(name, monkeypatch, capsys):
 
 
 def test_there_is_a_benchmark_for_every_line_of_make_bench():
-    lines = [
-        line
-        for line in (FOLDER.parent / "Makefile").read_text().splitlines()
-        if "-m benchmarks." in line
-    ]
-    made = {line.split("-m benchmarks.")[1].split()[0] for line in lines}
+    makefile = (FOLDER.parent / "Makefile").read_text()
+    made = set(re.findall(r"-m benchmarks\.([\w.]+)", makefile))
     assert made
     assert made <= set(NAMES)
 
 
 def mention_topics(topics, wrong):
     """Predictions of mentions; in some topics everything is one cluster."""
-    return [
-        {
-            "document": f"{topic}_1ecb",
-            "start": place,
-            "end": place + 1,
-            "gold": f"g{topic}-{place % 2}",
-            "cluster": 0 if topic in wrong else place % 2,
-        }
-        for topic in topics
-        for place in range(4)
-    ]
+    rows = []
+    for topic, place in itertools.product(topics, range(4)):
+        row = {"document": f"{topic}_1ecb", "start": place, "end": place + 1}
+        row["gold"] = f"g{topic}-{place % 2}"
+        row["cluster"] = place % 2
+        if topic in wrong:
+            row["cluster"] = 0
+        rows.append(row)
+    return rows
 
 
 def test_two_runs_compared(tmp_path):
-    right, wrong = mention_topics(range(8), set()), mention_topics(range(8), {1, 2, 3, 4, 5, 6, 7})
+    right = mention_topics(range(8), wrong=set())
+    wrong = mention_topics(range(8), wrong=set(range(1, 8)))
     for name, records in (("one", right), ("other", wrong)):
         (tmp_path / name).mkdir()
         write(tmp_path / name / "test_predictions.jsonl", records)
     name, comparison = compare_runs.compare_runs(tmp_path / "one", tmp_path / "other", 500)
     assert (name, comparison.first) == ("CoNLL F1", 1.0)
-    by_hand = coreference_scores(
-        [r["gold"] for r in wrong], [(r["document"], r["cluster"]) for r in wrong]
-    )
+    gold = list(map(itemgetter("gold"), wrong))
+    by_hand = coreference_scores(gold, list(map(itemgetter("document", "cluster"), wrong)))
     assert comparison.second == pytest.approx(by_hand["conll_f1"])
-    assert comparison.permutation_p == pytest.approx(
-        2 / 2**7
-    )  # seven topics differ, all in one direction
-    (tmp_path / "other" / "test_predictions.jsonl").write_text(json.dumps(right[1]) + "\n")
+    # Seven topics differ, all in one direction.
+    assert comparison.permutation_p == pytest.approx(2 / 2**7)
+    write(tmp_path / "other" / "test_predictions.jsonl", right[1:2])
     with pytest.raises(ValueError, match="predict other rows"):
         compare_runs.compare_runs(tmp_path / "one", tmp_path / "other")
-    assert compare_runs.value({"query": "q", "ranks_of_relevant_documents": [4, 7]}) == 0.25
-    assert compare_runs.value({"id": 1, "probability": 0.4, "label": 0}) == 1.0
-    assert compare_runs.value({"id": 1, "prediction": "a", "label": "b"}) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("row", "value"),
+    [
+        ({"query": "q", "ranks_of_relevant_documents": [4, 7]}, 0.25),
+        ({"id": 1, "probability": 0.4, "label": 0}, 1.0),
+        ({"id": 1, "prediction": "a", "label": "b"}, 0.0),
+    ],
+)
+def test_the_value_of_a_prediction(row, value):
+    assert compare_runs.value(row) == value
 
 
 @pytest.fixture(scope="module")
@@ -151,11 +156,12 @@ LONG = [pytest.param([row], marks=pytest.mark.long) for row in "abef"]
 @pytest.mark.parametrize("words", [["d"], ["g", "--best", "e"], *LONG])
 def test_every_masked_objective_is_trained_and_measured(study, monkeypatch, words):
     objective_run(study, monkeypatch, "--row", *words)
-    lines = list(masked_objectives.read_lines(study / "results.jsonl"))
+    lines = masked_objectives.read_lines(study / "results.jsonl")
     lines = [line for line in lines if line["row"][0] == words[0]]
-    assert [line["positions"] for line in lines] == [0, 64, 128, 192]
-    assert all(0 <= line["found_in_pool"] <= 1 for line in lines)
-    assert all(math.isfinite(line["r2"]) for line in lines)
+    for line, positions in zip(lines, (0, 64, 128, 192), strict=True):
+        assert line["positions"] == positions
+        assert 0 <= line["found_in_pool"] <= 1
+        assert math.isfinite(line["r2"])
 
 
 def test_a_run_is_measured_on_novels_that_were_set_aside(study, monkeypatch, capsys):
@@ -193,21 +199,19 @@ def test_a_masked_objective_goes_on_where_it_was_stopped(study, monkeypatch):
 
 def test_questions_name_what_the_rest_of_their_book_names(tmp_path, monkeypatch):
     monkeypatch.setattr(book_context, "COUNT", 24)
-    draw, syllables = (
-        np.random.default_rng(0),
-        [a + b + c for a in "bdfgk" for b in "aeiou" for c in "lmnst"],
-    )
+    draw = np.random.default_rng(0)
+    syllables = list(map("".join, itertools.product("bdfgk", "aeiou", "lmnst")))
     novels = []
     for name in ("Franklin", "Ophelia"):
-        scenes = [" ".join(["They", *draw.choice(syllables, 12), "and went."]) for _ in range(300)]
-        meetings = [f"They met there, {name} came home." for _ in range(40)]
-        novels.append(
-            {"title": f"The {name}", "text": " ".join([*scenes[:150], *meetings, *scenes[150:]])}
-        )
-    write(tmp_path / "novels.jsonl", novels)
+        scenes = []
+        for number in range(300):
+            scenes.append(" ".join(["They", *draw.choice(syllables, 12), "and went."]))
+            if number == 149:
+                scenes += [f"They met there, {name} came home."] * 40
+        novels.append({"title": f"The {name}", "text": " ".join(scenes)})
     model = open_model()
-    parts = open_shelf(model, str(tmp_path / "novels.jsonl"), tmp_path / "cache")
-    library = Library(model, parts)
+    file = write(tmp_path / "novels.jsonl", novels)
+    parts = open_shelf(model, file, tmp_path / "cache")
     passages = book_context._texts(parts)
     words = book_context.words
     options = argparse.Namespace(forms=book_context.FORMS, cues=book_context.CUES)
@@ -218,13 +222,13 @@ def test_questions_name_what_the_rest_of_their_book_names(tmp_path, monkeypatch)
         assert cue == words(novels[question.book]["title"])[1]
         assert cue not in words(passages[question.right])
         assert set(sentence) < set(words(passages[question.right]))
-    shelf, questions = book_context.cut_out(library, parts)
+    shelf, questions = book_context.cut_out(Library(model, parts), parts)
     shorter = book_context._texts(shelf)
     assert len(questions) > 20  # a short passage has no sentence to spare
     for question in questions:
         assert question.text in passages[question.right]
         assert question.text not in shorter[question.right]
-    assert sum(map(len, shorter)) < sum(map(len, passages))
+    assert len("".join(shorter)) < len("".join(passages))
 
 
 def test_attention_between_a_token_and_the_source_in_both_directions():
@@ -249,14 +253,13 @@ def test_attention_between_a_token_and_the_source_in_both_directions():
         output = model(ids, global_attention_mask=wide, output_attentions=True)
         states = model.embeddings(ids)
         layer = model.encoder.layer[0].attention.self
-        shape = (12, 2, 8)
-        wide_query = layer.query_global(states)[0].view(shape)[3] / 8**0.5  # [heads, size]
-        wide_key = layer.key_global(states)[0].view(shape)
-        from_source = torch.einsum("hd,lhd->hl", wide_query, wide_key).softmax(
-            -1
-        )  # of the source, to every token
-        query, key = layer.query(states)[0].view(shape) / 8**0.5, layer.key(states)[0].view(shape)
-        products = torch.einsum("ihd,jhd->hij", query, key)
+
+        def heads(projection):
+            return projection(states)[0].view(12, 2, 8).transpose(0, 1)  # [heads, tokens, size]
+
+        query = heads(layer.query_global)[:, 3:4] / 8**0.5
+        from_source = (query @ heads(layer.key_global).mT).softmax(-1)[:, 0]  # to every token
+        products = heads(layer.query) / 8**0.5 @ heads(layer.key).mT
         near = (torch.arange(12)[:, None] - torch.arange(12)).abs() <= 2
         near[:, 3] = True
         to_source = products.masked_fill(~near, -torch.inf).softmax(-1)[:, :, 3]
@@ -267,40 +270,30 @@ def test_attention_between_a_token_and_the_source_in_both_directions():
 
 
 def test_percentile_ranks():
-    scores, inside = (
-        np.array([9.0, 0.0, 1.0, 2.0, 2.0, 3.0, 9.0]),
-        np.array([0, 1, 1, 1, 1, 1, 0], dtype=bool),
-    )
-    target = np.arange(7) == 3
-    assert attention_alignment.percentile_rank(scores, inside, target) == pytest.approx(
-        100 * 2.5 / 4
-    )
+    inside = np.array([0, 1, 1, 1, 1, 1, 0], dtype=bool)
+    scores = np.array([9.0, 0.0, 1.0, 2.0, 2.0, 3.0, 9.0])
+    rank = attention_alignment.percentile_rank(scores, inside, np.arange(7) == 3)
+    assert rank == pytest.approx(100 * 2.5 / 4)
     # Of 0 and 3, e^0 and e^3 have a mean of 10.5, which is above e^2; 1.5 would be below 2.
     scores = np.array([0.0, 3.0, 1.6, 2.0, 2.5])
-    target = np.arange(5) < 2
-    assert attention_alignment.percentile_rank(
-        scores, np.ones(5, dtype=bool), target
-    ) == pytest.approx(100 * 2 / 3)
-    large = scores + 900  # the same without an overflow
-    assert attention_alignment.percentile_rank(
-        large, np.ones(5, dtype=bool), target
-    ) == pytest.approx(100 * 2 / 3)
+    for scores_or_large in (scores, scores + 900):  # the same without an overflow
+        rank = attention_alignment.percentile_rank(
+            scores_or_large, np.ones(5, dtype=bool), np.arange(5) < 2
+        )
+        assert rank == pytest.approx(100 * 2 / 3)
 
 
 def test_pairs_of_mentions_are_ranked(encoder):
     model = CdlmModel.from_encoder(encoder, max_length=128, attention_window=16).eval()
     processor = CdlmProcessor.from_model(model)
     mention = [CoreferenceMention(4, 8, "ship", 0)]
-    documents = [
-        CoreferenceDocument(f"1_{n}ecb", 1, "1_ecb", text, [(0, len(text))], mention)
-        for n, text in enumerate([SEA, "The ship came home."])
-    ]
+    documents = []
+    for number, text in enumerate([SEA, "The ship came home."]):
+        name = f"1_{number}ecb"
+        documents.append(CoreferenceDocument(name, 1, "1_ecb", text, [(0, len(text))], mention))
     [pair] = attention_alignment.draw_pairs(documents, 5, 0)
     assert pair.positive
-    assert [text[start:end] for text, (start, end) in zip(pair.texts, pair[1:3], strict=True)] == [
-        "ship",
-        "ship",
-    ]
+    assert pair[1:3] == ((4, 8), (4, 8))
     assert 0 <= attention_alignment.rank(model, processor, pair) <= 100
     long = pair._replace(texts=(pair.texts[0], pair.texts[1] + " again" * 200))
     assert attention_alignment.rank(model, processor, long) is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 from pathlib import Path
@@ -14,6 +13,7 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoModelForPreTraining
 
 import nextlevelbert
+from nextlevelbert import read_documents
 from nextlevelbert.evaluation import load_metric
 
 from .vector_toys import close
@@ -39,18 +39,18 @@ def test_it_is_small_and_one_path_equals_the_other(
 ):
     """Saved again, also where the package is missing."""
     assert Path(nextlevelbert.static_checkpoint()) == STATIC
-    assert sum(file.stat().st_size for file in folder.iterdir()) <= megabytes * 1e6
-    assert not list(folder.glob("*.py"))
-    assert {tensor.dtype for tensor in load_file(folder / "model.safetensors").values()} == {
-        torch.float16
-    }
+    size = 0
+    for file in folder.iterdir():
+        assert file.suffix != ".py"
+        size += file.stat().st_size
+    assert size <= megabytes * 1e6
+    for tensor in load_file(folder / "model.safetensors").values():
+        assert tensor.dtype == torch.float16
     model = AutoModel.from_pretrained(folder).eval()
     assert type(model) is getattr(nextlevelbert, kind)
     by_model = torch.stack([book.document for book in model.encode(TEXTS)])
-    by_sentence_transformers = SentenceTransformer(str(folder), device="cpu").encode(
-        TEXTS, convert_to_tensor=True
-    )
-    close(by_model, by_sentence_transformers, atol=1e-6)
+    opened = SentenceTransformer(str(folder), device="cpu")
+    close(by_model, opened.encode(TEXTS, convert_to_tensor=True), atol=1e-6)
     model.save_pretrained(tmp_path)
     elsewhere = json.loads(fresh_process(ELSEWHERE, tmp_path, json.dumps(TEXTS), hidden=True))
     close(by_model, torch.tensor(elsewhere), atol=1e-6)
@@ -79,24 +79,26 @@ def test_its_card_lies_in_its_folder_and_its_code_runs(folder, page_folder, caps
     width = namespace["model"].config.hidden_size
     assert namespace["book"].document.shape == (width,)
     assert f"torch.Size([{width}])" in capsys.readouterr().out
-    assert len(card.splitlines()) <= 120
 
 
 def test_it_finds_excerpts_of_unseen_books_better_than_both_means(shared):
     model = AutoModel.from_pretrained(STATIC).eval()
-    with gzip.open(shared / "data/novels/validation.jsonl.gz", "rt", encoding="utf-8") as lines:
-        books = [json.loads(line) for line in lines]
-    starts = [(book, part * len(book["text"]) // 9) for book in books for part in range(1, 9)]
-    encoded = model.encode([book["text"][start : start + 10_000] for book, start in starts])
-    means = [
-        [model.prepare_chunks(b.plain).mean(dim=0) for b in encoded],
-        [b.plain.mean(dim=0) for b in encoded],
-    ]
-    checkpoint, whitened_mean, mean = (
-        load_metric("same_work_retrieval").compute(
-            predictions=torch.stack(vectors).tolist(), references=[book["id"] for book, _ in starts]
-        )["map"]
-        for vectors in ([book.document for book in encoded], *means)
-    )
-    assert checkpoint > max(whitened_mean + 0.005, 0.9)
-    assert whitened_mean > mean + 0.2
+    excerpts = []
+    books = []
+    for book in read_documents(shared / "data/novels/validation.jsonl.gz"):
+        for part in range(1, 9):
+            start = part * len(book.text) // 9
+            excerpts.append(book.text[start : start + 10_000])
+            books.append(book.id)
+    vectors: dict[str, list[torch.Tensor]] = {"document": [], "whitened mean": [], "mean": []}
+    for encoded in model.encode(excerpts):
+        vectors["document"].append(encoded.document)
+        vectors["whitened mean"].append(model.prepare_chunks(encoded.plain).mean(dim=0))
+        vectors["mean"].append(encoded.plain.mean(dim=0))
+    metric = load_metric("same_work_retrieval")
+    found = {}
+    for name, rows in vectors.items():
+        scores = metric.compute(predictions=torch.stack(rows).tolist(), references=books)
+        found[name] = scores["map"]
+    assert found["document"] > max(found["whitened mean"] + 0.005, 0.9)
+    assert found["whitened mean"] > found["mean"] + 0.2

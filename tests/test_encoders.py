@@ -11,20 +11,13 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules
-from tokenizers import Tokenizer
-from tokenizers.decoders import Metaspace as MetaspaceDecoder
-from tokenizers.models import Unigram
-from tokenizers.pre_tokenizers import Metaspace
-from tokenizers.processors import TemplateProcessing
 from torch.nn import GELU
-from transformers import BertModel, PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaModel
+from transformers import BertModel, XLMRobertaConfig, XLMRobertaModel, XLMRobertaTokenizer
 
 from nextlevelbert import (
     ChunkingRule,
-    Document,
     HateModel,
     NextLevelBertModel,
-    encode_corpus,
     load_chunk_encoder,
 )
 from nextlevelbert.models.chunk_encoder import micro_batches, pool, weights_fingerprint
@@ -32,32 +25,7 @@ from nextlevelbert.models.chunking import tokenize_document
 from nextlevelbert.models.from_encoder import bert_over_vectors
 from nextlevelbert.models.pretrained import load_backbone
 
-from .vector_toys import close, save_random_table
-
-TEXTS = [
-    "Call me Ishmael. Some years ago, never mind how long precisely, I went to sea.",
-    "It’s a whale!" * 9,
-]
-
-
-@pytest.fixture(scope="module")
-def folder(minilm, tmp_path_factory):
-    """A random table with MiniLM's tokenizer, normalised."""
-    folder = tmp_path_factory.mktemp("static") / "words"
-    save_random_table(minilm.tokenizer, 32, folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def source(folder):
-    return load_chunk_encoder(folder)
-
-
-@pytest.fixture(scope="module")
-def model(source):
-    torch.manual_seed(0)
-    return NextLevelBertModel.from_chunk_encoder(source, chunk_size=8, num_hidden_layers=1)
-
+from .vector_toys import TINY, close, save_random_table
 
 SENTENCES = [
     "Call me Ishmael.",
@@ -91,12 +59,13 @@ def test_micro_batches_keep_to_the_budget_and_lose_nothing():
     lengths = np.random.default_rng(0).integers(3, 60, 500)
     batches = list(micro_batches(lengths, 256))
     assert sorted(np.concatenate(batches).tolist()) == list(range(500))
-    assert all(lengths[batch].max() * len(batch) <= 256 for batch in batches)
-    padded = sum(lengths[batch].max() * len(batch) for batch in batches)
-    assert padded < 1.05 * lengths.sum()  # sorting leaves little padding
+    padded = [lengths[batch].max() * len(batch) for batch in batches]
+    assert max(padded) <= 256
+    assert sum(padded) < 1.05 * lengths.sum()  # sorting leaves little padding
     # Of ten that fit, as many as are 15/16 as long as the longest, but at least an eighth of the
     # budget.
-    assert [len(batch) for batch in micro_batches(np.array([30, 29, 32, 30, 29]), 320)] == [3, 2]
+    [first, second] = micro_batches(np.array([30, 29, 32, 30, 29]), 320)
+    assert (len(first), len(second)) == (3, 2)
 
 
 def saved(folder, steps, prompt=None):
@@ -110,47 +79,12 @@ def saved(folder, steps, prompt=None):
 
 def whitespace_encoder(folder):
     """A tiny XLM-RoBERTa, whose tokens hold the space before them."""
-    words = [
-        "<s>",
-        "<pad>",
-        "</s>",
-        "<unk>",
-        "▁",
-        "▁query",
-        ":",
-        "▁the",
-        "▁ship",
-        "▁sails",
-        "▁home",
-    ]
-    backend = Tokenizer(
-        Unigram([(word, -1.0 - number / 100) for number, word in enumerate(words)], unk_id=3)
-    )
-    backend.pre_tokenizer, backend.decoder = Metaspace(), MetaspaceDecoder()
-    special = [("<s>", 0), ("</s>", 2)]
-    backend.post_processor = TemplateProcessing(
-        single="<s> $A </s>", pair="<s> $A </s> $B </s>", special_tokens=special
-    )
-    tokens = {
-        "bos_token": "<s>",
-        "cls_token": "<s>",
-        "eos_token": "</s>",
-        "sep_token": "</s>",
-        "unk_token": "<unk>",
-    }
-    PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        pad_token="<pad>",
-        model_input_names=["input_ids", "attention_mask"],
-        **tokens,
-    ).save_pretrained(folder)
-    size = {
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "intermediate_size": 64,
-    }
-    XLMRobertaModel(XLMRobertaConfig(vocab_size=len(words), **size)).save_pretrained(folder)
+    words = "<s> <pad> </s> <unk> ▁ ▁query : ▁the ▁ship ▁sails ▁home".split()
+    scores = [-1.0 - number / 100 for number in range(len(words))]
+    tokenizer = XLMRobertaTokenizer(vocab=list(zip(words, scores, strict=True)))
+    tokenizer.save_pretrained(folder)
+    config = XLMRobertaConfig(vocab_size=len(tokenizer), **TINY)
+    XLMRobertaModel(config).save_pretrained(folder)
     return modules.Transformer(str(folder))
 
 
@@ -158,23 +92,20 @@ def whitespace_encoder(folder):
 def test_pooling_and_normalisation_are_honoured_and_part_of_the_fingerprint(
     toy_encoder_path, tmp_path, mode
 ):
-    toy, fingerprints = SentenceTransformer(toy_encoder_path, device="cpu")[0], set()
-    for normalize in (True, False):
-        path = saved(
-            tmp_path / f"{normalize}",
-            [toy, modules.Pooling(32, mode), *[modules.Normalize()] * normalize],
-        )
-        source, expected = (
-            load_chunk_encoder(path),
-            SentenceTransformer(path, device="cpu").encode(SENTENCES),
-        )
-        assert (source.encoder.pooling, source.encoder.normalize) == (mode, normalize)
-        np.testing.assert_allclose(
-            encode_sentences(source, SENTENCES), expected, atol=1e-5, rtol=1e-4
-        )
-        fingerprints.add(source.fingerprint)
+    toy = SentenceTransformer(toy_encoder_path, device="cpu")[0]
+    steps = [toy, modules.Pooling(32, mode), modules.Normalize()]
+    fingerprints = []
+    for count in (3, 2):
+        path = saved(tmp_path / f"{count}", steps[:count])
+        source = load_chunk_encoder(path)
+        assert (source.encoder.pooling, source.encoder.normalize) == (mode, count == 3)
+        expected = SentenceTransformer(path, device="cpu").encode(SENTENCES)
+        vectors = encode_sentences(source, SENTENCES)
+        np.testing.assert_allclose(vectors, expected, atol=1e-5, rtol=1e-4)
+        fingerprints.append(source.fingerprint)
     usual = weights_fingerprint(source.encoder.model)  # of the usual kind, that of the weights
-    assert (len(fingerprints), usual in fingerprints) == (2, mode == "mean")
+    assert fingerprints[0] != fingerprints[1]
+    assert (usual in fingerprints) == (mode == "mean")
 
 
 @pytest.mark.parametrize("case", ["prompt of another tokenizer", "static", "all"])
@@ -185,24 +116,22 @@ def test_prompts_dense_layers_and_weighted_means_as_sentence_transformers_has_th
     whole documents."""
     torch.manual_seed(1)
     toy = SentenceTransformer(toy_encoder_path, device="cpu")[0]
-    mean = modules.Pooling(32)
-    twice = [modules.Dense(32, 24), modules.Dense(24, 16, bias=False, activation_function=None)]
-    steps, prompt = {
-        "prompt of another tokenizer": ([whitespace_encoder(tmp_path / "xlm"), mean], "query: "),
-        "static": (
-            [
-                modules.StaticEmbedding(toy.tokenizer.backend_tokenizer, torch.randn(30522, 32)),
-                *twice,
-            ],
-            None,
-        ),
-        "all": (
-            [toy, modules.Pooling(32, "weightedmean"), *twice[:1], modules.Normalize()],
-            "Represent this text:\n",
-        ),
-    }[case]
+    first = modules.Dense(32, 24)
+    prompt = None
+    if case == "prompt of another tokenizer":
+        steps = [whitespace_encoder(tmp_path / "xlm"), modules.Pooling(32)]
+        prompt = "query: "
+    elif case == "static":
+        table = modules.StaticEmbedding(
+            toy.tokenizer.backend_tokenizer, embedding_weights=torch.randn(30_522, 32)
+        )
+        steps = [table, first, modules.Dense(24, 16, bias=False, activation_function=None)]
+    else:
+        steps = [toy, modules.Pooling(32, "weightedmean"), first, modules.Normalize()]
+        prompt = "Represent this text:\n"
     path = saved(tmp_path / "encoder", steps, prompt)
-    original, source = SentenceTransformer(path, device="cpu"), load_chunk_encoder(path)
+    original = SentenceTransformer(path, device="cpu")
+    source = load_chunk_encoder(path)
     text = " ".join(["the ship sails home"] * 12)
     model = NextLevelBertModel.from_chunk_encoder(source, chunk_size=16)
     model.save_pretrained(tmp_path / "model")
@@ -210,15 +139,11 @@ def test_prompts_dense_layers_and_weighted_means_as_sentence_transformers_has_th
         book = opened.encode(text)
         assert len(book.plain) > 2
         chunks = [text[start:end].strip() for start, end in book.spans.tolist()]
-        expected = original.encode(chunks, convert_to_tensor=True)
-        close(book.plain, expected)
-        tokens = opened.tokenizer(text, return_tensors="pt")
-        tokens.pop("token_type_ids", None)
-        close(opened(**tokens).chunk_vectors[0], book.plain)
-    whole = SentenceTransformer(str(tmp_path / "model"), device="cpu").encode(
-        text, convert_to_tensor=True
-    )
-    close(whole, book.document)
+        close(book.plain, original.encode(chunks, convert_to_tensor=True))
+        ids = opened.tokenizer(text, return_tensors="pt")["input_ids"]
+        close(opened(input_ids=ids).chunk_vectors[0], book.plain)
+    opened = SentenceTransformer(str(tmp_path / "model"), device="cpu")
+    close(opened.encode(text, convert_to_tensor=True), book.document)
     again = load_chunk_encoder(tmp_path / "model")
     assert again.fingerprint == again.encoder.fingerprint() == source.fingerprint
     close(model.encode(text, chunk_encoder=again).plain, book.plain)
@@ -226,34 +151,29 @@ def test_prompts_dense_layers_and_weighted_means_as_sentence_transformers_has_th
 
 def test_prompt_and_dense_layers_are_part_of_the_fingerprint(toy_encoder_path, tmp_path):
     torch.manual_seed(1)
-    toy, dense = SentenceTransformer(toy_encoder_path, device="cpu")[0], modules.Dense(32, 32)
+    toy = SentenceTransformer(toy_encoder_path, device="cpu")[0]
+    dense = modules.Dense(32, 32)
     other = modules.Dense(32, 32, activation_function=GELU())
     other.load_state_dict(dense.state_dict())
-    cases = [
+    sources = {}
+    for more, prompt in (
         ([], "query: "),
         ([], "passage: "),
         ([dense], None),
         ([other], None),
         ([modules.Dense(32, 32)], None),
-    ]
-    sources = [
-        load_chunk_encoder(
-            saved(tmp_path / f"{n}", [toy, modules.Pooling(32), *more, modules.Normalize()], prompt)
-        )
-        for n, (more, prompt) in enumerate(cases)
-    ]
-    assert len({source.fingerprint for source in sources}) == len(sources)
-    # Layers over the chunks start from the encoder's own where sizes allow it, and have no such
-    # steps.
-    for source in sources[1:3]:
+    ):
+        steps = [toy, modules.Pooling(32), *more, modules.Normalize()]
+        source = load_chunk_encoder(saved(tmp_path / f"{len(sources)}", steps, prompt))
+        sources[source.fingerprint] = source
+        # Layers over the chunks start from the encoder's own, and have no such steps.
         model = NextLevelBertModel.from_chunk_encoder(source, chunk_size=16)
         assert not hasattr(model.config.encoder_config, "sentence_steps")
-        layer = "encoder.layer.0.output.dense.weight"
-        assert torch.equal(
-            model.encoder.state_dict()[layer], source.encoder.model.state_dict()[layer]
-        )
+        weight = model.encoder.encoder.layer[0].output.dense.weight
+        assert torch.equal(weight, source.encoder.model.encoder.layer[0].output.dense.weight)
+    assert len(sources) == 5
     with pytest.raises(ValueError, match="chunk_encoder_fingerprint"):
-        model.attach_chunk_encoder(sources[1])
+        model.attach_chunk_encoder(next(iter(sources.values())))
 
 
 @pytest.mark.mpnet
@@ -274,22 +194,15 @@ def test_the_last_token_of_a_row_that_is_padded_on_the_left():
 def test_another_pooling_than_the_encoder_s_own(toy_encoder_path):
     """HATE's sentence vector: the output at [CLS], here normalised as the encoder does with its
     mean."""
-    source, usual = (
-        load_chunk_encoder(toy_encoder_path, pooling="cls"),
-        load_chunk_encoder(toy_encoder_path),
-    )
+    source = load_chunk_encoder(toy_encoder_path, pooling="cls")
+    usual = load_chunk_encoder(toy_encoder_path)
     assert (source.encoder.pooling, usual.encoder.pooling) == ("cls", "mean")
     assert source.fingerprint != usual.fingerprint
     batch = usual.tokenizer(["The ship sailed home."], return_tensors="pt")
     with torch.no_grad():
         states = usual.encoder.model(**batch).last_hidden_state
         vectors = source.encoder(batch["input_ids"], batch["attention_mask"])
-    expected = (
-        torch.nn.functional.normalize(states[:, 0], dim=-1)
-        if usual.encoder.normalize
-        else states[:, 0]
-    )
-    close(vectors, expected)
+    close(vectors, torch.nn.functional.normalize(states[:, 0], dim=-1))
 
 
 def test_a_plain_transformer_is_an_encoder_if_its_pooling_is_given(encoder):
@@ -345,48 +258,30 @@ def test_new_layers_have_the_usual_dropout_and_a_loaded_backbone_none_on_its_att
     assert load_backbone(encoder).config.attention_probs_dropout_prob == 0.0
 
 
-def test_every_route_gives_the_same(source, model, tmp_path):
-    """Text, ids, vectors, corpus, SentenceTransformer, and the chunk encoder in half
-    precision."""
-    books = model.encode(TEXTS)
-    batch = model.tokenizer(TEXTS, padding=True, return_tensors="pt")
-    by_ids = model(**batch)
-    for number, book in enumerate(books):
-        close(by_ids.pooler_output[number], book.document)
-    rule = model.config.chunking_rule()
-    documents = [Document(str(number), text) for number, text in enumerate(TEXTS)]
-    corpus = encode_corpus(documents, source, rule, tmp_path / "corpus", progress=False)
-    corpus.check_model(model.config)
-    for number, book in enumerate(books):
-        close(corpus[number].vectors.float(), book.plain, atol=1e-3)
-    model.save_pretrained(tmp_path / "saved")
-    vectors = SentenceTransformer(str(tmp_path / "saved"), device="cpu").encode(TEXTS)
-    np.testing.assert_allclose(
-        vectors, torch.stack([book.document for book in books]).numpy(), atol=1e-6
-    )
-    again = NextLevelBertModel.from_pretrained(tmp_path / "saved")
-    close(again.encode(TEXTS[0]).document, books[0].document)
-    again.chunk_encoder.to(torch.float16)
-    close(again.encode(TEXTS[0]).plain, books[0].plain, atol=2e-3)
+@pytest.mark.parametrize(
+    ("steps", "prompt", "word"),
+    [
+        ([modules.Pooling(32), modules.LayerNorm(32)], None, "LayerNorm"),
+        ([modules.Pooling(32, ("cls", "mean"))], None, "'cls', 'mean'"),
+        ([modules.Pooling(32, include_prompt=False)], "query: ", "prompt"),
+        ([modules.Pooling(32)], "re", "'re'"),
+    ],
+)
+def test_what_is_not_supported_is_named(toy_encoder_path, tmp_path, steps, prompt, word):
+    toy = SentenceTransformer(toy_encoder_path, device="cpu")[0]
+    with pytest.raises(ValueError, match=word):
+        load_chunk_encoder(saved(tmp_path, [toy, *steps], prompt))
 
 
-def test_what_is_not_supported_is_named(encoder, toy_encoder_path, minilm, tmp_path):
-    toy, table = (
-        SentenceTransformer(toy_encoder_path, device="cpu")[0],
-        minilm.tokenizer.backend_tokenizer,
-    )
-    for number, (steps, prompt, word) in enumerate(
-        [
-            ([toy, modules.Pooling(32), modules.LayerNorm(32)], None, "LayerNorm"),
-            ([toy, modules.Pooling(32, ("cls", "mean"))], None, "'cls', 'mean'"),
-            ([toy, modules.Pooling(32, include_prompt=False)], "query: ", "prompt"),
-            ([toy, modules.Pooling(32)], "re", "'re'"),
-            ([modules.StaticEmbedding(table, torch.randn(30_000, 8))], None, "30521"),
-        ]
-    ):
-        with pytest.raises(ValueError, match=word):
-            load_chunk_encoder(saved(tmp_path / str(number), steps, prompt))
-    with pytest.raises(ValueError, match="modules"):  # sentence-transformers would take the mean
+def test_a_table_for_fewer_tokens_is_refused(minilm, tmp_path):
+    save_random_table(minilm.tokenizer, 8, tmp_path, rows=30_000)
+    with pytest.raises(ValueError, match="30521"):
+        load_chunk_encoder(tmp_path)
+
+
+def test_a_plain_transformer_needs_a_pooling(encoder):
+    """Sentence-transformers would take the mean."""
+    with pytest.raises(ValueError, match="modules"):
         load_chunk_encoder(encoder)
 
 

@@ -118,6 +118,7 @@ def test_chunkbert(encoder, tmp_path):
     assert AutoModelForSequenceClassification.from_pretrained(tmp_path).config.num_labels == 2
 
 
+@pytest.mark.long
 def test_bert_al(encoder, tmp_path):
     sizes = {
         "encoder": encoder,
@@ -156,6 +157,7 @@ def test_hate(tmp_path):
     assert scores["classifier"][1] > 0.8
 
 
+@pytest.mark.long
 def test_cdlm(encoder, tmp_path):
     rows = [{"documents": [f"{name} was at sea."] * 3} for name in ("Ahab", "Emma", "Nemo")]
     file = write(tmp_path / "sets.jsonl", rows)

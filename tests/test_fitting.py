@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
+import re
 import warnings
 
 import numpy as np
@@ -115,41 +116,33 @@ def test_what_whitening_cannot_be_fitted_to(documents, shrinkage, message):
 
 
 def test_similarities_are_those_of_scikit_learn(tfidf):
-    rule, words = (
-        ChunkingRule.from_tokenizer(tfidf.tokenizer, CHUNK_SIZE),
-        tfidf.tokenizer.get_vocab(),
-    )
+    rule = ChunkingRule.from_tokenizer(tfidf.tokenizer, CHUNK_SIZE)
+    words = tfidf.tokenizer.get_vocab()
     documents = [
-        np.asarray(tfidf.tokenizer(text, add_special_tokens=False)["input_ids"]) for text in TEXTS
+        np.asarray(ids) for ids in tfidf.tokenizer(TEXTS, add_special_tokens=False).input_ids
     ]
-    ids, boundaries, _ = flatten_chunks(
-        documents, [rule.boundaries(document) for document in documents]
-    )
-    rows = max(words.values()) + 1
-    counts = np.stack(
-        [np.bincount(ids[a:b], minlength=rows) for a, b in itertools.pairwise(boundaries)]
-    )
+    ids, boundaries, _ = flatten_chunks(documents, list(map(rule.boundaries, documents)))
+    counts = np.zeros((len(boundaries) - 1, max(words.values()) + 1))
+    for chunk, (start, end) in enumerate(itertools.pairwise(boundaries)):
+        np.add.at(counts[chunk], ids[start:end], 1)
     for word, row in words.items():
-        if not any(letter.isalpha() for letter in word):
+        if not re.search(r"[^\W\d_]", word):
             counts[:, row] = 0
-    reference = TfidfTransformer(smooth_idf=True, norm=None).fit(counts)
     assert counts.max() > 1
-    damped = np.where(counts, 1 + np.log(np.maximum(counts, 1)), 0)
-    exact = damped * (
-        reference.idf_ - 1
-    )  # scikit-learn adds 1, so that words of every chunk count, too
+    # scikit-learn adds 1 to the logarithm, so that words of every chunk count, too.
+    weights = TfidfTransformer(smooth_idf=True, norm=None).fit(counts).idf_ - 1
+    exact = weights * np.where(counts, 1 + np.log(np.maximum(counts, 1)), 0)
     lengths = np.linalg.norm(exact, axis=1)
     exact = exact[lengths > 0] / lengths[lengths > 0, None]
     assert len(exact) > 20
     vectors = tfidf.encoder.encode(ids, boundaries, rule).numpy()[lengths > 0]
-    error = (vectors @ vectors.T - exact @ exact.T)[np.triu_indices(len(exact), 1)]
-    assert abs(error).max() < 8 / np.sqrt(
-        4_096
-    )  # the bound of Johnson and Lindenstrauss, for all pairs
-    assert np.sqrt((error**2).mean()) < 1.5 / np.sqrt(4_096)
-    assert (exact @ exact.T)[np.triu_indices(len(exact), 1)].std() > 2 / np.sqrt(
-        4_096
-    )  # there is something to see
+    pairs = np.triu_indices(len(exact), 1)
+    expected = (exact @ exact.T)[pairs]
+    error = (vectors @ vectors.T)[pairs] - expected
+    unit = 1 / np.sqrt(4_096)
+    assert abs(error).max() < 8 * unit  # the bound of Johnson and Lindenstrauss, for all pairs
+    assert np.sqrt((error**2).mean()) < 1.5 * unit
+    assert expected.std() > 2 * unit  # there is something to see
 
 
 def test_texts_without_a_known_word(tfidf):
@@ -164,9 +157,18 @@ def test_texts_without_a_known_word(tfidf):
 
 
 def chunks_of(part, model, text):
-    ids = model.tokenizer(text, add_special_tokens=False)["input_ids"]
+    ids = np.asarray(model.tokenizer(text, add_special_tokens=False)["input_ids"])
     rule = model.config.chunking_rule()
-    return part.encoder.encode(np.asarray(ids), rule.boundaries(np.asarray(ids)), rule)
+    return part.encoder.encode(ids, rule.boundaries(ids), rule)
+
+
+def test_another_weighting_is_another_encoder(parts, hybrid, tmp_path):
+    other = combine_chunk_encoders(parts, TEXTS, tmp_path / "other", weights=[4, 3], chunk_size=12)
+    assert other.fingerprint != hybrid.fingerprint
+    with pytest.raises(ValueError, match="chunk_encoder_fingerprint"):
+        NextLevelBertModel.from_chunk_encoder(hybrid, chunk_size=12).encode(
+            TEXTS[0], chunk_encoder=other
+        )
 
 
 def unit(vectors):
@@ -177,12 +179,14 @@ def unit(vectors):
 def test_vectors_by_hand(parts, model, tmp_path, whiten):
     """Each part centred, whitened or not, of length 1, weighted."""
     options = {"weights": [3, 4], "whiten": whiten, "chunk_size": CHUNK_SIZE}
-    both, shares = combine_chunk_encoders(parts, TEXTS, tmp_path / "both", **options), []
+    both = combine_chunk_encoders(parts, TEXTS, tmp_path / "both", **options)
+    shares = []
     for part, weight, white in zip(parts, (0.6, 0.8), whiten, strict=True):
         chunks = [chunks_of(part, model, text) for text in TEXTS]
         mean, matrix = fit_whitening(chunks)
         if not white:
-            mean, matrix = torch.cat(chunks).mean(dim=0), torch.eye(len(mean))
+            mean = torch.cat(chunks).mean(dim=0)
+            matrix = torch.eye(len(mean))
         shares.append(weight * unit((chunks[2] - mean) @ matrix.T))
     close(chunks_of(both, model, TEXTS[2]), torch.cat(shares, dim=1))
     assert load_chunk_encoder(tmp_path / "both").fingerprint == both.fingerprint
@@ -211,29 +215,18 @@ def test_saved_opened_and_lent(hybrid, model, fresh_process, tmp_path):
     np.testing.assert_allclose(np.fromstring(printed.strip("[]\n"), sep=","), expected, atol=1e-4)
 
 
-def test_what_it_refuses(parts, minilm, hybrid, tmp_path):
-    other = combine_chunk_encoders(parts, TEXTS, tmp_path / "other", weights=[4, 3], chunk_size=12)
-    assert other.fingerprint != hybrid.fingerprint
-    with pytest.raises(ValueError, match="chunk_encoder_fingerprint"):
-        NextLevelBertModel.from_chunk_encoder(hybrid, chunk_size=12).encode(
-            TEXTS[0], chunk_encoder=other
-        )
+def test_what_it_refuses(parts, minilm, tmp_path):
+    folder = tmp_path / "no"
     words = Tokenizer(WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]"))
     foreign = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="[UNK]")
-    for wrong, word in [
-        ({"parts": [parts[0], dataclasses.replace(minilm, tokenizer=foreign)]}, "different tokens"),
-        ({"parts": parts, "texts": [""]}, "no tokens"),
+    unlike = [parts[0], dataclasses.replace(minilm, tokenizer=foreign)]
+    options = {"weights": [1, 1], "chunk_size": 12}
+    for wrong, texts, word in [
+        (unlike, TEXTS, "different tokens"),
+        (parts, [""], "no tokens"),
     ]:
         with pytest.raises(ValueError, match=word):
-            combine_chunk_encoders(
-                **{
-                    "texts": TEXTS,
-                    "folder": tmp_path / "no",
-                    "weights": [1, 1],
-                    "chunk_size": 12,
-                    **wrong,
-                }
-            )
+            combine_chunk_encoders(wrong, texts, folder, **options)
     with pytest.raises(ValueError, match="no tokens"):
-        fit_tfidf_encoder(parts[1], ["", " "], tmp_path / "no")
-    assert not (tmp_path / "no").exists()
+        fit_tfidf_encoder(parts[1], ["", " "], folder)
+    assert not folder.exists()

@@ -92,17 +92,16 @@ def test_no_file_imports_itself_around_a_corner():
     """Imports within functions count, too."""
     graph: dict[Path, set[Path]] = {}
     for path in PACKAGE.rglob("*.py"):
-        files = {file_of(module) for module in imports(path) if module}
-        graph[path] = {file for file in files if file is not None}
+        files = set(map(file_of, filter(None, imports(path))))
+        graph[path] = files - {None}
     TopologicalSorter(graph).prepare()  # an error names the circle
 
 
 def test_a_configuration_imports_neither_torch_nor_a_model():
     for path in (PACKAGE / "models").glob("configuration_*.py"):
-        source = path.read_text(encoding="utf-8")
-        assert "import torch" not in source
-        siblings = {module[-1] for module in imports(path)}
-        assert all(name == "chunking" or name.startswith("configuration") for name in siblings)
+        assert "import torch" not in path.read_text(encoding="utf-8")
+        for module in imports(path):
+            assert module[-1] == "chunking" or module[-1].startswith("configuration")
 
 
 @pytest.mark.long
@@ -192,6 +191,19 @@ def test_tests_are_plain():
         counts += count(path)
     assert counts["nodes"] <= NODES_OF_TESTS
     assert counts["nodes"] <= NODES_PER_LINE_OF_TESTS * counts["code lines"]
+
+
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+def test_a_test_has_at_most_one_comprehension_and_no_conditional_expression():
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                kinds = Counter(map(type, ast.walk(node)))
+                place = f"{path.name}: {node.name}"
+                assert kinds[ast.IfExp] == 0, place
+                assert sum(map(kinds.__getitem__, COMPREHENSIONS)) <= 1, place
 
 
 def test_hidden_decisions_are_counted(tmp_path):

@@ -65,20 +65,17 @@ QUESTIONS = [
 
 def news(topic):
     """Two reports of a subtopic, with a sentence that has no mention, an event and an entity."""
-    text, sentences = "It rained. Apple sued.", [[0, 10], [11, 22]]
-    spans = {"HUMAN_PART_ORG": (11, 16), "ACTION_OCCURRENCE": (17, 21)}
-    mentions = [
-        {"start": start, "end": end, "type": kind, "cluster": f"{topic}-{kind}", "sentence": 1}
-        for kind, (start, end) in spans.items()
-    ]
+    sued = {"start": 17, "end": 21, "type": "ACTION_OCCURRENCE", "cluster": f"{topic}-sued"}
+    apple = {"start": 11, "end": 16, "type": "HUMAN_PART_ORG", "cluster": f"{topic}-apple"}
     row = {
         "topic": topic,
         "subtopic": f"{topic}_ecb",
-        "text": text,
-        "sentences": sentences,
-        "mentions": mentions,
+        "text": "It rained. Apple sued.",
+        "sentences": [[0, 10], [11, 22]],
+        "mentions": [{**apple, "sentence": 1}, {**sued, "sentence": 1}],
+        "sentence_ids": [0, 1],
+        "validated_sentences": [0, 1],
     }
-    row |= {"sentence_ids": [0, 1], "validated_sentences": [0, 1]}
     return [{**row, "doc_id": f"{topic}_{number}ecb"} for number in range(2)]
 
 
@@ -219,17 +216,12 @@ def test_it_acts(
     monkeypatch.setattr(CardTrainer, "__init__", stop)
     concepts = tmp_path / "concepts.json"
     concepts.write_text(json.dumps(CONCEPTS))
-    values = {"encoder": encoder, "sentence_encoder": toy_encoder_path, "minilm": minilm_path}
-    values["concepts"] = concepts
-    words = [
-        *words,
-        "--use_cpu",
-        "--validation_share",
-        "0.5",
-        "--train_file",
-        write(tmp_path / "rows.jsonl", rows),
-    ]
-    words += ["--output_dir", str(tmp_path / "model"), *" ".join(options).split()]
+    line = " ".join([*words, *options]).format(
+        encoder=encoder, sentence_encoder=toy_encoder_path, minilm=minilm_path, concepts=concepts
+    )
+    file = write(tmp_path / "rows.jsonl", rows)
+    line += f" --use_cpu --validation_share 0.5 --train_file {file} --output_dir {tmp_path}/model"
     with pytest.raises(Arrived) as arrived:
-        main([word.format(**values) for word in words])
-    assert [option for option, acts in options.items() if not acts(arrived.value)] == []
+        main(line.split())
+    for option, acts in options.items():
+        assert acts(arrived.value), option

@@ -149,21 +149,16 @@ def test_every_triple_trains_evaluates_and_opens(make, source, encoder, tmp_path
     assert getattr(triple.rows, "epoch", 1) == 1  # what is drawn anew in every epoch was
     assert math.isfinite(first)
     assert trainer.evaluate()["eval_loss"] != first
-    changed = {
-        name
-        for name, tensor in triple.model.state_dict().items()
-        if not torch.equal(tensor, before[name])
-    }
+    after = triple.model.state_dict()
+    changed = [name for name, tensor in after.items() if not torch.equal(tensor, before[name])]
     assert changed
-    assert not any("chunk_encoder" in name for name in changed)  # it is frozen
+    assert "chunk_encoder" not in " ".join(changed)  # it is frozen
     triple.model.save_pretrained(tmp_path / "saved")
     card = (tmp_path / "saved" / "README.md").read_text(encoding="utf-8")
     assert f"A `{type(triple.model).__name__}` over whole documents" in card
     assert "trust_remote_code=True" in card
-    opened = type(triple.model).from_pretrained(tmp_path / "saved").state_dict()
-    assert all(
-        torch.equal(tensor, opened[name]) for name, tensor in triple.model.state_dict().items()
-    )
+    opened = type(triple.model).from_pretrained(tmp_path / "saved")
+    torch.testing.assert_close(dict(opened.state_dict()), dict(after), atol=0, rtol=0)
 
 
 @pytest.mark.parametrize("loss", ["smooth_l1", "cross_entropy"])

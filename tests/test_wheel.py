@@ -21,11 +21,6 @@ from .test_runs import RUNS, SUMMARIZING, fine_tuning, toys  # noqa: F401
 
 ROOT = Path(__file__).parents[1]
 # For the papers whose defaults take minutes.
-QUICK = {
-    "chunkbert": "--chunk_size 32 --num_train_epochs 1".split(),
-    "bert_al": "--segment_length 32 --num_train_epochs 1".split(),
-    "cdlm": "--epochs 1 --pretraining_epochs 1".split(),
-}
 
 
 def run(*command, cwd):
@@ -50,17 +45,8 @@ def wheel(tmp_path_factory):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE"):
         shutil.copy(ROOT / name, folder)
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--no-index",
-        "--no-build-isolation",
-    ]
-    run(*command, "--wheel-dir", folder / "dist", folder, cwd=folder)
+    words = "-m pip wheel --quiet --no-deps --no-index --no-build-isolation --wheel-dir dist ."
+    run(sys.executable, *words.split(), cwd=folder)
     [path] = (folder / "dist").glob("*.whl")
     return path
 
@@ -72,33 +58,22 @@ def installed(wheel, tmp_path_factory):
     folder = tmp_path_factory.mktemp("installed")
     venv.create(folder, with_pip=False, symlinks=True)
     python = folder / "bin" / "python"
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        str(python),
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--no-index",
-    ]
-    run(*command, wheel, cwd=folder)
+    words = f"-m pip --python {python} install --quiet --no-deps --no-index {wheel}"
+    run(sys.executable, *words.split(), cwd=folder)
     paths = sysconfig.get_paths(vars={"base": str(folder), "platbase": str(folder)})
     Path(paths["purelib"], "dependencies.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
     return python.parent
 
 
+@pytest.mark.long
 def test_the_wheel_holds_every_file_of_the_package(wheel):
-    here = {
-        str(path.relative_to(ROOT))
-        for path in (ROOT / "nextlevelbert").rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
-    }
-    packed = {
-        name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("nextlevelbert/")
-    }
-    assert packed == here
+    packed = set(zipfile.ZipFile(wheel).namelist())
+    for path in (ROOT / "nextlevelbert").rglob("*"):
+        if path.is_file() and "__pycache__" not in path.parts:
+            name = str(path.relative_to(ROOT))
+            assert name in packed
+            packed.remove(name)
+    assert not [name for name in packed if name.startswith("nextlevelbert/")]
 
 
 @pytest.mark.long
@@ -170,30 +145,33 @@ def test_every_task_and_model_type_runs_to_its_end(installed, toys, tmp_path):  
     """Two steps each, in a process that has the wheel."""
     for task, rows in SEVERAL.items():
         write(Path(toys["folder"], f"{task}.jsonl"), rows)
-    end = "--max_steps 2 --use_cpu --output_dir".split()
-    calls = [
-        [*(word.format(**toys) for word in words), *end, name] for name, words in KINDS.items()
-    ]
-    calls.append(
-        [
-            "run_finetune.py",
-            "--task=retrieval",
-            "--model",
-            toys["checkpoint"],
-            "--test_file",
-            toys["asked"],
-        ]
-    )
-    calls[-1] += ["--use_cpu", "--output_dir", "retrieval"]
+    calls = []
+    for name, words in KINDS.items():
+        line = " ".join([*words, "--max_steps 2 --use_cpu --output_dir"]).format(**toys)
+        calls.append([*line.split(), name])
+    line = "run_finetune.py --task retrieval --model {checkpoint} --test_file {asked} --use_cpu"
+    calls.append([*line.format(**toys).split(), "--output_dir", "retrieval"])
     run(installed / "python", "-c", EVERY_RUN, json.dumps(calls), cwd=tmp_path)
     assert {path.parent.name for path in tmp_path.glob("*/results.json")} == {*KINDS, "retrieval"}
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("paper", ["next_level_bert", "hate", "chunkbert", "bert_al", "cdlm"])
-def test_the_papers_run_from_an_installed_wheel(installed, minilm_path, encoder, paper, tmp_path):
+@pytest.mark.parametrize(
+    ("paper", "options"),
+    [
+        ("next_level_bert", "{minilm}"),
+        ("hate", "{minilm}"),
+        # Those whose defaults take minutes.
+        ("chunkbert", "--encoder {encoder} --chunk_size 32 --num_train_epochs 1"),
+        ("bert_al", "--encoder {encoder} --segment_length 32 --num_train_epochs 1"),
+        ("cdlm", "--encoder {encoder} --epochs 1 --pretraining_epochs 1"),
+    ],
+)
+def test_the_papers_run_from_an_installed_wheel(
+    installed, minilm_path, encoder, paper, options, tmp_path
+):
     """Each example in an empty folder and without network; the first two as they stand, with
     MiniLM."""
     shutil.copy(ROOT / "examples" / "papers" / f"{paper}.py", tmp_path)
-    words = ["--encoder", encoder, *QUICK[paper]] if paper in QUICK else [minilm_path]
+    words = options.format(minilm=minilm_path, encoder=encoder).split()
     assert run(installed / "python", f"{paper}.py", *words, cwd=tmp_path)

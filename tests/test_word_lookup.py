@@ -84,12 +84,12 @@ def test_any_text(tokenizer, text):
 def test_every_character(tokenizer):
     """Each character of Unicode, between letters and beside each kind of mark."""
     characters = [
-        chr(code)
-        for code in range(0x11_0000)
-        if unicodedata.category(chr(code)) not in ("Cs", "Cn", "Co")
+        character
+        for character in map(chr, range(0x11_0000))
+        if unicodedata.category(character) not in ("Cs", "Cn", "Co")
     ]
     characters = characters[:: max(1, len(characters) // 8_000)] + characters[:6_000]
-    text = " ".join(f"a{mark}b {mark}. .{mark} ’{mark} {mark}’" for mark in characters)
+    text = " ".join(map("a{0}b {0}. .{0} ’{0} {0}’".format, characters))
     assert looked_up(tokenizer, text) == by_tokenizer(tokenizer, text)
 
 

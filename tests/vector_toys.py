@@ -98,12 +98,12 @@ def vectors_of(model, vectors, **inputs):
     return model(inputs_embeds=vectors, **inputs).pooler_output
 
 
-def save_random_table(tokenizer: Any, size: int, folder: Path) -> None:
+def save_random_table(tokenizer: Any, size: int, folder: Path, rows: int = 30_522) -> None:
     """Saves a static encoder of sentence-transformers: a random table of token vectors,
     normalised."""
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     backend.no_truncation()
-    table = torch.randn(30_522, size, generator=torch.Generator().manual_seed(0))
+    table = torch.randn(rows, size, generator=torch.Generator().manual_seed(0))
     SentenceTransformer(modules=[StaticEmbedding(backend, table), Normalize()], device="cpu").save(
         str(folder)
     )

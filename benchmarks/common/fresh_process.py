@@ -29,8 +29,7 @@ _PROCESSES = multiprocessing.get_context("forkserver")
 def in_fresh_process(
     function: Callable[..., Any], *arguments: Any, limit: float | None = None
 ) -> Any:
-    """What a function returns in a process of its own; None if that came to need more than `limit`
-    GiB."""
+    """Runs a function in a process of its own; returns None above `limit` GiB of memory."""
     # Blocks of 1 MiB and more are given back when freed; with glibc's own moving limit, peaks vary
     # by a third.
     os.environ["MALLOC_MMAP_THRESHOLD_"] = str(2**20)
@@ -46,7 +45,7 @@ def in_fresh_process(
 
 
 def _watch(limit: float | None, stopped: Event) -> None:
-    """Ends this process, and says so, once it needs more than `limit` GiB."""
+    """Ends this process as soon as it needs more than `limit` GiB, and sets `stopped`."""
 
     def look() -> None:
         while resident_peak_mib() < (limit or float("inf")) * 1024:
@@ -58,15 +57,18 @@ def _watch(limit: float | None, stopped: Event) -> None:
 
 
 def resident_peak_mib() -> float:
-    """The most memory, in MiB, that this process has had resident so far; of Linux."""
+    """Returns the most memory, in MiB, that this process has held so far; on Linux."""
     status = Path("/proc/self/status").read_text().splitlines()
     [line] = [line for line in status if line.startswith("VmHWM:")]
     return int(line.split()[1]) / 1024
 
 
 def peak_and_seconds(run: Callable[[], object], repeats: int = 1) -> tuple[float, float]:
-    """MiB that the first run takes above what is held before it, and the median CPU-seconds of all
-    runs."""
+    """Measures memory and time of runs.
+
+    Returns:
+        The MiB that the first run adds, and the median CPU-seconds of all runs.
+    """
     Path("/proc/self/clear_refs").write_text("5")  # the peak is now what is resident now
     peaks, seconds = [resident_peak_mib()], []
     for _ in range(repeats):
@@ -78,7 +80,7 @@ def peak_and_seconds(run: Callable[[], object], repeats: int = 1) -> tuple[float
 
 
 def step(model: Any, length: int, training: bool, **labels: Any) -> None:
-    """One pass over a document of random words, in training with its backward pass."""
+    """Passes a document of random words through a model, in training with the backward pass."""
     ids = torch.randint(1000, model.config.encoder_config.vocab_size, (1, length))
     ids[0, ::28] = (
         model.config.cls_token_id if hasattr(model.config, "cls_token_id") else 101
@@ -90,7 +92,7 @@ def step(model: Any, length: int, training: bool, **labels: Any) -> None:
 
 
 def longer_positions(embeddings: Any, tokens: int) -> None:
-    """A BERT's position table, continued by repeating."""
+    """Repeats the position table of a BERT up to a number of tokens."""
     table = embeddings.position_embeddings.weight.detach()
     embeddings.position_embeddings = nn.Embedding.from_pretrained(
         table[torch.arange(tokens) % len(table)], freeze=False
@@ -106,13 +108,14 @@ def print_grid(
     lengths: list[int],
     limit: float,
 ) -> None:
-    """Peak MiB and CPU-seconds of each way by length, for a pass and a training step, beside those
-    of the first way.
+    """Prints peak MiB and CPU-seconds of each variant by length, beside the first variant.
 
     Args:
-        measure: gives both for an encoder, a way, whether to train, and a number of tokens.
-        encoder, names, lengths: what to measure.
-        limit: GiB that a process may take; a way that needed more is not tried on longer documents.
+        measure: returns both values for an encoder, a variant, whether to train, and a number of
+            tokens.
+        encoder, names, lengths: encoder, variants and document lengths to measure.
+        limit: GiB that a process may take; a variant above the limit is not tried on longer
+            documents.
     """
     for training, what in enumerate(("inference", "training step")):
         figures = np.full((len(lengths), len(names), 2), np.nan)

@@ -1,4 +1,4 @@
-"""What the benchmarks share: options, the text, interleaved timing, and Markdown tables."""
+"""Shared parts of the benchmarks: options, the text, interleaved timing, and Markdown tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _RESAMPLES = 2_000
 
 
 def parser_with_encoder(description: str | None) -> ArgumentParser:
-    """An argument parser that asks for the chunk encoder."""
+    """Makes an argument parser that asks for the chunk encoder."""
     parser = ArgumentParser(description=description, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument(
         "--encoder", default="sentence-transformers/all-MiniLM-L6-v2", help="a Hub name or a folder"
@@ -43,7 +43,7 @@ def add_file_option(parser: ArgumentParser) -> None:
 
 
 def parser_with_text(description: str | None, tokens: int) -> ArgumentParser:
-    """An argument parser that asks for the chunk encoder, a text and its length."""
+    """Makes an argument parser that asks for the chunk encoder, a text and its length."""
     parser = parser_with_encoder(description)
     add_file_option(parser)
     parser.add_argument("--tokens", type=int, default=tokens, help="approximate length of the text")
@@ -51,8 +51,7 @@ def parser_with_text(description: str | None, tokens: int) -> ArgumentParser:
 
 
 def long_text(characters: int, source: str = "python-manual") -> str:
-    """Documents of a source (see `read_documents`) as one text, repeated where they are too
-    short."""
+    """Joins documents of a source (see `read_documents`) to one text, repeated if too short."""
     from nextlevelbert import read_documents
 
     parts: list[str] = []
@@ -67,7 +66,7 @@ def long_text(characters: int, source: str = "python-manual") -> str:
 
 
 def processor() -> str:
-    """The CPU's name, the cores this process may use, and which bfloat16 instructions it has."""
+    """Names the CPU, the cores that this process may use, and the CPU's bfloat16 instructions."""
     facts: dict[str, str] = {}
     if os.path.exists("/proc/cpuinfo"):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -81,8 +80,7 @@ def processor() -> str:
 
 
 def print_header(dtypes: str, *notes: str) -> None:
-    """A line with the machine and the versions, on which every figure depends, and one line for
-    each note."""
+    """Prints the machine and the versions, on which every figure depends, and each note."""
     packages = ("torch", "transformers", "sentence-transformers", "tokenizers")
     versions = ", ".join(f"{name} {version(name)}" for name in packages)
     print(
@@ -96,7 +94,7 @@ def print_header(dtypes: str, *notes: str) -> None:
 
 @contextlib.contextmanager
 def random_corpus(hidden_size: int) -> Iterator[Any]:
-    """A `VectorCorpus` of 100 documents of 1,000 random vectors, for as long as it is read."""
+    """Makes a temporary `VectorCorpus` of 100 documents of 1,000 random vectors."""
     import torch
     from transformers import BertConfig
 
@@ -137,11 +135,12 @@ def interleaved(
     """Runs every case once in each round, so that a slow minute of the machine affects all of them.
 
     Args:
-        cases: what to run, without arguments.
-        rounds: how often. The first round counts too; with three or more the median ignores it.
+        cases: functions to run, by name.
+        rounds: number of rounds. The first round counts too; with three or more the median ignores
+            it.
 
     Returns:
-        Medians over the rounds, and what each case returned last.
+        Medians over the rounds, and the last result of each case.
     """
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1, got {rounds}.")
@@ -175,8 +174,7 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
 
 
 def with_interval(differences: np.ndarray, groups: np.ndarray, seed: int) -> list[float]:
-    """The mean of differences ``[N]`` and its bounds of 95 %, by resampling whole groups
-    (``[N]``)."""
+    """Averages differences ``[N]``, with bounds of 95 % over resampled groups ``[N]``."""
     _, index = np.unique(groups, return_inverse=True)
     sums, counts = np.bincount(index, differences), np.bincount(index)
     drawn = np.random.default_rng(seed).integers(len(sums), size=(_RESAMPLES, len(sums)))

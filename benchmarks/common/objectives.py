@@ -1,4 +1,4 @@
-"""Objectives of masked vector modelling beside the losses that a model has by itself.
+"""Objectives of masked vector modelling beside the losses that a model has on its own.
 
 `benchmarks.studies.masked_objectives` compares them; none is a default. Notation for shapes: B
 sequences, L positions, M masked positions of the batch, D dimensions of a chunk vector, K codes.
@@ -25,7 +25,7 @@ def device() -> torch.device:
 
 
 class TargetSpace(nn.Module):
-    """Maps chunk vectors to targets, W (v - m); without a fit, to themselves.
+    """Maps chunk vectors to targets, W (v - m); before a fit, W is the identity and m is zero.
 
     Mean and matrix are buffers, so that checkpoints hold them.
     """
@@ -55,10 +55,10 @@ class TargetSpace(nn.Module):
 
 
 class Regression(nn.Module):
-    """Smooth L1 to the target, summed over its dimensions."""
+    """Computes Smooth L1 to the target, summed over its dimensions."""
 
     def decode(self, outputs: torch.Tensor) -> torch.Tensor:
-        """The vector ``[M, D]`` that the model predicts."""
+        """Returns the vector ``[M, D]`` that the model predicts."""
         return outputs
 
     def forward(
@@ -68,24 +68,26 @@ class Regression(nn.Module):
         anchors: torch.Tensor,
         others: torch.Tensor,
     ) -> torch.Tensor:
-        """The mean loss over masked vectors.
+        """Computes the mean loss over masked vectors.
 
         Args:
-            outputs: ``[M, D]`` of the model's head.
-            targets: ``[M, D]`` in the target space.
-            anchors: ``[M, D]`` what `decode` is added to: zero, or the mean of the neighbours.
-            others: ``[N, D]`` further chunk vectors of the batch's documents.
+            outputs: outputs of the model's head, ``[M, D]``.
+            targets: targets in the target space, ``[M, D]``.
+            anchors: vectors that `decode` is added to, ``[M, D]``: zero, or the mean of the
+                neighbours.
+            others: further chunk vectors of the batch's documents, ``[N, D]``.
         """
         predictions = anchors + self.decode(outputs)
         return F.smooth_l1_loss(predictions, targets, reduction="none").sum(dim=-1).mean()
 
 
 class Choice(Regression):
-    """Chooses the target among all of the batch and a memory of stored vectors (InfoNCE).
+    """Chooses the target among all targets of the batch and a memory of stored vectors (InfoNCE).
 
     Args:
-        memory: ``[N, D]`` in the target space; frozen, since chunk vectors are.
-        temperature: of the softmax over cosines.
+        memory: stored vectors in the target space, ``[N, D]``; frozen, because chunk vectors are
+            frozen.
+        temperature: temperature of the softmax over cosines.
     """
 
     memory: torch.Tensor
@@ -102,7 +104,7 @@ class Choice(Regression):
         anchors: torch.Tensor,
         others: torch.Tensor,
     ) -> torch.Tensor:
-        """The mean loss; arguments as in `Regression`."""
+        """Computes the mean loss; arguments as in `Regression`."""
         targets = F.normalize(targets, dim=-1)
         candidates = torch.cat([targets, F.normalize(others, dim=-1), self.memory])
         predictions = F.normalize(anchors + self.decode(outputs), dim=-1)
@@ -114,10 +116,10 @@ class Choice(Regression):
 
 
 class Codes(Regression):
-    """Predicts the number of the nearest centre, and that of the nearest to what is left.
+    """Predicts the code of the nearest centre, and the code of the residual's nearest centre.
 
     Args:
-        codebooks: ``[K, D]`` each: centres in the target space, and those of the residuals.
+        codebooks: centres in the target space, and centres of the residuals, ``[K, D]`` each.
     """
 
     def __init__(self, codebooks: Sequence[torch.Tensor]) -> None:
@@ -127,7 +129,7 @@ class Codes(Regression):
         self.heads = nn.ModuleList([nn.Linear(size, len(codebook)) for codebook in codebooks])
 
     def decode(self, outputs: torch.Tensor) -> torch.Tensor:
-        """The mean of the centres by their probability, summed over the codebooks."""
+        """Averages the centres by their probability, and sums over the codebooks."""
         parts = []
         for head, codebook in zip(self.heads, self.codebooks, strict=True):
             parts.append(head(outputs).softmax(dim=-1) @ codebook)
@@ -140,7 +142,7 @@ class Codes(Regression):
         anchors: torch.Tensor,
         others: torch.Tensor,
     ) -> torch.Tensor:
-        """The mean loss; arguments as in `Regression`."""
+        """Computes the mean loss; arguments as in `Regression`."""
         left = targets - anchors
         losses = []
         for head, codebook in zip(self.heads, self.codebooks, strict=True):
@@ -153,15 +155,15 @@ class Codes(Regression):
 def neighbour_means(
     vectors: torch.Tensor, special_ids: torch.Tensor, mask_positions: torch.Tensor
 ) -> torch.Tensor:
-    """Averages the nearest chunk before and after each masked one, of those that can be seen.
+    """Averages the nearest visible chunks before and after each masked chunk.
 
     Args:
-        vectors: ``[B, L, D]``, the true ones.
-        special_ids: ``[B, L]``, as `DataCollatorForVectorMasking` makes them.
-        mask_positions: ``[B, L]`` bool.
+        vectors: true vectors, ``[B, L, D]``.
+        special_ids: special ids from `DataCollatorForVectorMasking`, ``[B, L]``.
+        mask_positions: bool mask ``[B, L]``, true at masked positions.
 
     Returns:
-        ``[M, D]``; zero where no chunk of the same document can be seen.
+        The means, ``[M, D]``; zero if no chunk of the same document is visible.
     """
     length = special_ids.shape[1]
     positions = torch.arange(length, device=special_ids.device).expand_as(special_ids)

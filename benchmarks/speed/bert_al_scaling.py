@@ -20,8 +20,7 @@ WAYS = ("BERT-AL", "no recurrence", "full, eager", "full, sdpa")
 
 
 def measure(encoder: str, name: str, training: bool, tokens: int) -> tuple[float, float]:
-    """Peak MiB above the loaded model, in training with its gradients, and seconds of one
-    document."""
+    """Measures peak MiB above the loaded model (in training with gradients) and seconds."""
     from nextlevelbert import BertAlForExtractiveSummarization
 
     recurrence = "residual" if name == "BERT-AL" else "none"

@@ -18,7 +18,7 @@ SENTENCE = " This one sentence was not in the first edition of the book."
 
 
 def with_sentence(text: str) -> str:
-    """The text with one more sentence behind the first that ends after a hundredth of it."""
+    """Inserts a sentence near the beginning of a text."""
     place = text.index(". ", len(text) // 100) + 1
     return text[:place] + SENTENCE + text[place:]
 

@@ -21,7 +21,7 @@ from nextlevelbert.models.cdlm_attention import AttentionPlan, plan_attention
 
 
 def square_plan(real: torch.Tensor, is_global: torch.Tensor, window: int) -> AttentionPlan:
-    """A plan without blocks."""
+    """Makes a plan without blocks."""
     plan = plan_attention(real, is_global, window)
     if plan.block is None:
         return plan
@@ -34,7 +34,7 @@ def square_plan(real: torch.Tensor, is_global: torch.Tensor, window: int) -> Att
 
 
 def kept_blocks(is_global: torch.Tensor, half: int) -> float:
-    """Share of the blocks of the square in which some pair of tokens sees each other."""
+    """Returns the share of blocks of the square in which some pair of tokens sees each other."""
     length = is_global.shape[1]
 
     def visible(

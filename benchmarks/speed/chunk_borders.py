@@ -25,7 +25,7 @@ DOCUMENTS_PER_SHARD = 8
 
 
 def padding(lengths: np.ndarray, budget: int) -> tuple[int, int]:
-    """Real and padded positions of chunks that are encoded together."""
+    """Counts real and padded positions of chunks that are encoded together."""
     batches = list(micro_batches(lengths, budget))
     return int(lengths.sum()), sum(int(lengths[rows].max()) * len(rows) for rows in batches)
 
@@ -33,8 +33,10 @@ def padding(lengths: np.ndarray, budget: int) -> tuple[int, int]:
 def edited(
     ids: np.ndarray, sentences: np.ndarray, rng: np.random.Generator
 ) -> Iterator[np.ndarray]:
-    """The document with one sentence inserted, deleted or replaced, by turns; new sentences are its
-    own from later."""
+    """Yields the document with a sentence inserted, deleted or replaced, in turn.
+
+    New sentences come from a later part of the document.
+    """
     early = max(2, len(sentences) // 20)
     for number in range(EDITS):
         place, other = int(rng.integers(1, early)), int(rng.integers(early, len(sentences) - 1))

@@ -29,8 +29,7 @@ WAYS = ("vectorised", "sequential", "full, eager", "full, sdpa")
 
 
 def measure(encoder: str, name: str, training: bool, tokens: int) -> tuple[float, float]:
-    """Peak MiB above the loaded model, in training with its gradients, and seconds of one
-    document."""
+    """Measures peak MiB above the loaded model (in training with gradients) and seconds."""
     from nextlevelbert import ChunkBertForSequenceClassification
 
     options = {"chunk_size": CHUNK, "chunk_batch_size": 1 if name == "sequential" else None}
@@ -52,7 +51,7 @@ def measure(encoder: str, name: str, training: bool, tokens: int) -> tuple[float
 
 
 def measure_scores(encoder: str, rows: int, size: int) -> float:
-    """MiB of one call of the eager attention function, on so many rows of so many tokens."""
+    """Measures the MiB of one call of eager attention, by number of rows and tokens."""
     from transformers.models.bert.modeling_bert import eager_attention_forward
 
     config = AutoConfig.from_pretrained(encoder)

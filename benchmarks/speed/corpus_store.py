@@ -35,8 +35,7 @@ WINDOW = 510
 
 
 def encode(args: Namespace, folder: str, results: multiprocessing.Queue) -> None:
-    """Encodes the corpus: seconds, processor seconds and MB of memory, with and without what was
-    there before."""
+    """Encodes the corpus, and returns seconds, processor seconds and peak MB, after and before."""
     torch.set_num_threads(1)
     source = load_chunk_encoder(args.encoder)
     rule = ChunkingRule.from_tokenizer(source.tokenizer, args.chunk_size)

@@ -21,7 +21,7 @@ BATCH = 8
 
 
 def steps(model: Any, batches: list[dict[str, torch.Tensor]]) -> float:
-    """Seconds of one epoch: forward, backward and update, the frozen encoder's work included."""
+    """Measures the seconds of one epoch: forward, backward and update, with the frozen encoder."""
     optimizer = torch.optim.AdamW((p for p in model.parameters() if p.requires_grad), lr=5e-5)
     model.train()
     start = time.perf_counter()

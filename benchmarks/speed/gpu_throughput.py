@@ -33,16 +33,20 @@ ROUNDS, LENGTH = 3, 512
 
 
 def operations(run: Callable[[], Any]) -> int:
-    """Floating-point operations of a run; attention as plain matrix products, because not every
-    kernel is known."""
+    """Counts floating-point operations of a run.
+
+    Attention counts as plain matrix products, because the counter does not know every kernel.
+    """
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         run()
     return counter.get_total_flops()
 
 
 def seconds_of(run: Callable[[], Any], device: torch.device, rounds: int = ROUNDS) -> float:
-    """The median of some runs, after one that fills the allocator's pool, until the device is
-    done."""
+    """Measures the median seconds of some runs until the device is done.
+
+    One run before them fills the allocator's pool.
+    """
     run()
     seconds = []
     for _ in range(rounds):

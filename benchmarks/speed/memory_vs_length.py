@@ -9,8 +9,7 @@ from benchmarks.common.fresh_process import in_fresh_process, resident_peak_mib
 
 
 def measure(encoder: str, source: str, tokens: int) -> tuple[int, int, float, float]:
-    """Tokens and chunks of one document, the seconds of `encode`, and this process's peak memory in
-    MiB."""
+    """Measures one document: tokens, chunks, seconds of `encode`, and peak MiB of this process."""
     from nextlevelbert import NextLevelBertModel
 
     model = NextLevelBertModel.from_chunk_encoder(encoder)

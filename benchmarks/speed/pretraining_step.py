@@ -33,7 +33,7 @@ AUTHORS, BARE, OURS = "authors' recipe in plain transformers", "bare backbone", 
 
 
 class AuthorsModel(nn.Module):
-    """Backbone, head and smooth L1 on every position, the whole mask given."""
+    """Computes Smooth L1 on every position, with backbone, head and the whole mask given."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class AuthorsModel(nn.Module):
 
 
 def step(model: nn.Module, loss: Callable[[], torch.Tensor], autocast: bool) -> Callable[[], None]:
-    """Forward and backward, gradients set anew."""
+    """Runs forward and backward, with new gradients."""
     model.train()
 
     def run() -> None:

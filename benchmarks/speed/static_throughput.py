@@ -38,7 +38,7 @@ TOKENIZER = "bare tokenizer (`encode_batch_fast`)"
 
 
 def cases(args: Namespace, documents: list[Document]) -> dict[str, tuple[Callable[[], Any], float]]:
-    """What is timed, and the share of the text that it reads."""
+    """Returns the cases to time, and the share of the text that each case reads."""
     from bm25s import BM25, tokenize
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
@@ -89,7 +89,7 @@ def cases(args: Namespace, documents: list[Document]) -> dict[str, tuple[Callabl
 
 
 def measure(args: Namespace) -> None:
-    """One thread setting: prints a table."""
+    """Measures one thread setting, and prints a table."""
     torch.set_num_threads(args.threads[0])
     documents = list(islice(read_documents(args.file), args.novels))
     tokenizer = load_chunk_encoder(str(static_checkpoint())).tokenizer

@@ -26,8 +26,7 @@ from nextlevelbert.tasks.coreference import CoreferenceDocument, read_ecbplus
 
 
 class Pair(NamedTuple):
-    """Two mentions: texts of their documents (the source's first), characters, topic, and whether
-    they corefer."""
+    """Two mentions: texts (the source's first), characters, topic, and whether they corefer."""
 
     texts: tuple[str, str]
     source: tuple[int, int]
@@ -37,8 +36,10 @@ class Pair(NamedTuple):
 
 
 def draw_pairs(documents: list[CoreferenceDocument], count: int, seed: int) -> list[Pair]:
-    """As many coreferent pairs as others, each in two documents of one topic; fewer where there are
-    no more."""
+    """Draws as many coreferent pairs as others, each in two documents of one topic.
+
+    There are fewer pairs if the documents have no more.
+    """
     rng = np.random.default_rng(seed)
     pairs: dict[bool, list[Pair]] = {True: [], False: []}
     for one, other in itertools.combinations(documents, 2):
@@ -58,13 +59,12 @@ def draw_pairs(documents: list[CoreferenceDocument], count: int, seed: int) -> l
 
 
 def scores_of(attentions: torch.Tensor, global_attentions: torch.Tensor) -> torch.Tensor:
-    """Attention between each token and the global ones, both ways, summed over heads and global
-    tokens, ``[L]``.
+    """Sums attention between each token and the global tokens, both ways, over heads: ``[L]``.
 
     Args:
-        attentions: ``[1, heads, L, G + window + 1]`` of transformers' Longformer; the first G
-            columns are a token's attention to the G global tokens.
-        global_attentions: ``[1, heads, L, G]``, that of the global tokens to each token.
+        attentions: attentions of transformers' Longformer, ``[1, heads, L, G + window + 1]``; the
+            first G columns are a token's attention to the G global tokens.
+        global_attentions: attention of the global tokens to each token, ``[1, heads, L, G]``.
     """
     count = global_attentions.shape[-1]
     return (attentions[0, :, :, :count] + global_attentions[0]).sum(dim=(0, 2))
@@ -73,12 +73,13 @@ def scores_of(attentions: torch.Tensor, global_attentions: torch.Tensor) -> torc
 def percentile_rank(scores: np.ndarray, inside: np.ndarray, target: np.ndarray) -> float:
     """Ranks the target among the other tokens of its document (section 3.5).
 
-    A token's score is the exponential of its attention; the target's is the mean over its tokens.
+    A token's score is the exponential of its attention; the score of the target is the mean over
+    its tokens.
 
     Args:
-        scores: ``[L]``, summed attention of `scores_of`.
-        inside: ``[L]`` bool, true at the tokens of the target's document.
-        target: ``[L]`` bool, true at the tokens of the target.
+        scores: summed attention from `scores_of`, ``[L]``.
+        inside: bool mask ``[L]``, true at the tokens of the target's document.
+        target: bool mask ``[L]``, true at the tokens of the target.
 
     Returns:
         The share of the other tokens with a lower score, in percent; ties count half.
@@ -94,10 +95,10 @@ def percentile_rank(scores: np.ndarray, inside: np.ndarray, target: np.ndarray) 
 def rank(
     model: Any, processor: CdlmProcessor, pair: Pair, rng: np.random.Generator | None = None
 ) -> float | None:
-    """The percentile rank of the target; None for documents that do not fit into a sequence.
+    """Returns the percentile rank of the target; None if the documents do not fit into a sequence.
 
-    With a generator, as many tokens in a row as the source has, anywhere in its document, stand in
-    for the source.
+    With a generator, random tokens in a row replace the source: as many as the source has, from the
+    same document.
     """
     pieces = [processor.tokenize(text) for text in pair.texts]
     row = processor.cluster(pieces)

@@ -64,8 +64,10 @@ def words(text: str) -> list[str]:
 
 
 def names_of(text: str) -> tuple[Counter[str], set[str]]:
-    """Words mostly capitalised within sentences; those of them that mostly stand after "in", "at"
-    and the like."""
+    """Finds the words that are mostly capitalised, and those of them that are places.
+
+    Only uses within sentences count. Places mostly follow "in", "at" and similar words.
+    """
     capital = Counter(re.findall(r"(?<=[a-z,;] )[A-Z][a-z]{2,}", text))
     small = Counter(re.findall(r"\b[a-z]{3,}\b", text))
     after = Counter(re.findall(r"\b(?:in|at|from|to|near|towards) ([A-Z][a-z]{2,})", text))
@@ -82,7 +84,7 @@ def names_of(text: str) -> tuple[Counter[str], set[str]]:
 def with_a_cue(
     parts: list[Part], novels: list[dict[str, str]], options: argparse.Namespace
 ) -> list[Question]:
-    """The same number of questions for each book, where it has so many."""
+    """Makes the same number of questions for each book, as far as the book has enough."""
     texts, draw, questions = _texts(parts), np.random.default_rng(0), list[Question]()
     passages, (counts, starts, vocabulary, *_) = list(map(words, texts)), index.count_words(parts)
     spread, chosen = (
@@ -116,8 +118,7 @@ def with_a_cue(
 def without_names(
     text: str, inside: set[str], names: Any, spread: Any, form: str, draw: Any
 ) -> list[str]:
-    """The words of a sentence in the form that is asked for; none where no sentence has enough of
-    them."""
+    """Returns the words of a sentence in the given form; none if no sentence has enough words."""
     kept = []
     for start, end in text_sentences(text):
         sentence = [word for word in words(text[start:end]) if word not in names]
@@ -136,7 +137,7 @@ def without_names(
 
 
 def cut_out(library: search.Library, parts: list[Part]) -> tuple[list[Part], list[Question]]:
-    """A shelf beside that of `parts` whose passages lack the sentences that are asked for."""
+    """Makes a copy of a shelf whose passages lack the sentences that serve as questions."""
     draw = np.random.default_rng(1)
     questions = list[Question]()
     cuts = dict[int, tuple[int, int]]()  # characters of a document, by passage
@@ -167,7 +168,7 @@ def cut_out(library: search.Library, parts: list[Part]) -> tuple[list[Part], lis
 def without(
     table: pa.Table, row: int, cuts: dict[int, tuple[int, int]], vectors: dict[int, np.ndarray]
 ) -> pa.Table:
-    """A part whose documents lack the cuts of its passages, which are numbered from `row` on."""
+    """Removes the cuts from the documents of a part, whose passages are numbered from `row` on."""
     columns = {name: table[name].to_pylist() for name in ("text", "vector", *BORDERS)}
     firsts = np.flatnonzero(table["chunk"].to_numpy() == 0).tolist()
     for first, last in pairwise([*firsts, len(table)]):
@@ -193,7 +194,7 @@ def without(
 
 
 def ranks(model: Any, parts: list[Part], questions: list[Question]) -> dict[str, np.ndarray]:
-    """``[Q]`` of each row; of what scores the same, the right passage is the last."""
+    """Ranks the right passage of each question by each row: ``[Q]``; ties count against it."""
     tokens, ranked = list(map(search_words, _texts(parts))), dict[str, list[int]]()
     counts, starts, vocabulary, *_ = index.count_words(parts)
     owner, names = (
@@ -250,8 +251,10 @@ def _rank(scores: torch.Tensor, right: int) -> int:
 
 
 def report(title: str, table: dict[str, np.ndarray], questions: list[Question]) -> None:
-    """MRR (recall at 10) and its difference to ``search`` without the book's words, with an
-    interval over books."""
+    """Prints MRR (recall at 10) and its difference to the reference row.
+
+    The reference is ``search`` without the book's words. The interval is over books.
+    """
     books, forms = (
         np.array([question.book for question in questions]),
         np.array([q.form for q in questions]),

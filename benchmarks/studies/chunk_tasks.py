@@ -64,7 +64,7 @@ NOT_PRETRAINED = ("layers, random", "layers, of the encoder")
 
 
 def heading_end(text: str, start: int, heading: str) -> int:
-    """The end of a heading that begins at `start`; white space and marks may differ in `text`."""
+    """Returns the end of a heading that begins at `start`; white space and marks may differ."""
     end = start
     for character in filter(str.isalnum, heading):
         while not text[end].isalnum():
@@ -76,7 +76,7 @@ def heading_end(text: str, start: int, heading: str) -> int:
 
 
 def without_headings(row: dict[str, Any]) -> tuple[str, list[int]]:
-    """A novel's text without the headings of its chapters, and where the chapters begin."""
+    """Removes the headings of a novel's chapters, and returns where the chapters begin."""
     text = row["text"]
     pieces = []
     beginnings = []
@@ -131,7 +131,7 @@ class Book:
 
 @cache
 def read_books(folder: Path, name: str) -> list[Book]:
-    """The novels of a set that are long enough for every task."""
+    """Reads the novels of a set that are long enough for every task."""
     books = []
     beginnings = json.loads((folder / f"{name}.json").read_text())
     for document in VectorCorpus(folder / name):
@@ -146,9 +146,10 @@ def read_books(folder: Path, name: str) -> list[Book]:
 def examples(
     books: list[Book], task: str, generator: np.random.Generator
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor, int]]:
-    """Windows ``[64, D]`` with their label and the number of their book, one pass over the books.
+    """Yields windows ``[64, D]`` with label and number of the book, in one pass over the books.
 
-    Labels: *chapters* ``[64]``, *intruder* the position, *order* 1 where the first comes first.
+    Labels: *chapters* ``[64]``, *intruder* the position, *order* 1 if the first excerpt comes
+    first.
     """
     for number, book in enumerate(books):
         count = len(book.vectors)
@@ -178,7 +179,7 @@ def examples(
 def batches(
     books: list[Book], task: str, generator: np.random.Generator, size: int
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Examples in a random order: windows ``[B, 64, D]`` and labels ``[B, …]``."""
+    """Yields examples in a random order: windows ``[B, 64, D]`` and labels ``[B, …]``."""
     rows = list(examples(books, task, generator))
     generator.shuffle(rows)
     for start in range(0, len(rows), size):
@@ -190,7 +191,7 @@ def batches(
 
 
 def neighbours(vectors: torch.Tensor) -> torch.Tensor:
-    """Each vector of ``[B, L, D]`` between two before and two after it: ``[B, L, 5, D]``."""
+    """Puts each vector of ``[B, L, D]`` between two before and two after it: ``[B, L, 5, D]``."""
     padded = F.pad(vectors, (0, 0, REACH, REACH))
     return padded.unfold(1, 2 * REACH + 1, 1).transpose(2, 3)
 
@@ -229,7 +230,7 @@ class Layers(nn.Module):
 
 
 class TaskModel(nn.Module):
-    """A linear head over what a model says of each chunk."""
+    """A linear head over the outputs of a model for each chunk."""
 
     def __init__(self, task: str, body: Any) -> None:
         super().__init__()
@@ -241,7 +242,7 @@ class TaskModel(nn.Module):
         self.head = nn.Linear(size, 1)
 
     def forward(self, windows: torch.Tensor) -> torch.Tensor:
-        """Scores ``[B, 64]`` of the chunks, or ``[B]`` of the order."""
+        """Scores the chunks, ``[B, 64]``, or the order, ``[B]``."""
         states = self.body(windows)
         if self.task == "order":
             states = torch.cat([states[:, :HALF].mean(dim=1), states[:, HALF:].mean(dim=1)], dim=-1)
@@ -249,14 +250,14 @@ class TaskModel(nn.Module):
 
 
 def loss_of(task: str, scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy over the chunks of the window, or over yes and no."""
+    """Computes cross-entropy over the chunks of the window, or over yes and no."""
     if task == "intruder":
         return F.cross_entropy(scores, labels)
     return F.binary_cross_entropy_with_logits(scores, labels)
 
 
 def new_body(name: str, space: TargetSpace, study: Path, hidden_size: int) -> nn.Module:
-    """The model of a row, at the start of its training."""
+    """Makes the model of a row, before training."""
     if name.startswith("linear"):
         return LocalModel(space, hidden_size=0)
     if name.startswith("MLP"):
@@ -279,8 +280,8 @@ def new_body(name: str, space: TargetSpace, study: Path, hidden_size: int) -> nn
 def cosine_scores(task: str, windows: torch.Tensor, reach: int) -> torch.Tensor:
     """Scores the chunks of windows by cosines, without training; shapes as in `TaskModel`.
 
-    *chapters*: how little the means of `reach` chunks before and from each chunk are alike;
-    *intruder*: how little a chunk is like the mean of its neighbours.
+    *chapters*: dissimilarity of the means of `reach` chunks before and from each chunk; *intruder*:
+    dissimilarity of a chunk and the mean of its neighbours.
     """
     total = F.pad(windows.cumsum(dim=1), (0, 0, 1, 0))  # [B, L + 1, D]
     position = torch.arange(LENGTH)
@@ -299,7 +300,7 @@ def cosine_scores(task: str, windows: torch.Tensor, reach: int) -> torch.Tensor:
 def right_by_book(
     task: str, rows: list[tuple[torch.Tensor, torch.Tensor, int]], scores: torch.Tensor
 ) -> list[float]:
-    """The measure of each book."""
+    """Computes the measure of each book."""
     labels: dict[int, list[torch.Tensor]] = {}
     answers: dict[int, list[torch.Tensor]] = {}
     for (_, label, book), answer in zip(rows, scores, strict=True):
@@ -379,7 +380,7 @@ def best_cosines(
 
 
 def train(args: Namespace) -> None:
-    """Trains what `results.jsonl` does not have yet, and prints the table."""
+    """Trains the models that `results.jsonl` does not have yet, and prints the table."""
     space = TargetSpace(VectorCorpus(args.folder / "train").hidden_size)
     space.whiten(document.vectors for document in VectorCorpus(args.folder / "train"))
     results = args.folder / "results.jsonl"

@@ -29,12 +29,12 @@ class Comparison(NamedTuple):
     """One system against another on the same items.
 
     Attributes:
-        first, second: their scores over all items.
-        interval: of 95 % of the difference (first minus second), by resampling the items.
-        bootstrap_p: share of these resamples, both tails together, in which the sign of the
+        first, second: scores of the two systems over all items.
+        interval: 95 % interval of the difference (first minus second), by resampling the items.
+        bootstrap_p: share of the resamples, both tails together, in which the sign of the
             difference turns.
-        permutation_p: two-sided; how often the difference is as large if the two are exchanged item
-            by item.
+        permutation_p: two-sided p-value: share of exchanges of the two systems, item by item, with
+            a difference as large.
     """
 
     first: float
@@ -50,7 +50,7 @@ def compare(
     score: Callable[[Sequence[Any]], Any] = np.mean,
     resamples: int = 10_000,
 ) -> Comparison:
-    """Compares two systems, by what `score` makes of their results on the same items."""
+    """Compares two systems by the `score` of their results on the same items."""
     items, numbers = [*first, *second], np.arange(len(first))
     rng = np.random.default_rng(0)
 
@@ -77,8 +77,7 @@ def topic(record: dict[str, Any]) -> str:
 
 
 def conll_f1(groups: Sequence[list[dict[str, Any]]]) -> float:
-    """CoNLL F1 of the mentions of some topics; a topic that was drawn twice counts twice, as two
-    topics."""
+    """Computes CoNLL F1 of some topics; a topic that was drawn twice counts as two topics."""
     mentions = [(number, record) for number, group in enumerate(groups) for record in group]
     sides = (
         [(number, record[name]) for number, record in mentions] for name in ("gold", "cluster")
@@ -87,7 +86,7 @@ def conll_f1(groups: Sequence[list[dict[str, Any]]]) -> float:
 
 
 def value(record: dict[str, Any]) -> float:
-    """The score of one prediction of a labelled set."""
+    """Returns the score of one prediction of a labelled set."""
     if "ranks_of_relevant_documents" in record:
         return 1.0 / min(record["ranks_of_relevant_documents"])
     if "probability" in record:
@@ -98,7 +97,7 @@ def value(record: dict[str, Any]) -> float:
 
 
 def read_predictions(folder: Path) -> list[dict[str, Any]]:
-    """The predictions of a run; those of ``test`` come before those of ``validation``."""
+    """Reads the predictions of a run, of ``test`` if there is one, otherwise of ``validation``."""
     files = sorted([*folder.glob("*predictions.jsonl")])
     if not files:
         raise FileNotFoundError(
@@ -108,7 +107,7 @@ def read_predictions(folder: Path) -> list[dict[str, Any]]:
 
 
 def compare_runs(one: Path, other: Path, resamples: int = 10_000) -> tuple[str, Comparison]:
-    """The score by name, and the two runs compared."""
+    """Returns the name of the score, and the comparison of the two runs."""
     first, second = read_predictions(one), read_predictions(other)
     names = ("id", "query", "document", "start", "end")
     keys = [

@@ -45,7 +45,7 @@ def key_of(word: str) -> str:
 
 
 def mostly_capitalised(texts: Iterable[str]) -> set[str]:
-    """Words with a capital in more than 60 % of their uses, in lower case."""
+    """Finds words with a capital in more than 60 % of their uses, in lower case."""
     uses, capitals = Counter[str](), Counter[str]()
     for text in texts:
         for word in WORD.findall(text):
@@ -55,7 +55,7 @@ def mostly_capitalised(texts: Iterable[str]) -> set[str]:
 
 
 def without(task: RetrievalTask, words: set[str]) -> RetrievalTask:
-    """The same with those words deleted."""
+    """Removes words from the texts of a task."""
     queries, documents = (
         {
             key: WORD.sub(
@@ -69,12 +69,11 @@ def without(task: RetrievalTask, words: set[str]) -> RetrievalTask:
 
 
 def load_tasks(data: Path, masked: bool) -> list[RetrievalTask]:
-    """Chapters that look for those of their book and for their neighbours, excerpts, and answers of
-    SQuALITY.
+    """Loads the tasks: chapters by book and by neighbours, excerpts, and answers of SQuALITY.
 
     Args:
         data: folder with ``novels/``, ``retrieval/`` and ``squality/``.
-        masked: whether names are deleted.
+        masked: if true, removes names.
     """
     books = {
         row["id"]: row["text"] for _, row in open_rows(data / "novels/validation.jsonl.gz").rows
@@ -130,7 +129,7 @@ def load_tasks(data: Path, masked: bool) -> list[RetrievalTask]:
 
 
 def cosines(model: Any, name: str, task: RetrievalTask) -> dict[str, np.ndarray]:
-    """Scores ``[Q, N]`` by row of the table."""
+    """Computes scores ``[Q, N]`` by row of the table."""
     sides = []
     for texts in (task.queries, task.documents):
         books = model.encode(list(texts.values()))

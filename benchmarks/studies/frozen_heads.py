@@ -37,7 +37,7 @@ def classifier(strengths: np.ndarray) -> Any:
 
 
 def probabilities(train: np.ndarray, labels: np.ndarray, test: np.ndarray) -> np.ndarray:
-    """``[M, K]`` by a logistic regression of vectors ``[N, D]``."""
+    """Predicts probabilities ``[M, K]`` by logistic regression of vectors ``[N, D]``."""
     if train.shape[1] > len(train):  # the optimum lies in the span of the training examples
         axes = np.linalg.qr(train.T)[0]
         train, test = train @ axes, test @ axes

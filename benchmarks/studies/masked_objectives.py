@@ -113,7 +113,7 @@ class Row:
 
 
 def row_of(name: str, best: str) -> Row:
-    """The row of a letter; `best` is the one that f and g build on."""
+    """Returns the row of a letter; f and g build on the row `best`."""
     losses = {"d": "choice", "e": "codes"}
     if name == "a":
         return Row(space="as they are", loss="paper")
@@ -130,7 +130,7 @@ def row_of(name: str, best: str) -> Row:
 
 
 class PaperLoss(Regression):
-    """Smooth L1 as the paper has it, a mean over dimensions."""
+    """Computes Smooth L1 as in the paper, a mean over dimensions."""
 
     def forward(
         self, outputs: torch.Tensor, targets: torch.Tensor, anchors: torch.Tensor, others: Any
@@ -151,25 +151,25 @@ class Learner(nn.Module):
     def targets_and_neighbours(
         self, batch: Mapping[str, torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Targets of the masked vectors, and the mean of their neighbours, ``[M, D]`` each."""
+        """Returns the masked vectors' targets and the mean of their neighbours, ``[M, D]`` each."""
         mask_positions = batch["mask_positions"]
         targets = self.space(batch["labels"][mask_positions])
         neighbours = neighbour_means(batch["labels"], batch["special_ids"], mask_positions)
         return targets, self.space(neighbours)
 
     def anchors(self, neighbours: torch.Tensor) -> torch.Tensor:
-        """What predictions are added to."""
+        """Returns the vectors that predictions are added to."""
         if self.row.residual:
             return neighbours
         return torch.zeros_like(neighbours)
 
     def outputs(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """The head's outputs at the masked positions, ``[M, D]``."""
+        """Returns the head's outputs at the masked positions, ``[M, D]``."""
         names = ("inputs_embeds", "special_ids", "mask_positions")
         return self.model(**{name: batch[name] for name in names}).predictions
 
     def predictions(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Predicted vectors in the target space, ``[M, D]``."""
+        """Returns predicted vectors in the target space, ``[M, D]``."""
         _, neighbours = self.targets_and_neighbours(batch)
         return self.anchors(neighbours) + self.objective.decode(self.outputs(batch))
 
@@ -228,7 +228,7 @@ def encode(args: Namespace) -> None:
 
 
 def whitened_means(folder: Path) -> dict[str, float]:
-    """Scores of the mean of whitened chunk vectors, by task."""
+    """Scores the mean of whitened chunk vectors, by task."""
     corpus = VectorCorpus(folder / "train")
     space = TargetSpace(corpus.hidden_size)
     space.whiten(document.vectors for document in corpus)
@@ -245,7 +245,7 @@ def whitened_means(folder: Path) -> dict[str, float]:
 
 
 def held_out_chapters(args: Namespace) -> RetrievalTask:
-    """Makes a retrieval task of the held-out novels: a chapter looks for those of its book."""
+    """Makes a retrieval task of the held-out novels: chapters are queries for their own book."""
     held_out = {document.id for document in read_documents(args.novels / "held_out.jsonl")}
     chapters = {}
     for _, row in open_rows(args.data / "novels/train.jsonl.gz").rows:
@@ -273,12 +273,12 @@ def book_of(chapter: str) -> str:
 
 
 class Evaluation:
-    """What is measured of a model, always on the same masks and candidates.
+    """Measures a model, always on the same masks and candidates.
 
     Args:
-        args: the options, which say where the study is and how sequences are made.
-        corpus: the name of the novels whose vectors are masked.
-        tasks: the names of the retrieval tasks.
+        args: options, which name the folder of the study and the length of sequences.
+        corpus: name of the novels whose vectors are masked.
+        tasks: names of the retrieval tasks.
     """
 
     def __init__(
@@ -299,7 +299,7 @@ class Evaluation:
 
     @torch.inference_mode()
     def of(self, learner: Learner) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-        """All scores by name, and those of retrieval for each query."""
+        """Returns all scores by name, and the retrieval scores of each query."""
         training = learner.training
         learner.eval()
         scores = self.masked(learner)
@@ -312,7 +312,7 @@ class Evaluation:
         return scores, queries
 
     def masked(self, learner: Learner) -> dict[str, float]:
-        """R² and what is found of the masked vectors."""
+        """Returns R² and the shares of masked vectors that are found."""
         rows = [learner.targets_and_neighbours(batch) for batch in self.batches]
         targets = torch.cat([target for target, _ in rows])
         neighbours = torch.cat([neighbour for _, neighbour in rows])
@@ -339,9 +339,9 @@ def search(folder: Path, name: str, contextualize: Contextualize) -> dict[str, d
     """Searches chapters or stories by different document vectors.
 
     Args:
-        folder: of the study.
-        name: of the task.
-        contextualize: from chunk vectors of documents to contextual and document vectors, as
+        folder: folder of the study.
+        name: name of the task.
+        contextualize: function from chunk vectors to contextual and document vectors, such as
             `NextLevelBertModel.contextualize`.
 
     Returns:
@@ -369,9 +369,9 @@ def search(folder: Path, name: str, contextualize: Contextualize) -> dict[str, d
 
 
 def found(predictions: torch.Tensor, targets: torch.Tensor, others: torch.Tensor) -> float:
-    """The share of targets ``[M, D]`` that are nearer to their prediction than all `others`.
+    """Returns the share of targets ``[M, D]`` nearer to their prediction than all `others`.
 
-    Those that are equal to the target do not count.
+    Vectors in `others` that are equal to the target do not count.
     """
     predictions = F.normalize(predictions, dim=-1)
     targets = F.normalize(targets, dim=-1)
@@ -386,7 +386,7 @@ def found(predictions: torch.Tensor, targets: torch.Tensor, others: torch.Tensor
 
 
 def document_vectors(contextualize: Contextualize, corpus: VectorCorpus) -> dict[str, torch.Tensor]:
-    """Vectors ``[N, D]`` of all documents: contextual, plain, both, and the model's own."""
+    """Returns vectors ``[N, D]`` of all documents: contextual, plain, both, and the model's own."""
     plain = [document.vectors.float() for document in corpus]
     contextual, pooled = contextualize(plain)
     plain_means = torch.stack([vectors.mean(dim=0) for vectors in plain])
@@ -401,7 +401,7 @@ def document_vectors(contextualize: Contextualize, corpus: VectorCorpus) -> dict
 
 
 def stored_vectors(corpus: VectorCorpus, count: int, seed: int) -> torch.Tensor:
-    """As many chunk vectors of a corpus, drawn without repetition, ``[count, D]``."""
+    """Draws chunk vectors of a corpus without repetition, ``[count, D]``."""
     count = min(count, corpus.num_chunks)
     drawn = np.random.default_rng(seed).choice(corpus.num_chunks, size=count, replace=False)
     return corpus.vectors(0, corpus.num_chunks)[torch.from_numpy(np.sort(drawn))].float()
@@ -411,7 +411,7 @@ def stored_vectors(corpus: VectorCorpus, count: int, seed: int) -> torch.Tensor:
 
 
 def new_learner(folder: Path, row: Row, classes: int) -> Learner:
-    """The model at its start, with targets and objective fitted to the training novels."""
+    """Makes the model before training, with targets and objective fitted to the training novels."""
     model = NextLevelBertForMaskedVectorModeling.from_pretrained(
         folder / "start", pooling=row.pooling
     )
@@ -433,7 +433,7 @@ def new_learner(folder: Path, row: Row, classes: int) -> Learner:
 
 
 def targets_of(corpus: VectorCorpus, space: TargetSpace, residual: bool) -> torch.Tensor:
-    """All targets of a corpus, ``[N, D]``."""
+    """Returns all targets of a corpus, ``[N, D]``."""
     targets = []
     for document in corpus:
         vectors = space(document.vectors)
@@ -444,7 +444,7 @@ def targets_of(corpus: VectorCorpus, space: TargetSpace, residual: bool) -> torc
 
 
 def codebooks(targets: torch.Tensor, classes: int) -> list[torch.Tensor]:
-    """Centres of targets, and of what these leave, by k-means."""
+    """Finds centres of targets, and of the residuals, by k-means."""
     centres = []
     for seed in range(2):
         clusters = MiniBatchKMeans(classes, batch_size=4_096, n_init=1, random_state=seed)
@@ -500,12 +500,12 @@ class Measure(TrainerCallback):
 
 
 def steps_of(positions: int, args: Namespace) -> int:
-    """Optimiser steps that read so many positions."""
+    """Returns the number of optimiser steps that read this number of positions."""
     return max(1, round(positions / (args.batch_size * args.sequence_length)))
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a file of JSON lines, if there is one."""
+    """Reads the lines of a file of JSON lines, if there is one."""
     if path.exists():
         yield from map(json.loads, path.read_text(encoding="utf-8").splitlines())
 
@@ -524,7 +524,7 @@ def facts_of(args: Namespace) -> dict[str, Any]:
 
 
 def run_name(facts: Mapping[str, Any]) -> str:
-    """The name of a run's folder, such as ``d-0-5000000-512``."""
+    """Returns the name of a run's folder, such as ``d-0-5000000-512``."""
     return "-".join(str(facts[name]) for name in ("row", "seed", "of", "sequence_length"))
 
 
@@ -569,7 +569,7 @@ def train(args: Namespace) -> CardTrainer:
 
 
 def last_look(args: Namespace) -> None:
-    """Measures a finished run on the novels that were set aside, and prints what it finds."""
+    """Measures a finished run on the novels that were set aside, and prints the scores."""
     learner = new_learner(args.folder, row_of(args.row, args.best), args.classes)
     output = args.folder / "runs" / run_name(facts_of(args))
     checkpoint = last_whole_checkpoint(output)
@@ -586,7 +586,7 @@ def last_look(args: Namespace) -> None:
 
 
 def above_plain(queries: Mapping[str, Mapping[str, float]], task: str, kind: str) -> str:
-    """By how much vectors of a kind are better than the plain mean, with its interval."""
+    """Returns how much better vectors of a kind are than the plain mean, with an interval."""
     of_kind = queries[f"{task}_{kind}"]
     plain = queries[f"{task}_plain"]
     differences = np.array([of_kind[query] - plain[query] for query in plain])

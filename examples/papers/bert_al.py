@@ -1,7 +1,7 @@
 """BERT-AL from texts to a score: summaries of documents of any length, made of their own sentences.
 
 "BERT-AL: BERT for Arbitrarily Long Document Understanding", 2020. Each line of a file is {"text":
-"…", "summary": "…"}. Without files, documents are made whose summary is what they say of storms.
+"…", "summary": "…"}. Without files, documents are made whose summary is their sentences on storms.
 
     python examples/papers/bert_al.py --encoder sentence-transformers/all-MiniLM-L6-v2 \
         --train_file train.jsonl --test_file test.jsonl

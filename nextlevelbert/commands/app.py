@@ -61,6 +61,8 @@ _FEWEST_SECTIONS = 3
 _MOST_SECTIONS = 200
 _EQUAL_SECTIONS = 30
 
+Updates = dict[Any, Any]  # the new value of each component that an event changes
+
 
 class Section(NamedTuple):
     """A chapter, or another part of a document: its heading, and its characters."""
@@ -123,7 +125,7 @@ def _chapters(text: str) -> list[Section]:
 
 
 class Page:
-    """Computes what the page shows of a library, as values of Gradio's components."""
+    """Computes the contents of the page from a library, as values of Gradio's components."""
 
     def __init__(self, library: Library) -> None:
         self.library = library
@@ -249,7 +251,7 @@ class Page:
 
         Args:
             index: the passage.
-            heading: what is written above it, before its position.
+            heading: heading above the passage; the passage's position follows it.
         """
         text = self.library.text(self.library.document_of(index))
         passage = self.library.passage(index)
@@ -343,9 +345,9 @@ def build(library: Library, title: str) -> "Blocks":
     page = Page(library)
     with gr.Blocks(title=title, analytics_enabled=False) as blocks:
         gr.HTML(f"<h2>{html.escape(title)} <small>{len(library.names):,} documents</small></h2>")
-        made = _lay_out(page)
-        _connect_search(page, made)
-        _connect_pictures(page, made)
+        components = _lay_out(page)
+        _connect_search(page, components)
+        _connect_pictures(page, components)
     return blocks
 
 
@@ -367,29 +369,29 @@ def _lay_out(page: Page) -> SimpleNamespace:
         "wrap": True,
         "max_height": 900,
     }
-    made = SimpleNamespace(question=gr.State(""))
+    components = SimpleNamespace(question=gr.State(""))
     with gr.Row(equal_height=True):
-        made.words = gr.Textbox(
+        components.words = gr.Textbox(
             placeholder="Ask, or describe a passage",
             show_label=False,
             container=False,
             scale=5,
             autofocus=True,
         )
-        made.search = gr.Button("Search", variant="primary", scale=1, min_width=100)
+        components.search = gr.Button("Search", variant="primary", scale=1, min_width=100)
     with gr.Row():
         with gr.Column(scale=6, min_width=320):
             share = f"{page.share:.0%} of the variance"
             gr.Markdown(f"### Map: similar documents are close (two components, {share})")
-            made.points = gr.Image(page.map([], chosen=0), **picture)
-            made.documents = gr.Dataframe(
+            components.points = gr.Image(page.map([], chosen=0), **picture)
+            components.documents = gr.Dataframe(
                 label="Nearest documents to the question, or to the chosen document",
                 headers=["", "document", "score", "the question along it"],
                 datatype=["number", "str", "str", "html"],
                 column_widths=["8%", "36%", "18%", "38%"],
                 **table,
             )
-            made.passages = gr.Dataframe(
+            components.passages = gr.Dataframe(
                 label="Nearest passages (scores are relative to the folder)",
                 headers=["document", "place", "score", "passage"],
                 column_widths=["24%", "18%", "18%", "40%"],
@@ -397,86 +399,93 @@ def _lay_out(page: Page) -> SimpleNamespace:
             )
         with gr.Column(scale=5, min_width=320):
             choices = [(name, index) for index, name in enumerate(page.library.names)]
-            made.chosen = gr.Dropdown(choices, value=0, show_label=False, container=False)
-            made.strip = gr.Image(visible=False, **picture)
-            made.text = gr.HighlightedText(
+            components.chosen = gr.Dropdown(choices, value=0, show_label=False, container=False)
+            components.strip = gr.Image(visible=False, **picture)
+            components.text = gr.HighlightedText(
                 color_map={"passage": "orange"},
                 elem_classes="nlb",
                 show_inline_category=False,
                 show_label=False,
                 visible=False,
             )
-            made.compare = gr.Button(
+            components.compare = gr.Button(
                 "Compare the parts of this document (orange: similar, blue: different)",
                 size="sm",
             )
-            made.square = gr.Image(visible=False, **picture)
-    return made
+            components.square = gr.Image(visible=False, **picture)
+    return components
 
 
-def _connect_search(page: Page, made: SimpleNamespace) -> None:
+def _connect_search(page: Page, components: SimpleNamespace) -> None:
     """Connects the question, and the choice of a document or passage, with what they change."""
     import gradio as gr
 
-    def show(answer: SearchResult | None, passage: int) -> list[Any]:
+    def show(answer: SearchResult | None, passage: int) -> Updates:
         document = page.library.document_of(passage)
+        ranked = [other for other, _ in page.ranked(document, answer)]
         passages = None
         strip = None
         if answer is not None:
             passages = page.passage_rows(answer)
             strip = _enlarged(page.strip(document, answer), _STRIP_SIZE)
-        documents = page.document_rows(document, answer)
-        ranked = [other for other, _ in page.ranked(document, answer)]
-        values = [documents, passages, strip, page.text(passage), None]
-        updates = [gr.update(value=value, visible=value is not None) for value in values]
-        return [document, page.map(ranked, chosen=document), *updates]
+        return {
+            components.chosen: document,
+            components.points: page.map(ranked, chosen=document),
+            components.documents: gr.update(
+                value=page.document_rows(document, answer), visible=True
+            ),
+            components.passages: gr.update(value=passages, visible=answer is not None),
+            components.strip: gr.update(value=strip, visible=answer is not None),
+            components.text: gr.update(value=page.text(passage), visible=True),
+            components.square: gr.update(value=None, visible=False),
+        }
 
-    def show_document(question: str, document: int) -> list[Any]:
+    def show_document(question: str, document: int) -> Updates:
         answer = page.ask(question)
         return show(answer, page.best_passage(document, answer))
 
-    def ask(question: str, document: int) -> list[Any]:
+    def ask(question: str, document: int) -> Updates:
         answer = page.ask(question)
         passage = page.best_passage(document, answer)
         if answer is not None:
             passage = answer.passages[0]
-        return [question, *show(answer, passage)]
+        return {components.question: question, **show(answer, passage)}
 
-    def click_point(question: str, event: gr.SelectData) -> list[Any]:
+    def click_point(question: str, event: gr.SelectData) -> Updates:
         return show_document(question, page.nearest_point(*event.index))
 
-    def click_document(question: str, document: int, event: gr.SelectData) -> list[Any]:
+    def click_document(question: str, document: int, event: gr.SelectData) -> Updates:
         other, _ = page.ranked(document, page.ask(question))[event.index[0]]
         return show_document(question, other)
 
-    def click_passage(question: str, event: gr.SelectData) -> list[Any]:
+    def click_passage(question: str, event: gr.SelectData) -> Updates:
         answer = page.library.ask(question)
         return show(answer, answer.passages[event.index[0]])
 
     shown = [
-        made.chosen,
-        made.points,
-        made.documents,
-        made.passages,
-        made.strip,
-        made.text,
-        made.square,
+        components.chosen,
+        components.points,
+        components.documents,
+        components.passages,
+        components.strip,
+        components.text,
+        components.square,
     ]
-    state = [made.question, made.chosen]
+    state = [components.question, components.chosen]
     gr.on(
-        [made.search.click, made.words.submit],
+        [components.search.click, components.words.submit],
         ask,
-        inputs=[made.words, made.chosen],
-        outputs=[made.question, *shown],
+        inputs=[components.words, components.chosen],
+        outputs=[components.question, *shown],
         **_QUIET,
     )
-    made.chosen.input(show_document, state, outputs=shown, **_QUIET)
-    made.points.select(click_point, made.question, outputs=shown, **_QUIET)
-    made.documents.select(click_document, state, outputs=shown, **_QUIET)
-    made.passages.select(click_passage, made.question, outputs=shown, **_QUIET)
+    components.chosen.input(show_document, state, outputs=shown, **_QUIET)
+    components.points.select(click_point, components.question, outputs=shown, **_QUIET)
+    components.documents.select(click_document, state, outputs=shown, **_QUIET)
+    components.passages.select(click_passage, components.question, outputs=shown, **_QUIET)
 
 
-def _connect_pictures(page: Page, made: SimpleNamespace) -> None:
+def _connect_pictures(page: Page, components: SimpleNamespace) -> None:
     """Connects clicks on the pictures of one document with what they change."""
     import gradio as gr
 
@@ -490,9 +499,11 @@ def _connect_pictures(page: Page, made: SimpleNamespace) -> None:
     def click_square(document: int, event: gr.SelectData) -> dict[str, Any]:
         return gr.update(value=page.nearest_pair(document, *event.index), visible=True)
 
-    made.strip.select(click_strip, [made.question, made.chosen], outputs=made.text, **_QUIET)
-    made.compare.click(compare, made.chosen, outputs=made.square, **_QUIET)
-    made.square.select(click_square, made.chosen, outputs=made.text, **_QUIET)
+    components.strip.select(
+        click_strip, [components.question, components.chosen], outputs=components.text, **_QUIET
+    )
+    components.compare.click(compare, components.chosen, outputs=components.square, **_QUIET)
+    components.square.select(click_square, components.chosen, outputs=components.text, **_QUIET)
 
 
 def run(
@@ -507,8 +518,8 @@ def run(
     Args:
         source: a file, a folder or a pattern.
         model: the document model.
-        public: whether other machines can reach the page, as in a Space.
-        **reading: how the source is read, see `ReadingOptions`.
+        public: if true, other machines can reach the page, for example in a Space.
+        **reading: options for reading the source, see `ReadingOptions`.
 
     Raises:
         ValueError: if Gradio is not installed.
@@ -517,7 +528,7 @@ def run(
     try:
         import gradio as gr
     except ImportError as error:
-        raise ValueError("The page needs Gradio: pip install 'nextlevelbert[app]'.") from error
+        raise ValueError("The page needs Gradio: pip install 'gradio>=6.31,<7'.") from error
 
     library = open_library(source, model, **reading)
     blocks = build(library, Path(source).resolve().name)

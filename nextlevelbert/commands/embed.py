@@ -30,8 +30,8 @@ def run(
         source: a file, a folder or a pattern.
         model: the document model.
         output: the file to write.
-        rows: what a row is, "documents" or "chunks".
-        **reading: how the source is read, see `ReadingOptions`.
+        rows: ``"documents"`` or ``"chunks"``, the unit that each row of the file describes.
+        **reading: options for reading the source, see `ReadingOptions`.
 
     Raises:
         ValueError: if no document holds a word that the model can read.
@@ -58,7 +58,7 @@ def run(
 
 
 def _document_rows(part: Part, size: int) -> pa.Table:
-    """Reads a row for each document: its id, metadata and vector."""
+    """Makes a row for each document of a part, with the document's id, metadata and vector."""
     table = part.read("document", "chunk", "metadata", "document_vector")
     table = table.filter(pc.field("chunk") == 0).drop_columns("chunk")
     vectors = table["document_vector"].cast(pa.list_(pa.float32(), size))
@@ -66,7 +66,7 @@ def _document_rows(part: Part, size: int) -> pa.Table:
 
 
 def _chunk_rows(part: Part, size: int) -> pa.Table:
-    """Reads a row for each chunk: its document, characters, first page, text and vector."""
+    """Makes a row for each chunk of a part: document, characters, first page, text and vector."""
     table = part.read("document", "chunk", "start", "end", "pages", "text", "vector")
     page_starts: list[int] | None = None
     pages: list[int | None] = []

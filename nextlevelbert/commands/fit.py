@@ -11,7 +11,7 @@ from ..fitting import combine_chunk_encoders, fit_tfidf_encoder, static_checkpoi
 from ..models.chunk_encoder import LoadedChunkEncoder
 from ..models.from_encoder import load_chunk_encoder
 from ..models.modeling_nextlevelbert import NextLevelBertModel
-from ..training.cards import SIMILARITY_WIDGET, CardText, model_card
+from ..training.cards import CITATIONS, SIMILARITY_WIDGET, CardText, model_card
 from ..training.runs import safe_name
 from .shelf import read_files
 
@@ -21,8 +21,8 @@ PLACES = 4_096  # that tokens are hashed to
 STATIC_SHARE = 0.2
 _SUMMARY = (
     "A NextLevelBERT without an encoder over chunks: the vector of a document is the mean of the"
-    " vectors of its chunks, which hold token vectors beside word counts. Nothing was trained: all"
-    " is fitted to documents in closed form."
+    " vectors of its chunks, which hold token vectors beside word counts. It was not trained, but"
+    " fitted to documents in closed form."
 )
 _SNIPPET = """\
 import nextlevelbert  # registers the architecture
@@ -37,12 +37,12 @@ def run(source: str, output: Path, *, text_column: str, chunk_encoder: str | Non
 
     Args:
         source: a file, a folder or a pattern.
-        output: a folder, new or empty.
+        output: folder to write the model to, new or empty.
         text_column: the column of the text in tables.
-        chunk_encoder: a folder or name; by default the installed checkpoint.
+        chunk_encoder: folder or name of the chunk encoder (default: the installed checkpoint).
 
     Raises:
-        ValueError: if the folder is not empty, or there are less than two documents.
+        ValueError: if the folder is not empty, or there are fewer than two documents.
     """
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ValueError(f"{output} is there already; name a new or an empty folder.")
@@ -81,16 +81,29 @@ def _fit(encoder: LoadedChunkEncoder, texts: list[str]) -> NextLevelBertModel:
 
 
 def _write_card(output: Path, *, encoder_name: str, documents: int, size: int) -> None:
+    """Writes the card of the model.
+
+    Args:
+        output: the folder of the model.
+        encoder_name: name of the chunk encoder that the fit started from.
+        documents: number of the documents.
+        size: dimensions of a vector.
+    """
     name = safe_name(output.resolve().name)
     token_vectors = safe_name(Path(encoder_name).name)
+
     text = CardText(
         widget=SIMILARITY_WIDGET,
         pipeline_tag="sentence-similarity",
-        measured="Nothing was measured on these documents.",
+        intended_use="Use its vectors to find similar documents among those and others like them.",
+        measured="The model was not measured on these documents.",
         tags=["nextlevelbert", "long-documents", "sentence-transformers", "feature-extraction"],
         summary=_SUMMARY,
         snippet=_SNIPPET,
-        limits=["It sees words and style, not meaning.", "Nothing sees a chunk's neighbours."],
+        limits=[
+            "It sees words and style, not meaning.",
+            "The vector of a chunk does not depend on its neighbours.",
+        ],
     )
     card = model_card(
         text,
@@ -99,9 +112,10 @@ def _write_card(output: Path, *, encoder_name: str, documents: int, size: int) -
         model={
             f"first {size - PLACES:,} dimensions": f"{token_vectors}, centred and whitened",
             f"other {PLACES:,} dimensions": (
-                "TF-IDF, each token hashed to one of these places; centred"
+                "TF-IDF, each token hashed to one of these dimensions; centred"
             ),
             "weights": f"squared: {STATIC_SHARE} and {1 - STATIC_SHARE:g}",
         },
+        citation=CITATIONS["nextlevelbert"],
     )
     card.save(output / "README.md")

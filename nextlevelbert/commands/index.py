@@ -1,6 +1,6 @@
 """The index of a shelf: the words and vectors of all passages in one file beside the parts.
 
-With it, a search opens only the parts of what it shows.
+With the index, a search opens only the parts that hold the shown passages.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def book_words(counts: sparse.csr_array, starts: list[int]) -> sparse.csr_array:
     tenth, and it does not fall on others (docs/results.md). If there is one document, it has none.
 
     Args:
-        counts: how often each word is in each passage, from `count_words`.
+        counts: number of times that each word occurs in each passage, from `count_words`.
         starts: the first passage of each document, from `count_words`.
 
     Returns:
@@ -170,7 +170,7 @@ def rarity(spread: np.ndarray, passages: int) -> np.ndarray:
     tenth of Lucene's: in a folder of two short texts, half of the passages hold every word.
 
     Args:
-        spread: how many passages hold each word, ``[V]``.
+        spread: number of passages that hold each word, ``[V]``.
         passages: the number of all passages.
 
     Returns:
@@ -195,20 +195,21 @@ def weigh_words(counts: WordCounts) -> sparse.csc_array:
     lengths = counts.matrix.sum(axis=1) + np.diff(added.indptr)
     norms = 1.5 * (0.25 + 0.75 * lengths / max(lengths.mean(), 1))
 
-    scores = norms.astype(np.float32)[matrix.indices]  # changed in place: there may be many
-    scores += matrix.data
-    np.divide(matrix.data, scores, out=scores)
+    # count / (norm + count) * rarity, computed in place because there may be many weights
+    weights = norms.astype(np.float32)[matrix.indices]
+    weights += matrix.data
+    np.divide(matrix.data, weights, out=weights)
     spread = np.diff(matrix.indptr)
     rarities = rarity(spread, len(lengths))
-    scores *= rarities.repeat(spread)
-    return sparse.csc_array((scores, matrix.indices, matrix.indptr), shape=matrix.shape)
+    weights *= rarities.repeat(spread)
+    return sparse.csc_array((weights, matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
 @torch.no_grad()
 def comparable(model: NextLevelBertModel, chunks: torch.Tensor) -> torch.Tensor:
     """Prepares chunk vectors ``[n, D]`` for comparison, on the CPU.
 
-    They are whitened if the model whitens, and of length 1.
+    The vectors are whitened if the model whitens vectors, and scaled to length 1.
     """
     prepared = model.prepare_chunks(chunks.to(model.device, model.dtype))
     return F.normalize(prepared.float().cpu(), dim=-1)

@@ -24,7 +24,7 @@ def principal_components(vectors: np.ndarray) -> tuple[np.ndarray, float]:
     """Projects vectors, scaled to length 1, on two principal components.
 
     Args:
-        vectors: ``[n, H]``.
+        vectors: vectors to project, ``[n, H]``.
 
     Returns:
         The points ``[n, 2]``, and the share of the variance that the components hold.
@@ -41,8 +41,8 @@ def write_names(figure: Figure, axes: Axes, *, names: Sequence[str], points: np.
 
     Args:
         figure: the map.
-        axes: its axes.
-        names: the names; the first ones have the choice.
+        axes: axes of the map.
+        names: names to write, in the order in which they get a free place.
         points: the point of each name, ``[n, 2]``.
     """
     figure.draw_without_rendering()  # lays the axes out, so that positions in pixels are final
@@ -62,6 +62,7 @@ def write_names(figure: Figure, axes: Axes, *, names: Sequence[str], points: np.
                 fontsize=7,
                 parse_math=False,
             )
+
             box = note.get_window_extent()
             is_inside = axes.bbox.count_contains(box.corners()) == 4
             if is_inside and not box.count_overlaps(taken):
@@ -71,12 +72,12 @@ def write_names(figure: Figure, axes: Axes, *, names: Sequence[str], points: np.
 
 
 def draw_map(names: Sequence[str], vectors: np.ndarray, chunks: Sequence[int]) -> Figure:
-    """Draws a scatter plot of documents, with names where there is room.
+    """Draws a scatter plot of documents, with names if there is room.
 
     Args:
         names: the names of n documents.
-        vectors: their document vectors, ``[n, H]``.
-        chunks: the number of their chunks, by which the area of a point grows.
+        vectors: document vectors, ``[n, H]``.
+        chunks: number of chunks in each document, by which the area of the document's point grows.
     """
     points, share = principal_components(vectors)
     figure = Figure(figsize=(10, 7), dpi=130, layout="constrained")
@@ -105,7 +106,7 @@ def run(
         source: a file, a folder or a pattern.
         model: the document model.
         output: the file to write; its suffix names the format.
-        **reading: how the source is read, see `ReadingOptions`.
+        **reading: options for reading the source, see `ReadingOptions`.
     """
     library = open_library(source, model, **reading)
     chunks = np.diff(library.starts).tolist()

@@ -22,7 +22,7 @@ def run(
     Args:
         source: a file, a folder or a pattern.
         model: the document model.
-        as_json: whether JSON is printed.
+        as_json: if true, prints JSON.
         text_column: the column of the text in tables.
         splitter: the name of a function that finds sentences.
 

@@ -36,11 +36,11 @@ class SearchResult(NamedTuple):
     mean of its three best passages.
 
     Args:
-        score: of each passage, ``[N]``.
-        cosine: of each passage, ``[N]``.
-        bm25: of each passage, ``[N]``.
+        score: score of each passage, ``[N]``.
+        cosine: cosine of each passage with the question, ``[N]``.
+        bm25: BM25 score of each passage, ``[N]``.
         documents: the indices of the nearest documents, with their scores.
-        passages: the indices of the nearest passages. Of equal texts there is one.
+        passages: the indices of the nearest passages, one for each distinct text.
     """
 
     score: np.ndarray
@@ -51,15 +51,15 @@ class SearchResult(NamedTuple):
 
 
 class Passage(NamedTuple):
-    """A passage as it is shown: whole sentences of a document, up to a length.
+    """A passage for display: whole sentences of a document, up to a length.
 
     Args:
-        start: its first character in the document.
-        end: one past its last character.
-        text: its text, and a mark if the passage is longer.
-        share: the share of the document that comes before it.
-        pages: its first and last page in a PDF.
-        page: the page that holds most of it.
+        start: first character of the passage in the document.
+        end: last character of the passage in the document, plus one.
+        text: text of the passage, with a mark at the end if the passage is longer.
+        share: the share of the document that comes before the passage.
+        pages: first and last page of the passage in a PDF.
+        page: the page that holds most of the passage.
     """
 
     start: int
@@ -91,7 +91,7 @@ def show_passage(text: str, start: int, end: int, page_starts: list[int] | None)
     Args:
         text: the document.
         start: the first character of the passage.
-        end: one past its last character.
+        end: last character of the passage, plus one.
         page_starts: the character at which each page begins, if the document has pages.
     """
     passage = Passage(start, end, text=shorten(text[start:end]), share=start / len(text))
@@ -116,7 +116,7 @@ def shorten(passage: str) -> str:
 
 
 class StoredDocument(NamedTuple):
-    """A document as its part holds it."""
+    """A document as a part of the shelf holds it."""
 
     text: str
     metadata: dict[str, Any]
@@ -126,20 +126,20 @@ class StoredDocument(NamedTuple):
 class Library:
     """The n documents of a shelf that hold a token, with N passages in all.
 
-    A passage is a chunk, widened to whole sentences: its vector is the chunk's, and its words are
-    those of the sentences.
+    A passage is a chunk, widened to whole sentences. It has the vector of the chunk and the words
+    of the sentences.
 
     Args:
         model: the document model.
         parts: the shelf, from `open_shelf`.
 
     Attributes:
-        names: the names of the documents, as they are printed.
-        document_vectors: ``[n, H]``.
+        names: printed names of the documents.
+        document_vectors: vector of each document, ``[n, H]``.
         starts: the first passage of each document, and N: ``[n + 1]``.
         spans: the characters of each chunk in its document, ``[N, 2]``.
         vectors: chunk vectors ``[N, D]``, as `comparable` prepares them.
-        notes: of each part, what was not read.
+        notes: notes about what was not read, for each part.
     """
 
     def __init__(self, model: NextLevelBertModel, parts: list[Part]) -> None:
@@ -199,7 +199,7 @@ class Library:
         return int(np.searchsorted(self.starts, passage, side="right")) - 1
 
     def passage(self, index: int) -> Passage:
-        """Reads a passage as it is shown."""
+        """Reads a passage for display."""
         document = self.document(self.document_of(index))
         start, end = self._passage_spans[index].tolist()
         return show_passage(document.text, start, end=end, page_starts=document.page_starts)
@@ -223,9 +223,9 @@ class Library:
         text, only the first is ranked.
 
         Args:
-            question: a text.
-            documents: how many documents are returned at most.
-            passages: how many passages are returned at most.
+            question: text of the question.
+            documents: largest number of documents to return.
+            passages: largest number of passages to return.
 
         Raises:
             ValueError: if the question holds no token.
@@ -264,7 +264,7 @@ def mean_of_best(scores: np.ndarray, starts: np.ndarray) -> np.ndarray:
     """Averages the three best scores of each document.
 
     Args:
-        scores: of all passages, ``[N]``.
+        scores: score of each passage, ``[N]``.
         starts: the first passage of each document, and N: ``[n + 1]``.
 
     Returns:
@@ -272,18 +272,20 @@ def mean_of_best(scores: np.ndarray, starts: np.ndarray) -> np.ndarray:
     """
     counts = np.diff(starts)
     documents = np.repeat(np.arange(len(counts)), counts)  # of each passage
-    order = np.lexsort((-scores, documents))
-    is_best = np.arange(len(scores)) - starts[documents] < _BEST
-    sums = np.bincount(documents[is_best], weights=scores[order][is_best])
+    # Scores are sorted within each document, so position i still belongs to documents[i].
+    descending = scores[np.lexsort((-scores, documents))]
+    rank_in_document = np.arange(len(scores)) - starts[documents]
+    is_best = rank_in_document < _BEST
+    sums = np.bincount(documents[is_best], weights=descending[is_best])
     return sums / np.minimum(counts, _BEST)
 
 
 def ranking(scores: np.ndarray, texts: np.ndarray) -> list[int]:
-    """Orders passages or documents by their scores; of those with the same text, only one counts.
+    """Orders passages or documents by score, and keeps one of those with the same text.
 
     Args:
-        scores: of passages or documents.
-        texts: of each, a number that equal texts share.
+        scores: score of each passage or document.
+        texts: a number for the text of each passage or document; equal texts have equal numbers.
 
     Returns:
         The indices of passages or documents, the highest score first.
@@ -298,12 +300,12 @@ def open_library(
     model: NextLevelBertModel,
     **reading: Unpack[ReadingOptions],
 ) -> Library:
-    """Opens the library of a command's source, and says on stderr what was not read.
+    """Opens the library of a command's source, and reports on stderr what could not be read.
 
     Args:
         source: a file, a folder or a pattern.
         model: the document model.
-        **reading: how the source is read, see `ReadingOptions`.
+        **reading: options for reading the source, see `ReadingOptions`.
     """
     parts = open_shelf(model, source, **reading)
     library = Library(model, parts)
@@ -327,11 +329,11 @@ def run(
     Args:
         source: a file, a folder or a pattern.
         model: the document model.
-        question: a text.
-        documents: how many documents are printed at most.
-        passages: how many passages are printed at most.
-        as_json: whether JSON is printed.
-        **reading: how the source is read, see `ReadingOptions`.
+        question: text of the question.
+        documents: largest number of documents to print.
+        passages: largest number of passages to print.
+        as_json: if true, prints JSON.
+        **reading: options for reading the source, see `ReadingOptions`.
     """
     library = open_library(source, model, **reading)
     answer = library.ask(question, documents, passages)
@@ -347,7 +349,7 @@ def run(
 
 
 def document_rows(library: Library, answer: SearchResult) -> list[dict[str, Any]]:
-    """Returns the nearest documents as they are printed in JSON."""
+    """Returns the nearest documents in the form that is printed as JSON."""
     chunks = np.diff(library.starts).tolist()
     rows = []
     for index, score in answer.documents:
@@ -365,7 +367,7 @@ def document_rows(library: Library, answer: SearchResult) -> list[dict[str, Any]
 
 
 def passage_rows(library: Library, answer: SearchResult) -> list[dict[str, Any]]:
-    """Returns the nearest passages as they are printed in JSON."""
+    """Returns the nearest passages in the form that is printed as JSON."""
     rows = []
     for index in answer.passages:
         row = {

@@ -74,9 +74,9 @@ class Part(NamedTuple):
 
     Args:
         source: the file.
-        name: its path below the folder, as it is printed.
-        is_table: whether each row is a document.
-        path: the part.
+        name: printed name of the file, which is the path below the folder.
+        is_table: true for a table, in which each row is a document.
+        path: path of the part.
     """
 
     source: Path
@@ -85,7 +85,7 @@ class Part(NamedTuple):
     path: Path = Path()
 
     def name_of(self, document: str) -> str:
-        """Returns the name of a document of the file, as it is printed."""
+        """Returns the printed name of a document of the file."""
         if self.is_table:
             return f"{self.name}#{document}"
         return self.name
@@ -122,11 +122,11 @@ def open_model(
     """Opens the document model of a command.
 
     Args:
-        name: a folder or name; by default that of the environment variable NEXTLEVELBERT_MODEL,
-            else the installed checkpoint.
+        name: folder or name of the model (default: the environment variable NEXTLEVELBERT_MODEL, or
+            else the installed checkpoint).
         chunk_encoder: the encoder of a checkpoint that was saved without it.
-        device: where the model runs.
-        dtype: the precision of its weights, by torch's name.
+        device: device that the model runs on.
+        dtype: precision of the weights, by torch's name.
 
     Raises:
         ValueError: if the model or the device cannot be used.
@@ -209,7 +209,7 @@ def list_files(source: str) -> list[Part]:
 
 
 def is_own_output(path: Path) -> bool:
-    """Whether a file is a Parquet file of vectors or a map that this package has written."""
+    """Returns whether a file is a Parquet file of vectors or a map by this package."""
     ending = path.suffix.lower()
     try:
         if ending == ".parquet":
@@ -273,7 +273,10 @@ def read_files(
 def notes_on_words(
     tokenizer: PreTrainedTokenizerBase, part: Part, documents: Sequence[Document]
 ) -> list[Note]:
-    """Says what a tokenizer does not know of a file's documents: most words of some, or all."""
+    """Names the documents of a file that hold no token, or many unknown words.
+
+    Unknown words are many if they make up 5 % of the text or more.
+    """
     wordless = []
     unknown = []
     for document in documents:
@@ -289,16 +292,17 @@ def notes_on_words(
         f"the model does not know {_UNKNOWN_SHARE:.0%} of the text or more": unknown,
     }
     for fault, ids in faults.items():
+        if not ids:
+            continue
         rows = ""
-        if ids and part.is_table:
+        if part.is_table:
             rows = f", in {len(ids)} of {len(documents)} rows, {ids[0]!r} first"
-        if ids:
-            notes.append(("note", f": {fault}{rows}."))
+        notes.append(("note", f": {fault}{rows}."))
     return notes
 
 
 def unknown_share(tokenizer: PreTrainedTokenizerBase, text: str) -> float | None:
-    """Measures the share of a text that stands in words which a tokenizer does not know.
+    """Measures the share of a text in words that a tokenizer does not know.
 
     Returns:
         Characters of unknown words by characters of all words; None for a text without a token.
@@ -332,7 +336,7 @@ def open_shelf(
     text_column: str = "text",
     splitter: str | None = None,
 ) -> list[Part]:
-    """Opens the shelf of a source, after encoding what is new or changed and removing what is gone.
+    """Opens the shelf of a source: encodes new and changed files, removes parts of deleted ones.
 
     Args:
         model: the document model.
@@ -388,7 +392,7 @@ def _content(part: Part) -> str:
 
 
 class _FileContent(NamedTuple):
-    """The documents of a file, and notes about what was not read."""
+    """The documents of a file, and notes about parts that could not be read."""
 
     part: Part
     documents: list[Document]
@@ -401,7 +405,7 @@ class _PartWriter:
     Args:
         model: the document model.
         column: the text column of tables.
-        splitter: finds sentences, as in ``encode``.
+        splitter: function that finds sentences, as in ``encode``.
     """
 
     def __init__(
@@ -422,7 +426,7 @@ class _PartWriter:
         self.is_slow = encoder.has_layers
 
     def shelf_name(self, source: str) -> str:
-        """Hashes what the parts of a source depend on beside its files."""
+        """Hashes the settings that the parts of a source depend on, besides the files."""
         values = self.model.config.to_dict()
         settings = sorted((name, values[name]) for name in values if name not in _INCIDENTAL)
         weights = weights_fingerprint(self.model)
@@ -431,7 +435,7 @@ class _PartWriter:
         return hashlib.sha256(repr(key).encode() + path).hexdigest()[:32]
 
     def encode_files(self, parts: list[Part]) -> None:
-        """Reads files and writes their parts, as many together as make good use of the encoder."""
+        """Reads files and writes the parts, encoding many files together for speed."""
         limit = 2_000_000  # characters; a kill costs no more
         if self.is_slow:
             limit = 200_000
@@ -443,36 +447,43 @@ class _PartWriter:
                 waiting.append(_FileContent(part, documents, notes))
                 characters += sum(len(document.text) for document in documents)
             if waiting and (characters >= limit or part is parts[-1]):
-                self.write_parts(waiting)
+                try:
+                    self.write_parts(waiting)
+                except (ValueError, TypeError):
+                    self.write_readable_parts(waiting)
                 waiting = []
                 characters = 0
+
+    def write_readable_parts(self, waiting: list[_FileContent]) -> None:
+        """Encodes file by file, and names the files that cannot be encoded."""
+        for content in waiting:
+            try:
+                self.write_parts([content])
+            except (ValueError, TypeError) as error:
+                part = content.part
+                report(part.name, [("left out", rest_of_message(part, error))])
 
     def write_parts(self, waiting: list[_FileContent]) -> None:
         """Encodes the documents of several files together and writes a part for each file.
 
-        If something is wrong with one of the files, it is named, and the others are written.
+        Raises:
+            ValueError: or TypeError, if a document cannot be encoded.
         """
         texts = [document.text for content in waiting for document in content.documents]
-        try:
-            with warnings.catch_warnings():  # `notes_on_words` names the files
-                warnings.filterwarnings("ignore", message=".* contain no token")
-                warnings.filterwarnings("ignore", message=".* consist of unknown tokens only")
-                encoded = self.model.iter_encode(
-                    texts, show_progress_bar=self.is_slow, splitter=self.splitter
-                )
-                embeddings = iter(list(encoded))
-            for part, documents, notes_on_reading in waiting:
-                rows = [self.rows(part, document, next(embeddings)) for document in documents]
-                notes = [*notes_on_reading, *notes_on_words(self.model.tokenizer, part, documents)]
-                metadata = {**self.schema.metadata, "notes": json.dumps(notes)}
-                write_part(part.path, pa.concat_tables(rows).replace_schema_metadata(metadata))
-        except (ValueError, TypeError) as error:
-            if len(waiting) == 1:
-                part = waiting[0].part
-                report(part.name, [("left out", rest_of_message(part, error))])
-                return
-            for content in waiting:
-                self.write_parts([content])
+        with warnings.catch_warnings():  # `notes_on_words` names the files
+            warnings.filterwarnings("ignore", ".* (no token|unknown tokens only)")
+            encoded = self.model.iter_encode(
+                texts, show_progress_bar=self.is_slow, splitter=self.splitter
+            )
+            embeddings = list(encoded)
+        start = 0
+        for part, documents, notes_on_reading in waiting:
+            stop = start + len(documents)
+            rows = list(map(partial(self.rows, part), documents, embeddings[start:stop]))
+            start = stop
+            notes = [*notes_on_reading, *notes_on_words(self.model.tokenizer, part, documents)]
+            metadata = {**self.schema.metadata, "notes": json.dumps(notes)}
+            write_part(part.path, pa.concat_tables(rows).replace_schema_metadata(metadata))
 
     def rows(self, part: Part, document: Document, embedding: DocumentEmbedding) -> pa.Table:
         """Makes the rows of one document."""
@@ -508,10 +519,10 @@ def passage_borders(text: str, spans: np.ndarray) -> np.ndarray:
 
     Args:
         text: the document.
-        spans: the characters of its chunks, ``[n, 2]``.
+        spans: the characters of the document's chunks, ``[n, 2]``.
 
     Returns:
-        The characters of its passages, ``[n, 2]``.
+        The characters of the document's passages, ``[n, 2]``.
     """
     units = []
     for start, end in text_sentences(text):

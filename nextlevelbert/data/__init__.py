@@ -1,1 +1,1 @@
-"""Where texts come from, and rows of tasks."""
+"""Reads documents, and rows of labelled tasks."""

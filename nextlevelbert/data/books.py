@@ -1,7 +1,7 @@
 """Reads the text of HTML, PDF, EPUB and Word files.
 
-PDF and DOCX need ``pip install nextlevelbert[files]``. lxml parses HTML, the pages of an EPUB, and
-what mammoth makes of a DOCX; `_Blocks` gathers the text from its events.
+PDF and DOCX need the extra ``files``. lxml parses HTML, the pages of an EPUB, and what mammoth
+makes of a DOCX; `_Blocks` gathers the text from its events.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ _NAMED_NOTES = 10
 
 
 class _Book(NamedTuple):
-    """Holds the text of a file, by pages or paragraphs, and notes on what was not read."""
+    """Holds the text of a file, by pages or paragraphs, and notes on parts that were not read."""
 
     pieces: list[str]
     notes: list[str]
@@ -180,7 +180,7 @@ def _without_cdata(markup: str) -> str:
 
 
 def _decode_page(data: bytes) -> str:
-    """Decodes HTML by its byte order mark, else by what it declares, else as UTF-8."""
+    """Decodes HTML by its byte order mark, else by the encoding it declares, else as UTF-8."""
     declaration = _DECLARATION.search(data, 0, _DECLARED_WITHIN)
     if declaration is None:
         return decode(data)
@@ -367,7 +367,7 @@ def read_book(path: Path, ending: str) -> tuple[str, dict[str, list[int]], str]:
 
     Args:
         path: the file, perhaps packed as ``.gz``.
-        ending: its suffix, one of `BOOKS`.
+        ending: suffix of the file, one of `BOOKS`.
 
     Returns:
         The text; for a PDF ``{"pages": the character at which each page begins}``; and what of the
@@ -382,7 +382,7 @@ def read_book(path: Path, ending: str) -> tuple[str, dict[str, list[int]], str]:
         book = _READERS[ending](data)
     except ImportError as error:
         raise ValueError(
-            f"{path} needs {error.name}: pip install 'nextlevelbert[files]', or leave it out."
+            f"{path} needs the package {error.name}: pip install {error.name}, or leave it out."
         ) from error
     except (UnicodeError, TooLargeError) as error:
         raise ValueError(f"{path} cannot be read: {reason(error)}") from error

@@ -137,22 +137,22 @@ def read_documents(
     r"""Streams the documents of files, one in memory at a time, always in the same order.
 
     A text file is one document: ``.txt`` and ``.md`` as they are, ``.html``, ``.epub``, ``.pdf``
-    and ``.docx`` without their markup (the last two with ``pip install nextlevelbert[files]``). Its
-    id is its path below the folder, without suffix where no other file has that path. In a table
-    every row is one: ``.jsonl``, ``.json``, ``.csv``, ``.parquet``, and a folder of
-    ``save_to_disk``. All but Parquet may be packed as ``.gz``.
+    and ``.docx`` without their markup (the last two need the extra ``files``). Its id is its path
+    below the folder, without suffix if no other file has that path. In a table every row is one:
+    ``.jsonl``, ``.json``, ``.csv``, ``.parquet``, and a folder of ``save_to_disk``. All but Parquet
+    may be packed as ``.gz``.
 
     Args:
         source: a file; a folder, with all folders in it; a pattern such as ``books/**/*.txt``;
-            several of these; or ``"python-manual"``, which needs no file at all. A pattern is one
-            only where no file has that very name.
+            several of these; or ``"python-manual"``, which needs no file. If a file has the name of
+            the pattern, only this file is read.
         text_column: the column of the text in tables.
         id_column: the column of the id in tables; see `as_documents`.
-        on_error: what to do with a file or row that cannot be read, such as `print` or the `append`
-            of a list: it is called with the ValueError, and reading continues. By default the first
-            error is raised. Of each table at most ten rows are named, then the others are counted.
-            It is also called with what is missing of a book that was read in part; by default, this
-            is a warning.
+        on_error: function that is called with the ValueError of a file or row that cannot be read,
+            such as `print` or the `append` of a list; reading then continues. By default, the first
+            error is raised. At most ten rows of each table are named, and the others are counted.
+            The function is also called for a book of which only a part could be read; by default,
+            this is a warning.
 
     Raises:
         FileNotFoundError: if there is nothing at `source`.
@@ -223,7 +223,7 @@ class _TableReader:
     Args:
         path: the file, or a folder of ``save_to_disk``.
         as_document: makes a document of a row and its index.
-        on_error: as in `read_documents`.
+        on_error: function that is called with the error of a row, see `read_documents`.
     """
 
     path: Path
@@ -234,7 +234,7 @@ class _TableReader:
     errors: list[ValueError] = field(default_factory=list)  # the first ones
 
     def documents(self, first_index: int) -> Iterator[Document]:
-        """Streams the documents; those without id are named from `first_index` on."""
+        """Streams the documents; a document without an id is numbered, from `first_index` on."""
         file_errors = []
         try:
             yield from self._documents_of_rows(first_index)
@@ -298,10 +298,10 @@ class _TableReader:
 def source_files(source: str | Path | Iterable[str | Path]) -> list[tuple[Path, str | None]]:
     """Lists the files of a source for `read_documents`, in order.
 
-    What is left out, such as files of other kinds, is counted in a warning.
+    Left-out files, such as files of other kinds, are counted in a warning.
 
     Args:
-        source: as in `read_documents`.
+        source: files to list, see `read_documents`.
 
     Returns:
         The files, each with the id of its document, or None for a table.
@@ -380,7 +380,7 @@ def _warn_of_other_kinds(others: Mapping[Path, str]) -> None:
 
 
 def _with_ids(names: Mapping[Path, str]) -> list[tuple[Path, str | None]]:
-    """Gives each text its name without suffix if no other text has the same; a table None."""
+    """Names each text without its suffix, unless another text has that name; a table gets None."""
     stems = {
         path: re.sub(r"(\.[^./]+)(\.gz)?$", "", name, flags=re.IGNORECASE)
         for path, name in names.items()

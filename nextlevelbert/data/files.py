@@ -46,11 +46,11 @@ class NulError(UnicodeError):
 
 
 class PartlyReadError(ValueError):
-    """Names what is missing of a file that was read in part."""
+    """Names the missing parts of a file that was read in part."""
 
 
 def suffix(path: Path) -> str:
-    """Returns the suffix in lower case; of ``x.jsonl.gz`` it is ``.jsonl``."""
+    """Returns the suffix in lower case, which is ``.jsonl`` for ``x.jsonl.gz``."""
     _, ending = os.path.splitext(path.name.lower().removesuffix(".gz"))
     return ending
 
@@ -153,7 +153,7 @@ def reason(error: Exception) -> str:
     """Returns the message of an error as a sentence, with the remedy where the encoding is wrong.
 
     Args:
-        error: what reading a file raised.
+        error: error that reading a file raised.
     """
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}. Give yourself the right to read it, or leave it out."
@@ -222,8 +222,8 @@ def open_text(path: Path, newline: str | None = None, errors: str = "strict") ->
 
     Args:
         path: the file, which a ValueError names.
-        newline: as in `open`.
-        errors: as in `open`.
+        newline: handling of line ends, passed on to `open`.
+        errors: handling of bytes that are not UTF-8, passed on to `open`.
     """
     open_file: Callable[..., Any] = open
     if is_packed(path):

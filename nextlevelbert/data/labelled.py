@@ -27,10 +27,10 @@ class Columns:
     """Names of columns.
 
     Args:
-        text: of the documents.
-        question: of questions about them (default: ``question``, if it exists).
-        label: of the labels.
-        id: of the ids; rows without an id are numbered.
+        text: column of the documents.
+        question: column of the questions (default: ``question``, if it exists).
+        label: column of the labels.
+        id: column of the ids; rows without an id are numbered.
     """
 
     text: str = "text"
@@ -44,7 +44,7 @@ USUAL = Columns()
 
 @dataclass
 class _Row:
-    """Holds a row of a set, its place, and its label as the source has it."""
+    """Holds a row of a set, its location, and its label as the source has it."""
 
     location: RowLocation
     values: dict[str, Any]
@@ -82,9 +82,9 @@ def load_classes(
 
     Args:
         table: rows with named columns.
-        columns: their names.
+        columns: names of the columns to read.
         class_names: the classes in order; labels may be their names or their indices.
-        like: the training set, whose classes and kind of labels this set has, too.
+        like: the training set; this set gets the same classes and kind of labels.
 
     Returns:
         Columns ``id``, ``text``, perhaps ``question``, and ``label``, a `ClassLabel` or a list of
@@ -145,7 +145,7 @@ def _names_of_integers(
 
 
 def _name_of(label: Any, names: Sequence[str] | None) -> Any:
-    """Returns the name for the index of a class, and None for -1; other labels as they are."""
+    """Returns the name of the class with this index, None for -1, and any other label unchanged."""
     if isinstance(label, list):
         return [_name_of(item, names) for item in label]
     if names is None or type(label) is not int or label >= len(names):
@@ -234,7 +234,7 @@ def load_choices(table: Table, columns: Columns = USUAL) -> Dataset:
 
     Args:
         table: rows with named columns, among them ``choices``.
-        columns: their names. A label is the index of the right choice, from 0.
+        columns: names of the columns to read. A label is the index of the right choice, from 0.
 
     Returns:
         Columns ``id``, ``text``, ``question``, ``choices`` and ``label``; no ``label`` if no row
@@ -266,7 +266,7 @@ def load_choices(table: Table, columns: Columns = USUAL) -> Dataset:
 
 
 def _read_rows(table: Table, columns: Columns, with_choices: bool = False) -> list[_Row]:
-    """Reads and checks rows, but for their labels."""
+    """Reads and checks all values of rows except the labels."""
     question_column = columns.question
     if not question_column and (with_choices or "question" in table.first):
         question_column = "question"
@@ -335,8 +335,8 @@ def hold_out_documents(dataset: Dataset, share: float, seed: int) -> tuple[Datas
 
     Args:
         dataset: the set to split.
-        share: of the documents.
-        seed: of the draw.
+        share: share of the documents to hold out.
+        seed: seed of the random draw.
 
     Returns:
         The rest, and the rows of the documents that are held out.

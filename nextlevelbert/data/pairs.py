@@ -28,9 +28,9 @@ def load_pairs(
 
     Args:
         table: rows with named columns.
-        first_column: of the first documents.
-        second_column: of the second documents.
-        label_column: of the labels, 0 or 1 (or false or true).
+        first_column: column of the first documents.
+        second_column: column of the second documents.
+        label_column: column of the labels, 0 or 1 (or false or true).
 
     Returns:
         Columns ``id``, ``first``, ``second`` and ``label``, which is 1 for related documents.
@@ -64,8 +64,8 @@ def load_queries(
 
     Args:
         table: rows with named columns.
-        query_column: of the queries.
-        document_column: of the documents.
+        query_column: column of the queries.
+        document_column: column of the documents.
 
     Returns:
         Columns ``query`` and ``document``.

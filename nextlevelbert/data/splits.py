@@ -21,7 +21,7 @@ def hold_out(
     Args:
         rows: a list, or a `datasets.Dataset`.
         share: the share to validate on, between 0 and 1.
-        seed: the seed of the draw.
+        seed: seed of the random draw.
         key: a function of a row; rows with equal keys stay together, and the share is one of the
             keys.
 
@@ -56,10 +56,10 @@ def sample_share(items: Sequence[Any], share: float, seed: int, what: str) -> se
     """Draws a share of the items at random: at least one, and never all.
 
     Args:
-        items: what to draw from.
+        items: items to draw from.
         share: the share to draw, between 0 and 1.
-        seed: the seed of the draw.
-        what: what the items are, for the error.
+        seed: seed of the random draw.
+        what: name of the items, for the error message.
 
     Raises:
         ValueError: if the share is not between 0 and 1, or there are fewer than two items.

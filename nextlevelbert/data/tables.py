@@ -46,7 +46,7 @@ class RowLocation(NamedTuple):
 
         Args:
             values: the row.
-            column: its name.
+            column: name of the column.
             option: the option that names the column, for the error.
 
         Raises:
@@ -93,8 +93,8 @@ class Table(NamedTuple):
     Args:
         name: the name of the file or data set.
         first: the first row.
-        rows: all rows, with their places.
-        class_names: the names of classes, of each column that has some.
+        rows: all rows, with their locations.
+        class_names: the names of the classes, by column, for columns that hold class indices.
     """
 
     name: str
@@ -118,18 +118,18 @@ def open_rows(source: str | Path | Table, split: str = "train", config: str | No
     """
     if isinstance(source, Table):
         return source
-    path = Path(source)
-    files = find_paths(source)
-    if path.is_dir() or not files:
-        return _open_dataset(path, str(source), split=split, config=config)
-    return _open_files(str(source), files)
 
-
-def _open_files(source: str, files: Sequence[Path]) -> Table:
-    name = source
+    name = str(source)
     if Path(source).exists():
         name = Path(source).resolve().name
-    rows = itertools.chain.from_iterable(placed_rows(file) for file in files)
+    files = find_paths(source)
+    if Path(source).is_dir() or not files:
+        return _open_dataset(source, name, split=split, config=config)
+    return _open_files(name, files)
+
+
+def _open_files(name: str, files: Sequence[Path]) -> Table:
+    rows = itertools.chain.from_iterable(map(placed_rows, files))
     try:
         first = next(rows, None)
     except ValueError as error:
@@ -144,12 +144,9 @@ def _open_files(source: str, files: Sequence[Path]) -> Table:
     return _table(name, first, rows=rows, features=features)
 
 
-def _open_dataset(path: Path, source: str, *, split: str, config: str | None) -> Table:
-    name = source
-    if path.exists():
-        name = path.resolve().name
-    if is_saved_dataset(path):
-        dataset = saved_dataset(path, split)
+def _open_dataset(source: str | Path, name: str, *, split: str, config: str | None) -> Table:
+    if is_saved_dataset(Path(source)):
+        dataset = saved_dataset(Path(source), split)
     else:
         parts = ", ".join(filter(None, [config, split]))
         name = f"{name} ({parts})"
@@ -250,7 +247,7 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _delimiter(header: str) -> str:
-    """Returns what stands between the names of columns: a semicolon or tab where no comma does."""
+    """Returns the delimiter of a header: a semicolon or tab if there is no comma."""
     for delimiter in ",;\t":
         if delimiter in header:
             return delimiter
@@ -302,7 +299,7 @@ def saved_dataset(folder: Path, split: str | None = None) -> Any:
 
     Args:
         folder: the folder that it was saved to.
-        split: which of several splits; not needed where there is one.
+        split: split to open; needed only if there are several.
 
     Raises:
         ValueError: if there are several splits and none of that name.
@@ -329,8 +326,8 @@ def hub_dataset(name: str | Path, config: str | None = None, **options: Any) -> 
 
     Args:
         name: the name on the Hub, or a folder laid out like one there.
-        config: its configuration.
-        **options: passed on to `datasets.load_dataset`.
+        config: configuration of the dataset.
+        **options: further arguments of `datasets.load_dataset`.
 
     Raises:
         FileNotFoundError: if there is no dataset of that name.
@@ -362,8 +359,8 @@ def columns_of(
 
     Args:
         path: the file, or its name without ``.gz``.
-        delimiter: what stands between columns; None for white space.
-        count: how many columns a line must have; further ones are left out.
+        delimiter: text between two columns; None for white space.
+        count: number of columns to read; lines may have more.
 
     Raises:
         ValueError: for a line with fewer columns, or bytes that are not UTF-8.

@@ -20,7 +20,7 @@ def coreference_scores(gold: Sequence[Hashable], predicted: Sequence[Hashable]) 
         predicted: the predicted cluster of every mention, in the same order, by any labels.
 
     Returns:
-        As `cluster_scores`.
+        The scores that `cluster_scores` returns.
 
     Raises:
         ValueError: if the number of mentions differs.
@@ -61,7 +61,7 @@ def cluster_scores(
 
     Args:
         key: the right clusters, each the mentions in it; a mention is in one cluster only.
-        response: the predicted clusters. Their mentions may differ from the key's.
+        response: the predicted clusters, whose mentions may differ from those in the key.
 
     Returns:
         ``muc_recall``, ``muc_precision``, ``muc_f1``, the same of ``b3``, ``ceafe`` and ``lea``,
@@ -121,7 +121,7 @@ def _cluster_of_mentions(clusters: Sequence[Collection[Hashable]]) -> dict[Hasha
 def _recalls(
     sizes: list[int], other_sizes: list[int], shared: Shared, aligned: float
 ) -> dict[str, float]:
-    """Returns what the other side finds of one side's clusters, by each measure."""
+    """Returns the recall of one side's clusters by the other side, for each measure."""
     return {
         "muc": _muc(sizes, shared),
         "b3": _b_cubed(sizes, shared),

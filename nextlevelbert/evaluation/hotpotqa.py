@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
-from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -15,12 +15,7 @@ Facts = Collection[tuple[str, int]]  # title and index of the sentence of each s
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _CLOSED_ANSWERS = {"yes", "no", "noanswer"}
 
-
-class _Scores(NamedTuple):
-    em: float
-    f1: float
-    precision: float
-    recall: float
+Scores = tuple[float, float, float]  # exact match, precision and recall
 
 
 def hotpotqa_scores(
@@ -31,8 +26,8 @@ def hotpotqa_scores(
     Answers are compared by the words that `normalize_answer` leaves: EM is 1 if they are the same,
     and precision and recall count words in common. If one of the two is yes, no or noanswer and the
     other differs, all are 0. Supporting facts are compared as sets. Jointly, EM is 1 if both are
-    right, precision and recall are the products of those of answer and facts, and F1 follows from
-    these products.
+    right, precision is the product of the precisions of answer and facts, recall the product of
+    both recalls, and F1 follows from these products.
 
     Args:
         predictions: question id → the answer and its supporting facts. Predictions without a
@@ -59,28 +54,59 @@ def hotpotqa_scores(
             f" {min(missing)}."
         )
 
-    rows = []
+    answers = []
+    supports = []
     for question, (right_answer, right_facts) in references.items():
         predicted_answer, predicted_facts = predictions[question]
-        answer = _answer_scores(predicted_answer, right_answer or "")
-        support = _overlap(
-            Counter(set(map(tuple, predicted_facts))),
-            Counter(set(map(tuple, right_facts))),
-        )
-        precision = answer.precision * support.precision
-        recall = answer.recall * support.recall
-        joint = _Scores(
-            em=answer.em * support.em,
-            f1=_f1(precision, recall),
-            precision=precision,
-            recall=recall,
-        )
-        rows.append([*answer, *support, *joint])
+        answers.append(_answer_scores(predicted_answer, right_answer or ""))
 
-    names = []
-    for part in ("answer", "support", "joint"):
-        names += [f"{part}_{score}" for score in _Scores._fields]
-    return dict(zip(names, np.mean(rows, axis=0).tolist(), strict=True))
+        facts = set(map(tuple, predicted_facts))
+        expected = set(map(tuple, right_facts))
+        supports.append(_overlap(Counter(facts), Counter(expected)))
+
+    answer = np.array(answers)  # [questions, 3]
+    support = np.array(supports)
+    arrays = {
+        "answer": answer,
+        "support": support,
+        "joint": answer * support,
+    }
+    scores = {}
+    for name, rows in arrays.items():
+        em, precision, recall = rows.T
+        total = precision + recall
+        f1 = 2 * precision * recall / np.where(total > 0, total, 1.0)
+        columns = {
+            "em": em,
+            "f1": f1,
+            "precision": precision,
+            "recall": recall,
+        }
+        for score, values in columns.items():
+            scores[f"{name}_{score}"] = float(values.mean())
+    return scores
+
+
+def answers_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, set[tuple[str, int]]]]:
+    """Returns the answer and the supporting facts of each row, as `hotpotqa_scores` takes them.
+
+    Args:
+        rows: rows of HotpotQA's data set, with ``id``, ``answer`` and ``supporting_facts``.
+
+    Returns:
+        Question id → the answer and its supporting facts.
+
+    Raises:
+        ValueError: if two rows have the same id.
+    """
+    answers = {}
+    for row in rows:
+        if row["id"] in answers:
+            raise ValueError(f"The question {row['id']} is given twice; give each id once.")
+        facts = row["supporting_facts"]
+        pairs = zip(facts["title"], facts["sent_id"], strict=True)
+        answers[row["id"]] = (row["answer"], set(pairs))
+    return answers
 
 
 def normalize_answer(text: str) -> str:
@@ -89,28 +115,20 @@ def normalize_answer(text: str) -> str:
     return " ".join(words.split())
 
 
-def _answer_scores(predicted: str, right: str) -> _Scores:
+def _answer_scores(predicted: str, right: str) -> Scores:
     predicted = normalize_answer(predicted)
     right = normalize_answer(right)
     if predicted != right and {predicted, right} & _CLOSED_ANSWERS:
-        return _Scores(em=0.0, f1=0.0, precision=0.0, recall=0.0)
-    scores = _overlap(Counter(predicted.split()), Counter(right.split()))
-    return scores._replace(em=float(predicted == right))
+        return 0.0, 0.0, 0.0
+
+    words = Counter(predicted.split())
+    right_words = Counter(right.split())
+    _, precision, recall = _overlap(words, right_words)
+    return float(predicted == right), precision, recall
 
 
-def _overlap(predicted: Counter, right: Counter) -> _Scores:
+def _overlap(predicted: Counter, right: Counter) -> Scores:
     common = (predicted & right).total()
     precision = common / max(predicted.total(), 1)
     recall = common / max(right.total(), 1)
-    return _Scores(
-        em=float(predicted == right),
-        f1=_f1(precision, recall),
-        precision=precision,
-        recall=recall,
-    )
-
-
-def _f1(precision: float, recall: float) -> float:
-    if precision + recall == 0:
-        return 0.0
-    return 2 * precision * recall / (precision + recall)
+    return float(predicted == right), precision, recall

@@ -38,7 +38,7 @@ class RetrievalTask:
             relevant document in the pool.
 
     Raises:
-        ValueError: naming the query or document that does not fit.
+        ValueError: a query or document does not fit; the message names it.
 
     Example:
         >>> queries, documents = {"q": "a whale"}, {"a": "Moby-Dick", "b": "Emma"}
@@ -96,15 +96,15 @@ def rank_documents(
 ) -> dict[str, Ranking]:
     """Ranks the pool for each query by cosine, in float64, some queries at a time.
 
-    A tie counts against the model: among documents with the same cosine, to nine decimals, the
-    relevant ones come last, and those of higher grades after those of lower ones. So a model that
-    gives every document the same vector gets the worst scores there are, not perfect ones. A zero
+    A tie counts against the model: among documents with the same cosine, to nine decimals, relevant
+    documents come last, and the higher their grade, the later. A model that gives every document
+    the same vector therefore gets the worst possible scores instead of perfect scores. A zero
     vector has cosine 0 with every vector.
 
     Args:
         task: the queries and the pool.
-        query_vectors: ``[Q, D]``, in the order of the task's ids.
-        document_vectors: ``[N, D]``, in the order of the task's ids.
+        query_vectors: vectors of the queries, ``[Q, D]``, in the order of the task's ids.
+        document_vectors: vectors of the documents, ``[N, D]``, in the order of the task's ids.
         candidates: query id → the documents to rank for the query; by default the whole pool. A
             relevant document that is no candidate has rank infinity, and counts 0 in every score.
 
@@ -130,8 +130,8 @@ def rank_by_scores(task: RetrievalTask, scores: np.ndarray) -> dict[str, Ranking
 
     Args:
         task: the queries and the pool.
-        scores: ``[Q, N]``, in the order of the task's ids. Ties are resolved as in
-            `rank_documents`.
+        scores: score of each document for each query, ``[Q, N]``, in the order of the task's ids.
+            Ties are resolved as in `rank_documents`.
 
     Returns:
         The ranking of each query, by its id.
@@ -214,7 +214,7 @@ def trec_run(rankings: Mapping[str, Ranking], name: str) -> str:
     """Returns ranked lists in TREC's format, which `trec_eval`, `ranx` and others read.
 
     Args:
-        rankings: by query id, as `rank_documents` and `rank_by_scores` return them.
+        rankings: query id → ranking, from `rank_documents` or `rank_by_scores`.
         name: the name of the run; white space becomes ``-``.
 
     Returns:
@@ -234,7 +234,7 @@ def retrieval_scores(rankings: Mapping[str, Ranking], k: int = 10) -> dict[str, 
     """Computes the usual scores, each from 0 to 1 and the mean over all queries.
 
     Args:
-        rankings: by query id, as `rank_documents` and `rank_by_scores` return them.
+        rankings: query id → ranking, from `rank_documents` or `rank_by_scores`.
         k: the cut-off rank.
 
     Returns:

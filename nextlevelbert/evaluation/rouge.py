@@ -50,7 +50,7 @@ def rouge_scores(
 
 
 def _stemmed_words(text: str) -> list[str]:
-    """Splits a text of any script into words; those of a to z are stemmed by `rouge-score`."""
+    """Splits a text of any script into words; words of a to z are stemmed by `rouge-score`."""
     from rouge_score.tokenizers import DefaultTokenizer
 
     english = DefaultTokenizer(use_stemmer=True)

@@ -22,7 +22,7 @@ def tfidf_scores(queries: Sequence[str], documents: Sequence[str]) -> np.ndarray
         documents: N texts.
 
     Returns:
-        ``[Q, N]``.
+        The cosines ``[Q, N]``.
     """
     from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -45,7 +45,7 @@ def bm25_scores(queries: Sequence[str], documents: Sequence[str]) -> np.ndarray:
         documents: N texts.
 
     Returns:
-        ``[Q, N]``.
+        The scores ``[Q, N]``.
     """
     import bm25s
     from bm25s.tokenization import Tokenizer
@@ -107,8 +107,8 @@ def binary_scores(
     """Computes accuracy, and precision, recall and F1 of label 1.
 
     Args:
-        labels: 0 or 1 for each row.
-        scores: from 0 to 1 for each row; label 1 is predicted above 0.5.
+        labels: label of each row, 0 or 1.
+        scores: score of each row, from 0 to 1; label 1 is predicted above 0.5.
 
     Returns:
         ``accuracy``, ``precision``, ``recall`` and ``f1``; a ratio of nothing to nothing is 0.

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 class FoundTargets(NamedTuple):
     """Scores ``[M]`` of predictions.
 
-    `cosine` is that of prediction and target, `found` how far the target was found (0 to 1), and
-    `chance` what guessing would find.
+    `cosine` compares prediction and target, `found` is the share of the target that was found (0 to
+    1), and `chance` is the expected share for a random guess.
     """
 
     cosine: Tensor
@@ -28,9 +28,10 @@ def find_targets(predictions: Tensor, targets: Tensor, pools: Tensor | None = No
     for the highest it counts 1 / k, so that a constant prediction scores as chance does.
 
     Args:
-        predictions: ``[M, D]``.
-        targets: ``[M, D]``.
-        pools: ``[M]`` numbers; a target is searched among those of its pool (default: among all).
+        predictions: predicted vectors, ``[M, D]``.
+        targets: target of each prediction, ``[M, D]``.
+        pools: number of each target's pool, ``[M]``; a target is searched among the targets of the
+            same pool (default: among all).
 
     Returns:
         The scores of each prediction.

@@ -84,7 +84,7 @@ def search_words(text: str) -> list[str]:
 
 
 def count_words(text: str) -> int:
-    """Counts what spaces separate; each character of a script without spaces begins a word."""
+    """Counts the parts between spaces; each character of a script without spaces begins a word."""
     return len(_CHARACTER.sub(" x", text).split())
 
 

@@ -74,8 +74,8 @@ class FinetuningArguments(BaseTrainingArguments):
         """Returns the arguments of one training, which does not publish its model.
 
         Args:
-            seed: of the model and the order of the rows.
-            folder: of the training.
+            seed: seed of the new weights and of the order of the rows.
+            folder: output folder of the training.
         """
         args = self.without_upload()
         args.output_dir = str(folder)

@@ -117,10 +117,10 @@ def read_labelled_sets(
     """Reads the sets, and logs their sizes.
 
     Args:
-        data: where the sets are.
-        columns: whether to halve the validation set.
+        data: sources of the sets.
+        columns: names of the columns, and whether to halve the validation set.
         load: reads a set, given its source and split, and the training set, whose classes it has.
-        seed: of the documents to hold out, if there is no validation set.
+        seed: seed of the random choice of documents to hold out, if there is no validation set.
 
     Raises:
         ValueError: for a validation set without labels, or one that cannot be halved.
@@ -135,25 +135,24 @@ def read_labelled_sets(
 
     def read(name: str, source: str, split: str) -> Dataset:
         nonlocal train
-        part = load(source, split, train)
+        dataset = load(source, split, train)
         if name == "train":
-            train = part
-        return part
+            train = dataset
+        return dataset
 
     sets = data.read_sets(read, seed, hold_out_documents)
     if columns.halve_validation:
         sets["validation"], sets["test"] = halve_by_document(sets["validation"])
 
-    learned = set(sets["train"]["text"])
-    for name, part in sets.items():
-        documents = distinct_texts(part)
-        sizes = f"{len(part)} examples, {len(documents)} documents"
-        logger.info("%s: %s (%s)", name, sizes, source_of(part))
-        if name != "test" and "label" not in part.features:
-            raise ValueError(
-                f"The {name} set has no labels ({source_of(part)}); give one with labels."
-            )
-        shared = learned.intersection(documents)
+    training_texts = set(sets["train"]["text"])
+    for name, dataset in sets.items():
+        documents = distinct_texts(dataset)
+        source = source_of(dataset)
+        sizes = f"{len(dataset)} examples, {len(documents)} documents"
+        logger.info("%s: %s (%s)", name, sizes, source)
+        if name != "test" and "label" not in dataset.features:
+            raise ValueError(f"The {name} set has no labels ({source}); give one with labels.")
+        shared = training_texts.intersection(documents)
         if name != "train" and shared:
             logger.warning(
                 "%d texts of the %s set are in the training set, too.", len(shared), name
@@ -169,54 +168,54 @@ class ClassifierRun:
     """Holds what all seeds of a run share.
 
     Args:
-        task: its name.
-        args: of all trainings.
-        data: where the sets are.
-        options: dataclasses of options that decide the result, those of the model first.
-        dataset: the sets by name.
-        labels: of the task.
+        task: name of the task.
+        args: training arguments that all seeds share.
+        data: sources of the sets.
+        options: dataclasses of options that decide the result; the options of the model come first.
+        sets: the sets by name.
+        labels: labels of the task.
     """
 
     task: str
     args: FinetuningArguments
     data: DataArguments
     options: Sequence[Any]
-    dataset: Sets
+    sets: Sets
     labels: LabelSet
 
     @property
     def model(self) -> str:
-        """The option ``--model``."""
+        """Returns the option ``--model``."""
         return self.options[0].model
 
     @property
     def reported(self) -> str:
-        """The set to report on: the test set if it has labels, otherwise the validation set."""
-        labelled = [name for name, part in self.dataset.items() if "label" in part.features]
+        """Returns the set to report on: the test set if it has labels, else the validation set."""
+        labelled = [name for name, dataset in self.sets.items() if "label" in dataset.features]
         return seeds.reported_set(labelled)
 
     def settings(self) -> dict[str, object]:
-        """Returns what decides the result, beside the weights and the training's arguments."""
+        """Returns settings that decide the result, beside the weights and training arguments."""
         settings: dict[str, object] = {}
         for group in self.options:
             settings |= {
                 name: value for name, value in vars(group).items() if name not in _UNSIGNED
             }
         settings |= {"task": self.task, "model": public_name(self.model)}
-        for name, part in self.dataset.items():
-            settings[f"{name} set"] = fingerprint([self.labels.names, *part])
+        for name, dataset in self.sets.items():
+            settings[f"{name} set"] = fingerprint([self.labels.names, *dataset])
         return settings
 
     def train(self, reader: Reader) -> list[Result]:
         """Trains a model per seed, scores it on all other sets, and writes its predictions.
 
         Args:
-            reader: of the model; its usual learning rate counts if none is given.
+            reader: reader of the model. Its usual learning rate is used if none was given.
         """
-        rows = reader.prepare(self.dataset)
+        rows = reader.prepare(self.sets)
         if self.args.learning_rate is None:
             self.args.learning_rate = reader.learning_rate
-        truth = self.labels.array(self.dataset["validation"]["label"])
+        truth = self.labels.array(self.sets["validation"]["label"])
 
         def metrics(output: EvalPrediction) -> Scores:
             return self.labels.scores(truth, self.labels.logits(output.predictions))
@@ -234,15 +233,14 @@ class ClassifierRun:
         def score(trainer: CardTrainer, folder: Path) -> tuple[dict[str, Scores], Scores]:
             trainer.compute_metrics = None
             scores: dict[str, Scores] = {}
-            for name in self.dataset:
+            for name in self.sets:
                 if name == "train":
                     continue
                 output = trainer.predict(rows[name])
                 logits = self.labels.logits(output.predictions)
-                found = self.score(name, logits, folder, is_long=reader.is_long(name))
-                if found:
-                    found[name]["loss"] = output.metrics["test_loss"]
-                scores |= found
+                scores |= self.score(name, logits, folder, is_long=reader.is_long(name))
+                if name in scores:
+                    scores[name]["loss"] = output.metrics["test_loss"]
             return scores, {}
 
         settings = {"weights": reader.weights, **self.settings(), **self.args.result_settings()}
@@ -255,24 +253,24 @@ class ClassifierRun:
         """Writes the predictions of a set to the folder of a seed, and scores them.
 
         Args:
-            name: of the set.
-            logits: ``[N, K]``.
-            folder: of the seed.
-            is_long: which documents are scored apart, ``[N]``.
+            name: name of the set.
+            logits: predicted logits, ``[N, K]``.
+            folder: folder of the seed.
+            is_long: true for documents that also get scores of their own, ``[N]``.
 
         Returns:
             Scores of the set by its name, and (``"NAME, long"``) of its long documents; nothing for
             a set without labels.
         """
-        part = self.dataset[name]
+        dataset = self.sets[name]
         if self.args.should_save:
             folder.mkdir(parents=True, exist_ok=True)
             path = folder / f"{name}_predictions.jsonl"
-            write_predictions(path, part, self.labels, logits=logits)
-        if "label" not in part.features:
+            write_predictions(path, dataset, self.labels, logits=logits)
+        if "label" not in dataset.features:
             return {}
 
-        truth = self.labels.array(part["label"])
+        truth = self.labels.array(dataset["label"])
         scores = {name: self.labels.scores(truth, logits)}
         if is_long is not None and 0 < is_long.sum() < len(is_long):
             scores[f"{name}, long"] = self.labels.scores(truth[is_long], logits[is_long])
@@ -282,8 +280,8 @@ class ClassifierRun:
         """Prints the results of all seeds beside the most frequent label.
 
         Args:
-            results: one for each seed.
-            reader: of the model; None for word counts.
+            results: result of each seed.
+            reader: reader of the model; None for word counts.
 
         Returns:
             The result of the best seed, and the table in Markdown.
@@ -302,13 +300,13 @@ class ClassifierRun:
                 scores = [result.scores[long] for result in results]
                 baselines[f"{title}, {long} ({about})"] = seeds.mean_and_deviation(scores)
         majority = self.labels.majority_scores(*self._train_and(self.reported))
-        baselines["most frequent label"] = {**majority}
+        baselines["most frequent label"] = dict(majority)
         return seeds.report(
             self.args, results, self.reported, name=title, baselines=baselines, metric=metric
         )
 
     def _train_and(self, name: str) -> tuple[Dataset, Dataset]:
-        return self.dataset["train"], self.dataset[name]
+        return self.sets["train"], self.sets[name]
 
     def publish(
         self,
@@ -320,12 +318,12 @@ class ClassifierRun:
         snippet: str,
         pipeline_tag: str,
     ) -> None:
-        """Publishes the model of the best seed with its card; of a baseline the predictions.
+        """Publishes the model of the best seed with a card; for a baseline, only the predictions.
 
         Args:
             best: result of the best seed.
-            table: of the scores.
-            reader: of the model; None for word counts.
+            table: table of the scores, in Markdown.
+            reader: reader of the model; None for word counts.
             intended_use: a sentence of the card.
             snippet: code of the card, which opens the model.
             pipeline_tag: the Hub's name of the task.
@@ -333,9 +331,10 @@ class ClassifierRun:
         if reader is None or not reader.is_published:
             seeds.publish(self.args, best, open_model=None, card=None)
             return
-        paper, limit = _FAMILIES[reader.family]
+
+        family_name, limit = _FAMILIES[reader.family]
         text = CardText(
-            summary=f"A {paper} fine-tuned on {self._data_in_words()}.",
+            summary=f"A {family_name} fine-tuned on {self._data_in_words()}.",
             intended_use=intended_use,
             measured=self._measured_in_words(best),
             limits=[_SMALL, limit],
@@ -344,10 +343,11 @@ class ClassifierRun:
             tags=[reader.family, "long-documents"],
             caption="Loss over epochs",
         )
-        examples = ", ".join(f"{len(part):,} {name}" for name, part in self.dataset.items())
+        examples = ", ".join(f"{len(dataset):,} {name}" for name, dataset in self.sets.items())
         facts = {}
         if self.labels.names:
             facts["classes"] = ", ".join(map(plain, self.labels.names))
+
         card = seeds.finetuned_card(
             self.args,
             text,
@@ -389,8 +389,8 @@ def card_snippet(auto_class: str, family: str, pair: str = "", axis: str = "") -
     """Returns code that opens a model and reads a document, perhaps with a question.
 
     Args:
-        auto_class: of transformers.
-        family: of the model.
+        auto_class: name of the auto class in transformers.
+        family: family of the model.
         pair: list of questions or choices, as code; "" for documents alone.
         axis: index that adds an axis to the ids of `pair`, as code.
     """

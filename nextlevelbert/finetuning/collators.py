@@ -23,7 +23,7 @@ class DataCollatorForDocumentChoice:
     `Trainer` needs ``remove_unused_columns=False``, or drops the texts.
 
     Args:
-        tokenizer: of the model.
+        tokenizer: tokenizer of the model.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -37,8 +37,8 @@ class DataCollatorForDocumentChoice:
         """Makes a batch of N rows with C choices each.
 
         Args:
-            rows: with ``question``, ``choices`` and perhaps ``label``, and either a ``text`` or
-                chunk vectors ``inputs_embeds`` [n, D].
+            rows: dicts with ``question``, ``choices`` and perhaps ``label``, and either a ``text``
+                or chunk vectors ``inputs_embeds`` [n, D].
 
         Returns:
             ``labels`` [N], ``pair_input_ids`` [N, C, Q] with their mask, and the documents as ids
@@ -46,13 +46,17 @@ class DataCollatorForDocumentChoice:
         """
         batch = {}
         if "label" in rows[0]:
-            batch["labels"] = torch.tensor([row["label"] for row in rows])
+            labels = [row["label"] for row in rows]
+            batch["labels"] = torch.tensor(labels)
         if "inputs_embeds" in rows[0]:
-            batch |= pad_vectors([torch.as_tensor(row["inputs_embeds"]).float() for row in rows])
+            documents = [torch.as_tensor(row["inputs_embeds"]).float() for row in rows]
+            batch |= pad_vectors(documents)
         else:
-            texts = list(dict.fromkeys(row["text"] for row in rows))
-            batch |= self._tokens(texts)
-            batch["document_index"] = torch.tensor([texts.index(row["text"]) for row in rows])
+            texts = [row["text"] for row in rows]
+            distinct = list(dict.fromkeys(texts))
+            batch |= self._tokens(distinct)
+            document_index = [distinct.index(text) for text in texts]
+            batch["document_index"] = torch.tensor(document_index)
 
         pairs = []
         for row in rows:
@@ -69,7 +73,7 @@ class DataCollatorForLabelledVectors:
         """Makes a batch.
 
         Args:
-            rows: with ``inputs_embeds`` [n, D] and perhaps ``label`` or ``labels``.
+            rows: dicts with ``inputs_embeds`` [n, D] and perhaps ``label`` or ``labels``.
 
         Returns:
             ``labels``, ``inputs_embeds`` [B, L, D] float32 and ``attention_mask`` [B, L]. Labels
@@ -78,6 +82,9 @@ class DataCollatorForLabelledVectors:
         batch = {}
         for name in ("label", "labels"):
             if name in rows[0]:
-                batch["labels"] = torch.tensor([row[name] for row in rows])
+                labels = [row[name] for row in rows]
+                batch["labels"] = torch.tensor(labels)
                 break
-        return batch | pad_vectors([row["inputs_embeds"].float() for row in rows])
+
+        documents = [row["inputs_embeds"].float() for row in rows]
+        return batch | pad_vectors(documents)

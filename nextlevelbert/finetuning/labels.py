@@ -1,4 +1,4 @@
-"""The labels of a task: what a model learns of them, what its outputs mean, and their scores."""
+"""The labels of a task: targets for a loss, predictions from a model's outputs, and scores."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class LabelSet:
     """The labels of a training set, which all sets of a task share.
 
     Args:
-        problem_type: as in transformers, or ``"multiple_choice"``.
+        problem_type: problem type of transformers, or ``"multiple_choice"``.
         names: the classes, in the order of their indices; empty for choices.
-        choices: how many choices a row has; 0 for classes.
-        sigmoid: whether a model tells two classes apart by one output.
+        choices: number of choices in a row; 0 for classes.
+        sigmoid: if true, the model tells two classes apart by one output.
     """
 
     problem_type: ProblemType
@@ -45,8 +45,8 @@ class LabelSet:
         """Returns the labels of a training set.
 
         Args:
-            train: as `load_classes` or `load_choices` returns it.
-            sigmoid: whether a model tells two classes apart by one output.
+            train: the training set, from `load_classes` or `load_choices`.
+            sigmoid: if true, the model tells two classes apart by one output.
 
         Raises:
             ValueError: for a set without labels or with one class, and `sigmoid` without two.
@@ -113,7 +113,7 @@ class LabelSet:
     def logits(self, outputs: ArrayLike) -> np.ndarray:
         """Returns logits ``[N, K]`` of K classes from a model's outputs.
 
-        With `sigmoid`, the one output z stands for the logits 0 and z of two classes.
+        With `sigmoid`, the one output z becomes the logits 0 and z of the two classes.
         """
         outputs = np.asarray(outputs)
         if self.sigmoid:
@@ -123,8 +123,9 @@ class LabelSet:
     def predicted(self, logits: np.ndarray) -> np.ndarray:
         """Returns the predictions of logits ``[N, K]``.
 
-        These are the best class or choice of each row, ``[N]``. If a row may have several labels,
-        they are ``[N, K]`` zeros and ones: all classes with a probability above 0.5.
+        The predictions are the best class or choice of each row, ``[N]``. If a row may have several
+        labels, they are ``[N, K]`` zeros and ones, with 1 for all classes with a probability above
+        0.5.
         """
         if self.problem_type == SEVERAL:
             return (logits > 0).astype(int)
@@ -134,8 +135,8 @@ class LabelSet:
         """Scores logits by scikit-learn.
 
         Args:
-            labels: as `array` returns them.
-            logits: ``[N, K]``.
+            labels: labels of the rows, from `array`.
+            logits: predicted logits, ``[N, K]``.
 
         Returns:
             ``accuracy``: with several labels, the share of rows that have all labels right. Except
@@ -184,8 +185,8 @@ def write_predictions(path: Path, dataset: Dataset, labels: LabelSet, logits: np
     Args:
         path: the file.
         dataset: the set.
-        labels: what the logits mean.
-        logits: ``[N, K]``; the scores are their probabilities.
+        labels: labels of the task, which name the classes of the logits.
+        logits: predicted logits, ``[N, K]``; the written scores are the probabilities.
     """
     values = torch.as_tensor(logits, dtype=torch.float64)
     if labels.problem_type == SEVERAL:
@@ -220,7 +221,7 @@ def pair_texts(row: Mapping[str, Any]) -> list[str]:
     """Returns the texts that a model reads with a document: a question, or one for each choice.
 
     Args:
-        row: of `load_classes` or `load_choices`.
+        row: row from `load_classes` or `load_choices`.
     """
     question = row.get("question")
     if "choices" in row:

@@ -33,9 +33,15 @@ Scores = dict[str, float]
 # Scores in a table; a pair is a mean and a standard deviation.
 Row = dict[str, float | tuple[float, float]]
 
-# Predictions hold ids of the user's rows; a killed safetensors leaves .tmp* files.
-_NOT_PUBLISHED = ["seed-*", "vectors/*", "*.jsonl", "*.trec", ".tmp*"]
-_NOT_PUBLISHED += ["settings.json", "results.json"]
+_NOT_PUBLISHED = [
+    "seed-*",
+    "vectors/*",
+    "*.jsonl",  # predictions hold ids of the user's rows
+    "*.trec",
+    ".tmp*",  # of safetensors when killed
+    "settings.json",
+    "results.json",
+]
 
 
 def reported_set(sets: Collection[str]) -> str:
@@ -53,12 +59,12 @@ class Result:
     """The result of one seed, which ``result.json`` in its folder stores.
 
     Args:
-        seed: of the training.
-        scores: by set.
+        seed: seed of the training.
+        scores: set name → scores.
         config: fields of the model's configuration that were chosen on the validation set.
-        log: of the trainer.
-        steps: of the optimiser.
-        parameters: how many were trained, and how many there are.
+        log: log of the trainer.
+        steps: number of steps of the optimiser.
+        parameters: numbers of trained parameters and of all parameters.
     """
 
     seed: int
@@ -81,13 +87,13 @@ def run_seeds(
     A finished seed is read, and an interrupted one resumes.
 
     Args:
-        args: of all trainings.
+        args: training arguments that all seeds share.
         settings: everything that decides the result; a folder with others is refused.
         make_trainer: makes a trainer with a new model, given the arguments of one seed.
         score: scores a trained model, and writes its predictions to the folder of the seed if
             ``args.should_save``. It returns scores by set (``"validation"`` chooses the best seed),
-            and what was chosen for the model's configuration.
-        validated: names of the scores of an evaluation in training, beside its loss.
+            and the fields of the model's configuration that were chosen.
+        validated: names of the scores, besides the loss, of an evaluation during training.
     """
     args.check_best_metric(validated)
     args.repository()  # a model that cannot be published should not be trained first
@@ -121,9 +127,9 @@ def train_seed(
     """Trains one seed, from its last complete checkpoint if there is one.
 
     Args:
-        args: of this seed.
-        make_trainer: as in `run_seeds`.
-        score: as in `run_seeds`.
+        args: training arguments of this seed.
+        make_trainer: makes a trainer with a new model, see `run_seeds`.
+        score: scores the trained model, see `run_seeds`.
 
     Raises:
         ValueError: if the validation loss is not finite.
@@ -161,13 +167,13 @@ def mean_and_deviation(rows: Sequence[Mapping[str, float]]) -> Row:
     """Returns mean and sample standard deviation of each score except the loss.
 
     Args:
-        rows: the scores of each seed; those of a single seed are returned as they are.
+        rows: scores of each seed; the scores of a single seed are returned unchanged.
     """
     row: Row = {}
     for name in rows[0]:
-        values = [scores[name] for scores in rows]
         if name == "loss":
             continue
+        values = [scores[name] for scores in rows]
         if len(values) == 1:
             row[name] = values[0]
         else:
@@ -186,21 +192,21 @@ def report(
     """Writes ``results.json`` and the learning curve, and prints a table.
 
     Args:
-        args: of the trainings.
-        results: one for each seed.
-        reported: the set of the table.
+        args: training arguments of the run.
+        results: result of each seed.
+        reported: set whose scores the table shows.
         name: title of the first row, the trained model.
-        baselines: further rows by their titles.
+        baselines: title → scores of each further row.
         metric: validation score that selects the best seed; except for a loss, higher is better.
 
     Returns:
         The result of the best seed, and the table in Markdown.
     """
     select = max
-    curve: str | None = metric
+    curves = [metric]
     if metric == "loss":
         select = min
-        curve = None
+        curves = []
     best = select(results, key=lambda result: result.scores["validation"][metric])
 
     title = f"{name}, {reported}"
@@ -217,7 +223,7 @@ def report(
     output = Path(str(args.output_dir))
     write_whole(output / "results.json", json.dumps(stored, indent=2))
     if best.log:
-        plot_curves([result.log for result in results], curve, output / CURVE)
+        plot_curves([result.log for result in results], curves, output / CURVE)
     table = results_table(rows)
     print(f"\n{table}\n")
     return best, table
@@ -232,10 +238,10 @@ def publish(
     """Saves the model of the best seed with its card and predictions, and uploads it if asked to.
 
     Args:
-        args: of the trainings.
+        args: training arguments of the run.
         best: result of the best seed.
         open_model: opens the model in the folder of a seed; None for a baseline.
-        card: of the model; None for a baseline.
+        card: card of the model; None for a baseline.
     """
     output = Path(str(args.output_dir))
     folder = output / f"seed-{best.seed}"
@@ -278,36 +284,39 @@ def finetuned_card(
     """Makes the card of the best model.
 
     Args:
-        args: of the trainings.
-        text: what the task says.
+        args: training arguments of the run.
+        text: sentences and code that the task adds to the card.
         best: result of the best seed.
-        reported: the set of the table.
-        table: of the scores.
-        model: folder or name on the Hub of what the training started from.
+        reported: set whose scores the table shows.
+        table: table of the scores, in Markdown.
+        model: folder or Hub name of the model that the training started from.
         model_type: family of the model, for the citation.
         settings: further values of the training, such as the sizes of the sets.
         metrics: scores of the reported set that the Hub shows.
         data_name: name of the data set on the Hub; None for files.
-        base_model: name on the Hub of what the training started from (default: `model`, unless it
-            is a folder or ``"untrained"``).
-        chosen: what was chosen on the validation set.
-        without: what the number of parameters leaves out.
-        facts: about the model, in Markdown.
+        base_model: Hub name of the model that the training started from (default: `model`, unless
+            that is a folder or ``"untrained"``).
+        chosen: names of the hyperparameters that were chosen on the validation set.
+        without: words after the number of parameters that say what the number leaves out.
+        facts: further rows about the model, in Markdown.
     """
     if base_model is None and model != "untrained":
         base_model = name_on_hub(model)
+
     trained, total = best.parameters
-    rows: dict[str, object] = {
+    values: dict[str, object] = {
         "started from": public_name(model),
         "parameters trained": f"{trained:,} of {total:,}{without}",
         **settings,
         "seed": best.seed,
     }
+
     dataset = f"{reported} set"
     datasets = []
     if data_name is not None:
         dataset = f"{data_name}, {dataset}"
         datasets.append(data_name)
+
     measured = f"{text.measured}{caveat(reported, *chosen)}"
     return collect_card(
         args,
@@ -315,7 +324,7 @@ def finetuned_card(
         log=best.log,
         model_type=model_type,
         base_model=base_model,
-        settings=rows,
+        settings=values,
         table=table,
         scores={name: best.scores[reported][name] for name in metrics},
         dataset=dataset,
@@ -329,8 +338,8 @@ def caveat(reported: str, *chosen: str) -> str:
     """Returns a warning for the card if hyperparameters were chosen on the reported set, or "".
 
     Args:
-        reported: the set.
-        *chosen: what was chosen on the validation set.
+        reported: set whose scores the card reports.
+        *chosen: names of the hyperparameters that were chosen on the validation set.
     """
     if reported != "validation" or not chosen:
         return ""

@@ -12,7 +12,6 @@ import torch
 from datasets import Dataset
 from torch import nn
 from transformers import (
-    AutoConfig,
     AutoModelForSequenceClassification,
     AutoTokenizer,
     DataCollatorWithPadding,
@@ -25,6 +24,7 @@ from ..models.configuration_nextlevelbert import usable_positions
 from ..models.modeling_bert_al import BertAlForSequenceClassification
 from ..models.modeling_chunkbert import ChunkBertForSequenceClassification
 from ..training.cards import name_on_hub
+from ..training.options import open_config
 from .arguments import (
     BertAlArguments,
     ChunkBertArguments,
@@ -32,7 +32,6 @@ from .arguments import (
     TextModelArguments,
 )
 from .labels import LabelSet
-from .vector_source import model_type_of
 
 logger = logging.getLogger(__name__)
 
@@ -49,20 +48,21 @@ class TokenReader:
     """Reads documents as tokens; a question comes before its document.
 
     Args:
-        args: of the training.
-        labels: of the task.
-        options: of the encoder, all of which is trained.
-        *sizes: options of the ``--model_type``.
+        args: training arguments.
+        labels: labels of the task.
+        options: options of the encoder, whose weights are all trained.
+        *sizes: further options of the ``--model_type``.
 
     Attributes:
-        family: of the model; ``"truncated"`` is a plain encoder that reads the start of documents.
+        family: family of the model; ``"truncated"`` is a plain encoder that reads the start of
+            documents.
         weights: hash of the weights that a training starts from.
-        learning_rate: the usual one.
-        trained_parts: nothing, because all weights are trained.
-        without: what the number of parameters leaves out.
-        is_published: whether the trained model is published.
-        base_model: name on the Hub of what the training starts from.
-        window: longer documents (in tokens) are scored apart, too.
+        learning_rate: learning rate if none is given.
+        trained_parts: empty, because all weights are trained.
+        without: empty, because the number of parameters leaves nothing out.
+        is_published: true if the trained model is published.
+        base_model: Hub name of the model that the training starts from.
+        window: number of tokens above which documents also get scores of their own.
     """
 
     learning_rate = 3e-5
@@ -82,7 +82,8 @@ class TokenReader:
         self.family = options.model_type
         self.trained_parts: dict[str, object] = {}
         self.base_model = name_on_hub(options.model)
-        saved_type = model_type_of(options.model)
+        saved_config = open_config(options.model)
+        saved_type = saved_config.model_type
         self.is_saved = saved_type == self.family
         if saved_type in ("nextlevelbert", "hate", *MODELS) and not self.is_saved:
             raise ValueError(
@@ -92,8 +93,7 @@ class TokenReader:
         for group in sizes:
             self.config |= {name: value for name, value in vars(group).items() if value is not None}
         if self.config.pop("keep_attention_dropout", False) and not self.is_saved:
-            encoder_config = AutoConfig.from_pretrained(options.model)
-            self.config["encoder_config"] = encoder_config.to_dict()
+            self.config["encoder_config"] = saved_config.to_dict()
 
         self.tokenizer = AutoTokenizer.from_pretrained(options.model)
         self.padding = DataCollatorWithPadding(self.tokenizer)
@@ -109,47 +109,47 @@ class TokenReader:
             self.reading_limit = min(positions or limit, limit)
         self.lengths: dict[str, np.ndarray] = {}
 
-    def prepare(self, dataset: Mapping[str, Dataset]) -> dict[str, Dataset]:
+    def prepare(self, sets: Mapping[str, Dataset]) -> dict[str, Dataset]:
         """Tokenizes the documents, each after its question.
 
         Args:
-            dataset: the sets by name.
+            sets: the sets by name.
 
         Returns:
             The sets with columns ``input_ids`` and ``label``.
         """
         rows = {}
-        for name, part in dataset.items():
+        for name, dataset in sets.items():
             limit = self.reading_limit
             if limit is None and name == "train":
                 limit = self.training_limit
-            ids = self._token_ids(name, part, limit=limit)
+            ids = self._token_ids(name, dataset, limit=limit)
             columns = {"input_ids": ids}
-            if "label" in part.features:
-                columns["label"] = part["label"][:]
+            if "label" in dataset.features:
+                columns["label"] = dataset["label"][:]
             rows[name] = Dataset.from_dict(columns)
         return rows
 
-    def _token_ids(self, name: str, part: Dataset, *, limit: int | None) -> list[list[int]]:
+    def _token_ids(self, name: str, dataset: Dataset, *, limit: int | None) -> list[list[int]]:
         """Returns the token ids of each document, at most `limit`; a warning counts longer ones."""
-        texts = part["text"][:]
-        if "question" in part.features:
-            pairs = zip(part["question"], texts, strict=True)
+        texts = dataset["text"][:]
+        if "question" in dataset.features:
+            pairs = zip(dataset["question"], texts, strict=True)
             texts = [f"{question}\n{text}" for question, text in pairs]
         ids = self.tokenizer(texts, verbose=False)["input_ids"]
         lengths = np.array([len(row) for row in ids])
         self.lengths[name] = lengths
 
         if lengths.min() <= self.tokenizer.num_special_tokens_to_add():
-            empty = part["id"][int(lengths.argmin())]
+            empty = dataset["id"][int(lengths.argmin())]
             raise ValueError(
-                f"{source_of(part)}: the document of {empty!r} contains no token; leave the row"
+                f"{source_of(dataset)}: the document of {empty!r} contains no token; leave the row"
                 " out."
             )
         if limit is not None and lengths.max() > limit:
             logger.warning(
                 "%s: the first %d tokens of documents are read; %d are longer.",
-                source_of(part),
+                source_of(dataset),
                 limit,
                 int((lengths > limit).sum()),
             )
@@ -157,7 +157,7 @@ class TokenReader:
         return ids
 
     def _truncated(self, ids: list[int], limit: int) -> list[int]:
-        """Returns the first tokens; a plain encoder keeps the special token at the end."""
+        """Returns the first tokens; for a plain encoder, with the special token at the end."""
         if self.family == "truncated" and len(ids) > limit:
             return [*ids[: limit - 1], ids[-1]]
         return ids[:limit]
@@ -166,7 +166,7 @@ class TokenReader:
         """Makes a batch of N rows: ``input_ids`` and ``attention_mask`` ``[N, T]``, ``labels``.
 
         Args:
-            rows: as `prepare` returns them.
+            rows: rows of a set from `prepare`.
         """
         batch = dict(self.padding([{"input_ids": row["input_ids"]} for row in rows]))
         if "label" in rows[0]:

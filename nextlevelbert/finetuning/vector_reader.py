@@ -29,19 +29,19 @@ class VectorReader:
     """Reads documents as chunk vectors of a frozen encoder.
 
     Args:
-        args: of the training.
-        labels: of the task.
-        options: of the model.
-        adapters: what is trained in place of all weights.
+        args: training arguments.
+        labels: labels of the task.
+        options: options that describe the model.
+        adapters: options that select the trained parts, if not all weights are trained.
 
     Attributes:
-        family: of the model.
+        family: family of the model.
         weights: hash of the weights that a training starts from.
-        learning_rate: the usual one.
-        trained_parts: options that say what is trained, if it is not everything.
-        without: what the number of parameters leaves out.
-        is_published: whether the trained model is published; baselines are not.
-        base_model: name on the Hub of what the training starts from.
+        learning_rate: learning rate if none is given.
+        trained_parts: the adapter options, if not all weights are trained.
+        without: words after the number of parameters that say what the number leaves out.
+        is_published: true if the trained model is published; baselines are not published.
+        base_model: Hub name of the model that the training starts from.
     """
 
     without = WITHOUT_ENCODER
@@ -59,12 +59,14 @@ class VectorReader:
         self.head: Head = "classification"
         if labels.problem_type == CHOICE:
             self.head = "multiple_choice"
+
         self.source = VectorSource.open(options, _baselines(labels))
         _check_options(args, labels, adapters, source=self.source)
         self.family = self.source.family
         self.weights = self.source.weights
         self.is_published = not self.source.is_baseline
         self.base_model = self.source.base_model
+
         self.learning_rate = 5e-5
         self.trained_parts: dict[str, object] = {}
         if adapters.lora:
@@ -73,39 +75,43 @@ class VectorReader:
             self.trained_parts = {"freeze_encoder": True}
         if self.source.is_baseline or self.trained_parts:
             self.learning_rate = 1e-3
+
         self.vectors: list[torch.Tensor] = []
         self.has_pairs = False
 
-    def prepare(self, dataset: Mapping[str, Dataset]) -> dict[str, Dataset]:
-        """Encodes all documents, and apart from them all questions: one more costs little.
+    def prepare(self, sets: Mapping[str, Dataset]) -> dict[str, Dataset]:
+        """Encodes all documents and, separately, all questions.
 
         Args:
-            dataset: the sets by name.
+            sets: the sets by name.
 
         Returns:
             The sets with the indices of vectors in place of texts: columns ``document``, perhaps
             ``pairs`` (the question, or the choices), and ``label``.
         """
         documents: dict[str, None] = {}
+        questions: dict[str, None] = {}
         pairs: dict[str, list[list[str]]] = {}
-        for name, part in dataset.items():
-            documents.update(dict.fromkeys(part["text"]))
-            pairs[name] = [pair_texts(row) for row in part.remove_columns("text")]
-        pair_documents = [text for rows in pairs.values() for texts in rows for text in texts]
-        self.has_pairs = bool(pair_documents)
+        for name, dataset in sets.items():
+            documents.update(dict.fromkeys(dataset["text"]))
+            pairs[name] = [pair_texts(row) for row in dataset.remove_columns("text")]
+            for texts in pairs[name]:
+                questions.update(dict.fromkeys(texts))
+        self.has_pairs = bool(questions)
 
         vectors = self.source.encode(self.args, documents)
         if self.has_pairs:
-            vectors |= self.source.encode(self.args, pair_documents)
+            vectors |= self.source.encode(self.args, questions)
         self.vectors = list(vectors.values())
         index_of = {text: index for index, text in enumerate(vectors)}
+
         rows = {}
-        for name, part in dataset.items():
-            columns: dict[str, Any] = {"document": [index_of[text] for text in part["text"]]}
+        for name, dataset in sets.items():
+            columns: dict[str, Any] = {"document": [index_of[text] for text in dataset["text"]]}
             if self.has_pairs:
                 columns["pairs"] = [[index_of[text] for text in texts] for texts in pairs[name]]
-            if "label" in part.features:
-                columns["label"] = part["label"][:]
+            if "label" in dataset.features:
+                columns["label"] = dataset["label"][:]
             rows[name] = Dataset.from_dict(columns)
         return rows
 
@@ -113,8 +119,8 @@ class VectorReader:
         """Makes a batch of N rows over B distinct documents, each of which the model reads once.
 
         Args:
-            rows: as `prepare` returns them. The vector of a question or choice is the mean of its
-                chunk vectors.
+            rows: rows of a set from `prepare`. The vector of a question or choice is the mean of
+                the vectors of its chunks.
 
         Returns:
             ``document_index [N]``, ``labels``, ``inputs_embeds [B, n, D]``, ``attention_mask
@@ -172,7 +178,7 @@ class VectorReader:
         return self.source.open_trained(folder, self.head, base=base)
 
     def is_long(self, name: str) -> np.ndarray | None:
-        """Returns None: over vectors, documents of no length are scored apart."""
+        """Returns None, because no documents over vectors get scores of their own."""
         return None
 
 
@@ -203,7 +209,7 @@ def freeze(encoder: nn.Module) -> None:
     """Freezes an encoder while a head is trained: no gradients, no dropout.
 
     Args:
-        encoder: whose configuration, which is saved, keeps its dropout.
+        encoder: encoder to freeze; the saved configuration keeps the dropout.
     """
     encoder.requires_grad_(requires_grad=False)
     for module in encoder.modules():
@@ -215,7 +221,8 @@ def with_lora(model: Any, options: LoraArguments) -> PeftModel:
     """Adds low-rank adapters to a model.
 
     Args:
-        model: whose head is trained whole, and whose chunk encoder stays frozen.
+        model: model that gets the adapters. The head is trained whole, and the chunk encoder stays
+            frozen.
         options: rank and scale of the adapters.
     """
     config = LoraConfig(r=options.lora_r, lora_alpha=options.lora_alpha, **model.lora_targets())
@@ -228,11 +235,11 @@ class MeanClassifier(nn.Module):
     Over the first chunk alone, it is the baseline SBERT.
 
     Args:
-        hidden_size: of the chunk vectors.
+        hidden_size: size of the chunk vectors.
         outputs: number of logits.
-        pair: whether documents come with questions or choices.
-        choice: whether these are choices, which gives logits ``[N, C]``.
-        problem_type: as in transformers, for the loss.
+        pair: true if documents come with questions or choices.
+        choice: true for choices, which gives logits ``[N, C]``.
+        problem_type: problem type of transformers, which selects the loss.
     """
 
     accepts_loss_kwargs = False  # losses are means over the batch
@@ -265,10 +272,10 @@ class MeanClassifier(nn.Module):
 
         Args:
             inputs_embeds: chunk vectors ``[B, n, D]``.
-            attention_mask: ``[B, n]``.
+            attention_mask: mask ``[B, n]``, 1 at chunks.
             pair_embeds: vectors of questions ``[N, D]`` or choices ``[N, C, D]``.
             document_index: the document of each example, ``[N]``.
-            labels: as in `NextLevelBertForSequenceClassification`.
+            labels: labels, see `NextLevelBertForSequenceClassification`.
         """
         documents = masked_mean(inputs_embeds, attention_mask)  # [B, D]
         features = concatenate_pairs(documents, pair_embeds, document_index)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import torch
 from peft import PeftModel
 from torch import nn
-from transformers import AutoConfig, AutoModel
+from transformers import AutoModel
 
 from ..chunk_vectors import chunk_table, encode_corpus
 from ..corpus import corpus_schema
@@ -29,6 +29,7 @@ from ..models.modeling_nextlevelbert import (
     NextLevelBertModel,
 )
 from ..training.cards import name_on_hub
+from ..training.options import open_config
 from ..training.runs import fingerprint
 from .arguments import FAMILIES, VectorModelArguments
 
@@ -52,11 +53,11 @@ class OutputArguments(Protocol):
 
     @property
     def output_dir(self) -> str | None:
-        """The folder of the run."""
+        """Returns the output folder of the run."""
 
     @property
     def device(self) -> torch.device:
-        """The device on which texts are encoded."""
+        """Returns the device on which texts are encoded."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +65,12 @@ class VectorSource:
     """An encoder of texts, and the models over its vectors.
 
     Args:
-        options: of the model.
-        family: of the models over its vectors; ``"other"`` for an encoder of another kind.
-        encoder: makes the vectors.
-        rule: splits texts into chunks; None for an encoder of another kind.
+        options: options that describe the model.
+        family: family of the models over the vectors; ``"other"`` for an encoder of another kind.
+        encoder: callable that makes the vectors.
+        rule: rule that splits texts into chunks; None for an encoder of another kind.
         weights: hash of the model.
-        is_baseline: whether ``--model`` is a baseline over the vectors.
+        is_baseline: true if ``--model`` is a baseline over the vectors.
     """
 
     options: VectorModelArguments
@@ -84,7 +85,8 @@ class VectorSource:
         """Opens the encoder of the texts for ``--model``.
 
         Args:
-            options: of the model: ``untrained``, a checkpoint, another encoder, or a baseline.
+            options: options that describe the model: ``untrained``, a checkpoint, another encoder,
+                or a baseline.
             baselines: names of the baselines of the task.
 
         Raises:
@@ -92,16 +94,16 @@ class VectorSource:
                 model does not have.
         """
         name = options.model
-        known = ("untrained", *baselines)
-        if name in known:
+        others = ("untrained", *baselines)
+        if name in others:
             return cls._open_new(options)
-        family = model_type_of(name, known)
+        config = open_config(name, others)
+        family = config.model_type
         if family in ("chunkbert", "bert-al", "cdlm"):
             raise ValueError(
                 f"--model {name!r} is a {family}, which reads text, not vectors: add --model_type,"
                 " or give a NextLevelBERT."
             )
-        config = AutoConfig.from_pretrained(name)
         is_alone = getattr(config, "include_chunk_encoder", True) is False
         _check_fixed_options(options, family, is_alone=is_alone)
         if family not in FAMILIES:
@@ -163,8 +165,8 @@ class VectorSource:
         For the baseline ``sbert``, only the first chunk counts.
 
         Args:
-            args: of the training, for its output folder and device.
-            texts: in any order; equal texts are encoded once.
+            args: training arguments, of which the output folder and the device are used.
+            texts: texts in any order; equal texts are encoded once.
 
         Returns:
             Chunk vectors ``[n, D]`` of every text, in float16.
@@ -200,10 +202,10 @@ class VectorSource:
         return {text: chunks[:1] for text, chunks in vectors.items()}
 
     def new_model(self, head: Head = "none", **config: object) -> Any:
-        """Opens the model over stored vectors as a training starts, without its chunk encoder.
+        """Opens the model over stored vectors for a new training, without its chunk encoder.
 
         Args:
-            head: of the model; a saved head is kept if it fits.
+            head: head of the model; a saved head is kept if it fits.
             **config: fields of the model's configuration.
         """
         config["include_chunk_encoder"] = False
@@ -220,8 +222,8 @@ class VectorSource:
         """Opens the model in the folder of a seed with its chunk encoder, to be saved whole.
 
         Args:
-            folder: of the seed.
-            head: of the model.
+            folder: folder of the seed.
+            head: head of the model.
             base: the model on which adapters were trained; the adapters are merged into it.
         """
         if base is None:
@@ -233,7 +235,7 @@ class VectorSource:
 
     @property
     def base_model(self) -> str | None:
-        """The name on the Hub of the model, or of its chunk encoder; None for folders."""
+        """Returns the Hub name of the model, or of its chunk encoder; None for folders."""
         if self.options.model != "untrained" and name_on_hub(self.options.model) is not None:
             return self.options.model
         encoder_name = getattr(self.encoder, "name", "")
@@ -257,32 +259,13 @@ def _check_fixed_options(options: VectorModelArguments, family: str, *, is_alone
             )
 
 
-def model_type_of(name: str, known: Sequence[str] = ()) -> str:
-    """Returns the family of a checkpoint.
-
-    Args:
-        name: folder or name on the Hub.
-        known: further values of ``--model``, for the error.
-
-    Raises:
-        ValueError: if there is no such checkpoint.
-    """
-    try:
-        return AutoConfig.from_pretrained(name).model_type
-    except (OSError, ValueError) as error:
-        message = f"--model {name!r} is neither a folder with a model nor on the Hub"
-        if known:
-            message += f"; it may also be {', '.join(known)}"
-        raise ValueError(f"{message}.") from error
-
-
 def require_layers(name: str) -> None:
-    """Refuses to train document vectors that are the plain mean of the chunk vectors.
+    """Refuses to train a model whose document vectors are the plain mean of the chunk vectors.
 
     Raises:
         ValueError: for a checkpoint with ``pooling="plain"``, which has no layers over its chunks.
     """
-    if name != "untrained" and AutoConfig.from_pretrained(name).pooling == "plain":
+    if name != "untrained" and open_config(name).pooling == "plain":
         raise ValueError(
             f"--model {name} has no layers to train: its document vectors are the mean of its"
             f" chunk vectors. Give --chunk_encoder {name} with --model untrained to train new"
@@ -313,13 +296,13 @@ class FirstTokens:
         self.schema = corpus_schema({"encoder": encoder, "chunking": {"splitter": None}})
 
     def __call__(self, batch: dict[str, list[str]]) -> pa.Table:
-        """Encodes a batch of documents, each as one chunk; a warning counts those that are cut.
+        """Encodes each document of a batch as one chunk; a warning counts truncated documents.
 
         Args:
             batch: columns ``id`` and ``text``.
 
         Returns:
-            The rows of a corpus, as `ChunkVectors` makes them.
+            The rows of a corpus, in the form that `ChunkVectors` makes.
         """
         texts = batch["text"]
         limit = self.encoder.max_seq_length or 10**9

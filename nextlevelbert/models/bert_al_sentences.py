@@ -27,9 +27,9 @@ class ExtractiveSummary:
 
     Attributes:
         sentences: the chosen sentences.
-        indices: their positions in the document, from 0.
-        spans: their characters in the text, or in the sentences joined by line breaks.
-        scores: from 0 to 1, of all sentences of the document.
+        indices: positions of the sentences in the document, from 0.
+        spans: characters of the sentences in the text, or in the list joined by line breaks.
+        scores: scores of all sentences of the document, from 0 to 1.
     """
 
     sentences: list[str]
@@ -48,37 +48,28 @@ def split_document(document: str | Sequence[str]) -> tuple[str, list[tuple[int, 
         document: a text, which `text_sentences` splits, or a list of sentences.
 
     Returns:
-        The text (a list is joined by line breaks), and the first character of each sentence and one
-        past its last.
+        The text (a list is joined by line breaks), and the span of each sentence: the first
+        character, and one past the last.
 
     Raises:
         ValueError: the document has no words, or a sentence of the list is blank or no text.
     """
     if isinstance(document, str):
-        spans = text_sentences(document)
-        if not spans:
-            raise ValueError(
-                f"The document has no words ({len(document)} characters); give at least one"
-                " sentence."
-            )
-        return document, spans
-
-    sentences = list(document)
-    wrong = []
-    spans = []
-    start = 0
-    for index, sentence in enumerate(sentences):
-        if isinstance(sentence, str) and sentence.strip():
+        text = document
+        spans = text_sentences(text)
+    else:
+        spans = []
+        start = 0
+        for index, sentence in enumerate(document):
+            if not isinstance(sentence, str) or not sentence.strip():
+                raise ValueError(f"Sentence {index} of the document is blank or no text.")
             end = start + len(sentence)
             spans.append((start, end))
             start = end + 1
-        else:
-            wrong.append(index)
-    if wrong:
-        raise ValueError(f"These sentences of the document are blank or no text: {wrong}.")
+        text = "\n".join(document)
     if not spans:
-        raise ValueError("The document has no sentences; give at least one.")
-    return "\n".join(sentences), spans
+        raise ValueError("The document has no words; give at least one sentence.")
+    return text, spans
 
 
 def encode_sentences(
@@ -121,8 +112,8 @@ def pad_batch(
     """Makes a batch of encoded documents, padded on the right.
 
     Args:
-        documents: ids and types of each document, as `encode_sentences` returns them.
-        pad_token_id: the id at padding.
+        documents: ids and types of each document, from `encode_sentences`.
+        pad_token_id: id to write at padding.
 
     Returns:
         Ids, mask and types, ``[B, T]`` each, by the names of the model's arguments.
@@ -143,11 +134,12 @@ def select_sentences(
     """Selects the sentences with the highest scores.
 
     Args:
-        scores: of each sentence, ``[S]``; of equal scores the earlier sentence is first.
-        count: how many to select.
-        block_trigrams_in: the sentences, if one that shares three words in a row with a selected
-            one is skipped (BERTSUM: Liu and Lapata, 2019, arXiv 1908.08345, section 4.2). This may
-            leave fewer sentences.
+        scores: score of each sentence, ``[S]``; of two equal scores, the earlier sentence comes
+            first.
+        count: number of sentences to select.
+        block_trigrams_in: the sentences of the document. If given, a sentence that shares three
+            words in a row with a selected sentence is skipped (BERTSUM: Liu and Lapata, 2019, arXiv
+            1908.08345, section 4.2). This may leave fewer sentences.
 
     Returns:
         The indices of the sentences, in order.

@@ -19,11 +19,12 @@ class AttentionPlan:
     """Says which keys each query may attend to, for all layers with the same window.
 
     Attributes:
-        real: ``[B, L]`` bool, true at tokens.
-        is_global: ``[B, L]`` bool, true at tokens with global attention.
-        global_index: ``[B, G]``, positions of the global tokens, followed by other positions if a
+        real: bool mask ``[B, L]``, true at tokens.
+        is_global: bool mask ``[B, L]``, true at tokens with global attention.
+        global_index: positions of the global tokens, ``[B, G]``, followed by other positions if a
             sequence has fewer than G.
-        global_real: ``[B, G]`` bool, true at the entries of `global_index` that are global tokens.
+        global_real: bool mask ``[B, G]``, true at the entries of `global_index` that are global
+            tokens.
         allowed: bool, true at the keys that a query may attend to: ``[B, 1, L, L]``, or with blocks
             ``[B · n, 1, c, 3c + G]``.
         block: c; None if all queries are compared with all keys, because blocks would have as many
@@ -48,8 +49,8 @@ def plan_attention(real: Tensor, is_global: Tensor, window: int) -> AttentionPla
     tokens, the masked words, are everywhere, so that no block would be empty.
 
     Args:
-        real: ``[B, L]`` bool, true at tokens.
-        is_global: ``[B, L]`` bool, true at tokens with global attention; false at padding.
+        real: bool mask ``[B, L]``, true at tokens.
+        is_global: bool mask ``[B, L]``, true at tokens with global attention; false at padding.
         window: tokens of both sides together that a token attends to.
     """
     length = real.shape[1]

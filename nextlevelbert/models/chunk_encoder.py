@@ -1,6 +1,6 @@
 """The frozen sentence encoder: a transformer that makes one vector per chunk, in micro-batches.
 
-It has the pooling, layers and normalisation of the sentence-transformers model it comes from.
+The encoder has the pooling, layers and normalisation of its sentence-transformers model.
 
 Notation for shapes: N chunks (of any number of documents), C tokens in the longest chunk of a
 micro-batch, T tokens in all, D size of a chunk vector; in pooling, B entries of L vectors.
@@ -42,8 +42,8 @@ def masked_mean(hidden: Tensor, mask: Tensor | None) -> Tensor:
     """Averages the rows that a mask keeps, and gives zero without rows.
 
     Args:
-        hidden: ``[B, L, D]``.
-        mask: ``[B, L]``; None keeps all rows.
+        hidden: rows of vectors, ``[B, L, D]``.
+        mask: mask ``[B, L]``, nonzero at rows to keep; None keeps all rows.
 
     Returns:
         ``[B, D]`` float32.
@@ -59,8 +59,8 @@ def pool(hidden: Tensor, mask: Tensor, mode: PoolingMode = "mean") -> Tensor:
     """Pools the rows that a mask keeps, as sentence-transformers defines it; zero without rows.
 
     Args:
-        hidden: ``[B, L, D]``.
-        mask: ``[B, L]``.
+        hidden: rows of vectors, ``[B, L, D]``.
+        mask: mask ``[B, L]``, nonzero at rows to keep.
         mode: ``"cls"`` is the first row, ``"lasttoken"`` the last one, ``"mean_sqrt_len_tokens"``
             the sum over the square root of the number of rows; in ``"weightedmean"`` row k weighs
             k.
@@ -91,12 +91,12 @@ def pool(hidden: Tensor, mask: Tensor, mode: PoolingMode = "mean") -> Tensor:
 
 
 def unit(vectors: Tensor) -> Tensor:
-    """Scales rows to length 1; zero rows stay.
+    """Scales rows to length 1; zero rows stay zero.
 
     The computation is in float32, because the epsilon against zero vanishes in float16.
 
     Args:
-        vectors: ``[..., D]``.
+        vectors: vectors of any shape ``[..., D]``.
     """
     return F.normalize(vectors.float(), dim=-1).to(vectors.dtype)
 
@@ -108,7 +108,7 @@ def micro_batches(lengths: np.ndarray, tokens_per_batch: int) -> Iterator[np.nda
     padding.
 
     Args:
-        lengths: ``[N]``, tokens of each chunk.
+        lengths: number of tokens in each chunk, ``[N]``.
         tokens_per_batch: most tokens of a group, padding included; a group has at least one chunk.
 
     Yields:
@@ -146,7 +146,7 @@ class DenseLayer(nn.Module):
     Args:
         in_features: size of the vectors before the layer.
         out_features: size of the vectors after the layer.
-        bias: whether the layer has a bias.
+        bias: if true, the layer has a bias.
         activation: name of a class of `torch.nn`.
     """
 
@@ -166,9 +166,9 @@ class LoadedChunkEncoder:
 
     Attributes:
         encoder: the network.
-        tokenizer: its tokenizer.
-        name: its public name, never a local path.
-        fingerprint: see `ChunkEncoder.fingerprint`.
+        tokenizer: tokenizer of the encoder.
+        name: public name of the encoder, never a local path.
+        fingerprint: hash of the encoder, see `ChunkEncoder.fingerprint`.
     """
 
     encoder: ChunkEncoder
@@ -188,8 +188,8 @@ class ChunkEncoder(nn.Module):
     Args:
         config: the configuration of the backbone, any `AutoModel` over token ids. Its
             `sentence_steps` may add layers after the pooling.
-        pooling: how token vectors become the vector of a chunk.
-        normalize: whether vectors are scaled to length 1.
+        pooling: pooling that makes one vector of the token vectors of a chunk.
+        normalize: if true, scales vectors to length 1.
     """
 
     has_layers = True  # a document model can start from the layers
@@ -209,15 +209,15 @@ class ChunkEncoder(nn.Module):
         """Makes the network below pooling, with random weights.
 
         Args:
-            config: its configuration.
+            config: configuration of the network.
         """
         return backbone_from_config(config)
 
     def train(self, mode: bool = True) -> Self:
-        """Stays frozen and in evaluation mode.
+        """Keeps the encoder frozen and in evaluation mode.
 
         Args:
-            mode: is ignored.
+            mode: ignored.
         """
         # `from_pretrained` makes new parameters, which require gradients.
         self.requires_grad_(requires_grad=False)
@@ -242,11 +242,11 @@ class ChunkEncoder(nn.Module):
         """Computes the vectors of chunks.
 
         Args:
-            input_ids: ``[N, C]``, special tokens included.
-            attention_mask: ``[N, C]``; None if nothing is padded.
+            input_ids: token ids ``[N, C]``, special tokens included.
+            attention_mask: mask ``[N, C]``; None if nothing is padded.
 
         Returns:
-            ``[N, D]`` float32.
+            The chunk vectors, ``[N, D]`` float32.
         """
         output = self.model(input_ids=input_ids, attention_mask=attention_mask, return_dict=True)
         hidden = output.last_hidden_state  # [N, C, D]
@@ -261,7 +261,7 @@ class ChunkEncoder(nn.Module):
         """Applies Dense layers and normalisation.
 
         Args:
-            pooled: ``[N, D]`` float32.
+            pooled: pooled vectors, ``[N, D]`` float32.
 
         Returns:
             ``[N, D]`` float32.
@@ -278,7 +278,7 @@ class ChunkEncoder(nn.Module):
         """Checks that the encoder has an embedding for every token id.
 
         Args:
-            input_ids: ``[T]``.
+            input_ids: token ids ``[T]``.
 
         Raises:
             ValueError: an id is too high.
@@ -305,14 +305,17 @@ class ChunkEncoder(nn.Module):
         """Encodes chunks of any number of documents.
 
         Args:
-            input_ids: ``[T]`` ids of all documents, one after the other, without special tokens.
-            boundaries: ``[N + 1]``; chunk k is ``input_ids[boundaries[k]:boundaries[k + 1]]``.
-            rule: gives the special tokens put around each chunk.
+            input_ids: token ids ``[T]`` of all documents, one after the other, without special
+                tokens.
+            boundaries: boundaries of the chunks, ``[N + 1]``; chunk k is
+                ``input_ids[boundaries[k]:boundaries[k + 1]]``.
+            rule: chunking rule, which holds the special tokens around each chunk.
             tokens_per_batch: most token positions, padding included, in one forward pass.
-            bar: a progress bar, moved by one per chunk.
+            bar: progress bar that counts chunks.
 
         Returns:
-            ``[N, D]`` float32 on the encoder's device, in the order of the chunks.
+            The chunk vectors, ``[N, D]`` float32 on the encoder's device, in the order of the
+            chunks.
         """
         self.check_ids(input_ids)
         device = self.device
@@ -343,8 +346,8 @@ class ChunkEncoder(nn.Module):
     def fingerprint(self) -> str:
         """Returns a SHA-256 over weights, pooling, normalisation and further steps.
 
-        For the usual encoder (the mean, normalised, without further steps) it is the hash of the
-        weights.
+        For the usual encoder (mean pooling, normalised, without further steps) the result is the
+        hash of the weights.
         """
         digest = weights_fingerprint(self.model)
         steps = sentence_steps(self.model.config)

@@ -45,9 +45,9 @@ class TokenizedDocument:
     """Holds the tokens of one whole document, without special tokens.
 
     Attributes:
-        input_ids: ``[T]`` int32.
+        input_ids: token ids, ``[T]`` int32.
         char_starts: the first character of each token, ``[T]`` int32.
-        char_ends: one past the last character of each token, ``[T]`` int32.
+        char_ends: last character of each token, plus one, ``[T]`` int32.
     """
 
     input_ids: np.ndarray
@@ -109,10 +109,10 @@ def tokenize_document(tokenizer: PreTrainedTokenizerBase, text: str) -> Tokenize
 
     Args:
         tokenizer: a fast tokenizer.
-        text: of any length.
+        text: text of any length.
 
     Raises:
-        TypeError: the tokenizer gives no characters of its tokens.
+        TypeError: the tokenizer does not return the characters of tokens.
     """
     if not getattr(tokenizer, "is_fast", False):
         raise TypeError(
@@ -142,7 +142,7 @@ def tokenize_document(tokenizer: PreTrainedTokenizerBase, text: str) -> Tokenize
 class ChunkingRule:
     """Splits a document's token ids into chunks (paper, section 2.2 "Input Encoding").
 
-    It works on ids alone, so text, stored ids and a batch from a stock collator give the same
+    The rule works on ids alone, so text, stored ids and a batch from a stock collator give the same
     chunks.
 
     Args:
@@ -199,10 +199,10 @@ class ChunkingRule:
         """Makes a rule with the special tokens of a tokenizer, and the ids that end sentences.
 
         Args:
-            tokenizer: of the chunk encoder.
-            chunk_size: as in the class.
-            mode: as in the class.
-            max_chunk_size: as in the class.
+            tokenizer: tokenizer of the chunk encoder.
+            chunk_size: most token ids in a chunk, see the class.
+            mode: way of splitting, see the class.
+            max_chunk_size: limit of the encoder, see the class.
         """
         roles = {}
         if mode != "fixed":
@@ -226,7 +226,7 @@ class ChunkingRule:
         """Splits token ids into chunks.
 
         Args:
-            input_ids: ``[T]``.
+            input_ids: token ids ``[T]``.
 
         Returns:
             ``[n + 1]`` int64, from 0 to T, rising; chunk k is ``input_ids[b[k]:b[k + 1]]``.
@@ -242,16 +242,17 @@ class ChunkingRule:
     ) -> np.ndarray:
         """Splits a tokenised text into chunks, whose sentences a splitter may find.
 
-        Characters between two sentences belong to the sentence before, those before the first to
-        the first. A token that reaches into a sentence belongs to that sentence.
+        Characters between two sentences belong to the first of them, and characters before the
+        first sentence of the text belong to that sentence. A token that reaches into a sentence
+        belongs to that sentence.
 
         Args:
             text: the document.
-            document: its tokens.
-            splitter: finds the sentences instead of the rule.
+            document: tokens of the text.
+            splitter: function that finds sentences instead of the rule.
 
         Returns:
-            As `boundaries`.
+            Boundaries of the chunks, in the form that `boundaries` returns.
 
         Raises:
             ValueError: there is a splitter, but the rule has no sentences.
@@ -282,7 +283,7 @@ class ChunkingRule:
         """Removes the special tokens around a whole document, if both ends have them.
 
         Args:
-            input_ids: ``[T]``, from a stock tokenizer.
+            input_ids: token ids ``[T]`` from a stock tokenizer.
         """
         start = len(self.prefix_ids)
         end = len(input_ids) - len(self.suffix_ids)
@@ -306,7 +307,7 @@ def pack_sentences(input_ids: np.ndarray, sentences: np.ndarray, capacity: int) 
     end a chunk with the same landmark.
 
     Args:
-        input_ids: ``[T]``.
+        input_ids: token ids ``[T]``.
         sentences: boundaries of sentences, from 0 to T.
         capacity: most ids in a chunk.
 
@@ -351,14 +352,14 @@ def _sentence_hashes(input_ids: np.ndarray, sentences: np.ndarray) -> list[int]:
 
 
 def chunk_spans(document: TokenizedDocument, boundaries: np.ndarray) -> np.ndarray:
-    """Returns the characters of each chunk, from its first token's start to its last one's end.
+    """Returns the characters of each chunk: from its first token's start to its last token's end.
 
     Args:
         document: the tokens.
-        boundaries: of its chunks, ``[n + 1]``.
+        boundaries: boundaries of the document's chunks, ``[n + 1]``.
 
     Returns:
-        ``[n, 2]`` int64.
+        First character of each chunk and one past the last, ``[n, 2]`` int64.
     """
     starts = document.char_starts[boundaries[:-1]]
     ends = document.char_ends[boundaries[1:] - 1]
@@ -394,8 +395,8 @@ def flatten_chunks(
     """Puts the ids of several documents into one row.
 
     Args:
-        ids: of each document.
-        boundaries: of the chunks of each document.
+        ids: token ids of each document.
+        boundaries: boundaries of the chunks, for each document.
 
     Returns:
         All ids ``[T]``, the boundaries of all chunks in them ``[N + 1]``, and the index of the

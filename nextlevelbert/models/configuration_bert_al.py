@@ -15,16 +15,16 @@ class BertAlConfig(TokenDocumentConfig):
     Args:
         segment_length: tokens in a segment (the paper's l_BERT), at most the positions of the
             encoder. Segments may split a sentence, and all have the same positions.
-        recurrence: what the multi-channel LSTM does to a layer's output. ``"replace"``: the LSTM's
-            output replaces it (the paper); ``"residual"``: the LSTM's output is added through a
-            projection that starts at zero; ``"none"``: there is no LSTM.
+        recurrence: effect of the multi-channel LSTM on a layer's output. ``"replace"``: the LSTM's
+            output replaces the layer's output (the paper); ``"residual"``: the LSTM's output is
+            added through a projection that starts at zero; ``"none"``: there is no LSTM.
         tokens_at_once: tokens of the whole batch in one pass through all layers, in whole segments;
             None reads all at once. The result is the same, and under `torch.no_grad()` memory does
             not grow with the document.
         encoder_config: the encoder that reads the segments: any of `AutoModel` with a stack of
             separate layers.
-        max_training_tokens: in training mode documents are truncated to this many tokens, with a
-            warning; None never truncates.
+        max_training_tokens: number of tokens to which documents are truncated in training mode,
+            with a warning; None never truncates.
         classifier_dropout: dropout on the inputs of the heads (default: the encoder's hidden
             dropout).
         initializer_range: standard deviation of new layers.

@@ -11,7 +11,7 @@ from transformers import LongformerConfig
 class CdlmConfig(LongformerConfig):
     """Configures a Longformer that reads a set of documents (Caciularu et al., 2021).
 
-    The default sizes are those of `biu-nlp/cdlm`.
+    The default sizes are the sizes of `biu-nlp/cdlm`.
 
     Args:
         attention_window: tokens that a token without global attention attends to, half of them on
@@ -21,11 +21,12 @@ class CdlmConfig(LongformerConfig):
             + 1 fewer tokens.
         type_vocab_size: number of token types.
         layer_norm_eps: epsilon of the layer normalisations.
-        mask_token_id: the tokenizer's; `CdlmForMaskedLM` needs it for its default global attention.
+        mask_token_id: mask token of the tokenizer; `CdlmForMaskedLM` needs it for its default
+            global attention.
         global_attention: tokens that have global attention in `CdlmForMaskedLM` if no mask is
             given. ``"masked"``: the [MASK] tokens, as in the paper; ``"prefix"``: as many first
             tokens; ``"none"``: no token (the paper's ablations). Pretraining sets it.
-        sparse_prediction: whether `CdlmForMaskedLM`, if it has labels, scores only the positions
+        sparse_prediction: if true and labels are given, `CdlmForMaskedLM` scores only the positions
             with a label. The loss is the same.
         pair_scorer_hidden_size: units of the hidden layer that scores a pair of mentions (appendix
             C.1).

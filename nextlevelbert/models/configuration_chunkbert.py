@@ -18,8 +18,8 @@ class ChunkBertConfig(TokenDocumentConfig):
             under `torch.no_grad()`. In training `activation_checkpointing_enable()` saves memory.
             Under FSDP or ZeRO-3 leave it None: all processes have to make the same number of
             passes.
-        max_training_tokens: in training mode documents are truncated to this many tokens, with a
-            warning; None never truncates.
+        max_training_tokens: number of tokens to which documents are truncated in training mode,
+            with a warning; None never truncates.
         num_averaged_layers: number of last hidden states whose mean gives the token features.
         num_filters: convolution filters of each width.
         filter_sizes: widths of the filters in tokens.

@@ -1,4 +1,4 @@
-"""Configurations of NextLevelBERT and its static chunk encoders, and what is read from them."""
+"""Configurations of NextLevelBERT and its static chunk encoders, and values derived from them."""
 
 # No `from __future__ import annotations` here: `strict` checks types only if they are not strings.
 import math
@@ -139,39 +139,40 @@ class NextLevelBertConfig(PreTrainedConfig):
             ``inputs_embeds``: a configuration, a dictionary of one, or None for BERT's defaults.
         chunk_encoder_config: the frozen encoder of single chunks, a table of token vectors, or a
             hybrid.
-        chunk_encoder_name: where the chunk encoder is loaded from when text arrives and the
-            checkpoint does not hold it.
-        chunk_encoder_fingerprint: hash of its weights, pooling and normalisation; another encoder
-            is an error.
-        chunk_encoder_pooling: how the chunk encoder turns token vectors into a chunk vector.
-        chunk_encoder_normalize: whether the chunk encoder scales chunk vectors to length 1.
-        include_chunk_encoder: whether the checkpoint holds the weights of the chunk encoder.
-        chunking: the `mode` of the `ChunkingRule`; `chunk_size`, `sentence_token_ids`,
-            `chunk_prefix_ids` and `chunk_suffix_ids` are the rule's other fields.
+        chunk_encoder_name: Hub name or folder of the chunk encoder, which is loaded from there if
+            the model reads text and the checkpoint does not hold the chunk encoder.
+        chunk_encoder_fingerprint: hash of the chunk encoder's weights, pooling and normalisation;
+            another encoder is an error.
+        chunk_encoder_pooling: pooling that makes a chunk vector of the chunk encoder's token
+            vectors.
+        chunk_encoder_normalize: if true, the chunk encoder scales chunk vectors to length 1.
+        include_chunk_encoder: if true, the checkpoint holds the weights of the chunk encoder.
+        chunking: way of splitting a text, see `ChunkingRule.mode`; `chunk_size`,
+            `sentence_token_ids`, `chunk_prefix_ids` and `chunk_suffix_ids` are also fields of the
+            rule.
         max_chunks: most chunks that the encoder sees at once; the special vectors take further
             positions (default: all that its position table can hold, 510 of 512 in NextLevelBERT).
-        long_documents: of a document of more than `max_chunks`, ``"window"`` reads overlapping
-            windows and averages the contextual vectors where they overlap; ``"truncate"`` keeps the
-            first `max_chunks`, with a warning that counts the rest (as the original code does);
-            ``"error"`` raises an error.
+        long_documents: treatment of documents with more than `max_chunks`. ``"window"`` reads
+            overlapping windows and averages the contextual vectors where the windows overlap;
+            ``"truncate"`` keeps the first `max_chunks`, with a warning that counts the rest (as the
+            original code does); ``"error"`` raises an error.
         window_overlap: chunks that neighbouring windows share (default: a quarter of `max_chunks`).
         pooling: the document vector: ``"mean"`` or ``"max"`` of the contextual chunk vectors,
             ``"cls"``, ``"residual"`` (see `ResidualPooling`), or ``"plain"``: the mean of the chunk
             vectors scaled to length 1, without an encoder over chunks and anything to train.
-        residual_start: with ``"residual"``, the multiple of the identity from which the second
-            projection starts. With 0 an untrained model gives the mean of the chunk vectors, with 1
-            the sum of both means.
-        whiten_chunks: whether chunk vectors are whitened before anything else, see
-            `ChunkWhitening`.
+        residual_start: initial value of the second projection of the ``"residual"`` pooling, as a
+            multiple of the identity. With 0 an untrained model gives the mean of the chunk vectors,
+            with 1 the sum of both means.
+        whiten_chunks: if true, whitens chunk vectors before any other step, see `ChunkWhitening`.
         loss: loss of masked vector modelling, see `masked_vector_loss`.
-        num_candidates: how many stored chunk vectors the loss ``"cross_entropy"`` chooses among,
-            beside all chunks of the batch; targets are whitened. With 0, it chooses among the
-            masked vectors of the batch, as they are.
+        num_candidates: number of stored chunk vectors that the loss ``"cross_entropy"`` chooses
+            among, besides all chunks of the batch; targets are whitened. With 0, the loss chooses
+            among the masked vectors of the batch, without whitening.
         temperature: temperature of the loss ``"cross_entropy"`` and of contrastive learning.
         norm_order: p of the loss ``"p_norm"``, at least 1, which HATE's paper does not name.
-        loss_mean: whether the loss is averaged over all masked ``"vectors"`` of a batch, or over
-            ``"sequences"``, as in the authors' code.
-        text_pair: whether the sequence classifier reads a question with the document.
+        loss_mean: ``"vectors"`` averages the loss over all masked vectors of a batch;
+            ``"sequences"`` averages within each sequence first, as in the authors' code.
+        text_pair: if true, the sequence classifier reads a question with the document.
         classifier_hidden_size: width of the hidden layer of the classifiers for tasks.
         initializer_range: standard deviation of new linear layers.
     """

@@ -17,7 +17,7 @@ _DROPOUT_FIELDS = ("hidden_dropout_prob", "dropout", "mlp_dropout")  # of differ
 class TokenDocumentConfig(PreTrainedConfig):
     """Fields of ChunkBERT and BERT-AL.
 
-    `encoder_config` is a configuration, a dictionary of one, or None for BERT's.
+    `encoder_config` is a configuration, a dictionary of one, or None for BERT's defaults.
     """
 
     sub_configs_defaults = {
@@ -47,14 +47,14 @@ class TokenDocumentConfig(PreTrainedConfig):
 
     @property
     def hidden_size(self) -> int:
-        """Returns D, which is the encoder's."""
+        """Returns D, the hidden size of the encoder."""
         return self.encoder_config.hidden_size
 
     def check(self, piece: str) -> None:
         """Checks the sizes that depend on the encoder.
 
         Args:
-            piece: the field that holds the tokens in a piece.
+            piece: name of the field that holds the number of tokens in a piece.
 
         Raises:
             ValueError: the encoder cannot read pieces of this size, or training reads no token.

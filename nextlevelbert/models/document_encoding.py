@@ -95,20 +95,20 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
 
         Args:
             texts: a document of any length, or several in any form that `chunking.iter_texts`
-                knows.
+                accepts.
             tokens_per_batch: token positions of one forward pass of the chunk encoder.
-            show_progress_bar: whether to show a bar that counts chunks.
-            chunk_encoder: the encoder that the model was made with, for a model that does not hold
-                it.
-            splitter: finds the sentences of a text instead of the model's rule, as `text_sentences`
-                does: from a text to (start, end) of each, or to their texts. Only for chunks made
-                of sentences.
+            show_progress_bar: if true, shows a bar that counts chunks.
+            chunk_encoder: the encoder that the model was made with; needed only if the model does
+                not hold its chunk encoder.
+            splitter: function that finds the sentences of a text in place of the model's rule. It
+                returns the (start, end) of each sentence, like `text_sentences`, or the sentences
+                themselves. Only for chunks made of sentences.
 
         Returns:
             One embedding for a text; a list for several documents.
 
         Raises:
-            ValueError: `chunk_encoder` is another one than the model was made with.
+            ValueError: `chunk_encoder` is not the encoder that the model was made with.
         """
         embeddings = list(
             self.iter_encode(
@@ -131,14 +131,14 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
         chunk_encoder: LoadedChunkEncoder | None = None,
         splitter: Splitter | None = None,
     ) -> Iterator[DocumentEmbedding]:
-        """Encodes documents one after the other, for more of them than memory holds.
+        """Encodes documents one after the other, even if they do not fit into memory together.
 
         Args:
-            texts: as in `encode`.
-            tokens_per_batch: as in `encode`.
-            show_progress_bar: as in `encode`.
-            chunk_encoder: as in `encode`.
-            splitter: as in `encode`.
+            texts: documents, see `encode`.
+            tokens_per_batch: token positions of one forward pass, see `encode`.
+            show_progress_bar: if true, shows a bar that counts chunks.
+            chunk_encoder: the encoder that the model was made with, see `encode`.
+            splitter: function that finds sentences, see `encode`.
 
         Yields:
             The embedding of each document, in order.
@@ -222,8 +222,8 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
         """Counts tokens, chunks and windows without running any network.
 
         Args:
-            texts: as in `encode`.
-            splitter: as in `encode`.
+            texts: documents, see `encode`.
+            splitter: function that finds sentences, see `encode`.
 
         Returns:
             One plan for a text; a list for several documents.
@@ -245,7 +245,7 @@ def warn_of_empty_documents(indices: Sequence[int]) -> None:
     """Warns of documents without tokens, whose vector is zero.
 
     Args:
-        indices: their positions among all documents.
+        indices: positions of the empty documents among all documents.
     """
     names = ", ".join(map(str, indices))
     warnings.warn(

@@ -32,12 +32,12 @@ def load_chunk_encoder(
     of the encoder, as does a default prompt, which the tokenizer then puts before every chunk.
 
     Args:
-        name_or_path: a Hub name or a folder; also of a document model of this package that holds
-            its chunk encoder.
-        name: the public name of this encoder, if `name_or_path` is a folder of this machine.
-        pooling: how token vectors become one vector, in place of the encoder's own pooling;
-            ``"cls"`` is HATE's. A plain transformers model, which does not say how it pools, needs
-            it; the vectors of such a model are not normalised.
+        name_or_path: Hub name or folder of the encoder, or of a document model of this package that
+            holds its chunk encoder.
+        name: public name of the encoder, if `name_or_path` is a folder on this machine.
+        pooling: pooling that makes one vector of the token vectors, in place of the encoder's own
+            pooling; ``"cls"`` is HATE's. A plain transformers model, which does not say how it
+            pools, needs this argument; the vectors of such a model are not normalised.
 
     Returns:
         The encoder with its tokenizer, in float32 on the CPU.
@@ -101,24 +101,15 @@ def _from_static_model(path: str, model_type: str, public_name: str) -> LoadedCh
 def _from_document_model(path: str, name: str | None) -> LoadedChunkEncoder:
     """Opens the chunk encoder within a document model of this package."""
     model: Any = AutoModel.from_pretrained(path, dtype=torch.float32)
-    config = model.config
     if model.chunk_encoder is None:
         raise ValueError(
-            f"{path!r} holds no chunk encoder; it was made with {config.chunk_encoder_name!r}."
+            f"{path!r} holds no chunk encoder; it was made with"
+            f" {model.config.chunk_encoder_name!r}."
         )
-
-    # Weights stored in half precision hash to something else than the weights they come from.
-    fingerprint = config.chunk_encoder_fingerprint
-    if not fingerprint:
-        fingerprint = model.chunk_encoder.fingerprint()
-    if name is None:
-        name = config.chunk_encoder_name or Path(path).name
-    return LoadedChunkEncoder(
-        encoder=model.chunk_encoder.eval(),
-        tokenizer=model.tokenizer,
-        name=name,
-        fingerprint=fingerprint,
-    )
+    source = model.detach_chunk_encoder()
+    if name is not None:
+        source.name = name
+    return source
 
 
 def _from_sentence_transformer(
@@ -306,7 +297,7 @@ def _special_token(tokenizer: PreTrainedTokenizerFast, name: str, ids: list[int]
 def as_loaded_encoder(
     chunk_encoder: str | PathLike | LoadedChunkEncoder,
 ) -> LoadedChunkEncoder:
-    """Loads a chunk encoder by its name or folder; returns one that is loaded as it is."""
+    """Loads a chunk encoder by its name or folder; returns an encoder that is already loaded."""
     if isinstance(chunk_encoder, LoadedChunkEncoder):
         return chunk_encoder
     return load_chunk_encoder(chunk_encoder)
@@ -316,8 +307,8 @@ def bert_over_vectors(hidden_size: int, layers: int, positions: int = 512) -> Be
     """Describes a new BERT over chunk vectors, with a feed-forward layer of four times the width.
 
     Args:
-        hidden_size: dimensions of the vectors. Attention heads have 32 of them; if these do not
-            divide the size, there is one head.
+        hidden_size: dimensions of the vectors. Each attention head has 32 dimensions; if 32 does
+            not divide the size, there is one head.
         layers: number of layers.
         positions: rows of the position table.
 
@@ -344,7 +335,7 @@ def new_model_over(
     chunk_size: int,
     fields: dict[str, Any],
 ) -> PreTrainedModel:
-    """Makes a new model over the vectors of a chunk encoder, which it holds unless told not to.
+    """Makes a new model over the vectors of a chunk encoder, which the model holds by default.
 
     Args:
         source: the chunk encoder.

@@ -73,7 +73,7 @@ class LayerNormLSTM(nn.Module):
         """Runs over the steps of all channels.
 
         Args:
-            inputs: ``[n, channels, D]``.
+            inputs: input of each step, ``[n, channels, D]``.
             state: h and c after the step before, ``[channels, D]`` each; zeros if there is none.
 
         Returns:
@@ -115,7 +115,7 @@ class RecurrenceProjection(nn.Linear):
 
 
 class SegmentRecurrence(nn.Module):
-    """Follows one layer: an LSTM whose steps are segments (section "Multi-channel LSTM")."""
+    """Passes information between segments by an LSTM behind one layer ("Multi-channel LSTM")."""
 
     def __init__(self, config: BertAlConfig) -> None:
         super().__init__()
@@ -132,12 +132,12 @@ class SegmentRecurrence(nn.Module):
 
         Args:
             states: output of the layer, ``[R, C, D]``.
-            index: where the segments belong, ``[R]``.
-            batch: B.
-            before: the LSTM's state after the pass before, if there was one.
+            index: step and document of each segment, ``[R]``.
+            batch: number of documents, B.
+            before: state of the LSTM after the previous pass; None in the first pass.
 
         Returns:
-            The states after the LSTM, ``[R, C, D]``, and its state.
+            The states after the LSTM, ``[R, C, D]``, and the new state of the LSTM.
         """
         steps = int(index.step.max()) + 1
         by_step = states.new_zeros((steps, batch, *states.shape[1:]))  # [n, B, C, D]
@@ -171,7 +171,7 @@ class RecurrentLayers(nn.ModuleList):
 
 
 class RecurrentLayer:
-    """Runs a layer and what follows it; has the layer's attributes, which some encoders read."""
+    """Runs a layer and its recurrence; has the layer's attributes, which some encoders read."""
 
     def __init__(self, layer: nn.Module, after: Callable[[Tensor], Tensor]) -> None:
         self.layer = layer
@@ -227,7 +227,7 @@ class BertAlPreTrainedModel(TokenDocumentPreTrainedModel):
     accepts_loss_kwargs = False  # losses are means over the documents of the batch
 
     def add_head(self, scores: int) -> None:
-        """Adds the base model and a linear head that gives so many scores."""
+        """Adds the base model and a linear head with this number of scores."""
         self.model = BertAlModel(self.config)
         self.dropout = nn.Dropout(self.config.classifier_dropout or 0.0)
         self.classifier = nn.Linear(self.config.hidden_size, scores)
@@ -288,10 +288,10 @@ class BertAlModel(BertAlPreTrainedModel):
         """Splits documents of any length into segments and reads them in order.
 
         Args:
-            input_ids: ``[B, T]``, padded anywhere.
-            attention_mask: ``[B, T]``; default: no padding.
-            token_type_ids: ``[B, T]``.
-            **kwargs: what adapters pass on; hidden states and attentions are refused.
+            input_ids: token ids ``[B, T]``, padded anywhere.
+            attention_mask: mask ``[B, T]`` (default: no padding).
+            token_type_ids: token types ``[B, T]``.
+            **kwargs: arguments that adapters pass on; hidden states and attentions are refused.
         """
         self.refuse_outputs_of_layers(kwargs)
         mask = self.tokens_to_read(input_ids, attention_mask)
@@ -305,10 +305,10 @@ class BertAlModel(BertAlPreTrainedModel):
         """Computes the features of some tokens; memory for the others does not grow with length.
 
         Args:
-            input_ids: ``[B, T]``.
-            mask: ``[B, T]`` bool, true at the N tokens to read.
+            input_ids: token ids ``[B, T]``.
+            mask: bool mask ``[B, T]``, true at the N tokens to read.
             types: token types ``[B, T]``.
-            is_kept: ``[N]`` bool, true at tokens whose features are returned.
+            is_kept: bool mask ``[N]``, true at tokens whose features are returned.
 
         Returns:
             The features of the kept tokens, document after document, ``[kept tokens, D]``.
@@ -331,8 +331,8 @@ class BertAlModel(BertAlPreTrainedModel):
         encoder, an LSTM passes information from step to step, and its state from pass to pass.
 
         Args:
-            input_ids: ``[B, T]``.
-            mask: ``[B, T]`` bool, true at the N tokens to read.
+            input_ids: token ids ``[B, T]``.
+            mask: bool mask ``[B, T]``, true at the N tokens to read.
             types: token types ``[B, T]``.
 
         Yields:
@@ -394,7 +394,7 @@ def _segments_of(mask: Tensor, length: int) -> SegmentIndex:
     """Lists the segments of all documents, document after document.
 
     Args:
-        mask: ``[B, T]`` bool, true at the tokens to read.
+        mask: bool mask ``[B, T]``, true at the tokens to read.
         length: tokens in a segment.
     """
     counts = (mask.sum(dim=1) + length - 1) // length  # [B], segments of each document
@@ -408,9 +408,9 @@ class ExtractiveSummarizationOutput(ModelOutput):
     """Scores of sentences.
 
     Attributes:
-        loss: the mean over documents of the mean over their sentences.
-        logits: ``[B, S]``, zero at padding.
-        sentence_mask: ``[B, S]`` bool, true at sentences.
+        loss: mean over documents of the mean loss over the sentences of a document.
+        logits: scores of the sentences, ``[B, S]``, zero at padding.
+        sentence_mask: bool mask ``[B, S]``, true at sentences.
     """
 
     loss: Tensor | None = None
@@ -447,11 +447,12 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
         """Scores the sentences, each of which starts with `config.cls_token_id`.
 
         Args:
-            input_ids: ``[B, T]``, padded anywhere.
-            attention_mask: ``[B, T]``; default: no padding.
-            token_type_ids: ``[B, T]``.
-            labels: ``[B, S]``: 1 for a sentence of the summary, 0 for another, -100 if unknown.
-            **kwargs: what adapters pass on; hidden states and attentions are refused.
+            input_ids: token ids ``[B, T]``, padded anywhere.
+            attention_mask: mask ``[B, T]`` (default: no padding).
+            token_type_ids: token types ``[B, T]``.
+            labels: labels ``[B, S]``: 1 for a sentence of the summary, 0 for any other, -100 if
+                unknown.
+            **kwargs: arguments that adapters pass on; hidden states and attentions are refused.
         """
         self.refuse_outputs_of_layers(kwargs)
         mask = self.tokens_to_read(input_ids, attention_mask)
@@ -480,9 +481,9 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
 
         Args:
             document: a text, or a list of sentences.
-            sentences: how many to select.
-            trigram_blocking: skips a sentence that shares three words in a row with one of a higher
-                score.
+            sentences: number of sentences to select.
+            trigram_blocking: if true, skips a sentence that shares three words in a row with a
+                sentence of a higher score.
 
         Raises:
             ValueError: `sentences` is below 1, or the document has no words.
@@ -532,11 +533,12 @@ class BertAlForSequenceClassification(BertAlPreTrainedModel):
         """Scores the K classes of each document: `logits` ``[B, K]``.
 
         Args:
-            input_ids: ``[B, T]``, padded anywhere.
-            attention_mask: ``[B, T]``; default: no padding.
-            token_type_ids: ``[B, T]``.
-            labels: ``[B]`` integers, ``[B, K]`` zeros and ones as floats, or ``[B]`` values.
-            **kwargs: what adapters pass on; hidden states and attentions are refused.
+            input_ids: token ids ``[B, T]``, padded anywhere.
+            attention_mask: mask ``[B, T]`` (default: no padding).
+            token_type_ids: token types ``[B, T]``.
+            labels: classes ``[B]`` as integers, ``[B, K]`` zeros and ones as floats, or values
+                ``[B]``.
+            **kwargs: arguments that adapters pass on; hidden states and attentions are refused.
         """
         self.refuse_outputs_of_layers(kwargs)
         output = self.model(

@@ -1,4 +1,4 @@
-"""CDLM: an encoder of related documents, with global attention on what it predicts.
+"""CDLM: an encoder of related documents, with global attention on the tokens to predict.
 
 Caciularu et al., "CDLM: Cross-Document Language Modeling", Findings of EMNLP 2021 (arXiv
 2101.00406). The encoder is transformers' Longformer; weights have its names, so that
@@ -108,7 +108,7 @@ class CdlmPreTrainedModel(NextLevelPreTrainedModel):
 
         Args:
             source: folder or Hub name.
-            stored: its configuration.
+            stored: configuration of the checkpoint.
             arguments: keyword arguments of `from_pretrained`; for a Longformer, fields of the
                 configuration are taken out.
         """
@@ -176,12 +176,12 @@ class CdlmPreTrainedModel(NextLevelPreTrainedModel):
 def longformer_weights(
     name_or_path: str | PathLike, max_length: int, loading: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Tensor], PreTrainedTokenizerBase]:
-    """Reads what a Longformer that starts from an encoder has.
+    """Reads the parts of a Longformer that come from an encoder.
 
     Args:
         name_or_path: folder or Hub name of a BERT or RoBERTa.
         max_length: most tokens in a sequence; the encoder's positions are repeated up to it.
-        loading: arguments such as `revision`.
+        loading: loading arguments such as `revision`.
 
     Returns:
         Fields of the configuration, weights of the base model, and the tokenizer.
@@ -268,15 +268,15 @@ def global_tokens(
     if `attention_mask` is 2. Padding never has it.
 
     Args:
-        real: ``[B, L]`` bool, true at tokens.
-        attention_mask: ``[B, L]`` of 0, 1 and 2.
-        global_attention_mask: ``[B, L]`` of 0 and 1.
+        real: bool mask ``[B, L]``, true at tokens.
+        attention_mask: mask ``[B, L]`` of 0, 1 and 2.
+        global_attention_mask: mask ``[B, L]`` of 0 and 1.
 
     Returns:
         ``[B, L]`` bool.
 
     Raises:
-        ValueError: `attention_mask` has other values, such as those of an additive mask.
+        ValueError: `attention_mask` has other values, such as the values of an additive mask.
     """
     is_global = torch.zeros_like(real)
     if global_attention_mask is not None:
@@ -333,17 +333,17 @@ class CdlmModel(CdlmPreTrainedModel):
         """Reads sets of documents, each laid out in one sequence by a `CdlmProcessor`.
 
         Args:
-            input_ids: ``[B, L]``.
-            attention_mask: ``[B, L]``, 0 at padding, 1 at tokens, 2 at tokens with global
+            input_ids: token ids ``[B, L]``.
+            attention_mask: mask ``[B, L]``, 0 at padding, 1 at tokens, 2 at tokens with global
                 attention (the older way of transformers' Longformer). Default: no padding.
-            global_attention_mask: ``[B, L]``, 1 at tokens that attend to, and are attended to by,
-                all others; else 0. Default: 0, as in transformers' Longformer; the models for tasks
-                choose by what they predict.
-            token_type_ids: ``[B, L]``.
-            inputs_embeds: ``[B, L, D]``, in place of `input_ids`.
-            output_attentions: whether to return attentions. They exist only in ``"eager"`` mode,
+            global_attention_mask: mask ``[B, L]``, 1 at tokens that attend to, and are attended to
+                by, all others; otherwise 0. Default: 0, as in transformers' Longformer; the models
+                for tasks choose the tokens that suit their predictions.
+            token_type_ids: token types ``[B, L]``.
+            inputs_embeds: embeddings ``[B, L, D]``, in place of `input_ids`.
+            output_attentions: if true, returns attentions. They exist only in ``"eager"`` mode,
                 which the pass then uses.
-            output_hidden_states: whether to return the states of all layers.
+            output_hidden_states: if true, returns the states of all layers.
 
         Returns:
             The outputs of transformers' Longformer; `pooler_output` ``[B, D]`` is the mean over the
@@ -452,8 +452,8 @@ class CdlmForMaskedLM(CdlmPreTrainedModel):
         """Makes the global attention mask of the pattern that the model was trained with.
 
         Args:
-            input_ids: ``[B, L]``.
-            attention_mask: ``[B, L]``; None if there is no padding.
+            input_ids: token ids ``[B, L]``.
+            attention_mask: mask ``[B, L]``; None if there is no padding.
 
         Returns:
             ``[B, L]`` bool, true at the [MASK] tokens (``config.global_attention`` is
@@ -485,12 +485,12 @@ class CdlmForMaskedLM(CdlmPreTrainedModel):
         """Scores the words of the vocabulary at every position.
 
         Args:
-            input_ids: ``[B, L]``.
-            attention_mask: ``[B, L]``, as in `CdlmModel`.
-            global_attention_mask: ``[B, L]``; default: see `usual_global_attention`.
-            token_type_ids: ``[B, L]``.
-            labels: ``[B, L]``, ids of the true words, -100 at positions without a prediction. The
-                loss is zero if they are -100 everywhere.
+            input_ids: token ids ``[B, L]``.
+            attention_mask: mask ``[B, L]``, see `CdlmModel`.
+            global_attention_mask: mask ``[B, L]`` (default: see `usual_global_attention`).
+            token_type_ids: token types ``[B, L]``.
+            labels: ids of the true words, ``[B, L]``, -100 at positions without a prediction. The
+                loss is zero if all labels are -100.
             **kwargs: further arguments of `CdlmModel`.
 
         Returns:
@@ -542,11 +542,11 @@ class CdlmForDocumentMatching(CdlmPreTrainedModel):
         """Scores the classes of each sequence: `logits` ``[B, num_labels]``.
 
         Args:
-            input_ids: ``[B, L]``.
-            attention_mask: ``[B, L]``, as in `CdlmModel`.
-            global_attention_mask: ``[B, L]``; default: 1 at [CLS].
-            token_type_ids: ``[B, L]``.
-            labels: ``[B]``, or as `config.problem_type` says.
+            input_ids: token ids ``[B, L]``.
+            attention_mask: mask ``[B, L]``, see `CdlmModel`.
+            global_attention_mask: mask ``[B, L]`` (default: 1 at [CLS]).
+            token_type_ids: token types ``[B, L]``.
+            labels: class of each sequence, ``[B]``; or labels in the form of `config.problem_type`.
             **kwargs: further arguments of `CdlmModel`.
         """
         is_first = first_token(real_tokens(input_ids, attention_mask, kwargs.get("inputs_embeds")))
@@ -584,13 +584,13 @@ class PairScorer(nn.Module):
         """Scores pairs of mentions, a mention being the sum of its tokens' states.
 
         Args:
-            states: ``[B, L, D]``.
-            cls_position: ``[B]``.
-            spans: ``[B, M, 2]``, first position of each mention and one past its last.
-            pairs: ``[B, P, 2]``, indices of the mentions.
+            states: states of the tokens, ``[B, L, D]``.
+            cls_position: position of [CLS] in each sequence, ``[B]``.
+            spans: first position of each mention and one past its last, ``[B, M, 2]``.
+            pairs: indices of the two mentions of each pair, ``[B, P, 2]``.
 
         Returns:
-            ``[B, P]``.
+            The score of each pair, ``[B, P]``.
         """
         position = torch.arange(states.shape[1], device=states.device)
         inside = (position >= spans[..., :1]) & (position < spans[..., 1:])  # [B, M, L]
@@ -607,8 +607,8 @@ def check_spans(spans: Tensor, real: Tensor) -> None:
     """Raises a ValueError for the first span that is empty or outside its sequence.
 
     Args:
-        spans: ``[B, M, 2]``; -1 is padding.
-        real: ``[B, L]`` bool, true at tokens.
+        spans: spans of mentions, ``[B, M, 2]``; -1 is padding.
+        real: bool mask ``[B, L]``, true at tokens.
     """
     ends = real.long().cumsum(dim=1).argmax(dim=1)[:, None] + 1  # one past the last token
     start = spans[..., 0]
@@ -628,12 +628,12 @@ class MentionPairOutput(ModelOutput):
     """Scores of pairs of mentions.
 
     Attributes:
-        loss: the mean over sets of the mean over their pairs.
-        logits: ``[B, P]``, zero at the padding of pairs.
-        pair_mask: ``[B, P]`` bool, true at pairs.
-        hidden_states: as in `CdlmModel`.
-        attentions: as in `CdlmModel`.
-        global_attentions: as in `CdlmModel`.
+        loss: mean over sets of the mean loss over the pairs of a set.
+        logits: scores of the pairs, ``[B, P]``, zero at padding.
+        pair_mask: bool mask ``[B, P]``, true at pairs.
+        hidden_states: states of all layers, see `CdlmModel`.
+        attentions: local attentions, see `CdlmModel`.
+        global_attentions: global attentions, see `CdlmModel`.
     """
 
     loss: Tensor | None = None
@@ -676,16 +676,17 @@ class CdlmForCrossDocumentCoreference(CdlmPreTrainedModel):
         """Scores pairs of mentions; `CdlmProcessor.mentions` makes the inputs.
 
         Args:
-            input_ids: ``[B, L]``.
-            mention_spans: ``[B, M, 2]``, first position of each mention and one past its last,
+            input_ids: token ids ``[B, L]``.
+            mention_spans: first position of each mention and one past its last, ``[B, M, 2]``,
                 without the markers; -1 is padding.
-            mention_pairs: ``[B, P, 2]``, indices of mentions; -1 is padding. Default: the pair of
-                the first two.
-            attention_mask: ``[B, L]``, as in `CdlmModel`.
-            global_attention_mask: ``[B, L]``; default: 1 at [CLS], at the mentions and at their
-                markers.
-            token_type_ids: ``[B, L]``.
-            labels: ``[B, P]``, 1 for a pair that corefers, else 0; -100 if unknown.
+            mention_pairs: indices of the two mentions of each pair, ``[B, P, 2]``; -1 is padding
+                (default: the pair of the first two mentions).
+            attention_mask: mask ``[B, L]``, see `CdlmModel`.
+            global_attention_mask: mask ``[B, L]`` (default: 1 at [CLS], at the mentions and at
+                their markers).
+            token_type_ids: token types ``[B, L]``.
+            labels: labels of the pairs, ``[B, P]``: 1 for a pair that corefers, otherwise 0; -100
+                if unknown.
             **kwargs: further arguments of `CdlmModel`.
         """
         real = real_tokens(input_ids, attention_mask)
@@ -734,8 +735,8 @@ def any_of_loss(logits: Tensor, positions: Tensor) -> Tensor:
     See Clark and Gardner, 2018. Rows without an answer do not count in the mean.
 
     Args:
-        logits: ``[B, L]``, minus infinity at padding.
-        positions: ``[B, A]``; -1 is padding.
+        logits: logits of the positions, ``[B, L]``, minus infinity at padding.
+        positions: positions of the answers, ``[B, A]``; -1 is padding.
 
     Returns:
         The mean over rows; zero (with a gradient path) without an answer.
@@ -751,18 +752,18 @@ def any_of_loss(logits: Tensor, positions: Tensor) -> Tensor:
 
 @dataclass
 class MultiHopQuestionAnsweringOutput(ModelOutput):
-    """Scores of answers and of what supports them.
+    """Scores of answers and of the sentences and paragraphs that support them.
 
     Attributes:
-        loss: the sum over all heads with labels.
-        start_logits: ``[B, L]``, the answer's first token.
-        end_logits: ``[B, L]``, the answer's last token.
-        type_logits: ``[B, 3]``: a span, yes, no.
-        sentence_logits: ``[B, S]``, whether a sentence supports the answer; zero at padding.
-        paragraph_logits: ``[B, T]``, whether a paragraph supports the answer; zero at padding.
-        hidden_states: as in `CdlmModel`.
-        attentions: as in `CdlmModel`.
-        global_attentions: as in `CdlmModel`.
+        loss: sum of the losses of all heads with labels.
+        start_logits: scores ``[B, L]`` of the answer's first token.
+        end_logits: scores ``[B, L]`` of the answer's last token.
+        type_logits: scores ``[B, 3]`` of a span, yes, and no.
+        sentence_logits: scores ``[B, S]`` that sentences support the answer; zero at padding.
+        paragraph_logits: scores ``[B, T]`` that paragraphs support the answer; zero at padding.
+        hidden_states: states of all layers, see `CdlmModel`.
+        attentions: local attentions, see `CdlmModel`.
+        global_attentions: global attentions, see `CdlmModel`.
     """
 
     loss: Tensor | None = None
@@ -784,9 +785,9 @@ def _two_layers(size: int, outputs: int) -> nn.Sequential:
 class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
     """Answers a question from several paragraphs and names its evidence (sections 3.4 and C.3).
 
-    The heads are those of Beltagy et al. (2020, appendix D): a span over the tokens, and two layers
-    each over [CLS] (span, yes or no), over sentence starts and over title starts (whether they
-    support the answer).
+    The heads follow Beltagy et al. (2020, appendix D): a span over the tokens, and two layers each
+    over [CLS] (span, yes or no), over sentence starts and over title starts (whether they support
+    the answer).
     """
 
     def __init__(self, config: CdlmConfig) -> None:
@@ -821,19 +822,21 @@ class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
         `CdlmProcessor.question` makes the inputs.
 
         Args:
-            input_ids: ``[B, L]``.
-            global_attention_mask: ``[B, L]``, as in `CdlmModel`.
-            sentence_index: ``[B, S]``, starts of sentences; -1 is padding.
-            paragraph_index: ``[B, T]``, starts of titles; -1 is padding.
-            attention_mask: ``[B, L]``, as in `CdlmModel`.
-            context_mask: ``[B, L]``, 1 at tokens that can be part of an answer (default: all).
-            token_type_ids: ``[B, L]``.
-            start_positions: ``[B, A]``, first token of every place where the answer occurs in the
-                supporting paragraphs; -1 is padding. The loss asks for any one of them.
-            end_positions: ``[B, A]``, the last tokens.
-            type_labels: ``[B]``: 0 span, 1 yes, 2 no, -100 unknown.
-            sentence_labels: ``[B, S]``, 1 if the sentence supports the answer, 0, or -100.
-            paragraph_labels: ``[B, T]``, 1 if the paragraph supports the answer, 0, or -100.
+            input_ids: token ids ``[B, L]``.
+            global_attention_mask: mask ``[B, L]``, see `CdlmModel`.
+            sentence_index: first positions of the sentences, ``[B, S]``; -1 is padding.
+            paragraph_index: first positions of the titles, ``[B, T]``; -1 is padding.
+            attention_mask: mask ``[B, L]``, see `CdlmModel`.
+            context_mask: mask ``[B, L]``, 1 at tokens that can be part of an answer (default: all).
+            token_type_ids: token types ``[B, L]``.
+            start_positions: first token of every occurrence of the answer in the supporting
+                paragraphs, ``[B, A]``; -1 is padding. The loss asks for any one of them.
+            end_positions: last token of every occurrence, ``[B, A]``; -1 is padding.
+            type_labels: kind of each answer, ``[B]``: 0 span, 1 yes, 2 no, -100 unknown.
+            sentence_labels: labels ``[B, S]``, 1 if the sentence supports the answer, otherwise 0;
+                -100 if unknown.
+            paragraph_labels: labels ``[B, T]``, 1 if the paragraph supports the answer, otherwise
+                0; -100 if unknown.
             **kwargs: further arguments of `CdlmModel`.
         """
         output = self.longformer(
@@ -860,17 +863,17 @@ class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
         paragraph_logits = self.qa_paragraph(take_positions(states, paragraph_index)).squeeze(-1)
         paragraph_logits = paragraph_logits.masked_fill(paragraph_index < 0, 0.0)  # [B, T]
 
+        heads = (
+            (any_of_loss, start_logits, start_positions),
+            (any_of_loss, end_logits, end_positions),
+            (single_label_loss, type_logits, type_labels),
+            (labelled_loss, sentence_logits, sentence_labels),
+            (labelled_loss, paragraph_logits, paragraph_labels),
+        )
         losses = []
-        if start_positions is not None:
-            losses.append(any_of_loss(start_logits, start_positions))
-        if end_positions is not None:
-            losses.append(any_of_loss(end_logits, end_positions))
-        if type_labels is not None:
-            losses.append(single_label_loss(type_logits, type_labels))
-        if sentence_labels is not None:
-            losses.append(labelled_loss(sentence_logits, sentence_labels))
-        if paragraph_labels is not None:
-            losses.append(labelled_loss(paragraph_logits, paragraph_labels))
+        for loss_of, logits, labels in heads:
+            if labels is not None:
+                losses.append(loss_of(logits, labels))
         loss = None
         if losses:
             loss = torch.stack(losses).sum()

@@ -45,15 +45,15 @@ class TextCnnClassifier(nn.Module):
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
         """Scores documents.
 
-        A document shorter than the widest filter is padded with zeros to its width; otherwise no
-        window reaches beyond a document.
+        A document shorter than the widest filter is padded with zeros to the width of that filter;
+        otherwise no window reaches beyond a document.
 
         Args:
-            features: ``[N, D]``, document after document.
-            lengths: tokens of each document, ``[B]``.
+            features: features of the tokens, ``[N, D]``, document after document.
+            lengths: number of tokens in each document, ``[B]``.
 
         Returns:
-            ``[B, K]``.
+            The scores ``[B, K]``.
         """
         widest = max(self.filter_sizes)
         counts = lengths.tolist()
@@ -100,8 +100,8 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
     """Computes a feature for every token of whole documents (paper, sections 3.1 and 3.2).
 
     Attention stays within a chunk. For a document of at most `chunk_size` tokens the features are
-    the encoder's own. Padding costs no computation, except within a chunk if others of the same
-    pass are longer.
+    the encoder's own. Padding costs no computation, except in a chunk that is shorter than others
+    of the same pass.
 
     Example:
         >>> model = ChunkBertModel.from_encoder(minilm)
@@ -135,10 +135,10 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
         """Splits documents of any length into chunks and joins the encoder's outputs.
 
         Args:
-            input_ids: ``[B, T]``, padded anywhere.
-            attention_mask: ``[B, T]``; default: no padding.
-            token_type_ids: ``[B, T]``.
-            **kwargs: what adapters pass on; hidden states and attentions are refused.
+            input_ids: token ids ``[B, T]``, padded anywhere.
+            attention_mask: mask ``[B, T]`` (default: no padding).
+            token_type_ids: token types ``[B, T]``.
+            **kwargs: arguments that adapters pass on; hidden states and attentions are refused.
         """
         self.refuse_outputs_of_layers(kwargs)
         features, mask = self.token_features(input_ids, attention_mask, token_type_ids)
@@ -182,7 +182,8 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
 class ChunkBertForSequenceClassification(ChunkBertPreTrainedModel):
     """Classifies documents of any length: one label, several, or values (paper, section 3).
 
-    `config.problem_type` says which; otherwise it is inferred from the labels as in transformers.
+    `config.problem_type` decides; if it is not set, it is inferred from the labels as in
+    transformers.
 
     Example:
         >>> model = ChunkBertForSequenceClassification.from_encoder(minilm, num_labels=20)
@@ -210,11 +211,12 @@ class ChunkBertForSequenceClassification(ChunkBertPreTrainedModel):
         """Scores the K classes of each document: `logits` ``[B, K]``.
 
         Args:
-            input_ids: ``[B, T]``, padded anywhere.
-            attention_mask: ``[B, T]``; default: no padding.
-            token_type_ids: ``[B, T]``.
-            labels: ``[B]`` integers, ``[B, K]`` zeros and ones as floats, or ``[B]`` values.
-            **kwargs: what adapters pass on; hidden states and attentions are refused.
+            input_ids: token ids ``[B, T]``, padded anywhere.
+            attention_mask: mask ``[B, T]`` (default: no padding).
+            token_type_ids: token types ``[B, T]``.
+            labels: classes ``[B]`` as integers, ``[B, K]`` zeros and ones as floats, or values
+                ``[B]``.
+            **kwargs: arguments that adapters pass on; hidden states and attentions are refused.
         """
         self.refuse_outputs_of_layers(kwargs)
         features, mask = self.model.token_features(input_ids, attention_mask, token_type_ids)

@@ -4,8 +4,8 @@ HATE is NextLevelBERT with another encoder over chunks (sinusoids, a bottleneck)
 vectors, no [SEP], and another loss (see `masked_vector_loss`).
 
 Notation for shapes: B documents in a batch, L sentences of the longest, S = L + 1 positions with
-[CLS], D hidden size of the sentence vectors, H of the document model, M masked positions of the
-batch.
+[CLS], D hidden size of the sentence vectors, H hidden size of the document model, M masked
+positions of the batch.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def sinusoids(positions: Tensor, size: int) -> Tensor:
     Entry 2i of position p is sin(p / 10000^(2i/H)), and entry 2i + 1 is the cosine of the same.
 
     Args:
-        positions: ``[…]``.
-        size: H.
+        positions: positions from 0, of any shape ``[…]``.
+        size: size of the vectors, H.
 
     Returns:
-        ``[…, H]`` float32.
+        The position vectors, ``[…, H]`` float32.
     """
     exponents = torch.arange(0, size, 2, device=positions.device) / size  # [ceil(H / 2)]
     rates = 10_000.0**-exponents
@@ -61,7 +61,7 @@ class NoPositions(nn.Module):
 class HateFixedVectors(nn.Module):
     """Holds random vectors that are never trained.
 
-    The rows are [PAD] (zeros), [CLS], an unused one, and [MASK].
+    The rows are [PAD] (zeros), [CLS], an unused row, and [MASK].
     """
 
     weight: Tensor
@@ -75,18 +75,19 @@ class HateFixedVectors(nn.Module):
 
 
 class HateBottleneckLinear(nn.Linear):
-    """Maps vectors in the autoencoder; `_init_weights` initialises such layers in their own way."""
+    """Maps vectors in the autoencoder; has a class of its own for its initialisation."""
 
 
 class HateBottleneck(nn.Sequential):
     """Reduces vectors from D to H: the encoder of an undercomplete autoencoder.
 
     With step = floor((D - H) / 2), the layers have the widths D, H + 2 step, H + step, H, and GELU
-    between them (paper: "Downscaling Representations via Autoencoding"). If H is D, there are none.
+    between them (paper: "Downscaling Representations via Autoencoding"). If H is D, there are no
+    layers.
 
     Args:
-        config: has D as `chunk_hidden_size` and H as `hidden_size`.
-        mirrored: makes the decoder, which follows the document model in pretraining only.
+        config: configuration with D as `chunk_hidden_size` and H as `hidden_size`.
+        mirrored: if true, makes the decoder, which follows the document model in pretraining only.
     """
 
     def __init__(self, config: HateConfig, mirrored: bool = False) -> None:
@@ -124,7 +125,7 @@ class HateEncoder(nn.Module):
         self.layers.embeddings.position_embeddings = NoPositions()
 
     def _has_position_table(self) -> bool:
-        """Tells whether the layers add positions from a table, and from nothing else."""
+        """Returns whether the layers add positions from a table, and from nothing else."""
         config = self.layers.config
         if config.model_type == "longformer":  # embeds ids to pad its windows
             return False
@@ -144,8 +145,8 @@ class HateEncoder(nn.Module):
         """Reads sentence vectors.
 
         Args:
-            inputs_embeds: ``[B, S, D]``.
-            attention_mask: ``[B, S]``.
+            inputs_embeds: sentence vectors, ``[B, S, D]``.
+            attention_mask: mask ``[B, S]``, 1 at vectors.
             **extras: further arguments of the layers, such as `output_hidden_states`.
 
         Returns:
@@ -214,7 +215,7 @@ class HatePreTrainedModel(NextLevelBertPreTrainedModel):
         return new_model_over(source, cls, chunk_size=chunk_size, fields=fields)
 
     def new_model(self) -> HateModel:
-        """Makes the base model of a head."""
+        """Makes the base model below a head."""
         return HateModel(self.config)
 
 
@@ -237,7 +238,7 @@ class HateForMaskedSentencePrediction(HatePreTrainedModel, NextLevelBertForMaske
     """
 
     def new_head(self) -> nn.Module:
-        """Makes the autoencoder's decoder, Linear and LayerNorm: from ``[M, H]`` to ``[M, D]``."""
+        """Makes the decoder of the autoencoder, with LayerNorm: from ``[M, H]`` to ``[M, D]``."""
         size = self.config.chunk_hidden_size
         return nn.Sequential(
             HateBottleneck(self.config, mirrored=True), nn.Linear(size, size), nn.LayerNorm(size)

@@ -1,12 +1,12 @@
 """NextLevelBERT: a masked language model whose tokens are the vectors of text chunks.
 
 Czinczoll et al., "NextLevelBERT: Masked Language Modeling with Higher-Level Representations for
-Long Documents", ACL 2024 (arXiv 2402.17682). Its attention layers are those of a `transformers`
+Long Documents", ACL 2024 (arXiv 2402.17682). The attention layers belong to a `transformers`
 backbone.
 
 Notation for shapes: B documents or sequences in a batch, T tokens of the longest document, L chunks
 of the longest document, J windows of all documents, S chunks or positions of a window, D size of a
-chunk vector, H of a contextual one (D in NextLevelBERT), M masked positions.
+chunk vector, H size of a contextual vector (D in NextLevelBERT), M masked positions.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ class DocumentModelOutput(ModelOutput):
         last_hidden_state: contextual chunk vectors, ``[B, L, H]``.
         pooler_output: document vectors, ``[B, H]``.
         chunk_vectors: plain chunk vectors, ``[B, L, D]``.
-        chunk_mask: ``[B, L]`` bool, true for chunks that were read.
-        hidden_states: on request, for documents of one window, with the positions of [CLS] and
-            [SEP].
-        attentions: as `hidden_states`.
+        chunk_mask: bool mask ``[B, L]``, true for chunks that were read.
+        hidden_states: states of all layers at chunks, [CLS] and [SEP]; only on request, and for
+            documents of one window.
+        attentions: attentions of all layers, under the same conditions.
     """
 
     last_hidden_state: Tensor | None = None
@@ -96,10 +96,10 @@ class MaskedVectorModelingOutput(ModelOutput):
 
     Attributes:
         loss: the mean loss.
-        predictions: what the head predicts, ``[M, D]``.
+        predictions: vectors that the head predicts, ``[M, D]``.
         targets: the true vectors, ``[M, D]``.
-        hidden_states: on request.
-        attentions: on request.
+        hidden_states: states of all layers; only on request.
+        attentions: attentions of all layers; only on request.
     """
 
     loss: Tensor | None = None
@@ -138,9 +138,9 @@ class ResidualProjection(nn.Linear):
 class ResidualPooling(nn.Module):
     """Makes document vectors of length 1 that keep the plain mean: normalise(A p + C c).
 
-    p is the mean of the chunk vectors and c that of the contextual ones, both normalised. A starts
-    as the identity and C at zero, so that training starts no worse than the mean of the chunk
-    vectors.
+    p is the normalised mean of the chunk vectors, and c the normalised mean of the contextual
+    vectors. A starts as the identity and C at zero, so that training starts no worse than the mean
+    of the chunk vectors.
     """
 
     def __init__(self, config: NextLevelBertConfig) -> None:
@@ -219,19 +219,21 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
     ) -> Self:
         """Makes a model around a sentence encoder, from that encoder's layers and position table.
 
-        A static encoder has no layers: those of the model start at random, and the document vector
-        as the mean of the chunk vectors (`pooling="residual"`), except in masked vector modelling,
-        which would not train that.
+        A static encoder has no layers. Over a static encoder, the layers of the model start at
+        random, and the document vector starts as the mean of the chunk vectors
+        (`pooling="residual"`), except in masked vector modelling, which would not train this
+        pooling.
 
         Args:
-            chunk_encoder: name or folder of a sentence-transformers model, or one already loaded.
+            chunk_encoder: name or folder of a sentence-transformers model, or an encoder that is
+                already loaded.
             chunk_size: most tokens in a chunk.
-            num_hidden_layers: layers over the chunk vectors: the first so many of the chunk encoder
-                (default: all), or new ones over a static encoder (default: two). With 0, nothing
-                passes between chunks.
-            random_layers: whether layers start at random, which fails in the paper (section 4.5,
+            num_hidden_layers: number of layers over the chunk vectors. They are the first layers of
+                the chunk encoder (default: all), or new layers over a static encoder (default:
+                two). With 0, no information passes between chunks.
+            random_layers: if true, layers start at random, which fails in the paper (section 4.5,
                 table 4).
-            attention_dropout: dropout on the attention of the layers over chunks. The paper has
+            attention_dropout: dropout on the attention of the layers over chunks. The paper uses
                 0.1, which doubles the time of a step on a CPU.
             **config_kwargs: further fields of `NextLevelBertConfig`.
 
@@ -271,9 +273,9 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
         return NextLevelBertModel(self.config)
 
     def get_input_embeddings(self) -> nn.Module:
-        """Returns the block that adds positions.
+        """Returns the block that adds positions to vectors.
 
-        Vectors enter there, and hooks that need input gradients are set there.
+        Vectors enter the model in this block, and hooks that need input gradients are set on it.
         """
         model = self.base_model
         if model.encoder is None:
@@ -373,16 +375,19 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         """Reads whole documents, as token ids or as chunk vectors; both give the same result.
 
         Args:
-            input_ids: ``[B, T]`` ids of whole documents from the stock tokenizer, of any length.
-            attention_mask: ``[B, T]`` or, with vectors, ``[B, L]``; zero at padding. All ones by
-                default.
-            inputs_embeds: ``[B, L, D]`` chunk vectors, without [CLS] and [SEP].
-            special_ids: ``[B, S]`` for packed sequences, where `inputs_embeds` already has a
-                position for every special vector: -1 at chunk vectors, else the row of the special
-                table.
-            token_type_ids: accepted because tokenizers return it; has no meaning here.
-            output_hidden_states: see `DocumentModelOutput` (default: the configuration's).
-            output_attentions: see `DocumentModelOutput` (default: the configuration's).
+            input_ids: token ids ``[B, T]`` of whole documents from the stock tokenizer, of any
+                length.
+            attention_mask: mask ``[B, T]`` of the ids, or ``[B, L]`` of the vectors; zero at
+                padding (default: all ones).
+            inputs_embeds: chunk vectors ``[B, L, D]``, without [CLS] and [SEP].
+            special_ids: row in the table of special vectors at each position, ``[B, S]``, -1 at
+                chunk vectors; for packed sequences, in which `inputs_embeds` already has a position
+                for every special vector.
+            token_type_ids: ignored; accepted because tokenizers return it.
+            output_hidden_states: if true, returns states, see `DocumentModelOutput` (default: the
+                value in the configuration).
+            output_attentions: if true, returns attentions, see `DocumentModelOutput` (default: the
+                value in the configuration).
         """
         extras = self.requested_outputs(
             output_hidden_states=output_hidden_states, output_attentions=output_attentions
@@ -488,7 +493,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         """Returns chunk vectors as the encoder over chunks reads them, whitened if configured.
 
         Args:
-            vectors: ``[..., D]``.
+            vectors: chunk vectors, ``[..., D]``.
         """
         if self.whitening is None:
             return vectors
@@ -500,13 +505,14 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         """Reads documents in windows. Outputs are averaged where windows overlap.
 
         Args:
-            chunks: ``[B, L, D]``, in front those that each document has.
-            counts: ``[B]``, the chunks of each document.
+            chunks: chunk vectors ``[B, L, D]``; the chunks of each document come before its
+                padding.
+            counts: number of chunks in each document, ``[B]``.
             extras: arguments of the encoder that ask for hidden states or attentions.
 
         Returns:
-            States of each document at [CLS] and at its chunks, ``[B, 1 + L, H]``; and the encoder's
-            output for documents of one window.
+            States of each document at [CLS] and at its chunks, ``[B, 1 + L, H]``; and the output of
+            the encoder for documents of one window.
         """
         batch, length, _ = chunks.shape
         size, overlap = self.config.window()
@@ -550,8 +556,8 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         """Reads windows with the special vectors around their chunks.
 
         Args:
-            chunks: ``[J, S, D]``.
-            counts: ``[J]``, the chunks of each window.
+            chunks: chunk vectors of each window, ``[J, S, D]``.
+            counts: number of chunks in each window, ``[J]``.
             extras: arguments of the encoder that ask for hidden states or attentions.
 
         Returns:
@@ -595,7 +601,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
     def _read_packed(
         self, inputs_embeds: Tensor, special_ids: Tensor, extras: dict[str, bool]
     ) -> DocumentModelOutput:
-        """Reads sequences that hold their special positions already, as pretraining packs them."""
+        """Reads sequences in which pretraining has already left positions for special vectors."""
         most = self.config.window()[0] + self.config.special_positions
         if special_ids.shape[1] > most:
             raise ValueError(
@@ -617,7 +623,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         )
 
     def contextualize(self, documents: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
-        """Reads documents of very different lengths, each padded beside those of similar length.
+        """Reads documents of very different lengths, in batches of similar length.
 
         Args:
             documents: chunk vectors ``[n, D]`` of each document, on any device and in any floating
@@ -652,8 +658,8 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         """Encodes the chunks of whole documents.
 
         Args:
-            input_ids: ``[B, T]``.
-            attention_mask: ``[B, T]``; None if there is no padding.
+            input_ids: token ids ``[B, T]``.
+            attention_mask: mask ``[B, T]``; None if there is no padding.
 
         Returns:
             The chunk vectors of each document, ``[n, D]``.
@@ -677,15 +683,16 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         attention_mask: Tensor | None = None,
         embeds: Tensor | None = None,
     ) -> Tensor | None:
-        """Encodes the short texts that go with documents: N questions, or C candidates of each.
+        """Encodes the short texts beside documents: N questions, or C candidates of each.
 
         Args:
-            input_ids: ``[N, Q]`` or ``[N, C, Q]``; a text of several chunks has their mean.
-            attention_mask: as `input_ids`.
-            embeds: the vectors themselves, which are passed on.
+            input_ids: token ids ``[N, Q]`` or ``[N, C, Q]``; a text of several chunks gets the mean
+                of their vectors.
+            attention_mask: mask of the shape of `input_ids`; None if there is no padding.
+            embeds: vectors of the texts, which are returned unchanged.
 
         Returns:
-            ``[N, D]`` or ``[N, C, D]``; None without ids and vectors.
+            The vectors ``[N, D]`` or ``[N, C, D]``; None without ids and vectors.
         """
         if embeds is not None:
             return embeds.to(self.device, self.dtype)
@@ -710,7 +717,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             source: the encoder that the model was made with.
 
         Raises:
-            ValueError: `source` is another encoder.
+            ValueError: `source` is not the encoder that the model was made with.
         """
         self.check_chunk_encoder(source)
         if self.chunk_encoder is None:
@@ -720,15 +727,16 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         self.tokenizer = source.tokenizer
 
     def detach_chunk_encoder(self) -> LoadedChunkEncoder:
-        """Takes the frozen encoder out, so that not every checkpoint of a run holds a copy.
+        """Removes the frozen encoder, so that not every checkpoint of a run holds a copy.
 
         Returns:
-            The encoder; `attach_chunk_encoder` puts it back.
+            The removed encoder, which `attach_chunk_encoder` puts back.
         """
         encoder = self.get_chunk_encoder()
         config = self.config
         self.chunk_encoder = None
         config.include_chunk_encoder = False
+        # The stored fingerprint first: weights in half precision have another one.
         return LoadedChunkEncoder(
             encoder=encoder,
             tokenizer=self.tokenizer,
@@ -740,10 +748,10 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         """Checks that a chunk encoder is the one that the model was made with.
 
         Args:
-            source: the encoder.
+            source: encoder to check.
 
         Raises:
-            ValueError: its weights, pooling or normalisation are others.
+            ValueError: weights, pooling or normalisation of the encoder differ.
         """
         expected = self.config.chunk_encoder_fingerprint
         if expected and source.fingerprint != expected:
@@ -756,14 +764,14 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
     def get_chunk_encoder(self, source: LoadedChunkEncoder | None = None) -> ChunkEncoder:
         """Returns the frozen encoder.
 
-        It is loaded from `config.chunk_encoder_name` if the checkpoint does not hold it.
+        The encoder is loaded from `config.chunk_encoder_name` if the checkpoint does not hold it.
 
         Args:
             source: an encoder to use instead.
 
         Raises:
-            ValueError: `source` is another encoder than the model was made with; or there is
-                neither an encoder nor a name and a fingerprint of one.
+            ValueError: `source` is not the encoder that the model was made with; or there is
+                neither an encoder nor the name and fingerprint of one.
         """
         if source is not None:
             # A cache around the model's own encoder needs no check.
@@ -814,12 +822,13 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
         return nn.Sequential(nn.Linear(size, size), nn.GELU(), nn.Linear(size, size))
 
     def prepare_targets(self, vectors: Tensor) -> Tensor:
-        """Returns chunk vectors as they are to be predicted.
+        """Returns the targets that the model predicts, given chunk vectors.
 
-        They are whitened to choose among candidates; otherwise they are what the encoder reads.
+        Targets are whitened if the loss chooses among candidates; otherwise they are the vectors
+        that the encoder reads.
 
         Args:
-            vectors: ``[..., D]``.
+            vectors: chunk vectors, ``[..., D]``.
         """
         if self.target_whitening is None:
             return self.model.prepare_chunks(vectors)
@@ -837,10 +846,11 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
         """Reads packed sequences, as `DataCollatorForVectorMasking` makes them.
 
         Args:
-            inputs_embeds: as in the model's own `forward`; some vectors are replaced by others.
-            special_ids: as in the model's own `forward`.
-            mask_positions: ``[B, S]`` bool, where to predict.
-            labels: ``[B, S, D]``, the true vectors, of which `prepare_targets` makes targets.
+            inputs_embeds: vectors of the packed sequences, some of them replaced, see
+                `NextLevelBertModel.forward`.
+            special_ids: positions of special vectors, see `NextLevelBertModel.forward`.
+            mask_positions: bool mask ``[B, S]``, true at the positions to predict.
+            labels: the true vectors ``[B, S, D]``, from which `prepare_targets` makes the targets.
             **kwargs: `output_hidden_states`, `output_attentions`.
         """
         output = self.model(
@@ -879,7 +889,7 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
 
 
 class NextLevelBertForContrastiveLearning(NextLevelBertPreTrainedModel):
-    """Tells two segments of one document, such as chapters, from the others of a batch.
+    """Distinguishes segments of one document, such as chapters, from the others of a batch.
 
     For spans of words this is DeCLUTR (Giorgi et al., ACL 2021, section 3).
     """
@@ -912,11 +922,11 @@ class NextLevelBertForContrastiveLearning(NextLevelBertPreTrainedModel):
         """Reads N pairs of segments, as `DataCollatorForSegmentPairs` makes them.
 
         Args:
-            inputs_embeds: ``[N, 2, S, D]`` chunk vectors of both segments of each pair.
-            special_ids: ``[N, 2, S]``: -1 at chunk vectors, else [PAD] 0, [CLS] 1, [SEP] 2, [MASK]
-                3.
-            document_ids: ``[N]``, the document of each pair.
-            return_loss: not read: by this name `Trainer` knows that there is a loss without labels.
+            inputs_embeds: chunk vectors of both segments of each pair, ``[N, 2, S, D]``.
+            special_ids: special vector at each position, ``[N, 2, S]``: -1 at chunk vectors,
+                otherwise [PAD] 0, [CLS] 1, [SEP] 2, [MASK] 3.
+            document_ids: document of each pair, ``[N]``.
+            return_loss: ignored; `Trainer` finds by this name that there is a loss without labels.
         """
         output = self.model(
             inputs_embeds=inputs_embeds.flatten(0, 1),
@@ -940,13 +950,13 @@ class NextLevelBertForContrastiveLearning(NextLevelBertPreTrainedModel):
 
 
 class NextLevelBertForTask(NextLevelBertPreTrainedModel):
-    """Scores [document vector ; vector of a text that goes with it] (paper, section 3.2).
+    """Scores [document vector ; vector of a question or candidate] (paper, section 3.2).
 
     Args:
         config: the configuration.
         pair_axes: rank of the second input: 2 for questions ``[N, D]``, 3 for candidates
             ``[N, C, D]``, 0 for none.
-        outputs: scores that the classifier gives for each row.
+        outputs: number of scores that the classifier computes for each row.
     """
 
     def __init__(self, config: NextLevelBertConfig, pair_axes: int, outputs: int) -> None:
@@ -976,21 +986,21 @@ class NextLevelBertForTask(NextLevelBertPreTrainedModel):
         """Reads each document once, however many questions and candidates it has.
 
         Args:
-            input_ids: documents, as in the model's own `forward`; or pairs of a document and a
-                question, ``[B, T]``, or ``[B, C, T]`` with a row for each candidate, as
-                transformers' `DataCollatorForMultipleChoice` makes them.
-            attention_mask: as `input_ids`.
-            token_type_ids: as `input_ids`. If any is 1, rows are pairs: 0 marks the document, 1 the
-                question. The model below the head ignores types.
-            inputs_embeds: documents as chunk vectors, as in the model's own `forward`.
-            pair_input_ids: ids of N questions ``[N, Q]``; of questions with C candidates, each as
-                one text, ``[N, C, Q]``.
-            pair_attention_mask: as `pair_input_ids`.
+            input_ids: ids of documents, see `NextLevelBertModel.forward`; or ids of pairs of a
+                document and a question, ``[B, T]``, or ``[B, C, T]`` with a row for each candidate,
+                as transformers' `DataCollatorForMultipleChoice` makes them.
+            attention_mask: mask of the shape of `input_ids`.
+            token_type_ids: types of the shape of `input_ids`. If any is 1, rows are pairs: 0 marks
+                the document, 1 the question. The model below the head ignores types.
+            inputs_embeds: chunk vectors of the documents, see `NextLevelBertModel.forward`.
+            pair_input_ids: ids of N questions, ``[N, Q]``, or of C candidates for each question,
+                ``[N, C, Q]``, each one text with its question.
+            pair_attention_mask: mask of the shape of `pair_input_ids`.
             pair_embeds: encoded questions ``[N, D]`` or candidates ``[N, C, D]``.
-            document_index: ``[N]``, the document of each question or label (default: one each, in
-                order).
-            labels: ``[N]`` integers, the numbers of classes or of the right candidates; or, of
-                several labels, ``[N, num_labels]`` zeros and ones as floats, or ``[N]`` values.
+            document_index: index of the document of each question or label, ``[N]`` (default: one
+                document each, in order).
+            labels: classes or right candidates as integers, ``[N]``; for several labels, ``[N,
+                num_labels]`` zeros and ones as floats; for regression, values ``[N]``.
             **kwargs: `output_hidden_states`, `output_attentions`.
         """
         if input_ids is not None and token_type_ids is not None:
@@ -1035,13 +1045,13 @@ class NextLevelBertForTask(NextLevelBertPreTrainedModel):
         """Splits rows [CLS] document [SEP] question [SEP] by masks.
 
         Args:
-            input_ids: ``[B, T]`` or ``[B, C, T]``.
-            attention_mask: as `input_ids`.
-            is_question: as `input_ids`, bool.
+            input_ids: token ids, ``[B, T]`` or ``[B, C, T]``.
+            attention_mask: mask of the shape of `input_ids`.
+            is_question: bool mask of the shape of `input_ids`, true at questions.
 
         Returns:
-            Ids and mask of the documents ``[B, T]``, and the mask of the questions, which have the
-            special tokens at the start, too.
+            Ids and mask of the documents ``[B, T]``, and the mask of the questions, which also
+            keeps the special tokens at the start.
         """
         mask = torch.ones_like(input_ids).bool()
         if attention_mask is not None:
@@ -1082,8 +1092,9 @@ class NextLevelBertForTask(NextLevelBertPreTrainedModel):
 class NextLevelBertForSequenceClassification(NextLevelBertForTask):
     """Classifies documents, alone or with a question: one label, several, or values.
 
-    `config.problem_type` says which; otherwise it is inferred from the labels as in transformers.
-    With ``config.text_pair`` the classifier reads [document vector ; encoded question].
+    `config.problem_type` decides; if it is not set, it is inferred from the labels as in
+    transformers. With ``config.text_pair`` the classifier reads [document vector ; encoded
+    question].
     """
 
     def __init__(self, config: NextLevelBertConfig) -> None:
@@ -1118,19 +1129,20 @@ def masked_vector_loss(
     ``"smooth_l1"`` (Huber with beta 1; NextLevelBERT's paper, section 2.2) is a mean over the
     dimensions. ``"p_norm"`` (HATE's paper) is the norm of row i of softmax(Ŝ Lᵀ), a distribution
     for prediction i over the batch's masked vectors, minus row i of the identity, from 0 to
-    2^(1/p). ``"cross_entropy"`` is the loss of finding the own target among all targets and further
-    candidates by cosine / temperature (InfoNCE; van den Oord et al., 2018).
+    2^(1/p). ``"cross_entropy"`` is the loss of finding the right target among all targets and
+    further candidates by cosine / temperature (InfoNCE; van den Oord et al., 2018).
 
     Args:
-        name: of the loss.
-        predictions: ``[M, D]``.
-        targets: ``[M, D]``.
-        candidates: ``[N, D]``, further vectors for ``"cross_entropy"`` to choose among. With them,
+        name: name of the loss.
+        predictions: predicted vectors, ``[M, D]``.
+        targets: true vectors, ``[M, D]``.
+        candidates: further vectors ``[N, D]`` for ``"cross_entropy"`` to choose among. With them,
             near copies of a target are no wrong answers (default: only the targets).
-        temperature: of ``"cross_entropy"``.
+        temperature: temperature of ``"cross_entropy"``.
         p: order of the norm in ``"p_norm"``.
-        sequences: ``[M]``, the sequence of each vector. Vectors are averaged within each sequence
-            first, then over sequences, as in the authors' code (default: over all vectors).
+        sequences: index of the sequence of each vector, ``[M]``. Vectors are averaged within each
+            sequence first, then over sequences, as in the authors' code (default: over all
+            vectors).
 
     Returns:
         A scalar; zero (with a gradient path) without predictions.
@@ -1176,15 +1188,16 @@ def _choice_losses(
 def concatenate_pairs(
     documents: Tensor, pairs: Tensor | None, document_index: Tensor | None
 ) -> Tensor:
-    """Puts the vector of each question or candidate behind that of its document.
+    """Joins the vector of each question or candidate to the vector of its document.
 
     Args:
-        documents: ``[B, H]``.
+        documents: document vectors, ``[B, H]``.
         pairs: questions ``[N, D]`` or candidates ``[N, C, D]``; None if there are none.
-        document_index: ``[N]``, the document of each question (default: one each, in order).
+        document_index: index of the document of each question, ``[N]`` (default: one each, in
+            order).
 
     Returns:
-        ``[N, H]``, ``[N, H + D]`` or ``[N, C, H + D]``.
+        The joined vectors, ``[N, H]``, ``[N, H + D]`` or ``[N, C, H + D]``.
     """
     if document_index is not None:
         documents = documents[document_index]  # [N, H]

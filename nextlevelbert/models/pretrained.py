@@ -82,7 +82,8 @@ _SENTENCE_TRANSFORMER_FILES: dict[str, Any] = {
 
 _CARD = """# {title}
 
-A `{model}` over whole documents. It opens in three ways, the last without the package:
+A `{model}`, which reads whole documents. The package opens it: `pip install nextlevelbert`, or
+until its first release `pip install .` in a clone. The last line works without the package:
 
 ```python
 import nextlevelbert  # registers the model
@@ -119,12 +120,12 @@ class NextLevelPreTrainedModel(PreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
-        """Opens a checkpoint, as `PreTrainedModel.from_pretrained`.
+        """Opens a checkpoint, like `PreTrainedModel.from_pretrained`.
 
         Args:
             pretrained_model_name_or_path: folder or Hub name.
-            *args: as in `PreTrainedModel`.
-            **kwargs: as in `PreTrainedModel`.
+            *args: further arguments of `PreTrainedModel.from_pretrained`.
+            **kwargs: keyword arguments of `PreTrainedModel.from_pretrained`.
 
         Raises:
             ValueError: for a checkpoint of another family.
@@ -145,11 +146,11 @@ class NextLevelPreTrainedModel(PreTrainedModel):
     def _read_as(
         cls, source: Any, stored: Mapping[str, Any], arguments: dict[str, Any]
     ) -> dict[str, Any]:
-        """Returns further arguments that open a checkpoint; a family may read others' checkpoints.
+        """Returns further arguments to open a checkpoint, for families that read other models too.
 
         Args:
             source: folder or Hub name.
-            stored: its configuration.
+            stored: configuration of the checkpoint.
             arguments: keyword arguments of `from_pretrained`.
         """
         family = cls.config_class.model_type
@@ -170,15 +171,15 @@ class NextLevelPreTrainedModel(PreTrainedModel):
     ) -> None:
         """Saves a folder that opens with this package, sentence-transformers and its own code.
 
-        Beside weights and configuration it holds the tokenizer, the modelling code, three small
-        files that tell sentence-transformers to take `pooler_output`, and a README if there is
-        none.
+        Beside weights and configuration, the folder holds the tokenizer, the modelling code, three
+        small files that tell sentence-transformers to take `pooler_output`, and a README if there
+        is none.
 
         Args:
             save_directory: the folder.
-            is_main_process: whether this process writes what is not a weight.
-            *args: as in `PreTrainedModel`.
-            **kwargs: as in `PreTrainedModel`.
+            is_main_process: true in the process that writes all files except the weights.
+            *args: further arguments of `PreTrainedModel.save_pretrained`.
+            **kwargs: keyword arguments of `PreTrainedModel.save_pretrained`.
         """
         push = kwargs.pop("push_to_hub", False)
         hub = {}
@@ -198,7 +199,14 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         if tokenizer is not None:
             tokenizer.save_pretrained(save_directory)
         if not (folder / "README.md").exists():
-            data = ModelCardData(library_name="nextlevelbert", tags=list(self.model_tags or ()))
+            encoder = getattr(self.config, "chunk_encoder_name", None)
+            if "/" not in str(encoder):  # the name of a folder, which the Hub does not know
+                encoder = None
+            data = ModelCardData(
+                library_name="nextlevelbert",
+                tags=list(self.model_tags or ()),
+                base_model=encoder,
+            )
             text = self.card_text("folder or Hub name")
             ModelCard(f"---\n{data.to_yaml()}\n---\n\n{text}").save(folder / "README.md")
         if push:
@@ -213,15 +221,15 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         return stored.get("model_type") == self.config.model_type
 
     def _write_sentence_transformers_files(self, folder: Path, is_update: bool) -> None:
-        """Writes what sentence-transformers opens the folder by, and keeps what was set there.
+        """Writes the files that sentence-transformers needs, and keeps settings made there.
 
         sentence-transformers writes `config_sentence_transformers.json` (prompts, similarity)
         before the model and the other two files after it, so the first is never overwritten.
 
         Args:
             folder: the folder of the checkpoint.
-            is_update: whether the folder held a checkpoint of this family before. Only then its
-                `modules.json` and `sentence_bert_config.json` belong to this model.
+            is_update: true if the folder already held a checkpoint of this family. Only then do the
+                folder's `modules.json` and `sentence_bert_config.json` belong to this model.
         """
         for name, content in _SENTENCE_TRANSFORMER_FILES.items():
             path = folder / name
@@ -238,10 +246,10 @@ class NextLevelPreTrainedModel(PreTrainedModel):
             path.write_text(json.dumps(stored, indent=2) + "\n", encoding="utf-8")
 
     def card_text(self, name: str) -> str:
-        """Returns how the model is opened, in Markdown.
+        """Returns the instructions for opening the model, in Markdown.
 
         Args:
-            name: the name to open it by.
+            name: name to open the model by.
         """
         model = type(self).__name__
         auto_class = "AutoModel"
@@ -256,7 +264,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         self, working_dir: str | PathLike, repo_id: str, *args: Any, **kwargs: Any
     ) -> Any:
         # `push_to_hub` puts an empty card of transformers over the README of `save_pretrained`, and
-        # has no public step after that (tests/models/test_heads.py). A card with text stays.
+        # has no public step after that (tests/models/test_hub.py). A card with text stays.
         path = Path(working_dir) / "README.md"
         if path.exists() and _EMPTY_CARD in path.read_text(encoding="utf-8"):
             card = ModelCard.load(path)
@@ -266,7 +274,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
-        """Returns the stock tokenizer, from where the model was loaded from."""
+        """Returns the stock tokenizer, from the source that the model was loaded from."""
         base = self.base_model
         if base._tokenizer is None:
             try:
@@ -283,7 +291,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
 
     @tokenizer.setter
     def tokenizer(self, tokenizer: PreTrainedTokenizerBase | None) -> None:
-        """Sets the tokenizer; of one with a length limit, a copy without it."""
+        """Sets the tokenizer; if it has a length limit, sets a copy without the limit."""
         if tokenizer is not None and tokenizer.model_max_length < NO_LENGTH_LIMIT:
             tokenizer = without_limit(tokenizer)
         self.base_model._tokenizer = tokenizer
@@ -306,7 +314,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
             return None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Returns what is pickled or copied, after it removes the hooks of transformers' capture.
+        """Returns the state to pickle or copy, after it removes the hooks of transformers' capture.
 
         The hooks are local functions, which cannot be pickled. transformers installs them again if
         hidden states or attentions are asked for.
@@ -319,11 +327,11 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         return self.__dict__
 
     def requested_outputs(self, **arguments: Any) -> dict[str, bool]:
-        """Returns which outputs of layers are asked for, each as an argument that is true.
+        """Returns the outputs of layers that are asked for, each as an argument that is true.
 
         Args:
-            **arguments: `output_hidden_states` and `output_attentions`; the configuration decides
-                about those that are missing or None.
+            **arguments: `output_hidden_states` and `output_attentions`; if one is missing or None,
+                the configuration decides.
         """
         requested = {}
         for name in ("output_hidden_states", "output_attentions"):
@@ -344,11 +352,12 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         Raises:
             ValueError: the model has no such projections.
         """
-        targets = set()
-        for name, layer in self.named_modules():
-            if isinstance(layer, nn.Linear) and "chunk_encoder." not in name:
-                targets.add(name.rpartition(".")[2])
-        targets &= _ATTENTION_PROJECTIONS
+        linear_layers = {
+            name.rpartition(".")[2]
+            for name, layer in self.named_modules()
+            if isinstance(layer, nn.Linear) and "chunk_encoder." not in name
+        }
+        targets = linear_layers & _ATTENTION_PROJECTIONS
         if not targets:
             raise ValueError(
                 f"{type(self).__name__} has no linear layer named {sorted(_ATTENTION_PROJECTIONS)}."
@@ -366,22 +375,22 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         """
         if self.base_model is self:
             return []
-        names = []
-        for name, module in self.named_children():
-            if module is not self.base_model and list(module.parameters()):
-                names.append(name)
-        return names
+        return [
+            name
+            for name, module in self.named_children()
+            if module is not self.base_model and list(module.parameters())
+        ]
 
 
 def token_mask(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
     """Returns the mask of token ids as bool, all true without a mask.
 
     Args:
-        input_ids: ``[B, T]``.
-        attention_mask: ``[B, T]``.
+        input_ids: token ids ``[B, T]``.
+        attention_mask: mask ``[B, T]``, or None.
 
     Raises:
-        ValueError: the shapes differ, or are of other ranks.
+        ValueError: the shapes differ, or do not have two dimensions.
     """
     mask = attention_mask
     if mask is None:
@@ -398,9 +407,9 @@ def classification_loss(logits: Tensor, labels: Tensor, config: PreTrainedConfig
     """Returns transformers' loss for one label, several, or values.
 
     Args:
-        logits: ``[N, K]``.
-        labels: as transformers reads them.
-        config: says which problem it is; transformers writes what it infers there.
+        logits: predicted logits, ``[N, K]``.
+        labels: labels in the form that transformers expects for the problem type.
+        config: configuration with the problem type; transformers stores an inferred type in it.
 
     Returns:
         A scalar; zero (with a gradient path) if all labels are -100.
@@ -414,22 +423,22 @@ def single_label_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """Returns the mean cross-entropy over rows whose label is not -100; zero without such rows.
 
     Args:
-        logits: ``[N, K]``.
-        labels: ``[N]``.
+        logits: predicted logits, ``[N, K]``.
+        labels: class of each row, ``[N]``.
     """
     total = F.cross_entropy(logits.float(), labels, reduction="sum")
     return total / (labels != -100).sum().clamp(min=1)
 
 
 def labelled_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Returns the binary cross-entropy: the mean over rows of the mean over their labels.
+    """Returns the binary cross-entropy: the mean over rows of the mean over the labels of a row.
 
-    It is computed row by row, so that it does not depend on how processes and steps share out the
+    The loss is computed row by row, so that it does not depend on how processes and steps share the
     rows.
 
     Args:
-        logits: ``[B, P]``.
-        labels: ``[B, P]``; -100 for none.
+        logits: predicted logits, ``[B, P]``.
+        labels: labels ``[B, P]``; -100 if there is no label.
 
     Returns:
         A scalar; zero without labels.
@@ -446,7 +455,7 @@ def backbone_from_config(config: PreTrainedConfig) -> PreTrainedModel:
     """Makes an encoder in torch's default dtype, without the pooler, which no model here uses.
 
     Args:
-        config: of the encoder.
+        config: configuration of the encoder.
     """
     dtype = torch.get_default_dtype()
     try:
@@ -460,7 +469,7 @@ def load_tokenizer(name_or_path: str | PathLike, **arguments: Any) -> PreTrained
 
     Args:
         name_or_path: folder or Hub name.
-        **arguments: of `AutoTokenizer.from_pretrained`.
+        **arguments: further arguments of `AutoTokenizer.from_pretrained`.
 
     Raises:
         ValueError: there is no tokenizer.
@@ -480,7 +489,7 @@ def without_limit(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase
     """Copies a tokenizer, without its length limit.
 
     Args:
-        tokenizer: of an encoder.
+        tokenizer: tokenizer of an encoder.
     """
     tokenizer = copy.deepcopy(tokenizer)
     tokenizer.model_max_length = NO_LENGTH_LIMIT
@@ -490,11 +499,11 @@ def without_limit(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase
 def split_arguments(
     config_class: type[PreTrainedConfig], arguments: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Splits keyword arguments for a new model into those for loading and configuration fields.
+    """Splits keyword arguments for a new model into loading arguments and configuration fields.
 
     Args:
         config_class: the class of the configuration.
-        arguments: keyword arguments that somebody gave for a new model.
+        arguments: keyword arguments that were given for a new model.
 
     Returns:
         Arguments for loading, and fields of the configuration.
@@ -564,7 +573,7 @@ def with_attention_dropout(config: PreTrainedConfig, probability: float = 0.0) -
 
     Args:
         config: the configuration of an encoder.
-        probability: the dropout; above zero it more than doubles a step on a CPU.
+        probability: new dropout; above zero it more than doubles the time of a step on a CPU.
 
     Returns:
         The fields of the configuration.

@@ -50,7 +50,7 @@ class Piece:
 
     Attributes:
         text: the text.
-        ids: its token ids.
+        ids: token ids of the text.
         offsets: characters ``[start, end)`` of each token.
     """
 
@@ -62,17 +62,18 @@ class Piece:
         """Finds the first token that covers one of the characters, and one past the last.
 
         Args:
-            start: first character.
-            end: one past the last character.
-            name: what the span is called in an error.
+            start: first character of the span.
+            end: last character of the span, plus one.
+            name: name of the span in error messages.
 
         Raises:
             ValueError: the span is empty, outside the text, or has no token.
         """
-        tokens = []
-        for index, (token_start, token_end) in enumerate(self.offsets):
-            if token_start < end and token_end > start:
-                tokens.append(index)
+        tokens = [
+            index
+            for index, (token_start, token_end) in enumerate(self.offsets)
+            if token_start < end and token_end > start
+        ]
         if not 0 <= start < end <= len(self.text) or not tokens:
             raise ValueError(
                 f"{name} spans {start} to {end}, which are no words of its {len(self.text)}"
@@ -201,7 +202,8 @@ class CdlmProcessor(ProcessorMixin):
             **kwargs: arguments for the tokenizer from sentence-transformers.
 
         Raises:
-            ValueError: `documents` is neither of both, or comes with other arguments.
+            ValueError: `documents` is neither a set nor a list of sets, or comes with other
+                arguments.
         """
         if text is not None and documents is None:
             text_arguments = kwargs.get("text_kwargs", {})
@@ -221,7 +223,7 @@ class CdlmProcessor(ProcessorMixin):
         return self.pad(rows)
 
     def cluster(self, documents: Sequence[str | Piece], max_length: int | None = None) -> Row:
-        """Lays out one set of documents, not padded; `lost_tokens` counts what each one lost."""
+        """Lays out one set of documents, not padded, with `lost_tokens` by document."""
         return self.mentions(documents, [], max_length=max_length)
 
     def mentions(
@@ -241,9 +243,9 @@ class CdlmProcessor(ProcessorMixin):
         Args:
             documents: the texts.
             mentions: document, first character and one past the last of each mention. The markers
-                of nested mentions count as tokens of the outer one.
-            pairs: which mentions to compare, by index.
-            labels: one label for each pair.
+                of nested mentions count as tokens of the outer mention.
+            pairs: pairs of mentions to compare, by index (default: none).
+            labels: label of each pair.
             max_length: most tokens in the sequence; default: the processor's own.
 
         Raises:
@@ -294,7 +296,7 @@ class CdlmProcessor(ProcessorMixin):
 
         Args:
             question: the question.
-            paragraphs: title and sentences of each.
+            paragraphs: title and sentences of each paragraph.
             max_length: most tokens in the sequence; default: the processor's own.
 
         Returns:
@@ -350,7 +352,7 @@ class CdlmProcessor(ProcessorMixin):
         return row
 
     def pad(self, rows: Sequence[Row]) -> BatchEncoding:
-        """Makes a batch of rows: tensors padded to the longest, without entries no model reads."""
+        """Makes a batch of rows, padded to the longest, without entries that no model reads."""
         fills = {**_FILL, "input_ids": self.tokenizer.pad_token_id}
         batch = {}
         for name, fill in fills.items():
@@ -368,9 +370,9 @@ class CdlmProcessor(ProcessorMixin):
         """Tokenises a text; the mask token keeps its meaning, other markers are plain text.
 
         Args:
-            text: the text; a `Piece` is returned as it is.
-            name: what the text is called in an error.
-            blank: whether the text may have no words.
+            text: the text; a `Piece` is returned unchanged.
+            name: name of the text in error messages.
+            blank: if true, the text may have no words.
 
         Raises:
             ValueError: the text is no string, or has no words.
@@ -418,11 +420,10 @@ def _limited(max_length: int | None, limit: int, owner: str) -> int:
 
 
 def _is_set_or_sets(documents: Any) -> bool:
-    """Returns whether all items of a list are texts, or none is."""
+    """Returns whether all items of a list are texts, or no item is."""
     if not documents or isinstance(documents, str):
         return False
-    texts = [item for item in documents if isinstance(item, str)]
-    return len(texts) in (0, len(documents))
+    return len({isinstance(item, str) for item in documents}) == 1
 
 
 def _mentions_by_document(
@@ -449,14 +450,14 @@ def _add_marked(
     mentions: Sequence[MarkedMention],
     spans: list[list[int]],
 ) -> None:
-    """Adds a document with the markers of its mentions; they and their tokens are global.
+    """Adds a document with the markers of its mentions, which are global like the mentions' tokens.
 
     Args:
         layout: the sequence that grows.
-        ids: tokens of the document up to the last to keep.
+        ids: tokens of the document, up to the last token to keep.
         first: the first token to keep.
         mentions: the document's mentions.
-        spans: by index of the mention, its positions in the sequence; filled here.
+        spans: positions in the sequence, by index of the mention; filled by this function.
     """
     markers = []
     for mention in mentions:
@@ -491,12 +492,12 @@ def _add_paragraph(
     Args:
         layout: the sequence that grows.
         pieces: the title and the sentences.
-        room: tokens for them and their markers.
+        room: number of tokens for these texts and their markers.
         text_index: the title's index among all texts.
 
     Returns:
-        Positions where title and sentences start, -1 for a sentence that was lost; and the number
-        of lost tokens.
+        Start positions of title and sentences, -1 for a sentence that was lost; and the number of
+        lost tokens.
     """
     starts = []
     lost = sum(len(piece.ids) for piece in pieces)
@@ -525,12 +526,12 @@ def share_tokens(lengths: Sequence[int], budget: int, least: int = 1) -> list[in
     A text keeps all its tokens if there is room, otherwise at most an equal share.
 
     Args:
-        lengths: tokens of each text.
-        budget: tokens of all together.
-        least: tokens that each text must keep, if it has so many.
+        lengths: number of tokens in each text.
+        budget: number of tokens of all texts together.
+        least: number of tokens that each text must keep, if it is long enough.
 
     Returns:
-        How many tokens each text keeps.
+        Number of tokens that each text keeps.
 
     Raises:
         ValueError: the budget is too small for the least.
@@ -556,8 +557,8 @@ def keep_around(mentions: Sequence[MarkedMention], count: int, name: str, piece:
 
     Args:
         mentions: the document's mentions.
-        count: tokens to keep.
-        name: what the document is called in an error.
+        count: number of tokens to keep.
+        name: name of the document in error messages.
         piece: the document.
 
     Returns:

@@ -1,7 +1,7 @@
-"""Finds where sentences end: in a text, in token ids, or by a splitter that somebody gives.
+"""Finds where sentences end: in a text, in token ids, or by a splitter that a caller passes.
 
-A text shows more of that than its token ids, which lose case and line breaks. Token ids are all
-that a model's `forward` sees.
+A text shows more sentence ends than its token ids, which lose case and line breaks. Token ids are
+all that a model's `forward` sees.
 
 The lists of abbreviations and of words that start sentences are taken from pySBD 0.3.4 (copyright
 2019 Nipun Sadvilkar) and syntok 1.4.4 (copyright 2018-2022 Florian Leitner), divided and extended.
@@ -107,7 +107,7 @@ _LONGEST_QUOTE = 256
 
 
 def text_sentences(text: str) -> list[tuple[int, int]]:
-    r"""Returns the sentences of a text, as the first character of each and one past its last.
+    r"""Returns the span of each sentence of a text: first character, and one past the last.
 
     A sentence ends at
 
@@ -116,7 +116,8 @@ def text_sentences(text: str) -> list[tuple[int, int]]:
     - a line break after a heading (a short line with capitals on all but small words),
     - a line break after . ! ? if the next word would have fitted into the line,
     - and . ! ? with the marks that close it, unless a small letter follows. In a text without
-      capitals a small letter may follow. After an abbreviation its kind and the next word decide.
+      capitals a small letter may follow. After an abbreviation, the kind of abbreviation and the next
+      word decide.
 
     Only white space lies between sentences. The time is linear in the length of the text.
 
@@ -140,7 +141,7 @@ def text_sentences(text: str) -> list[tuple[int, int]]:
 
 
 def _is_uncased(text: str) -> bool:
-    """Returns whether hardly a word has a capital: one in 500 characters, where prose has five."""
+    """Returns whether there are few capitals: one in 500 characters, while prose has five."""
     capitals = (word for word in _MAYBE_CAPITAL.finditer(text) if word.group().isupper())
     enough = len(text) // 500
     return next(itertools.islice(capitals, enough, None), None) is None  # not read to the end
@@ -172,14 +173,14 @@ def _blocks(text: str, uncased: bool) -> Iterator[tuple[int, int]]:
 def _line_ends_sentence(
     text: str, line: tuple[int, int], *, following: int, width: int, uncased: bool
 ) -> bool:
-    """Returns whether a sentence ends with a line before one that is neither blank nor an item.
+    """Returns whether a sentence ends with a line, if the next is neither blank nor a list item.
 
     Args:
         text: the whole text.
         line: the range of the line.
-        following: where the next line starts.
-        width: characters of the longest line of the paragraph so far.
-        uncased: whether the text has no capitals.
+        following: index at which the next line starts.
+        width: number of characters in the longest line of the paragraph so far.
+        uncased: true if the text has no capitals.
     """
     first, end = line
     next_start = _match_end(_SPACE, text, start=following, end=len(text))
@@ -232,7 +233,7 @@ def _sentence_ends(text: str, start: int, *, end: int, uncased: bool) -> Iterato
 
 
 def _match_end(pattern: re.Pattern[str], text: str, *, start: int, end: int) -> int:
-    """Returns where the match of a pattern ends that begins at `start`."""
+    """Returns the end of the match of a pattern that begins at `start`."""
     match = pattern.match(text, start, end)
     if match is None:
         return start
@@ -272,8 +273,8 @@ def _full_stop_ends_sentence(word: str, before: str, *, is_starter: bool) -> boo
 
     Args:
         word: the word.
-        before: the characters up to it.
-        is_starter: whether the next word is one that starts sentences.
+        before: characters up to the word.
+        is_starter: true if the next word is a word that starts sentences.
     """
     if word.lower() in _TITLES:
         return False
@@ -291,7 +292,7 @@ def sentence_token_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, list[int
     """Finds the ids that have a role in the rule for token ids.
 
     Args:
-        tokenizer: whose vocabulary is searched.
+        tokenizer: tokenizer whose vocabulary is searched.
 
     Returns:
         Sorted ids by role: ``end``, ``close``, ``quote``, ``abbreviation`` and ``number``.
@@ -341,7 +342,7 @@ def sentence_boundaries(input_ids: np.ndarray, roles: dict[str, list[int]]) -> n
     or one of a few abbreviations, and inside a decimal number.
 
     Args:
-        input_ids: ``[T]``.
+        input_ids: token ids ``[T]``.
         roles: ids by role, from `sentence_token_ids`.
 
     Returns:
@@ -383,15 +384,14 @@ def closing_quotes(quotes: np.ndarray) -> np.ndarray:
     """Decides which straight quotes close a quotation; the others open one.
 
     Opening and closing marks take turns. Two things restart the count, so that a missing mark does
-    not invert all later ones: of two marks in a row the first closes and the second opens (one
-    speaker stops, the next begins), and the first mark after `_LONGEST_QUOTE` ids without any
-    opens.
+    not invert all later marks. Of two marks in a row, the first closes and the second opens (one
+    speaker stops, the next begins). The first mark after `_LONGEST_QUOTE` ids without a mark opens.
 
     Args:
-        quotes: ``[T]`` bool, true at straight quotes.
+        quotes: bool mask ``[T]``, true at straight quotes.
 
     Returns:
-        ``[T]`` bool.
+        A bool mask ``[T]``, true at closing quotes.
     """
     positions = np.flatnonzero(quotes)
     distance = np.diff(positions, prepend=-_LONGEST_QUOTE - 1)  # to the previous mark
@@ -414,10 +414,10 @@ def splitter_sentences(text: str, splitter: Splitter) -> list[tuple[int, int]]:
 
     Args:
         text: a document.
-        splitter: is not called for a blank text.
+        splitter: function that finds sentences; not called for a blank text.
 
     Returns:
-        The first character of each sentence and one past its last.
+        The first character of each sentence, and one past the last.
 
     Raises:
         ValueError: the sentences are not in the text or not in order, or there is none in a text

@@ -34,9 +34,8 @@ from .configuration_nextlevelbert import (
 class ChunkCentring(nn.Module):
     """Centres chunk vectors and scales them to length 1: normalise(v - m).
 
-    Mean and weight are buffers, not parameters: saved with the model, but out of reach of
-    optimisers and of unfreezing. Before `fitting.fit_whitening` gives others they are zero and the
-    identity.
+    Mean and weight are buffers, not parameters: they are saved with the model, but optimisers and
+    unfreezing do not reach them. Before `fitting.fit_whitening` they are zero and the identity.
     """
 
     mean: Tensor
@@ -72,6 +71,9 @@ class StaticModel(PreTrainedModel):
     """
 
     base_model_prefix = "static"
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Does nothing: the weights come from an encoder or are fitted, and never trained."""
 
     def encode(
         self,
@@ -116,11 +118,11 @@ class StaticEmbeddingModel(StaticModel):
         """Averages the token vectors of each chunk.
 
         Args:
-            ids: ``[T]``, tokens of all chunks in a row.
-            offsets: ``[N + 1]``, where each chunk starts and ends.
+            ids: tokens of all chunks, one chunk after the other, ``[T]``.
+            offsets: start of each chunk, and T: ``[N + 1]``.
 
         Returns:
-            ``[N, D]`` float32.
+            The means, ``[N, D]`` float32.
         """
         vectors = F.embedding_bag(
             ids,
@@ -135,9 +137,9 @@ class StaticEmbeddingModel(StaticModel):
 class HashedTfidfModel(StaticModel):
     """Computes TF-IDF by feature hashing: each token has one of D dimensions and a signed weight.
 
-    The dot product of two vectors is that of the TF-IDF vectors plus noise with mean zero and
-    variance about 1 / D (Weinberger and others 2009, Feature Hashing for Large Scale Multitask
-    Learning, lemma 2).
+    The dot product of two vectors is the dot product of the TF-IDF vectors plus noise with mean
+    zero and variance about 1 / D (Weinberger and others 2009, Feature Hashing for Large Scale
+    Multitask Learning, lemma 2).
     """
 
     config_class = HashedTfidfConfig
@@ -148,9 +150,6 @@ class HashedTfidfModel(StaticModel):
         self.register_buffer("places", torch.zeros(config.vocab_size, dtype=torch.int32))
         self.weight = nn.Parameter(torch.zeros(config.vocab_size))
         self.post_init()
-
-    def _init_weights(self, module: nn.Module) -> None:
-        """Does nothing: the weights are fitted, never trained."""
 
     def means(self, ids: Tensor, offsets: Tensor) -> Tensor:
         """Averages the token vectors of each chunk; see `StaticEmbeddingModel.means`."""
@@ -173,7 +172,7 @@ class HashedTfidfModel(StaticModel):
 class HybridModel(StaticModel):
     """Puts the vectors of several encoders side by side, each centred or whitened, and weighted.
 
-    The weights are such that chunk vectors have length 1.
+    The weights are scaled so that chunk vectors have length 1.
     """
 
     config_class = HybridConfig
@@ -194,9 +193,6 @@ class HybridModel(StaticModel):
             self.whitenings.append(whitening)
         self.register_buffer("weights", torch.full((len(parts),), max(len(parts), 1) ** -0.5))
         self.post_init()
-
-    def _init_weights(self, module: nn.Module) -> None:
-        """Does nothing: the parts come with weights."""
 
     def encode(
         self,
@@ -232,7 +228,7 @@ class StaticChunkEncoder(ChunkEncoder):
         """Makes the static model.
 
         Args:
-            config: its configuration.
+            config: configuration of the static model.
         """
         return STATIC_MODELS[config.model_type](config)
 
@@ -243,11 +239,11 @@ class StaticChunkEncoder(ChunkEncoder):
         """Encodes chunks in one pass: a bag of tokens needs no micro-batches.
 
         Args:
-            input_ids: as in `ChunkEncoder.encode`.
-            boundaries: as in `ChunkEncoder.encode`.
-            *args: as in `ChunkEncoder.encode`.
-            **options: as in `ChunkEncoder.encode`; `tokens_per_batch` matters to transformers in a
-                hybrid only.
+            input_ids: token ids, see `ChunkEncoder.encode`.
+            boundaries: boundaries of the chunks, see `ChunkEncoder.encode`.
+            *args: further arguments of `ChunkEncoder.encode`.
+            **options: keyword arguments of `ChunkEncoder.encode`; `tokens_per_batch` matters only
+                to transformers in a hybrid.
         """
         self.check_ids(input_ids)
         vectors = self.model.encode(input_ids, boundaries, *args, **options)
@@ -261,8 +257,8 @@ def new_chunk_encoder(
 
     Args:
         config: the configuration of a transformer or of one of the `STATIC_MODELS`.
-        pooling: see `ChunkEncoder`.
-        normalize: see `ChunkEncoder`.
+        pooling: pooling of token vectors, see `ChunkEncoder`.
+        normalize: if true, scales vectors to length 1, see `ChunkEncoder`.
     """
     if config.model_type in STATIC_MODELS:
         return StaticChunkEncoder(config, pooling, normalize)
@@ -273,7 +269,7 @@ def chunk_encoder_config(values: dict[str, Any]) -> PreTrainedConfig:
     """Makes the configuration of a chunk encoder of any kind.
 
     Args:
-        values: its fields, with a ``model_type``.
+        values: fields of the configuration, with a ``model_type``.
     """
     if values["model_type"] in STATIC_CONFIGS:
         return STATIC_CONFIGS[values["model_type"]](**values)

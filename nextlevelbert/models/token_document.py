@@ -1,4 +1,4 @@
-"""Shared by ChunkBERT and BERT-AL: an encoder reads whole documents piece by piece.
+"""Shared by ChunkBERT and BERT-AL: an encoder that reads whole documents piece by piece.
 
 B documents in a batch, T token positions of the batch, N real tokens in all of it, D hidden size.
 """
@@ -30,9 +30,9 @@ class TokenFeaturesOutput(ModelOutput):
     """Features of the tokens of whole documents.
 
     Attributes:
-        last_hidden_state: ``[B, T, D]``, zero at padding.
-        pooler_output: their means, ``[B, D]``.
-        token_mask: ``[B, T]`` bool, true at the tokens that were read.
+        last_hidden_state: features of the tokens, ``[B, T, D]``, zero at padding.
+        pooler_output: mean of the features of each document, ``[B, D]``.
+        token_mask: bool mask ``[B, T]``, true at the tokens that were read.
     """
 
     last_hidden_state: Tensor | None = None
@@ -87,13 +87,13 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
         return embeddings
 
     def refuse_outputs_of_layers(self, arguments: Mapping[str, Any]) -> None:
-        """Checks that nobody asks for hidden states or attentions, which belong to single pieces.
+        """Checks that no hidden states or attentions are asked for, which belong to single pieces.
 
         Args:
-            arguments: further keyword arguments of a forward pass; not used otherwise.
+            arguments: further keyword arguments of a forward pass, which are only checked.
 
         Raises:
-            ValueError: the arguments or the configuration ask for them.
+            ValueError: the arguments or the configuration ask for hidden states or attentions.
         """
         for name in self.requested_outputs(**arguments):
             raise ValueError(
@@ -107,11 +107,11 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
         A warning counts the tokens that training leaves out.
 
         Args:
-            input_ids: ``[B, T]``.
-            attention_mask: ``[B, T]``; None if there is no padding.
+            input_ids: token ids ``[B, T]``.
+            attention_mask: mask ``[B, T]``; None if there is no padding.
 
         Returns:
-            ``[B, T]`` bool.
+            A bool mask ``[B, T]``, true at the tokens to read.
         """
         self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
         mask = token_mask(input_ids, attention_mask)
@@ -140,9 +140,9 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
         """Lays the tokens of documents out in pieces.
 
         Args:
-            input_ids: ``[B, T]``.
-            token_type_ids: ``[B, T]``; left out if the encoder has no types.
-            mask: ``[B, T]`` bool, true at the N tokens to read.
+            input_ids: token ids ``[B, T]``.
+            token_type_ids: token types ``[B, T]``; left out if the encoder has no types.
+            mask: bool mask ``[B, T]``, true at the N tokens to read.
             index: row and column of each token among the pieces, ``[N]`` each.
 
         Returns:
@@ -166,11 +166,11 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
 
 
 def at_their_places(features: Tensor, mask: Tensor) -> TokenFeaturesOutput:
-    """Puts the features of tokens at their places in the batch, and averages them.
+    """Puts the features of tokens at their positions in the batch, and averages them.
 
     Args:
-        features: ``[N, D]``, document after document.
-        mask: ``[B, T]`` bool, true at the N tokens.
+        features: features ``[N, D]``, document after document.
+        mask: bool mask ``[B, T]``, true at the N tokens.
     """
     states = features.new_zeros((*mask.shape, features.shape[-1]))
     states = states.masked_scatter(mask.unsqueeze(-1), features)
@@ -181,15 +181,15 @@ def at_their_places(features: Tensor, mask: Tensor) -> TokenFeaturesOutput:
 
 
 def place_in_chunks(mask: Tensor, chunk_size: int) -> tuple[Tensor, Tensor, int]:
-    """Assigns every token to a chunk of its document; padding is in none.
+    """Assigns every token to a chunk of its document; padding belongs to no chunk.
 
     Args:
-        mask: ``[B, T]`` bool, true at N tokens.
+        mask: bool mask ``[B, T]``, true at N tokens.
         chunk_size: tokens in a chunk.
 
     Returns:
-        The chunk of each token, numbered through the batch, ``[N]``; the token's position in it,
-        ``[N]``; and the number of chunks.
+        The chunk of each token, numbered through the batch, ``[N]``; the token's position in the
+        chunk, ``[N]``; and the number of chunks.
     """
     token = mask.cumsum(dim=1) - 1  # [B, T], the index of each token in its document
     chunks = (mask.sum(dim=1) + chunk_size - 1) // chunk_size  # [B]

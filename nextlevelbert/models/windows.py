@@ -18,9 +18,9 @@ from .configuration_nextlevelbert import CLS, NOT_SPECIAL, PAD, SEP
 
 
 def traced() -> bool:
-    """Returns whether a graph is recorded, so that values are not known.
+    """Returns whether a graph is recorded, in which values are unknown.
 
-    That is so in `torch.export`, ONNX, `torch.compile` and tracing.
+    A graph is recorded in `torch.export`, ONNX, `torch.compile` and tracing.
     """
     return torch.compiler.is_compiling() or torch.jit.is_tracing()
 
@@ -29,7 +29,7 @@ def indices(count: int, like: Tensor) -> Tensor:
     """Returns the numbers from 0 to `count` - 1 on the device of another tensor.
 
     Args:
-        count: how many numbers.
+        count: number of integers to return.
         like: the other tensor.
 
     Example:
@@ -43,10 +43,10 @@ def pad_vectors(documents: Sequence[Tensor]) -> dict[str, Tensor]:
     """Pads the chunk vectors of documents.
 
     Args:
-        documents: ``[n, D]`` each.
+        documents: chunk vectors ``[n, D]`` of each document.
 
     Returns:
-        ``inputs_embeds`` [B, L, D] and ``attention_mask`` [B, L].
+        The dict ``inputs_embeds`` [B, L, D] and ``attention_mask`` [B, L].
 
     Example:
         >>> pad_vectors([torch.ones(2, 1), torch.ones(1, 1)])["attention_mask"].tolist()
@@ -62,8 +62,8 @@ def count_windows(chunks: int, size: int, overlap: int) -> int:
     """Returns the number of windows over a document.
 
     Args:
-        chunks: chunks of the document.
-        size: chunks of a window.
+        chunks: number of chunks in the document.
+        size: number of chunks in a window.
         overlap: chunks that neighbouring windows share.
 
     Example:
@@ -82,11 +82,11 @@ def lay_windows(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Lays windows over documents.
 
-    Windows start every `size` - `overlap` chunks. The last one of a document is moved back, so that
-    it is full.
+    Windows start every `size` - `overlap` chunks. The last window of a document is moved back, so
+    that it is full.
 
     Args:
-        counts: ``[B]``, the chunks of each document.
+        counts: number of chunks in each document, ``[B]``.
         length: L, padding included. Up to `size`, each document has one window of `length` chunks,
             and nothing depends on values, so that the graph can be exported.
         size: most chunks of a window.
@@ -125,13 +125,13 @@ def special_ids_of_windows(chunks: Tensor, width: int, has_separator: bool) -> T
     """Returns which special vector is at each position of windows: [CLS] v1 … vn [SEP].
 
     Args:
-        chunks: ``[J]``, the chunks of each window.
+        chunks: number of chunks in each window, ``[J]``.
         width: most chunks of a window.
-        has_separator: whether [SEP] follows the chunks; HATE has none.
+        has_separator: if true, [SEP] follows the chunks; HATE has no [SEP].
 
     Returns:
-        ``[J, width + 1]`` or, with separator, ``[J, width + 2]``: -1 at chunk vectors, else the row
-        of the table of special vectors.
+        ``[J, width + 1]`` or, with separator, ``[J, width + 2]``: -1 at chunk vectors, otherwise
+        the row in the table of special vectors.
 
     Example:
         >>> special_ids_of_windows(torch.tensor([3, 1]), width=3, has_separator=True).tolist()
@@ -153,12 +153,12 @@ def gather_chunks(vectors: Tensor, documents: Tensor, chunks: Tensor) -> Tensor:
     """Picks vectors of documents.
 
     Args:
-        vectors: ``[B, L, D]``.
-        documents: ``[J]``, a document for each row of the result.
-        chunks: ``[J, S]``, chunks of that document.
+        vectors: vectors of the documents, ``[B, L, D]``.
+        documents: index of a document for each row of the result, ``[J]``.
+        chunks: indices of chunks of that document, ``[J, S]``.
 
     Returns:
-        ``[J, S, D]``.
+        The picked vectors, ``[J, S, D]``.
 
     Example:
         >>> vectors = torch.tensor([[[1.0], [2.0]], [[3.0], [4.0]]])
@@ -172,10 +172,10 @@ def gather_chunks(vectors: Tensor, documents: Tensor, chunks: Tensor) -> Tensor:
 
 
 def front_order(read_mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Orders the chunks of each document so that padding is behind them, wherever it was.
+    """Orders the chunks of each document so that they come before the padding.
 
     Args:
-        read_mask: ``[B, L]`` bool, true at chunks to read.
+        read_mask: bool mask ``[B, L]``, true at chunks to read.
 
     Returns:
         The chunks in their new order ``[B, S]``, where padding that all documents have is left
@@ -204,12 +204,12 @@ def mean_by_row(values: Tensor, rows: Tensor, count: int) -> Tensor:
     """Averages the values that belong to the same row; rows without values are zero.
 
     Args:
-        values: ``[R, D]``.
-        rows: ``[R]``, the row of each value.
+        values: values to average, ``[R, D]``.
+        rows: row of each value, ``[R]``.
         count: number of rows.
 
     Returns:
-        ``[count, D]``.
+        The means, ``[count, D]``.
 
     Example:
         >>> mean_by_row(torch.tensor([[1.0], [3.0], [5.0]]), torch.tensor([0, 0, 2]), 3).tolist()

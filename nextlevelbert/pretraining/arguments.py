@@ -13,7 +13,7 @@ from ..training.options import option
 class NewModelArguments:
     """Describes the model over chunk vectors, of any family.
 
-    Options that are left out have the values of the model's configuration.
+    Options that are left out get the values of the model's configuration.
     """
 
     _argument_group_name = "model"
@@ -161,7 +161,7 @@ class HateArguments:
 
 @dataclass
 class MaskingArguments:
-    """Says how long sequences are, and how they are masked."""
+    """Sets the length of sequences and the masking."""
 
     _argument_group_name = "masked vectors"
 

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 import torch
-from transformers import AutoConfig, set_seed
+from transformers import set_seed
 
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.modeling_cdlm import CdlmForMaskedLM, CdlmPreTrainedModel
 from ..models.processing_cdlm import CdlmProcessor
 from ..training.cards import CardText, collect_card, name_on_hub, public_name, results_table
 from ..training.data import DataArguments
-from ..training.options import option, parse
+from ..training.options import open_config, option, parse
 from ..training.plots import CURVE, plot_curves
 from ..training.runs import bind_folder, fingerprint, write_whole
 from ..training.trainer import CardTrainer
@@ -107,7 +107,7 @@ class CdlmModelArguments:
         if self.attention_window is not None:
             fields["attention_window"] = self.attention_window
 
-        if AutoConfig.from_pretrained(self.model).model_type in ("cdlm", "longformer"):
+        if open_config(self.model).model_type in ("cdlm", "longformer"):
             model = model_class.from_pretrained(self.model, dtype=torch.float32, **fields)
         else:
             if self.max_length is not None:
@@ -118,7 +118,7 @@ class CdlmModelArguments:
 
 @dataclass
 class CdlmMaskingArguments:
-    """Says how sequences are drawn and masked."""
+    """Sets how sequences are drawn and masked."""
 
     _argument_group_name = "masked words"
 
@@ -160,7 +160,7 @@ class CdlmDataArguments(DataArguments):
         """Leaves the check to `read`: without ``--do_train``, no training set is needed."""
 
     def place(self, name: str) -> tuple[str, str] | None:
-        """Returns where a set is, as in the base class; None also for a set without source."""
+        """Returns the source of a set, as in the base class; None also for a set without source."""
         if not any([getattr(self, f"{name}_file"), self.dataset_name, self.train_file]):
             return None
         return super().place(name)
@@ -260,13 +260,13 @@ def main(argv: list[str]) -> None:
 
 
 def _prepare_model(model: CdlmForMaskedLM, masking_args: CdlmMaskingArguments) -> None:
-    """Settles the pattern of global attention, and what of the model is trained with it."""
+    """Sets the pattern of global attention, and freezes weights that get no gradient with it."""
     model.config.sparse_prediction = True  # only masked words are scored
     if masking_args.global_attention is None:
         masking_args.global_attention = model.config.global_attention
     model.config.global_attention = masking_args.global_attention
     if masking_args.global_attention == "none":
-        # No gradient would reach these, and several processes would wait for one.
+        # No gradient would reach these weights, and several processes would wait for it.
         for name, parameter in model.named_parameters():
             parameter.requires_grad_("_global." not in name)
 
@@ -297,7 +297,7 @@ def _settings(
     model: CdlmForMaskedLM,
     processor: CdlmProcessor,
 ) -> dict[str, object]:
-    """Collects the settings that decide the result; the output folder belongs to them."""
+    """Returns the settings that decide the result."""
     return {
         "model": public_name(model_args.model),
         **args.result_settings(),
@@ -318,7 +318,7 @@ def _perplexities(trainer: CardTrainer, rows: Mapping[str, ClusterDataset]) -> S
 
 
 def _save_model(trainer: CardTrainer, processor: CdlmProcessor) -> None:
-    """Saves the model and its processor as they are to be opened."""
+    """Saves the model and its processor."""
     model = trainer.model
     model.config.sparse_prediction = False  # whoever opens it expects scores at all positions
     if model.config.global_attention == "none":
@@ -340,12 +340,14 @@ def _write_card(
 ) -> None:
     """Writes the card and the learning curve."""
     output = Path(str(args.output_dir))
-    plot_curves([log], metrics=None, path=output / CURVE, x="step")
+    plot_curves([log], metrics=[], path=output / CURVE, x="step")
+
     rows = dict(scores)
     losses = [entry["eval_loss"] for entry in log if "eval_loss" in entry]
     if losses:
         first = {"loss": losses[0], "perplexity": math.exp(losses[0])}
         rows = {"first evaluation": first, **scores}
+
     datasets = []
     if data_args.dataset_name is not None:
         datasets.append(data_args.dataset_name)

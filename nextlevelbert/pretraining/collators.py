@@ -26,22 +26,24 @@ def draw_vector_mask(
     random_share: float = 0.1,
     span_lengths: tuple[int, int] = (1, 1),
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Selects maskable positions, each by itself with `probability`, or spans of neighbours.
+    """Selects maskable positions, each independently with `probability`, or spans of neighbours.
 
     NextLevelBERT, section 2.2 "Masking".
 
     Args:
-        maskable: ``[L]`` bool, true at chunk vectors; specials are never selected.
+        maskable: bool mask ``[L]``, true at chunk vectors; special vectors are never selected.
         key: seed, epoch and index of the sequence; the same key always draws the same mask.
-        probability: 0.15 in the paper; 0.30 and 0.40 in its Table 4.
-        mask_share: of the selected, what becomes [MASK] (1.0 is Table 4's "all [MASK]").
-        random_share: of the selected, what becomes another vector; the rest stay unchanged.
-        span_lengths: fewest and most positions that are selected together, with one fate. Spans may
-            overlap, so that slightly less than the share `probability` is selected.
+        probability: share of positions to select; 0.15 in the paper, 0.30 and 0.40 in its Table 4.
+        mask_share: share of the selected positions that become [MASK] (1.0 is Table 4's "all
+            [MASK]").
+        random_share: share of the selected positions that get another vector; the rest stay
+            unchanged.
+        span_lengths: fewest and most positions that are selected together and treated alike. Spans
+            may overlap, so that slightly less than the share `probability` is selected.
 
     Returns:
-        Three boolean arrays ``[L]``: what is selected, and of it what becomes [MASK] and what
-        another vector.
+        Three boolean arrays ``[L]``: the selected positions, those of them that become [MASK], and
+        those that get another vector.
     """
     rng = np.random.default_rng(list(key))
     shortest, longest = span_lengths
@@ -64,19 +66,19 @@ def draw_vector_mask(
 def draw_replacements(
     counts: np.ndarray, sequence: int, replaced: np.ndarray, key: Sequence[int]
 ) -> np.ndarray:
-    """Picks another chunk vector for each replaced one of a sequence.
+    """Picks another chunk vector for each replaced vector of a sequence.
 
-    It comes from the other sequences of the batch. A batch of one sequence draws from its other
-    vectors; a vector that is alone in its batch is replaced by itself.
+    The new vector comes from the other sequences of the batch. A batch of one sequence draws from
+    the sequence's other vectors; a vector that is alone in its batch is replaced by itself.
 
     Args:
-        counts: ``[B]`` number of chunk vectors in each sequence.
+        counts: number of chunk vectors in each sequence, ``[B]``.
         sequence: index of the sequence in the batch.
-        replaced: ``[R]`` positions of the replaced vectors among the sequence's chunk vectors.
-        key: as for `draw_vector_mask`.
+        replaced: positions of the replaced vectors among the sequence's chunk vectors, ``[R]``.
+        key: seed, epoch and index of the sequence, see `draw_vector_mask`.
 
     Returns:
-        ``[R]`` positions among the batch's chunk vectors, counted row by row.
+        Positions among the batch's chunk vectors, counted row by row, ``[R]``.
     """
     rng = np.random.default_rng([*key, 1])
     start = int(counts[:sequence].sum())
@@ -84,18 +86,18 @@ def draw_replacements(
     total = int(counts.sum())
     if total > size:
         drawn = rng.integers(0, total - size, len(replaced))
-        return np.where(drawn < start, drawn, drawn + size)
+        return np.where(drawn < start, drawn, drawn + size)  # skips the sequence's own vectors
     if total == 1:
         return np.zeros(len(replaced), np.int64)
     drawn = rng.integers(0, max(total - 1, 1), len(replaced))
-    return np.where(drawn >= replaced, drawn + 1, drawn)
+    return np.where(drawn < replaced, drawn, drawn + 1)  # skips the replaced vector itself
 
 
 def pad_sequences(sequences: Sequence[VectorSequence]) -> tuple[torch.Tensor, torch.Tensor]:
     """Pads sequences to the longest one.
 
     Args:
-        sequences: of a batch.
+        sequences: sequences of a batch.
 
     Returns:
         Vectors ``[B, L, D]`` with zeros, and special ids ``[B, L]`` with [PAD], after the shorter
@@ -113,18 +115,18 @@ class DataCollatorForVectorMasking:
     """Pads sequences and masks 15 % of their chunk vectors, 80/10/10.
 
     Paper, section 2.2 "Masking". The masks depend on each sequence's own key (seed, epoch, index)
-    alone, so a resumed run sees what a straight one saw.
+    alone, so a resumed run draws the same masks as an uninterrupted run.
 
     Args:
         probability: share of the chunk vectors to predict.
-        mask_share: share of those that become [MASK].
-        random_share: share of those that become another vector.
+        mask_share: share of the vectors to predict that become [MASK].
+        random_share: share of the vectors to predict that become another vector.
         span_lengths: fewest and most chunk vectors that are masked together.
 
     Returns (on call):
         ``inputs_embeds [B, L, D]`` with replacements put in, ``special_ids [B, L]`` with [MASK]s
-        put in, ``labels [B, L, D]`` the vectors as they were, ``mask_positions [B, L]`` bool, where
-        to predict.
+        put in, ``labels [B, L, D]`` the original vectors, ``mask_positions [B, L]`` bool, true at
+        the positions to predict.
 
     Raises:
         ValueError: for shares or lengths out of range.
@@ -156,7 +158,8 @@ class DataCollatorForVectorMasking:
         labels, special_ids = pad_sequences(sequences)
         maskable = (special_ids == NOT_SPECIAL).numpy()  # [B, L]
         counts = maskable.sum(axis=1)
-        real_rows, real_columns = np.nonzero(maskable)
+        chunk_rows, chunk_columns = np.nonzero(maskable)  # of the chunk vectors in the batch
+
         inputs_embeds = labels.clone()
         mask_positions = torch.zeros(special_ids.shape, dtype=torch.bool)
         for row, sequence in enumerate(sequences):
@@ -171,9 +174,10 @@ class DataCollatorForVectorMasking:
             )
             mask_positions[row] = torch.from_numpy(selected)
             special_ids[row, torch.from_numpy(masked)] = MASK
-            positions = np.flatnonzero(replaced[maskable[row]])
-            drawn = draw_replacements(counts, row, replaced=positions, key=key)
-            others = labels[real_rows[drawn], real_columns[drawn]]
+
+            replaced_in_sequence = np.flatnonzero(replaced[maskable[row]])
+            drawn_in_batch = draw_replacements(counts, row, replaced_in_sequence, key=key)
+            others = labels[chunk_rows[drawn_in_batch], chunk_columns[drawn_in_batch]]
             inputs_embeds[row, torch.from_numpy(replaced)] = others
         return {
             "inputs_embeds": inputs_embeds,

@@ -38,17 +38,17 @@ def encode_corpora(
     rule: ChunkingRule,
     dtype: torch.dtype,
 ) -> tuple[VectorCorpus, VectorCorpus | None]:
-    """Encodes the documents to train on and those of ``--validation_file``, if there is one.
+    """Encodes the documents to train on, and the documents of ``--validation_file``, if given.
 
     Args:
-        corpus_args: which documents, and where their vectors are kept.
-        args: of the training, for its device and output folder.
+        corpus_args: options that name the documents and the folder of the vectors.
+        args: training arguments, of which the device and the output folder are used.
         source: the chunk encoder.
-        rule: splits documents into chunks.
+        rule: rule that splits documents into chunks.
         dtype: precision in which chunks are encoded.
 
     Returns:
-        Both corpora; None in place of the second without ``--validation_file``.
+        Both corpora; None in place of the second corpus without ``--validation_file``.
 
     Raises:
         ValueError: if neither documents nor a finished corpus are given.
@@ -121,10 +121,10 @@ def choose_documents(
 
     Args:
         corpus: the documents to train on.
-        validation_corpus: those to evaluate on; None to hold out some of the others.
-        share: of the documents, to hold out if there is no validation corpus; 0 for none.
-        seed: of the draw.
-        at_least: how many documents an evaluation needs.
+        validation_corpus: documents to evaluate on; None to hold out some of `corpus`.
+        share: share of the documents to hold out if there is no validation corpus; 0 for none.
+        seed: seed of the random draw.
+        at_least: number of documents that an evaluation needs.
 
     Returns:
         Documents to train on, and documents to evaluate on, perhaps none.
@@ -148,16 +148,16 @@ def choose_documents(
 def share_out(
     corpus: VectorCorpus, share: float, seed: int, at_least: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Divides the documents of a corpus into those to train on and those to evaluate on.
+    """Divides the documents of a corpus into documents to train on and documents to evaluate on.
 
     Args:
         corpus: all documents.
-        share: of the documents, to hold out; 0 for none.
-        seed: of the draw.
-        at_least: documents to hold out if `share` is above 0.
+        share: share of the documents to hold out; 0 for none.
+        seed: seed of the random draw.
+        at_least: fewest documents to hold out if `share` is above 0.
 
     Returns:
-        Positions of the documents to train on, and of those to evaluate on.
+        Positions of the documents to train on, and of the documents to evaluate on.
 
     Raises:
         ValueError: if no document is left to train on.

@@ -9,6 +9,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -26,10 +27,10 @@ Row = TypeVar("Row", covariant=True)
 class EpochDataset(Dataset[Row], ABC):
     """Draws rows that depend on (seed, epoch, index) alone.
 
-    So a resumed run sees what an uninterrupted one saw.
+    A resumed run therefore draws the same rows as an uninterrupted run.
 
     Args:
-        seed: of what is drawn.
+        seed: seed of the random draws.
     """
 
     def __init__(self, seed: int) -> None:
@@ -43,14 +44,14 @@ class EpochDataset(Dataset[Row], ABC):
 
     @property
     def epoch(self) -> int:
-        """The epoch that rows are drawn for."""
+        """Returns the epoch that rows are drawn for."""
         return int(self._epoch)
 
     def set_epoch(self, epoch: int) -> None:
-        """Draws anew; `Trainer` calls this when an epoch begins.
+        """Starts a new draw; `Trainer` calls this when an epoch begins.
 
         Args:
-            epoch: its number, from 0.
+            epoch: number of the epoch, from 0.
         """
         self._epoch.fill_(epoch)
 
@@ -69,11 +70,12 @@ class EpochDataset(Dataset[Row], ABC):
 class VectorSequence(NamedTuple):
     """A sequence of chunk vectors, and the key that its masks are drawn by.
 
-    It is no dict, because `Trainer` removes from dicts what the model's ``forward`` does not name.
+    The class is no dict, because `Trainer` removes from dicts what the model's ``forward`` does not
+    name.
 
     Args:
-        inputs_embeds: ``[L, D]`` float16.
-        special_ids: ``[L]``, -1 at chunk vectors.
+        inputs_embeds: vectors, ``[L, D]`` float16.
+        special_ids: rows of special vectors, ``[L]``; -1 at chunk vectors.
         mask_key: seed, epoch and index of the sequence.
     """
 
@@ -86,14 +88,14 @@ class VectorSequenceDataset(EpochDataset[VectorSequence]):
     """Gives sequences of chunk vectors for masked vector modelling.
 
     Args:
-        corpus: holds the vectors.
+        corpus: corpus that holds the vectors.
         sequence_length: largest number of positions in a sequence, including special vectors (512
             in NextLevelBERT's paper).
         documents: positions in the corpus of the documents to use (default: all).
-        seed: of the masks.
+        seed: seed of the masks.
 
     Raises:
-        ValueError: if a sequence has no room for a chunk, or the documents have none.
+        ValueError: if a sequence has no room for a chunk, or the documents have no chunks.
     """
 
     def __init__(
@@ -117,7 +119,7 @@ class VectorSequenceDataset(EpochDataset[VectorSequence]):
             )
 
     def _room(self, positions: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Zeros ``[positions, D]`` and their special ids, [CLS] in front."""
+        """Returns zeros ``[positions, D]`` and their special ids, with [CLS] in front."""
         vectors = torch.zeros(positions, self.corpus.hidden_size, dtype=torch.float16)
         special_ids = torch.full((positions,), NOT_SPECIAL, dtype=torch.long)
         special_ids[0] = CLS
@@ -125,7 +127,7 @@ class VectorSequenceDataset(EpochDataset[VectorSequence]):
 
 
 def _positions(corpus: VectorCorpus, documents: Sequence[int] | np.ndarray | None) -> np.ndarray:
-    """Positions of the chosen documents as an array; all of the corpus if none are chosen."""
+    """Returns the positions of the chosen documents as an array (default: of all documents)."""
     if documents is None:
         return np.arange(len(corpus))
     return np.asarray(documents, np.int64)
@@ -137,31 +139,35 @@ class PackedVectorDataset(VectorSequenceDataset):
     Each sequence begins with [CLS], and each document ends with [SEP] (paper, section 2.2). A
     sequence starts anywhere inside a document, can hold several documents, and attention crosses
     their borders. Nothing is dropped: the last sequence is shorter. `DataCollatorForVectorMasking`
-    makes the batches. The arguments are those of `VectorSequenceDataset`.
+    makes the batches. The arguments are the same as for `VectorSequenceDataset`.
     """
 
     @cached_property
     def _stream(self) -> np.ndarray:
-        """First position of each document in the packed stream; each has one more for its [SEP]."""
+        """Returns the first position of each document in the stream, with its [SEP] counted."""
         return np.append(0, np.cumsum(self._lengths + 1))
 
     def __len__(self) -> int:
         return -(-int(self._stream[-1]) // (self.sequence_length - 1))
 
     def _row(self, index: int, key: tuple[int, ...]) -> VectorSequence:
-        start = index * (self.sequence_length - 1)
-        stop = min(start + self.sequence_length - 1, int(self._stream[-1]))
-        vectors, special_ids = self._room(stop - start + 1)
-        first, last = np.searchsorted(self._stream, (start, stop - 1), side="right") - 1
-        for document in range(first, last + 1):
-            begin, end = self._stream[document : document + 2].tolist()
-            low = max(start, begin)
-            high = min(stop, end - 1)
-            chunk = int(self._first_chunks[document]) + low - begin
-            columns = slice(1 + low - start, 1 + high - start)
-            vectors[columns] = self.corpus.vectors(chunk, chunk + high - low)
-            if end <= stop:
-                special_ids[end - start] = SEP
+        stream_start = index * (self.sequence_length - 1)
+        stream_stop = min(stream_start + self.sequence_length - 1, int(self._stream[-1]))
+        length = 1 + stream_stop - stream_start
+        vectors, special_ids = self._room(length)
+
+        first, last = np.searchsorted(self._stream, (stream_start, stream_stop - 1), "right") - 1
+        # The columns at which the documents begin, and at which the last one ends. Column 0 is
+        # [CLS], and the first document may begin before it.
+        borders = self._stream[first : last + 2] - stream_start + 1
+        for document, (begin, end) in enumerate(pairwise(borders.tolist()), start=first):
+            separator = end - 1
+            start = max(begin, 1)
+            stop = min(separator, length)
+            chunk = int(self._first_chunks[document]) + start - begin
+            vectors[start:stop] = self.corpus.vectors(chunk, chunk + stop - start)
+            if separator < length:
+                special_ids[separator] = SEP
         return VectorSequence(vectors, special_ids, key)
 
 
@@ -169,13 +175,13 @@ class DocumentVectorDataset(VectorSequenceDataset):
     """Gives each document as its own sequence, as HATE reads them ("HATE Model Architecture").
 
     A sequence is [CLS] and the vectors of a document. Longer documents are split into the fewest
-    pieces of nearly equal length; documents without a chunk are left out. The arguments are those
-    of `VectorSequenceDataset`.
+    pieces of nearly equal length; documents without a chunk are left out. The arguments are the
+    same as for `VectorSequenceDataset`.
     """
 
     @cached_property
     def _first_pieces(self) -> np.ndarray:
-        """Index of each document's first piece."""
+        """Returns the index of each document's first piece."""
         pieces = np.ceil(self._lengths / (self.sequence_length - 1)).astype(np.int64)
         return np.append(0, np.cumsum(pieces))
 
@@ -200,8 +206,8 @@ class SegmentPair(NamedTuple):
     """Two segments of a document.
 
     Args:
-        first: ``[W, D]`` vectors of a segment.
-        second: ``[W, D]`` vectors of the other one.
+        first: vectors of a segment, ``[W, D]``.
+        second: vectors of the other segment, ``[W, D]``.
         document: position of the document in the corpus.
         key: seed, epoch and index of the pair.
     """
@@ -219,12 +225,12 @@ class SegmentPairDataset(EpochDataset[SegmentPair]):
     about every chunk is seen once.
 
     Args:
-        corpus: holds the vectors.
+        corpus: corpus that holds the vectors.
         min_segment: fewest chunks in a segment. Documents shorter than two of the shortest segments
             are left out, with a warning.
         max_segment: most chunks in a segment; the collator draws one length for each batch.
         documents: positions in the corpus of the documents to use (default: all).
-        seed: of the pairs.
+        seed: seed of the pairs.
 
     Raises:
         ValueError: if fewer than two documents are left.
@@ -245,6 +251,7 @@ class SegmentPairDataset(EpochDataset[SegmentPair]):
         super().__init__(seed)
         self.corpus = corpus
         self.max_segment = max_segment
+
         positions = _positions(corpus, documents)
         lengths = corpus.document_offsets[positions + 1] - corpus.document_offsets[positions]
         is_long = lengths >= 2 * min_segment
@@ -263,6 +270,7 @@ class SegmentPairDataset(EpochDataset[SegmentPair]):
                 len(positions),
                 2 * min_segment,
             )
+
         self._documents = positions[is_long]
         self._lengths = lengths[is_long]
         pairs = np.maximum(self._lengths // (2 * max_segment), 1)

@@ -101,11 +101,11 @@ def hold_out_sets(
 
     Args:
         sets: documents by the name of their set.
-        share: of the sets with at least three documents.
-        seed: of the draw.
+        share: share of the sets with at least three documents to hold out.
+        seed: seed of the random draw.
 
     Returns:
-        The sets to train on, and those held out.
+        The sets to train on, and the sets that are held out.
     """
     large = [name for name, texts in sets.items() if len(texts) >= LEAST_DOCUMENTS]
     held_out_names = sample_share(
@@ -120,9 +120,9 @@ class TokenSequence(NamedTuple):
     """One sequence of documents.
 
     Attributes:
-        input_ids: ``[L]``.
-        maskable: ``[L]`` bool, false at separators and special tokens.
-        mask_key: what the masks of the sequence are drawn from.
+        input_ids: token ids, ``[L]``.
+        maskable: bool mask ``[L]``, false at separators and special tokens.
+        mask_key: seed, epoch and index from which the masks of the sequence are drawn.
     """
 
     input_ids: np.ndarray
@@ -131,7 +131,7 @@ class TokenSequence(NamedTuple):
 
 
 def _longest_stretch(max_length: int, document_share: float) -> int:
-    """Returns how many tokens of a document a sequence has at most."""
+    """Returns the largest number of tokens of one document in a sequence."""
     # The small number mends rounding: a third of 30 is 10.
     share = int((max_length - 2) * document_share + 1e-6)
     longest = share - 2  # without the separators
@@ -147,16 +147,17 @@ def _longest_stretch(max_length: int, document_share: float) -> int:
 class ClusterDataset(EpochDataset[TokenSequence]):
     """Draws, in every epoch, documents of each set until a sequence is full.
 
-    A document that is longer than its share of a sequence is represented by a stretch of that
-    length, which is drawn anew, too; the last document of a sequence ends where the sequence is
-    full.
+    A document that is longer than its share of a sequence is represented by a stretch of tokens of
+    that length, which is also drawn anew in every epoch; the last document of a sequence ends when
+    the sequence is full.
 
     Args:
-        sets: texts of each set; sets of fewer than three are left out (section 2.3).
-        processor: lays out the sequences.
-        max_length: tokens in a sequence; default: the processor's.
-        related: False draws each document of a sequence from another set (the paper's "Rand CDLM").
-        seed: of what is drawn.
+        sets: texts of each set; sets of fewer than three texts are left out (section 2.3).
+        processor: processor that lays out the sequences.
+        max_length: most tokens in a sequence (default: the limit of the processor).
+        related: if false, draws each document of a sequence from another set (the paper's "Rand
+            CDLM").
+        seed: seed of the random draws.
         document_share: the largest share of a sequence for one document; a third by default, so
             that three documents fit.
 
@@ -250,8 +251,8 @@ class DataCollatorForCrossDocumentMasking:
     alone.
 
     Args:
-        processor: pads the batch.
-        pattern: the tokens with global attention: those to predict (``"masked"``), as many first
+        processor: processor that pads the batch.
+        pattern: tokens with global attention: the tokens to predict (``"masked"``), as many first
             tokens (``"prefix"``), or none (``"none"``).
         mlm_probability: share of the words to predict.
 

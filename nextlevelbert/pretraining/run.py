@@ -1,4 +1,4 @@
-"""Holds what the pretrainings of all families share: a finished run, resuming, and results."""
+"""Holds the steps that all pretrainings share: a finished run, resuming, and results."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def write_results(
     log: Iterable[Mapping[str, float]],
     results: Mapping[str, object],
 ) -> None:
-    """Writes ``results.json`` last, because the file marks a finished run, and uploads the folder.
+    """Writes ``results.json``, the mark of a finished run, as the last file; uploads the folder.
 
     Args:
-        args: of the training.
-        log: of the trainer; what differs from run to run is left out.
-        results: what the file holds beside the log.
+        args: training arguments.
+        log: log of the trainer; entries that differ from run to run are left out.
+        results: further results to write beside the log.
     """
     entries = []
     for entry in log:

@@ -30,7 +30,7 @@ class MaskedVectorMetrics:
 
     - ``masked_accuracy``: share of the masked vectors that are found, which means that the
       prediction is nearer to its target (by cosine) than to all other targets of the batch.
-    - ``chance_accuracy``: what guessing would find, 1 / number of targets in the batch.
+    - ``chance_accuracy``: accuracy of guessing, 1 / number of targets in the batch.
     - ``r2``, for the loss smooth_l1: 1 - squared error / squared error of the constant mean of all
       targets. Smooth L1 is half the squared error where no coordinate is off by more than 1, as
       between chunk vectors of length 1. 0 is no better than the mean.
@@ -42,7 +42,7 @@ class MaskedVectorMetrics:
     its arguments ``label_names=["mask_positions"]``. README shows a whole training.
 
     Args:
-        loss: the `loss` of the model's configuration; decides whether ``r2`` is reported.
+        loss: loss of the model's configuration; decides whether ``r2`` is reported.
     """
 
     loss: str = "smooth_l1"
@@ -53,8 +53,8 @@ class MaskedVectorMetrics:
         """Scores a batch, as `preprocess_logits_for_metrics`.
 
         Args:
-            outputs: predictions and targets ``[M, D]``, as the model returns them.
-            mask_positions: ``[B, L]`` bool, from ``TrainingArguments(label_names=[…])``.
+            outputs: predictions and targets ``[M, D]``, from the model.
+            mask_positions: bool mask ``[B, L]``, from ``TrainingArguments(label_names=[…])``.
 
         Returns:
             The sums of `masked_vector_scores`, a row for each sequence.
@@ -74,7 +74,7 @@ class MaskedVectorMetrics:
         """Computes the metrics of an evaluation, as `compute_metrics`.
 
         Args:
-            evaluation: its predictions are the rows that `score_batch` returned.
+            evaluation: predictions that consist of the rows from `score_batch`.
 
         Returns:
             The metrics by name; zeros if nothing was masked.
@@ -93,7 +93,7 @@ class MaskedVectorMetrics:
         """Computes the metrics from the rows of `masked_vector_scores`.
 
         Args:
-            scores: ``[N, 6 + D]``, a row for each sequence.
+            scores: scores ``[N, 6 + D]``, a row for each sequence.
 
         Returns:
             The metrics by name; zeros if nothing was masked.
@@ -119,9 +119,9 @@ def masked_vector_scores(
     `find_targets` says when a target is found among the M targets of the batch.
 
     Args:
-        predictions: ``[M, D]``, in the row-by-row order of `mask_positions`.
-        targets: ``[M, D]``, in the same order.
-        mask_positions: ``[B, L]`` bool.
+        predictions: predicted vectors ``[M, D]``, in the row-by-row order of `mask_positions`.
+        targets: true vectors ``[M, D]``, in the same order.
+        mask_positions: bool mask ``[B, L]``, true at masked positions.
 
     Returns:
         ``[B, 6 + D]`` float32: number of selected positions; sums over them of the cosine, of
@@ -148,15 +148,15 @@ def context_mean_baseline(
     prepare: Callable[[torch.Tensor], torch.Tensor],
     metrics: MaskedVectorMetrics,
 ) -> dict[str, float]:
-    """Scores the mean of a sequence's unmasked vectors as the prediction of its masked ones.
+    """Scores the mean of a sequence's unmasked vectors as the prediction of its masked vectors.
 
-    A model that uses the order of the vectors must beat it.
+    A model that uses the order of the vectors must score higher than this baseline.
 
     Args:
-        dataset: sequences, as for the evaluation of a model.
-        collate: draws their masks.
+        dataset: sequences to evaluate on.
+        collate: collator that masks the sequences.
         batch_size: sequences in a batch, whose masked vectors are the candidates.
-        prepare: makes targets of vectors, as the model's `prepare_targets`.
+        prepare: function that makes targets of vectors, such as the model's `prepare_targets`.
         metrics: computes the scores.
 
     Returns:
@@ -178,8 +178,9 @@ def pairs_found(scores: torch.Tensor, document_ids: torch.Tensor) -> torch.Tenso
     """Computes how many segments of each pair find their partner, and the chance to.
 
     Args:
-        scores: ``[N, N]`` of first against second segments, -inf where two are not compared.
-        document_ids: ``[N]``; a `Trainer` passes the labels, which are not needed.
+        scores: scores ``[N, N]`` of first against second segments, -inf for segments that are not
+            compared.
+        document_ids: ignored ``[N]``; accepted because a `Trainer` passes the labels.
 
     Returns:
         ``[N, 2]``: shares of the two segments that find their partner, and chances.

@@ -88,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Pretrains the ``--model_type`` that a command line asks for.
 
     Args:
-        argv: the command line (default: that of this process).
+        argv: arguments of the command (default: those of this process).
     """
     run_command(pretrain, argv)
 
@@ -126,7 +126,7 @@ def pretrain(argv: list[str]) -> None:
     by `cdlm.main`.
 
     Args:
-        argv: a command line.
+        argv: arguments of the command.
     """
     argv = expand_options_file(argv)
     model_type, _ = pop_option(argv, "model_type")
@@ -193,11 +193,12 @@ def pretrain(argv: list[str]) -> None:
 
 
 def open_encoder(options: NewModelArguments, family: FamilyArguments) -> LoadedChunkEncoder:
-    """Opens the chunk encoder: as named, or that of the model to continue from, or MiniLM.
+    """Opens the named chunk encoder, the encoder of the model to continue from, or MiniLM.
 
     Args:
-        options: of the model.
-        family: names the checkpoint to continue from, or how sentences are pooled.
+        options: options that describe the model.
+        family: options of the family, with the checkpoint to continue from or the pooling of
+            sentences.
 
     Returns:
         The frozen encoder.
@@ -307,16 +308,16 @@ def _checkpoint_of(family: FamilyArguments) -> str | None:
 
 
 def given_options(options: NewModelArguments | FamilyArguments, *names: str) -> dict[str, Any]:
-    """Returns those of these options that a command line names."""
+    """Returns the values of these options, if the command line names them."""
     return {name: getattr(options, name) for name in names if getattr(options, name) is not None}
 
 
 def settings_of(
     model: VectorModel, options: Options, learned: ChosenDocuments, held_out: ChosenDocuments
 ) -> dict[str, object]:
-    """Collects what decides the result: options, weights and documents.
+    """Collects the settings that decide the result: options, weights and documents.
 
-    Options that are left out have the values of the encoder, the checkpoint or the defaults.
+    Options that are left out get the values of the encoder, the checkpoint or the defaults.
     """
     settings = {}
     for group in (options.model, options.family, options.masking):
@@ -343,20 +344,20 @@ def settings_of(
 
 @dataclass(kw_only=True)
 class Objective:
-    """Says what is learned: rows, batches and scores.
+    """Describes the objective of a training: rows, batches and scores.
 
     Args:
-        dataset: makes the rows of documents of a corpus.
-        collator: makes batches of rows.
+        dataset: function that makes rows of the documents of a corpus.
+        collator: collator that makes batches of rows.
         label: the label that `Trainer` gathers beside the scores of a batch. It gathers no
             vectors, which would fill the memory.
-        batch_scores: scores a batch, as `preprocess_logits_for_metrics`.
-        metrics: computes the metrics of an evaluation from the scores of its batches.
+        batch_scores: function that scores a batch, for `preprocess_logits_for_metrics`.
+        metrics: function that computes the metrics of an evaluation from the scores of its batches.
         scores: names of the metrics that a card reports to the Hub.
-        about_scores: explains the metrics on the card.
+        about_scores: explanation of the metrics on the card.
         hub_task: the Hub's name of the task.
-        at_least: documents that an evaluation needs.
-        unused: options, by name, that the objective does not use.
+        at_least: number of documents that an evaluation needs.
+        unused: names of the options that the objective does not use.
     """
 
     dataset: Callable[..., EpochDataset]
@@ -377,9 +378,9 @@ def new_objective(
     """Chooses sequences with masks, or segments to compare.
 
     Args:
-        family: the options of the family, which say what is learned.
-        masking: how sequences are made and masked.
-        config: of the model.
+        family: options of the family, which decide between both objectives.
+        masking: options for the length of sequences and the masking.
+        config: configuration of the model.
 
     Returns:
         The objective.
@@ -518,14 +519,14 @@ def train(
 def fit_to_documents(
     model: VectorModel, learned: ChosenDocuments, whiten_chunks: bool, seed: int
 ) -> None:
-    """Fits what is whitened, and draws stored chunk vectors for the model to choose among.
+    """Fits the whitening, and draws stored chunk vectors for the model to choose among.
 
     Args:
         model: a new model, or a checkpoint to continue from, which keeps the whitening that its
             encoder reads.
         learned: the documents to train on.
-        whiten_chunks: whether to fit the whitening that the encoder reads.
-        seed: of the draw.
+        whiten_chunks: if true, fits the whitening that the encoder reads.
+        seed: seed of the random draw.
     """
     target_whitening = getattr(model, "target_whitening", None)
     if target_whitening is None and not whiten_chunks:
@@ -546,12 +547,12 @@ def draw_vectors(documents: ChosenDocuments, count: int, seed: int) -> torch.Ten
     """Draws chunk vectors of these documents without repetition.
 
     Args:
-        documents: some of a corpus.
-        count: how many to draw; all if there are fewer.
-        seed: of the draw.
+        documents: documents of a corpus to draw from.
+        count: number of vectors to draw; all vectors if there are fewer.
+        seed: seed of the random draw.
 
     Returns:
-        ``[count, D]`` float16.
+        The vectors, ``[count, D]`` float16.
     """
     corpus = documents.corpus
     lengths = np.diff(corpus.document_offsets)
@@ -570,7 +571,7 @@ def publish(
     learned: ChosenDocuments,
     held_out: ChosenDocuments,
 ) -> None:
-    """Writes card and results, uploads them if asked for, and prints where they are."""
+    """Writes card and results, uploads them if asked for, and prints the folder."""
     args = options.training
     log = run.trainer.state.log_history
     settings: dict[str, object] = {
@@ -673,8 +674,8 @@ def write_card(
 
     Args:
         run: the training, with the scores of its baseline.
-        objective: what was learned.
-        options: of the run.
+        objective: objective of the training.
+        options: options of the run.
         corpus: the documents that the model was trained on.
         settings: values of the training that the card shows.
     """
@@ -745,7 +746,7 @@ def _encoder_on_hub(
 def _model_rows(
     config: NextLevelBertConfig | HateConfig, corpus: VectorCorpus
 ) -> dict[str, object]:
-    """Returns what the model is made of, for its card."""
+    """Returns the rows that describe the model on its card."""
     encoder = code(config.chunk_encoder_name)
     weights = code(f"{str(config.chunk_encoder_fingerprint)[:12]}…")
     layers = config.encoder_config.num_hidden_layers

@@ -29,7 +29,7 @@ def main(words: Sequence[str] | None = None) -> None:
     """Runs the task of a command line.
 
     Args:
-        words: of the command line (default: those of this process).
+        words: arguments of the command line (default: those of this process).
     """
     run_command(_main, words)
 

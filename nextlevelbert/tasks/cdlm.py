@@ -55,14 +55,14 @@ class CdlmTask:
     Args:
         model_class: the class of the model.
         sets: training, validation and perhaps test set, by name; all rows have labels.
-        sequences: returns what the model reads of the set of that name.
-        predict: returns the predictions for the set of that name, from its sequences, their
-            `logits`, and what was `chosen`.
-        choose: returns fields of the model's configuration, from the sequences of the validation
-            set and their logits (default: none).
+        sequences: function that makes the model's inputs from the set of a name.
+        predict: function that returns the predictions for the set of a name, given its sequences,
+            their `logits`, and the `chosen` fields.
+        choose: function that chooses fields of the model's configuration, given the sequences of
+            the validation set and their logits (default: none).
         baseline: a row of the table that needs no training.
-        card: what the task says on the card.
-        metric: the score on the card's metadata.
+        card: sentences and code that the task adds to the card.
+        metric: name of the score in the card's metadata.
         settings: the name of the task, and further options that decide the result.
     """
 
@@ -86,7 +86,7 @@ class CdlmTask:
 
         Args:
             model_args: the model to start from.
-            args: of the seed.
+            args: training arguments of the seed.
             rows: the sequences of each set.
         """
         model, processor = model_args.load(self.model_class)
@@ -106,12 +106,12 @@ class CdlmTask:
         """Scores a trained model, and writes the predictions of the reported set to the folder.
 
         Args:
-            trainer: of the model.
-            folder: of the seed.
+            trainer: trainer of the model.
+            folder: folder of the seed.
             rows: the sequences of each set.
 
         Returns:
-            Scores by set, and what was chosen on the validation set.
+            Scores by set, and the fields that were chosen on the validation set.
         """
         scores = {}
         chosen = {}
@@ -144,7 +144,7 @@ def train_and_publish(
     """Trains a CDLM once per seed and publishes the one with the lowest validation loss.
 
     Args:
-        task: what is trained and scored.
+        task: task to train and score.
         model_args: the model to start from.
         args: the arguments of the training.
         data_args: the options of the sets.

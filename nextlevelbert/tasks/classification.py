@@ -59,7 +59,7 @@ _USE = (
 
 @dataclass(kw_only=True)
 class ClassArguments:
-    """The classes."""
+    """The options of the classes."""
 
     _argument_group_name = "classes"
 
@@ -105,14 +105,14 @@ def main(argv: list[str]) -> None:
     *model_options, class_args, columns, data_args, args = parsed
 
     # 1. The sets, and the labels of the training set.
-    dataset = read_sets(data_args, columns, class_args, seed=args.seed)
+    sets = read_sets(data_args, columns, class_args, seed=args.seed)
     run = ClassifierRun(
         task="classification",
         args=args,
         data=data_args,
         options=[*model_options, class_args],
-        dataset=dataset,
-        labels=LabelSet.of(dataset["train"], sigmoid=class_args.sigmoid),
+        sets=sets,
+        labels=LabelSet.of(sets["train"], sigmoid=class_args.sigmoid),
     )
 
     # 2. What the model reads: word counts, stored chunk vectors, or tokens.
@@ -134,7 +134,7 @@ def main(argv: list[str]) -> None:
     # 4. The table, and the model of the best seed with its card.
     best, table = run.report(results, reader)
     pair = ""
-    if "question" in dataset["train"].features and family in FAMILIES:
+    if "question" in sets["train"].features and family in FAMILIES:
         pair = '["a question about it"]'
     run.publish(
         best,
@@ -147,12 +147,12 @@ def main(argv: list[str]) -> None:
 
 
 def open_reader(args: FinetuningArguments, labels: LabelSet, options: list[Any]) -> Reader:
-    """Opens what the model reads.
+    """Opens the reader of the model's inputs.
 
     Args:
-        args: of the training.
-        labels: of the task.
-        options: of the model: the dataclasses of `MODEL_OPTIONS`.
+        args: training arguments.
+        labels: labels of the task.
+        options: dataclasses of `MODEL_OPTIONS`, which describe the model.
     """
     if isinstance(options[0], VectorModelArguments):
         return VectorReader(args, labels, *options)
@@ -165,13 +165,13 @@ def open_reader(args: FinetuningArguments, labels: LabelSet, options: list[Any])
 def read_sets(
     data: DataArguments, columns: ColumnArguments, class_args: ClassArguments, seed: int
 ) -> Sets:
-    """Reads the sets; all have the classes and the kind of labels of the training set.
+    """Reads the sets, all with the classes and the kind of labels of the training set.
 
     Args:
-        data: where the sets are.
+        data: sources of the sets.
         columns: names of the columns.
-        class_args: options of the classes.
-        seed: of the documents to hold out, if there is no validation set.
+        class_args: options that name the classes.
+        seed: seed of the random choice of documents to hold out, if there is no validation set.
     """
     class_names = None
     if class_args.label_names_file:
@@ -201,18 +201,18 @@ def load_classification(
     """Reads a set with classes, also MuLD, EURLEX-57K and the CMU Book Summary Corpus.
 
     Args:
-        source: as in `open_rows`, or a folder with ``booksummaries.txt``.
-        split: of a data set.
-        config: of a data set.
+        source: table to read, as `open_rows` accepts it, or a folder with ``booksummaries.txt``.
+        split: split to read if the source is a data set; a file is read whole.
+        config: configuration of a data set on the Hub.
         arrangement: ``"inverted"`` for EURLEX-57K with the main body first, ``"paired"`` for the
             Book Summary Corpus with every two books joined.
-        **options: of `load_classes`.
+        **options: options passed on to `load_classes`.
 
     Returns:
-        As `load_classes`.
+        The columns of `load_classes`.
 
     Raises:
-        ValueError: for an arrangement of another data set.
+        ValueError: for an arrangement that belongs to another data set.
     """
     if book_summaries.recognises(source):
         _check_arrangement(source, arrangement, possible="paired")
@@ -242,28 +242,28 @@ def score_word_counts(run: ClassifierRun) -> Result:
     """Scores word counts on all sets but the training set, and writes their predictions.
 
     Args:
-        run: with the sets and labels.
+        run: the run, with the sets and labels.
     """
     folder = Path(str(run.args.output_dir)) / "seed-0"
     scores: dict[str, Scores] = {}
-    for name, logits in tfidf(run.dataset, run.labels).items():
+    for name, logits in tfidf(run.sets, run.labels).items():
         scores |= run.score(name, logits, folder)
     return Result(seed=0, scores=scores)
 
 
-def tfidf(dataset: Mapping[str, Dataset], labels: LabelSet) -> dict[str, np.ndarray]:
+def tfidf(sets: Mapping[str, Dataset], labels: LabelSet) -> dict[str, np.ndarray]:
     """Scores documents by word counts and logistic regression, with scikit-learn.
 
     The features are sublinear TF-IDF over words and pairs of words in at least two training
     documents, a question before its document; the regularisation is chosen by cross-validation.
 
     Args:
-        dataset: the sets by name, one of them ``"train"``.
-        labels: of the task.
+        sets: the sets by name, one of them ``"train"``.
+        labels: labels of the task.
 
     Returns:
-        For each other set log-probabilities ``[N, K]``; with several labels, which have a
-        classifier for each class, log-odds.
+        Log-probabilities ``[N, K]`` for each other set; if documents may have several labels,
+        log-odds, because each class has its own classifier.
 
     Raises:
         ValueError: for a class with fewer than two training examples.
@@ -275,7 +275,7 @@ def tfidf(dataset: Mapping[str, Dataset], labels: LabelSet) -> dict[str, np.ndar
     from sklearn.pipeline import make_pipeline
 
     several = labels.problem_type == SEVERAL
-    truth = labels.array(dataset["train"]["label"])  # [N] or [N, K]
+    truth = labels.array(sets["train"]["label"])  # [N] or [N, K]
     classifier: Any = LogisticRegressionCV(
         Cs=[0.1, 1.0, 10.0, 100.0, 1000.0],
         cv=_folds(truth),
@@ -294,13 +294,13 @@ def tfidf(dataset: Mapping[str, Dataset], labels: LabelSet) -> dict[str, np.ndar
         min_df=2,
     )
     pipeline = make_pipeline(words, classifier)
-    pipeline.fit(_texts_with_questions(dataset["train"]), truth)
+    pipeline.fit(_texts_with_questions(sets["train"]), truth)
 
     scores = {}
-    for name, part in dataset.items():
+    for name, dataset in sets.items():
         if name == "train":
             continue
-        texts = _texts_with_questions(part)
+        texts = _texts_with_questions(dataset)
         if several:
             scores[name] = logit(pipeline.predict_proba(texts))
         else:
@@ -309,18 +309,19 @@ def tfidf(dataset: Mapping[str, Dataset], labels: LabelSet) -> dict[str, np.ndar
     return scores
 
 
-def _texts_with_questions(part: Dataset) -> list[str]:
-    return [f"{row.get('question', '')} {row['text']}" for row in part]
+def _texts_with_questions(dataset: Dataset) -> list[str]:
+    return [f"{row.get('question', '')} {row['text']}" for row in dataset]
 
 
 def _folds(labels: np.ndarray) -> int:
     """Returns the number of folds of cross-validation: at most five, and each has all classes."""
+    columns = [labels]
     if labels.ndim == 2:
         columns = [column for column in labels.T if len(set(column)) == 2]
-    else:
-        columns = [labels]
-    rarest = [int(np.unique(column, return_counts=True)[1].min()) for column in columns]
-    folds = min([5, *rarest])
+    folds = 5
+    for column in columns:
+        _, counts = np.unique(column, return_counts=True)
+        folds = min(folds, int(counts.min()))
     if folds < 2:
         raise ValueError("--model tfidf needs at least two training examples of every class.")
     return folds

@@ -1,7 +1,7 @@
 """``--task coreference``: links mentions of one event or entity across documents.
 
-The task is that of CDLM, section 3.2. Documents are those of ECB+ (Cybulska and Vossen, 2014), from
-its own XML or from parsed rows.
+This is the task of CDLM, section 3.2. Documents come from ECB+ (Cybulska and Vossen, 2014), either
+from the original XML or from parsed rows.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ model = CdlmForCrossDocumentCoreference.from_pretrained("{name}")
 processor = CdlmProcessor.from_model(model)
 marked = ["Apple <m>sued</m> Samsung.", "The <m>lawsuit</m> was filed on Friday."]
 texts, spans = zip(*map(read_marked, marked))
-mentions = [(number, *span) for number, places in enumerate(spans) for span in places]
+mentions = [(index, *span) for index, of_text in enumerate(spans) for span in of_text]
 row = processor.mentions(texts, mentions)
 probability = model(**processor.pad([row])).logits.sigmoid()
 same = probability > model.config.coreference_threshold"""
@@ -92,7 +92,7 @@ class CoreferenceDocument(NamedTuple):
 
 
 def read_ecbplus(
-    source: str | Path, kind: str = "event", split: str | None = None
+    source: str | Path, mention_kind: str = "event", split: str | None = None
 ) -> list[CoreferenceDocument]:
     """Reads mentions of events or of entities in ECB+.
 
@@ -101,13 +101,14 @@ def read_ecbplus(
     et al., 2019), only mentions in sentences with a validated annotation are read.
 
     Args:
-        source: the folder of the distribution, or a .jsonl of one split, as `ecbplus.load` takes
+        source: folder of the distribution, or a .jsonl of one split, as `ecbplus.load` accepts
             them.
-        kind: ``event`` or ``entity``.
+        mention_kind: ``event`` or ``entity``.
         split: ``train``, ``validation`` or ``test`` of a folder; None for all.
 
     Raises:
-        ValueError: naming the document or row that cannot be read, or if there is no mention.
+        ValueError: a document or row cannot be read, which the message names; or there is no
+            mention.
     """
     documents = []
     for row in ecbplus.load(source, split):
@@ -117,28 +118,29 @@ def read_ecbplus(
             subtopic=row["subtopic"],
             text=row["text"],
             sentences=[(start, end) for start, end in row["sentences"]],
-            mentions=_mentions_of(row, kind),
+            mentions=_mentions_of(row, mention_kind),
         )
         documents.append(document)
     if not any(document.mentions for document in documents):
         raise ValueError(
-            f"{Path(source).name} has {len(documents)} documents, but no {kind} mention in a"
-            " validated sentence."
+            f"{Path(source).name} has {len(documents)} documents, but no {mention_kind} mention in"
+            " a validated sentence."
         )
     return documents
 
 
-def _mentions_of(row: Mapping[str, Any], kind: str) -> list[CoreferenceMention]:
-    """Returns the mentions of one kind in the validated sentences of a document."""
+def _mentions_of(row: Mapping[str, Any], mention_kind: str) -> list[CoreferenceMention]:
+    """Returns the mentions of events, or of entities, in the validated sentences of a document."""
     mentions = []
-    for number, mention in enumerate(row["mentions"]):
+    for index, mention in enumerate(row["mentions"]):
         is_event = mention["type"].startswith(("ACTION", "NEG_ACTION"))
         is_validated = mention["sentence"] in row["validated_sentences"]
-        if not is_validated or is_event != (kind == "event"):
+        if not is_validated or is_event != (mention_kind == "event"):
             continue
+
         cluster = mention["cluster"]
         if cluster is None:
-            cluster = f"{row['doc_id']}@{number}"
+            cluster = f"{row['doc_id']}@{index}"
         mentions.append(
             CoreferenceMention(
                 start=mention["start"],
@@ -166,12 +168,12 @@ def mention_groups(documents: Iterable[CoreferenceDocument], group_by: str) -> l
         The indices of the mentions of each group, counted through all documents.
     """
     groups: dict[object, list[int]] = {}
-    count = 0
+    start = 0
     for document in documents:
+        end = start + len(document.mentions)
         if document.mentions:
-            indices = range(count, count + len(document.mentions))
-            groups.setdefault(getattr(document, group_by), []).extend(indices)
-            count += len(indices)
+            groups.setdefault(getattr(document, group_by), []).extend(range(start, end))
+        start = end
     return list(groups.values())
 
 
@@ -189,23 +191,23 @@ class _Sequence(NamedTuple):
 
 
 class MentionPairDataset(Dataset):
-    """Sequences with marked mentions, shortest first, laid out when a row is asked for.
+    """Sequences with marked mentions, shortest first; a row is laid out when it is read.
 
     Pairs in two documents are read with both documents, pairs within one document with this
     document (CDLM, appendix C.1).
 
     Args:
         documents: the documents with their mentions.
-        processor: makes rows of token ids.
-        group_by: mentions of one ``"subtopic"`` or ``"topic"`` are compared.
+        processor: processor that makes rows of token ids.
+        group_by: ``"subtopic"`` or ``"topic"``, the group within which mentions are compared.
         mentions_at_once: ``"pair"``: two mentions in a sequence (the paper's); ``"all"``: all
             mentions of two documents are marked and all pairs are scored in one pass, which takes a
             small part of the time.
         context: ``"document"``: whole documents; ``"sentence"``: only the sentences with the
             mentions (the paper's Table 3).
-        negatives: with ``"pair"``, the number of pairs that are not coreferent for each pair that
-            is, drawn at random; None for all.
-        seed: of the draw.
+        negatives: number of pairs without coreference for each coreferent pair, drawn at random;
+            None for all. Only used if `mentions_at_once` is ``"pair"``.
+        seed: seed of the random draw.
 
     Attributes:
         pairs: the pairs of each sequence, by the indices of the mentions in all documents.
@@ -245,19 +247,21 @@ class MentionPairDataset(Dataset):
 
         # Long sequences are laid out once here, so that mentions that do not fit are an error
         # before training.
-        lengths = np.array([sequence.length for sequence in self._sequences])
-        too_long = np.flatnonzero(lengths > processor.max_length).tolist()
-        warn_of_cuts(map(self.__getitem__, too_long))
+        long_rows = []
+        for index, sequence in enumerate(self._sequences):
+            if sequence.length > processor.max_length:
+                long_rows.append(self[index])
+        warn_of_cuts(long_rows)
 
     def _documents_of(self, pair: Pair) -> tuple[int, int]:
         first, second = pair
         return self._document_of[first], self._document_of[second]
 
     def _group_pairs(self, mentions_at_once: str) -> list[list[Pair]]:
-        """Returns all pairs of mentions of one group, those of one sequence together."""
+        """Returns all pairs of mentions of one group; pairs of one sequence are together."""
         sequences = []
-        for indices in self._groups:
-            pairs = sorted(itertools.combinations(indices, 2), key=self._documents_of)
+        for mentions in self._groups:
+            pairs = sorted(itertools.combinations(mentions, 2), key=self._documents_of)
             if mentions_at_once == "all":
                 for _, same_documents in itertools.groupby(pairs, self._documents_of):
                     sequences.append(list(same_documents))
@@ -267,23 +271,28 @@ class MentionPairDataset(Dataset):
 
     def _draw(self, sequences: list[list[Pair]], negatives: float, seed: int) -> list[list[Pair]]:
         """Returns all sequences of a coreferent pair, and some others, in their order."""
-        is_same = np.array([self._same(pair) for [pair] in sequences], dtype=bool)
-        count = min(int((~is_same).sum()), round(negatives * int(is_same.sum())))
+        is_coreferent = np.array([self._is_coreferent(pair) for [pair] in sequences], dtype=bool)
+        coreferent = np.flatnonzero(is_coreferent)
+        others = np.flatnonzero(~is_coreferent)
+        count = min(len(others), round(negatives * len(coreferent)))
         rng = np.random.default_rng(seed)
-        drawn = rng.choice(np.flatnonzero(~is_same), count, replace=False)
-        return [sequences[index] for index in sorted([*np.flatnonzero(is_same), *drawn])]
+        drawn = rng.choice(others, count, replace=False)
+        return [sequences[index] for index in sorted([*coreferent, *drawn])]
 
     def _new_sequence(self, pairs: list[Pair]) -> _Sequence:
+        """Reads the texts of the documents of these pairs, and the spans of the mentions there."""
         mentions = sorted(set(itertools.chain.from_iterable(pairs)))
         texts: list[str] = []
         spans = []
-        for document, same in itertools.groupby(mentions, self._document_of.__getitem__):
-            marked = [self._mentions[index] for index in same]
-            text = self._documents[document].text
-            starts_and_ends = [(mention.start, mention.end) for mention in marked]
+        for index, mentions_of_text in itertools.groupby(mentions, self._document_of.__getitem__):
+            document = self._documents[index]
+            marked = [self._mentions[mention] for mention in mentions_of_text]
             if self._context == "sentence":
-                text, starts_and_ends = _sentences_only(self._documents[document], marked)
-            spans += [(len(texts), start, end) for start, end in starts_and_ends]
+                text, borders = _sentences_only(document, marked)
+            else:
+                text = document.text
+                borders = [(mention.start, mention.end) for mention in marked]
+            spans += [(len(texts), start, end) for start, end in borders]
             texts.append(text)
 
         length = 2 + 2 * len(texts) + 2 * len(spans)  # special tokens and marks
@@ -302,30 +311,31 @@ class MentionPairDataset(Dataset):
         return self._processor.mentions(
             [self._pieces[text] for text in sequence.texts],
             sequence.spans,
-            pairs=[(position_of[one], position_of[other]) for one, other in sequence.pairs],
-            labels=[self._same(pair) for pair in sequence.pairs],
+            pairs=[(position_of[first], position_of[second]) for first, second in sequence.pairs],
+            labels=[self._is_coreferent(pair) for pair in sequence.pairs],
         )
 
     def similarities(self, logits: Sequence[np.ndarray] | np.ndarray) -> Similarities:
-        """Computes how probably any two mentions of a group mean the same.
+        """Computes the probability that two mentions corefer, for all pairs in a group.
 
         Args:
-            logits: of the pairs of each sequence. All pairs must be there, as with
+            logits: logits of the pairs of each sequence. All pairs must be there, as with
                 ``negatives=None``; padding may follow the logits of a sequence.
 
         Returns:
-            For each group the indices of its mentions, and probabilities ``[n, n]``.
+            The indices of the mentions of each group, and the probabilities ``[n, n]``.
         """
         probability: dict[Pair, float] = {}
         for pairs, scores in zip(self.pairs, logits, strict=True):
             probability |= zip(pairs, expit(scores[: len(pairs)]), strict=True)
+
         groups = []
-        for indices in self._groups:
-            values = [probability[pair] for pair in itertools.combinations(indices, 2)]
-            groups.append((indices, squareform(values) + np.eye(len(indices))))
+        for mentions in self._groups:
+            values = [probability[pair] for pair in itertools.combinations(mentions, 2)]
+            groups.append((mentions, squareform(values) + np.eye(len(mentions))))
         return groups
 
-    def _same(self, pair: Pair) -> int:
+    def _is_coreferent(self, pair: Pair) -> int:
         first, second = pair
         return int(self._mentions[first].cluster == self._mentions[second].cluster)
 
@@ -335,15 +345,15 @@ def _sentences_only(
 ) -> tuple[str, list[tuple[int, int]]]:
     """Returns the sentences of these mentions, a line each, and the spans of the mentions there."""
     text = ""
-    shift_of = {}
+    shifts = {}
     for sentence in sorted({mention.sentence for mention in marked}):
         start, end = document.sentences[sentence]
-        shift_of[sentence] = len(text) - start
+        shifts[sentence] = len(text) - start
         text += f"{document.text[start:end]}\n"
 
     spans = []
     for mention in marked:
-        shift = shift_of[mention.sentence]
+        shift = shifts[mention.sentence]
         spans.append((mention.start + shift, mention.end + shift))
     return text[:-1], spans
 
@@ -355,26 +365,26 @@ def cluster_mentions(groups: Similarities, threshold: float) -> list[str]:
     """Clusters mentions agglomeratively, as long as the mean probability is above the threshold.
 
     Args:
-        groups: as `MentionPairDataset.similarities` returns them.
-        threshold: a probability.
+        groups: groups and probabilities from `MentionPairDataset.similarities`.
+        threshold: lowest mean probability for merging two clusters.
 
     Returns:
         A cluster for every mention, in order.
     """
-    labels = {}
-    for group, (indices, probability) in enumerate(groups):
-        clusters = np.zeros(len(indices), int)
-        if len(indices) > 1:
-            clustering = AgglomerativeClustering(
-                n_clusters=None,
-                metric="precomputed",
-                linkage="average",
-                distance_threshold=1 - threshold,
-            )
+    clustering = AgglomerativeClustering(
+        n_clusters=None,
+        metric="precomputed",
+        linkage="average",
+        distance_threshold=1 - threshold,
+    )
+    names = {}
+    for group, (mentions, probability) in enumerate(groups):
+        clusters = [0]
+        if len(mentions) > 1:
             clusters = clustering.fit_predict(1 - probability)
-        for index, cluster in zip(indices, clusters, strict=True):
-            labels[index] = f"{group}-{cluster}"
-    return [labels[index] for index in sorted(labels)]
+        for mention, cluster in zip(mentions, clusters, strict=True):
+            names[mention] = f"{group}-{cluster}"
+    return [names[mention] for mention in sorted(names)]
 
 
 def best_threshold(documents: Sequence[CoreferenceDocument], groups: Similarities) -> float:
@@ -404,7 +414,7 @@ def _every_mention_alone(documents: Sequence[CoreferenceDocument]) -> dict[str, 
 
 @dataclass
 class CoreferenceArguments:
-    """Chooses the mentions to compare; the training set is ECB+'s folder, or a .jsonl of it."""
+    """Chooses the mentions to compare."""
 
     _argument_group_name = "coreference"
 
@@ -414,19 +424,19 @@ class CoreferenceArguments:
     )
     mentions_at_once: Literal["pair", "all"] = option(
         "pair",
-        "pair: a sequence per pair of mentions (the paper's); all: per pair of documents, many"
-        " times faster.",
+        "pair: a sequence for each pair of mentions, as in the paper. all: a sequence for each pair"
+        " of documents, which is many times faster.",
     )
     group_by: Literal["subtopic", "topic"] = option(
-        "subtopic", "Only mentions within the same one are compared."
+        "subtopic", "Compare only mentions within the same subtopic, or topic."
     )
     negatives_per_positive: float = option(
-        1.0, "Non-coreferent pairs for each coreferent one in training on pairs."
+        1.0, "With pair, non-coreferent pairs in training for each coreferent pair."
     )
 
 
 def _read_set(
-    name: str, source: str, split: str, data_args: DataArguments, kind: str
+    name: str, source: str, split: str, data_args: DataArguments, mention_kind: str
 ) -> list[CoreferenceDocument]:
     """Reads the set `name`; a folder needs a split, because it holds the topics of all sets."""
     given_split = getattr(data_args, f"{name}_split")
@@ -435,30 +445,31 @@ def _read_set(
             f"{source} holds the topics of all splits, test topics too; give --{name}_split as"
             " well."
         )
-    return read_ecbplus(source, kind=kind, split=given_split)
+    return read_ecbplus(source, mention_kind=mention_kind, split=given_split)
 
 
 def _records(
     documents: Sequence[CoreferenceDocument], clusters: Sequence[str]
 ) -> list[dict[str, object]]:
     """Returns each mention with its right and its predicted cluster."""
-    mentions = [(document, mention) for document in documents for mention in document.mentions]
     records = []
-    for (document, mention), cluster in zip(mentions, clusters, strict=True):
-        record = {
-            "document": document.id,
-            "start": mention.start,
-            "end": mention.end,
-            "text": document.text[mention.start : mention.end],
-            "gold": mention.cluster,
-            "cluster": cluster,
-        }
-        records.append(record)
+    cluster_of_next = iter(clusters)
+    for document in documents:
+        for mention in document.mentions:
+            record = {
+                "document": document.id,
+                "start": mention.start,
+                "end": mention.end,
+                "text": document.text[mention.start : mention.end],
+                "gold": mention.cluster,
+                "cluster": next(cluster_of_next),
+            }
+            records.append(record)
     return records
 
 
 def main(argv: list[str]) -> None:
-    """Cross-document coreference with CDLM; the validation set decides the threshold."""
+    """Links mentions across documents with CDLM; the validation set decides the threshold."""
     model_args, args, data_args, options = parse(
         (CdlmModelArguments, FinetuningArguments, DataArguments, CoreferenceArguments),
         argv,
@@ -471,7 +482,7 @@ def main(argv: list[str]) -> None:
             " --dataset_name."
         )
     sets = data_args.read_sets(
-        partial(_read_set, data_args=data_args, kind=options.mention_kind),
+        partial(_read_set, data_args=data_args, mention_kind=options.mention_kind),
         seed=args.seed,
         hold_out=partial(hold_out, key=attrgetter("topic")),  # no cluster of events is in two
     )

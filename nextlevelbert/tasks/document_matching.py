@@ -50,13 +50,13 @@ def load_document_pairs(
     """Reads pairs of documents from named columns, or from the files of Zhou et al. (2020).
 
     Args:
-        source: as in `open_rows`.
+        source: table to read, as `open_rows` accepts it, or a file of Zhou et al.
         columns: names of the columns.
-        split: of a data set.
-        config: of a data set.
+        split: split to read if the source is a data set; a file is read whole.
+        config: configuration of a data set on the Hub.
 
     Returns:
-        As `load_pairs`.
+        The columns of `load_pairs`.
     """
     if zhou_pairs.recognises(source):
         return zhou_pairs.load(source)
@@ -86,7 +86,7 @@ _CARD = CardText(
 
 
 def main(argv: list[str]) -> None:
-    """Decides whether two documents are related, with CDLM."""
+    """Trains CDLM to decide whether two documents are related."""
     classes = (CdlmModelArguments, FinetuningArguments, DataArguments, MatchingArguments)
     model_args, args, data_args, columns = parse(
         classes, argv, about=main.__doc__ or "", recipes="document_matching-"

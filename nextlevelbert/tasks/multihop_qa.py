@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 
 from ..data.published import hotpotqa
 from ..data.tables import open_rows
-from ..evaluation.hotpotqa import hotpotqa_scores
+from ..evaluation.hotpotqa import answers_of, hotpotqa_scores
 from ..finetuning.arguments import FinetuningArguments
 from ..finetuning.seeds import Scores
 from ..models.modeling_cdlm import CdlmForMultiHopQuestionAnswering
@@ -90,37 +90,41 @@ def all_texts(paragraphs: Paragraphs) -> list[str]:
 
 def all_facts(paragraphs: Paragraphs) -> list[Fact]:
     """Returns title and index of every sentence, in order."""
-    return [(title, index) for title, sentences in paragraphs for index in range(len(sentences))]
+    facts = []
+    for title, sentences in paragraphs:
+        facts += [(title, index) for index in range(len(sentences))]
+    return facts
 
 
 class QuestionDataset(Dataset):
-    """Sequences of questions with labels, laid out when a row is asked for.
+    """Sequences of questions with labels; a row is laid out when it is read.
 
     An answer is searched in the sentences and titles of the supporting paragraphs, first as whole
-    words, then as part of words. A warning counts the answers that are not there, or lie in what a
-    paragraph loses.
+    words, then as part of words. A warning counts the answers that are not in them, or are in the
+    text that a truncated paragraph loses.
 
     Args:
         questions: rows of `hotpotqa.load`.
-        processor: makes rows of token ids.
+        processor: processor that makes rows of token ids.
     """
 
     def __init__(self, questions: Sequence[Question], processor: CdlmProcessor) -> None:
         self.questions = questions
         self._processor = processor
-        lost = 0
-        absent = 0
+
+        lost_tokens = 0
+        absent_answers = 0
         for index in range(len(questions)):
             row = self[index]
-            lost += sum(row["lost_tokens"])
+            lost_tokens += sum(row["lost_tokens"])
             if row["type_labels"] == 0 and row["start_positions"] == [-1]:
-                absent += 1
-        if lost or absent:
+                absent_answers += 1
+        if lost_tokens or absent_answers:
             logger.warning(
-                "Paragraphs lose %d tokens; %d of %d answers are not in a supporting paragraph, or"
-                " past the cut.",
-                lost,
-                absent,
+                "Paragraphs lose %d tokens; %d of %d answers are not in what is left of the"
+                " supporting paragraphs.",
+                lost_tokens,
+                absent_answers,
                 len(questions),
             )
 
@@ -138,14 +142,14 @@ def _labels(question: Question, row: Mapping[str, Any]) -> dict[str, Any]:
     paragraphs = paragraphs_of(question)
     facts = facts_of(question)
     titles = {title for title, _ in facts}
+
+    answer = question["answer"]
     answer_type = 0
     spans = []
-    if question["answer"] in TYPES[1:]:
-        answer_type = TYPES.index(question["answer"])
+    if answer in TYPES[1:]:
+        answer_type = TYPES.index(answer)
     else:
-        spans = _answer_spans(
-            question["answer"], paragraphs, titles=titles, token_spans=row["token_spans"]
-        )
+        spans = _answer_spans(answer, paragraphs, titles=titles, token_spans=row["token_spans"])
     if not spans:
         spans = [(-1, -1)]
 
@@ -170,15 +174,15 @@ def _answer_spans(
     titles: set[str],
     token_spans: Sequence[tuple[int, int, int]],
 ) -> list[tuple[int, int]]:
-    """Returns the first and last token of each place where the answer is."""
+    """Returns the first and last token of each occurrence of the answer."""
     texts, starts, ends = np.array(token_spans).T
     spans = []
     for text, start in _answer_positions(answer, paragraphs, titles):
         end = start + len(answer)
         overlaps = (texts == text) & (starts < end) & (ends > start)
-        inside = np.flatnonzero(overlaps).tolist()
-        if inside and ends[inside[-1]] >= end:  # else its end is past the cut
-            spans.append((inside[0], inside[-1]))
+        tokens = np.flatnonzero(overlaps).tolist()
+        if tokens and ends[tokens[-1]] >= end:  # otherwise the answer is truncated
+            spans.append((tokens[0], tokens[-1]))
     return spans
 
 
@@ -188,29 +192,26 @@ def _answer_positions(
     """Finds the answer in the paragraphs of these titles.
 
     Returns:
-        Index of the text, as in `all_texts`, and first character of each place where the answer is
-        made of whole words; if there is none, of each place.
+        The index of the text, as in `all_texts`, and the first character of each occurrence of the
+        answer as whole words; if there is none, of each occurrence.
     """
-    before = ""
-    after = ""
+    anywhere = re.escape(answer)
+    as_words = anywhere
     if answer[0].isalnum():
-        before = r"(?<![^\W_])"
+        as_words = rf"(?<![^\W_]){as_words}"
     if answer[-1].isalnum():
-        after = r"(?![^\W_])"
+        as_words = rf"{as_words}(?![^\W_])"
 
-    texts = {}
-    index = 0
-    for title, sentences in paragraphs:
-        for text in (title, *sentences):
-            if title in titles:
-                texts[index] = text
-            index += 1
-
-    # Places may overlap, so the patterns look ahead.
-    for pattern in (f"(?={before}{re.escape(answer)}{after})", f"(?={re.escape(answer)})"):
+    for pattern in (as_words, anywhere):
         positions = []
-        for index, text in texts.items():
-            positions += [(index, match.start()) for match in re.finditer(pattern, text)]
+        index = 0
+        for title, sentences in paragraphs:
+            for text in (title, *sentences):
+                if title in titles:
+                    # Occurrences may overlap, so the pattern looks ahead.
+                    matches = re.finditer(f"(?={pattern})", text)
+                    positions += [(index, match.start()) for match in matches]
+                index += 1
         if positions:
             return positions
     return []
@@ -225,13 +226,14 @@ def read_answer(
     """Returns the best answer to a row of `CdlmProcessor.question`.
 
     The text is the span with the highest sum of start and end scores, of at most 30 tokens within
-    one sentence or title, unless yes or no is more probable. Sentences support it if their
+    one sentence or title, unless yes or no is more probable. A sentence supports the answer if its
     probability is above one half.
 
     Args:
-        row: of the question.
-        paragraphs: title and sentences of each.
-        logits: of start and end ``[L]``, type ``[3]`` and sentences ``[S]``; padding may follow.
+        row: row of the question.
+        paragraphs: title and sentences of each paragraph.
+        logits: logits of start and end ``[L]``, type ``[3]`` and sentences ``[S]``; padding may
+            follow.
     """
     start, end, types, sentences = logits[:4]
     supporting = []
@@ -239,6 +241,7 @@ def read_answer(
     for fact, position, score in zip(facts, row["sentence_index"], sentences, strict=False):
         if position >= 0 and score > 0:
             supporting.append(fact)
+
     answer_type = int(np.argmax(types))
     if answer_type > 0:
         return SupportedAnswer(TYPES[answer_type], supporting)
@@ -252,10 +255,11 @@ def read_answer(
     last = np.minimum(first + np.arange(_LONGEST_ANSWER), len(spans) - 1)  # [50, 30]
     in_one_text = spans[last, 0] == spans[first, 0]
     sums = np.where(in_one_text, start[first] + end[last], -np.inf)
-    row_of_best, column_of_best = np.unravel_index(sums.argmax(), sums.shape)
-    text, begin, _ = spans[first[row_of_best, 0]]
-    _, _, stop = spans[last[row_of_best, column_of_best]]
-    return SupportedAnswer(all_texts(paragraphs)[text][begin:stop], supporting)
+    best_start, best_length = np.unravel_index(sums.argmax(), sums.shape)
+    text_index, first_character, _ = spans[first[best_start, 0]]
+    _, _, end_character = spans[last[best_start, best_length]]
+    text = all_texts(paragraphs)[text_index][first_character:end_character]
+    return SupportedAnswer(text, supporting)
 
 
 @torch.no_grad()
@@ -268,10 +272,10 @@ def answer(
     """Answers one question from paragraphs.
 
     Args:
-        model: in evaluation mode.
-        processor: of the model.
+        model: model in evaluation mode.
+        processor: processor of the model.
         question: the question.
-        paragraphs: title and sentences of each.
+        paragraphs: title and sentences of each paragraph.
     """
     row = processor.question(question, paragraphs)
     warn_of_cuts([row])
@@ -288,8 +292,7 @@ def answer_scores(questions: Iterable[Question], answers: Mapping[str, Supported
         questions: rows of `hotpotqa.load`.
         answers: question id → the answer and its supporting facts.
     """
-    right = {row["id"]: (row["answer"], facts_of(row)) for row in questions}
-    scores = hotpotqa_scores(answers, right)
+    scores = hotpotqa_scores(answers, answers_of(questions))
     return {name: value for name, value in scores.items() if name.endswith(("_em", "_f1"))}
 
 
@@ -324,19 +327,18 @@ def _predict(name: str, rows: QuestionDataset, logits: Logits, chosen: Scores) -
 
 
 def main(argv: list[str]) -> None:
-    """Multi-hop question answering with CDLM."""
+    """Answers questions from ten paragraphs, and names supporting sentences, with CDLM."""
     model_args, args, data_args = parse(
         (CdlmModelArguments, FinetuningArguments, DataArguments),
         argv,
         about=main.__doc__ or "",
         recipes="multihop_qa-",
     )
-    sets = data_args.read_sets(
-        lambda name, source, split: hotpotqa.load(
-            open_rows(source, split, data_args.dataset_config_name)
-        ),
-        seed=args.seed,
-    )
+
+    def read(name: str, source: str, split: str) -> Sequence[Question]:
+        return hotpotqa.load(open_rows(source, split, data_args.dataset_config_name))
+
+    sets = data_args.read_sets(read, seed=args.seed)
     task = CdlmTask(
         model_class=CdlmForMultiHopQuestionAnswering,
         sets=sets,

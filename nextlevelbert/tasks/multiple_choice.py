@@ -37,7 +37,7 @@ def main(argv: list[str]) -> None:
     """Trains a model per seed to choose among answers, and publishes the best one.
 
     Args:
-        argv: the command line, without ``--task``.
+        argv: arguments of the command, without ``--task``.
     """
     model_type = pop_option(argv, "model_type", "nextlevelbert")[0]
     if model_type != "nextlevelbert":
@@ -60,14 +60,14 @@ def main(argv: list[str]) -> None:
         config = data_args.dataset_config_name
         return load_multiple_choice(source, split, config, columns=columns.names())
 
-    dataset = read_labelled_sets(data_args, columns, load, seed=args.seed)
+    sets = read_labelled_sets(data_args, columns, load, seed=args.seed)
     run = ClassifierRun(
         task="multiple_choice",
         args=args,
         data=data_args,
         options=[model_args, adapters],
-        dataset=dataset,
-        labels=LabelSet.of(dataset["train"]),
+        sets=sets,
+        labels=LabelSet.of(sets["train"]),
     )
 
     # 2. What the model reads: stored chunk vectors.
@@ -102,13 +102,13 @@ def load_multiple_choice(
     """Reads a set with choices, also QuALITY and RACE.
 
     Args:
-        source: as in `open_rows`.
-        split: of a data set.
-        config: of a data set.
-        columns: names of columns; see `load_choices`.
+        source: table to read, as `open_rows` accepts it.
+        split: split to read if the source is a data set; a file is read whole.
+        config: configuration of a data set on the Hub.
+        columns: names of the columns to read, see `load_choices`.
 
     Returns:
-        As `load_choices`.
+        The columns of `load_choices`.
     """
     table = open_rows(source, split, config)
     if quality_race.recognises(table.first):

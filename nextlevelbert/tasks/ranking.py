@@ -54,11 +54,11 @@ documents = model.encode_document(["the text of a whole document", "and of anoth
 scores = model.similarity(query, documents)"""
 _LIMITS = (
     (
-        "The frozen chunk encoder sees a chunk at a time: details within a chunk are only as good"
-        " as its vector."
+        "The frozen chunk encoder reads one chunk at a time: details within a chunk are only as"
+        " good as its vector."
     ),
     (
-        "Documents that share names or rare words with a query are found by BM25 without training;"
+        "BM25 finds documents that share names or rare words with a query without any training;"
         " compare on your texts."
     ),
 )
@@ -70,7 +70,12 @@ Pair = tuple[str, str]  # ids of a query and a relevant document
 
 
 class RankingData(NamedTuple):
-    """A task, and by query id the documents to rank; without candidates, the whole collection."""
+    """A set to train or evaluate on.
+
+    Args:
+        task: the queries, the collection, and the relevant documents.
+        candidates: the documents to rank for each query (default: the whole collection).
+    """
 
     task: RetrievalTask
     candidates: Mapping[str, Collection[str]] | None = None
@@ -82,21 +87,22 @@ def read_ranking(
     """Reads MS MARCO's files, or pairs.
 
     Args:
-        source: a folder with ``msmarco-docs.tsv``, or what `read_retrieval_task` takes.
-        split: of the folder or dataset.
-        pairs: the columns of pairs.
+        source: folder with ``msmarco-docs.tsv``, or a source for `read_retrieval_task`.
+        split: split of the folder or dataset.
+        pairs: options that name the columns of pairs.
         config: the configuration of a dataset on the Hub.
     """
-    if packed(Path(source) / msmarco.DOCUMENTS).exists():
-        data = msmarco.load(source, split)
-        task = RetrievalTask(
-            f"msmarco-{split}",
-            queries=data.queries,
-            documents=data.documents,
-            relevant=data.relevant,
-        )
-        return RankingData(task, data.candidates)
-    return RankingData(read_retrieval_task(source, pairs, split=split, config=config))
+    if not packed(Path(source) / msmarco.DOCUMENTS).exists():
+        return RankingData(read_retrieval_task(source, pairs, split=split, config=config))
+
+    data = msmarco.load(source, split)
+    task = RetrievalTask(
+        f"msmarco-{split}",
+        queries=data.queries,
+        documents=data.documents,
+        relevant=data.relevant,
+    )
+    return RankingData(task, data.candidates)
 
 
 def hold_out_queries(data: RankingData, share: float, seed: int) -> tuple[RankingData, RankingData]:
@@ -104,8 +110,8 @@ def hold_out_queries(data: RankingData, share: float, seed: int) -> tuple[Rankin
 
     Args:
         data: the queries and the collection.
-        share: of the relevant documents, to hold out with their queries.
-        seed: of the draw.
+        share: share of the relevant documents to hold out, with their queries.
+        seed: seed of the random draw.
 
     Returns:
         Training and validation set. Validation ranks the whole collection.
@@ -129,19 +135,23 @@ def hold_out_queries(data: RankingData, share: float, seed: int) -> tuple[Rankin
             task.name,
             lost,
         )
+    return (
+        _with_queries(task, train, name="train"),
+        _with_queries(task, validation, name="validation"),
+    )
 
-    def part(name: str, relevant: Mapping[str, Mapping[str, int]]) -> RankingData:
-        queries = {query: task.queries[query] for query in relevant}
-        return RankingData(
-            RetrievalTask(
-                f"{task.name} {name}",
-                queries=queries,
-                documents=task.documents,
-                relevant=relevant,
-            )
-        )
 
-    return part("train", train), part("validation", validation)
+def _with_queries(
+    task: RetrievalTask, relevant: Mapping[str, Mapping[str, int]], *, name: str
+) -> RankingData:
+    """Returns a task with some of its queries, and all of its documents."""
+    split = RetrievalTask(
+        f"{task.name} {name}",
+        queries={query: task.queries[query] for query in relevant},
+        documents=task.documents,
+        relevant=relevant,
+    )
+    return RankingData(split)
 
 
 # --- Training
@@ -164,8 +174,8 @@ class MeanRanker(nn.Module):
         """Maps the mean of the vectors of each text.
 
         Args:
-            inputs_embeds: ``[B, L, D]``.
-            attention_mask: ``[B, L]``, 1 for vectors and 0 for padding.
+            inputs_embeds: chunk vectors of the texts, ``[B, L, D]``.
+            attention_mask: mask ``[B, L]``, 1 for vectors and 0 for padding.
 
         Returns:
             ``pooler_output`` ``[B, D]``.
@@ -182,9 +192,9 @@ def batches_of(pairs: Sequence[Pair], size: int, seed: int) -> NoDuplicatesBatch
     A repeated text would be a negative of itself.
 
     Args:
-        pairs: ids of queries and documents.
-        size: of a batch, reduced to the number of different queries or documents.
-        seed: of the draw.
+        pairs: pairs of ids, of a query and a document.
+        size: number of pairs in a batch, at most the number of different queries or documents.
+        seed: seed of the random draw.
     """
     queries = [f"0 {query}" for query, _ in pairs]
     documents = [f"1 {document}" for _, document in pairs]
@@ -200,13 +210,13 @@ def batches_of(pairs: Sequence[Pair], size: int, seed: int) -> NoDuplicatesBatch
 class RankingTrainer(CardTrainer):
     """Trains on pairs of a query and a relevant document.
 
-    The loss is the cross-entropy of in-batch negatives, of cosines times 20.
+    The loss is the cross-entropy over in-batch negatives, with cosines times 20 as logits.
 
     Args:
         task: the queries and documents of the training set.
         vectors: the chunk vectors ``[n, D]`` of every text.
-        rank: returns the validation scores of a model.
-        **kwargs: the model and the arguments of the training.
+        rank: function that returns the validation scores of a model.
+        **kwargs: further arguments of `CardTrainer`, with the model and the training arguments.
     """
 
     def __init__(
@@ -219,6 +229,7 @@ class RankingTrainer(CardTrainer):
         self.task = task
         self.vectors = vectors
         self._rank = rank
+
         pairs = []
         for query, grades in task.relevant.items():
             pairs += [(query, document) for document in grades]
@@ -230,14 +241,17 @@ class RankingTrainer(CardTrainer):
         """Pads the chunk vectors of pairs.
 
         Args:
-            pairs: B ids of a query and a document.
+            pairs: B pairs of ids, of a query and a document.
 
         Returns:
             ``query`` and ``document``, each with ``inputs_embeds`` ``[B, L, D]`` and
             ``attention_mask`` ``[B, L]``.
         """
-        queries = [self.vectors[self.task.queries[query]].float() for query, _ in pairs]
-        documents = [self.vectors[self.task.documents[name]].float() for _, name in pairs]
+        queries = []
+        documents = []
+        for query, document in pairs:
+            queries.append(self.vectors[self.task.queries[query]].float())
+            documents.append(self.vectors[self.task.documents[document]].float())
         return {"query": pad_vectors(queries), "document": pad_vectors(documents)}
 
     def get_train_dataloader(self) -> DataLoader:
@@ -278,8 +292,8 @@ class RankingRun:
     """Holds what all seeds of a run share.
 
     Args:
-        options: the model.
-        source: what made the vectors.
+        options: options that describe the model.
+        source: encoder that made the vectors.
         sets: training, validation and perhaps test set, by name.
         vectors: the chunk vectors ``[n, D]`` of every text.
         k: the cut-off rank of the scores.
@@ -293,7 +307,7 @@ class RankingRun:
 
     @property
     def reported(self) -> str:
-        """The name of the set to report on."""
+        """Returns the name of the set to report on."""
         return reported_set(self.sets)
 
     def new_model(self) -> nn.Module:
@@ -344,7 +358,8 @@ class RankingRun:
 def main(argv: list[str]) -> None:
     """Trains a model per seed on stored vectors, and publishes the best by its validation MRR."""
     about = (
-        "Trains a model to rank documents for queries. Further values of --model: avg_sbert, sbert."
+        "Trains a model to rank documents for queries. The baselines of this task are avg_sbert and"
+        " sbert."
     )
     options, pairs, data_args, args = parse(
         (VectorModelArguments, PairArguments, DataArguments, FinetuningArguments),
@@ -358,18 +373,15 @@ def main(argv: list[str]) -> None:
     args.greater_is_better = True
 
     # 1. The sets.
-    sets = data_args.read_sets(
-        lambda _, path, split: read_ranking(
-            path, split=split, pairs=pairs, config=data_args.dataset_config_name
-        ),
-        seed=args.seed,
-        hold_out=hold_out_queries,
-    )
+    def read(name: str, path: str, split: str) -> RankingData:
+        return read_ranking(path, split, pairs, config=data_args.dataset_config_name)
+
+    sets = data_args.read_sets(read, args.seed, hold_out_queries)
 
     # 2. What the model reads: chunk vectors of all queries and documents.
     source = VectorSource.open(options, MEANS)
     _check_model(options, args, source=source)
-    vectors = _encode_sets(sets, options, args, source=source)
+    vectors = _encode_sets(sets, args, source)
     run = RankingRun(options, source, sets=sets, vectors=vectors, k=pairs.k)
 
     # 3. A training per seed.
@@ -423,26 +435,23 @@ def main(argv: list[str]) -> None:
 def _check_model(
     options: VectorModelArguments, args: FinetuningArguments, source: VectorSource
 ) -> None:
-    """Sets the usual learning rate, and refuses what could not be trained or published."""
-    usual_rate = 5e-5
-    if not source.is_baseline:
-        require_layers(options.model)
-    elif args.push_to_hub:
-        raise ValueError(
-            f"--model {options.model} is a baseline, which is not published; leave out"
-            " --push_to_hub."
-        )
-    else:
+    """Sets the usual learning rate, and refuses models that cannot be trained or published."""
+    if source.is_baseline:
         usual_rate = 1e-3
+        if args.push_to_hub:
+            raise ValueError(
+                f"--model {options.model} is a baseline, which is not published; leave out"
+                " --push_to_hub."
+            )
+    else:
+        usual_rate = 5e-5
+        require_layers(options.model)
     if args.learning_rate is None:
         args.learning_rate = usual_rate
 
 
 def _encode_sets(
-    sets: Mapping[str, RankingData],
-    options: VectorModelArguments,
-    args: FinetuningArguments,
-    source: VectorSource,
+    sets: Mapping[str, RankingData], args: FinetuningArguments, source: VectorSource
 ) -> dict[str, torch.Tensor]:
     """Returns the chunk vectors of all queries and documents, by text."""
     queries: list[str] = []
@@ -455,8 +464,10 @@ def _encode_sets(
 
 
 def _settings(run: RankingRun) -> dict[str, object]:
-    """Returns what decides the result, beside the arguments of the training."""
-    content = [[*vars(part.task).values(), part.candidates] for part in run.sets.values()]
+    """Returns the settings that decide the result, beside the training arguments."""
+    content = []
+    for task, candidates in run.sets.values():
+        content.append([*vars(task).values(), candidates])
     return {
         "task": "ranking",
         "model": public_name(run.options.model),
@@ -469,22 +480,26 @@ def _settings(run: RankingRun) -> dict[str, object]:
 
 
 def _card_text(run: RankingRun) -> CardText:
-    """Returns what the task says on the card."""
+    """Returns the sentences and code that the task adds to the card."""
     task, candidates = run.sets[run.reported]
-    searched = f"{len(task.documents):,} documents"
+    ranked = f"{len(task.documents):,} documents are"
     if candidates is not None:
-        searched = "its candidates"
+        ranked = "its candidates are"
+
     return CardText(
         summary=(
-            "A model that gives a query and the long documents that answer it nearby vectors."
+            "A model whose vector of a query is close to the vectors of the long documents that"
+            " answer the query."
         ),
         intended_use="It finds the long documents that answer a query, by one vector each.",
-        measured=f"{len(task.queries):,} queries of {plain(task.name)}, each ranking {searched}.",
+        measured=(
+            f"{len(task.queries):,} queries of {plain(task.name)}; for each, {ranked} ranked."
+        ),
         limits=_LIMITS,
         snippet=_SNIPPET,
         training_note=(
-            "Each query looks for its document among those of its batch (cosine × 20,"
-            " cross-entropy)."
+            "The loss is the cross-entropy of choosing the document of a query among the documents"
+            " of its batch, by cosine × 20."
         ),
         pipeline_tag="sentence-similarity",
         scored_task="text-retrieval",

@@ -47,11 +47,11 @@ class PairArguments:
 
     _argument_group_name = "pairs"
 
-    query_column: str | None = option(None, "Column of the queries; by default query.")
+    query_column: str | None = option(None, "Column of the queries (default: query).")
     document_column: str | None = option(
-        None, "Column of the relevant documents; by default document."
+        None, "Column of the relevant documents (default: document)."
     )
-    k: int = option(10, "Cut-off rank of MRR, hit rate, recall and nDCG.")
+    k: int = option(10, "Number of documents that MRR, hit rate, recall and nDCG consider.")
 
 
 @dataclass
@@ -60,11 +60,14 @@ class RetrievalArguments:
 
     _argument_group_name = "retrieval"
 
-    test_file: str | None = option(None, "Pairs of a query and a document: any table.")
-    dataset_name: str | None = option(None, "A dataset on the Hub, instead of a file.")
-    dataset_config_name: str | None = option(None, "Configuration of that dataset.")
+    test_file: str | None = option(
+        None,
+        "Table with a query and a relevant document in each row (.jsonl, .json, .csv or .parquet).",
+    )
+    dataset_name: str | None = option(None, "Data set on the Hub, instead of --test_file.")
+    dataset_config_name: str | None = option(None, "Configuration of the data set on the Hub.")
     test_split: str | None = option(
-        None, "Split of the dataset; by default test, and all of BookSum."
+        None, "Split of the data set (default: test; for BookSum, all splits)."
     )
     output_dir: str = option("trainer_output", "Folder of the results.")
     use_cpu: bool = option(default=False, help="Use the CPU even if there is an accelerator.")
@@ -92,13 +95,13 @@ def read_retrieval_task(
     ``booksum-reversed``.
 
     Args:
-        source: a file, folder or name on the Hub, as `open_rows` takes it.
-        pairs: the columns, by default ``query`` and ``document``.
-        split: by default ``test``, and all splits of BookSum.
+        source: a file, folder or name on the Hub, as `open_rows` accepts it.
+        pairs: options that name the columns (default: ``query`` and ``document``).
+        split: split to read (default: ``test``, but all splits of BookSum).
         config: the configuration of a dataset on the Hub.
 
     Raises:
-        ValueError: naming the row and column that holds no text.
+        ValueError: a column holds no text; the message names the row and the column.
     """
     name = Path(source).name
     if split is None:
@@ -145,18 +148,19 @@ def document_vectors(model: nn.Module, chunks: Sequence[torch.Tensor]) -> torch.
         chunks: the chunk vectors ``[n, D]`` of N documents.
 
     Returns:
-        ``[N, H]``, in float32 on the CPU.
+        The document vectors, ``[N, H]``, in float32 on the CPU.
     """
     model.eval()
     device = next(model.parameters()).device
-    by_length = sorted(range(len(chunks)), key=lambda index: len(chunks[index]))  # little padding
+    lengths = torch.tensor([len(vectors) for vectors in chunks])
+    by_length = lengths.argsort(stable=True)  # so that batches need little padding
 
-    parts = []
-    for start in range(0, len(by_length), _BATCH):
-        rows = [chunks[index].float() for index in by_length[start : start + _BATCH]]
-        batch = {name: values.to(device) for name, values in pad_vectors(rows).items()}
-        parts.append(model(**batch).pooler_output.float().cpu())
-    return torch.cat(parts)[torch.tensor(by_length).argsort()]
+    batches = []
+    for indices in by_length.split(_BATCH):
+        padded = pad_vectors([chunks[index].float() for index in indices.tolist()])
+        batch = {name: values.to(device) for name, values in padded.items()}
+        batches.append(model(**batch).pooler_output.float().cpu())
+    return torch.cat(batches)[by_length.argsort()]
 
 
 def rankings_of(
@@ -170,29 +174,31 @@ def rankings_of(
     Args:
         task: the queries and the pool.
         vectors: the chunk vectors ``[n, D]`` of every text of the task.
-        model: computes document vectors; without one, a text gets the mean of its chunk vectors.
-        candidates: query id → the documents to rank; by default the whole pool.
+        model: model that computes document vectors; without a model, a text gets the mean of its
+            chunk vectors.
+        candidates: query id → the documents to rank (default: the whole pool).
 
     Returns:
         The ranking of each query, by its id.
     """
-    sides = []
+    encoded = []
     for texts in (task.queries, task.documents):
         chunks = [vectors[text] for text in texts.values()]
         if model is None:
-            sides.append(torch.stack([rows.float().mean(dim=0) for rows in chunks]))
+            encoded.append(torch.stack([rows.float().mean(dim=0) for rows in chunks]))
         else:
-            sides.append(document_vectors(model, chunks))
+            encoded.append(document_vectors(model, chunks))
+    queries, documents = encoded
     return rank_documents(
-        task, query_vectors=sides[0], document_vectors=sides[1], candidates=candidates
+        task, query_vectors=queries, document_vectors=documents, candidates=candidates
     )
 
 
 def main(argv: list[str]) -> None:
     """Ranks a collection, prints the table of scores, and writes ranks and scores by length."""
     about = (
-        "Searches a collection without training. Further values of --model: avg_sbert, sbert,"
-        " tfidf, bm25."
+        "Searches a collection without training. The baselines of this task are avg_sbert, sbert,"
+        " tfidf and bm25."
     )
     options, pairs, args = parse(
         (VectorModelArguments, PairArguments, RetrievalArguments),
@@ -201,6 +207,8 @@ def main(argv: list[str]) -> None:
         about=about,
     )
     set_seed(args.seed)
+
+    # 1. The collection, and a folder that belongs to it and to the model.
     task = read_retrieval_task(
         args.test_file or args.dataset_name,
         pairs,
@@ -208,7 +216,6 @@ def main(argv: list[str]) -> None:
         config=args.dataset_config_name,
     )
     logger.info("%s: %d queries, %d documents", task.name, len(task.queries), len(task.documents))
-
     name = public_name(options.model)
     settings = {"task": "retrieval", **vars(options), "model": name, "cache_dir": None}
     if options.chunk_encoder:
@@ -216,10 +223,13 @@ def main(argv: list[str]) -> None:
     settings |= {"k": pairs.k, "set": fingerprint(vars(task).values())}
     bind_folder(args.output_dir, settings)
 
+    # 2. The rankings: by word counts, or by the vectors of whole texts.
     if options.model in WORD_COUNTS:
         rows = {name: _rank_by_words(task, options.model)}
     else:
         rows = _rank_by_vectors(task, options, args)
+
+    # 3. The table, and files of ranks and scores.
     _write_results(task, rows, name=name, k=pairs.k, output=Path(args.output_dir))
 
 
@@ -236,7 +246,7 @@ def _rank_by_words(task: RetrievalTask, model: str) -> dict[str, Ranking]:
 def _rank_by_vectors(
     task: RetrievalTask, options: VectorModelArguments, args: RetrievalArguments
 ) -> dict[str, dict[str, Ranking]]:
-    """Returns rankings by row of the table: of the model, if it is one, and of mean vectors."""
+    """Returns rankings by row of the table: of the model, unless it is a baseline, and of means."""
     source = VectorSource.open(options, MEANS)
     vectors = source.encode(args, task.queries.values())
     vectors |= source.encode(args, task.documents.values())

@@ -26,7 +26,6 @@ from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 from transformers import (
-    AutoConfig,
     PreTrainedConfig,
     PreTrainedTokenizerBase,
     TrainerCallback,
@@ -59,7 +58,7 @@ from ..models.modeling_bert_al import BertAlForExtractiveSummarization
 from ..models.pretrained import load_backbone, load_tokenizer
 from ..training.cards import CardText, public_name
 from ..training.data import DataArguments
-from ..training.options import option, parse, pop_option
+from ..training.options import open_config, option, parse, pop_option
 from ..training.runs import fingerprint, write_whole
 from ..training.trainer import CardTrainer
 
@@ -92,12 +91,14 @@ class SummaryArguments(TextModelArguments):
         "summary", "Column of the reference summaries, texts or lists of sentences."
     )
     label_column: str | None = option(
-        None, "Column of lists of 0 and 1, one per sentence; else ROUGE labels them."
+        None,
+        "Column of a list of 0 and 1 for the sentences (default: the greedy ROUGE oracle labels"
+        " them).",
     )
-    id_column: str = option("id", "Column of row ids.")
+    id_column: str = option("id", "Column of the ids; rows without an id are numbered.")
     summary_sentences: int = option(3, "Sentences per summary.")
     trigram_blocking: bool = option(
-        default=False, help="Skip sentences that share a trigram with a better one."
+        default=False, help="Skip sentences that share three words in a row with a better sentence."
     )
 
     def __post_init__(self) -> None:
@@ -109,7 +110,7 @@ class SummaryArguments(TextModelArguments):
 
 @dataclass(kw_only=True)
 class FirstSegmentArguments:
-    """The option that the baselines share with BERT-AL, and values of the others."""
+    """The option that the baselines share with BERT-AL, and fixed values of the other options."""
 
     _argument_group_name = "model"
     segment_length: int | None = option(None, "Tokens of the first segment (default: 128).")
@@ -144,9 +145,9 @@ def read_summaries(
     labels, the greedy ROUGE oracle labels the sentences.
 
     Args:
-        options: the columns.
-        source: a file, folder or name on the Hub, as `open_rows` takes it.
-        split: of a folder or dataset.
+        options: options that name the columns.
+        source: a file, folder or name on the Hub, as `open_rows` accepts it.
+        split: split of the folder or dataset.
         config: the configuration of a dataset on the Hub.
 
     Raises:
@@ -175,12 +176,15 @@ def read_summaries(
         )
         if options.label_column is None:
             labels = _oracle_labels(sentences, reference)
-            unrelated += not any(labels)
+            if not any(labels):
+                unrelated += 1
         else:
             labels = location.column(values, options.label_column, "--label_column")
             _check_labels(labels, len(sentences), location=location, column=options.label_column)
-        name = str(values.get(options.id_column, len(documents)))
-        documents.append(SummarizedDocument(name, sentences, reference=reference, labels=labels))
+        document_id = str(values.get(options.id_column, len(documents)))
+        documents.append(
+            SummarizedDocument(document_id, sentences, reference=reference, labels=labels)
+        )
 
     if unrelated:
         message = (
@@ -215,11 +219,11 @@ def sentences_of(
     """Returns the sentences of one column of a row.
 
     Args:
-        location: where the row is from, for errors.
+        location: location of the row, for error messages.
         values: the row.
-        column: holds a text, which is split into sentences, or a list of sentences.
-        option: names the column on the command line, for errors.
-        by_line: takes the lines of a text of several lines as its sentences.
+        column: column of a text, which is split into sentences, or of a list of sentences.
+        option: name of the column's option on the command line, for error messages.
+        by_line: if true, takes the lines of a text of several lines as its sentences.
 
     Raises:
         ValueError: if there are no sentences, naming row and column.
@@ -244,23 +248,24 @@ def tokenized(
     """Encodes documents in BERTSUM's format, and truncates them with a warning.
 
     Args:
-        documents: S sentences each.
+        documents: documents of S sentences each.
         tokenizer: the tokenizer of the encoder.
-        limit: the most tokens of a document; None for no limit.
+        limit: most tokens of a document; None for no limit.
 
     Returns:
-        For each document ``document``, its ids and types ``[T]``, and ``labels`` of the sentences
-        whose [CLS] is within the limit.
+        A row for each document: ``document``, its ids and types ``[T]``, and ``labels`` of the
+        sentences whose [CLS] is within the limit.
     """
     rows = []
     lost = []
-    for document in tqdm(documents, unit="text", desc="tokenising", delay=2):
-        ids, types = encode_sentences(document.sentences, tokenizer)
-        read = ids[:limit]
-        lost.append(len(ids) - len(read))
-        sentences = int((read == tokenizer.cls_token_id).sum())
+    for document in tqdm(documents, unit="text", desc="tokenizing", delay=2):
+        all_ids, all_types = encode_sentences(document.sentences, tokenizer)
+        ids = all_ids[:limit]
+        types = all_types[:limit]
+        lost.append(len(all_ids) - len(ids))
+        sentences = int((ids == tokenizer.cls_token_id).sum())
         labels = torch.tensor(document.labels[:sentences])
-        rows.append({"labels": labels, "document": (read, types[:limit])})
+        rows.append({"labels": labels, "document": (ids, types)})
     if any(lost):
         logger.warning(
             "%d of %d documents lose %d tokens.", np.count_nonzero(lost), len(lost), sum(lost)
@@ -272,8 +277,8 @@ def collate(rows: Sequence[dict[str, Any]], padding: int) -> dict[str, torch.Ten
     """Pads rows of `tokenized` to a batch.
 
     Args:
-        rows: B documents.
-        padding: the id of the padding token.
+        rows: B rows of `tokenized`.
+        padding: id of the padding token.
 
     Returns:
         ``labels`` ``[B, S]``, -100 after the last sentence, and the tensors of `pad_batch`.
@@ -375,10 +380,10 @@ class LowestLosses(TrainerCallback):
         # Not earlier: a run that resumes from a checkpoint needs the weights that were kept then.
         if not args.should_save:
             return
-        kept = self.steps(state.log_history)
-        for path in (Path(str(args.output_dir)) / "best").glob("*.safetensors"):
-            if int(path.stem.removeprefix("step-")) not in kept:
-                path.unlink()
+        folder = Path(str(args.output_dir))
+        lowest = {self.path(folder, step) for step in self.steps(state.log_history)}
+        for path in set(folder.glob("best/*.safetensors")) - lowest:
+            path.unlink()
 
 
 # --- Scores
@@ -391,7 +396,7 @@ def score_summaries(
 
     Args:
         documents: the documents with their references.
-        chosen: for each document, the indices of the sentences of its summary.
+        chosen: indices of the chosen sentences, for each document.
 
     Returns:
         The scores of `rouge_scores`, and ``precision``, the share of chosen sentences with label 1.
@@ -415,7 +420,7 @@ def trivial_summaries(
 
     Args:
         documents: the documents with their references.
-        sentences: the most sentences of a summary.
+        sentences: most sentences in a summary.
 
     Returns:
         The scores of `score_summaries` by row of the table.
@@ -450,11 +455,11 @@ class SummaryRun:
     """Holds what all seeds of a run share.
 
     Args:
-        options: the model, and what a summary is.
+        options: options that describe the model and the summaries.
         sizes: the options of the model type.
         base: the configuration of ``--model``.
         sets: training, validation and perhaps test set, by name.
-        rows: the sets, as `tokenized` returns them.
+        rows: the sets, tokenized by `tokenized`.
         tokenizer: the tokenizer of the encoder.
     """
 
@@ -467,7 +472,7 @@ class SummaryRun:
 
     @property
     def reported(self) -> str:
-        """The name of the set to report on."""
+        """Returns the name of the set to report on."""
         return reported_set(self.sets)
 
     def new_model(self) -> BertAlForExtractiveSummarization:
@@ -519,16 +524,17 @@ class SummaryRun:
         model = trainer.accelerator.unwrap_model(trainer.model)
         scores = {}
         # The best comes last, so that its weights stay loaded.
-        for number, (step, loss) in reversed(list(enumerate(losses.items(), start=1))):
+        for rank, (step, loss) in reversed(list(enumerate(losses.items(), start=1))):
             model.load_state_dict(load_file(LowestLosses.path(folder, step)))
             logits, chosen = self._predict(trainer)
             evaluation = score_summaries(documents, chosen)
-            scores[f"evaluation {number}"] = {"step": step, "loss": loss, **evaluation}
+            scores[f"evaluation {rank}"] = {"step": step, "loss": loss, **evaluation}
 
         trainer.save_model(str(folder))
         if trainer.args.should_save:
             lines = map(prediction_line, documents, chosen, logits)
             write_whole(folder / f"{self.reported}_predictions.jsonl", "\n".join(lines))
+
         means = {}
         for name in (*ROUGE, "precision"):
             means[name] = float(np.mean([evaluation[name] for evaluation in scores.values()]))
@@ -542,8 +548,10 @@ class SummaryRun:
         padded = trainer.predict(rows).predictions  # [documents, S]
         logits = []
         chosen = []
-        for line, row, document in zip(padded, rows, self.sets[self.reported], strict=True):
-            scores = line[: len(row["labels"])]
+        for padded_scores, row, document in zip(
+            padded, rows, self.sets[self.reported], strict=True
+        ):
+            scores = padded_scores[: len(row["labels"])]
             blocked = None
             if self.options.trigram_blocking:
                 blocked = document.sentences
@@ -557,16 +565,14 @@ def main(argv: list[str]) -> None:
     options, data_args, args, sizes = _parse(argv)
     if args.learning_rate is None:
         args.learning_rate = 2e-5
-    base = AutoConfig.from_pretrained(options.model)
+    base = open_config(options.model)
     _check_model(options, sizes, base=base, args=args)
 
     # 1. The sets.
-    sets = data_args.read_sets(
-        lambda name, source, split: read_summaries(
-            options, source, split=split, config=data_args.dataset_config_name
-        ),
-        seed=args.seed,
-    )
+    def read(name: str, source: str, split: str) -> list[SummarizedDocument]:
+        return read_summaries(options, source, split, config=data_args.dataset_config_name)
+
+    sets = data_args.read_sets(read, seed=args.seed)
 
     # 2. What the model reads: tokens.
     tokenizer = load_tokenizer(options.model)
@@ -653,7 +659,7 @@ def _check_model(
 def _token_limit(
     name: str, options: SummaryArguments, sizes: Sizes, base: PreTrainedConfig
 ) -> int | None:
-    """Returns how many tokens of a document of the set `name` are read; None for all."""
+    """Returns the number of tokens read of each document of the set `name`; None for all."""
     if options.model_type == "truncated":
         return sizes.segment_length or _USUAL_SEGMENT
     if name != "train":
@@ -662,7 +668,7 @@ def _token_limit(
 
 
 def _settings(run: SummaryRun, args: FinetuningArguments) -> dict[str, object]:
-    """Returns what decides the result."""
+    """Returns the settings that decide the result."""
     if run.base.model_type == "bert-al":
         weights = weights_fingerprint(run.new_model())
     else:
@@ -692,10 +698,12 @@ def _card(
     rule = f"sentences={options.summary_sentences}"
     if options.trigram_blocking:
         rule += ", trigram_blocking=True"
-    settings = {"summaries": rule}
-    settings["sentence labels"] = options.label_column or "of the greedy ROUGE oracle"
+    settings = {"summaries": rule, "sentence labels": "of the greedy ROUGE oracle"}
+    if options.label_column is not None:
+        settings["sentence labels"] = options.label_column
     for name, documents in run.sets.items():
         settings[f"{name} set"] = f"{len(documents)} documents"
+
     text = CardText(
         summary=(
             "A BERT-AL that picks the sentences of a document, of any length, which make up its"
@@ -703,10 +711,11 @@ def _card(
         ),
         intended_use="It makes extractive summaries of texts like those that it was trained on.",
         measured=(
-            f"The {run.reported} set, by `summarize(..., {rule})`: F1 of ROUGE (words of a to z are"
-            " stemmed), rougeL on the summary as a whole, and precision, the share of chosen"
-            " sentences with a label. The first row is the mean of the evaluations with the lowest"
-            " validation loss, at most three; this checkpoint is the best of them."
+            f"The {run.reported} set, summarized by `summarize(..., {rule})`. The scores are F1 of"
+            " ROUGE (words of a to z are stemmed; rougeL compares whole summaries), and precision,"
+            " the share of chosen sentences with label 1. The first row is the mean of the"
+            " evaluations with the lowest validation loss, at most three; this checkpoint is the"
+            " best of them."
         ),
         limits=(
             "Whole sentences are copied, so a pronoun may lose what it refers to.",
@@ -721,7 +730,8 @@ def _card(
         tags=("bert-al", "long-documents", "extractive-summarization"),
         caption="Loss over epochs",
     )
-    # Of this checkpoint, not of the mean.
+
+    # The scores of this checkpoint, not the means.
     published = replace(best, scores={run.reported: best.scores["evaluation 1"]})
     return finetuned_card(
         args,

@@ -115,7 +115,7 @@ class BaseTrainingArguments(TrainingArguments):
         """Refuses a `metric_for_best_model` that no evaluation has, before the first one.
 
         Args:
-            scores: names of the scores of an evaluation, beside its loss.
+            scores: names of the scores of an evaluation, besides the loss.
 
         Raises:
             ValueError: for another name.
@@ -162,7 +162,7 @@ class BaseTrainingArguments(TrainingArguments):
         """Uploads a folder to `repository` if `push_to_hub` is set.
 
         Args:
-            folder: whose checkpoints and temporary files are left out.
+            folder: folder to upload; checkpoints and temporary files are left out.
             leave: patterns of further files to leave out.
         """
         if self.push_to_hub and self.should_save:

@@ -80,21 +80,22 @@ CITATIONS = {
 
 @dataclass(kw_only=True)
 class CardText:
-    """Holds what only a task can say of the models that it trains.
+    """Holds the sentences and code that a task adds to the cards of its models.
 
     Args:
-        summary: what the model is, in Markdown.
-        measured: how the scores were measured, in Markdown; their table follows.
-        limits: a sentence each.
+        summary: description of the model, in Markdown.
+        measured: explanation of how the scores were measured, in Markdown; the table of scores
+            follows.
+        limits: limits of the model, a sentence each.
         snippet: Python code that opens a model; ``{name}`` stands for its name. The tests run it.
         pipeline_tag: the Hub's name of the task.
-        tags: of the Hub.
-        intended_use: what the model is for, in Markdown.
-        note: Markdown after the snippet; ``{name}`` stands for the name.
+        tags: tags for the Hub.
+        intended_use: uses that the model is meant for, in Markdown.
+        note: Markdown after the snippet; ``{name}`` stands for the name of the model.
         training_note: Markdown after the values of the training.
         scored_task: the Hub's name of the task that was scored (default: `pipeline_tag`).
         widget: inputs to try on the Hub.
-        caption: of the learning curve.
+        caption: caption of the learning curve.
     """
 
     summary: str
@@ -115,7 +116,7 @@ def plain(text: object) -> str:
     """Returns text from outside as Markdown that shows the text as it is, on one line.
 
     Args:
-        text: such as a label or the name of a file.
+        text: any text, such as a label or the name of a file.
     """
     return re.sub(r"([\\`*\[\]<>|#!~&])", r"\\\1", " ".join(str(text).split()))
 
@@ -124,7 +125,7 @@ def code(text: object) -> str:
     """Returns text from outside as Markdown's code on one line, also within a table.
 
     Args:
-        text: such as the value of an option; a float has at most six digits.
+        text: any value, such as the value of an option; a float gets at most six digits.
     """
     if isinstance(text, float):
         text = f"{text:g}"
@@ -154,26 +155,29 @@ def collect_card(
     """Makes the card of a model that was trained.
 
     Args:
-        args: of the training: name, licence and language, and the values that are shown.
-        text: what the task says.
-        log: of the trainer, for the number of steps.
+        args: training arguments: name, licence and language, and the values that the card shows.
+        text: sentences and code of the task.
+        log: log of the trainer, which has the number of steps.
         model_type: family of the model, for the citation.
-        settings: further values of the training, such as the sizes of the sets. Those that are None
-            are left out; those with the name of an argument replace its value.
-        table: of the scores, in Markdown.
-        scores: of this checkpoint, for the Hub.
-        dataset: what the scores were measured on.
-        base_model: name on the Hub of what the training started from; None for a folder.
-        datasets: names on the Hub of the data sets.
-        model: facts about the model, in Markdown.
-        pictures: files of the learning curve; none if nothing was drawn.
+        settings: further values of the training, such as the sizes of the sets. Values that are
+            None are left out; a value with the name of an argument replaces the argument's value.
+        table: table of the scores, in Markdown.
+        scores: scores of this checkpoint, for the Hub.
+        dataset: name of the data that the scores were measured on.
+        base_model: Hub name of the model that the training started from; None for a folder.
+        datasets: Hub names of the data sets.
+        model: further rows about the model, in Markdown.
+        pictures: files of the learning curve; empty if nothing was drawn.
     """
-    given = {key: value for key, value in settings.items() if value is not None}
+    training = {name: value for name, value in settings.items() if value is not None}
     steps = max((int(entry["step"]) for entry in log), default=0)
+    for name, value in training_rows(args, steps).items():
+        training.setdefault(name, value)
+
     return model_card(
         text,
         name=args.repository(),
-        training=given | training_rows(args, steps) | given,
+        training=training,
         table=table,
         model=model,
         pictures=pictures,
@@ -188,11 +192,11 @@ def collect_card(
 
 
 def training_rows(args: BaseTrainingArguments, steps: int) -> dict[str, object]:
-    """Returns what every card says of the training: its arguments, and what it ran on.
+    """Returns the rows about the training that every card has: its arguments, and the machine.
 
     Args:
-        args: of the training.
-        steps: of the optimiser.
+        args: training arguments.
+        steps: number of steps of the optimiser.
     """
     precision = "fp32"
     if args.bf16:
@@ -253,15 +257,15 @@ def model_card(
     Text from outside must go through `plain` or `code`, except in `training`, `name` and `dataset`.
 
     Args:
-        text: what the task says.
-        name: of the model.
-        training: values that are shown as code.
-        table: of the scores, in Markdown.
-        model: facts about the model, in Markdown.
-        pictures: files, which have the caption of `text`.
-        citation: BibTeX.
-        scores: of this checkpoint on `dataset`.
-        dataset: what the scores were measured on.
+        text: sentences and code of the task.
+        name: name of the model.
+        training: values of the training, which are shown as code.
+        table: table of the scores, in Markdown.
+        model: further rows about the model, in Markdown.
+        pictures: files of pictures, which get the caption of `text`.
+        citation: BibTeX entries.
+        scores: scores of this checkpoint on `dataset`.
+        dataset: name of the data that the scores were measured on.
         **metadata: further fields of the Hub's `ModelCardData`, such as ``license``.
 
     Returns:
@@ -313,7 +317,8 @@ def results_table(rows: Mapping[str, Mapping[str, Sequence[float] | float]]) -> 
     """Returns a table in Markdown, with a row for each model and a column for each score.
 
     Args:
-        rows: scores by model. Pairs are mean ± standard deviation; NaN leaves a cell empty.
+        rows: model → its scores by name. Pairs are mean ± standard deviation; NaN leaves a cell
+            empty.
     """
     columns = list(dict.fromkeys(name for row in rows.values() for name in row))
     lines = [f"| | {' | '.join(columns)} |", "| --- |" + " --- |" * len(columns)]

@@ -1,4 +1,4 @@
-"""The options that say where the sets of a training are."""
+"""The options that name the sets of a training."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ class DataArguments:
     )
 
     def __post_init__(self) -> None:
-        names = ("train", "validation", "test")
-        files = [getattr(self, f"{name}_file") for name in names]
-        is_given = self.train_file is not None
-        if self.dataset_name is not None:
-            is_given = not any(files)
-        if not is_given:
+        if self.train_file is None and self.dataset_name is None:
             raise ValueError(
                 "Give the training set, either with --train_file or with --dataset_name."
             )
-        for name in names:
+        for name in ("train", "validation", "test"):
+            file = getattr(self, f"{name}_file")
+            if self.dataset_name is not None and file is not None:
+                raise ValueError(
+                    f"--dataset_name names all sets: use --{name}_split instead of --{name}_file."
+                )
             has_splits = self.dataset_name is not None or Path(self._source(name)).is_dir()
             if getattr(self, f"{name}_split") and not has_splits:
                 raise ValueError(
@@ -71,7 +71,7 @@ class DataArguments:
         return str(self.train_file)
 
     def place(self, name: str) -> tuple[str, str] | None:
-        """Returns where a set is: a file, folder or data set, and the split.
+        """Returns the source of a set: a file, folder or data set, and the split.
 
         Args:
             name: ``"train"``, ``"validation"`` or ``"test"``.
@@ -95,9 +95,9 @@ class DataArguments:
         """Reads the sets that were given.
 
         Args:
-            read: reads a set, given its name, source and split.
-            seed: of the rows to hold out, if there is no validation set.
-            hold_out: splits a set, given the set, a share and a seed.
+            read: function that reads a set, given its name, source and split.
+            seed: seed of the random choice of rows to hold out, if there is no validation set.
+            hold_out: function that splits a set, given the set, a share and a seed.
 
         Returns:
             The sets by name: ``"train"`` and ``"validation"``, and ``"test"`` if it was given.

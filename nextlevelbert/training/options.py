@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import yaml
-from transformers import HfArgumentParser, TrainingArguments
+from transformers import AutoConfig, HfArgumentParser, PreTrainedConfig, TrainingArguments
 
 RECIPES = Path(__file__).with_name("recipes")
 # Of transformers' own options, those that the help shows.
@@ -33,8 +33,8 @@ def option(default: object, help: str, **metadata: object) -> Any:
     """Makes a field of a dataclass of options.
 
     Args:
-        default: the default, or `dataclasses.MISSING` for an option that is required.
-        help: the text for ``--help``, which adds the default.
+        default: default value, or `dataclasses.MISSING` for an option that is required.
+        help: text for ``--help``, which adds the default.
         **metadata: further metadata for `HfArgumentParser`, such as ``choices``.
     """
     return field(default=default, metadata={"help": help, **metadata})
@@ -53,7 +53,10 @@ class _Parser(HfArgumentParser):
             prog=f"{command} {prog}".strip(),
             usage="%(prog)s [options]",
             description=about,
-            epilog=f"Options may come from YAML or JSON: {command} options.yaml --seed 1",
+            epilog=(
+                "The other arguments of transformers' TrainingArguments work, too. Options may come"
+                f" from YAML or JSON: {command} options.yaml --seed 1"
+            ),
             allow_abbrev=False,
         )
 
@@ -74,7 +77,7 @@ class _Parser(HfArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         print(f"error: {message}", file=sys.stderr)
-        print(f"usage: {self.prog} [options]; all of them: --help", file=sys.stderr)
+        print(f"usage: {self.prog} [options]; --help describes them", file=sys.stderr)
         raise SystemExit(2)
 
 
@@ -90,12 +93,12 @@ def parse(
     Args:
         classes: dataclasses, whose `_argument_group_name` is the title of their options in the
             help.
-        words: of the command line. A YAML or JSON file at the beginning stands for the options that
-            it holds.
-        prog: the options that led here, after the command.
-        about: the text above the options in the help.
-        recipes: offers ``--recipe paper``: a file in ``recipes/`` whose name starts with this and
-            ends with the ``--model_type``. Explicit options override the recipe.
+        words: arguments of the command line. A YAML or JSON file at the beginning stands for the
+            options that it holds.
+        prog: options that led here, after the name of the command.
+        about: text above the options in the help.
+        recipes: prefix of the files in ``recipes/`` for ``--recipe paper``. The name of a file is
+            this prefix and the ``--model_type``. Explicit options override the recipe.
     """
     if recipes and not prog:
         prog = f"--task {recipes[:-1]}"
@@ -131,15 +134,15 @@ def _default_model_type(classes: Sequence[type[Any]]) -> str:
 def pop_option(
     words: Sequence[str], name: str, default: str | None = None
 ) -> tuple[str | None, list[str]]:
-    """Takes an option out of a command line.
+    """Removes an option from a command line.
 
     Args:
-        words: of the command line.
-        name: of the option.
-        default: the value if the option is not there.
+        words: arguments of the command line.
+        name: name of the option.
+        default: value if the option is not there.
 
     Returns:
-        The value of the option, and the other words.
+        The value of the option, and the other arguments.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     spellings = [f"--{name}", f"--{name.replace('_', '-')}"]
@@ -149,10 +152,10 @@ def pop_option(
 
 
 def expand_options_file(words: Sequence[str]) -> list[str]:
-    """Replaces a file of options at the beginning of a command line by these options.
+    """Replaces a file of options at the beginning of a command line by the options in it.
 
     Args:
-        words: of the command line.
+        words: arguments of the command line.
 
     Raises:
         ValueError: for a file that holds no options, and another word at the beginning.
@@ -196,9 +199,9 @@ def _with_recipe(words: list[str], recipes: str, default_type: str) -> list[str]
     The last of two equal options counts, so explicit options override the recipe.
 
     Args:
-        words: of the command line.
-        recipes: how the names of the files of recipes start.
-        default_type: the ``--model_type`` if none is given.
+        words: arguments of the command line.
+        recipes: prefix of the names of the files of recipes.
+        default_type: value of ``--model_type`` if none is given.
 
     Raises:
         ValueError: if no paper names settings for the model type.
@@ -228,8 +231,8 @@ def _accumulation(batch_size: int, words: list[str]) -> dict[str, int]:
     """Returns the options that make up a batch of several steps, and on several processes.
 
     Args:
-        batch_size: of all processes and steps together.
-        words: of the command line, which may give the batch of one device.
+        batch_size: number of rows in a batch of all processes and steps together.
+        words: arguments of the command line, which may give the batch size of one device.
 
     Raises:
         ValueError: if the batch of one device does not divide the whole batch.
@@ -245,12 +248,35 @@ def _accumulation(batch_size: int, words: list[str]) -> dict[str, int]:
     return {"per_device_train_batch_size": size, "gradient_accumulation_steps": steps}
 
 
+def open_config(model: str, others: Sequence[str] = ()) -> PreTrainedConfig:
+    """Opens the configuration of ``--model``.
+
+    Args:
+        model: folder or name on the Hub.
+        others: further values of ``--model``, for the error.
+
+    Raises:
+        ValueError: if there is no such model, or the Hub cannot be reached.
+    """
+    try:
+        return AutoConfig.from_pretrained(model)
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        message = (
+            f"--model {model!r} cannot be opened ({reason}). Give the folder of a model, or a name"
+            " on the Hub and a connection to it."
+        )
+        if others:
+            message += f" It may also be {', '.join(others)}."
+        raise ValueError(message) from error
+
+
 def run_command(main: Callable[[list[str]], None], words: Sequence[str] | None = None) -> None:
     """Runs a command; errors of its input are printed without a traceback.
 
     Args:
-        main: the command.
-        words: of its command line (default: those of this process).
+        main: function that runs the command.
+        words: arguments of the command line (default: those of this process).
     """
     level = logging.WARNING
     if os.environ.get("RANK", "0") == "0":

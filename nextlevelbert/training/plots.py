@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from .runs import write_whole
 
 if TYPE_CHECKING:
@@ -20,30 +18,30 @@ Log = list[dict[str, float]]
 
 
 def plot_curves(
-    logs: Sequence[Log], metrics: str | Sequence[str] | None, path: str | Path, x: str = "epoch"
+    logs: Sequence[Log], metrics: Sequence[str], path: str | Path, x: str = "epoch"
 ) -> None:
     """Draws loss and scores of the evaluations, with a line for each seed, as a PNG.
 
     Args:
-        logs: what the trainer of each seed logged.
-        metrics: scores of the evaluations, without ``eval_``; those that were not logged are left
+        logs: log of the trainer of each seed.
+        metrics: scores of the evaluations, without ``eval_``; scores that were not logged are left
             out.
-        path: the file.
-        x: the horizontal axis, ``"epoch"`` or ``"step"``.
+        path: file to write.
+        x: horizontal axis, ``"epoch"`` or ``"step"``.
     """
     from matplotlib.figure import Figure  # no pyplot: a library must not touch a global figure
 
-    if isinstance(metrics, str):
-        metrics = [metrics]
-    logged = {key for log in logs for entry in log for key in entry}
-    scores = [f"eval_{name}" for name in metrics or () if f"eval_{name}" in logged]
     panels = {"Loss": ["loss", "eval_loss"]}
+    logged: set[str] = set()
+    for log in logs:
+        logged.update(*log)
+    scores = [f"eval_{name}" for name in metrics if f"eval_{name}" in logged]
     if scores:
         panels["Validation"] = scores
 
     figure = Figure(figsize=(4.5 * len(panels), 3.4), layout="constrained")
-    columns = figure.subplots(1, len(panels), squeeze=False)[0]
-    for axes, (title, keys) in zip(columns, panels.items(), strict=True):
+    [row] = figure.subplots(1, len(panels), squeeze=False)
+    for axes, (title, keys) in zip(row, panels.items(), strict=True):
         for index, key in enumerate(keys):
             _draw_lines(axes, logs, key, x=x, color=f"C{index}")
         axes.set(xlabel=x, title=title)
@@ -57,31 +55,34 @@ def _draw_lines(axes: Axes, logs: Sequence[Log], key: str, *, x: str, color: str
     marker = "o"
     if key == "loss":
         marker = ""
-    label: str | None = key
+    label = key
     for log in logs:
-        points = np.array([(entry[x], entry[key]) for entry in log if key in entry])
-        across, up = points.reshape(-1, 2).T
-        axes.plot(across, up, color=color, marker=marker, alpha=0.7, markersize=3, label=label)
-        label = None  # one label for all seeds
+        entries = [entry for entry in log if key in entry]
+        positions = [entry[x] for entry in entries]
+        values = [entry[key] for entry in entries]
+        axes.plot(
+            positions, values, color=color, marker=marker, alpha=0.7, markersize=3, label=label
+        )
+        label = "_"  # one label for all seeds; the legend leaves this one out
 
 
 def plot_by_length(results: Mapping[str, list[dict[str, float]]], path: Path, title: str) -> None:
     """Draws MRR over length, with a line for each row of the table, as a PNG.
 
     Args:
-        results: scores by length, of each row.
-        path: the file.
-        title: of the picture.
+        results: row of the table → scores by length.
+        path: file to write.
+        title: title of the picture.
     """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 4.2), layout="constrained")
     axes = figure.subplots()
     for name, rows in results.items():
-        ticks = [
-            f"{row['from_words']:,.0f}–{row['below_words'] - 1:,.0f}\n({row['queries']:,.0f})"
-            for row in rows
-        ]
+        ticks = []
+        for row in rows:
+            words = f"{row['from_words']:,.0f}–{row['below_words'] - 1:,.0f}"
+            ticks.append(f"{words}\n({row['queries']:,.0f})")
         axes.plot(ticks, [row["mrr"] for row in rows], "o-", label=name, markersize=4)
     axes.set(
         xlabel="words of the longer side (number of queries)",
@@ -98,8 +99,8 @@ def save_figure(figure: Figure, path: str | Path) -> None:
     """Writes a picture as a PNG, completely or not at all.
 
     Args:
-        figure: the picture.
-        path: the file.
+        figure: picture to write.
+        path: file to write.
     """
     content = io.BytesIO()
     figure.savefig(content, format="png", dpi=120)

@@ -15,24 +15,25 @@ from accelerate import PartialState
 from ..corpus import whole_file
 
 logger = logging.getLogger(__name__)
-# The parts of a checkpoint, beside its state.
-_PARTS = ("*.safetensors", "optimizer.pt", "scheduler.pt", "rng_state*.pth")
+# The files of a checkpoint, beside its state.
+_FILES = ("*.safetensors", "optimizer.pt", "scheduler.pt", "rng_state*.pth")
 
 
 def safe_name(name: str) -> str:
     """Returns a name for a heading and for strings of Python code.
 
     Args:
-        name: in which everything but letters, digits, spaces and ``_ . - / @ +`` becomes ``-``.
+        name: any name; every character but letters, digits, spaces and ``_ . - / @ +`` becomes
+            ``-``.
     """
     return re.sub(r"[^\w ./@+-]", "-", name)
 
 
 def write_whole(path: str | Path, content: str | bytes) -> None:
-    """Writes a file atomically; a file with the same content stays as it is.
+    """Writes a file atomically; a file with the same content stays unchanged.
 
     Args:
-        path: the file.
+        path: file to write.
         content: bytes, or a text, which is written in UTF-8 with a line end.
     """
     if isinstance(content, str):
@@ -55,7 +56,7 @@ def read_json(path: str | Path) -> Any | None:
         path: the file.
 
     Returns:
-        What the file holds; None for a file that is missing or was cut off.
+        Contents of the file; None for a file that is missing or incomplete.
     """
     try:
         return json.loads(Path(path).read_bytes())
@@ -67,8 +68,8 @@ def bind_folder(folder: str | Path, settings: Mapping[str, object]) -> None:
     """Makes a folder the folder of a run with these settings; every process may call it.
 
     Args:
-        folder: is created.
-        settings: everything that decides the result.
+        folder: folder of the run, which is created if it does not exist.
+        settings: all settings that decide the result.
 
     Raises:
         ValueError: for a folder with another run, naming what differs.
@@ -78,11 +79,12 @@ def bind_folder(folder: str | Path, settings: Mapping[str, object]) -> None:
     stored = read_json(folder / "settings.json") or {}
     has_run = stored or any(folder.glob("checkpoint-*"))
     if has_run and stored != settings:
-        differences = [
-            f"{name}: {stored.get(name)!s:.40} there, {settings.get(name)!s:.40} now"
-            for name in {**stored, **settings}
-            if stored.get(name) != settings.get(name)
-        ]
+        differences = []
+        for name in {**stored, **settings}:
+            there = stored.get(name)
+            now = settings.get(name)
+            if there != now:
+                differences.append(f"{name}: {there!s:.40} there, {now!s:.40} now")
         raise ValueError(
             f"{folder} holds another run ({', '.join(differences)}). Give another --output_dir, or"
             " remove that folder."
@@ -103,13 +105,12 @@ def last_whole_checkpoint(folder: str | Path) -> str | None:
     The state of a checkpoint is written last; when a checkpoint is deleted, any file may go first.
 
     Args:
-        folder: of a training.
+        folder: output folder of a training.
     """
-    checkpoints = list(Path(folder).glob("checkpoint-*"))
-    checkpoints.sort(key=lambda path: int(path.name.split("-")[1]), reverse=True)
-    for path in checkpoints:
+    steps = {int(path.name.split("-")[1]): path for path in Path(folder).glob("checkpoint-*")}
+    for _, path in sorted(steps.items(), reverse=True):
         has_state = read_json(path / "trainer_state.json") is not None
-        if has_state and all(any(path.glob(part)) for part in _PARTS):
+        if has_state and all(any(path.glob(file)) for file in _FILES):
             logger.info("Resuming from %s.", path.name)
             return str(path)
         logger.warning("%s is incomplete and is ignored.", path)

@@ -17,9 +17,9 @@ from transformers import (
 
 
 class SetEpochCallback(TrainerCallback):
-    """Sets the epoch of the training set also if `Trainer` does not.
+    """Sets the epoch of the training set even if `Trainer` does not.
 
-    `Trainer` does not in several processes, and when it resumes within an epoch.
+    `Trainer` does not set it in several processes, and when it resumes within an epoch.
     """
 
     def on_epoch_begin(
@@ -63,7 +63,7 @@ class CardTrainer(Trainer):
 
         Args:
             output_dir: the folder (default: that of the arguments).
-            _internal_call: whether a checkpoint is saved, as in the base class.
+            _internal_call: true if a checkpoint is saved, as in the base class.
         """
         super().save_model(output_dir, _internal_call=_internal_call)
         if self.args.should_save:

@@ -12,6 +12,8 @@ import transformers
 
 import nextlevelbert_command
 from nextlevelbert import NextLevelBertModel
+from nextlevelbert.commands.search import Library
+from nextlevelbert.commands.shelf import open_shelf
 
 SEA = (
     "The whale swims under the ship. The captain hunts it over the sea, and the harbour is far"
@@ -40,6 +42,21 @@ def books(tmp_path) -> Path:
     for name, text in (("sea", SEA), ("kitchen", KITCHEN), ("far/court", COURT)):
         (folder / f"{name}.txt").write_text(text)
     return folder
+
+
+@pytest.fixture
+def open_library(tmp_path) -> Callable[..., Library]:
+    """Opens a folder with a model; what it encodes is kept in `tmp_path`."""
+
+    def opened(model: NextLevelBertModel, folder: Path) -> Library:
+        return Library(model, open_shelf(model, str(folder), tmp_path / "cache"))
+
+    return opened
+
+
+@pytest.fixture
+def toy(toy_checkpoint) -> NextLevelBertModel:
+    return NextLevelBertModel.from_pretrained(toy_checkpoint)
 
 
 @pytest.fixture

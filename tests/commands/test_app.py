@@ -19,8 +19,6 @@ import nextlevelbert
 from nextlevelbert import NextLevelBertModel
 from nextlevelbert.commands import app
 from nextlevelbert.commands.app import Page, Section, sections_of
-from nextlevelbert.commands.search import Library
-from nextlevelbert.commands.shelf import open_shelf
 
 from .conftest import KITCHEN
 
@@ -31,10 +29,10 @@ ORANGE = [234, 88, 12]
 
 
 @pytest.fixture
-def page(toy_encoder_path, books, tmp_path) -> Page:
+def page(toy_encoder_path, books, open_library) -> Page:
     torch.manual_seed(0)
     model = NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunk_size=16)
-    return Page(Library(model, open_shelf(model, str(books), tmp_path / "cache")))
+    return Page(open_library(model, books))
 
 
 def test_the_map_marks_what_was_found_and_knows_its_points(page):
@@ -66,14 +64,15 @@ def test_the_map_marks_what_was_found_and_knows_its_points(page):
 )
 def test_parts_between_headings(headings):
     """The last line of each list is no heading; a table of contents in front is none, either."""
-    contents = "\n".join(headings[:3])
-    text = f"{contents}\n\n" + "".join(f"{heading}\n\n{WORDS}\n\n" for heading in headings)
-    names, starts, ends = zip(*sections_of(text, np.array([[0, len(text)]])), strict=True)
-    assert [*names] == [heading.strip("# ") for heading in headings[:3]]
-    assert all(
-        text[start:].startswith(heading) for start, heading in zip(starts, headings, strict=False)
-    )
-    assert ends == (*starts[1:], len(text))
+    text = "\n".join(headings[:3]) + "\n\n"
+    for heading in headings:
+        text += f"{heading}\n\n{WORDS}\n\n"
+    sections = sections_of(text, np.array([[0, len(text)]]))
+    ends = [*(section.start for section in sections[1:]), len(text)]
+    for section, heading, end in zip(sections, headings[:3], ends, strict=True):
+        assert section.heading == heading.strip("# ")
+        assert text[section.start :].startswith(heading)
+        assert section.end == end
 
 
 def test_parts_of_equal_length():
@@ -145,12 +144,13 @@ def test_a_strip_shows_the_highest_score_of_each_cell(page):
     assert page.best_in_cell(document, answer, x=x) == best_passage
     assert page.best_passage(document, answer) == best_passage
     rows = page.document_rows(document, answer)
+    best, _ = answer.documents[0]
     data = re.search('base64,([^"]+)', rows[0][3])[1]
-    best = page.strip(answer.documents[0][0], answer)
     pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB"))
-    np.testing.assert_array_equal(pixels[:, :: pixels.shape[1] // best.shape[1]][:1], best)
-    names = [page.library.names[other] for other, _ in answer.documents]
-    assert [row[1] for row in rows] == names
+    strip = page.strip(best, answer)
+    np.testing.assert_array_equal(pixels[:, :: pixels.shape[1] // strip.shape[1]][:1], strip)
+    for row, (other, _) in zip(rows, answer.documents, strict=True):
+        assert row[1] == page.library.names[other]
     assert page.passage_rows(answer)[0][1].startswith("at ")
 
 
@@ -183,7 +183,7 @@ def test_without_gradio(command, books, encoded, monkeypatch):
     monkeypatch.setitem(sys.modules, "gradio", None)
     said = command("app", books)
     assert said.status == 1
-    assert "pip install 'nextlevelbert[app]'" in said.err
+    assert "pip install 'gradio>=6.31,<7'" in said.err
     assert encoded == []
 
 

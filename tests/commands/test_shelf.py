@@ -2,56 +2,49 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 
 from nextlevelbert import NextLevelBertModel, text_sentences
 from nextlevelbert.commands import shelf
-from nextlevelbert.commands.search import Library
-from nextlevelbert.commands.shelf import Part, open_shelf, read_files
+from nextlevelbert.commands.shelf import Part, read_files
 
 from ..book_toys import write_docx, write_epub, write_pdf
+from ..finetuning_toys import write
 from .conftest import COURT, KITCHEN, SEA
 
 
-@pytest.fixture(scope="module")
-def model(toy_checkpoint) -> NextLevelBertModel:
-    return NextLevelBertModel.from_pretrained(toy_checkpoint)
-
-
-def test_only_what_is_new_or_changed_is_encoded(model, books, tmp_path, encoded):
-    cache = tmp_path / "cache"
-    open_shelf(model, str(books), cache)
+def test_only_what_is_new_or_changed_is_encoded(toy, books, open_library, encoded, tmp_path):
+    open_library(toy, books)
     assert encoded == [COURT, KITCHEN, SEA]
     encoded.clear()
-    open_shelf(model, str(books), cache)
+    open_library(toy, books)
     assert encoded == []
     (books / "new.txt").write_text("A new one, about the moon.")
     (books / "sea.txt").write_text(SEA + "The end.")
     (books / "kitchen.txt").rename(books / "bakery.txt")
     (books / "far" / "court.txt").unlink()
-    parts = open_shelf(model, str(books), cache)
+    names = open_library(toy, books).names
     assert encoded == ["A new one, about the moon.", SEA + "The end."]
-    assert Library(model, parts).names == ["bakery.txt", "new.txt", "sea.txt"]
-    assert len(list(parts[0].path.parent.glob("*.parquet"))) == 3  # what is gone is forgotten
+    assert names == ["bakery.txt", "new.txt", "sea.txt"]
+    assert len(list(tmp_path.rglob("*.parquet"))) == 3  # what is gone is forgotten
 
 
-def test_another_model_has_another_shelf(model, books, tmp_path, encoded, toy_checkpoint):
-    cache = tmp_path / "cache"
-    first = Library(model, open_shelf(model, str(books), cache))
+def test_another_model_has_another_shelf(toy, books, open_library, encoded, toy_checkpoint):
+    first = open_library(toy, books)
     other = NextLevelBertModel.from_pretrained(toy_checkpoint)
     encoded.clear()
-    open_shelf(other, str(books), cache)
+    open_library(other, books)
     assert encoded == []  # the same weights
     with torch.no_grad():
         other.special_embeddings.weight *= -3
-    second = Library(other, open_shelf(other, str(books), cache))
+    second = open_library(other, books)
     assert len(encoded) == 3
     assert not np.allclose(first.document_vectors, second.document_vectors)
     assert torch.equal(first.vectors, second.vectors)
@@ -59,19 +52,18 @@ def test_another_model_has_another_shelf(model, books, tmp_path, encoded, toy_ch
 
 @pytest.mark.parametrize("column", ["vector", "text", "document_vector"])
 def test_a_changed_bit_in_a_part_is_noticed_and_the_part_made_again(
-    command, model, books, tmp_path, encoded, column
+    command, books, tmp_path, encoded, column
 ):
-    import pyarrow.parquet as pq
-
+    for name in ("kitchen", "far/court"):
+        (books / f"{name}.txt").unlink()
     words = ("search", books, "Who hunts a whale?", "--json", "--cache_dir", tmp_path / "cache")
     before = command(*words).out
-    parts = (tmp_path / "cache").rglob("*.parquet")
-    [part] = [path for path in parts if pq.read_table(path)["document"][0].as_py() == "sea"]
+    [part] = (tmp_path / "cache").rglob("*.parquet")
     content = bytearray(part.read_bytes())
     metadata = pq.read_metadata(part).row_group(0)
     chunks = map(metadata.column, range(metadata.num_columns))
     [chunk] = [chunk for chunk in chunks if chunk.path_in_schema.split(".")[0] == column]
-    content[(chunk.data_page_offset + chunk.total_compressed_size) - 3] ^= 4
+    content[chunk.data_page_offset + chunk.total_compressed_size - 3] ^= 4
     part.write_bytes(content)
     for index in (tmp_path / "cache").rglob("index-*"):
         index.unlink()  # else only the text of the best documents is read
@@ -83,20 +75,19 @@ def test_a_changed_bit_in_a_part_is_noticed_and_the_part_made_again(
     assert encoded[0] == SEA
 
 
-def test_rows_of_a_table_and_books_of_every_kind(model, tmp_path):
+def test_rows_of_a_table_and_books_of_every_kind(toy, open_library, tmp_path):
     books = tmp_path / "books"
     books.mkdir()
     rows = [{"id": "é", "text": SEA, "year": 1851}, {"text": "  "}, {"text": "Short — naïve."}]
-    (books / "table.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write(books / "table.jsonl", rows)
     write_pdf(books / "same.pdf", ["The whale."])
     write_epub(books / "same.epub", ["<p>The whale.</p>"])
     write_docx(books / "same.docx", ["The whale."])
-    library = Library(model, open_shelf(model, str(books), tmp_path / "cache"))
-    texts = {place: library.text(number) for number, place in enumerate(library.names)}
-    assert list(texts) == ["same.docx", "same.epub", "same.pdf", "table.jsonl#é", "table.jsonl#2"]
-    assert {text for place, text in texts.items() if place.startswith("same")} == {"The whale."}
+    library = open_library(toy, books)
+    assert library.names == "same.docx same.epub same.pdf table.jsonl#é table.jsonl#2".split()
+    for number, text in enumerate([*["The whale."] * 3, SEA, "Short — naïve."]):
+        assert library.text(number) == text
     assert library.document(3).metadata == {"year": 1851}
-    assert texts["table.jsonl#2"] == "Short — naïve."
 
 
 def test_what_cannot_be_read_is_named_and_left_out(command, books, caplog):
@@ -138,12 +129,16 @@ def test_what_was_not_read_is_named_each_time(command, books):
     write_pdf(books / "deed.pdf", ["The town archive.", ""])
     (books / "table.jsonl").write_text('{"text": null}\n{"text": "The observatory."}\n')
     (books / "far" / "genome.txt").write_text("渡輪" * 200)
+    (books / "marks.csv").write_text("id,text\na,The sea.\nb,\u200b\n")
     for _ in range(2):
         said = command("search", books, "observatory", "--json")
         assert said.status == 0, said.err
         assert "left out: table.jsonl, line 1: The text of document '0' is not" in said.err
         assert "note: deed.pdf was read in part: 1 of 2 pages (2) hold no text; if" in said.err
-        assert "note: far/genome.txt: the model does not know" in said.err
+        assert "note: far/genome.txt: the model does not know 5% of the text or more." in said.err
+        assert (
+            "note: marks.csv: it holds no word that the model can read, in 1 of 2 rows, 'b' first."
+        ) in said.err
         assert "table.jsonl#1" in {row["place"] for row in said.json["documents"]}
     said = command("plan", books)
     assert "note: far/genome.txt: the model does not know" in said.err
@@ -152,13 +147,13 @@ def test_what_was_not_read_is_named_each_time(command, books):
 
 @pytest.mark.parametrize(("unknown", "is_named"), [(4, False), (6, True)])
 def test_a_document_with_five_percent_of_unknown_words_is_named(
-    model, tmp_path, capsys, unknown, is_named
+    toy, tmp_path, capsys, unknown, is_named
 ):
     """An ideogram is a word of one character that the toy model does not know."""
-    (tmp_path / "a.txt").write_text("whales " * 16 + "渡" * unknown)
-    tokens = model.tokenizer((tmp_path / "a.txt").read_text()).input_ids
-    assert tokens.count(model.tokenizer.unk_token_id) == unknown
-    list(read_files(str(tmp_path), "text", model.tokenizer))
+    text = "whales " * 16 + "渡" * unknown
+    (tmp_path / "a.txt").write_text(text)
+    assert toy.tokenizer(text).input_ids.count(toy.tokenizer.unk_token_id) == unknown
+    list(read_files(str(tmp_path), "text", toy.tokenizer))
     assert ("the model does not know 5%" in capsys.readouterr().err) == is_named
 
 
@@ -189,6 +184,12 @@ def test_a_search_of_unchanged_files_opens_only_what_it_shows(command, books, mo
     assert 0 < len(opened) <= 4
 
 
+def sentences_outside_the_kitchen(text: str) -> list[tuple[int, int]]:
+    if text == KITCHEN:
+        return []
+    return text_sentences(text)
+
+
 def test_a_splitter_by_name(command, books, toy_checkpoint, toy_encoder_path, tmp_path):
     said = command("plan", books, "--splitter", "text_sentences")
     assert "not sentences" in said.err
@@ -200,6 +201,10 @@ def test_a_splitter_by_name(command, books, toy_checkpoint, toy_encoder_path, tm
     plans = command(*words, "text_sentences").json
     assert plans["sea.txt"]["chunks"] == len(text_sentences(SEA))
     assert "no sentence splitter 'nowhere.splitter'" in command(*words, "nowhere.splitter").err
+    splitter = f"{__name__}.{sentences_outside_the_kitchen.__name__}"
+    said = command("search", books, "whales?", *words[2:], splitter)
+    assert "left out: kitchen.txt: splitter: no sentence in a text" in said.err
+    assert {row["place"] for row in said.json["documents"]} == {"far/court.txt", "sea.txt"}
 
 
 def test_a_file_that_may_not_be_opened_is_named(command, books, monkeypatch):

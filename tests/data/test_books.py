@@ -131,7 +131,7 @@ def test_the_time_for_html_grows_linearly(tmp_path):
         return time.process_time() - start
 
     seconds(100)
-    assert seconds(60_000) < 12 * seconds(15_000)
+    assert seconds(40_000) < 12 * seconds(10_000)
 
 
 @pytest.mark.parametrize(
@@ -165,31 +165,24 @@ def test_html_in_another_encoding_names_the_remedy(tmp_path, data):
 
 
 def test_an_epub_with_odd_entries_loses_only_those(tmp_path, caplog):
-    kinds = [
-        XHTML,
-        "text/html",
-        "text/xml",
-        "application/xml",
-        "text/x-oeb1-document",
-        XHTML.upper(),
-    ]
-    items = [(f"c{number}", f"{number}.xhtml", kind) for number, kind in enumerate(kinds)]
-    items += [
+    kinds = "text/html text/xml application/xml text/x-oeb1-document".split()
+    items = [
         ("ad", "ad.xhtml", XHTML),
         ("latin", "latin.xhtml", XHTML),
         ("case", "Text/CASE.xhtml#start", XHTML),
     ]
-    spine = ["cover", *(name for name, _, _ in items)]
     contents: dict[str, str | bytes] = {
         "META-INF/container.xml": CONTAINER,
-        "OEBPS/book.opf": package(items, spine),
         "OEBPS/latin.xhtml": '<?xml version="1.0" encoding="iso-8859-1"?><p>café'.encode("latin-1"),
         "OEBPS/text\\case.xhtml": "<html><head><title/></head><p>weir",
     }
-    for number in range(len(kinds)):
+    for number, kind in enumerate([XHTML, XHTML.upper(), *kinds]):
+        items.append((f"c{number}", f"{number}.xhtml", kind))
         contents[f"OEBPS/{number}.xhtml"] = f"<p>number{number}"
+    spine = ["cover", *(name for name, _, _ in items)]
+    contents["OEBPS/book.opf"] = package(items, spine)
     text = text_of(archive(tmp_path / "a.epub", contents))
-    assert text.split() == [f"number{number}" for number in range(6)] + ["café", "weir"]
+    assert text.split() == "café weir number0 number1 number2 number3 number4 number5".split()
     assert "page 'cover' is not in the manifest" in caplog.text
     assert "page ad.xhtml cannot be read (the archive lacks it)" in caplog.text
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from nextlevelbert import Document, read_documents
 from nextlevelbert.data.documents import as_documents, source_files
-from nextlevelbert.data.tables import hub_dataset
 from tests.book_toys import write_docx, write_epub, write_pdf
 
 WHALE, SEA = "Call me Ishmael.", "The sea & the “whale”."
@@ -128,17 +127,6 @@ def test_rows_are_numbered_through_all_files(tmp_path):
         list(read_documents(tmp_path / "b.jsonl", text_column="body"))
 
 
-def test_a_dataset_by_name(tmp_path):
-    """A folder laid out like a dataset repository, which `datasets` opens as it opens one on the
-    Hub."""
-    (tmp_path / "data").mkdir()
-    Dataset.from_dict({"id": ["b"], "text": ["x"]}).to_parquet(
-        tmp_path / "data" / "validation-00000-of-00001.parquet"
-    )
-    rows = hub_dataset(str(tmp_path), split="validation", streaming=True)
-    assert list(as_documents(rows)) == [Document("b", "x")]
-
-
 def test_the_text_of_books(tmp_path):
     write_pdf(tmp_path / "a.PDF", [f"{WHALE}\nThe leviat-\nhan", "", SEA])
     pages = [
@@ -175,15 +163,12 @@ def test_damaged_books_are_named(tmp_path, kind, write):
         path.write_bytes(damaged)
         with pytest.raises(ValueError, match=rf"book\.{kind} cannot be read as {kind.upper()}"):
             list(read_documents(path))
-    write(path, [""])
-    with pytest.raises(ValueError, match=rf"book\.{kind} holds no text"):
-        list(read_documents(path))
 
 
 def test_a_missing_package_is_named(tmp_path, monkeypatch):
     write_pdf(tmp_path / "a.pdf", [WHALE])
     monkeypatch.setitem(__import__("sys").modules, "pypdfium2", None)
-    with pytest.raises(ValueError, match=r"a\.pdf needs pypdfium2.*nextlevelbert\[files"):
+    with pytest.raises(ValueError, match=r"a\.pdf needs.* pip install pypdfium2"):
         list(read_documents(tmp_path / "a.pdf"))
 
 
@@ -212,19 +197,19 @@ pieces = [
 @settings(max_examples=80, deadline=None)
 @given(
     st.sampled_from([".txt", ".html", ".jsonl", ".json", ".csv", ".parquet"]),
-    st.booleans(),
+    st.sampled_from(["", ".gz"]),
     st.lists(st.sampled_from(pieces) | st.binary(max_size=9), max_size=9),
     st.integers(0, 30),
     st.integers(1, 255),
 )
 def test_no_bytes_raise_an_error_that_does_not_name_the_file(
-    tmp_path_factory, kind, pack, parts, at, flip
+    tmp_path_factory, kind, packed, parts, at, flip
 ):
     content = bytearray(b"".join(parts))
-    if pack:
+    if packed:
         content = bytearray(gzip.compress(content))
         content[min(at, len(content) - 1)] ^= flip
-    path = tmp_path_factory.mktemp("bytes") / f"rows{kind}{'.gz' if pack else ''}"
+    path = tmp_path_factory.mktemp("bytes") / f"rows{kind}{packed}"
     path.write_bytes(content)
     try:
         list(read_documents(path))

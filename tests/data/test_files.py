@@ -6,8 +6,6 @@ import gzip
 import os
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset
 
@@ -23,21 +21,20 @@ def read(source: Path, **options: str) -> tuple[list[str], list[str]]:
 
 
 def test_a_bad_file_ends_no_reading(tmp_path):
-    for number in range(4):
-        (tmp_path / f"n{number}.txt").write_text(f"note {number}")
-    (tmp_path / "n1x.txt").write_bytes("café".encode("latin-1"))
-    (tmp_path / "n2x.pdf").write_bytes(b"%PDF no")
-    (tmp_path / "n2y.parquet").write_bytes(b"PAR1")
-    (tmp_path / "n2z.txt.gz").write_bytes(b"not packed")
+    (tmp_path / "n0.txt").write_text("note 0")
+    (tmp_path / "n1.txt").write_bytes("café".encode("latin-1"))
+    (tmp_path / "n2.pdf").write_bytes(b"%PDF no")
+    (tmp_path / "n3.parquet").write_bytes(b"PAR1")
+    (tmp_path / "n4.txt.gz").write_bytes(b"not packed")
+    (tmp_path / "n5.txt").write_text("note 5")
     texts, errors = read(tmp_path)
-    assert texts == ["note 0", "note 1", "note 2", "note 3"]
-    assert [error.split(" cannot be read")[0] for error in errors] == [
-        str(tmp_path / name) for name in ("n1x.txt", "n2x.pdf", "n2y.parquet", "n2z.txt.gz")
-    ]
+    assert texts == ["note 0", "note 5"]
+    for error, name in zip(errors, "n1.txt n2.pdf n3.parquet n4.txt.gz".split(), strict=True):
+        assert error.startswith(f"{tmp_path / name} cannot be read")
     assert "Save it in UTF-8." in errors[0]
     documents = read_documents(tmp_path)
-    assert [next(documents).text for _ in range(2)] == ["note 0", "note 1"]
-    with pytest.raises(ValueError, match=r"n1x\.txt cannot be read"):
+    assert next(documents).text == "note 0"
+    with pytest.raises(ValueError, match=r"n1\.txt cannot be read"):
         next(documents)
 
 
@@ -56,64 +53,50 @@ def test_a_file_that_is_gone_or_locked_ends_no_reading(tmp_path):
 ROWS = [f"Entry {number}." for number in range(30)]
 
 
-def write_table(path: Path, kind: str) -> tuple[Path, str]:
-    """Writes thirty good rows and a bad one among them, and returns what names the bad one."""
-    before, after = ROWS[:20], ROWS[20:]
-    if kind.endswith(".csv"):
-        bad, message = {
-            "ragged.csv": ("One, two,3", "must have as many fields as line 1, got {'text': 'One'"),
-            "quote.csv": ('"One" two,x', "is not CSV (',' expected after '\"')"),
-            "latin.csv": ("café,x", "'utf-8' codec can't decode byte 0xe9"),
-        }[kind]
-        lines = ["text,id", *(f"{row},x" for row in before), bad]
-        lines.extend(f"{row},x" for row in after)
-        path.write_bytes("\n".join(lines).encode("latin-1"))
-        return path, f"line 22: {message}"
-    if kind.endswith(".parquet"):
-        pq.write_table(pa.table({"text": [*before, None, *after]}), path)
-        return path, "row 20: The text of document '20' is not a valid str: None"
-    if kind == "saved":
-        Dataset.from_dict({"text": [*before, None, *after]}).save_to_disk(path)
-        return path, "row 20: The text of document '20' is not a valid str: None"
-    bad, message = {
-        "surrogate.jsonl": (rb'{"id": "bad", "text": "cut \ud83d"}', "document 'bad'"),
-        "id.jsonl": (rb'{"id": "cut \ud83d", "text": "a"}', "line 21: The text of document"),
-        "comma.jsonl": (b'{"text": "x",}', "line 21, column 14: is not JSON"),
-        "deep.jsonl": (b"[" * 100_000, "line 21: is JSON of too many levels"),
-        "number.jsonl": (b"7", "line 21: is not a JSON object, but 7 (int)"),
-        "latin.jsonl": (b'{"text": "caf\xe9"}', "line 21: 'utf-8' codec can't decode byte 0xe9"),
-        "column.jsonl": (b'{"body": "x"}', "line 21: Document 20 has no column 'text'"),
-    }[kind]
-    lines = [b'{"text": "%s"}' % row.encode() for row in ROWS]
-    path.write_bytes(b"\n".join([*lines[:20], bad, *lines[20:]]))
-    return path, message
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "ragged.csv",
-        "quote.csv",
-        "latin.csv",
-        "null.parquet",
-        "saved",
-        "surrogate.jsonl",
-        "id.jsonl",
-        "comma.jsonl",
-        "deep.jsonl",
-        "number.jsonl",
-        "latin.jsonl",
-        "column.jsonl",
-    ],
-)
-def test_a_bad_row_costs_no_other(tmp_path, kind):
-    path, message = write_table(tmp_path / kind, kind)
-    texts, [error] = read(tmp_path)
+def assert_one_is_named(path: Path, message: str) -> None:
+    """Of a table of thirty good rows and a bad one among them."""
+    texts, [error] = read(path)
     assert texts == ROWS
     assert error.startswith(f"{path}, ")
     assert message in error
     with pytest.raises(ValueError, match=path.name):
         list(read_documents(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "bad", "message"),
+    [
+        (
+            "ragged.csv",
+            b"One, two",
+            "line 22: must have as many fields as line 1, got {'text': 'One'",
+        ),
+        ("quote.csv", b'"One" two', "line 22: is not CSV (',' expected after '\"')"),
+        ("latin.csv", b"caf\xe9", "line 22: 'utf-8' codec can't decode byte 0xe9"),
+        ("surrogate.jsonl", rb'{"id": "bad", "text": "cut \ud83d"}', "document 'bad'"),
+        ("id.jsonl", rb'{"id": "cut \ud83d", "text": "a"}', "line 21: The text of document"),
+        ("comma.jsonl", b'{"text": "x",}', "line 21, column 14: is not JSON"),
+        ("deep.jsonl", b"[" * 100_000, "line 21: is JSON of too many levels"),
+        ("number.jsonl", b"7", "line 21: is not a JSON object, but 7 (int)"),
+        ("latin.jsonl", b'{"text": "caf\xe9"}', "line 21: 'utf-8' codec can't decode byte 0xe9"),
+        ("column.jsonl", b'{"body": "x"}', "line 21: Document 20 has no column 'text'"),
+    ],
+)
+def test_a_bad_line_costs_no_other(tmp_path, name, bad, message):
+    if name.endswith(".csv"):
+        lines = [b"text", *map(str.encode, ROWS)]
+    else:
+        lines = [b'{"text": "%s"}' % row.encode() for row in ROWS]
+    lines.insert(-10, bad)
+    (tmp_path / name).write_bytes(b"\n".join(lines))
+    assert_one_is_named(tmp_path / name, message)
+
+
+@pytest.mark.parametrize("write", [Dataset.to_parquet, Dataset.save_to_disk])
+def test_a_bad_row_costs_no_other(tmp_path, write):
+    path = tmp_path / "rows.parquet"
+    write(Dataset.from_dict({"text": [*ROWS[:20], None, *ROWS[20:]]}), path)
+    assert_one_is_named(path, "row 20: The text of document '20' is not a valid str: None")
 
 
 def test_many_bad_rows_are_counted(tmp_path):
@@ -139,8 +122,8 @@ def test_bad_rows_keep_their_numbers(tmp_path):
 
 
 def test_rows_before_damage_are_read(tmp_path):
-    rows = b"".join(b'{"text": "row %d"}\n' % number for number in range(50_000))
-    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(rows)[:-2000])
+    rows = b"".join(b'{"text": "row %d"}\n' % number for number in range(5_000))
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(rows)[:-500])
     texts, [error] = read(tmp_path)
     assert len(texts) > 1000
     assert "a.jsonl.gz cannot be read" in error
@@ -164,11 +147,6 @@ def test_utf16_is_read_by_its_mark_or_refused(tmp_path, name, encoding):
     else:
         assert texts == []
         assert "UTF-16 without a byte order mark. Save it in UTF-8." in errors[0]
-
-
-def test_line_ends_of_all_systems_are_line_feeds(tmp_path):
-    (tmp_path / "a.txt").write_bytes(b"one\r\ntwo\rthree\n")
-    assert read(tmp_path)[0] == ["one\ntwo\nthree\n"]
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])

@@ -196,7 +196,7 @@ def assert_split(data, parts):
         assert ids_of(part) == [name for name in ids_of(data) if name in kept]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(OWNERS, st.floats(0.01, 0.99), st.integers(0, 2**32))
 def test_documents_are_held_out(owners, share, seed):
     data = data_of(owners)
@@ -209,7 +209,7 @@ def hashes_of(data):
     return [hashlib.sha256(text.encode()).digest() for text in distinct_texts(data)]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(OWNERS, st.randoms(use_true_random=False))
 def test_documents_are_halved(owners, shuffled):
     data = data_of(owners)

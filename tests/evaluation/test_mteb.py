@@ -56,6 +56,7 @@ def scores_of_mteb(model, task):
     return results.task_results[0].scores["test"][0]
 
 
+@pytest.mark.long
 def test_mteb_scores_a_checkpoint_as_we_do(toy_encoder_path, tmp_path):
     torch.manual_seed(0)
     NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunk_size=16).save_pretrained(tmp_path)

@@ -30,29 +30,24 @@ from .test_processing_cdlm import byte_level_tokenizer
 # Checkpoints of transformers' Longformer.
 
 
-@pytest.fixture(scope="module", params=[LongformerForMaskedLM, LongformerModel])
-def longformer(request, tmp_path_factory):
-    """A random Longformer of transformers, and the folder where it is saved."""
+@pytest.mark.parametrize(
+    ("kind", "cls"), [(LongformerForMaskedLM, CdlmForMaskedLM), (LongformerModel, CdlmModel)]
+)
+@torch.no_grad()
+def test_a_longformer_opens_and_gives_the_same(kind, cls, tmp_path):
     config = LongformerConfig(
         **SIZE, max_position_embeddings=66, attention_window=[4, 8, 4], layer_norm_eps=1e-5
     )
-    model = draw(request.param(config))
-    folder = tmp_path_factory.mktemp("longformer")
-    model.save_pretrained(folder)
-    return model, str(folder)
-
-
-@torch.no_grad()
-def test_a_longformer_opens_and_gives_the_same(longformer):
-    source, folder = longformer
-    cls = CdlmForMaskedLM if isinstance(source, LongformerForMaskedLM) else CdlmModel
-    model, info = cls.from_pretrained(folder, output_loading_info=True)
+    source = draw(kind(config))
+    source.save_pretrained(tmp_path)
+    model, info = cls.from_pretrained(tmp_path, output_loading_info=True)
     assert not info["missing_keys"]
     assert not info["unexpected_keys"]  # LongformerModel has a pooler, which is not wanted
     assert model.config.windows() == [4, 8, 4]
     ids, mask = batch()
+    real = mask.bool()
     for places in ("none", "many", "different"):
-        wide, real = globals_of(GLOBALS[places], ids.shape[1]), mask.bool()
+        wide = globals_of(GLOBALS[places], ids.shape[1])
         expected = source(ids, attention_mask=mask, global_attention_mask=wide)[0]
         close(model(ids, mask, wide)[0][real], expected[real])
 
@@ -110,27 +105,22 @@ def read(tokenizer):
 @torch.no_grad()
 def test_with_a_wide_window_it_is_the_encoder(encoders, minilm_path, name):
     folder = {**encoders, "minilm": minilm_path}[name]
-    model, encoder = (
-        CdlmModel.from_encoder(folder, max_length=80, attention_window=80),
-        AutoModel.from_pretrained(folder),
-    )
+    model = CdlmModel.from_encoder(folder, max_length=80, attention_window=80)
+    encoder = AutoModel.from_pretrained(folder)
     ids, mask = read(model.tokenizer)
-    expected = encoder.eval()(ids, mask).last_hidden_state
-    for wide in (
-        None,
-        torch.zeros_like(mask).index_fill(1, torch.tensor([0, 3]), 1),
-    ):  # global ones see as others do
-        states = model(ids, mask, wide).last_hidden_state
-        close(states[mask.bool()], expected[mask.bool()])
+    expected = encoder.eval()(ids, mask).last_hidden_state[mask.bool()]
+    wide = torch.zeros_like(mask)
+    wide[:, [0, 3]] = 1  # global ones see as others do
+    close(model(ids, mask).last_hidden_state[mask.bool()], expected)
+    close(model(ids, mask, wide).last_hidden_state[mask.bool()], expected)
     for layer, source in zip(model.encoder.layer, encoder.encoder.layer, strict=True):
+        attention = layer.attention.self
         for part in ("query", "key", "value"):
             weight = getattr(source.attention.self, part).weight
-            assert torch.equal(getattr(layer.attention.self, part).weight, weight)
-            assert torch.equal(getattr(layer.attention.self, f"{part}_global").weight, weight)
-    ids_of = ("mask_token_id", "pad_token_id")
-    assert [getattr(model.config, key) for key in ids_of] == [
-        getattr(model.tokenizer, key) for key in ids_of
-    ]
+            assert torch.equal(getattr(attention, part).weight, weight)
+            assert torch.equal(getattr(attention, f"{part}_global").weight, weight)
+    assert model.config.mask_token_id == model.tokenizer.mask_token_id
+    assert model.config.pad_token_id == model.tokenizer.pad_token_id
 
 
 @pytest.mark.parametrize(("name", "pad", "offset"), [("bert", 0, 0), ("roberta", 1, 2)])

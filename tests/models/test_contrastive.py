@@ -43,47 +43,39 @@ def residual(cls=NextLevelBertModel, whiten=True, **values):
 
 @pytest.mark.parametrize("whiten", [False, True])
 def test_an_untrained_model_gives_the_mean_of_its_chunks(whiten):
-    model, vectors = residual(whiten=whiten), torch.randn(3, 6, 32)
-    chunks = whitened(model, vectors) if whiten else vectors
+    model = residual(whiten=whiten)
+    vectors = torch.randn(3, 6, 32)
+    chunks = vectors
+    if whiten:
+        chunks = whitened(model, vectors)
     close(vectors_of(model, vectors), unit(chunks.mean(dim=1)), atol=1e-6)
-    assert torch.equal(
-        model(inputs_embeds=vectors).chunk_vectors, vectors
-    )  # plain ones, as everywhere
+    # Plain ones, as everywhere.
+    assert torch.equal(model(inputs_embeds=vectors).chunk_vectors, vectors)
 
 
-def test_plain_pooling_is_the_mean_and_has_no_weights(toy_encoder_path, tmp_path):
+def test_plain_pooling_is_the_mean_and_has_no_weights(toy_encoder_path):
     """Chunks are in no other's vector, by every route; what has nothing to train is refused."""
     torch.manual_seed(2)
     without = {**toy_config().encoder_config.to_dict(), "num_hidden_layers": 0}
     config = toy_config(
         pooling="plain", encoder_config=without, whiten_chunks=True, include_chunk_encoder=False
     )
-    model, vectors = shaken(NextLevelBertModel(config)), torch.randn(2, 19, 32)  # 8 in a window
-    assert {name.partition(".")[0] for name in model.state_dict()} == {
-        "special_embeddings",
-        "whitening",
-    }
-    output = model(inputs_embeds=vectors, output_hidden_states=False)
+    model = shaken(NextLevelBertModel(config))
+    vectors = torch.randn(2, 19, 32)  # 8 in a window
+    names = {name.partition(".")[0] for name in model.state_dict()}
+    assert names == {"special_embeddings", "whitening"}
+    output = model(inputs_embeds=vectors)
     close(output.last_hidden_state, whitened(model, vectors))
     close(output.pooler_output, unit(whitened(model, vectors).mean(dim=1)), atol=1e-6)
-    exported = torch.export.export(model, (), {"inputs_embeds": vectors[:, :6]}).module()
-    close(exported(inputs_embeds=vectors[:, :6]).pooler_output, vectors_of(model, vectors[:, :6]))
-    close(
-        vectors_of(model, vectors[:, :6]),
-        unit(whitened(model, vectors[:, :6]).mean(dim=1)),
-        atol=1e-6,
-    )
-    packed = torch.tensor(
-        [[CLS, *[NOT_SPECIAL] * 6, SEP], [CLS, *[NOT_SPECIAL] * 4, SEP, PAD, PAD]]
-    )
-    by_places = model(
-        inputs_embeds=torch.nn.functional.pad(vectors[:, :6], (0, 0, 1, 1)), special_ids=packed
-    )
-    close(
-        by_places.pooler_output[1], unit(whitened(model, vectors[1:, :4]).mean(dim=1))[0], atol=1e-6
-    )
-    model.save_pretrained(tmp_path)
-    close(vectors_of(NextLevelBertModel.from_pretrained(tmp_path), vectors), output.pooler_output)
+    few = vectors[:, :6]
+    mean = unit(whitened(model, few).mean(dim=1))
+    close(vectors_of(model, few), mean, atol=1e-6)
+    exported = torch.export.export(model, (), {"inputs_embeds": few}).module()
+    close(exported(inputs_embeds=few).pooler_output, mean, atol=1e-6)
+    packed = F.pad(few, (0, 0, 1, 1))
+    special_ids = torch.tensor([[CLS, *[NOT_SPECIAL] * 6, SEP]] * 2)
+    by_places = model(inputs_embeds=packed, special_ids=special_ids)
+    close(by_places.pooler_output, mean, atol=1e-6)
     model = NextLevelBertModel.from_chunk_encoder(toy_encoder_path, pooling="plain")
     assert model.config.encoder_config.num_hidden_layers == 0
     for refused in (NextLevelBertForMaskedVectorModeling, NextLevelBertForContrastiveLearning):
@@ -96,25 +88,22 @@ def test_plain_pooling_is_the_mean_and_has_no_weights(toy_encoder_path, tmp_path
 def test_a_document_vector_is_the_sum_of_both_projections(trained, chunks):
     """Untrained and with a start of one: of both means as they are. The encoder reads whitened
     chunks, too."""
-    model, vectors = residual(residual_start=1.0), torch.randn(2, chunks, 32)
+    model = residual(residual_start=1.0)
+    vectors = torch.randn(2, chunks, 32)
     a = c = torch.eye(32)
     if trained:
         shaken(model)
-        a, c = (
-            model.residual_pooling.plain.weight.detach(),
-            model.residual_pooling.contextual.weight.detach(),
-        )
+        a = model.residual_pooling.plain.weight.detach()
+        c = model.residual_pooling.contextual.weight.detach()
     without = residual(whiten=False)
     without.load_state_dict(model.state_dict(), strict=False)
     with torch.no_grad():
         contextual = without(inputs_embeds=whitened(model, vectors)).last_hidden_state
         output = model(inputs_embeds=vectors)
     close(output.last_hidden_state, contextual)
-    plain, contextual = (
-        unit(whitened(model, vectors).mean(dim=1)),
-        unit(output.last_hidden_state.mean(dim=1)),
-    )
-    close(output.pooler_output, unit((a @ plain.T + c @ contextual.T).T), atol=1e-6)
+    plain = unit(whitened(model, vectors).mean(dim=1))
+    contextual = unit(contextual.mean(dim=1))
+    close(output.pooler_output, unit(plain @ a.T + contextual @ c.T), atol=1e-6)
     assert (output.pooler_output - plain).abs().max() > 0.01
     model.config.long_documents = "truncate"  # what is cut off is in neither mean
     close(vectors_of(model, vectors), vectors_of(model, vectors[:, :8]))

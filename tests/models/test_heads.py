@@ -1,12 +1,12 @@
-"""The heads for tasks: what they compute, what they refuse; training by sentence-transformers; the
-published card."""
+"""The heads for tasks: what they compute, what they refuse; training by sentence-transformers."""
 
 from __future__ import annotations
+
+import copy
 
 import pytest
 import torch
 from datasets import Dataset
-from huggingface_hub import ModelCard, ModelCardData
 from sentence_transformers import (
     SentenceTransformer,
     SentenceTransformerTrainer,
@@ -14,13 +14,12 @@ from sentence_transformers import (
 )
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import nn
-from transformers import AutoTokenizer, DataCollatorForMultipleChoice, PreTrainedModel, pipeline
+from transformers import AutoTokenizer, DataCollatorForMultipleChoice, pipeline
 
 from nextlevelbert import (
     DataCollatorForDocumentChoice,
     NextLevelBertForMultipleChoice,
     NextLevelBertForSequenceClassification,
-    NextLevelBertModel,
 )
 
 from ..vector_toys import close, toy_config
@@ -82,10 +81,8 @@ def test_candidates_of_a_question_share_a_softmax(documents):
 
 def test_the_stock_tokenizer_s_pairs(tokenizer):
     model = toy(NextLevelBertForSequenceClassification, text_pair=True)
-    texts, questions = (
-        [WORDS, WORDS * 2],
-        ["Who wrote?", "What passed on the evening of the storm?"],
-    )
+    texts = [WORDS, WORDS * 2]
+    questions = ["Who wrote?", "What passed on the evening of the storm?"]
     together = model(**tokenizer(texts, questions, padding=True, return_tensors="pt")).logits
     pair = tokenizer(questions, padding=True, return_tensors="pt")
     apart = model(
@@ -123,16 +120,12 @@ def test_transformers_own_recipe_of_multiple_choice(tokenizer, monkeypatch):
     """`[B, C, T]` of `DataCollatorForMultipleChoice`: the document is read once, and all as when
     given apart."""
     model = toy(NextLevelBertForMultipleChoice)
-    texts, choices = (
-        [WORDS * 20, "A short one."],
-        [["He did.", "She did, long ago."], ["Yes.", "No."]],
-    )
-    rows = [
-        tokenizer([text] * 2, [f"Who? {choice}" for choice in row])
-        for text, row in zip(texts, choices, strict=True)
-    ]
+    texts = [WORDS * 20, "A short one."]
+    pairs = ["Who? He did.", "Who? She did, long ago.", "Who? Yes.", "Who? No."]
+    rows = [tokenizer([texts[0]] * 2, pairs[:2]), tokenizer([texts[1]] * 2, pairs[2:])]
     batch = DataCollatorForMultipleChoice(tokenizer)([{**row, "label": 1} for row in rows])
-    chunks, encode_ids = [], type(model.model).encode_ids
+    chunks = []
+    encode_ids = type(model.model).encode_ids
     monkeypatch.setattr(
         type(model.model),
         "encode_ids",
@@ -140,15 +133,11 @@ def test_transformers_own_recipe_of_multiple_choice(tokenizer, monkeypatch):
     )
     output = model(**batch)
     assert chunks == [4, 2]  # candidates, documents
-    read = tokenizer(texts, padding=True, return_tensors="pt")
-    pairs = tokenizer(
-        [f"Who? {choice}" for row in choices for choice in row], padding=True, return_tensors="pt"
-    )
+    candidates = tokenizer(pairs, padding=True, return_tensors="pt")
     apart = model(
-        input_ids=read["input_ids"],
-        attention_mask=read["attention_mask"],
-        pair_input_ids=pairs["input_ids"].view(2, 2, -1),
-        pair_attention_mask=pairs["attention_mask"].view(2, 2, -1),
+        **tokenizer(texts, padding=True, return_tensors="pt"),
+        pair_input_ids=candidates["input_ids"].view(2, 2, -1),
+        pair_attention_mask=candidates["attention_mask"].view(2, 2, -1),
         labels=torch.tensor([1, 1]),
     )
     close(output.logits, apart.logits)
@@ -165,91 +154,47 @@ def test_what_the_heads_refuse(documents):
         toy(NextLevelBertForMultipleChoice)(**documents, pair_embeds=torch.ones(2, 4, 32))
 
 
-QUESTIONS = [
-    {
-        "text": WORDS * count,
-        "question": "Who wrote?",
-        "choices": ["He did.", "No one, ever.", "I"],
-        "label": 0,
-    }
-    for count in (2, 9, 9, 1)
-]
-
-
 def test_questions_with_any_tokenizer(tokenizer):
     """Ids and stored vectors give the same; a text is read once for its questions."""
     model = toy(NextLevelBertForMultipleChoice)
+    model.model.tokenizer = tokenizer
     collate = DataCollatorForDocumentChoice(tokenizer)
-    batch = collate(QUESTIONS)
-    assert "labels" not in collate(
-        [{key: row[key] for key in row if key != "label"} for row in QUESTIONS]
-    )
+    row = {"question": "Who wrote?", "choices": ["He did.", "No one, ever.", "I"], "label": 0}
+    rows = []
+    stored = []
+    for count in (2, 9, 9, 1):
+        rows.append({**row, "text": WORDS * count})
+        stored.append({**row, "inputs_embeds": model.model.encode(WORDS * count).plain})
+    batch = collate(rows)
     assert batch["input_ids"].shape[0] == 3
     assert batch["document_index"].tolist() == [0, 1, 1, 2]
-    model.model.tokenizer = tokenizer
-    books = model.model.encode(QUESTIONS)
-    stored = [
-        {**row, "inputs_embeds": book.plain} for row, book in zip(QUESTIONS, books, strict=True)
-    ]
-    close(model(**collate(stored)).logits, model(**batch).logits)
-
-
-TEXTS = [
-    "Call me Ishmael. " * 200,
-    "It was the best of times.",
-    "",
-    "All happy families are alike. " * 20,
-]
+    logits = model(**batch).logits
+    for number in range(4):
+        close(model(**collate(stored[number : number + 1])).logits[0], logits[number])
+    for unlabelled in rows:
+        del unlabelled["label"]
+    assert "labels" not in collate(rows)
 
 
 def test_the_trainer_of_sentence_transformers(toy_checkpoint, tmp_path):
     model = SentenceTransformer(toy_checkpoint, device="cpu")
-    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    pairs = Dataset.from_dict(
-        {"anchor": TEXTS[:2] + TEXTS[3:], "positive": ["sea", "times", "family"]}
-    )
+    before = copy.deepcopy(model.state_dict())
+    texts = ["Call me Ishmael. " * 200, "It was the best of times.", "All alike. " * 20]
+    pairs = Dataset.from_dict({"anchor": texts, "positive": ["sea", "times", "family"]})
     arguments = SentenceTransformerTrainingArguments(
         output_dir=str(tmp_path),
         max_steps=2,
-        per_device_train_batch_size=3,
         learning_rate=1e-3,
         use_cpu=True,
         save_strategy="no",
-        dataloader_pin_memory=False,
         disable_tqdm=True,
     )
     SentenceTransformerTrainer(
         model=model, args=arguments, train_dataset=pairs, loss=MultipleNegativesRankingLoss(model)
     ).train()
-    changed = {
-        name
-        for name, parameter in model.named_parameters()
-        if not torch.equal(parameter, before[name])
-    }
-    assert not any("chunk_encoder" in name for name in changed)
-    assert (
-        sum(".encoder.layer." in name for name in changed) == 2 * 16
-    )  # every weight of both layers
-
-
-def test_the_card_that_is_published_opens_the_model(toy_checkpoint, tmp_path, monkeypatch):
-    """In place of transformers' empty template; a card that someone wrote stays."""
-    model, uploaded = NextLevelBertModel.from_pretrained(toy_checkpoint), []
-    monkeypatch.setattr(
-        PreTrainedModel, "_upload_modified_files", lambda *args, **kwargs: uploaded.append(args)
-    )
-    ModelCard.from_template(ModelCardData(tags=["nextlevelbert"])).save(tmp_path / "README.md")
-    model._upload_modified_files(str(tmp_path), "me/books", files_timestamps={})
-    text = (tmp_path / "README.md").read_text()
-    for line in (
-        'AutoModel.from_pretrained("me/books")',
-        "import nextlevelbert",
-        "trust_remote_code=True",
-        "- nextl",
-    ):
-        assert line in text
-    (tmp_path / "README.md").write_text("mine")
-    model.save_pretrained(tmp_path)
-    model._upload_modified_files(str(tmp_path), "me/books", files_timestamps={})
-    assert (tmp_path / "README.md").read_text() == "mine"
-    assert len(uploaded) == 2
+    for name, parameter in model.named_parameters():
+        is_changed = not torch.equal(parameter, before[name])
+        if "chunk_encoder" in name:
+            assert not is_changed
+        elif ".encoder.layer." in name:
+            assert is_changed

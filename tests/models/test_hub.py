@@ -8,6 +8,7 @@ The client reads its settings once, at import, so every step runs in a process o
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from huggingface_hub import DatasetCard
 
 from nextlevelbert import ChunkingRule, Document, encode_corpus
 
-from ..finetuning_toys import write
+from ..finetuning_toys import predictions, write
 from ..vector_toys import close
 
 ROOT = Path(__file__).parents[2]
@@ -36,6 +37,7 @@ print(json.dumps(VectorCorpus(sys.argv[1]).push_to_hub("user/books").oid))
 
 LOAD_CORPUS = """
 import json
+import re
 from nextlevelbert import VectorCorpus
 corpus = VectorCorpus.from_hub("user/books")
 documents = [{"id": d.id, "vectors": d.vectors.tolist(), "spans": d.spans.tolist()} for d in corpus]
@@ -126,16 +128,21 @@ def test_corpus_comes_back_from_the_hub_as_it_was(run, pushed_corpus):
 
 def test_corpus_repository_holds_the_corpus_and_a_card(hub, pushed_corpus, minilm_path):
     files = hub.files("dataset", "user/books")
-    parts = [path.name for path in sorted(pushed_corpus.path.glob("*.parquet"))]
-    assert sorted(files) == sorted(["README.md", "_SUCCESS", *parts])
-    for name in ("_SUCCESS", *parts):
-        assert files[name] == (pushed_corpus.path / name).read_bytes()
     card = files["README.md"].decode()
     assert DatasetCard(card).data.tags == ["nextlevelbert", "chunk-vectors"]
     assert "sentence-transformers/all-MiniLM-L6-v2" in card
     assert 'VectorCorpus.from_hub("user/books")' in card
-    for path in (str(pushed_corpus.path.parent), str(Path(minilm_path).parent), str(ROOT)):
-        assert [name for name, content in files.items() if path.encode() in content] == []
+    parts = [path.name for path in sorted(pushed_corpus.path.glob("*.parquet"))]
+    assert sorted(files) == sorted(["README.md", "_SUCCESS", *parts])
+    for name in ("_SUCCESS", *parts):
+        assert files[name] == (pushed_corpus.path / name).read_bytes()
+    assert_no_path(files, pushed_corpus.path.parent, Path(minilm_path).parent, ROOT)
+
+
+def assert_no_path(files, *folders):
+    for name, content in files.items():
+        for folder in folders:
+            assert str(folder).encode() not in content, name
 
 
 def test_pushing_a_corpus_again_changes_nothing(hub, run, pushed_corpus):
@@ -152,6 +159,27 @@ def test_model_from_the_hub_gives_the_same_vector(run, toy_vector, script, hidde
         close(torch.tensor(vector), torch.tensor(toy_vector), atol=1e-6)
 
 
+PUSH_ANOTHER = """
+from huggingface_hub import HfApi
+from nextlevelbert import NextLevelBertModel
+from tests.vector_toys import toy_config
+HfApi().create_repo("user/written")
+HfApi().upload_file(path_or_fileobj=b"Mine.", path_in_repo="README.md", repo_id="user/written")
+NextLevelBertModel(toy_config()).push_to_hub("user/written")
+"""
+
+
+def test_the_card_on_the_hub_opens_the_model_unless_somebody_wrote_one(
+    hub, fresh_process, toy_vector
+):
+    """In place of transformers' empty template."""
+    card = hub.files("model", "user/toy")["README.md"].decode()
+    for line in ('AutoModel.from_pretrained("user/toy")', "trust_remote_code=True", "- nextlevelb"):
+        assert line in card
+    fresh_process(PUSH_ANOTHER)
+    assert hub.files("model", "user/written")["README.md"].endswith(b"Mine.")
+
+
 def test_the_pretraining_script_publishes_model_and_card(
     hub, fresh_process, toy_encoder_path, tmp_path
 ):
@@ -162,33 +190,16 @@ def test_the_pretraining_script_publishes_model_and_card(
         (tmp_path / "books" / f"{number}.txt").write_text(TEXT * 10)
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / ".tmpAbC123").write_text("half of the weights, of a run that was killed")
-    arguments = [
-        "--chunk_encoder",
-        toy_encoder_path,
-        "--train_file",
-        str(tmp_path / "books"),
-        "--do_train",
-    ]
-    arguments += (
-        "--chunk_size 16 --sequence_length 32 --max_steps 2 --validation_share 0.25".split()
-    )
-    arguments += [
-        "--push_to_hub",
-        "--hub_model_id",
-        "user/books-model",
-        "--output_dir",
-        str(tmp_path / "model"),
-    ]
-    fresh_process(RUN_SCRIPT, ROOT / "run_pretraining.py", *arguments)
+    words = "--do_train --chunk_size 16 --sequence_length 32 --max_steps 2 --validation_share 0.25"
+    words += f" --chunk_encoder {toy_encoder_path} --train_file {tmp_path}/books"
+    words += f" --push_to_hub --hub_model_id user/books-model --output_dir {tmp_path}/model"
+    fresh_process(RUN_SCRIPT, ROOT / "run_pretraining.py", *words.split())
     files = hub.files("model", "user/books-model")
     assert files["model.safetensors"] == (tmp_path / "model" / "model.safetensors").read_bytes()
     assert "# user/books-model" in files["README.md"].decode()
     assert {"modeling_nextlevelbert.py", "modules.json", "tokenizer.json"} <= files.keys()
-    assert not [
-        name for name in files if "shard-" in name or "checkpoint-" in name or ".tmp" in name
-    ]
-    here = str(tmp_path).encode()
-    assert [name for name, content in files.items() if here in content] == []
+    assert not re.search("shard-|checkpoint-|[.]tmp", " ".join(files))
+    assert_no_path(files, tmp_path)
 
 
 LOAD_TRAINED = """
@@ -209,48 +220,28 @@ def test_the_finetuning_script_publishes_what_opens_again(
     hub, fresh_process, run, toy_encoder_path, tmp_path
 ):
     """A classifier, then one made of it by adapters, both from the hub without the package."""
-    texts = [f"{('ship', 'bread')[n % 2]} {n}. " * 30 for n in range(12)]
-    rows = [{"id": str(n), "text": text, "label": n % 2} for n, text in enumerate(texts)]
-    write(tmp_path / "rows.jsonl", rows)
-    pictures = {"README.md", "learning_curve.png", "tokenizer.json"}
-    whole = {"model.safetensors", "modeling_nextlevelbert.py", "modules.json"}
-    for name, model, options in (
-        (
-            "user/classifier",
-            "untrained",
-            ["--chunk_encoder", toy_encoder_path, "--chunk_size", "16"],
-        ),
-        ("user/adapted", "user/classifier", ["--lora"]),
+    rows = []
+    for number in range(12):
+        text = f"{('ship', 'bread')[number % 2]} {number}. " * 30
+        rows.append({"id": str(number), "text": text, "label": number % 2})
+    file = write(tmp_path / "rows.jsonl", rows)
+    for name, model in (
+        ("classifier", f"untrained --chunk_encoder {toy_encoder_path} --chunk_size 16"),
+        ("adapted", "user/classifier --lora"),
     ):
-        output = tmp_path / name.replace("/", "-")
-        arguments = ["--task", "classification", "--model", model, *options]
-        arguments += [
-            "--train_file",
-            str(tmp_path / "rows.jsonl"),
-            "--test_file",
-            str(tmp_path / "rows.jsonl"),
-        ]
-        arguments += ["--num_train_epochs", "2", "--output_dir", str(output)]
-        fresh_process(
-            RUN_SCRIPT,
-            ROOT / "run_finetune.py",
-            *arguments,
-            "--push_to_hub",
-            "--hub_model_id",
-            name,
-        )
-        files = hub.files("model", name)
-        assert whole | pictures <= files.keys()
-        assert not [
-            file
-            for file in files
-            if file.startswith("seed-") or file.endswith(("jsonl", "results.json"))
-        ]
-        here = str(tmp_path).encode()
-        assert [file for file, content in files.items() if here in content] == []
-        loaded = run(LOAD_TRAINED, name, texts[0], hidden=True)
-        [first, *_] = (output / "test_predictions.jsonl").read_text().splitlines()
-        close(torch.tensor(loaded["scores"]), torch.tensor(json.loads(first)["scores"]))
+        output = tmp_path / name
+        words = f"--task classification --model {model} --train_file {file} --test_file {file}"
+        words += f" --num_train_epochs 2 --output_dir {output}"
+        words += f" --push_to_hub --hub_model_id user/{name}"
+        fresh_process(RUN_SCRIPT, ROOT / "run_finetune.py", *words.split())
+        files = hub.files("model", f"user/{name}")
+        expected = "model.safetensors modeling_nextlevelbert.py modules.json tokenizer.json"
+        assert {*expected.split(), "README.md", "learning_curve.png"} <= files.keys()
+        assert not re.search("seed-|jsonl|results.json", " ".join(files))
+        assert_no_path(files, tmp_path)
+        loaded = run(LOAD_TRAINED, f"user/{name}", rows[0]["text"], hidden=True)
+        first, *_ = predictions(output / "test_predictions.jsonl")
+        close(torch.tensor(loaded["scores"]), torch.tensor(first["scores"]))
         results = json.loads((output / "results.json").read_text())
         assert loaded["accuracy"] == pytest.approx(results["seeds"]["0"]["accuracy"], abs=1e-4)
     assert b"base_model: user/classifier" in files["README.md"]

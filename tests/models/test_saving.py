@@ -145,9 +145,12 @@ def test_the_code_of_a_checkpoint_makes_new_models(toy_checkpoint, toy_encoder_p
 
 def test_a_folder_gets_a_card_and_keeps_the_one_it_has(toy_checkpoint, tmp_path):
     model = NextLevelBertModel.from_pretrained(toy_checkpoint)
+    model.config.chunk_encoder_name = "me/encoder"
     model.save_pretrained(tmp_path)
     card = ModelCard.load(tmp_path / "README.md")
     assert card.data.tags == ["nextlevelbert", "sentence-transformers"]
+    assert card.data.base_model == "me/encoder"
+    assert "pip install" in card.text
     assert 'SentenceTransformer("folder or Hub name")' in card.text
     (tmp_path / "README.md").write_text("mine", encoding="utf-8")
     model.save_pretrained(tmp_path)

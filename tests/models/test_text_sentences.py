@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,11 +26,15 @@ def gold_documents(half: str) -> Iterator[tuple[str, list[tuple[int, int]]]]:
         head, *lines = block.split("\n")
         if head.split()[1] != half:
             continue
-        text, spans = "", []
+        text = ""
+        spans: list[tuple[int, int]] = []
         for line in filter(None, map(str.rstrip, lines)):
             body = line.lstrip("".join(_BREAKS))
-            text += _BREAKS.get(line[0], " ") if text else ""
-            start = spans.pop()[0] if line[0] == "⏎" else len(text)
+            if text:
+                text += _BREAKS.get(line[0], " ")
+            start = len(text)
+            if line[0] == "⏎":
+                start, _ = spans.pop()
             text += body
             spans.append((start, len(text)))
         yield text, spans
@@ -45,14 +49,15 @@ def borders(text: str, spans: list[tuple[int, int]]) -> set[int]:
 @pytest.mark.parametrize(("half", "least"), [("look", 0.98), ("held", 0.97)])
 def test_sentences_of_contracts_reports_and_papers(half, least):
     """F1 of the borders within documents; the rules were made with the first half in sight."""
-    right = wrong = sentences = 0
+    right = 0
+    wrong = 0
+    sentences = 0
     for text, gold in gold_documents(half):
-        one, other = borders(text, text_sentences(text)), borders(text, gold)
-        right, wrong, sentences = (
-            right + len(one & other),
-            wrong + len(one ^ other),
-            sentences + len(gold),
-        )
+        one = borders(text, text_sentences(text))
+        other = borders(text, gold)
+        right += len(one & other)
+        wrong += len(one ^ other)
+        sentences += len(gold)
     assert sentences > 120
     assert 2 * right / (2 * right + wrong) > least
 
@@ -60,35 +65,17 @@ def test_sentences_of_contracts_reports_and_papers(half, least):
 @pytest.mark.parametrize(
     "text",
     [
-        "LEASE|This is a lease.|It ends.",
-        "1. Grant|Acme Inc. President Roe signed.|He left.|• a;|• b",
-        "Sold to Acme Inc.|However, the price rose.|She met Dr. Who.",
-        "A line that was\nbroken by hand, and\nends here.|Another.",
-        "“Go!” he said.|“Why?”|“Because … it is so.”",
-        "In the U.S. Senate.|In the U.S.|The Senate.|See p. 5 (Fig. 3).|The answer is no.|We do.",
-        "今日は。|明日は！|The end",
-        "call me ishmael.|some years ago i went to sea.|dr. who came, i.e. at 2.5 p.m. or so.|"
-        "he left vol. ii and so did i.|why?|see fig. 3 and acme inc. stock.|the end",
-        "now is the time.|" + "it goes on.|" * 60 + "NATO too.|yes",
-    ],
-)
-def test_sentences_of_a_text(text):
-    """Sentences with | between them: a blank line on both sides of headings and items, or a
-    space."""
-    pieces = text.split("|")
-    apart = [
-        one.isupper() or one[0] in "1•" or other[0] == "•"
-        for one, other in itertools.pairwise(pieces)
-    ]
-    plain = pieces[0] + "".join(
-        ("\n\n" if new else " ") + piece for new, piece in zip(apart, pieces[1:], strict=True)
-    )
-    assert [plain[a:b] for a, b in text_sentences(plain)] == pieces
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
+        "LEASE||This is a lease.| It ends.",
+        "1. Grant||Acme Inc. President Roe signed.| He left.||• a;||• b",
+        "Sold to Acme Inc.| However, the price rose.| She met Dr. Who.",
+        "A line that was\nbroken by hand, and\nends here.| Another.",
+        "“Go!” he said.| “Why?”| “Because … it is so.”",
+        "In the U.S. Senate.| In the U.S.| The Senate.| See p. 5 (Fig. 3).| The answer is no."
+        "| We do.",
+        "今日は。|明日は！| The end",
+        "call me ishmael.| some years ago i went to sea.| dr. who came, i.e. at 2.5 p.m. or so.|"
+        " he left vol. ii and so did i.| why?| see fig. 3 and acme inc. stock.| the end",
+        "now is the time.|" + " it goes on.|" * 60 + " NATO too.| yes",
         "渡轮黎明离开。|它随潮水返回。|你来吗？|来！",
         "「行きますか。」と彼は言った。|私は黙った。|「はい。」|ところで雨だ。",
         "नाव भोर में जाती है।| वह ज्वार के साथ लौटती है।",
@@ -100,10 +87,11 @@ def test_sentences_of_a_text(text):
         "Ինչ է սա։| Սա նավ է։",
     ],
 )
-def test_sentences_of_other_scripts_and_languages(text):
-    plain = text.replace("|", "")
-    sentences = [piece.strip() for piece in text.split("|")]
-    assert [plain[start:end] for start, end in text_sentences(plain)] == sentences
+def test_sentences_of_a_text(text):
+    """A | ends a sentence, a second one is a blank line: on both sides of headings and items."""
+    plain = text.replace("||", "\n\n").replace("|", "")
+    found = [plain[start:end] for start, end in text_sentences(plain)]
+    assert found == re.split(r"\|+ ?", text)
 
 
 HOSTILE = st.lists(
@@ -126,13 +114,15 @@ HOSTILE = st.lists(
 @settings(deadline=None, max_examples=400)
 @given(text=HOSTILE | st.text(max_size=200))
 def test_sentences_of_any_text_lose_nothing(text):
-    spans = text_sentences(text)
-    assert all(text[start:end] == text[start:end].strip() != "" for start, end in spans)
-    between = [0, *itertools.chain(*spans), len(text)]
-    assert between == sorted(between)
-    assert not "".join(text[a:b] for a, b in zip(between[::2], between[1::2], strict=True)).strip()
+    end = 0
+    for start, next_end in text_sentences(text):
+        assert not text[end:start].strip()
+        assert text[start:next_end] == text[start:next_end].strip() != ""
+        end = next_end
+    assert not text[end:].strip()
 
 
+# + import re
 @pytest.mark.parametrize(
     "part",
     [".", ". ", '."', "A. ", ".\n", "\n ", "U.S.", "Inc. ", "T\n", '("', ")" * 9, "a" * 30 + "."],
@@ -140,6 +130,5 @@ def test_sentences_of_any_text_lose_nothing(text):
 def test_a_long_text_of_one_kind_is_read_once(part):
     """A rule that read it again for every mark or line would take hours."""
     text = part * (60_000 // len(part))
-    assert [end for _, end in text_sentences(text)][-1:] == [len(text.rstrip())][
-        : len(text.strip())
-    ]
+    ends = [0, *(end for _, end in text_sentences(text))]
+    assert ends[-1] == len(text.rstrip())

@@ -3,7 +3,6 @@ that opens."""
 
 from __future__ import annotations
 
-import json
 import math
 import re
 
@@ -21,6 +20,7 @@ from nextlevelbert import (
 )
 from nextlevelbert.pretraining import cdlm
 from nextlevelbert.pretraining.document_sets import TokenSequence, hold_out_sets, read_document_sets
+from nextlevelbert.training.runs import read_json
 
 from ..finetuning_toys import write
 
@@ -76,9 +76,12 @@ def test_a_row_that_does_not_fit_is_named(tmp_path, row, set_column, word):
 
 
 def test_a_share_of_the_large_sets_is_put_aside():
-    sets = {f"set {n}": [f"text {n}", "and", "more"][: 1 + 2 * (n >= 10)] for n in range(20)}
+    sets = {}
+    for number in range(10):
+        sets[f"small {number}"] = ["alone"]
+        sets[f"large {number}"] = [f"text {number}", "and", "more"]
     rest, aside = hold_out_sets(sets, 0.3, 0)
-    assert [len(texts) for texts in aside.values()] == [3, 3, 3]  # of the ten that are large
+    assert list(map(len, aside.values())) == [3, 3, 3]  # of the ten that are large
     assert rest | aside == sets
     assert len(rest) == 17
     assert hold_out_sets(sets, 0.3, 0) == (rest, aside)
@@ -88,25 +91,20 @@ def test_a_share_of_the_large_sets_is_put_aside():
 def sets(words=4, documents=8):
     """Eight sets; every document has the word of its set, a number of its own, and more words that
     count up."""
-    return [
-        [
-            " ".join([subject, *(NUMBERS * 9)[number : number + words - 1]])
-            for number in range(documents)
-        ]
-        for subject in SUBJECTS
-    ]
+    made = []
+    for subject in SUBJECTS:
+        counts = [" ".join((NUMBERS * 9)[n : n + words - 1]) for n in range(documents)]
+        made.append([f"{subject} {count}".strip() for count in counts])
+    return made
 
 
-def documents_of(dataset, processor, index):
-    """The words of each document of a sequence; the layout around them is looked at."""
-    row = dataset[index]
+def documents_of(row, processor):
+    """The documents of a sequence; the layout around them is looked at."""
     names = processor.tokenizer.convert_ids_to_tokens(row.input_ids.tolist())
     text = " ".join(names)
     assert re.fullmatch(r"\[CLS\]( <doc-s>( [a-z]+)+ </doc-s>)+ \[SEP\]", text)
-    assert row.maskable.tolist() == [
-        name not in ("[CLS]", "[SEP]", "<doc-s>", "</doc-s>") for name in names
-    ]
-    return [part.split() for part in re.findall(r"<doc-s> (.*?) </doc-s>", text)]
+    assert row.maskable.tolist() == list(map(str.isalpha, names))
+    return re.findall(r"<doc-s> (.*?) </doc-s>", text)
 
 
 @pytest.mark.parametrize(
@@ -117,56 +115,54 @@ def test_at_least_three_related_documents_and_never_too_long(processor, max_leng
     dataset = ClusterDataset(data, processor, max_length)
     assert len(dataset) == 8
     share = (max_length - 2) // 3 - 2  # most that one document gives
-    for index in range(len(dataset)):
-        documents = documents_of(dataset, processor, index)
-        length = len(dataset[index].input_ids)
-        assert length == 2 + sum(len(document) + 2 for document in documents) <= max_length
+    for originals, row in zip(data, dataset, strict=True):
+        documents = documents_of(row, processor)
         assert 3 <= len(documents) <= 8
-        originals = data[index]
-        for number, document in enumerate(documents):
-            assert any(
-                f" {' '.join(document)} " in f" {text} " for text in originals
-            )  # a stretch of the set
-            whole = min(words, share)
-            assert len(document) == whole or (
-                number == len(documents) - 1 and len(document) < whole
-            )
+        lengths = [len(document.split()) for document in documents]
+        length = 2 + sum(lengths) + 2 * len(lengths)
+        assert length == len(row.input_ids) <= max_length
         if length < max_length - 2:  # room is left for no other document only where there is none
             assert len(documents) == 8
+        assert set(lengths[:-1]) == {min(words, share)}
+        assert lengths[-1] <= min(words, share)
+        for document in documents:
+            assert f" {document} " in f" {' ; '.join(originals)} "  # a stretch of the set
 
 
-def test_a_long_document_gives_a_stretch_of_its_share_drawn_anew(processor):
+@pytest.mark.parametrize(("share", "length"), [(1 / 3, 8), (0.5, 13), (1.0, 28)])
+def test_a_long_document_gives_a_stretch_of_its_share_drawn_anew(processor, share, length):
+    """Of 30 tokens, two for its separators."""
     data = [[" ".join(NUMBERS * 4)] * 4]
-    for share, length in ((1 / 3, 8), (0.5, 13), (1.0, 28)):  # of 30 tokens, two for its separators
-        dataset = ClusterDataset(data * 60, processor, 32, document_share=share)
-        drawn = [documents_of(dataset, processor, index)[0] for index in range(60)]
-        assert {len(document) for document in drawn} == {length}
-        assert {document[0] for document in drawn} == set(NUMBERS)
-    for share in (0.05, 1.1):
-        with pytest.raises(ValueError, match="share"):
-            ClusterDataset(data, processor, 32, document_share=share)
+    starts = set()
+    for row in ClusterDataset(data * 60, processor, 32, document_share=share):
+        words = documents_of(row, processor)[0].split()
+        assert len(words) == length
+        starts.add(words[0])
+    assert starts == set(NUMBERS)
+
+
+@pytest.mark.parametrize("share", [0.05, 1.1])
+def test_shares_of_a_document_that_cannot_be(processor, share):
+    with pytest.raises(ValueError, match="share"):
+        ClusterDataset(sets(), processor, 32, document_share=share)
 
 
 def test_unrelated_documents_come_from_different_sets(processor):
     dataset = ClusterDataset(sets(), processor, 60, related=False)
-    together = set()
-    for index in range(len(dataset)):
-        subjects = [document[0] for document in documents_of(dataset, processor, index)]
-        assert (
-            len(set(subjects)) == len(subjects) == 8
-        )  # one of every set, and 8 * 6 + 2 are 50 tokens
-        together.add(tuple(subjects))
-    assert len(together) == 8  # in an order of their own
+    orders = set()
+    for row in dataset:
+        # One of every set, and 8 * 6 + 2 are 50 tokens, in an order of their own.
+        subjects = [document.split()[0] for document in documents_of(row, processor)]
+        assert sorted(subjects) == sorted(SUBJECTS)
+        orders.add(tuple(subjects))
+    assert len(orders) == len(dataset) == 8
 
 
 def test_sets_that_are_too_small_are_counted(processor):
     data = [["one"] * 3, ["two"] * 2, [], ["three"] * 4]
     dataset = ClusterDataset(data, processor, 32)
-    assert len(dataset) == 2
-    seen = {
-        document[0] for index in range(2) for document in documents_of(dataset, processor, index)
-    }
-    assert seen == {"one", "three"}
+    seen = [documents_of(row, processor)[0] for row in dataset]
+    assert sorted(seen) == ["one", "three"]
     with pytest.raises(ValueError, match="at least 3 are needed"):
         ClusterDataset(data, processor, 32, related=False)
     with pytest.raises(ValueError, match="13 tokens"):
@@ -211,12 +207,15 @@ def test_who_has_global_attention(processor, pattern, first):
     assert batch["attention_mask"].sum(dim=1).tolist() == [40, 31]
     assert (batch["input_ids"][1, 31:] == processor.tokenizer.pad_token_id).all()
     wide = batch["global_attention_mask"]
+    selected = batch["labels"] != -100
+    assert selected.any(dim=1).all()
     if pattern == "masked":
-        assert torch.equal(wide, (batch["labels"] != -100).long())
-        assert wide.any(dim=1).all()
+        assert torch.equal(wide, selected.long())
     else:
-        assert wide.tolist() == [[1] * count + [0] * (40 - count) for count in first]
-    assert (batch["labels"] != -100).any()
+        assert torch.equal(wide, (torch.arange(40) < torch.tensor(first)[:, None]).long())
+
+
+def test_a_pattern_that_is_unknown(processor):
     with pytest.raises(ValueError, match="pattern"):
         DataCollatorForCrossDocumentMasking(processor, "all")
 
@@ -254,7 +253,7 @@ def news(tmp_path_factory):
 def run(toy_encoder_path, news):
     def pretrain(output, *words, model=toy_encoder_path, files=("--train_file", str(news))):
         cdlm.main([*files, "--model", str(model), "--output_dir", str(output), *SETTINGS, *words])
-        return json.loads((output / "results.json").read_text())
+        return read_json(output / "results.json")
 
     return pretrain
 
@@ -262,49 +261,44 @@ def run(toy_encoder_path, news):
 def test_pretraining_leaves_a_checkpoint_that_opens(run, news, tmp_path):
     folder = tmp_path / "cdlm"
     results = run(folder, "--do_train", "--max_steps", "6")
-    evaluations = [entry for entry in results["log"] if "eval_loss" in entry]
-    assert [entry["step"] for entry in evaluations] == [0, 3, 6]
+    first, *_, last = [entry for entry in results["log"] if "eval_loss" in entry]
+    assert (first["step"], last["step"]) == (0, 6)
     scores = results["rows"]["validation"]
-    assert scores["loss"] == pytest.approx(evaluations[-1]["eval_loss"])
-    assert scores["loss"] < evaluations[0]["eval_loss"]
+    assert scores["loss"] == pytest.approx(last["eval_loss"])
+    assert scores["loss"] < first["eval_loss"]
     assert scores["perplexity"] == pytest.approx(math.exp(scores["loss"]))
     # What is saved opens, and its perplexity on the same sets is the one that was told.
     model, info = AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True)
     assert type(model) is CdlmForMaskedLM
     assert not info["missing_keys"]
     assert not model.config.sparse_prediction
-    assert (
-        AutoProcessor.from_pretrained(folder).max_length == model.config.max_sequence_length == 48
-    )
-    assert run(tmp_path / "alone", model=folder)["rows"]["validation"] == pytest.approx(
-        scores, abs=1e-3
-    )
+    assert AutoProcessor.from_pretrained(folder).max_length == 48
+    assert model.config.max_sequence_length == 48
+    again = run(tmp_path / "alone", model=folder)["rows"]["validation"]
+    assert again == pytest.approx(scores, abs=1e-3)
     card = (folder / "README.md").read_text()
     assert f"| validation | {scores['loss']:.4f} | {scores['perplexity']:.4f} |" in card
-    with pytest.raises(
-        ValueError, match="do_train"
-    ):  # an evaluation leaves the results of the training as they are
+    # An evaluation leaves the results of the training as they are.
+    with pytest.raises(ValueError, match="do_train"):
         run(folder, "--max_steps", "6")
-    assert json.loads((folder / "results.json").read_text()) == results
+    assert read_json(folder / "results.json") == results
 
 
 def test_perplexity_without_training_and_on_a_test_set(run, news, toy_encoder_path, tmp_path):
-    results = run(tmp_path, "--global_attention", "none", files=("--test_file", str(news)))["rows"][
-        "test"
-    ]
+    files = ("--test_file", str(news))
+    results = run(tmp_path, "--global_attention", "none", files=files)
     torch.manual_seed(42)
     model = CdlmForMaskedLM.from_encoder(toy_encoder_path, max_length=48, attention_window=8)
     processor = CdlmProcessor.from_model(model, 48)
     dataset = ClusterDataset([*read_document_sets(news).values()], processor)
     collator = DataCollatorForCrossDocumentMasking(processor, "none")
     with torch.no_grad():
-        expected = model(**collator([dataset[index] for index in range(len(dataset))])).loss
-    assert results["loss"] == pytest.approx(
-        float(expected), abs=0.05
-    )  # the markers' rows are drawn
+        expected = model(**collator(list(dataset))).loss.item()
+    # The markers' rows are drawn.
+    assert results["rows"]["test"]["loss"] == pytest.approx(expected, abs=0.05)
     assert not (tmp_path / "model.safetensors").exists()
     with pytest.raises(ValueError, match="--do_train"):
-        run(tmp_path, "--do_train", files=("--test_file", str(news)))
+        run(tmp_path, "--do_train", files=files)
     with pytest.raises(ValueError, match="--metric_for_best_model"):
         run(tmp_path, "--metric_for_best_model", "perplexity")
 
@@ -323,10 +317,12 @@ def test_a_model_is_evaluated_with_the_pattern_it_was_trained_with(run, tmp_path
 
 def test_global_projections_that_learn_nothing_end_as_copies(run, toy_encoder_path, tmp_path):
     run(tmp_path, "--do_train", "--global_attention", "none", "--max_steps", "2")
-    before = CdlmModel.from_encoder(toy_encoder_path, max_length=48).encoder.layer[0].attention.self
-    layers = [layer.attention.self for layer in AutoModel.from_pretrained(tmp_path).encoder.layer]
-    for layer in layers:
+    model = AutoModel.from_pretrained(tmp_path)
+    for layer in model.encoder.layer:
+        attention = layer.attention.self
         for part in ("query", "key", "value"):
-            assert torch.equal(getattr(layer, f"{part}_global").weight, getattr(layer, part).weight)
-            assert torch.equal(getattr(layer, f"{part}_global").bias, getattr(layer, part).bias)
-    assert not torch.equal(layers[0].query.weight, before.query.weight)
+            local = getattr(attention, part).state_dict()
+            for name, weight in getattr(attention, f"{part}_global").state_dict().items():
+                assert torch.equal(weight, local[name])
+    before = CdlmModel.from_encoder(toy_encoder_path, max_length=48).encoder.layer[1]
+    assert not torch.equal(attention.query.weight, before.attention.self.query.weight)

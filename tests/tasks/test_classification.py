@@ -7,12 +7,10 @@ tests/test_runs.py.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from sklearn.metrics import accuracy_score, f1_score
 from torch import nn
 from transformers import (
@@ -26,9 +24,10 @@ from transformers import (
 from nextlevelbert import HateForSequenceClassification, HateModel, NextLevelBertModel
 from nextlevelbert.finetuning.vector_reader import MeanClassifier, freeze
 from nextlevelbert.tasks import main
+from nextlevelbert.training.runs import read_json
 
 from ..finetuning_toys import predictions, sea_rows, write
-from ..vector_toys import close
+from ..vector_toys import TINY, close
 
 SINGLE = "single_label_classification"
 WINDOW = 64
@@ -36,25 +35,29 @@ WINDOW = 64
 
 def run(output, *words, task="classification", **options):
     """Runs the task; the content of its ``results.json``."""
-    more = [word for option in options.items() for word in option]
+    for option, value in options.items():
+        words += (option, str(value))
     main(
         [
             "--task",
             task,
             "--output_dir",
             str(output),
-            "--disable_tqdm",
-            "true",
-            "--use_cpu",
-            *more,
+            *"--disable_tqdm true --use_cpu".split(),
             *words,
         ]
     )
-    return json.loads((output / "results.json").read_text())
+    return read_json(output / "results.json")
 
 
 def texts(path):
-    return [json.loads(line)["text"] for line in Path(path).read_text().splitlines()]
+    return [row["text"] for row in predictions(Path(path))]
+
+
+def scores_of(folder):
+    """Those of the stored predictions for the test set."""
+    rows = predictions(folder / "test_predictions.jsonl")
+    return torch.tensor([row["scores"] for row in rows])
 
 
 FAST = ("--num_train_epochs", "4", "--learning_rate", "3e-3")
@@ -64,26 +67,18 @@ def test_only_the_head_on_the_vectors_of_encode(sea_files, toy_encoder_path, tmp
     """The toy has dropout; the stored predictions are the head's over the vectors of its
     `encode`."""
     torch.manual_seed(0)
-    NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunk_size=16).save_pretrained(
-        tmp_path / "before"
-    )
+    model = NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunk_size=16)
+    model.save_pretrained(tmp_path / "before")
     words = ["--model", str(tmp_path / "before"), "--freeze_encoder", "--num_train_epochs", "2"]
     run(tmp_path / "head", *words, **sea_files)
-    before, after = (
-        load_file(tmp_path / name / "model.safetensors") for name in ("before", "head")
-    )
-    for name, weight in before.items():
-        assert torch.equal(weight, after[f"model.{name}"]), name
     head = AutoModelForSequenceClassification.from_pretrained(tmp_path / "head").eval()
     assert head.config.encoder_config.hidden_dropout_prob > 0
-    books = NextLevelBertModel.from_pretrained(tmp_path / "before").encode(
-        texts(sea_files["--test_file"])
-    )
+    after = head.base_model.state_dict()
+    for name, weight in model.state_dict().items():
+        assert torch.equal(weight, after[name]), name
+    books = model.encode(texts(sea_files["--test_file"]))
     logits = head.classifier(torch.stack([book.document for book in books]))
-    expected = torch.tensor(
-        [row["scores"] for row in predictions(tmp_path / "head" / "test_predictions.jsonl")]
-    )
-    close(logits.softmax(-1), expected, atol=1e-3)
+    close(logits.softmax(-1), scores_of(tmp_path / "head"), atol=1e-3)
     vectors = torch.randn(2, 5, 32)
     freeze(head.base_model)
     close(head.train()(inputs_embeds=vectors).logits, head.eval()(inputs_embeds=vectors).logits)
@@ -92,54 +87,44 @@ def test_only_the_head_on_the_vectors_of_encode(sea_files, toy_encoder_path, tmp
 def test_two_classes_by_one_sigmoid(sea_files, toy_checkpoint, tmp_path):
     """Section 3.2 of the NextLevelBERT paper, on MuLD: the second class where the sigmoid is above
     0.5."""
-    results = run(tmp_path / "model", "--model", toy_checkpoint, *FAST, "--sigmoid", **sea_files)
-    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
-    assert (model.config.id2label, model.config.problem_type) == (
-        {0: "sea"},
-        "multi_label_classification",
-    )
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    folder = tmp_path / "model"
+    results = run(folder, "--model", toy_checkpoint, *FAST, "--sigmoid", **sea_files)
+    model = AutoModelForSequenceClassification.from_pretrained(folder)
+    assert model.config.id2label == {0: "sea"}
+    assert model.config.problem_type == "multi_label_classification"
+    tokenizer = AutoTokenizer.from_pretrained(folder)
     batch = tokenizer(texts(sea_files["--test_file"]), padding=True, return_tensors="pt")
-    share = model(**batch).logits.sigmoid()[:, 0]
-    rows = predictions(tmp_path / "model" / "test_predictions.jsonl")
-    close(torch.tensor([row["scores"][1] for row in rows]), share.detach(), atol=2e-3)
-    for row in rows:
-        assert row["prediction"] == {True: "sea", False: "bread"}[row["scores"][1] > 0.5]
-    labels = torch.tensor([float(row["label"] == "sea") for row in rows])
-    loss = nn.functional.binary_cross_entropy(
-        torch.tensor([row["scores"][1] for row in rows]), labels
-    )
+    scores = scores_of(folder)[:, 1]
+    close(scores, model(**batch).logits.sigmoid()[:, 0].detach(), atol=2e-3)
+    labels = torch.zeros(11)
+    for number, row in enumerate(predictions(folder / "test_predictions.jsonl")):
+        assert (row["prediction"] == "sea") == (scores[number] > 0.5)
+        labels[number] = row["label"] == "sea"
+    loss = nn.functional.binary_cross_entropy(scores, labels)
     assert results["seeds"]["0"]["loss"] == pytest.approx(loss.item(), abs=1e-4)
 
 
 def test_questions_and_halves(toy_checkpoint, tmp_path):
     """Every document has two questions, and only the question tells the answer; halves of a
     validation set."""
-    rows = [
-        {"story": row["text"], "asked": f"Is it about {word}?", "answer": word == row["label"]}
-        for row in sea_rows(16, 6)
-        for word in ("bread", "sea")
-    ]
-    options = {"--train_file": write(tmp_path / "rows.jsonl", rows), "--text_column": "story"}
-    options |= {
-        "--validation_file": write(tmp_path / "more.jsonl", rows[:12]),
-        "--num_train_epochs": "1",
-    }
-    options |= {"--question_column": "asked", "--label_column": "answer", "--model": toy_checkpoint}
-    results = run(tmp_path / "model", "--halve_validation", **options)
-    assert results["reported"] == "test"
-    assert len([*(tmp_path / "model" / "vectors").iterdir()]) == 2  # documents, and questions apart
-    parts = [
-        predictions(tmp_path / "model" / f"{name}_predictions.jsonl")
-        for name in ("validation", "test")
-    ]
-    assert [len(part) for part in parts] == [6, 6]
-    assert AutoModelForSequenceClassification.from_pretrained(tmp_path / "model").config.text_pair
-    settings = json.loads((tmp_path / "model" / "settings.json").read_text())
-    assert (settings["learning_rate"], len(settings["weights"])) == (
-        5e-5,
-        64,
-    )  # the usual one; of what it starts from
+    rows = []
+    for row in sea_rows(16, 6):
+        for word in ("bread", "sea"):
+            question = f"Is it about {word}?"
+            rows.append({"story": row["text"], "asked": question, "answer": word == row["label"]})
+    folder = tmp_path / "model"
+    words = "--text_column story --question_column asked --label_column answer".split()
+    words += ["--halve_validation", "--num_train_epochs", "1", "--model", toy_checkpoint]
+    words += ["--train_file", write(tmp_path / "rows.jsonl", rows)]
+    words += ["--validation_file", write(tmp_path / "more.jsonl", rows[:12])]
+    assert run(folder, *words)["reported"] == "test"
+    assert len([*(folder / "vectors").iterdir()]) == 2  # documents, and questions apart
+    for name in ("validation", "test"):
+        assert len(predictions(folder / f"{name}_predictions.jsonl")) == 6
+    assert AutoModelForSequenceClassification.from_pretrained(folder).config.text_pair
+    settings = read_json(folder / "settings.json")
+    assert settings["learning_rate"] == 5e-5  # the usual one
+    assert len(settings["weights"]) == 64  # of what it starts from
 
 
 def test_hate_learns_and_has_no_choices(sea_files, toy_encoder_path, tmp_path, capsys):
@@ -148,16 +133,15 @@ def test_hate_learns_and_has_no_choices(sea_files, toy_encoder_path, tmp_path, c
         toy_encoder_path, hidden_size=16, num_hidden_layers=1, chunk_size=16
     )
     hate.save_pretrained(tmp_path / "hate")
-    results = run(tmp_path / "model", "--model", str(tmp_path / "hate"), *FAST, **sea_files)
+    words = ["--model", str(tmp_path / "hate")]
+    results = run(tmp_path / "model", *words, *FAST, **sea_files)
     assert results["seeds"]["0"]["accuracy"] > 6 / 11 + 0.1
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
     assert isinstance(model, HateForSequenceClassification)
     choice = {"text": "A whale.", "question": "Who?", "choices": ["a whale", "a dog"], "label": 0}
-    data = dict.fromkeys(
-        ("--train_file", "--validation_file"), write(tmp_path / "rows.jsonl", [choice])
-    )
+    words += ["--train_file", write(tmp_path / "rows.jsonl", [choice, choice | {"text": "A dog."}])]
     with pytest.raises(SystemExit):
-        run(tmp_path / "chooser", "--model", str(tmp_path / "hate"), task="multiple_choice", **data)
+        run(tmp_path / "chooser", *words, task="multiple_choice")
     assert "HATE does not support multiple choice" in capsys.readouterr().err
 
 
@@ -169,15 +153,8 @@ def deep_encoder(minilm, tmp_path_factory):
     """Five tiny random layers without dropout."""
     torch.manual_seed(3)
     folder = tmp_path_factory.mktemp("encoder") / "tiny"
-    size = {
-        "hidden_size": 32,
-        "num_hidden_layers": 5,
-        "num_attention_heads": 4,
-        "intermediate_size": 64,
-    }
-    BertModel(
-        BertConfig(**size, max_position_embeddings=WINDOW, hidden_dropout_prob=0.0)
-    ).save_pretrained(folder)
+    size = {**TINY, "num_hidden_layers": 5, "max_position_embeddings": WINDOW}
+    BertModel(BertConfig(**size, hidden_dropout_prob=0.0)).save_pretrained(folder)
     minilm.tokenizer.save_pretrained(folder)
     return str(folder)
 
@@ -187,12 +164,15 @@ def long_files(tmp_path_factory):
     """Documents of which half are longer than the encoder reads, and one of these has another
     label."""
     folder = tmp_path_factory.mktemp("task")
-    counts = {"train": 24, "validation": 6, "test": 9}
-    made = {name: sea_rows(count, seed) for seed, (name, count) in enumerate(counts.items())}
-    for row in [row for rows in made.values() for row in rows[::2]]:
-        row["text"] = " ".join(row["text"].split()[:20])
-    made["test"][1]["label"] = "bread"
-    return {f"--{name}_file": write(folder / f"{name}.jsonl", rows) for name, rows in made.items()}
+    files = {}
+    for seed, (name, count) in enumerate({"train": 24, "validation": 6, "test": 9}.items()):
+        rows = sea_rows(count, seed)
+        for row in rows[::2]:
+            row["text"] = " ".join(row["text"].split()[:20])
+        if name == "test":
+            rows[1]["label"] = "bread"
+        files[f"--{name}_file"] = write(folder / f"{name}.jsonl", rows)
+    return files
 
 
 KINDS = {
@@ -207,69 +187,49 @@ def test_text_models_learn_and_long_documents_are_scored_apart(
     kind, long_files, deep_encoder, tmp_path
 ):
     words = ["--model_type", kind, "--model", deep_encoder, *FAST, *KINDS[kind]]
-    results = run(tmp_path / "model", *words, **long_files)
+    rows = run(tmp_path / "model", *words, **long_files)["rows"]
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
-    assert isinstance(model, BertForSequenceClassification) == (kind == "truncated")
+    options = {}
+    dropout = 0.0
+    if kind == "truncated":
+        assert isinstance(model, BertForSequenceClassification)
+        options = {"truncation": True, "max_length": WINDOW}
+        dropout = 0.1
     layers = getattr(model.config, "encoder_config", model.config)
-    assert layers.attention_probs_dropout_prob == {"truncated": 0.1}.get(kind, 0.0)
+    assert layers.attention_probs_dropout_prob == dropout
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
     documents = texts(long_files["--test_file"])
-    cut = {"truncated": {"truncation": True, "max_length": WINDOW}}.get(kind, {})
-    logits = model(**tokenizer(documents, padding=True, return_tensors="pt", **cut)).logits
-    rows = predictions(tmp_path / "model" / "test_predictions.jsonl")
-    scores = torch.tensor([row["scores"] for row in rows])
-    close(logits.softmax(-1).detach(), scores)
-    words = BertModel.from_pretrained(deep_encoder).embeddings.word_embeddings.weight
-    assert (model.get_input_embeddings().weight - words).abs().max() > 1e-3  # trained whole
-    long = [
-        row
-        for row, text in zip(rows, documents, strict=True)
-        if len(tokenizer(text)["input_ids"]) > WINDOW
-    ]
-    assert 0 < len(long) < 9
-    [title] = [
-        title
-        for title in results["rows"]
-        if f"long ({len(long)} of 9 documents over {WINDOW} tok" in title
-    ]
-    label, prediction = ([row[name] for row in long] for name in ("label", "prediction"))
-    assert results["rows"][title]["accuracy"] == pytest.approx(accuracy_score(label, prediction))
-    assert results["rows"][title]["macro_f1"] == pytest.approx(
-        f1_score(label, prediction, average="macro")
-    )
+    logits = model(**tokenizer(documents, padding=True, return_tensors="pt", **options)).logits
+    close(logits.softmax(-1).detach(), scores_of(tmp_path / "model"))
+    embeddings = BertModel.from_pretrained(deep_encoder).embeddings.word_embeddings.weight
+    assert (model.get_input_embeddings().weight - embeddings).abs().max() > 1e-3  # trained whole
+    labels = []
+    found = []
+    stored = predictions(tmp_path / "model" / "test_predictions.jsonl")
+    for row, text in zip(stored, documents, strict=True):
+        if len(tokenizer(text)["input_ids"]) > WINDOW:
+            labels.append(row["label"])
+            found.append(row["prediction"])
+    assert 0 < len(found) < 9
+    part = f"long ({len(found)} of 9 documents over {WINDOW} tok"
+    [scores] = [scores for title, scores in rows.items() if part in title]
+    assert scores["accuracy"] == pytest.approx(accuracy_score(labels, found))
+    assert scores["macro_f1"] == pytest.approx(f1_score(labels, found, average="macro"))
 
 
 def test_documents_over_512_tokens_are_long_for_every_encoder(minilm, tmp_path):
     """Also for an encoder that reads more at once, as Longformer in ChunkBERT's table 3."""
-    config = BertConfig(
-        hidden_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=1024,
-    )
+    config = BertConfig(**TINY, max_position_embeddings=1024)
     BertModel(config).save_pretrained(tmp_path / "encoder")
     minilm.tokenizer.save_pretrained(tmp_path / "encoder")
     rows = sea_rows(4, 0)
     rows[0]["text"] = "sea " * 510  # with [CLS] and [SEP], just the limit
     rows[1]["text"] = "bread " * 511
     file = write(tmp_path / "rows.jsonl", rows)
-    results = run(
-        tmp_path / "model",
-        "--model_type",
-        "truncated",
-        "--model",
-        str(tmp_path / "encoder"),
-        "--max_steps",
-        "1",
-        "--train_file",
-        file,
-        "--validation_file",
-        file,
-    )
-    titles = [title for title in results["rows"] if "long" in title]
-    assert len(titles) == 1
-    assert "1 of 4 documents over 512 tokens" in titles[0]
+    words = ["--model", str(tmp_path / "encoder"), "--train_file", file, "--validation_file", file]
+    results = run(tmp_path / "model", *words, *"--model_type truncated --max_steps 1".split())
+    [title] = [title for title in results["rows"] if "long" in title]
+    assert "1 of 4 documents over 512 tokens" in title
 
 
 # Baselines and refusals
@@ -291,26 +251,25 @@ def test_the_plain_mean_by_hand():
     close(output.loss, nn.functional.nll_loss(logits.log_softmax(-1), labels))
 
 
-def test_the_baselines_of_the_tables(toy_encoder_path, deep_encoder, tmp_path, capsys, caplog):
+def test_the_baselines_of_the_tables(toy_encoder_path, deep_encoder, tmp_path, caplog, capsys):
     """Word counts, the mean of the chunks, the first chunk, and the first tokens of any encoder."""
     alike = "In the year that all of this happened to us nothing else was of interest. "
-    options = {"--num_train_epochs": "12"}
-    for option, count, seed in (
-        ("--train_file", 32, 1),
-        ("--validation_file", 8, 2),
-        ("--test_file", 11, 3),
-    ):
-        rows = [{**row, "text": alike + row["text"]} for row in sea_rows(count, seed)]
-        options[option] = write(tmp_path / f"{seed}.jsonl", rows)
+    words = ["--num_train_epochs", "12", "--cache_dir", str(tmp_path / "cache")]
+    for name, (count, seed) in {"train": (32, 1), "validation": (8, 2), "test": (11, 3)}.items():
+        rows = sea_rows(count, seed)
+        for row in rows:
+            row["text"] = alike + row["text"]
+        words += [f"--{name}_file", write(tmp_path / f"{name}.jsonl", rows)]
+    chunks = ["--chunk_size", "16", "--chunk_encoder", toy_encoder_path]
     accuracy = {}
-    for model in ("avg_sbert", "sbert", "tfidf", deep_encoder):
-        output, cache = tmp_path / Path(model).name, str(tmp_path / "cache")
-        of_chunks = (
-            ()
-            if model == deep_encoder
-            else ("--chunk_size", "16", "--chunk_encoder", toy_encoder_path)
-        )
-        results = run(output, "--model", model, "--cache_dir", cache, *of_chunks, **options)
+    for model, more in (
+        ("avg_sbert", chunks),
+        ("sbert", chunks),
+        ("tfidf", chunks),
+        (deep_encoder, []),
+    ):
+        output = tmp_path / Path(model).name
+        results = run(output, "--model", model, *words, *more)
         accuracy[model] = results["seeds"]["0"]["accuracy"]
         assert not (output / "README.md").exists()
         assert (output / "test_predictions.jsonl").exists()
@@ -318,11 +277,10 @@ def test_the_baselines_of_the_tables(toy_encoder_path, deep_encoder, tmp_path, c
     assert accuracy["avg_sbert"] > 0.8
     assert accuracy["sbert"] <= 6 / 11  # the first 14 tokens are the same in all documents
     assert caplog.text.count("first chunk of a text is read; 51 of 51 are longer") == 1
-    assert (
-        len(list((tmp_path / "cache").iterdir())) == 2
-    )  # the mean and the first chunk read the same vectors
+    # The mean and the first chunk read the same vectors.
+    assert len(list((tmp_path / "cache").iterdir())) == 2
     with pytest.raises(SystemExit):
-        run(tmp_path / "sbert", "--model", "tfidf", **options)  # would write over its results
+        run(tmp_path / "sbert", "--model", "tfidf", *words)  # would write over its results
     assert "holds another run" in capsys.readouterr().err
 
 
@@ -332,24 +290,16 @@ def test_word_counts_with_several_labels_and_a_test_set_without(tmp_path):
         "the stock market": ["money"],
         "a ship on the market": ["money", "sea"],
     }
-    rows = [
-        {"text": f"{text} {n}", "labels": labels}
-        for n in range(6)
-        for text, labels in subjects.items()
-    ]
-    sets = {"train": rows, "validation": rows[:3], "test": [{"text": "a sea"}]}
-    options = {
-        f"--{name}_file": write(tmp_path / f"{name}.jsonl", part) for name, part in sets.items()
-    }
-    results = run(tmp_path / "model", "--model", "tfidf", "--label_column", "labels", **options)
-    rows = {
-        name: predictions(tmp_path / "model" / f"{name}_predictions.jsonl")
-        for name in ("validation", "test")
-    }
-    assert [row["prediction"] for row in rows["validation"]] == [
-        row["labels"] for row in sets["validation"]
-    ]
-    assert (results["reported"], rows["test"][0]["prediction"]) == ("validation", ["sea"])
+    rows = [{"text": text, "labels": labels} for text, labels in subjects.items()]
+    words = ["--model", "tfidf", "--label_column", "labels"]
+    for name, part in {"train": rows * 6, "validation": rows, "test": [{"text": "a sea"}]}.items():
+        words += [f"--{name}_file", write(tmp_path / f"{name}.jsonl", part)]
+    assert run(tmp_path / "model", *words)["reported"] == "validation"
+    stored = predictions(tmp_path / "model" / "validation_predictions.jsonl")
+    for row, expected in zip(stored, rows, strict=True):
+        assert row["prediction"] == expected["labels"]
+    [unlabelled] = predictions(tmp_path / "model" / "test_predictions.jsonl")
+    assert unlabelled["prediction"] == ["sea"]
 
 
 @pytest.mark.parametrize(
@@ -366,11 +316,7 @@ def test_word_counts_with_several_labels_and_a_test_set_without(tmp_path):
     ],
 )
 def test_what_is_refused(words, culprit, sea_files, toy_checkpoint, tmp_path, capsys):
-    options = {
-        "--model": toy_checkpoint,
-        "--num_train_epochs": "1",
-        "--train_file": sea_files["--train_file"],
-    }
+    words = ["--model", toy_checkpoint, "--num_train_epochs", "1", *words]
     with pytest.raises(SystemExit):
-        run(tmp_path / "model", *words, **options)
+        run(tmp_path / "model", "--train_file", sea_files["--train_file"], *words)
     assert culprit in capsys.readouterr().err

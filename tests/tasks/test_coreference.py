@@ -6,7 +6,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from operator import attrgetter
 
 import numpy as np
 import pytest
@@ -31,15 +30,9 @@ from .test_document_matching import TRAINING
 # ECB+.
 
 
-def xml(
-    sentences,
-    mentions,
-    intra=None,
-    cross=None,
-):
+def xml(sentences, mentions, intra=None, cross=None):
     """A document as ECB+ has them. A mention is its m_id, type and tokens (counted from 1)."""
-    lines = ['<?xml version="1.0" encoding="UTF-8"?>']
-    lines.append('<Document doc_name="x.xml" doc_id="DOC1">')
+    lines = ['<?xml version="1.0" encoding="UTF-8"?>\n<Document doc_name="x.xml" doc_id="DOC1">']
     number = 0
     for sentence, words in enumerate(sentences):
         for place, word in enumerate(words.split()):
@@ -49,8 +42,9 @@ def xml(
             )
     lines.append("<Markables>")
     for mention, kind, tokens in mentions:
-        anchors = "\n".join(f'  <token_anchor t_id="{token}"/>' for token in tokens)
-        lines.append(f'<{kind} m_id="{mention}"  >\n{anchors}\n</{kind}>')
+        lines.append(f'<{kind} m_id="{mention}"  >')
+        lines.extend(map('  <token_anchor t_id="{}"/>'.format, tokens))
+        lines.append(f"</{kind}>")
     lines.append(
         '<ACTION_OCCURRENCE m_id="90" RELATED_TO="" TAG_DESCRIPTOR="a_strike" instance_id="ACT1" />'
     )
@@ -69,9 +63,6 @@ def xml(
 @pytest.fixture
 def folder(tmp_path):
     """Three documents of topics 1 and 2; the second sentence of the first one was not validated."""
-    root = tmp_path / "ECB+"
-    (root / "1").mkdir(parents=True)
-    (root / "2").mkdir()
     mentions = [
         ("10", "ACTION_OCCURRENCE", [7]),  # "ended": not validated
         ("11", "HUMAN_PART_ORG", [1]),  # "Writers"
@@ -81,51 +72,52 @@ def folder(tmp_path):
         ("15", "TIME_DATE", [2]),  # "today"
     ]
     sentences = ["Writers today walked straight out", "It ended", "They never return , they said"]
-    text = xml(
-        sentences, mentions, intra={"77": ["13", "11"]}, cross={"ACT5": ["12"], "ACT6": ["10"]}
+    cross = {"ACT5": ["12"], "ACT6": ["10"]}
+    walkout = [("3", "ACTION_OCCURRENCE", [2])]
+    named = [("1", "ACTION_OCCURRENCE", [5])]
+    root = tmp_path / "ECB+"
+    for name, text in {
+        "1/1_10ecb.xml": xml(sentences, mentions, intra={"77": ["13", "11"]}, cross=cross),
+        "1/1_2ecb.xml": xml(["A walkout &amp; more"], walkout, cross={"ACT5": ["3"]}),
+        "2/2_1ecbplus.xml": xml(["http", "A host is named"], named, intra={"77": ["1"]}),
+        "2/notes.xml": "no XML",
+    }.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    (tmp_path / "ECBplus_coreference_sentences.csv").write_bytes(
+        b"Topic,File,Sentence Number\r\n1,10ecb,0\r\n1,10ecb,2\r\n1,2ecb,0\r\n2,1ecbplus,1\r\n"
     )
-    (root / "1" / "1_10ecb.xml").write_text(text)
-    text = xml(["A walkout &amp; more"], [("3", "ACTION_OCCURRENCE", [2])], cross={"ACT5": ["3"]})
-    (root / "1" / "1_2ecb.xml").write_text(text)
-    (root / "2" / "2_1ecbplus.xml").write_text(
-        xml(["http", "A host is named"], [("1", "ACTION_OCCURRENCE", [5])], intra={"77": ["1"]})
-    )
-    (root / "2" / "notes.xml").write_text("no XML")
-    rows = ["Topic,File,Sentence Number", "1,10ecb,0", "1,10ecb,2", "1,2ecb,0", "2,1ecbplus,1"]
-    (tmp_path / "ECBplus_coreference_sentences.csv").write_text("\r\n".join(rows) + "\r\n")
     return root
 
 
-def shown(documents):
-    """Words, cluster and sentence of the mentions of each document."""
-    mentions: dict[str, list[tuple[str, str, int]]] = {}
-    for document in documents:
-        mentions[document.id] = []
-        for start, end, cluster, sentence in document.mentions:
-            mentions[document.id].append((document.text[start:end], cluster, sentence))
+def shown(document):
+    """Words, cluster and sentence of its mentions."""
+    mentions: list[tuple[str, str, int]] = []
+    for start, end, cluster, sentence in document.mentions:
+        mentions.append((document.text[start:end], cluster, sentence))
     return mentions
 
 
 def test_the_distributions_xml(folder):
     documents = read_ecbplus(folder)
-    assert shown(documents) == {
-        "1_2ecb": [("walkout", "ACT5", 0)],
-        "1_10ecb": [
-            ("walked straight out", "ACT5", 0),
-            ("return", "1_10ecb#77", 2),
-            ("said", documents[1].mentions[2].cluster, 2),  # in no relation: a label of its own
-        ],
-        "2_1ecbplus": [("named", "2_1ecbplus#77", 1)],
-    }
+    small, one, other = documents
+    assert (small.id, small.topic, small.subtopic) == ("1_2ecb", 1, "1_ecb")
+    assert (one.id, one.topic, one.subtopic) == ("1_10ecb", 1, "1_ecb")
+    assert (other.id, other.topic, other.subtopic) == ("2_1ecbplus", 2, "2_ecbplus")
+    assert shown(small) == [("walkout", "ACT5", 0)]
+    assert shown(one) == [
+        ("walked straight out", "ACT5", 0),
+        ("return", "1_10ecb#77", 2),
+        ("said", one.mentions[2].cluster, 2),  # in no relation: a label of its own
+    ]
+    assert shown(other) == [("named", "2_1ecbplus#77", 1)]
     assert len(set(clusters_of(documents))) == 4
-    one = documents[1]
+    assert small.text == "A walkout & more"
     assert one.text == "Writers today walked straight out\nIt ended\nThey never return , they said"
     sentences = [one.text[start:end] for start, end in one.sentences]
     assert sentences == one.text.splitlines()
-    assert documents[0].text == "A walkout & more"
-    assert list(map(attrgetter("topic"), documents)) == [1, 1, 2]
-    assert list(map(attrgetter("subtopic"), documents)) == ["1_ecb", "1_ecb", "2_ecbplus"]
-    writers, today = shown(read_ecbplus(folder, "entity"))["1_10ecb"]
+    _, entities, _ = read_ecbplus(folder, "entity")
+    writers, today = shown(entities)
     assert writers == ("Writers", "1_10ecb#77", 0)
     assert today[0] == "today"
     assert read_ecbplus(folder, split="train") == documents[:2]
@@ -162,17 +154,17 @@ def test_parsed_rows(tmp_path):
 
 # Counts of mentions as published for these splits; of clusters, with a mention in no relation as
 # one by itself.
+# Counts of mentions as published for these splits; of clusters, with a mention in no relation as
+# one by itself.
 @pytest.mark.parametrize(
     ("split", "kind", "documents", "mentions", "clusters"),
     [("train", "event", 575, 3808, 1527), ("validation", "entity", 197, 1476, 330)],
 )
 def test_ecbplus_has_the_published_counts(shared, split, kind, documents, mentions, clusters):
     data = read_ecbplus(shared / "data" / "ecbplus" / f"{split}.jsonl.gz", kind)
-    assert (len(data), len(clusters_of(data)), len(set(clusters_of(data)))) == (
-        documents,
-        mentions,
-        clusters,
-    )
+    assert len(data) == documents
+    assert len(clusters_of(data)) == mentions
+    assert len(set(clusters_of(data))) == clusters
     for document in data:
         for mention in document.mentions:
             start, end = document.sentences[mention.sentence]
@@ -220,20 +212,19 @@ WORDS = ["sued", "ruled", "lawsuit", "burned", "fire"]
 
 
 def texts_of(rows, processor):
-    return {processor.tokenizer.decode(rows[number]["input_ids"]) for number in range(len(rows))}
+    return {processor.tokenizer.decode(row["input_ids"]) for row in rows}
 
 
 def pairs_of(rows, processor):
-    """Label of every pair, by the numbers of the mentions in all documents; none comes twice."""
-    labels: dict[tuple[int, int], int] = {}
-    for number, pairs in enumerate(rows.pairs):
-        row = rows[number]
-        for key, pair, label in zip(pairs, row["mention_pairs"], row["labels"], strict=True):
-            assert key not in labels
-            labels[key] = label
-            for mention, local in zip(key, pair, strict=True):
+    """Label of every pair, by the words of the mentions; none comes twice."""
+    labels: dict[tuple[str, ...], int] = {}
+    for pairs, row in zip(rows.pairs, rows, strict=True):
+        for numbers, pair, label in zip(pairs, row["mention_pairs"], row["labels"], strict=True):
+            for number, local in zip(numbers, pair, strict=True):
                 start, end = row["mention_spans"][local]
-                assert processor.tokenizer.decode(row["input_ids"][start:end]) == WORDS[mention]
+                assert processor.tokenizer.decode(row["input_ids"][start:end]) == WORDS[number]
+            assert numbers not in labels
+            labels[numbers] = label
     return labels
 
 
@@ -247,11 +238,26 @@ def test_every_pair_of_a_subtopic_is_read_once(processor, at_once, sequences, en
     rows = MentionPairDataset(NEWS, processor, mentions_at_once=at_once)
     assert pairs_of(rows, processor) == {(0, 1): 0, (0, 2): 1, (1, 2): 0, (3, 4): 1}
     assert len(rows) == sequences
-    lengths = [len(rows[number]["input_ids"]) for number in range(len(rows))]
+    lengths = [len(row["input_ids"]) for row in rows]
     assert lengths == sorted(lengths)
     both = f"[CLS] <doc-s> apple <m> sued </m> samsung. nothing else. a judge {end} </doc-s> "
     both += "<doc-s> the <m> lawsuit </m> was filed. it rained. </doc-s> [SEP]"
     assert both in texts_of(rows, processor)
+
+
+@pytest.mark.parametrize(("group_by", "count"), [("subtopic", 4), ("topic", 4 + 3)])
+def test_which_pairs_are_compared(processor, group_by, count):
+    moved = [*NEWS, document("e", "1_ecbplus", ["They sue."], [("sue", "S")])]
+    assert sum(map(len, MentionPairDataset(moved, processor, group_by).pairs)) == count
+    with pytest.raises(ValueError, match="nothing to compare"):
+        MentionPairDataset(NEWS[1:3], processor)
+
+
+@pytest.mark.parametrize(("ratio", "negatives"), [(0.0, 0), (0.5, 1), (1.0, 2), (9.0, 2)])
+def test_which_pairs_are_drawn(processor, ratio, negatives):
+    """Two of the four pairs are coreferent."""
+    rows = MentionPairDataset(NEWS, processor, negatives=ratio)
+    assert sorted(pairs_of(rows, processor).values()) == [0] * negatives + [1, 1]
 
 
 def test_sentences_only_leave_the_others_out(processor):
@@ -287,7 +293,7 @@ def test_no_mention_is_lost_where_documents_are_cut(processor):
     with pytest.warns(UserWarning, match="documents lose"):
         rows = MentionPairDataset(NEWS, small)
     assert pairs_of(rows, small) == {(0, 1): 0, (0, 2): 1, (1, 2): 0, (3, 4): 1}
-    assert max(len(rows[number]["input_ids"]) for number in range(len(rows))) == 20
+    assert max(len(row["input_ids"]) for row in rows) == 20
 
 
 # Clusters.
@@ -382,53 +388,34 @@ def test_coreference_is_learnt_and_published(encoder, tmp_path):
     exec(code.replace('"linker"', repr(str(output))), {})
     # The published model and threshold give the reported clusters.
     model = CdlmForCrossDocumentCoreference.from_pretrained(output).eval()
-    [seed] = results["seeds"].values()
-    assert model.config.coreference_threshold == seed["coreference_threshold"]
+    threshold = model.config.coreference_threshold
+    assert threshold == results["seeds"]["0"]["coreference_threshold"]
     processor = CdlmProcessor.from_pretrained(output)
     documents = read_ecbplus(tmp_path / "test.jsonl")
     pairs = MentionPairDataset(documents, processor, mentions_at_once="all")
-    logits = []
-    for number in range(len(pairs)):
-        with torch.no_grad():
-            row_logits = model(**processor.pad([pairs[number]])).logits
-        logits.append(row_logits[0].numpy())
-    clusters = cluster_mentions(pairs.similarities(logits), model.config.coreference_threshold)
-    stored = predictions(output / "test_predictions.jsonl")
-    assert clusters == [row["cluster"] for row in stored]
+    with torch.no_grad():
+        logits = [model(**processor.pad([row])).logits[0].numpy() for row in pairs]
+    clusters = cluster_mentions(pairs.similarities(logits), threshold)
+    for cluster, row in zip(clusters, predictions(output / "test_predictions.jsonl"), strict=True):
+        assert cluster == row["cluster"]
 
 
 def test_a_folder_of_all_topics_needs_a_split(folder, encoder, tmp_path):
     """Else test topics would be trained on."""
-    words = [
-        "--model",
-        encoder,
-        "--train_file",
-        str(folder),
-        "--output_dir",
-        str(tmp_path / "linker"),
-    ]
+    words = ["--model", encoder, "--train_file", str(folder), "--output_dir", str(tmp_path)]
     with pytest.raises(ValueError, match="train_split"):
         main(words)
 
 
-@pytest.mark.parametrize("threshold", [0.0, 1.0])
-def test_clusters_are_those_of_the_chosen_threshold(threshold, encoder, tmp_path, monkeypatch):
-    """At 0 all mentions of a subtopic are one cluster, and at 1 each mention is one."""
+@pytest.mark.parametrize(("threshold", "count"), [(0.0, 1), (1.0, 8)])
+def test_clusters_are_those_of_the_chosen_threshold(
+    threshold, count, encoder, tmp_path, monkeypatch
+):
+    """At 0 all mentions of a topic are one cluster, and at 1 each mention is one."""
     monkeypatch.setattr("nextlevelbert.tasks.coreference.best_threshold", lambda *parts: threshold)
-    mentions = [
-        {"start": 5, "end": 9, "type": "ACTION_OCCURRENCE", "cluster": "sue", "sentence": 0},
-        {"start": 14, "end": 19, "type": "ACTION_OCCURRENCE", "cluster": "rule", "sentence": 0},
-    ]
-    row = {"text": "They sued and ruled.", "sentences": [[0, 20]], "mentions": mentions}
-    row |= {"sentence_ids": [0], "validated_sentences": [0]}
-    rows = [
-        {**row, "doc_id": f"{topic}_{number}ecb", "topic": topic, "subtopic": f"{topic}_ecb"}
-        for topic in (1, 2)
-        for number in (1, 2)
-    ]
-    words = ["--model", encoder, "--train_file", write(tmp_path / "rows.jsonl", rows)]
-    words += ["--validation_share", "0.5", "--max_steps", "1", *TRAINING]
-    main([*words, "--output_dir", str(tmp_path / "linker")])
-    written = (tmp_path / "linker" / "validation_predictions.jsonl").read_text().splitlines()
-    clusters = {json.loads(line)["cluster"] for line in written}
-    assert (len(written), len(clusters)) == (4, {0.0: 1, 1.0: 4}[threshold])
+    rows = stories((1, 2), np.random.default_rng(0))
+    words = ["--model", encoder, "--train_file", write(tmp_path / "rows.jsonl", rows), *TRAINING]
+    words += ["--validation_share", "0.5", "--max_steps", "1", "--output_dir", str(tmp_path)]
+    main(words)
+    written = predictions(tmp_path / "validation_predictions.jsonl")
+    assert len({row["cluster"] for row in written}) == count

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from datasets import Dataset
 
 from nextlevelbert import CdlmForDocumentMatching, CdlmProcessor
 from nextlevelbert.tasks.document_matching import MatchingArguments, load_document_pairs, main
+from nextlevelbert.training.runs import read_json
 
-from ..finetuning_toys import write
+from ..finetuning_toys import predictions, write
 
 TRAINING = (
     "--max_length 64 --attention_window 16 --learning_rate 3e-3"
@@ -23,27 +21,21 @@ TRAINING = (
     " --per_device_train_batch_size 4 --disable_tqdm true"
 ).split()
 ROWS = [
-    {"id": "a-b", "text1": "Whales, large and small.", "text2": "The white whale.", "label": 1},
-    {
-        "id": "a-c",
-        "text1": "Whales, large and small.",
-        "text2": "A ball at Netherfield.",
-        "label": 0,
-    },
+    {"id": "a-b", "text1": "Whales.", "text2": "The white whale.", "label": 1},
+    {"id": "a-c", "text1": "Whales.", "text2": "A ball at Netherfield.", "label": 0},
 ]
 
 
 def test_named_columns(tmp_path):
-    stored = load_document_pairs(write(tmp_path / "pairs.jsonl", ROWS))
-    assert [tuple(row.values()) for row in stored] == [tuple(row.values()) for row in ROWS]
-    renamed = [
-        {"first": row["text1"], "second": row["text2"], "related": row["label"]} for row in ROWS
+    assert list(load_document_pairs(write(tmp_path / "pairs.jsonl", ROWS))) == [
+        {"id": "a-b", "first": "Whales.", "second": "The white whale.", "label": 1},
+        {"id": "a-c", "first": "Whales.", "second": "A ball at Netherfield.", "label": 0},
     ]
-    Dataset.from_list(renamed).to_csv(tmp_path / "renamed.csv")
-    pairs = load_document_pairs(
-        tmp_path / "renamed.csv", MatchingArguments("first", "second", "related")
-    )
-    assert (pairs["id"][:], pairs["label"][:]) == (["row-000000", "row-000001"], [1, 0])
+    (tmp_path / "renamed.csv").write_text("one,other,related\nWhales.,It.,0\nSea.,The ship.,1\n")
+    columns = MatchingArguments("one", "other", "related")
+    pairs = load_document_pairs(tmp_path / "renamed.csv", columns)
+    assert pairs["id"][:] == ["row-000000", "row-000001"]
+    assert pairs["label"][:] == [0, 1]
     with pytest.raises(ValueError, match="label"):
         load_document_pairs(write(tmp_path / "bad.jsonl", [{**ROWS[0], "label": 2}]))
 
@@ -69,42 +61,42 @@ def test_the_files_of_zhou_et_al(tmp_path):
 
 def pairs(folder: Path, name: str, count: int, seed: int) -> str:
     """Documents that belong together where both are about the sea."""
-    draw, made = np.random.default_rng(seed), []
+    draw = np.random.default_rng(seed)
+    rows = []
     for _ in range(count):
-        words = draw.choice(["sea", "oven"], 2)
-        texts = [" ".join([f"the {word} and the {word}"] * 2) for word in words]
-        made.append({"text1": texts[0], "text2": texts[1], "label": int((words == "sea").all())})
-    return write(folder / name, made)
+        one, other = draw.choice(["sea", "oven"], 2)
+        is_match = bool(one == other == "sea")
+        rows.append(
+            {"text1": f"the {one} " * 4, "text2": f"the {other} " * 4, "label": int(is_match)}
+        )
+    return write(folder / name, rows)
 
 
 def test_matching_is_learnt_and_published(encoder, tmp_path):
     output = tmp_path / "matcher"
-    train, validation = (
-        pairs(tmp_path, "train.jsonl", 48, 0),
-        pairs(tmp_path, "validation.jsonl", 16, 1),
-    )
+    train = pairs(tmp_path, "train.jsonl", 48, 0)
+    validation = pairs(tmp_path, "validation.jsonl", 16, 1)
     words = ["--model", encoder, "--train_file", train, "--validation_file", validation, *TRAINING]
+    words += ["--output_dir", str(output)]
     with pytest.raises(ValueError, match="training set"):
-        main([*words, "--test_file", train, "--output_dir", str(output)])
+        main([*words, "--test_file", train])
     with pytest.raises(ValueError, match="one of loss"):  # evaluations have no other score
-        main([*words, "--metric_for_best_model", "f1", "--output_dir", str(output)])
-    main([*words, "--num_train_epochs", "6", "--output_dir", str(output)])
-    results = json.loads((output / "results.json").read_text())["rows"]
-    [scores] = [scores for name, scores in results.items() if name.startswith("tiny (cdlm)")]
-    assert scores["accuracy"] > 0.8
+        main([*words, "--metric_for_best_model", "f1"])
+    main([*words, "--num_train_epochs", "6"])
+    rows = read_json(output / "results.json")["rows"]
+    assert next(iter(rows)).startswith("tiny (cdlm)")
+    assert next(iter(rows.values()))["accuracy"] > 0.8
     # The model gives the probabilities that were written.
-    model, processor = (
-        CdlmForDocumentMatching.from_pretrained(output).eval(),
-        CdlmProcessor.from_pretrained(output),
-    )
-    written = {
-        row["id"]: row for row in map(json.loads, (output / "validation_predictions.jsonl").open())
-    }
-    rows = load_document_pairs(validation)
-    with torch.no_grad():
-        logits = model(**processor([[row["first"], row["second"]] for row in rows])).logits
-    for row, probability in zip(rows, logits.softmax(dim=-1)[:, 1].tolist(), strict=True):
-        assert written[row["id"]]["probability"] == pytest.approx(probability, abs=2e-5)
+    model = CdlmForDocumentMatching.from_pretrained(output).eval()
+    processor = CdlmProcessor.from_pretrained(output)
+    documents = load_document_pairs(validation)
+    written = {}
+    for row in predictions(output / "validation_predictions.jsonl"):
+        written[row["id"]] = row["probability"]
+    for row in documents:
+        logits = model(**processor([[row["first"], row["second"]]])).logits
+        probability = logits.softmax(dim=-1)[0, 1].item()
+        assert written[row["id"]] == pytest.approx(probability, abs=2e-5)
     card = (output / "README.md").read_text()
     [code] = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
     names: dict = {}

@@ -180,48 +180,14 @@ def test_the_best_span_stays_within_a_sentence(processor):
 def test_questions_are_learnt_by_heart_and_published(encoder, tmp_path):
     """Trained on one question, it gives its answer and its sentences."""
     output = tmp_path / "answerer"
-    row = {
-        **ROW,
-        "question": QUESTION["question"],
-        "answer": QUESTION["answer"],
-        "context": TEXTS,
-    }
-    row["supporting_facts"] = QUESTION["supporting_facts"]
-    second = write(tmp_path / "others.json", [{**row, "_id": "other"}])
-    main(
-        [
-            "--model",
-            encoder,
-            "--train_file",
-            str(write(tmp_path / "one.json", [row])),
-            "--validation_file",
-            str(second),
-            "--max_length",
-            "128",
-            "--attention_window",
-            "32",
-            "--max_steps",
-            "60",
-            "--learning_rate",
-            "5e-3",
-            "--eval_strategy",
-            "steps",
-            "--eval_steps",
-            "60",
-            "--save_strategy",
-            "steps",
-            "--save_steps",
-            "60",
-            "--lr_scheduler_type",
-            "constant",
-            "--warmup_steps",
-            "0",
-            "--disable_tqdm",
-            "true",
-            "--output_dir",
-            str(output),
-        ]
-    )
+    row = {**QUESTION, "_id": "q", "context": TEXTS}
+    words = ["--model", encoder, "--output_dir", str(output)]
+    words += ["--train_file", str(write(tmp_path / "one.json", [row]))]
+    words += ["--validation_file", str(write(tmp_path / "others.json", [{**row, "_id": "other"}]))]
+    words += "--max_length 128 --attention_window 32 --max_steps 60 --learning_rate 5e-3".split()
+    words += "--eval_strategy steps --eval_steps 60 --save_strategy steps --save_steps 60".split()
+    words += "--lr_scheduler_type constant --warmup_steps 0 --disable_tqdm true".split()
+    main(words)
     [record] = map(json.loads, (output / "validation_predictions.jsonl").open())
     assert record["answer"] == "New York"
     model = CdlmForMultiHopQuestionAnswering.from_pretrained(output).eval()

@@ -4,7 +4,6 @@ and the scripts."""
 from __future__ import annotations
 
 import gzip
-import json
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +21,7 @@ from nextlevelbert.finetuning.arguments import FinetuningArguments
 from nextlevelbert.tasks import main, multihop_qa, ranking, retrieval, summarization
 from nextlevelbert.tasks.ranking import RankingData, read_ranking
 from nextlevelbert.tasks.retrieval import PairArguments, read_retrieval_task
+from nextlevelbert.training.runs import read_json
 
 from ..finetuning_toys import BREAD, SEA, predictions, write
 from ..vector_toys import close
@@ -54,16 +54,11 @@ def test_a_table_of_pairs(tmp_path):
 
 def booksum_rows():
     """Rows with columns of kmfoda/booksum: two chapters, the first with two summaries."""
-    pairs = [("One. " * 300, "s1"), ("Two. " * 600, "s2"), ("One. " * 300, "s3")]
+    row = {"bid": 27681, "summary_id": "chapters 1-2", "content": None}
     return [
-        {
-            "bid": 27681,
-            "summary_id": "chapters 1-2",
-            "chapter": chapter,
-            "summary_text": summary,
-            "content": None,
-        }
-        for chapter, summary in pairs
+        {**row, "chapter": "One. " * 300, "summary_text": "s1"},
+        {**row, "chapter": "Two. " * 600, "summary_text": "s2"},
+        {**row, "chapter": "One. " * 300, "summary_text": "s3"},
     ]
 
 
@@ -266,29 +261,23 @@ def test_length_is_that_of_the_chapter_in_either_direction(
     task = read_retrieval_task(booksum(tmp_path), PairArguments(query_column, document_column))
     right = np.zeros((len(task.queries), len(task.documents)))
     for row, query in enumerate(task.queries):
-        for column, document in enumerate(task.documents):
-            right[row, column] = document in task.relevant[query]
+        right[row] = np.isin(list(task.documents), list(task.relevant[query]))
     first, second = retrieval.scores_by_length(task, rank_by_scores(task, right))
-    assert (first["from_words"], first["below_words"]) == (256, 512)
-    assert (second["from_words"], second["below_words"]) == (512, 1024)
-    assert (first["queries"], second["queries"]) == (queries, 1)
-    assert (first["mrr"], second["mrr"]) == (1.0, 1.0)
+    expected = {"from_words": 256, "below_words": 512, "queries": queries, "mrr": 1.0}
+    assert first == first | expected
+    assert second == second | {"from_words": 512, "below_words": 1024, "queries": 1, "mrr": 1.0}
 
 
 def test_scores_by_length():
     """A document that is its own query counts for nothing; short pairs are together; the mean of
     several counts."""
     documents = {"a": "word " * 5, "b": "word " * 100, "c": "word " * 199, "d": "word " * 321}
-    task = RetrievalTask(
-        "toy", {"a": "?", "q": "?"}, documents, {"a": {"a": 1, "b": 1}, "q": {"c": 1, "d": 1}}
-    )
-    rows = retrieval.scores_by_length(
-        task, rank_by_scores(task, np.array([[0.0, 1.0, 0, 0], [1.0, 0.5, 0, 0]]))
-    )
-    assert [(row["from_words"], row["below_words"], row["mrr"]) for row in rows] == [
-        (0, 128, 1),
-        (256, 512, 1 / 3),
-    ]
+    relevant = {"a": {"a": 1, "b": 1}, "q": {"c": 1, "d": 1}}
+    task = RetrievalTask("toy", {"a": "?", "q": "?"}, documents, relevant)
+    scores = np.array([[0.0, 1.0, 0, 0], [1.0, 0.5, 0, 0]])
+    short, long = retrieval.scores_by_length(task, rank_by_scores(task, scores))
+    assert short == short | {"from_words": 0, "below_words": 128, "mrr": 1}
+    assert long == long | {"from_words": 256, "below_words": 512, "mrr": 1 / 3}
 
 
 # --- The search by its command line
@@ -303,51 +292,49 @@ def pairs(tmp_path_factory):
     return write(tmp_path_factory.mktemp("pairs") / "pairs.jsonl", rows)
 
 
-def run(folder, model, *words):
-    main(["--task", "retrieval", "--model", model, "--output_dir", str(folder), *words])
-    return json.loads((folder / "results.json").read_text())
+def run(folder, model, *words, task="retrieval"):
+    main(["--task", task, "--model", str(model), "--output_dir", str(folder), *words])
+    return read_json(folder / "results.json")
 
 
-def encoded(model, texts):
-    """Vectors of these texts: of the documents, the means of the chunks, and the first chunks."""
-    books = model.encode(list(texts.values()))
-    return {
-        "document": torch.stack([book.document for book in books]),
-        "mean": torch.stack([book.plain.mean(dim=0) for book in books]),
-        "first chunk": torch.stack([book.plain[0] for book in books]),
-    }
+def rankings_of(task, checkpoint, which):
+    """By the vectors of the documents, the means of their chunks, or their first chunks."""
+    model = NextLevelBertModel.from_pretrained(checkpoint)
+    vectors = []
+    for texts in (task.queries, task.documents):
+        rows = []
+        for book in model.encode(list(texts.values())):
+            choice = {"document": book.document, "mean": book.plain.mean(dim=0)}
+            rows.append(choice.get(which, book.plain[0]))
+        vectors.append(torch.stack(rows))
+    return rank_documents(task, *vectors)
 
 
 def test_the_search(toy_checkpoint, pairs, tmp_path):
     """Scores of the model and of the mean of the same chunk vectors, and all files."""
     folder = tmp_path / "toy"
     results = run(folder, toy_checkpoint, "--test_file", pairs)
+    model_scores, mean_scores = results["rows"].values()
     assert list(results["rows"]) == ["toy", "mean of the chunk vectors"]
 
     task = read_retrieval_task(pairs, PAIRS)
-    model = NextLevelBertModel.from_pretrained(toy_checkpoint)
-    queries = encoded(model, task.queries)
-    documents = encoded(model, task.documents)
-    rankings = rank_documents(task, queries["document"], documents["document"])
-    means = rank_documents(task, queries["mean"], documents["mean"])
-    expected = pytest.approx(retrieval_scores(means), abs=0.02)  # vectors are stored in float16
-    assert results["rows"]["mean of the chunk vectors"] == expected
-    assert results["rows"]["toy"]["mrr"] == pytest.approx(
-        retrieval_scores(rankings)["mrr"], abs=0.02
-    )
+    rankings = rankings_of(task, toy_checkpoint, "document")
+    expected = retrieval_scores(rankings_of(task, toy_checkpoint, "mean"))
+    assert mean_scores == pytest.approx(expected, abs=0.02)  # vectors are stored in float16
+    assert model_scores["mrr"] == pytest.approx(retrieval_scores(rankings)["mrr"], abs=0.02)
     [by_length] = scores_by_length(task, rankings)
     assert results["by_length"] == [pytest.approx(by_length, abs=0.02)]
 
     nearest = rankings["query-000000"]
-    ranks = nearest.ranks.tolist()
     [line, *_] = predictions(folder / "predictions.jsonl")
+    ranks = nearest.ranks.tolist()
     assert line == {"query": "query-000000", "ranks_of_relevant_documents": ranks}
     run_lines = (folder / "predictions.trec").read_text().splitlines()
     assert len(run_lines) == len(task.queries) * len(task.documents)
-    query, q0, document, rank, score, name = run_lines[0].split()
-    assert (query, q0, document) == ("query-000000", "Q0", nearest.documents[0])
-    assert (rank, name) == ("1", "toy")
+    *place, score, name = run_lines[0].split()
+    assert place == ["query-000000", "Q0", nearest.documents[0], "1"]
     assert float(score) == pytest.approx(nearest.scores[0], abs=1e-3)
+    assert name == "toy"
     assert (folder / "mrr_by_length.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -357,12 +344,8 @@ def test_the_search_by_frozen_vectors(
 ):
     words = ["--chunk_encoder", toy_encoder_path, "--chunk_size", "16", "--test_file", pairs]
     results = run(tmp_path, name, *words)
-    task = read_retrieval_task(pairs, PAIRS)
-    model = NextLevelBertModel.from_pretrained(toy_checkpoint)
-    queries = encoded(model, task.queries)[vectors]
-    documents = encoded(model, task.documents)[vectors]
-    scores = retrieval_scores(rank_documents(task, queries, documents))
-    assert results["rows"] == {name: pytest.approx(scores, abs=0.02)}
+    rankings = rankings_of(read_retrieval_task(pairs, PAIRS), toy_checkpoint, vectors)
+    assert results["rows"] == {name: pytest.approx(retrieval_scores(rankings), abs=0.02)}
 
 
 def test_the_search_by_words(toy_checkpoint, pairs, tmp_path, capsys):
@@ -394,15 +377,15 @@ def test_no_query_and_no_document_stands_twice_in_a_batch(stories, answers, size
     """Answers about a few stories: by chance nearly every batch would hold a story twice."""
     pairs = [(f"q{n}", f"d{n % stories}") for n in range(stories * answers)]
     sampler = ranking.batches_of(pairs, size, 0)
+    size = min(size, stories)
     epochs = []
     for epoch in range(2):
         sampler.set_epoch(epoch)
         epochs.append(list(sampler))
-        assert len(epochs[-1]) == len(sampler) == len(pairs) // min(size, stories)
+        assert len(epochs[-1]) == len(sampler) == len(pairs) // size
         for batch in epochs[-1]:
-            names = set().union(*(pairs[index] for index in batch))
-            assert len(batch) == min(size, stories)
-            assert len(names) == 2 * len(batch)
+            assert len(batch) == size
+            assert len(set().union(*map(pairs.__getitem__, batch))) == 2 * size
     assert epochs[0] != epochs[1] == list(sampler)
 
 
@@ -430,45 +413,34 @@ def test_ranking_ms_marco_s_files(model, msmarco, tmp_path):
     """Splits of one folder, its top 100 as candidates: d2 is no candidate of q2, so its reciprocal
     rank is 0."""
     model.save_pretrained(tmp_path / "base")
-    splits = "--train_split doctrain --validation_split docdev --test_split docdev".split()
-    words = ["--model", str(tmp_path / "base"), "--train_file", str(msmarco), *splits]
-    main(
-        [
-            "--task",
-            "ranking",
-            *words,
-            "--output_dir",
-            str(tmp_path / "ranker"),
-            "--num_train_epochs",
-            "1",
-        ]
-    )
-    results = json.loads((tmp_path / "ranker" / "results.json").read_text())
+    folder = tmp_path / "ranker"
+    words = "--train_split doctrain --validation_split docdev --test_split docdev".split()
+    words += ["--train_file", str(msmarco), "--num_train_epochs", "1"]
+    results = run(folder, tmp_path / "base", *words, task="ranking")
     assert results["rows"]["base, test"]["hit_rate@10"] == 0.5
-    card = (tmp_path / "ranker" / "README.md").read_text()
-    assert "2 queries of msmarco-docdev, each ranking its candidates" in card
+    card = (folder / "README.md").read_text()
+    assert "2 queries of msmarco-docdev; for each, its candidates are ranked" in card
     # The ranked lists of the best seed: candidates only.
-    run_lines = (tmp_path / "ranker" / "test_predictions.trec").read_text().splitlines()
-    fields = np.array([line.split() for line in run_lines]).T
-    assert fields[0].tolist() == ["q1", "q1", "q2"]
-    assert sorted(fields[2]) == ["d0", "d1", "d4"]
-    assert fields[3].tolist() == ["1", "2", "1"]
-    assert fields[5].tolist() == ["base"] * 3
+    run_lines = (folder / "test_predictions.trec").read_text().splitlines()
+    queries, _, documents, ranks, _, names = np.array(list(map(str.split, run_lines))).T.tolist()
+    assert queries == ["q1", "q1", "q2"]
+    assert sorted(documents) == ["d0", "d1", "d4"]
+    assert ranks == ["1", "2", "1"]
+    assert names == ["base"] * 3
 
 
-def test_a_baseline_of_ranking_makes_no_repository(pairs, toy_encoder_path, tmp_path, capsys):
-    words = ["--model", "avg_sbert", "--chunk_encoder", toy_encoder_path, "--chunk_size", "16"]
-    words += ["--train_file", pairs, "--output_dir", str(tmp_path), "--push_to_hub"]
+@pytest.mark.parametrize(
+    ("words", "culprit"),
+    [
+        ("avg_sbert --push_to_hub", "avg_sbert is a baseline, which is not published"),
+        ("sbert --metric_for_best_model accuracy", "give one of loss, mrr@10"),
+    ],
+)
+def test_what_ranking_refuses(words, culprit, pairs, toy_encoder_path, tmp_path, capsys):
+    words = [*words.split(), "--chunk_encoder", toy_encoder_path, "--train_file", pairs]
     with pytest.raises(SystemExit):
-        main(["--task", "ranking", *words])
-    assert "avg_sbert is a baseline, which is not published" in capsys.readouterr().err
-
-
-def test_another_metric_than_the_rank_is_refused(pairs, capsys):
-    words = ["--model", "sbert", "--train_file", pairs, "--metric_for_best_model", "accuracy"]
-    with pytest.raises(SystemExit):
-        main(["--task", "ranking", *words])
-    assert "give one of loss, mrr@10" in capsys.readouterr().err
+        run(tmp_path, *words, task="ranking")
+    assert culprit in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("task", [["ranking"], ["classification", "--lora"]])
@@ -478,9 +450,9 @@ def test_a_mean_of_chunk_vectors_has_no_layers_to_train(
     plain = NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunk_size=16, pooling="plain")
     plain.save_pretrained(tmp_path / "plain")
     rows = {"ranking": pairs, "classification": sea_files["--train_file"]}[task[0]]
-    words = ["--model", str(tmp_path / "plain"), "--train_file", rows, "--test_file", rows]
+    words = [*task[1:], "--train_file", rows, "--test_file", rows]
     with pytest.raises(SystemExit):
-        main(["--task", *task, *words, "--output_dir", str(tmp_path / "out")])
+        run(tmp_path / "out", tmp_path / "plain", *words, task=task[0])
     assert "no layers to train" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
@@ -488,13 +460,13 @@ def test_a_mean_of_chunk_vectors_has_no_layers_to_train(
 def rank_frozen(folder, model, pairs, *words):
     """Trains a linear map over the vectors of an encoder; the rows of the table."""
     options = ["--train_file", pairs, "--test_file", pairs, "--num_train_epochs", "1"]
-    options += ["--per_device_train_batch_size", "2", "--output_dir", str(folder)]
-    main(["--task", "ranking", "--model", model, *options, *words])
+    options += ["--per_device_train_batch_size", "2"]
+    results = run(folder, model, *options, *words, task="ranking")
     weights = load_file(folder / "seed-0" / "model.safetensors")["map.weight"]
     assert not torch.allclose(weights, torch.eye(len(weights)), atol=1e-4)
-    assert json.loads((folder / "settings.json").read_text())["learning_rate"] == 1e-3
+    assert read_json(folder / "settings.json")["learning_rate"] == 1e-3
     assert not (folder / "README.md").exists()  # a baseline is not published
-    return json.loads((folder / "results.json").read_text())["rows"]
+    return results["rows"]
 
 
 def test_a_linear_map_of_the_mean_of_chunk_vectors(pairs, toy_encoder_path, tmp_path):

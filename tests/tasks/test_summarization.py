@@ -28,7 +28,7 @@ from nextlevelbert.training.runs import read_json
 
 from ..finetuning_toys import predictions, write
 from ..test_runs import stories
-from ..vector_toys import close
+from ..vector_toys import TINY, close
 
 
 def columns(**values):
@@ -87,22 +87,17 @@ def test_other_scripts_are_labelled_and_scored(tmp_path, text, summary):
 
 
 def test_a_batch_by_hand(minilm, tmp_path, caplog):
-    data = read_summaries(
-        columns(label_column="labels"), write(tmp_path / "rows.jsonl", stories(2, 0)), "train"
-    )
-    rows = tokenized(data, minilm.tokenizer, limit=20)
-    whole, _ = encode_sentences(stories(2, 0)[0]["text"], minilm.tokenizer)
+    story, _ = stories(2, 0)
+    path = write(tmp_path / "rows.jsonl", stories(2, 0))
+    data = read_summaries(columns(label_column="labels"), path, "train")
+    long, other = tokenized(data, minilm.tokenizer, limit=20)
     assert "2 of 2 documents lose" in caplog.text  # what is cut is told
-    shorter = {
-        "labels": rows[1]["labels"][:1],
-        "document": tuple(values[:9] for values in rows[1]["document"]),
-    }
-    batch = collate([rows[0], shorter], 0)
+    ids, types = other["document"]
+    short = {"labels": other["labels"][:1], "document": (ids[:9], types[:9])}
+    batch = collate([long, short], 0)
+    whole, _ = encode_sentences(story["text"], minilm.tokenizer)
     assert batch["input_ids"][0].tolist() == whole[:20].tolist()
-    assert batch["labels"].tolist() == [
-        stories(2, 0)[0]["labels"][:3],
-        [rows[1]["labels"][0], -100, -100],
-    ]
+    assert batch["labels"].tolist() == [story["labels"][:3], [other["labels"][0], -100, -100]]
     assert batch["attention_mask"].sum(dim=1).tolist() == [20, 9]
 
 
@@ -116,33 +111,23 @@ def test_a_batch_by_hand(minilm, tmp_path, caplog):
 @torch.no_grad()
 def test_extended_positions_keep_what_was_learnt(minilm, tmp_path, config_class, unused):
     torch.manual_seed(0)
-    config = config_class(
-        vocab_size=30522,
-        hidden_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-        max_position_embeddings=64 + unused,
-    )
+    config = config_class(**TINY, vocab_size=30_522, max_position_embeddings=64 + unused)
     plain = AutoModel.from_config(config, add_pooling_layer=False).eval()
     plain.save_pretrained(tmp_path)
     minilm.tokenizer.save_pretrained(tmp_path)
-    model = with_extended_positions(str(tmp_path), 16, 100)
+    model = with_extended_positions(str(tmp_path), 16, 100).model
     ids = torch.randint(1000, 2000, (1, 100))
-    close(
-        model.model(ids[:, :16]).last_hidden_state, plain(ids[:, :16]).last_hidden_state, atol=1e-6
-    )
-    table = model.model.encoder.embeddings.position_embeddings.weight[unused:]
+    expected = plain(ids[:, :16]).last_hidden_state
+    close(model(ids[:, :16]).last_hidden_state, expected, atol=1e-6)
+    table = model.encoder.embeddings.position_embeddings.weight[unused:]
     learnt = plain.embeddings.position_embeddings.weight[unused:]
     assert table.shape == (100, 32)
     assert not torch.isclose(table[16:64], learnt[16:64]).any(dim=1).all()
     assert table[16:].std().item() == pytest.approx(0.02, rel=0.1)
     # All tokens see each other, in one segment.
-    changed = ids.clone()
-    changed[0, 99] = 5
-    assert (
-        model.model(changed).last_hidden_state[0, 0] != model.model(ids).last_hidden_state[0, 0]
-    ).any()
+    before = model(ids).last_hidden_state[0, 0]
+    ids[0, 99] = 5
+    assert not torch.equal(model(ids).last_hidden_state[0, 0], before)
 
 
 # --- The task
@@ -174,28 +159,18 @@ def trained(encoder, files, tmp_path_factory):
 
 
 SEEDS = ["--seeds", "0", "1"]
-ROW = "tiny (bert-al), 2 seeds, test"
 
 
 def result_of(folder, seed):
     return read_json(folder / f"seed-{seed}" / "result.json")
 
 
-def test_it_learns(trained):
-    results = read_json(trained / "results.json")
-    assert results["reported"] == "test"
-    precision, _ = results["rows"][ROW]["precision"]
-    assert precision > results["rows"]["first 2 sentences"]["precision"] + 0.15
-    oracle = results["rows"]["oracle, at most 2 sentences"]
-    assert oracle["rouge1"] == pytest.approx(1.0)
-
-
 def test_the_mean_of_the_three_evaluations_with_the_lowest_loss_is_reported(trained):
     seed = result_of(trained, 0)
-    evaluations = [seed["scores"][f"evaluation {number}"] for number in (1, 2, 3)]
     losses = sorted(entry["eval_loss"] for entry in seed["log"] if "eval_loss" in entry)
     rouge2 = 0.0
-    for evaluation, loss in zip(evaluations, losses[:3], strict=True):
+    for number, loss in enumerate(losses[:3], start=1):
+        evaluation = seed["scores"][f"evaluation {number}"]
         assert evaluation["loss"] == loss
         rouge2 += evaluation["rouge2"] / 3
     assert seed["scores"]["test"]["rouge2"] == pytest.approx(rouge2)
@@ -204,15 +179,17 @@ def test_the_mean_of_the_three_evaluations_with_the_lowest_loss_is_reported(trai
 def test_the_best_evaluation_of_the_best_seed_is_published(trained, files):
     for path in (trained / "seed-0").iterdir():
         assert path.is_file()  # no weights of other evaluations, and no checkpoints
-    losses = [result_of(trained, seed)["scores"]["validation"]["loss"] for seed in (0, 1)]
-    best_seed = int(np.argmin(losses))
-    assert read_json(trained / "results.json")["best_seed"] == best_seed
+    one = result_of(trained, 0)["scores"]
+    other = result_of(trained, 1)["scores"]
+    told = read_json(trained / "results.json")
+    assert told["best_seed"] == int(other["validation"]["loss"] < one["validation"]["loss"])
+    assert told["reported"] == "test"
+    assert "tiny (bert-al), 2 seeds, test" in told["rows"]
 
     data = read_summaries(columns(label_column="labels"), files[5], "train")
     stored = predictions(trained / "test_predictions.jsonl")
-    scores = score_summaries(data, [record["indices"] for record in stored])
-    best = result_of(trained, best_seed)["scores"]["evaluation 1"]
-    for name, score in scores.items():
+    best = result_of(trained, told["best_seed"])["scores"]["evaluation 1"]
+    for name, score in score_summaries(data, [record["indices"] for record in stored]).items():
         assert score == pytest.approx(best[name])
     model = BertAlForExtractiveSummarization.from_pretrained(trained)
     assert model.summarize(data[0].sentences, 2).indices == stored[0]["indices"]

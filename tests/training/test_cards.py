@@ -218,13 +218,18 @@ def test_pictures_show_every_seed(tmp_path, monkeypatch):
         {"loss": 2.0, "epoch": 1, "step": 10},
         {"eval_loss": 1.5, "eval_f1": 0.5, "epoch": 1, "step": 10},
     ]
-    plot_curves([log, log], "f1", tmp_path / "curve.png")
+    plot_curves([log, log], ["f1"], tmp_path / "curve.png")
+    plot_curves([log], [], tmp_path / "curve.png", x="step")
     loss, score = figures[0].axes
-    assert [line.get_ydata().tolist() for line in loss.lines] == [[2.0], [2.0], [1.5], [1.5]]
-    assert [line.get_ydata().tolist() for line in score.lines] == [[0.5], [0.5]]
+    assert heights(loss) == [[2.0], [2.0], [1.5], [1.5]]
+    assert heights(score) == [[0.5], [0.5]]
     assert [text.get_text() for text in loss.get_legend().get_texts()] == ["loss", "eval_loss"]
-    plot_curves([log], None, tmp_path / "curve.png", x="step")
-    assert [axes.lines[0].get_xdata().tolist() for axes in figures[1].axes] == [[10]]
+    [by_step] = figures[1].axes
+    assert by_step.lines[0].get_xdata().tolist() == [10]
+
+
+def heights(axes):
+    return [line.get_ydata().tolist() for line in axes.lines]
 
 
 def test_a_picture_is_written_as_a_png(tmp_path):

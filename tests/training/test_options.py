@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from nextlevelbert.training.arguments import BaseTrainingArguments
-from nextlevelbert.training.options import RECIPES, parse, run_command
+from nextlevelbert.training.options import RECIPES, open_config, parse, run_command
 
 
 @dataclass
@@ -34,8 +34,8 @@ def read(*words, **kwargs):
     return parse((Model, Arguments), ["--model", "m", "--use_cpu", *words], "--task t", **kwargs)
 
 
-@pytest.mark.parametrize("suffix", ["yaml", "json"])
-def test_a_file_stands_for_options_and_those_beside_it_win(tmp_path, suffix, capsys):
+@pytest.mark.parametrize(("suffix", "dump"), [("yaml", yaml.safe_dump), ("json", json.dumps)])
+def test_a_file_stands_for_options_and_those_beside_it_win(tmp_path, suffix, dump, capsys):
     file = tmp_path / f"options.{suffix}"
     values = {
         "model": "m",
@@ -44,17 +44,12 @@ def test_a_file_stands_for_options_and_those_beside_it_win(tmp_path, suffix, cap
         "learning_rate": 1e-3,
         "lr_scheduler_kwargs": {"a": 2},
     }
-    file.write_text(yaml.safe_dump(values) if suffix == "yaml" else json.dumps(values))
-    model, args = parse(
-        (Model, Arguments), [str(file), "--learning_rate", "2e-3", "--chunk-size", "12"]
-    )
+    file.write_text(dump(values))
+    words = [str(file), *"--learning_rate 2e-3 --chunk-size 12".split()]
+    model, args = parse((Model, Arguments), words)
     assert (args.seeds, args.learning_rate, args.lr_scheduler_kwargs) == ([3, 4], 2e-3, {"a": 2})
-    assert (model.chunk_size, args.use_cpu, args.remove_unused_columns, args.weight_decay) == (
-        12,
-        True,
-        False,
-        0.01,
-    )
+    assert (model.chunk_size, args.use_cpu) == (12, True)
+    assert (args.remove_unused_columns, args.weight_decay) == (False, 0.01)
     file.write_text("- 1")
     with pytest.raises(SystemExit):
         parse((Model, Arguments), [str(file)])
@@ -96,23 +91,24 @@ def test_the_help_shows_few_options_of_transformers_and_describes_them(capsys):
     assert "dataloader_pin_memory" not in help_text  # hidden, and so is what turns it off
 
 
+@pytest.mark.parametrize("others", [(), ("untrained", "sbert")])
+def test_a_model_that_cannot_be_opened(others):
+    with pytest.raises(ValueError, match="--model 'no/model' cannot be opened") as caught:
+        open_config("no/model", others)
+    assert "Give the folder of a model" in str(caught.value)
+    assert ("It may also be untrained, sbert." in str(caught.value)) == bool(others)
+
+
 def test_a_recipe_stands_in_front_and_its_batch_comes_by_accumulation(capsys):
     words = "--recipe paper --per_device_train_batch_size=2 --seeds 7".split()
     model, args = read(*words, recipes="classification-")
-    assert (model.chunk_size, model.max_training_tokens, args.learning_rate, args.seeds) == (
-        128,
-        4096,
-        3e-5,
-        [7],
-    )
+    assert (model.chunk_size, model.max_training_tokens) == (128, 4096)
+    assert (args.learning_rate, args.seeds) == (3e-5, [7])
     assert (args.per_device_train_batch_size, args.gradient_accumulation_steps) == (2, 4)
     assert "ChunkBERT, section 4.3" in capsys.readouterr().err
     model, args = read("--recipe=paper", "--model_type", "truncated", recipes="classification-")
-    assert (model.chunk_size, args.num_train_epochs, args.lr_scheduler_type.value) == (
-        None,
-        20,
-        "constant",
-    )
+    assert (model.chunk_size, args.num_train_epochs) == (None, 20)
+    assert args.lr_scheduler_type == "constant"
 
 
 @pytest.mark.parametrize(
@@ -223,10 +219,11 @@ for baseline in ("truncated", "extended"):  # of the same paper, without what it
 BESIDE = {"early_stopping_patience", "eval_strategy", "eval_steps", "save_strategy", "save_steps"}
 
 
-def test_every_recipe_has_the_values_of_its_paper():
-    recipes = {file.stem: yaml.safe_load(file.read_text()) for file in RECIPES.glob("*.yaml")}
-    named = {
-        name: {key: v for key, v in values.items() if key not in BESIDE}
-        for name, values in recipes.items()
-    }
-    assert named == PAPERS
+@pytest.mark.parametrize("file", sorted(RECIPES.glob("*.yaml")), ids=lambda file: file.stem)
+def test_every_recipe_has_the_values_of_its_paper(file):
+    recipe = yaml.safe_load(file.read_text())
+    assert {name: recipe[name] for name in recipe if name not in BESIDE} == PAPERS[file.stem]
+
+
+def test_there_is_a_recipe_for_every_paper():
+    assert {file.stem for file in RECIPES.glob("*.yaml")} == PAPERS.keys()

@@ -36,12 +36,13 @@ def load(
     Args:
         source: the folder of ``booksummaries.txt``.
         split: ``"train"``, ``"validation"`` or ``"test"``.
-        paired: whether every two books are one document, with the genres of both (Paired Book
+        paired: if true, makes one document of every two books, with the genres of both (Paired Book
             Summary of Park et al. 2022).
-        **options: of `load_classes`.
+        **options: options passed on to `load_classes`.
 
     Returns:
-        As `load_classes`, with several labels a row. All genres of the corpus are classes.
+        The columns of `load_classes`, with several labels a row. All genres of the corpus are
+        classes.
 
     Raises:
         ValueError: for another split.

@@ -30,12 +30,12 @@ def load(
     """Reads a split: a chapter is the query for its summaries (NextLevelBERT, section 3.2).
 
     Args:
-        source: as in `open_rows`, or the open table.
-        split: of a data set.
-        query_column: of the queries.
-        document_column: of the documents.
+        source: table to read, as `open_rows` accepts it.
+        split: split to read if the source is a data set; a file is read whole.
+        query_column: column of the queries.
+        document_column: column of the documents.
 
     Returns:
-        As `load_queries`.
+        The columns of `load_queries`.
     """
     return load_queries(open_rows(source, split), query_column, document_column)

@@ -26,8 +26,8 @@ def load(source: str | Path | Table, split: str = "train") -> Dataset:
     """Reads a split.
 
     Args:
-        source: as in `open_rows`, or the open table.
-        split: of a data set.
+        source: table to read, as `open_rows` accepts it.
+        split: split to read if the source is a data set; a file is read whole.
 
     Returns:
         Columns ``id``, ``text`` and ``summary``, whose lines are the highlights.

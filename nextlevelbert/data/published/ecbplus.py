@@ -54,7 +54,7 @@ def load(source: str | Path, split: str | None = None) -> Dataset:
         if the mention is in no relation).
 
     Raises:
-        ValueError: naming the document or row that cannot be read.
+        ValueError: a document or row cannot be read; the message names it.
     """
     path = Path(source)
     if path.is_dir():
@@ -92,7 +92,7 @@ def _check_mentions(location: RowLocation, values: Mapping[str, Any]) -> None:
 
 
 def _xml_rows(folder: Path, split: str | None) -> Rows:
-    """Yields rows like those of a .jsonl, for every document of a split (None for all)."""
+    """Yields rows with the columns of the .jsonl, for every document of a split (None for all)."""
     validated = _validated_sentences(folder)
     files = []
     for path in folder.rglob("*.xml"):

@@ -28,14 +28,14 @@ def load(
     """Reads a split.
 
     Args:
-        source: as in `open_rows`, or the open table.
-        split: of a data set.
-        inverted: whether header and recitals, which say the most, come after the main body
-            (Inverted-EURLEX of Park et al. 2022, which the ChunkBERT paper uses).
-        **options: of `load_classes`.
+        source: table to read, as `open_rows` accepts it.
+        split: split to read if the source is a data set; a file is read whole.
+        inverted: if true, moves header and recitals, which carry most of the information, behind
+            the main body (Inverted-EURLEX of Park et al. 2022, which the ChunkBERT paper uses).
+        **options: options passed on to `load_classes`.
 
     Returns:
-        As `load_classes`, with several labels a row.
+        The columns of `load_classes`, with several labels a row.
     """
     table = open_rows(source, split)
     laws = table._replace(rows=_law_rows(table.rows, inverted=inverted))

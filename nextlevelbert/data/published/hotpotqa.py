@@ -33,8 +33,8 @@ def load(source: str | Path | Table, split: str = "train") -> Dataset:
     how many there are of each.
 
     Args:
-        source: as in `open_rows`, or the open table.
-        split: of a data set.
+        source: table to read, as `open_rows` accepts it.
+        split: split to read if the source is a data set; a file is read whole.
 
     Returns:
         A row for each question as on the Hub, those with the shortest paragraphs first: ``id``,

@@ -42,46 +42,48 @@ def load(folder: str | Path, split: str) -> MsMarco:
     names. Without candidates the whole collection is ranked, but in training.
 
     Args:
-        folder: holds ``msmarco-docs.tsv`` (id, URL, title, body), ``msmarco-<split>-queries.tsv``
-            (id, query), ``…-qrels.tsv`` (query, 0, document, grade) and ``…-top100`` (query, Q0,
-            document, rank, …), the candidates, which training does not read. All may be ``.gz``.
-        split: for example ``doctrain`` or ``docdev``.
+        folder: folder with ``msmarco-docs.tsv`` (id, URL, title, body),
+            ``msmarco-<split>-queries.tsv`` (id, query), ``…-qrels.tsv`` (query, 0, document, grade)
+            and ``…-top100`` (query, Q0, document, rank, …), the candidates, which training does not
+            read. All may be ``.gz``.
+        split: name of the split, for example ``doctrain`` or ``docdev``.
 
     Raises:
         ValueError: for lines with too few columns, or ids without a text.
     """
     folder = Path(folder)
+    in_training = "train" in split
     relevant = _read_grades(folder / f"msmarco-{split}-qrels.tsv")
     named = set().union(*relevant.values())
     candidates = None
-    in_training = "train" in split
     top = packed(folder / f"msmarco-{split}-top100")
     if top.exists() and not in_training:
         candidates = _read_candidates(top, relevant)
         named.update(*candidates.values())
 
     documents = {}
-    in_collection = set()
-    for _, (name, _, title, body) in columns_of(folder / DOCUMENTS, delimiter="\t", count=4):
-        text = f"{title} {body}".strip()
-        is_read = name in named or (candidates is None and not in_training)
-        if is_read and text:
-            documents[name] = text
-        in_collection.add(name)
+    is_whole = candidates is None and not in_training
+    for _, fields in columns_of(folder / DOCUMENTS, delimiter="\t", count=4):
+        name, _, title, body = fields
+        if is_whole or name in named:
+            documents[name] = f"{title} {body}".strip()
+    all_queries = {}
+    for _, fields in columns_of(folder / f"msmarco-{split}-queries.tsv", delimiter="\t", count=2):
+        query, text = fields
+        all_queries[query] = text
 
-    queries_file = folder / f"msmarco-{split}-queries.tsv"
-    all_queries = dict(fields for _, fields in columns_of(queries_file, delimiter="\t", count=2))
-    unknown = (named - in_collection) | (relevant.keys() - all_queries.keys())
+    unknown = (named - documents.keys()) | (relevant.keys() - all_queries.keys())
     if unknown:
         raise ValueError(
             f"{folder.name}, {split}: {len(unknown)} ids have no text, such as {min(unknown)!r}."
         )
-    logger.info("%s: %d queries, %d documents", split, len(relevant), len(documents))
 
+    queries = {query: all_queries[query] for query in relevant}
+    documents = {name: text for name, text in documents.items() if text}
     if candidates is not None:
         for query, names in candidates.items():
             candidates[query] = [name for name in names if name in documents]
-    queries = {query: all_queries[query] for query in relevant}
+    logger.info("%s: %d queries, %d documents", split, len(queries), len(documents))
     return MsMarco(queries, documents=documents, relevant=relevant, candidates=candidates)
 
 

@@ -34,12 +34,13 @@ def load(
     """Reads a split.
 
     Args:
-        source: as in `open_rows`, or the open table.
-        split: of a data set.
-        **options: of `load_classes`.
+        source: table to read, as `open_rows` accepts it.
+        split: split to read if the source is a data set; a file is read whole.
+        **options: options passed on to `load_classes`.
 
     Returns:
-        As `load_classes`: the text of a film, a question about a character, and one of `CLASSES`.
+        The columns of `load_classes`: the text of a film, a question about a character, and one of
+        `CLASSES`.
     """
     table = open_rows(source, split)
     characters = table._replace(

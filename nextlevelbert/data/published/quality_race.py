@@ -26,12 +26,12 @@ def load(source: str | Path | Table, split: str = "train", columns: Columns = US
     """Reads a split, a row for each question.
 
     Args:
-        source: as in `open_rows`, or the open table.
-        split: of a data set.
+        source: table to read, as `open_rows` accepts it.
+        split: split to read if the source is a data set; a file is read whole.
         columns: names of columns other than ``text``, ``question``, ``label`` and ``id``.
 
     Returns:
-        As `load_choices`.
+        The columns of `load_choices`.
     """
     table = open_rows(source, split)
     return load_choices(table._replace(rows=_question_rows(table.rows)), columns)
@@ -58,7 +58,7 @@ def _question_rows(rows: Rows) -> Rows:
 
 
 def _right_choice(question: Mapping[str, Any]) -> object:
-    """Returns the index of the right choice, from 0, or what a question has in its place."""
+    """Returns the index of the right choice, from 0, or the value that a question has instead."""
     gold = question.get("gold_label")
     if type(gold) is int:
         return gold - 1

@@ -36,7 +36,7 @@ def load(source: str | Path, split: str = "train") -> Dataset:
         split: ignored, because a file is one split.
 
     Returns:
-        As `load_pairs`.
+        The columns of `load_pairs`.
     """
     path = Path(source)
     return load_pairs(Table(path.name, {}, rows=_pair_rows(path), class_names={}))

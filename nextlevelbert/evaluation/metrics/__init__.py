@@ -15,8 +15,8 @@ def load_metric(name: str, **options: object) -> evaluate.EvaluationModule:
     """Loads one of `METRICS` without the Hub.
 
     Args:
-        name: of the metric.
-        **options: as `evaluate.load` takes them.
+        name: name of the metric, one of `METRICS`.
+        **options: further arguments of `evaluate.load`.
 
     Raises:
         ValueError: for another name.

@@ -3,7 +3,7 @@
 import datasets
 import evaluate
 
-from nextlevelbert.evaluation.hotpotqa import hotpotqa_scores
+from nextlevelbert.evaluation.hotpotqa import answers_of, hotpotqa_scores
 
 
 class HotpotqaJoint(evaluate.Metric):
@@ -20,16 +20,4 @@ class HotpotqaJoint(evaluate.Metric):
         return evaluate.MetricInfo(description=__doc__, citation="", features=features)
 
     def _compute(self, predictions, references):
-        return hotpotqa_scores(by_id(predictions), by_id(references))
-
-
-def by_id(rows):
-    """Returns question id → the answer and pairs of title and sentence."""
-    answers = {}
-    for row in rows:
-        if row["id"] in answers:
-            raise ValueError("A question is given twice; give each id once.")
-        facts = row["supporting_facts"]
-        pairs = list(zip(facts["title"], facts["sent_id"], strict=True))
-        answers[row["id"]] = (row["answer"], pairs)
-    return answers
+        return hotpotqa_scores(answers_of(predictions), answers_of(references))

@@ -103,7 +103,7 @@ class VectorReader:
         if self.has_pairs:
             vectors |= self.source.encode(self.args, questions)
         self.vectors = list(vectors.values())
-        index_of = {text: index for index, text in enumerate(vectors)}
+        index_of = {text: index for index, text in enumerate(vectors)}  # in `self.vectors`
 
         rows = {}
         for name, dataset in sets.items():

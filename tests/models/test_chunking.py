@@ -375,7 +375,7 @@ def test_a_splitter_that_does_not_fit_its_text_is_an_error(sentences, word):
     [
         ({"chunk_size": 2}, "give 3"),
         ({"chunk_size": 513, "max_chunk_size": 512}, "to 512"),
-        ({"mode": "words"}, "packed_sentences"),
+        ({"mode": "words"}, "mode='words'"),
         ({"mode": "sentences"}, "from_tokenizer"),
     ],
 )

@@ -235,20 +235,33 @@ class _TableReader:
 
     def documents(self, first_index: int) -> Iterator[Document]:
         """Streams the documents; a document without an id is numbered, from `first_index` on."""
+        file_errors = []
         try:
-            for where, row in self._rows():
-                document = self._document(where, row, index=first_index + self.row_count)
-                self.row_count += 1
-                if document is not None:
-                    yield document
+            yield from self._documents_of_rows(first_index)
         except (OSError, ValueError) as error:
             if self.on_error is None:
                 raise
-            self._report(self.on_error)
-            self.on_error(_with_file(self.path, error))
-        else:
-            if self.on_error is not None:
-                self._report(self.on_error)
+            file_errors.append(_with_file(self.path, error))
+
+        if self.on_error is not None:
+            for unreadable in [*self._row_errors(), *file_errors]:
+                self.on_error(unreadable)
+
+    def _documents_of_rows(self, first_index: int) -> Iterator[Document]:
+        """Streams the documents, and keeps the errors of rows if `on_error` is set."""
+        for where, row in self._rows():
+            index = first_index + self.row_count
+            self.row_count += 1
+            try:
+                document = self._document(where, row, index=index)
+            except ValueError as error:
+                if self.on_error is None:
+                    raise
+                self.error_count += 1
+                if len(self.errors) < _NAMED_ROWS:
+                    self.errors.append(error)
+            else:
+                yield document
 
     def _rows(self) -> Iterator[tuple[str, Any]]:
         if self.path.is_dir():
@@ -258,30 +271,28 @@ class _TableReader:
         else:
             yield from rows_or_errors(self.path)
 
-    def _document(self, where: str, row: Any, *, index: int) -> Document | None:
+    def _document(self, where: str, row: Any, *, index: int) -> Document:
+        """Makes a document of a row; raises the error if there is one in place of the row."""
         try:
-            if isinstance(row, Exception):
+            if isinstance(row, ValueError):
                 raise row
             return self.as_document(row, index)
         except ValueError as error:
-            named = ValueError(f"{self.path}, {where}: {reason(error)}")
-            if self.on_error is None:
-                raise named from error
-            self.error_count += 1
-            if len(self.errors) < _NAMED_ROWS:
-                self.errors.append(named)
-            return None
+            raise ValueError(f"{self.path}, {where}: {reason(error)}") from error
 
-    def _report(self, on_error: OnError) -> None:
-        """Names rows that could not be read: one if none could be read, otherwise up to ten."""
+    def _row_errors(self) -> list[ValueError]:
+        """Returns the errors of unreadable rows.
+
+        At most ten rows are named, or only the first if no row could be read. The others are
+        counted.
+        """
         named = self.errors
         if self.error_count == self.row_count:
             named = self.errors[:1]
-        for error in named:
-            on_error(error)
         others = self.error_count - len(named)
         if others > 0:
-            on_error(ValueError(f"{self.path}: {others} more rows cannot be read."))
+            named = [*named, ValueError(f"{self.path}: {others} more rows cannot be read.")]
+        return named
 
 
 def source_files(source: str | Path | Iterable[str | Path]) -> list[tuple[Path, str | None]]:

@@ -94,13 +94,7 @@ def load_classes(
         ValueError: for a row that cannot be read, with its source, row and column.
     """
     rows = _read_rows(table, columns)
-    names = table.class_names.get(columns.label)
-    names_of_integers = names
-    if class_names is not None:
-        names = tuple(class_names)
-        # Integers are indices, unless the names are numbers: "1", "2", "3" are not 0, 1, 2.
-        if names_of_integers is None and not "".join(names).isdecimal():
-            names_of_integers = names
+    names_of_integers = _names_of_integers(table, columns.label, class_names)
     for row in rows:
         row.label = _name_of(row.label, names_of_integers)
     if all(row.label is None for row in rows):
@@ -110,10 +104,13 @@ def load_classes(
         return _dataset(table, rows)
 
     several = isinstance(rows[0].label, list)
+    # Given names come before those of the training set, and these before the table's.
+    names: Sequence[str] | None = table.class_names.get(columns.label)
     if like is not None and "label" in like.features:
         several = isinstance(like.features["label"], List)
-        if class_names is None:
-            names = names_of(like)
+        names = names_of(like)
+    if class_names is not None:
+        names = class_names
     _check_labels(rows, columns.label, several=several)
     if names is None:
         names = _sorted_names(rows, columns.label)
@@ -127,17 +124,27 @@ def load_classes(
     return _dataset(table, rows, label_feature=feature)
 
 
-def names_of(dataset: Dataset) -> tuple[str, ...] | None:
-    """Returns the names of the classes of a set, in order; None for choices."""
+def names_of(dataset: Dataset) -> tuple[str, ...]:
+    """Returns the names of the classes of a set, in order."""
     feature = dataset.features["label"]
     if isinstance(feature, List):
         feature = feature.feature
-    if isinstance(feature, ClassLabel):
-        return tuple(feature.names)
-    return None
+    return tuple(feature.names)
 
 
-def _name_of(label: Any, names: tuple[str, ...] | None) -> Any:
+def _names_of_integers(
+    table: Table, column: str, class_names: Sequence[str] | None
+) -> Sequence[str] | None:
+    """Returns the names whose indices integer labels are; None if integers are classes."""
+    if column in table.class_names:
+        return table.class_names[column]
+    # The names "1", "2", "3" are the labels 1, 2, 3, not the labels 0, 1, 2.
+    if class_names is not None and "".join(class_names).isdecimal():
+        return None
+    return class_names
+
+
+def _name_of(label: Any, names: Sequence[str] | None) -> Any:
     """Returns the name of the class with this index, None for -1, and any other label unchanged."""
     if isinstance(label, list):
         return [_name_of(item, names) for item in label]

@@ -195,12 +195,12 @@ def placed_rows(path: Path) -> Rows:
         ValueError: for a row that cannot be read, by file and line.
     """
     for where, row in rows_or_errors(path):
-        if isinstance(row, Exception):
+        if isinstance(row, ValueError):
             raise ValueError(f"{path} cannot be read: {where} {reason(row)}") from row
         yield RowLocation(str(path), where), row
 
 
-def rows_or_errors(path: Path) -> Iterator[tuple[str, dict[str, Any] | Exception]]:
+def rows_or_errors(path: Path) -> Iterator[tuple[str, dict[str, Any] | ValueError]]:
     """Streams the rows of a file with their places; of a row that cannot be read, the error."""
     ending = suffix(path)
     if ending == ".parquet":
@@ -211,7 +211,7 @@ def rows_or_errors(path: Path) -> Iterator[tuple[str, dict[str, Any] | Exception
         rows = _json_rows(path)
     with named_errors(path):
         for where, row in rows:
-            if isinstance(row, (dict, Exception)):
+            if isinstance(row, (dict, ValueError)):
                 yield where, row
             else:
                 yield where, ValueError(f"is not a JSON object, but {short(row)}")
@@ -239,9 +239,11 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
             if row is None:
                 return
             _check_csv_row(row)
-        except (csv.Error, ValueError) as error:
+        except csv.Error as error:
+            row = ValueError(f"is not CSV ({error})")
+        except ValueError as error:
             row = error
-        yield f"line {reader.line_num}", row
+        yield f"line {reader.reader.line_num}", row  # the DictReader's own lags behind at errors
 
 
 def _delimiter(header: str) -> str:
@@ -286,7 +288,9 @@ def _json_row(line: str, where: str) -> tuple[str, Any]:
         return where, json.loads(line)
     except json.JSONDecodeError as error:
         return f"{where}, column {error.colno}", ValueError(f"is not JSON ({error.msg})")
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        return where, ValueError("is JSON of too many levels")
+    except ValueError as error:
         return where, error
 
 

@@ -132,7 +132,7 @@ def read_labelled_sets(
             "--halve_validation makes half of a validation set the test set: give only a validation"
             " set."
         )
-    train = None
+    train = None  # `read_sets` reads the training set first
 
     def read(name: str, source: str, split: str) -> Dataset:
         nonlocal train

@@ -57,7 +57,7 @@ class LabelSet:
         if "choices" in train.features:
             return cls(CHOICE, choices=len(train[0]["choices"]))
 
-        names = names_of(train) or ()
+        names = names_of(train)
         problem_type = SINGLE
         if isinstance(train.features["label"], List):
             problem_type = SEVERAL

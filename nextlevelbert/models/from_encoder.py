@@ -17,7 +17,12 @@ from transformers import AutoModel, BertConfig, PreTrainedModel, PreTrainedToken
 from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder
 from .chunking import ChunkingRule, special_token_ids
 from .configuration_nextlevelbert import PoolingMode, StaticEmbeddingConfig
-from .pretrained import NO_LENGTH_LIMIT, load_tokenizer, split_arguments
+from .pretrained import (
+    NO_LENGTH_LIMIT,
+    load_tokenizer,
+    split_arguments,
+    with_attention_dropout,
+)
 from .static_encoders import STATIC_MODELS, new_chunk_encoder
 
 
@@ -377,6 +382,34 @@ def new_model_over(
     if base_model.chunk_encoder is not None:
         base_model.attach_chunk_encoder(source)
     return model.eval()
+
+
+def layers_over(
+    encoder: ChunkEncoder,
+    *,
+    is_copied: bool,
+    num_hidden_layers: int | None,
+    attention_dropout: float,
+) -> dict[str, Any]:
+    """Returns the configuration of the layers over the vectors of a chunk encoder.
+
+    Args:
+        encoder: the chunk encoder.
+        is_copied: true if the layers are like those of the chunk encoder. Otherwise they are a new
+            BERT's.
+        num_hidden_layers: number of layers (default: all of the chunk encoder's, or two new ones).
+        attention_dropout: dropout on their attention.
+    """
+    if is_copied:
+        config = encoder.model.config
+    else:
+        config = bert_over_vectors(encoder.hidden_size, layers=2)
+
+    layers = with_attention_dropout(config, attention_dropout)
+    layers.pop("sentence_steps", None)  # they follow the chunk encoder's layers only
+    if num_hidden_layers is not None:
+        layers["num_hidden_layers"] = num_hidden_layers
+    return layers
 
 
 def copy_layers(source: ChunkEncoder, encoder: nn.Module) -> None:

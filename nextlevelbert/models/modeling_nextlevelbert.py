@@ -34,8 +34,8 @@ from .configuration_nextlevelbert import NOT_SPECIAL, PAD, NextLevelBertConfig
 from .document_encoding import DocumentEncodingMixin, warn_of_empty_documents
 from .from_encoder import (
     as_loaded_encoder,
-    bert_over_vectors,
     copy_layers,
+    layers_over,
     load_chunk_encoder,
     new_model_over,
 )
@@ -46,7 +46,6 @@ from .pretrained import (
     classification_loss,
     single_label_loss,
     token_mask,
-    with_attention_dropout,
 )
 from .static_encoders import ChunkCentring, ChunkWhitening, new_chunk_encoder
 from .windows import (
@@ -235,7 +234,8 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
                 table 4).
             attention_dropout: dropout on the attention of the layers over chunks. The paper uses
                 0.1, which doubles the time of a step on a CPU.
-            **config_kwargs: further fields of `NextLevelBertConfig`.
+            **config_kwargs: further fields of `NextLevelBertConfig`. A given `encoder_config` is
+                used as it is, without `num_hidden_layers` and `attention_dropout`.
 
         Returns:
             The model in evaluation mode.
@@ -249,23 +249,22 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
         encoder = source.encoder
         fields = {"chunking": "fixed", **config_kwargs}
         is_copied = encoder.has_layers and encoder.hidden_size == encoder.model.config.hidden_size
-        if is_copied:
-            start = encoder.model.config
-        else:
-            start = bert_over_vectors(encoder.hidden_size, layers=2)
+        if not is_copied:
             fields.setdefault("pooling", cls.pooling_over_static)
-
-        layers = with_attention_dropout(start, attention_dropout)
-        layers.pop("sentence_steps", None)  # they follow the chunk encoder's layers only
-        if num_hidden_layers is not None:
-            layers["num_hidden_layers"] = num_hidden_layers
-        elif config_kwargs.get("pooling") == "plain":
-            layers["num_hidden_layers"] = 0
-        fields.setdefault("encoder_config", layers)
+        is_plain = fields.get("pooling") == "plain"
+        if is_plain and num_hidden_layers is None:
+            num_hidden_layers = 0
+        if "encoder_config" not in fields:
+            fields["encoder_config"] = layers_over(
+                encoder,
+                is_copied=is_copied,
+                num_hidden_layers=num_hidden_layers,
+                attention_dropout=attention_dropout,
+            )
 
         model = new_model_over(source, cls, chunk_size=chunk_size, fields=fields)
-        if is_copied and not random_layers and model.config.pooling != "plain":
-            copy_layers(encoder, model.base_model.encoder)
+        if is_copied and not random_layers and not is_plain:
+            copy_layers(encoder, model.base_model.encoder)  # also with a given `encoder_config`
         return model
 
     def new_model(self) -> NextLevelBertModel:
@@ -285,14 +284,6 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
     def set_input_embeddings(self, value: nn.Module) -> NoReturn:
         """Raises a ValueError: the tokens belong to the frozen chunk encoder."""
         self.resize_token_embeddings()
-
-    def resize_position_embeddings(self, *args: object, **kwargs: object) -> NoReturn:
-        """Raises a ValueError: a longer document is read in further windows."""
-        raise ValueError(
-            "The position table is not resized; documents of any length are read in windows of"
-            " max_chunks. For longer windows make a new model with an encoder_config of more"
-            " positions."
-        )
 
     def resize_token_embeddings(self, *args: object, **kwargs: object) -> NoReturn:
         """Raises a ValueError: the tokens belong to the frozen chunk encoder."""
@@ -528,8 +519,9 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         if length <= size and (extras or traced() or batch * width <= _POSITIONS_PER_PASS):
             return self._read_window(chunks, lengths, extras)
 
-        # Windows of similar lengths share a pass of the encoder. Each state belongs to a row: a
-        # document has one for [CLS], and one for each chunk.
+        # Windows of similar lengths share a pass of the encoder. Each state belongs to a row: row 0
+        # of a document is its [CLS], row 1 + c its chunk c. States at padding are zero and belong
+        # to padding rows of the same document.
         rows_of_document = 1 + length
         states_of_passes = []
         rows_of_passes = []

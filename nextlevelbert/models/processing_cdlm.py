@@ -90,6 +90,19 @@ class MarkedMention(NamedTuple):
     set_index: int
 
 
+class _Marker(NamedTuple):
+    """Opens or closes a mention. Markers sort in the order of the sequence.
+
+    At one token the closing markers come first. Outer mentions open first and close last; of two
+    with the same span the one that opened last closes first.
+    """
+
+    token: int  # the marker is put before this token
+    is_opening: bool
+    order: tuple[int, int]  # among the opening or the closing markers at the token
+    set_index: int  # of the mention
+
+
 class _Layout:
     """Lays a sequence out token by token, from [CLS] to [SEP]."""
 
@@ -460,25 +473,21 @@ def _add_marked(
         spans: positions in the sequence, by index of the mention; filled by this function.
     """
     markers = []
-    for mention in mentions:
-        # At one token the closing markers come first. Outer mentions open first and close last; of
-        # two with the same span the one that opened last closes first.
-        opening = (mention.first, 1, -mention.end, mention.set_index)
-        closing = (mention.end, 0, -mention.first, -mention.set_index)
-        markers.append((opening, mention.set_index))
-        markers.append((closing, mention.set_index))
+    for begin, end, index in mentions:
+        markers.append(_Marker(begin, is_opening=True, order=(-end, index), set_index=index))
+        markers.append(_Marker(end, is_opening=False, order=(-begin, -index), set_index=index))
 
     done = first
     depth = 0  # of nested mentions
-    for (token, opens, _, _), index in sorted(markers):
-        layout.add_tokens(ids[done:token], is_global=depth > 0)
-        done = token
-        if opens:
+    for marker in sorted(markers):
+        layout.add_tokens(ids[done : marker.token], is_global=depth > 0)
+        done = marker.token
+        if marker.is_opening:
             layout.add_marker(MENTION[0], is_global=True)
-            spans[index][0] = len(layout)
+            spans[marker.set_index][0] = len(layout)
             depth += 1
         else:
-            spans[index][1] = len(layout)
+            spans[marker.set_index][1] = len(layout)
             layout.add_marker(MENTION[1], is_global=True)
             depth -= 1
     layout.add_tokens(ids[done:])

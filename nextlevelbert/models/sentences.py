@@ -160,7 +160,7 @@ def _blocks(text: str, uncased: bool) -> Iterator[tuple[int, int]]:
         if (
             blank_between
             or _ITEM.match(text, following, following_end)
-            or _ends_line(text, line, following=following, width=width, uncased=uncased)
+            or _line_ends_sentence(text, line, following=following, width=width, uncased=uncased)
         ):
             yield start, following
             start = following
@@ -170,7 +170,7 @@ def _blocks(text: str, uncased: bool) -> Iterator[tuple[int, int]]:
         yield start, len(text)
 
 
-def _ends_line(
+def _line_ends_sentence(
     text: str, line: tuple[int, int], *, following: int, width: int, uncased: bool
 ) -> bool:
     """Returns whether a sentence ends with a line, if the next is neither blank nor a list item.
@@ -183,7 +183,7 @@ def _ends_line(
         uncased: true if the text has no capitals.
     """
     first, end = line
-    next_start = _end_of(_SPACE, text, start=following, end=len(text))
+    next_start = _match_end(_SPACE, text, start=following, end=len(text))
     next_words = text[next_start : next_start + _LONGEST_WORD]
     if not next_words or (next_words[0].islower() and not uncased):
         return False
@@ -211,10 +211,10 @@ def _sentence_ends(text: str, start: int, *, end: int, uncased: bool) -> Iterato
     if _is_heading(text, start, end) and "\n" not in text[start:end].strip():
         return
 
-    after_numbering = _end_of(_NUMBERING, text, start=start, end=end)
+    after_numbering = _match_end(_NUMBERING, text, start=start, end=end)
     for mark in _MARKS.finditer(text, after_numbering, end):
-        closed = _end_of(_CLOSING, text, start=mark.end(), end=end)
-        following = _end_of(_SPACE, text, start=closed, end=end)
+        closed = _match_end(_CLOSING, text, start=mark.end(), end=end)
+        following = _match_end(_SPACE, text, start=closed, end=end)
         rest = text[following : min(following + _LONGEST_WORD, end)]
         if not rest:
             continue
@@ -227,12 +227,12 @@ def _sentence_ends(text: str, start: int, *, end: int, uncased: bool) -> Iterato
             if uncased:  # then case says nothing
                 before = before.upper()
                 rest = rest.upper()
-            is_end = text[closed].isspace() and _ends_at(mark.group(), before, rest)
+            is_end = text[closed].isspace() and _mark_ends_sentence(mark.group(), before, rest)
         if is_end:
             yield closed
 
 
-def _end_of(pattern: re.Pattern[str], text: str, *, start: int, end: int) -> int:
+def _match_end(pattern: re.Pattern[str], text: str, *, start: int, end: int) -> int:
     """Returns the end of the match of a pattern that begins at `start`."""
     match = pattern.match(text, start, end)
     if match is None:
@@ -240,7 +240,7 @@ def _end_of(pattern: re.Pattern[str], text: str, *, start: int, end: int) -> int
     return match.end()
 
 
-def _ends_at(mark: str, before: str, rest: str) -> bool:
+def _mark_ends_sentence(mark: str, before: str, rest: str) -> bool:
     """Returns whether a mark ends the sentence, by the characters before and after it."""
     is_opened = rest[0] in _BEFORE_WORD
     rest = rest.lstrip(_BEFORE_WORD)
@@ -251,14 +251,14 @@ def _ends_at(mark: str, before: str, rest: str) -> bool:
         return True
 
     word = last_word.group()
-    next_word = rest[: _end_of(_FIRST_WORD, rest, start=0, end=len(rest))]
+    next_word = rest[: _match_end(_FIRST_WORD, rest, start=0, end=len(rest))]
     is_starter = next_word.lower() in _STARTERS
     if _is_ordinal(word, before, next_word=next_word):
         return is_starter
     if word.lower() in _BEFORE_NUMBER:
         is_numeral = rest[0].isdigit() or len(next_word) == 1 or next_word in _ROMAN
         return not is_numeral and not is_opened
-    return _ends_after(word, before, is_starter=is_starter)
+    return _full_stop_ends_sentence(word, before, is_starter=is_starter)
 
 
 def _is_ordinal(word: str, before: str, *, next_word: str) -> bool:
@@ -268,7 +268,7 @@ def _is_ordinal(word: str, before: str, *, next_word: str) -> bool:
     return next_word.lower() in _GERMAN_MONTHS or _BEFORE_ORDINAL.search(before) is not None
 
 
-def _ends_after(word: str, before: str, *, is_starter: bool) -> bool:
+def _full_stop_ends_sentence(word: str, before: str, *, is_starter: bool) -> bool:
     """Returns whether a full stop after a word ends the sentence.
 
     Args:
@@ -395,15 +395,17 @@ def closing_quotes(quotes: np.ndarray) -> np.ndarray:
     """
     positions = np.flatnonzero(quotes)
     distance = np.diff(positions, prepend=-_LONGEST_QUOTE - 1)  # to the previous mark
-    is_second = distance == 1
-    is_first = _shift(is_second, by=-1) & ~is_second
-    is_certain = is_first | is_second | (distance > _LONGEST_QUOTE)  # the very first mark is
+    surely_opens = distance == 1  # the second of two marks in a row
+    surely_closes = _shift(surely_opens, by=-1) & ~surely_opens  # the first of them
+    is_far = distance > _LONGEST_QUOTE  # opens, if it is not the first of two; the very first is
+    is_certain = surely_closes | surely_opens | is_far
 
     index = np.arange(len(positions))
     last_certain = np.maximum.accumulate(np.where(is_certain, index, 0))
     is_odd = (index - last_certain) % 2 == 1
     closing = np.zeros(len(quotes), bool)
-    closing[positions] = is_first[last_certain] ^ is_odd
+    # Each step from a certain mark changes the role, so that an odd number of steps inverts it.
+    closing[positions] = surely_closes[last_certain] ^ is_odd
     return closing
 
 

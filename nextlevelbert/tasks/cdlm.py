@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from huggingface_hub import ModelCard
@@ -37,6 +37,7 @@ MEASURED = (
 
 # The logits of all sequences of a set, each kind padded to the longest sequence.
 Logits = tuple[np.ndarray, ...]
+Rows = TypeVar("Rows", contravariant=True)
 
 
 class Predicted(NamedTuple):
@@ -44,6 +45,15 @@ class Predicted(NamedTuple):
 
     scores: Scores
     records: list[dict[str, Any]]
+
+
+class Predict(Protocol[Rows]):
+    """Returns the predictions for the set of a name, from its sequences and their logits.
+
+    `chosen` holds the fields of the configuration that were chosen on the validation set.
+    """
+
+    def __call__(self, name: str, rows: Rows, logits: Logits, chosen: Scores) -> Predicted: ...
 
 
 class Baseline(NamedTuple):
@@ -65,8 +75,7 @@ class CdlmTask:
         model_class: the class of the model.
         sets: training, validation and perhaps test set, by name; all rows have labels.
         sequences: function that makes the model's inputs from the set of a name.
-        predict: function that returns the predictions for the set of a name, given its sequences,
-            their `logits`, and the `chosen` fields.
+        predict: function that returns the predictions for a set.
         choose: function that chooses fields of the model's configuration, given the sequences of
             the validation set and their logits (default: none).
         baseline: a row of the table that needs no training.
@@ -78,7 +87,7 @@ class CdlmTask:
     model_class: type[PreTrainedModel]
     sets: Mapping[str, Any]
     sequences: Callable[[str, CdlmProcessor], Any]
-    predict: Callable[..., Predicted]
+    predict: Predict[Any]
     choose: Callable[[Any, Logits], Scores] = _choose_nothing
     baseline: Baseline
     card: CardText
@@ -124,7 +133,7 @@ class CdlmTask:
         """
         scores = {}
         chosen = {}
-        records: Sequence[dict[str, Any]] = []
+        reported = reported_set(rows)
         for name in ("validation", "test"):
             if name not in rows:
                 continue
@@ -134,12 +143,11 @@ class CdlmTask:
                 logits = (logits,)
             if name == "validation":
                 chosen = self.choose(rows[name], logits)
-            values, records = self.predict(name, rows[name], logits=logits, chosen=chosen)
-            scores[name] = {**values, "loss": output.metrics["test_loss"]}
-
-        if trainer.args.should_save:
-            lines = [json.dumps(record, ensure_ascii=False) for record in records]
-            write_whole(folder / f"{reported_set(rows)}_predictions.jsonl", "\n".join(lines))
+            predicted = self.predict(name, rows[name], logits=logits, chosen=chosen)
+            scores[name] = {**predicted.scores, "loss": output.metrics["test_loss"]}
+            if name == reported and trainer.args.should_save:
+                lines = [json.dumps(record, ensure_ascii=False) for record in predicted.records]
+                write_whole(folder / f"{name}_predictions.jsonl", "\n".join(lines))
         return scores, chosen
 
 

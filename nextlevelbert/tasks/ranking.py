@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -137,23 +137,13 @@ def hold_out_queries(data: RankingData, share: float, seed: int) -> tuple[Rankin
             task.name,
             lost,
         )
-    return (
-        _with_queries(task, train, name="train"),
-        _with_queries(task, validation, name="validation"),
-    )
 
-
-def _with_queries(
-    task: RetrievalTask, relevant: Mapping[str, Mapping[str, int]], *, name: str
-) -> RankingData:
-    """Returns a task with some of its queries, and all of its documents."""
-    split = RetrievalTask(
-        f"{task.name} {name}",
-        queries={query: task.queries[query] for query in relevant},
-        documents=task.documents,
-        relevant=relevant,
-    )
-    return RankingData(split)
+    sets = []
+    for name, relevant in {"train": train, "validation": validation}.items():
+        queries = {query: task.queries[query] for query in relevant}
+        split = replace(task, name=f"{task.name} {name}", queries=queries, relevant=relevant)
+        sets.append(RankingData(split))
+    return sets[0], sets[1]
 
 
 # --- Training

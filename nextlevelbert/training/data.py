@@ -94,7 +94,7 @@ class DataArguments:
         seed: int,
         hold_out: Callable[..., tuple[Any, Any]] = hold_out,
     ) -> dict[str, Data]:
-        """Reads the sets that were given.
+        """Reads the sets that were given, the training set first.
 
         Args:
             read: function that reads a set, given its name, source and split.

@@ -230,7 +230,7 @@ def _with_recipe(words: list[str], recipes: str, default_type: str) -> list[str]
 
 
 def _accumulation(batch_size: int, words: list[str]) -> dict[str, int]:
-    """Returns the options that make up a batch of several steps, and on several processes.
+    """Returns the batch size of a device and the accumulation steps for a batch of all processes.
 
     Args:
         batch_size: number of rows in a batch of all processes and steps together.

@@ -38,8 +38,9 @@ class MsMarco(NamedTuple):
 def load(folder: str | Path, split: str) -> MsMarco:
     """Loads a split of MS MARCO's document ranking.
 
-    Documents without a text are left out, and so are those that neither a judgement nor a candidate
-    names. Without candidates the whole collection is ranked, but in training.
+    Only judged documents and candidates are read. If there is no ``…-top100`` file, the whole
+    collection is read and ranked. In training only judged documents are read. Documents without a
+    text are left out.
 
     Args:
         folder: folder with ``msmarco-docs.tsv`` (id, URL, title, body),

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 import nextlevelbert as nlb
 
-from .vector_toys import close
+from .vector_toys import TINY, close
 
 TEXTS = ["the whale and the sea " * 12, "one short text", "it was the best of times. " * 7]
 VOCABULARY = 30_522
@@ -60,12 +60,6 @@ OVER_VECTORS = [name for name in HEADS if name.startswith(("nextlevelbert", "hat
 PIECEWISE = [name for name in HEADS if name.startswith(("chunkbert", "bert-al"))]
 PACKED = ("nextlevelbert-masked", "nextlevelbert-contrastive", "hate-masked")
 TRAINED = [name for name in HEADS if "-" in name.removeprefix("bert-al")]  # heads: they have a loss
-SIZE = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-}
 QUIET = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
@@ -91,7 +85,7 @@ def models(toy_encoder_path, encoder, minilm):
             fields["num_labels"] = 3
         if family == "cdlm":
             model = kind(
-                nlb.CdlmConfig(**SIZE, **QUIET, **fields, pad_token_id=0, mask_token_id=103)
+                nlb.CdlmConfig(**TINY, **QUIET, **fields, pad_token_id=0, mask_token_id=103)
             )
             model.tokenizer = minilm.tokenizer
         elif name in OVER_VECTORS:

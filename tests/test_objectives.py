@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 from torch.nn import functional as F
 
 from benchmarks.common.objectives import (
     Choice,
     Codes,
+    DataCollatorForSpanMasking,
     Regression,
     TargetSpace,
     neighbour_means,
 )
 from nextlevelbert import DataCollatorForVectorMasking
 from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, SEP
-from nextlevelbert.pretraining.collators import draw_vector_mask
 from nextlevelbert.pretraining.datasets import VectorSequence
 
 from .vector_toys import close
@@ -86,7 +85,8 @@ def test_codes_are_of_the_target_and_of_what_is_left():
 
 def test_spans_are_masked_together():
     maskable = np.ones(30_000, dtype=bool)
-    selected, masked, replaced = draw_vector_mask(maskable, [0], span_lengths=(3, 8))
+    collator = DataCollatorForSpanMasking(shortest=3, longest=8)
+    selected, masked, replaced = collator.draw_mask(maskable, [0])
     assert 0.12 < selected.mean() < 0.15
     edges = np.flatnonzero(np.diff(np.pad(selected, 1).astype(int)))
     lengths = edges[1::2] - edges[::2]
@@ -96,19 +96,13 @@ def test_spans_are_masked_together():
     fates = masked.astype(int) + 2 * replaced
     whole = [np.ptp(fates[a:b]) == 0 for a, b in edges.reshape(-1, 2)]
     assert np.mean(whole) > 0.9
-    single = draw_vector_mask(maskable, [0])
-    same = draw_vector_mask(maskable, [0], span_lengths=(1, 1))
+    single = DataCollatorForVectorMasking().draw_mask(maskable, [0])
+    same = DataCollatorForSpanMasking().draw_mask(maskable, [0])
     np.testing.assert_array_equal(single, same)
-
-
-@pytest.mark.parametrize("lengths", [(0, 3), (4, 3)])
-def test_lengths_of_spans_are_checked(lengths):
-    with pytest.raises(ValueError, match="span_lengths"):
-        DataCollatorForVectorMasking(span_lengths=lengths)
 
 
 def test_the_collator_masks_spans():
     sequence = VectorSequence(torch.randn(99, 4), torch.full((99,), NOT_SPECIAL), (0, 0, 0))
-    batch = DataCollatorForVectorMasking(span_lengths=(5, 5))([sequence])
+    batch = DataCollatorForSpanMasking(shortest=5, longest=5)([sequence])
     edges = torch.diff(batch["mask_positions"][0].int(), prepend=torch.zeros(1)).nonzero()
     assert 2 <= len(edges) <= 12

@@ -7,11 +7,14 @@ sequences, L positions, M masked positions of the batch, D dimensions of a chunk
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from nextlevelbert import DataCollatorForVectorMasking
 from nextlevelbert.fitting import fit_whitening
 from nextlevelbert.models.configuration_nextlevelbert import NOT_SPECIAL, SEP
 
@@ -22,6 +25,39 @@ def device() -> torch.device:
     """Returns the device that models run on: the accelerator, or the CPU without one."""
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     return accelerator or torch.device("cpu")
+
+
+@dataclass
+class DataCollatorForSpanMasking(DataCollatorForVectorMasking):
+    """Masks spans of chunk vectors. The vectors of a span have one fate, like a single one.
+
+    Args:
+        shortest: fewest chunk vectors in a span.
+        longest: most chunk vectors in a span.
+    """
+
+    shortest: int = 1
+    longest: int = 1
+
+    def draw_mask(
+        self, maskable: np.ndarray, key: Sequence[int]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Draws the mask of a sequence; overlapping spans select slightly less than the share."""
+        rng = np.random.default_rng(list(key))
+        # A span selects so many positions on average, so spans start that much more rarely.
+        mean_length = (self.shortest + self.longest) / 2
+        is_start = rng.random(len(maskable)) < self.probability / mean_length
+        fate = rng.random(len(maskable))  # decides between [MASK], another vector, and no change
+
+        selected = np.zeros(len(maskable), bool)
+        for start in np.flatnonzero(is_start):
+            end = start + rng.integers(self.shortest, self.longest + 1)
+            selected[start:end] = True
+            fate[start:end] = fate[start]
+        selected &= maskable
+        masked = selected & (fate < self.mask_share)
+        replaced = selected & ~masked & (fate < self.mask_share + self.random_share)
+        return selected, masked, replaced
 
 
 class TargetSpace(nn.Module):

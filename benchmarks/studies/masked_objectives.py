@@ -48,6 +48,7 @@ from benchmarks.common.measuring import print_table, with_interval
 from benchmarks.common.objectives import (
     Choice,
     Codes,
+    DataCollatorForSpanMasking,
     Regression,
     TargetSpace,
     device,
@@ -108,7 +109,8 @@ class Row:
     space: str = "whitened"  # of the targets: as they are, standardised, whitened
     loss: str = "regression"  # or paper, choice, codes
     residual: bool = False  # predict what the mean of the neighbours leaves
-    span_lengths: tuple[int, int] = (1, 1)
+    shortest: int = 1  # chunks in a masked span
+    longest: int = 1
     pooling: str = "mean"
 
 
@@ -126,7 +128,7 @@ def row_of(name: str, best: str) -> Row:
     pooling = "mean"
     if name == "g":
         pooling = "residual"
-    return Row(loss=losses[best], residual=True, span_lengths=(3, 8), pooling=pooling)
+    return Row(loss=losses[best], residual=True, shortest=3, longest=8, pooling=pooling)
 
 
 class PaperLoss(Regression):
@@ -556,7 +558,7 @@ def train(args: Namespace) -> CardTrainer:
     trainer = CardTrainer(
         model=learner,
         args=arguments,
-        data_collator=DataCollatorForVectorMasking(span_lengths=row.span_lengths),
+        data_collator=DataCollatorForSpanMasking(shortest=row.shortest, longest=row.longest),
         train_dataset=PackedVectorDataset(
             VectorCorpus(args.folder / "train"),
             sequence_length=args.sequence_length,

@@ -81,14 +81,7 @@ def _fit(encoder: LoadedChunkEncoder, texts: list[str]) -> NextLevelBertModel:
 
 
 def _write_card(output: Path, *, encoder_name: str, documents: int, size: int) -> None:
-    """Writes the card of the model.
-
-    Args:
-        output: the folder of the model.
-        encoder_name: name of the chunk encoder that the fit started from.
-        documents: number of the documents.
-        size: dimensions of a vector.
-    """
+    """Writes the card of the model."""
     name = safe_name(output.resolve().name)
     token_vectors = safe_name(Path(encoder_name).name)
 
@@ -101,7 +94,7 @@ def _write_card(output: Path, *, encoder_name: str, documents: int, size: int) -
         summary=_SUMMARY,
         snippet=_SNIPPET,
         limits=[
-            "It sees words and style, not meaning.",
+            "It compares words and style, not meaning.",
             "The vector of a chunk does not depend on its neighbours.",
         ],
     )

@@ -140,7 +140,7 @@ def open_model(
     try:
         family = AutoConfig.from_pretrained(name).model_type
         if family not in ("nextlevelbert", "hate"):
-            raise ValueError(f"it is of the kind {family!r}, but nextlevelbert or hate is needed.")
+            raise ValueError(f"it is a {family!r}, but a nextlevelbert or hate is needed.")
         model = AutoModel.from_pretrained(name)
         if chunk_encoder is not None:
             model.attach_chunk_encoder(load_chunk_encoder(chunk_encoder))

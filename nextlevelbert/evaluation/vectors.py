@@ -21,7 +21,7 @@ class FoundTargets(NamedTuple):
     chance: Tensor
 
 
-def find_targets(predictions: Tensor, targets: Tensor, pools: Tensor | None = None) -> FoundTargets:
+def find_targets(predictions: Tensor, targets: Tensor) -> FoundTargets:
     """Searches the target of each prediction by cosine.
 
     A target is found if no other target has as high a cosine to the prediction. Among k that tie
@@ -30,8 +30,6 @@ def find_targets(predictions: Tensor, targets: Tensor, pools: Tensor | None = No
     Args:
         predictions: predicted vectors, ``[M, D]``.
         targets: target of each prediction, ``[M, D]``.
-        pools: number of each target's pool, ``[M]``; a target is searched among the targets of the
-            same pool (default: among all).
 
     Returns:
         The scores of each prediction.
@@ -46,14 +44,10 @@ def find_targets(predictions: Tensor, targets: Tensor, pools: Tensor | None = No
     prediction_units = F.normalize(predictions, dim=-1)
     target_units = F.normalize(targets, dim=-1)
     cosines = prediction_units @ target_units.T  # [M, M]
-    sizes = cosines.new_full([len(cosines)], len(cosines))
-    if pools is not None:
-        is_in_pool = pools[:, None] == pools
-        cosines = cosines.masked_fill(~is_in_pool, -torch.inf)
-        sizes = is_in_pool.sum(dim=1)
     own = cosines.diagonal().unsqueeze(1)  # [M, 1]
     better = (cosines > own).sum(dim=1)
     # The target itself counts, too; chunks that repeat are told apart by luck.
     tied = (cosines == own).sum(dim=1).clamp(min=1)
     found = torch.where(better == 0, 1.0 / tied, 0.0)
-    return FoundTargets(own.squeeze(1), found=found, chance=1.0 / sizes)
+    chance = torch.full_like(found, len(cosines)).reciprocal()
+    return FoundTargets(own.squeeze(1), found=found, chance=chance)

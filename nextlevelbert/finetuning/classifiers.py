@@ -125,13 +125,14 @@ def read_labelled_sets(
     Raises:
         ValueError: for a validation set without labels, or one that cannot be halved.
     """
-    has_only_validation = data.place("validation") is not None and data.place("test") is None
-    if columns.halve_validation and not has_only_validation:
+    has_validation = data.location("validation") is not None
+    has_test = data.location("test") is not None
+    if columns.halve_validation and (has_test or not has_validation):
         raise ValueError(
             "--halve_validation makes half of a validation set the test set: give only a validation"
             " set."
         )
-    train = None
+    train = None  # `read_sets` reads the training set first
 
     def read(name: str, source: str, split: str) -> Dataset:
         nonlocal train

@@ -24,7 +24,7 @@ from ..training.cards import (
 )
 from ..training.plots import CURVE, plot_curves
 from ..training.runs import bind_folder, last_whole_checkpoint, read_json, write_whole
-from ..training.trainer import CardTrainer, count_parameters
+from ..training.trainer import CardTrainer
 from .arguments import FinetuningArguments
 
 logger = logging.getLogger(__name__)
@@ -137,7 +137,8 @@ def train_seed(
     set_seed(args.seed)
     folder = Path(str(args.output_dir))
     trainer = make_trainer(args)
-    trainable, total = count_parameters(trainer.model)
+    trainable = trainer.get_num_trainable_parameters()
+    total = sum(parameter.numel() for parameter in trainer.model.parameters())
     logger.info(
         f"seed {args.seed}: {trainable:,} of {total:,} parameters are trainable"
         f" ({trainable / total:.1%})"

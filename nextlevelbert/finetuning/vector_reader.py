@@ -90,20 +90,20 @@ class VectorReader:
             ``pairs`` (the question, or the choices), and ``label``.
         """
         documents: dict[str, None] = {}
-        questions: dict[str, None] = {}
+        questions: list[str] = []
         pairs: dict[str, list[list[str]]] = {}
         for name, dataset in sets.items():
             documents.update(dict.fromkeys(dataset["text"]))
             pairs[name] = [pair_texts(row) for row in dataset.remove_columns("text")]
             for texts in pairs[name]:
-                questions.update(dict.fromkeys(texts))
+                questions += texts
         self.has_pairs = bool(questions)
 
         vectors = self.source.encode(self.args, documents)
         if self.has_pairs:
             vectors |= self.source.encode(self.args, questions)
         self.vectors = list(vectors.values())
-        index_of = {text: index for index, text in enumerate(vectors)}
+        index_of = {text: index for index, text in enumerate(vectors)}  # in `self.vectors`
 
         rows = {}
         for name, dataset in sets.items():

@@ -14,7 +14,7 @@ import itertools
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
@@ -172,10 +172,6 @@ class ChunkingRule:
     max_chunk_size: int | None = None
 
     def __post_init__(self) -> None:
-        if self.mode not in get_args(ChunkingMode):
-            raise ValueError(
-                f"chunking must be one of {get_args(ChunkingMode)}, got {self.mode!r}."
-            )
         least = max(len(self.prefix_ids) + len(self.suffix_ids) + 1, 3)
         most = self.max_chunk_size or self.chunk_size
         if not least <= self.chunk_size <= most:

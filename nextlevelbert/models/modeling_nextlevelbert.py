@@ -285,14 +285,6 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
         """Raises a ValueError: the tokens belong to the frozen chunk encoder."""
         self.resize_token_embeddings()
 
-    def resize_position_embeddings(self, *args: object, **kwargs: object) -> NoReturn:
-        """Raises a ValueError: a longer document is read in further windows."""
-        raise ValueError(
-            "The position table is not resized; documents of any length are read in windows of"
-            " max_chunks. For longer windows make a new model with an encoder_config of more"
-            " positions."
-        )
-
     def resize_token_embeddings(self, *args: object, **kwargs: object) -> NoReturn:
         """Raises a ValueError: the tokens belong to the frozen chunk encoder."""
         raise ValueError(

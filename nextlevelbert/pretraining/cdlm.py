@@ -89,7 +89,9 @@ class CdlmModelArguments:
             )
         }
     )
-    model_type: Literal["cdlm"] = option("cdlm", "Other model types have their own options.")
+    model_type: Literal["cdlm"] = option(
+        "cdlm", "Model family; the other families are pretrained with other options."
+    )
     max_length: int | None = option(
         None, "Tokens in a sequence (default: 4096, or as many as a saved model reads)."
     )
@@ -158,12 +160,6 @@ class CdlmDataArguments(DataArguments):
 
     def __post_init__(self) -> None:
         """Leaves the check to `read`: without ``--do_train``, no training set is needed."""
-
-    def place(self, name: str) -> tuple[str, str] | None:
-        """Returns the source of a set, as in the base class; None also for a set without source."""
-        if not any([getattr(self, f"{name}_file"), self.dataset_name, self.train_file]):
-            return None
-        return super().place(name)
 
     def read(self, args: PretrainingArguments) -> dict[str, Sets]:
         """Reads the sets; a share of the training sets is held out if there is no validation set.

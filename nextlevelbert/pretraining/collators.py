@@ -24,9 +24,8 @@ def draw_vector_mask(
     probability: float = 0.15,
     mask_share: float = 0.8,
     random_share: float = 0.1,
-    span_lengths: tuple[int, int] = (1, 1),
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Selects maskable positions, each independently with `probability`, or spans of neighbours.
+    """Selects maskable positions, each independently with `probability`.
 
     NextLevelBERT, section 2.2 "Masking".
 
@@ -38,26 +37,14 @@ def draw_vector_mask(
             [MASK]").
         random_share: share of the selected positions that get another vector; the rest stay
             unchanged.
-        span_lengths: fewest and most positions that are selected together and treated alike. Spans
-            may overlap, so that slightly less than the share `probability` is selected.
 
     Returns:
         Three boolean arrays ``[L]``: the selected positions, those of them that become [MASK], and
         those that get another vector.
     """
     rng = np.random.default_rng(list(key))
-    shortest, longest = span_lengths
-    # A span selects so many positions on average, so spans start that much more rarely.
-    mean_length = (shortest + longest) / 2
-    is_start = rng.random(len(maskable)) < probability / mean_length
+    selected = maskable & (rng.random(len(maskable)) < probability)
     fate = rng.random(len(maskable))  # decides between [MASK], another vector, and no change
-
-    selected = np.zeros(len(maskable), bool)
-    for start in np.flatnonzero(is_start):
-        end = start + rng.integers(shortest, longest + 1)
-        selected[start:end] = True
-        fate[start:end] = fate[start]
-    selected &= maskable
     masked = selected & (fate < mask_share)
     replaced = selected & ~masked & (fate < mask_share + random_share)
     return selected, masked, replaced
@@ -121,7 +108,6 @@ class DataCollatorForVectorMasking:
         probability: share of the chunk vectors to predict.
         mask_share: share of the vectors to predict that become [MASK].
         random_share: share of the vectors to predict that become another vector.
-        span_lengths: fewest and most chunk vectors that are masked together.
 
     Returns (on call):
         ``inputs_embeds [B, L, D]`` with replacements put in, ``special_ids [B, L]`` with [MASK]s
@@ -129,13 +115,12 @@ class DataCollatorForVectorMasking:
         the positions to predict.
 
     Raises:
-        ValueError: for shares or lengths out of range.
+        ValueError: for shares out of range.
     """
 
     probability: float = 0.15
     mask_share: float = 0.8
     random_share: float = 0.1
-    span_lengths: tuple[int, int] = (1, 1)
 
     def __post_init__(self) -> None:
         if not 0 < self.probability <= 1:
@@ -148,11 +133,6 @@ class DataCollatorForVectorMasking:
             raise ValueError(
                 f"mask_share and random_share are from 0 to 1 and at most 1 in total, got {shares}."
             )
-        shortest, longest = self.span_lengths
-        if not 1 <= shortest <= longest:
-            raise ValueError(
-                f"span_lengths must be 1 <= fewest <= most positions, got {self.span_lengths}."
-            )
 
     def __call__(self, sequences: Sequence[VectorSequence]) -> dict[str, torch.Tensor]:
         labels, special_ids = pad_sequences(sequences)
@@ -164,14 +144,7 @@ class DataCollatorForVectorMasking:
         mask_positions = torch.zeros(special_ids.shape, dtype=torch.bool)
         for row, sequence in enumerate(sequences):
             key = sequence.mask_key
-            selected, masked, replaced = draw_vector_mask(
-                maskable[row],
-                key,
-                probability=self.probability,
-                mask_share=self.mask_share,
-                random_share=self.random_share,
-                span_lengths=self.span_lengths,
-            )
+            selected, masked, replaced = self.draw_mask(maskable[row], key)
             mask_positions[row] = torch.from_numpy(selected)
             special_ids[row, torch.from_numpy(masked)] = MASK
 
@@ -185,6 +158,18 @@ class DataCollatorForVectorMasking:
             "labels": labels,
             "mask_positions": mask_positions,
         }
+
+    def draw_mask(
+        self, maskable: np.ndarray, key: Sequence[int]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Draws the mask of a sequence, see `draw_vector_mask`."""
+        return draw_vector_mask(
+            maskable,
+            key,
+            probability=self.probability,
+            mask_share=self.mask_share,
+            random_share=self.random_share,
+        )
 
 
 @dataclass

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
+from huggingface_hub import ModelCard
 from transformers import PreTrainedModel, set_seed
 
 from ..finetuning.arguments import FinetuningArguments
-from ..finetuning.seeds import Scores, finetuned_card, publish, report, reported_set, run_seeds
+from ..finetuning.seeds import (
+    Result,
+    Scores,
+    finetuned_card,
+    publish,
+    report,
+    reported_set,
+    run_seeds,
+)
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.processing_cdlm import CdlmProcessor
 from ..pretraining.cdlm import CdlmModelArguments
@@ -28,6 +37,7 @@ MEASURED = (
 
 # The logits of all sequences of a set, each kind padded to the longest sequence.
 Logits = tuple[np.ndarray, ...]
+Rows = TypeVar("Rows", contravariant=True)
 
 
 class Predicted(NamedTuple):
@@ -35,6 +45,15 @@ class Predicted(NamedTuple):
 
     scores: Scores
     records: list[dict[str, Any]]
+
+
+class Predict(Protocol[Rows]):
+    """Returns the predictions for the set of a name, from its sequences and their logits.
+
+    `chosen` holds the fields of the configuration that were chosen on the validation set.
+    """
+
+    def __call__(self, name: str, rows: Rows, logits: Logits, chosen: Scores) -> Predicted: ...
 
 
 class Baseline(NamedTuple):
@@ -56,8 +75,7 @@ class CdlmTask:
         model_class: the class of the model.
         sets: training, validation and perhaps test set, by name; all rows have labels.
         sequences: function that makes the model's inputs from the set of a name.
-        predict: function that returns the predictions for the set of a name, given its sequences,
-            their `logits`, and the `chosen` fields.
+        predict: function that returns the predictions for a set.
         choose: function that chooses fields of the model's configuration, given the sequences of
             the validation set and their logits (default: none).
         baseline: a row of the table that needs no training.
@@ -69,7 +87,7 @@ class CdlmTask:
     model_class: type[PreTrainedModel]
     sets: Mapping[str, Any]
     sequences: Callable[[str, CdlmProcessor], Any]
-    predict: Callable[..., Predicted]
+    predict: Predict[Any]
     choose: Callable[[Any, Logits], Scores] = _choose_nothing
     baseline: Baseline
     card: CardText
@@ -115,7 +133,7 @@ class CdlmTask:
         """
         scores = {}
         chosen = {}
-        records: Sequence[dict[str, Any]] = []
+        reported = reported_set(rows)
         for name in ("validation", "test"):
             if name not in rows:
                 continue
@@ -125,12 +143,11 @@ class CdlmTask:
                 logits = (logits,)
             if name == "validation":
                 chosen = self.choose(rows[name], logits)
-            values, records = self.predict(name, rows[name], logits=logits, chosen=chosen)
-            scores[name] = {**values, "loss": output.metrics["test_loss"]}
-
-        if trainer.args.should_save:
-            lines = [json.dumps(record, ensure_ascii=False) for record in records]
-            write_whole(folder / f"{reported_set(rows)}_predictions.jsonl", "\n".join(lines))
+            predicted = self.predict(name, rows[name], logits=logits, chosen=chosen)
+            scores[name] = {**predicted.scores, "loss": output.metrics["test_loss"]}
+            if name == reported and trainer.args.should_save:
+                lines = [json.dumps(record, ensure_ascii=False) for record in predicted.records]
+                write_whole(folder / f"{name}_predictions.jsonl", "\n".join(lines))
         return scores, chosen
 
 
@@ -152,7 +169,7 @@ def train_and_publish(
     Raises:
         ValueError: if a set is the training set.
     """
-    fingerprints = _fingerprints(task.sets)
+    set_fingerprints = _fingerprints(task.sets)
     if args.learning_rate is None:
         args.learning_rate = 3e-5  # as in pretraining
 
@@ -172,9 +189,8 @@ def train_and_publish(
         "max_length": processor.max_length,
         "attention_window": model_args.attention_window,
         **args.result_settings(),
+        **set_fingerprints,
     }
-    for name, value in fingerprints.items():
-        settings[f"{name} set"] = value
     results = run_seeds(
         args,
         settings=settings,
@@ -201,30 +217,50 @@ def train_and_publish(
         processor.save_pretrained(str(args.output_dir))
         return model
 
-    chosen = list(best.config)
-    if args.load_best_model_at_end:
-        chosen = ["the epoch", *chosen]
-    sizes = {f"{name} set": f"{len(data)} rows" for name, data in task.sets.items()}
-    card = finetuned_card(
+    card = _card(
+        task,
         args,
-        task.card,
         best,
-        reported=reported,
         table=table,
         model=model_args.model,
-        model_type="cdlm",
-        settings={**sizes, **task.settings, **best.config},
-        metrics=[task.metric],
         data_name=data_args.dataset_name,
-        chosen=chosen,
     )
     publish(args, best=best, open_model=open_best, card=card)
 
 
 def _fingerprints(sets: Mapping[str, Any]) -> dict[str, str]:
     """Returns a hash of each set; the training set must not be evaluated on."""
-    fingerprints = {name: fingerprint(data) for name, data in sets.items()}
-    for name in ("validation", "test"):
-        if fingerprints.get(name) == fingerprints["train"]:
-            raise ValueError(f"The {name} set is the training set; give another one.")
+    fingerprints = {f"{name} set": fingerprint(data) for name, data in sets.items()}
+    for name in ("validation set", "test set"):
+        if fingerprints.get(name) == fingerprints["train set"]:
+            raise ValueError(f"The {name} is the training set; give another one.")
     return fingerprints
+
+
+def _card(
+    task: CdlmTask,
+    args: FinetuningArguments,
+    best: Result,
+    *,
+    table: str,
+    model: str,
+    data_name: str | None,
+) -> ModelCard:
+    """Makes the card of the best model."""
+    chosen = list(best.config)
+    if args.load_best_model_at_end:
+        chosen = ["the epoch", *chosen]
+    sizes = {f"{name} set": f"{len(data)} rows" for name, data in task.sets.items()}
+    return finetuned_card(
+        args,
+        task.card,
+        best,
+        reported=reported_set(task.sets),
+        table=table,
+        model=model,
+        model_type="cdlm",
+        settings={**sizes, **task.settings, **best.config},
+        metrics=[task.metric],
+        data_name=data_name,
+        chosen=chosen,
+    )

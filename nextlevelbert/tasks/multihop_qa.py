@@ -246,20 +246,28 @@ def read_answer(
     if answer_type > 0:
         return SupportedAnswer(TYPES[answer_type], supporting)
 
-    spans = np.array(row["token_spans"])  # [L, 3]
+    texts, begins, ends = np.array(row["token_spans"]).T
     in_context = np.array(row["context_mask"], dtype=bool)
-    start = np.where(in_context, start[: len(spans)], -np.inf)
-    end = np.where(in_context, end[: len(spans)], -np.inf)
-
-    first = np.argsort(-start)[:_STARTS, None]
-    last = np.minimum(first + np.arange(_LONGEST_ANSWER), len(spans) - 1)  # [50, 30]
-    in_one_text = spans[last, 0] == spans[first, 0]
-    sums = np.where(in_one_text, start[first] + end[last], -np.inf)
-    best_start, best_length = np.unravel_index(sums.argmax(), sums.shape)
-    text_index, first_character, _ = spans[first[best_start, 0]]
-    _, _, end_character = spans[last[best_start, best_length]]
-    text = all_texts(paragraphs)[text_index][first_character:end_character]
+    start_scores = np.where(in_context, start[: len(texts)], -np.inf)
+    end_scores = np.where(in_context, end[: len(texts)], -np.inf)
+    first, last = _best_span(start_scores, end_scores, texts)
+    text = all_texts(paragraphs)[texts[first]][begins[first] : ends[last]]
     return SupportedAnswer(text, supporting)
+
+
+def _best_span(start: np.ndarray, end: np.ndarray, texts: np.ndarray) -> tuple[int, int]:
+    """Returns the first and last token of the span within one text with the highest score.
+
+    Args:
+        start: scores of every token as the first of a span, ``[L]``.
+        end: scores of every token as the last of a span, ``[L]``.
+        texts: index of the text of every token, ``[L]``.
+    """
+    first = np.argsort(-start)[:_STARTS, None]  # [50, 1]
+    last = np.minimum(first + np.arange(_LONGEST_ANSWER), len(texts) - 1)  # [50, 30]
+    sums = np.where(texts[first] == texts[last], start[first] + end[last], -np.inf)
+    row, column = np.unravel_index(sums.argmax(), sums.shape)
+    return first[row, 0], last[row, column]
 
 
 @torch.no_grad()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from datasets import Dataset
+from huggingface_hub import ModelCard
 from sentence_transformers.base.sampler import NoDuplicatesBatchSampler
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import nn
@@ -24,6 +25,7 @@ from ..data.splits import sample_share
 from ..evaluation.retrieval import Ranking, RetrievalTask, retrieval_scores, trec_run
 from ..finetuning.arguments import FinetuningArguments, VectorModelArguments
 from ..finetuning.seeds import (
+    Result,
     Scores,
     finetuned_card,
     mean_and_deviation,
@@ -135,23 +137,13 @@ def hold_out_queries(data: RankingData, share: float, seed: int) -> tuple[Rankin
             task.name,
             lost,
         )
-    return (
-        _with_queries(task, train, name="train"),
-        _with_queries(task, validation, name="validation"),
-    )
 
-
-def _with_queries(
-    task: RetrievalTask, relevant: Mapping[str, Mapping[str, int]], *, name: str
-) -> RankingData:
-    """Returns a task with some of its queries, and all of its documents."""
-    split = RetrievalTask(
-        f"{task.name} {name}",
-        queries={query: task.queries[query] for query in relevant},
-        documents=task.documents,
-        relevant=relevant,
-    )
-    return RankingData(split)
+    sets = []
+    for name, relevant in {"train": train, "validation": validation}.items():
+        queries = {query: task.queries[query] for query in relevant}
+        split = replace(task, name=f"{task.name} {name}", queries=queries, relevant=relevant)
+        sets.append(RankingData(split))
+    return sets[0], sets[1]
 
 
 # --- Training
@@ -414,21 +406,7 @@ def main(argv: list[str]) -> None:
     card = None
     if not source.is_baseline:
         open_best = source.open_trained
-        card = finetuned_card(
-            args,
-            _card_text(run),
-            best,
-            reported=run.reported,
-            table=table,
-            model=options.model,
-            model_type=source.family,
-            settings={"pairs": sum(map(len, sets["train"].task.relevant.values()))},
-            metrics=[metric],
-            data_name=data_args.dataset_name,
-            chosen=["epoch"],
-            base_model=source.base_model,
-            without=WITHOUT_ENCODER,
-        )
+        card = _card(run, args, best, table=table, data_name=data_args.dataset_name)
     publish(args, best=best, open_model=open_best, card=card)
 
 
@@ -479,14 +457,21 @@ def _settings(run: RankingRun) -> dict[str, object]:
     }
 
 
-def _card_text(run: RankingRun) -> CardText:
-    """Returns the sentences and code that the task adds to the card."""
+def _card(
+    run: RankingRun,
+    args: FinetuningArguments,
+    best: Result,
+    *,
+    table: str,
+    data_name: str | None,
+) -> ModelCard:
+    """Makes the card of the best model."""
     task, candidates = run.sets[run.reported]
     ranked = f"{len(task.documents):,} documents are"
     if candidates is not None:
         ranked = "its candidates are"
 
-    return CardText(
+    text = CardText(
         summary=(
             "A model whose vector of a query is close to the vectors of the long documents that"
             " answer the query."
@@ -506,4 +491,19 @@ def _card_text(run: RankingRun) -> CardText:
         tags=("long-documents", "sentence-transformers", "document-ranking"),
         widget=SIMILARITY_WIDGET,
         caption="Loss and validation score over epochs",
+    )
+    return finetuned_card(
+        args,
+        text,
+        best,
+        reported=run.reported,
+        table=table,
+        model=run.options.model,
+        model_type=run.source.family,
+        settings={"pairs": sum(map(len, run.sets["train"].task.relevant.values()))},
+        metrics=[f"mrr@{run.k}"],
+        data_name=data_name,
+        chosen=["epoch"],
+        base_model=run.source.base_model,
+        without=WITHOUT_ENCODER,
     )

@@ -110,7 +110,10 @@ class SummaryArguments(TextModelArguments):
 
 @dataclass(kw_only=True)
 class FirstSegmentArguments:
-    """The option that the baselines share with BERT-AL, and fixed values of the other options."""
+    """Options of the baselines `truncated` and `extended`: the segment length.
+
+    Recurrence, and the limit on tokens in training, are fixed.
+    """
 
     _argument_group_name = "model"
     segment_length: int | None = option(None, "Tokens of the first segment (default: 128).")
@@ -345,7 +348,7 @@ class LowestLosses(TrainerCallback):
         return Path(folder) / "best" / f"step-{step}.safetensors"
 
     @staticmethod
-    def steps(log: Sequence[Mapping[str, float]]) -> dict[int, float]:
+    def losses_by_step(log: Sequence[Mapping[str, float]]) -> dict[int, float]:
         """Returns the lowest losses of a trainer's log by step, in ascending order."""
         losses = []
         for entry in log:
@@ -364,7 +367,7 @@ class LowestLosses(TrainerCallback):
     ) -> None:
         if not args.should_save or model is None:
             return
-        if state.global_step in self.steps(state.log_history):
+        if state.global_step in self.losses_by_step(state.log_history):
             path = self.path(str(args.output_dir), state.global_step)
             path.parent.mkdir(exist_ok=True)
             weights = {name: weight.contiguous() for name, weight in model.state_dict().items()}
@@ -381,7 +384,7 @@ class LowestLosses(TrainerCallback):
         if not args.should_save:
             return
         folder = Path(str(args.output_dir))
-        lowest = {self.path(folder, step) for step in self.steps(state.log_history)}
+        lowest = {self.path(folder, step) for step in self.losses_by_step(state.log_history)}
         for path in set(folder.glob("best/*.safetensors")) - lowest:
             path.unlink()
 
@@ -515,7 +518,7 @@ class SummaryRun:
 
     def score(self, trainer: CardTrainer, folder: Path) -> tuple[dict[str, Scores], Scores]:
         """Scores the evaluations with the lowest losses, and writes the predictions of the best."""
-        losses = LowestLosses.steps(trainer.state.log_history)
+        losses = LowestLosses.losses_by_step(trainer.state.log_history)
         if not losses:
             raise ValueError("No evaluation has a finite validation loss; lower --learning_rate.")
         trainer.accelerator.wait_for_everyone()  # until the weights are written
@@ -523,17 +526,16 @@ class SummaryRun:
         documents = self.sets[self.reported]
         model = trainer.accelerator.unwrap_model(trainer.model)
         scores = {}
-        # The best comes last, so that its weights stay loaded.
-        for rank, (step, loss) in reversed(list(enumerate(losses.items(), start=1))):
+        for rank, (step, loss) in enumerate(losses.items(), start=1):
             model.load_state_dict(load_file(LowestLosses.path(folder, step)))
             logits, chosen = self._predict(trainer)
             evaluation = score_summaries(documents, chosen)
             scores[f"evaluation {rank}"] = {"step": step, "loss": loss, **evaluation}
-
-        trainer.save_model(str(folder))
-        if trainer.args.should_save:
-            lines = map(prediction_line, documents, chosen, logits)
-            write_whole(folder / f"{self.reported}_predictions.jsonl", "\n".join(lines))
+            if rank == 1:
+                trainer.save_model(str(folder))
+                if trainer.args.should_save:
+                    lines = map(prediction_line, documents, chosen, logits)
+                    write_whole(folder / f"{self.reported}_predictions.jsonl", "\n".join(lines))
 
         means = {}
         for name in (*ROUGE, "precision"):

@@ -206,6 +206,7 @@ def training_rows(args: BaseTrainingArguments, steps: int) -> dict[str, object]:
     duration: dict[str, object] = {"num_train_epochs": args.num_train_epochs}
     if args.max_steps > 0:  # then transformers does not read the number of epochs
         duration = {"max_steps": args.max_steps}
+
     rows_of_step = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
     return {
         "learning_rate": args.learning_rate,
@@ -278,6 +279,7 @@ def model_card(
         widget=list(text.widget) or None,
         **metadata,
     )
+
     task = text.scored_task or text.pipeline_tag
     results = _eval_results(scores or {}, task=task, dataset=dataset)
     if results:

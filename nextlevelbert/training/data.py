@@ -56,21 +56,21 @@ class DataArguments:
                 raise ValueError(
                     f"--dataset_name names all sets: use --{name}_split instead of --{name}_file."
                 )
-            has_splits = self.dataset_name is not None or Path(self._source(name)).is_dir()
+            has_splits = self.dataset_name is not None or Path(str(self._source(name))).is_dir()
             if getattr(self, f"{name}_split") and not has_splits:
                 raise ValueError(
                     f"--{name}_split is for --dataset_name or a folder; give a file with"
                     f" --{name}_file."
                 )
 
-    def _source(self, name: str) -> str:
-        """Returns the data set, file or folder of a set."""
+    def _source(self, name: str) -> str | None:
+        """Returns the data set, file or folder of a set; None if none was given."""
         for source in (getattr(self, f"{name}_file"), self.dataset_name):
             if source is not None:
                 return source
-        return str(self.train_file)
+        return self.train_file
 
-    def place(self, name: str) -> tuple[str, str] | None:
+    def location(self, name: str) -> tuple[str, str] | None:
         """Returns the source of a set: a file, folder or data set, and the split.
 
         Args:
@@ -79,12 +79,14 @@ class DataArguments:
         Returns:
             Source and split; None for a set that was not given.
         """
+        source = self._source(name)
         split = getattr(self, f"{name}_split")
-        if split is None:
-            if name != "train" and getattr(self, f"{name}_file") is None:
-                return None
+        has_file = getattr(self, f"{name}_file") is not None
+        if split is None and (has_file or name == "train"):
             split = "train"
-        return self._source(name), split
+        if source is None or split is None:
+            return None
+        return source, split
 
     def read_sets(
         self,
@@ -92,7 +94,7 @@ class DataArguments:
         seed: int,
         hold_out: Callable[..., tuple[Any, Any]] = hold_out,
     ) -> dict[str, Data]:
-        """Reads the sets that were given.
+        """Reads the sets that were given, the training set first.
 
         Args:
             read: function that reads a set, given its name, source and split.
@@ -104,9 +106,9 @@ class DataArguments:
         """
         sets = {}
         for name in ("train", "validation", "test"):
-            place = self.place(name)
-            if place is not None:
-                sets[name] = read(name, *place)
+            location = self.location(name)
+            if location is not None:
+                sets[name] = read(name, *location)
         if "train" in sets and "validation" not in sets:
             sets["train"], sets["validation"] = hold_out(sets["train"], self.validation_share, seed)
         return sets

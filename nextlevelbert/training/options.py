@@ -102,6 +102,7 @@ def parse(
     """
     if recipes and not prog:
         prog = f"--task {recipes[:-1]}"
+
     parser = _Parser(classes, prog, about)
     try:
         words = expand_options_file(words)
@@ -114,6 +115,7 @@ def parse(
                 " override them.",
             )
             words = _with_recipe(words, recipes, _default_model_type(classes))
+
         _, unknown = parser.parse_known_args(words)
         if unknown:
             raise ValueError(f"There is no option {unknown[0]}.")
@@ -228,7 +230,7 @@ def _with_recipe(words: list[str], recipes: str, default_type: str) -> list[str]
 
 
 def _accumulation(batch_size: int, words: list[str]) -> dict[str, int]:
-    """Returns the options that make up a batch of several steps, and on several processes.
+    """Returns the batch size of a device and the accumulation steps for a batch of all processes.
 
     Args:
         batch_size: number of rows in a batch of all processes and steps together.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from torch import nn
 from torch.utils.data import DataLoader, Dataset, SequentialSampler
 from transformers import (
     Trainer,
@@ -110,18 +109,3 @@ class CardTrainer(Trainer):
             self.control.should_training_stop = True
         else:
             super()._run_epoch(*args, **kwargs)
-
-
-def count_parameters(model: nn.Module) -> tuple[int, int]:
-    """Counts the trainable parameters of a model, and all of its parameters.
-
-    Args:
-        model: the model.
-    """
-    trainable = 0
-    total = 0
-    for parameter in model.parameters():
-        total += parameter.numel()
-        if parameter.requires_grad:
-            trainable += parameter.numel()
-    return trainable, total

@@ -69,52 +69,40 @@ def test_quality_in_sets_flattened_or_without_labels(tmp_path):
 
 
 def test_race(tmp_path):
-    race = {
-        "example_id": "high1.txt",
-        "article": "A story.",
-        "question": "Who is _ ?",
-        "options": ["Ann", "Bob"],
-    }
-    data = load_multiple_choice(
-        write(tmp_path / "race.jsonl", [{**race, "answer": "B"}, {**race, "answer": "A"}])
-    )
-    assert data["label"][:] == [1, 0]
-    assert (data[0]["question"], data[0]["choices"]) == ("Who is _ ?", ["Ann", "Bob"])
+    race = {"example_id": "high1.txt", "article": "A story.", "question": "Who is _ ?"}
+    race["options"] = ["Ann", "Bob"]
+    path = write(tmp_path / "race.jsonl", [race | {"answer": "B"}, race | {"answer": "A"}])
+    first, second = load_multiple_choice(path)
+    assert (first["label"], second["label"]) == (1, 0)
+    assert (first["question"], first["choices"]) == ("Who is _ ?", ["Ann", "Bob"])
 
 
 def test_muld_character_archetypes(tmp_path):
+    script = "\nALIEN\nINT. SHIP"
     rows = [
-        {"input": "Ellen Ripley\nALIEN\nINT. SHIP", "output": ["Hero"], "metadata": "1979"},
-        {
-            "input": "Is Ash good?\nALIEN\nINT. SHIP",
-            "output": ["Villain/Antagonist"],
-            "metadata": "1979",
-        },
+        {"input": f"Ellen Ripley{script}", "output": ["Hero"], "metadata": "1979"},
+        {"input": f"Is Ash good?{script}", "output": ["Villain/Antagonist"], "metadata": "1979"},
     ]
-    question = "Is the character Ellen Ripley behaving like a hero or a villain?"
+    hero = "Is the character Ellen Ripley behaving like a hero or a villain?"
     for order in (rows, rows[::-1]):  # the order of classes is not that of the rows
         data = load_classification(write(tmp_path / "muld.jsonl", order))
-        assert (distinct_texts(data), names_of(data)) == (
-            ["ALIEN\nINT. SHIP"],
-            ("Villain/Antagonist", "Hero"),
-        )
-        assert dict(zip(data["question"], data["label"], strict=True)) == {
-            question: 1,
-            "Is Ash good?": 0,
-        }
-    plain = write(
-        tmp_path / "plain.jsonl", [{"input": "x" * 201 + "\nINT. SHIP", "output": "b"}]
-    )  # of another set
-    columns = Columns(text="input", label="output")
-    assert names_of(load_classification(plain, columns=columns)) == ("b",)
-    for line in (
-        "The one who was never really there",
-        "x" * 199 + "?",
-    ):  # no name, so the question itself
-        data = load_classification(
-            write(tmp_path / "line.jsonl", [{"input": f"{line}\nINT.", "output": ["Hero"]}])
-        )
-        assert (data[0]["question"], distinct_texts(data)) == (line, ["INT."])
+        assert distinct_texts(data) == ["ALIEN\nINT. SHIP"]
+        assert names_of(data) == ("Villain/Antagonist", "Hero")
+        labels = dict(zip(data["question"], data["label"], strict=True))
+        assert labels == {hero: 1, "Is Ash good?": 0}
+
+
+@pytest.mark.parametrize("line", ["The one who was never really there", "x" * 199 + "?"])
+def test_a_first_line_of_muld_that_is_no_name_is_the_question(tmp_path, line):
+    rows = [{"input": f"{line}\nINT.", "output": ["Hero"]}]
+    [row] = load_classification(write(tmp_path / "line.jsonl", rows))
+    assert (row["question"], row["text"]) == (line, "INT.")
+
+
+def test_a_long_first_line_is_of_another_set_than_muld(tmp_path):
+    path = write(tmp_path / "plain.jsonl", [{"input": "x" * 201 + "\nINT.", "output": "b"}])
+    data = load_classification(path, columns=Columns(text="input", label="output"))
+    assert names_of(data) == ("b",)
 
 
 @pytest.fixture

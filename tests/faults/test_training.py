@@ -32,8 +32,9 @@ QUIET = "--use_cpu --disable_tqdm true --report_to none --logging_strategy steps
 STEPS = (
     "--max_steps 3 --save_strategy steps --save_steps 1 --save_total_limit 1"
     " --eval_strategy steps --eval_steps 2 --validation_share 0.2"
-).split()
-EPOCHS = "--num_train_epochs 3 --per_device_train_batch_size 4".split()
+)
+SUMMARIES = "--task summarization --segment_length 24 --summary_sentences 2"
+EPOCHS = "--num_train_epochs 3 --per_device_train_batch_size 4"
 
 
 def script(name, *words):
@@ -96,70 +97,38 @@ def differences_after_a_restart(run, states, expected, place):
 def runs(toy_encoder_path, toy_checkpoint, encoder, tmp_path_factory):
     """A call for each kind of run, that trains into a folder."""
     data = tmp_path_factory.mktemp("data")
-    rows = {"train": sea_rows(8, 1), "validation": sea_rows(4, 2)}
-    pairs = {
-        k: [{"query": row["label"] + row["id"], "document": row["text"]} for row in v]
-        for k, v in rows.items()
-    }
-    news = [{"document": [row["text"] for row in sea_rows(3, seed)]} for seed in range(6)]
-    fine_tuning = {
-        "classification": (rows, toy_checkpoint, ["--task", "classification"]),
-        "adapter": (rows, toy_checkpoint, ["--task", "classification", "--lora"]),
-        "ranking": (pairs, toy_checkpoint, ["--task", "ranking"]),
-        "summarization": (
-            {name: summaries(values) for name, values in rows.items()},
-            encoder,
-            (
-                "--task summarization --model_type bert-al --segment_length 24"
-                " --summary_sentences 2"
-            ).split(),
-        ),
-    }
-    pretraining = {
-        "masked": [
-            "--chunk_encoder",
-            toy_encoder_path,
-            "--chunk_size",
-            "12",
-            "--sequence_length",
-            "12",
-            "--do_train",
-            "--train_file",
-            write(data / "books.jsonl", sea_rows(8, 3)),
-            "--corpus_dir",
-            str(data / "corpus"),
-            "--per_device_train_batch_size",
-            "2",
-        ],
-        "cdlm": [
-            "--model_type",
-            "cdlm",
-            "--do_train",
-            "--model",
-            encoder,
-            "--max_length",
-            "60",
-            "--warmup_steps",
-            "1",
-            "--train_file",
-            write(data / "news.jsonl", news),
-            "--per_device_train_batch_size",
-            "1",
-        ],
-    }
     calls = {}
-    for name, options in pretraining.items():
-        words = ["run_pretraining.py", *options, *STEPS, *QUIET]
-        calls[name] = lambda folder, words=words: script(*words, "--output_dir", str(folder))
-    for name, (sets, model, options) in fine_tuning.items():
-        files = [
-            word
-            for part, v in sets.items()
-            for word in (f"--{part}_file", write(data / f"{name}-{part}.jsonl", v))
-        ]
-        words = ["run_finetune.py", *options, "--model", model, *files, *EPOCHS, *QUIET]
-        calls[name] = lambda folder, words=words: script(*words, "--output_dir", str(folder))
+
+    def add(name, program, words):
+        line = [program, *words.split(), *QUIET]
+        calls[name] = lambda folder: script(*line, "--output_dir", str(folder))
+
+    books = write(data / "books.jsonl", sea_rows(8, 3))
+    words = f"--do_train --chunk_encoder {toy_encoder_path} --chunk_size 12 --sequence_length 12"
+    words += f" --train_file {books} --corpus_dir {data}/corpus --per_device_train_batch_size 2"
+    add("masked", "run_pretraining.py", f"{words} {STEPS}")
+    sets = [{"document": [row["text"] for row in sea_rows(3, seed)]} for seed in range(6)]
+    news = write(data / "news.jsonl", sets)
+    words = f"--model_type cdlm --do_train --model {encoder} --max_length 60 --warmup_steps 1"
+    words += f" --train_file {news} --per_device_train_batch_size 1"
+    add("cdlm", "run_pretraining.py", f"{words} {STEPS}")
+
+    for name, model, make, words in (
+        ("classification", toy_checkpoint, list, "--task classification"),
+        ("adapter", toy_checkpoint, list, "--task classification --lora"),
+        ("ranking", toy_checkpoint, pairs, "--task ranking"),
+        ("summarization", encoder, summaries, SUMMARIES),
+    ):
+        train = write(data / f"{name}-train.jsonl", make(sea_rows(8, 1)))
+        validation = write(data / f"{name}-validation.jsonl", make(sea_rows(4, 2)))
+        files = f"--model {model} --train_file {train} --validation_file {validation}"
+        add(name, "run_finetune.py", f"{words} {files} {EPOCHS}")
     return calls
+
+
+def pairs(rows):
+    """Queries by label and id, each with its document."""
+    return [{"query": row["label"] + row["id"], "document": row["text"]} for row in rows]
 
 
 @pytest.fixture(scope="module")

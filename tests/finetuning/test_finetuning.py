@@ -21,7 +21,7 @@ from nextlevelbert.finetuning.vector_reader import with_lora
 from nextlevelbert.finetuning.vector_source import VectorSource, require_layers
 from nextlevelbert.tasks import TASKS, main
 from nextlevelbert.training.data import DataArguments
-from nextlevelbert.training.trainer import CardTrainer, count_parameters
+from nextlevelbert.training.trainer import CardTrainer
 
 from ..vector_toys import close
 
@@ -62,11 +62,11 @@ def test_where_sets_are(tmp_path):
         "validation": (0.15, 3),
     }
     folder = DataArguments(train_file=str(tmp_path), validation_split="dev")
-    assert (folder.place("train"), folder.place("validation")) == (
+    assert (folder.location("train"), folder.location("validation")) == (
         (str(tmp_path), "train"),
         (str(tmp_path), "dev"),
     )
-    assert DataArguments(dataset_name="me/books", test_split="test").place("test") == (
+    assert DataArguments(dataset_name="me/books", test_split="test").location("test") == (
         "me/books",
         "test",
     )
@@ -190,7 +190,7 @@ def test_adapters_train_less_than_a_tenth(minilm):
     """Of the real size, the frozen chunk encoder not counted; the head is trained whole."""
     model = NextLevelBertForMultipleChoice.from_chunk_encoder(minilm, include_chunk_encoder=False)
     adapted = with_lora(model, LoraArguments(lora=True))
-    trainable, total = count_parameters(adapted)
+    trainable, total = adapted.get_nb_trainable_parameters()
     assert total > 10_000_000
     assert 0.02 < trainable / total < 0.10
     for name, parameter in adapted.named_parameters():

@@ -24,7 +24,7 @@ from transformers import (
 from nextlevelbert import CdlmForMaskedLM, CdlmModel
 
 from ..cdlm_toys import GLOBALS, SIZE, batch, draw, globals_of
-from ..vector_toys import close
+from ..vector_toys import TINY, close
 from .test_processing_cdlm import byte_level_tokenizer
 
 # Checkpoints of transformers' Longformer.
@@ -61,23 +61,15 @@ def save_encoder(model, tokenizer, folder):
     return str(folder)
 
 
-ENCODER_SIZE = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-}
-
-
 @pytest.fixture(scope="module")
 def encoders(toy_encoder_path, tmp_path_factory):
     """Folders of a toy BERT and a toy RoBERTa with heads over words, and of both without."""
     folder = tmp_path_factory.mktemp("encoders")
     byte_level = byte_level_tokenizer()
     pieces = AutoTokenizer.from_pretrained(toy_encoder_path)
-    bert = BertConfig(**ENCODER_SIZE, vocab_size=len(pieces), max_position_embeddings=40)
+    bert = BertConfig(**TINY, vocab_size=len(pieces), max_position_embeddings=40)
     roberta = RobertaConfig(
-        **ENCODER_SIZE,
+        **TINY,
         vocab_size=len(byte_level),
         max_position_embeddings=42,
         pad_token_id=1,

@@ -11,6 +11,8 @@ from nextlevelbert import NextLevelBertConfig, NextLevelBertForMaskedVectorModel
 from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, SEP
 from nextlevelbert.models.modeling_nextlevelbert import masked_vector_loss
 
+from ..vector_toys import TINY
+
 
 @pytest.fixture
 def step(shared):
@@ -21,15 +23,9 @@ def step(shared):
 
 @pytest.fixture
 def model(step):
-    size = {
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "intermediate_size": 64,
-    }
     config = NextLevelBertConfig(
-        encoder_config=BertConfig(**size, max_position_embeddings=24).to_dict(),
-        chunk_encoder_config=BertConfig(**size).to_dict(),
+        encoder_config=BertConfig(**TINY, max_position_embeddings=24).to_dict(),
+        chunk_encoder_config=BertConfig(**TINY).to_dict(),
         include_chunk_encoder=False,
     )
     model = NextLevelBertForMaskedVectorModeling(config).eval()

@@ -13,11 +13,8 @@ class MaskedVectorAccuracy(evaluate.Metric):
         features = datasets.Features({"predictions": vector, "references": vector})
         return evaluate.MetricInfo(description=__doc__, citation="", features=features)
 
-    def _compute(self, predictions, references, pools=None):
-        """Scores M positions; `pools` is the pool of each, by any number (default: one pool)."""
-        if pools is not None:
-            pools = torch.as_tensor(pools)
-        scores = find_targets(torch.tensor(predictions), torch.tensor(references), pools)
+    def _compute(self, predictions, references):
+        scores = find_targets(torch.tensor(predictions), torch.tensor(references))
         return {
             "masked_cosine": float(scores.cosine.mean()),
             "masked_accuracy": float(scores.found.mean()),

@@ -239,11 +239,13 @@ def encode_corpus(
     groups = _groups(documents, characters_per_part)
     planned = {}
     with (
-        tqdm(desc=folder.name, unit="chunk", disable=not progress) as make_rows.bar,
+        tqdm(desc=folder.name, unit="chunk", disable=not progress) as bar,
         ThreadPoolExecutor(1) as disk,
     ):
+        make_rows.bar = bar
         writing = None  # a part is written while the next one is encoded
-        for number, path, group in _plan(groups, folder, schema=make_rows.schema, append=append):
+        parts = _checked_parts(groups, folder, schema=make_rows.schema, append=append)
+        for number, path, group in parts:
             planned[number] = path
             if number % processes != rank or path.exists():
                 continue
@@ -298,7 +300,7 @@ def _finish(folder: Path, planned: Mapping[int, Path], is_first_process: bool) -
         time.sleep(0.2)
 
 
-def _plan(
+def _checked_parts(
     groups: Iterable[Group], folder: Path, schema: pa.Schema, append: bool
 ) -> Iterator[tuple[int, Path, Group]]:
     """Yields number, path and documents of each part.

@@ -61,23 +61,21 @@ _ATTENTION_PROJECTIONS = {
     "qkv_proj",
 }
 
-_SENTENCE_TRANSFORMER_FILES: dict[str, Any] = {
-    "modules.json": [
-        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}
-    ],
-    "sentence_bert_config.json": {
-        "transformer_task": "feature-extraction",
-        "module_output_name": "sentence_embedding",
-        "modality_config": {"text": {"method": "forward", "method_output_name": "pooler_output"}},
-        # Overrides the limit of a tokenizer that something else wrote into the folder.
-        "max_seq_length": NO_LENGTH_LIMIT,
-    },
-    "config_sentence_transformers.json": {
-        "model_type": "SentenceTransformer",
-        "similarity_fn_name": "cosine",
-        "prompts": {},
-        "default_prompt_name": None,
-    },
+# The contents of `modules.json`, `sentence_bert_config.json` and
+# `config_sentence_transformers.json`, the files of sentence-transformers.
+_MODULES = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
+_SENTENCE_BERT_CONFIG: dict[str, Any] = {
+    "transformer_task": "feature-extraction",
+    "module_output_name": "sentence_embedding",
+    "modality_config": {"text": {"method": "forward", "method_output_name": "pooler_output"}},
+    # Overrides the limit of a tokenizer that something else wrote into the folder.
+    "max_seq_length": NO_LENGTH_LIMIT,
+}
+_CONFIG_SENTENCE_TRANSFORMERS: dict[str, Any] = {
+    "model_type": "SentenceTransformer",
+    "similarity_fn_name": "cosine",
+    "prompts": {},
+    "default_prompt_name": None,
 }
 
 _CARD = """# {title}
@@ -231,19 +229,21 @@ class NextLevelPreTrainedModel(PreTrainedModel):
             is_update: true if the folder already held a checkpoint of this family. Only then do the
                 folder's `modules.json` and `sentence_bert_config.json` belong to this model.
         """
-        for name, content in _SENTENCE_TRANSFORMER_FILES.items():
-            path = folder / name
-            is_first = name == "config_sentence_transformers.json"
-            if path.exists() and (is_first or is_update):
-                stored = json.loads(path.read_text(encoding="utf-8"))
-            else:
-                stored = copy.deepcopy(content)
-            if name == "sentence_bert_config.json":
-                stored = content | stored
-                if hasattr(self.config, "max_position_embeddings"):
-                    # The model itself has a limit, at which sentence-transformers truncates.
-                    del stored["max_seq_length"]
-            path.write_text(json.dumps(stored, indent=2) + "\n", encoding="utf-8")
+        settings_file = folder / "config_sentence_transformers.json"
+        if not settings_file.exists():
+            _write_json(settings_file, _CONFIG_SENTENCE_TRANSFORMERS)
+        modules_file = folder / "modules.json"
+        if not is_update or not modules_file.exists():
+            _write_json(modules_file, _MODULES)
+
+        reading_file = folder / "sentence_bert_config.json"
+        reading = dict(_SENTENCE_BERT_CONFIG)
+        if is_update and reading_file.exists():
+            reading |= json.loads(reading_file.read_text(encoding="utf-8"))
+        if hasattr(self.config, "max_position_embeddings"):
+            # The model itself has a limit, at which sentence-transformers truncates.
+            del reading["max_seq_length"]
+        _write_json(reading_file, reading)
 
     def card_text(self, name: str) -> str:
         """Returns the instructions for opening the model, in Markdown.
@@ -462,6 +462,10 @@ def backbone_from_config(config: PreTrainedConfig) -> PreTrainedModel:
         return AutoModel.from_config(config, dtype=dtype, add_pooling_layer=False)
     except TypeError:  # architectures without a pooler do not know the argument
         return AutoModel.from_config(config, dtype=dtype)
+
+
+def _write_json(path: Path, content: object) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def load_tokenizer(name_or_path: str | PathLike, **arguments: Any) -> PreTrainedTokenizerBase:

@@ -3,8 +3,6 @@
 Shapes: N chunks of all documents, n of one, D values.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

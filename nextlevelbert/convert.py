@@ -6,8 +6,6 @@ Theirs hold `config.json` and weights of the encoder over chunks, the special ve
 sentence encoder or head.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 Notation for shapes: B documents, n chunks of one, N of all, D size of a chunk vector.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path

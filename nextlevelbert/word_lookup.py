@@ -6,8 +6,6 @@ word goes through the tokenizer once: ids and characters are exactly those of th
 Notation for shapes: S bytes of a text, W words in it, T tokens.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 import string

@@ -1,7 +1,5 @@
 """``nextlevelbert embed``: the vectors of documents or chunks in one Parquet file."""
 
-from __future__ import annotations
-
 import json
 from bisect import bisect_right
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``nextlevelbert fit``: a model whose vectors are fitted to documents in closed form."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

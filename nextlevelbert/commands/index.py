@@ -3,8 +3,6 @@
 With the index, a search opens only the parts that hold the shown passages.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """``nextlevelbert map``: a picture of a folder, in which every document is a point."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Unpack

@@ -1,7 +1,5 @@
 """``nextlevelbert plan``: counts what encoding documents would take."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 

@@ -1,7 +1,5 @@
 """``nextlevelbert search``: finds the passages and documents that are nearest to a question."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

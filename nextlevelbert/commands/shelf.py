@@ -9,8 +9,6 @@ row), ``pages`` (the character at which each page of a PDF begins) and ``documen
 notes about a file, in the metadata of the schema, say what was not read.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

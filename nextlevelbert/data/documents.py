@@ -1,7 +1,5 @@
 """Reads documents from files, data sets, objects and Python's own manual."""
 
-from __future__ import annotations
-
 import ast
 import logging
 import os

@@ -1,7 +1,5 @@
 """Finds files and reads their text, which may be packed as ``.gz``."""
 
-from __future__ import annotations
-
 import codecs
 import csv
 import glob

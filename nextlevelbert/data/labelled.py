@@ -1,7 +1,5 @@
 """Reads labelled documents: rows with named columns become data sets whose classes have names."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """Reads pairs of documents that are related or not, and of queries and relevant documents."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from datasets import ClassLabel, Dataset, Features, Value

@@ -1,7 +1,5 @@
 """Holds rows out for validation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 

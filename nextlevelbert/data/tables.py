@@ -1,7 +1,5 @@
 """Reads tables: JSON lines, JSON, CSV, Parquet, and data sets, with the place of every row."""
 
-from __future__ import annotations
-
 import csv
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Scores of clusters of coreferent mentions: MUC, B³, CEAF_e, LEA and the CoNLL score."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Hashable, Sequence
 

@@ -1,7 +1,5 @@
 """Scores of HotpotQA as in its official ``hotpot_evaluate_v1.py`` (Yang et al., 2018)."""
 
-from __future__ import annotations
-
 import re
 import string
 from collections import Counter

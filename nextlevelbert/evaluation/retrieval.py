@@ -4,8 +4,6 @@ Notation for shapes: Q queries, N documents in the pool, D size of a vector, r r
 a query.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass

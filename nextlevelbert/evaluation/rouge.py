@@ -1,7 +1,5 @@
 """ROUGE of extractive summaries and the greedy oracle, both by the `rouge-score` package."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import chain
 from types import SimpleNamespace

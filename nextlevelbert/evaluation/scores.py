@@ -1,7 +1,5 @@
 """Scores for tables of results: word counts, scores by length, and scores of pairs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

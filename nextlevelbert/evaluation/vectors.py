@@ -1,7 +1,5 @@
 """Scores of predicted vectors: is the target the nearest of all?"""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

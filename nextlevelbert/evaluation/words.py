@@ -5,8 +5,6 @@ their characters counts as a word; for search, a Chinese character and a pair of
 do. Text in ASCII is split as `rouge-score`, `bm25s` and scikit-learn split it.
 """
 
-from __future__ import annotations
-
 import unicodedata
 
 import regex

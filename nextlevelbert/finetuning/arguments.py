@@ -1,7 +1,5 @@
 """The options of fine-tuning: a dataclass for each group."""
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import MISSING, dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sets, trainings, scores and the published model of classification and multiple choice."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

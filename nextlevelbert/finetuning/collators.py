@@ -4,8 +4,6 @@ Shapes: B documents, n chunks of one, L of the longest, D values; N rows, C choi
 tokens of the longest question with a choice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -49,14 +49,12 @@ class LabelSet:
             sigmoid: if true, the model tells two classes apart by one output.
 
         Raises:
-            ValueError: for a set without labels or with one class, and `sigmoid` without two.
+            ValueError: for a set with one class, and `sigmoid` without two.
         """
-        source = source_of(train)
-        if "label" not in train.features:
-            raise ValueError(f"The train set has no labels ({source}); give one with labels.")
         if "choices" in train.features:
             return cls(CHOICE, choices=len(train[0]["choices"]))
 
+        source = source_of(train)
         names = names_of(train)
         problem_type = SINGLE
         if isinstance(train.features["label"], List):

@@ -1,7 +1,5 @@
 """A fine-tuning: options and sets, a training per seed, a table, the best model with its card."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math

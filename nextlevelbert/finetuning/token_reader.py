@@ -1,7 +1,5 @@
 """Models that are trained from the tokens of documents: ChunkBERT, BERT-AL, and plain encoders."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Models that read stored chunk vectors of documents, with questions or choices, and baselines."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

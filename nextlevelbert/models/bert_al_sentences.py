@@ -3,8 +3,6 @@
 See the paper's section "BERTSUM".
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Shapes: B sequences in a batch, L token positions, D hidden size, H heads of d d
 positions in the sequence with most of them, n blocks of c queries.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

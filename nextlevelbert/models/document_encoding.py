@@ -1,7 +1,5 @@
 """Whole documents by their text: vectors, spans and costs, for any number of documents."""
 
-from __future__ import annotations
-
 import itertools
 import warnings
 from collections.abc import Iterable, Iterator, Sequence

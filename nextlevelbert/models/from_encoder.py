@@ -1,7 +1,5 @@
 """Sentence encoders from disk or the Hub, and new document models over them."""
 
-from __future__ import annotations
-
 import copy
 import json
 from os import PathLike, fspath

@@ -6,8 +6,6 @@ steps (segments of a document), C tokens in a segment, D hidden size, S sentence
 sequence of an LSTM: a position within a document's segments.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass

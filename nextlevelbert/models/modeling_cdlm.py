@@ -8,8 +8,6 @@ Shapes: B sequences in a batch (each a set of documents), L token positions, D h
 M mentions and P pairs of them, S sentences, T titles, A places of an answer.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

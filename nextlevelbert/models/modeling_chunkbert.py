@@ -8,8 +8,6 @@ it, R chunks in all of it, C tokens in a chunk, D hidden size, F filters of one 
 documents joined, K labels.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1165,15 +1165,14 @@ def _choice_losses(
     """Returns the loss ``[M]`` of choosing the target of each prediction."""
     own = indices(len(targets), like=targets)
     targets = unit(targets)
-    if candidates is None:
-        scores = unit(predictions) @ targets.T / temperature  # [M, M]
-        return F.cross_entropy(scores, own, reduction="none")
-
-    choices = torch.cat([targets, unit(candidates.float())])
+    choices = targets
+    if candidates is not None:
+        choices = torch.cat([targets, unit(candidates.float())])
     scores = unit(predictions) @ choices.T / temperature  # [M, M + N]
-    is_copy = targets @ choices.T > _NEAR_COPY
-    is_copy[own, own] = False
-    scores = scores.masked_fill(is_copy, -torch.inf)
+    if candidates is not None:
+        is_copy = targets @ choices.T > _NEAR_COPY
+        is_copy[own, own] = False
+        scores = scores.masked_fill(is_copy, -torch.inf)
     return F.cross_entropy(scores, own, reduction="none")
 
 

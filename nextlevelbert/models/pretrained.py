@@ -5,8 +5,6 @@ sentence-transformers. It names sentence-transformers' own `Transformer` module,
 sentence-transformers loads no other class without the flag.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import warnings

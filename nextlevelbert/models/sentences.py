@@ -8,8 +8,6 @@ The lists of abbreviations and of words that start sentences are taken from pySB
 Both have the MIT licence, whose text is in the file NOTICE of the package nextlevelbert.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence

@@ -8,8 +8,6 @@ takes both out.
 Notation for shapes: N chunks, T tokens in all, D size of the whole vector.
 """
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

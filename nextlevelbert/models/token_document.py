@@ -3,8 +3,6 @@
 B documents in a batch, T token positions of the batch, N real tokens in all of it, D hidden size.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Notation for shapes: B documents, L chunks of the longest document, J windows of
 chunks of a window, D size of a vector.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The options of pretraining on chunk vectors: a dataclass for each group."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Pretraining a CDLM: sets of related documents → a CDLM with its card."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math

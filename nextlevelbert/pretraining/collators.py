@@ -3,8 +3,6 @@
 Notation for shapes: B sequences in a batch, L positions, D hidden size, N pairs.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The first stage of pretraining: corpora of chunk vectors, to train and to evaluate on."""
 
-from __future__ import annotations
-
 import copy
 import logging
 from collections.abc import Iterable, Iterator

@@ -3,8 +3,6 @@
 Notation for shapes: L positions in a sequence, W chunks in a segment, D hidden size.
 """
 
-from __future__ import annotations
-
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

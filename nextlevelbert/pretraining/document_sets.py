@@ -1,11 +1,9 @@
 """Sets of related documents for a CDLM: reading, sampling, masking (sections 2.2, 2.3)."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -262,10 +260,11 @@ class DataCollatorForCrossDocumentMasking:
     """
 
     def __init__(
-        self, processor: CdlmProcessor, pattern: str = "masked", mlm_probability: float = 0.15
+        self,
+        processor: CdlmProcessor,
+        pattern: Literal["masked", "prefix", "none"] = "masked",
+        mlm_probability: float = 0.15,
     ) -> None:
-        if pattern not in ("masked", "prefix", "none"):
-            raise ValueError(f"pattern must be masked, prefix or none, got {pattern!r}.")
         self.processor = processor
         self.pattern = pattern
         self.mlm_probability = mlm_probability

@@ -1,7 +1,5 @@
 """Holds the steps that all pretrainings share: a finished run, resuming, and results."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path

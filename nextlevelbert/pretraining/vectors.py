@@ -555,10 +555,8 @@ def draw_vectors(documents: ChosenDocuments, count: int, seed: int) -> torch.Ten
         The vectors, ``[count, D]`` float16.
     """
     corpus = documents.corpus
-    lengths = np.diff(corpus.document_offsets)
-    is_chosen = np.zeros(len(corpus), dtype=bool)
-    is_chosen[documents.positions] = True
-    chunks = np.flatnonzero(np.repeat(is_chosen, lengths))
+    is_chosen = np.isin(np.arange(len(corpus)), documents.positions)
+    chunks = np.flatnonzero(is_chosen.repeat(np.diff(corpus.document_offsets)))
     generator = np.random.default_rng(seed)
     drawn = generator.choice(chunks, size=min(count, len(chunks)), replace=False)
     return torch.cat([corpus.vectors(chunk, chunk + 1) for chunk in drawn.tolist()])

@@ -1,7 +1,5 @@
 """The tasks of `run_finetune.py`; the module of a task is imported when the task runs."""
 
-from __future__ import annotations
-
 import pkgutil
 import sys
 from collections.abc import Sequence
@@ -43,9 +41,7 @@ def _main(words: list[str]) -> None:
             print(f"  {name:20}{about}")
         print("\nThe options of a task: --task TASK --help")
         return
-    if task is None:
-        raise ValueError(f"--task is one of {', '.join(TASKS)}; none was given.")
     if task not in TASKS:
-        raise ValueError(f"--task is one of {', '.join(TASKS)}; got {task}.")
+        raise ValueError(f"Give --task, one of {', '.join(TASKS)}; got {task}.")
     function, _ = TASKS[task]
     pkgutil.resolve_name(f"{__name__}.{function}")(others)

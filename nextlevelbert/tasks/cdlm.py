@@ -1,12 +1,10 @@
 """Training that document matching, coreference and multi-hop question answering with CDLM share."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from huggingface_hub import ModelCard
@@ -37,7 +35,6 @@ MEASURED = (
 
 # The logits of all sequences of a set, each kind padded to the longest sequence.
 Logits = tuple[np.ndarray, ...]
-Rows = TypeVar("Rows", contravariant=True)
 
 
 class Predicted(NamedTuple):
@@ -45,15 +42,6 @@ class Predicted(NamedTuple):
 
     scores: Scores
     records: list[dict[str, Any]]
-
-
-class Predict(Protocol[Rows]):
-    """Returns the predictions for the set of a name, from its sequences and their logits.
-
-    `chosen` holds the fields of the configuration that were chosen on the validation set.
-    """
-
-    def __call__(self, name: str, rows: Rows, logits: Logits, chosen: Scores) -> Predicted: ...
 
 
 class Baseline(NamedTuple):
@@ -75,7 +63,8 @@ class CdlmTask:
         model_class: the class of the model.
         sets: training, validation and perhaps test set, by name; all rows have labels.
         sequences: function that makes the model's inputs from the set of a name.
-        predict: function that returns the predictions for a set.
+        predict: function that returns the predictions for a set, from its name, its sequences,
+            their `logits`, and the fields that were `chosen` on the validation set.
         choose: function that chooses fields of the model's configuration, given the sequences of
             the validation set and their logits (default: none).
         baseline: a row of the table that needs no training.
@@ -87,7 +76,7 @@ class CdlmTask:
     model_class: type[PreTrainedModel]
     sets: Mapping[str, Any]
     sequences: Callable[[str, CdlmProcessor], Any]
-    predict: Predict[Any]
+    predict: Callable[..., Predicted]
     choose: Callable[[Any, Logits], Scores] = _choose_nothing
     baseline: Baseline
     card: CardText

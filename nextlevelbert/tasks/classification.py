@@ -1,7 +1,5 @@
 """The task ``classification``: one class or several for each document, perhaps with a question."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ This is the task of CDLM, section 3.2. Documents come from ECB+ (Cybulska and Vo
 from the original XML or from parsed rows.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ As in the benchmark of Zhou et al. (2020, arXiv 2010.01263): does one paper cite
 S2ORC), is a document plagiarised from the other (PAN).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

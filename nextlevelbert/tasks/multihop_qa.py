@@ -4,8 +4,6 @@ The data is HotpotQA in the distractor setting (see `data.published.hotpotqa`). 
 and appendix C.3.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The task ``multiple_choice``: chooses among candidate answers to a question about a document."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from datasets import Dataset

@@ -1,7 +1,5 @@
 """``--task ranking``: trains a model to rank documents for queries, also on MS MARCO's files."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace

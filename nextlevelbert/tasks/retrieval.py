@@ -1,7 +1,5 @@
 """``--task retrieval``: searches a collection without training, and reports scores."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Collection, Mapping, Sequence

@@ -5,8 +5,6 @@ baselines read a document at once, without recurrence: ``truncated`` reads the f
 ``extended`` the whole document with a longer table of positions.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import math

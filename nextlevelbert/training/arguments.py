@@ -1,7 +1,5 @@
 """`TrainingArguments` that suit everything trained here."""
 
-from __future__ import annotations
-
 import argparse
 import copy
 import logging

@@ -6,8 +6,6 @@ values of the training come from the arguments and the log. `model_card` makes t
 that was not trained.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence

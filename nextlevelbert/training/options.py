@@ -1,7 +1,5 @@
 """Options: dataclasses from a command line, files of options, recipes of the papers, and errors."""
 
-from __future__ import annotations
-
 import argparse
 import inspect
 import json

@@ -1,7 +1,5 @@
 """Folders of runs: a folder belongs to its options, checkpoints, and files written as a whole."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """A Trainer that saves no pickle and resumes exactly."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

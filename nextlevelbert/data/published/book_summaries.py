@@ -4,8 +4,6 @@ The corpus has no splits: here the SHA-256 of a book's id puts the book into ``"
 ``"validation"`` or ``"test"`` (10 % each). Books without a genre are left out and counted.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """BookSum (Kryściński et al., 2022), as on the Hub (kmfoda/booksum): chapters and summaries."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

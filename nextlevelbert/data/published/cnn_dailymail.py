@@ -1,7 +1,5 @@
 """CNN/DailyMail (Hermann et al., 2015; See et al., 2017), as on the Hub: news and highlights."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """ECB+ (Cybulska and Vossen, 2014): news with mentions of events and entities in clusters."""
 
-from __future__ import annotations
-
 import csv
 import re
 import xml.etree.ElementTree as ElementTree

@@ -1,7 +1,5 @@
 """EURLEX-57K (Chalkidis et al., 2019): laws of the EU with the list of their EUROVOC concepts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Unpack

@@ -4,8 +4,6 @@ Two of a question's ten paragraphs hold what the answer needs, and the supportin
 sentences that state it. The other eight come from a search for the question.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Set
 from itertools import chain

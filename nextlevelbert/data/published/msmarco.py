@@ -1,7 +1,5 @@
 """MS MARCO's document ranking (Nguyen et al., 2016), as its official files hold it."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable
 from pathlib import Path

@@ -5,8 +5,6 @@ NextLevelBERT paper's question. This is a rule of ours, because nothing marks th
 authors' code uses the line as the name, too, but leaves it in the document.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Unpack

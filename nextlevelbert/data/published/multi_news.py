@@ -1,7 +1,5 @@
 """Multi-News (Fabbri et al., 2019): sets of news articles about one event."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from datasets import Dataset

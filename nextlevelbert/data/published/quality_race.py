@@ -4,8 +4,6 @@ QuALITY is read from its official files, in which a line holds an article and it
 rows with one question each; its ``gold_label`` counts from 1. RACE has a letter as ``answer``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ second, as their published code reads them; further columns are ignored. The cha
 marks citations, is removed from the texts.
 """
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

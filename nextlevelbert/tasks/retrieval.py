@@ -108,11 +108,8 @@ def read_retrieval_task(
             split = booksum.ALL_SPLITS
     table = open_rows(source, split, config)
 
-    columns = {}
-    if pairs.query_column is not None:
-        columns["query_column"] = pairs.query_column
-    if pairs.document_column is not None:
-        columns["document_column"] = pairs.document_column
+    given = {"query_column": pairs.query_column, "document_column": pairs.document_column}
+    columns = {name: column for name, column in given.items() if column is not None}
     if booksum.recognises(table.first):
         rows = booksum.load(table, **columns)
     else:

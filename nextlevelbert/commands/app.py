@@ -355,14 +355,14 @@ def _lay_out(page: Page) -> SimpleNamespace:
     """Makes the components of the page."""
     import gradio as gr
 
-    picture: dict[str, Any] = {
+    picture = {
         "interactive": False,
         "buttons": [],
         "show_label": False,
         "format": "png",
         "container": False,
     }
-    table: dict[str, Any] = {
+    table = {
         "interactive": False,
         "buttons": [],
         "visible": False,

@@ -66,7 +66,7 @@ def _document_rows(part: Part, size: int) -> pa.Table:
 def _chunk_rows(part: Part, size: int) -> pa.Table:
     """Makes a row for each chunk of a part: document, characters, first page, text and vector."""
     table = part.read("document", "chunk", "start", "end", "pages", "text", "vector")
-    page_starts: list[int] | None = None
+    page_starts = None
     pages: list[int | None] = []
     for row in table.select(["chunk", "start", "pages"]).to_pylist():
         if row["chunk"] == 0:

@@ -6,13 +6,14 @@ import os
 import re
 import sysconfig
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any
 
+from ..models.chunking import check_collection
 from .books import BOOKS, read_book
 from .files import (
     PartlyReadError,
@@ -63,10 +64,7 @@ def as_documents(
     """
     if isinstance(documents, str):
         documents = [documents]
-    if isinstance(documents, Mapping | Set) or getattr(documents, "ndim", 1) != 1:
-        raise TypeError(
-            f"Expected documents in a list, data set or generator, got {type(documents).__name__}."
-        )
+    check_collection(documents)
     for index, item in enumerate(documents):
         yield _as_document(item, index, text_column=text_column, id_column=id_column)
 

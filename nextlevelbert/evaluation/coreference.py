@@ -133,7 +133,8 @@ def _muc(sizes: list[int], shared: Shared) -> float:
 
     A cluster of n mentions needs n - 1 links; in p parts on the other side, it keeps n - p of them.
     """
-    return _ratio(sum(shared.values()) - len(shared), sum(sizes) - len(sizes))
+    kept = sum(shared.values()) - len(shared)
+    return _ratio(kept, sum(sizes) - len(sizes))
 
 
 def _b_cubed(sizes: list[int], shared: Shared) -> float:

@@ -303,7 +303,7 @@ def finetuned_card(
         base_model = name_on_hub(model)
 
     trained, total = best.parameters
-    values: dict[str, object] = {
+    values = {
         "started from": public_name(model),
         "parameters trained": f"{trained:,} of {total:,}{without}",
         **settings,

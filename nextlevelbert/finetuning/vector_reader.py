@@ -66,7 +66,7 @@ class VectorReader:
         self.base_model = self.source.base_model
 
         self.learning_rate = 5e-5
-        self.trained_parts: dict[str, object] = {}
+        self.trained_parts = {}
         if adapters.lora:
             self.trained_parts = dict(vars(adapters))
         elif adapters.freeze_encoder:

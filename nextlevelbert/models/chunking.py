@@ -58,6 +58,22 @@ class TokenizedDocument:
         return len(self.input_ids)
 
 
+def check_collection(documents: Iterable[Any]) -> None:
+    """Checks that a collection can be read document by document.
+
+    Args:
+        documents: collection to check.
+
+    Raises:
+        TypeError: for no collection, and for a dict, set or table, which yields its keys instead.
+    """
+    has_names = isinstance(documents, (Mapping, Set)) or getattr(documents, "ndim", 1) != 1
+    if has_names or not np.iterable(documents):
+        raise TypeError(
+            f"Give texts in a list, data set, Series or generator; got {type(documents).__name__}."
+        )
+
+
 def iter_texts(documents: str | Iterable[Any]) -> Iterator[str]:
     """Yields the texts of one document or several.
 
@@ -69,12 +85,7 @@ def iter_texts(documents: str | Iterable[Any]) -> Iterator[str]:
         TypeError: something is no text.
         ValueError: a text holds a lone surrogate.
     """
-    # Going through a dict or a DataFrame would give its keys or the names of its columns.
-    has_names = isinstance(documents, (Mapping, Set)) or getattr(documents, "ndim", 1) != 1
-    if has_names or not np.iterable(documents):
-        raise TypeError(
-            f"Give texts in a list, data set, Series or generator; got {type(documents).__name__}."
-        )
+    check_collection(documents)
     if isinstance(documents, str):
         documents = [documents]
 

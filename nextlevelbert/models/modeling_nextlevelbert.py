@@ -804,8 +804,9 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
         if config.loss == "cross_entropy" and config.num_candidates > 0:
             self.target_whitening = ChunkWhitening(config.chunk_hidden_size)
             # A training draws them from its documents, so checkpoints need not hold them.
-            no_candidates = torch.zeros(0, config.chunk_hidden_size)
-            self.register_buffer("candidates", no_candidates, persistent=False)
+            self.register_buffer(
+                "candidates", torch.zeros(0, config.chunk_hidden_size), persistent=False
+            )
         self.post_init()
 
     def new_head(self) -> nn.Module:

@@ -83,7 +83,9 @@ def encode_corpora(
     if corpus_args.validation_file is None:
         return corpus, None
 
-    documents = _documents_of(corpus_args.validation_file, corpus_args)
+    documents = read_documents(
+        corpus_args.validation_file, corpus_args.text_column, corpus_args.id_column
+    )
     validation_corpus = encode(documents, f"{Path(folder)}-validation")
     logger.info("%r", validation_corpus)
     return corpus, validation_corpus
@@ -100,12 +102,10 @@ def _training_documents(corpus_args: CorpusArguments) -> Iterator[Document] | No
         )
         return as_documents(rows, corpus_args.text_column, corpus_args.id_column)
     if corpus_args.train_file:
-        return _documents_of(corpus_args.train_file, corpus_args)
+        return read_documents(
+            corpus_args.train_file, corpus_args.text_column, corpus_args.id_column
+        )
     return None
-
-
-def _documents_of(file: str, corpus_args: CorpusArguments) -> Iterator[Document]:
-    return read_documents(file, corpus_args.text_column, corpus_args.id_column)
 
 
 def choose_documents(

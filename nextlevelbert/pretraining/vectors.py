@@ -280,6 +280,7 @@ def _refuse_beside_checkpoint(only_for_new: Collection[str]) -> None:
     """Raises a ValueError if options of new models are given."""
     if not only_for_new:
         return
+
     names = ", ".join(f"--{name}" for name in only_for_new)
     hint = ""
     if "attention_dropout" in only_for_new:
@@ -288,7 +289,7 @@ def _refuse_beside_checkpoint(only_for_new: Collection[str]) -> None:
 
 
 def _model_to_continue(
-    model_class: type[NextLevelBertForMaskedVectorModeling | NextLevelBertForContrastiveLearning],
+    model_class: type[VectorModel],
     checkpoint: str,
     source: LoadedChunkEncoder,
     fields: dict[str, Any],
@@ -557,8 +558,8 @@ def draw_vectors(documents: ChosenDocuments, count: int, seed: int) -> torch.Ten
     corpus = documents.corpus
     is_chosen = np.isin(np.arange(len(corpus)), documents.positions)
     chunks = np.flatnonzero(is_chosen.repeat(np.diff(corpus.document_offsets)))
-    generator = np.random.default_rng(seed)
-    drawn = generator.choice(chunks, size=min(count, len(chunks)), replace=False)
+    size = min(count, len(chunks))
+    drawn = np.random.default_rng(seed).choice(chunks, size, replace=False)
     return torch.cat([corpus.vectors(chunk, chunk + 1) for chunk in drawn.tolist()])
 
 
@@ -572,7 +573,7 @@ def publish(
     """Writes card and results, uploads them if asked for, and prints the folder."""
     args = options.training
     log = run.trainer.state.log_history
-    settings: dict[str, object] = {
+    settings = {
         "started from": None,
         "documents held out": len(held_out.positions),
         "items in an epoch": len(run.trainer.train_dataset),

@@ -225,8 +225,8 @@ class MentionPairDataset(Dataset):
         self._documents = documents
         self._groups = mention_groups(documents, group_by)
         self._context = context
-        self._mentions: list[CoreferenceMention] = []
-        self._document_of: list[int] = []
+        self._mentions = []
+        self._document_of = []
         for index, document in enumerate(documents):
             self._mentions += document.mentions
             self._document_of += [index] * len(document.mentions)

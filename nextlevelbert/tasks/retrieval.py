@@ -115,7 +115,7 @@ def read_retrieval_task(
     else:
         rows = load_queries(table, **columns)
     name = name.split(".")[0]
-    if columns == {"query_column": booksum.SUMMARY, "document_column": booksum.CHAPTER}:
+    if (pairs.query_column, pairs.document_column) == (booksum.SUMMARY, booksum.CHAPTER):
         name += "-reversed"
 
     query_ids: dict[str, str] = {}  # by text

@@ -201,7 +201,7 @@ def training_rows(args: BaseTrainingArguments, steps: int) -> dict[str, object]:
         precision = "bf16"
     elif args.fp16:
         precision = "fp16"
-    duration: dict[str, object] = {"num_train_epochs": args.num_train_epochs}
+    duration = {"num_train_epochs": args.num_train_epochs}
     if args.max_steps > 0:  # then transformers does not read the number of epochs
         duration = {"max_steps": args.max_steps}
 

@@ -194,8 +194,3 @@ def test_the_most_frequent_label(labels, rows, expected):
         assert logits.argmax() == 1
     single = Dataset.from_dict({"label": rows[:1]})
     assert labels.majority_scores(train, single)["accuracy"] == 1.0
-
-
-def test_labels_of_a_training_set_that_are_refused():
-    with pytest.raises(ValueError, match="no labels"):
-        LabelSet.of(Dataset.from_dict({"text": ["x"]}))

@@ -215,11 +215,6 @@ def test_who_has_global_attention(processor, pattern, first):
         assert torch.equal(wide, (torch.arange(40) < torch.tensor(first)[:, None]).long())
 
 
-def test_a_pattern_that_is_unknown(processor):
-    with pytest.raises(ValueError, match="pattern"):
-        DataCollatorForCrossDocumentMasking(processor, "all")
-
-
 def test_masks_follow_their_key_alone(processor):
     collator = DataCollatorForCrossDocumentMasking(processor)
     alone = collator([long_sequence(200)])

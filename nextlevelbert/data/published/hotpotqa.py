@@ -43,7 +43,7 @@ def load(source: str | Path | Table, split: str = "train") -> Dataset:
         ValueError: for a row that cannot be read, with its source, row and column.
     """
     table = open_rows(source, split)
-    questions: dict[str, dict[str, Any]] = {}
+    questions = {}
     repeated = 0
     missing = 0
     for location, values in table.rows:

@@ -11,12 +11,11 @@ if TYPE_CHECKING:
 METRICS = ("conll_coreference", "hotpotqa_joint", "masked_vector_accuracy", "same_work_retrieval")
 
 
-def load_metric(name: str, **options: object) -> evaluate.EvaluationModule:
+def load_metric(name: str) -> evaluate.EvaluationModule:
     """Loads one of `METRICS` without the Hub.
 
     Args:
         name: name of the metric, one of `METRICS`.
-        **options: further arguments of `evaluate.load`.
 
     Example:
         >>> metric = load_metric("conll_coreference")
@@ -25,4 +24,4 @@ def load_metric(name: str, **options: object) -> evaluate.EvaluationModule:
     """
     import evaluate
 
-    return evaluate.load(str(Path(__file__).parent / name), **options)
+    return evaluate.load(str(Path(__file__).parent / name))

@@ -281,11 +281,13 @@ def _refuse_beside_checkpoint(only_for_new: Collection[str]) -> None:
     if not only_for_new:
         return
 
-    names = " --".join(only_for_new)
     hint = ""
     if "attention_dropout" in only_for_new:
         hint = " (beside a recipe: --attention_dropout 0)"
-    raise ValueError(f"Only new models have --{names}: leave this out{hint}, or leave out --model.")
+    raise ValueError(
+        f"Only new models have --{' --'.join(only_for_new)}: leave this out{hint}, or leave out"
+        " --model."
+    )
 
 
 def _model_to_continue(

@@ -147,8 +147,8 @@ def read_labelled_sets(
     for name, dataset in sets.items():
         documents = distinct_texts(dataset)
         source = source_of(dataset)
-        sizes = f"{len(dataset)} examples, {len(documents)} documents"
-        logger.info("%s: %s (%s)", name, sizes, source)
+        sizes = f"{len(dataset)} examples, {len(documents)} documents ({source})"
+        logger.info("%s: %s", name, sizes)
         if name != "test" and "label" not in dataset.features:
             raise ValueError(f"The {name} set has no labels ({source}); give one with labels.")
         shared = training_texts.intersection(documents)

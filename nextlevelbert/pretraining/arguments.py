@@ -230,8 +230,10 @@ class PretrainingArguments(BaseTrainingArguments):
         default=0.05, help="Number of steps, or a share of them if below 1."
     )
     num_train_epochs: float = option(default=20.0, help="Epochs.")
-    logging_steps: float = option(default=10, help="Steps between losses in the log.")
-    eval_strategy: str = option(default="epoch", help="no, steps or epoch.")
-    eval_on_start: bool = option(default=True, help="Evaluate before the first step, too.")
-    save_strategy: str = option(default="epoch", help="no, steps or epoch.")
+    logging_steps: float = option(default=10, help="Number of steps between losses in the log.")
+    eval_strategy: str = option(default="epoch", help="When to evaluate: no, steps or epoch.")
+    eval_on_start: bool = option(default=True, help="Also evaluate before the first step.")
+    save_strategy: str = option(
+        default="epoch", help="When to save a checkpoint: no, steps or epoch."
+    )
     save_total_limit: int | None = option(default=2, help="Checkpoints to keep.")

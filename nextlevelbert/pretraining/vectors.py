@@ -1,4 +1,4 @@
-"""Pretraining on chunk vectors: documents → a corpus of vectors → a model with its card."""
+"""Pretrains on chunk vectors: encodes documents as a corpus, and trains a model with its card."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ _NUM_CANDIDATES = 8_192  # as in the study of docs/results.md
 # weights).
 _NO_SETTINGS = ("model", "chunk_encoder", "chunk_encoder_name", "include_chunk_encoder")
 _ABOUT = """\
-Pretrains a NextLevelBERT or HATE: documents → chunk vectors on disk → masked vector modelling → a
-checkpoint with its card. Without --do_train the documents are only encoded. --model_type cdlm
---help shows the options of a CDLM."""
+Pretrains a NextLevelBERT or HATE. It encodes documents as chunk vectors on disk, trains a model to
+predict masked vectors, and saves a checkpoint with its card. Without --do_train, it only encodes
+the documents. --model_type cdlm --help shows the options of a CDLM."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -102,7 +102,7 @@ def load_classes(
         return _dataset(table, rows)
 
     several = isinstance(rows[0].label, list)
-    # Given names come before those of the training set, and these before the table's.
+    # Later names win: those of the table, of the training set, and the given ones.
     names: Sequence[str] | None = table.class_names.get(columns.label)
     if like is not None and "label" in like.features:
         several = isinstance(like.features["label"], List)

@@ -20,12 +20,15 @@ class FinetuningArguments(BaseTrainingArguments):
 
     seeds: list[int] = field(
         default_factory=lambda: [0],
-        metadata={"help": "Seeds of the trainings; the best model is published."},
+        metadata={
+            "help": "One training per seed; the best model by the validation score is kept in"
+            " --output_dir."
+        },
     )
     learning_rate: float | None = option(  # type: ignore[assignment]
         None,
-        "Peak learning rate (default: 5e-5 over stored vectors, 3e-5 from text, 2e-5 for summaries,"
-        " 1e-3 for a head or adapters alone).",
+        "Peak learning rate (default: 5e-5; 1e-3 with --freeze_encoder, --lora or a baseline; 3e-5"
+        " for model families that read tokens, and 2e-5 for summaries).",
     )
     num_train_epochs: float = option(20.0, "Maximum number of epochs.")
     per_device_eval_batch_size: int = option(32, "Batch size per device in evaluation.")
@@ -44,7 +47,9 @@ class FinetuningArguments(BaseTrainingArguments):
         "loss", "Validation score that selects the best evaluation."
     )
     early_stopping_patience: int = option(
-        3, "Number of evaluations without progress after which training stops."
+        3,
+        "Number of evaluations without a better --metric_for_best_model after which training stops"
+        " (only with --load_best_model_at_end).",
     )
     # Without this, a resumed run would forget how long it has made no progress.
     restore_callback_states_from_checkpoint: bool = option(default=True, help=argparse.SUPPRESS)
@@ -90,21 +95,21 @@ class VectorModelArguments:
 
     model: str = option(
         MISSING,
-        "Model to fine-tune: a checkpoint (folder or name on the Hub), or untrained for a new model"
-        " around --chunk_encoder. Baselines: avg_sbert (mean of the chunk vectors), sbert (first"
-        " chunk), tfidf (word counts, in classification and retrieval), bm25 (in retrieval), or any"
-        " other encoder (one vector for the tokens that it reads at once).",
+        "Model to fine-tune (required): a checkpoint (folder or name on the Hub), or untrained for"
+        " a new model around --chunk_encoder. Baselines: avg_sbert (mean of chunk vectors), sbert"
+        " (first chunk), tfidf (word counts, in classification and retrieval), bm25 (in retrieval),"
+        " or the name of another encoder, which reads the beginning of each text.",
     )
     model_type: str = option(
         "nextlevelbert",
-        "Model family; needed only with --model untrained or a baseline.",
+        "Family of a new model or a baseline; a checkpoint of these families knows its own.",
         choices=[*FAMILIES],
     )
     chunk_encoder: str | None = option(
         None,
-        "Sentence encoder (folder or name on the Hub) for --model untrained, the baselines, and"
-        " checkpoints that were saved without their encoder (default:"
-        " sentence-transformers/all-MiniLM-L6-v2).",
+        "Sentence encoder (folder or name on the Hub) for --model untrained and the baselines"
+        " (default: sentence-transformers/all-MiniLM-L6-v2). A checkpoint that was saved without"
+        " its encoder finds it by its name on the Hub; give its folder here if it has none.",
     )
     chunk_encoder_name: str | None = option(
         None, "The encoder's name on the Hub, if --chunk_encoder is a folder."

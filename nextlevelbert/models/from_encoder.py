@@ -385,7 +385,7 @@ def new_model_over(
 def layers_over(
     encoder: ChunkEncoder,
     *,
-    is_copied: bool,
+    can_copy: bool,
     num_hidden_layers: int | None,
     attention_dropout: float,
 ) -> dict[str, Any]:
@@ -393,12 +393,12 @@ def layers_over(
 
     Args:
         encoder: the chunk encoder.
-        is_copied: true if the layers are like those of the chunk encoder. Otherwise they are a new
+        can_copy: true if the layers are like those of the chunk encoder. Otherwise they are a new
             BERT's.
         num_hidden_layers: number of layers (default: all of the chunk encoder's, or two new ones).
         attention_dropout: dropout on their attention.
     """
-    if is_copied:
+    if can_copy:
         config = encoder.model.config
     else:
         config = bert_over_vectors(encoder.hidden_size, layers=2)

@@ -349,7 +349,7 @@ class BertAlModel(BertAlPreTrainedModel):
             steps_at_once = max(1, self.config.tokens_at_once // (length * len(mask)))
         lstm_states: list[State | None] = [None] * len(self.recurrences)
         for first in range(0, steps, steps_at_once):
-            in_pass = (step >= first) & (step < first + steps_at_once)  # R of all segments
+            in_pass = (step >= first) & (step < first + steps_at_once)  # of all segments
             index = SegmentIndex(step=step[in_pass] - first, document=document[in_pass])
             inputs_of_pass = {name: values[in_pass] for name, values in inputs.items()}
             attention_mask = real[in_pass].long()

@@ -218,10 +218,10 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
     ) -> Self:
         """Makes a model around a sentence encoder, from that encoder's layers and position table.
 
-        A static encoder has no layers. Over a static encoder, the layers of the model start at
-        random, and the document vector starts as the mean of the chunk vectors
-        (`pooling="residual"`), except in masked vector modelling, which would not train this
-        pooling.
+        Over a static encoder, which has no layers, and over one whose Dense changes the size of its
+        vectors, the layers of the model start at random, and the document vector starts as the mean
+        of the chunk vectors (`pooling="residual"`), except in masked vector modelling, which would
+        not train this pooling.
 
         Args:
             chunk_encoder: name or folder of a sentence-transformers model, or an encoder that is
@@ -248,8 +248,8 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
         source = as_loaded_encoder(chunk_encoder)
         encoder = source.encoder
         fields = {"chunking": "fixed", **config_kwargs}
-        is_copied = encoder.has_layers and encoder.hidden_size == encoder.model.config.hidden_size
-        if not is_copied:
+        can_copy = encoder.has_layers and encoder.hidden_size == encoder.model.config.hidden_size
+        if not can_copy:
             fields.setdefault("pooling", cls.pooling_over_static)
         is_plain = fields.get("pooling") == "plain"
         if is_plain and num_hidden_layers is None:
@@ -257,13 +257,13 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
         if "encoder_config" not in fields:
             fields["encoder_config"] = layers_over(
                 encoder,
-                is_copied=is_copied,
+                can_copy=can_copy,
                 num_hidden_layers=num_hidden_layers,
                 attention_dropout=attention_dropout,
             )
 
         model = new_model_over(source, cls, chunk_size=chunk_size, fields=fields)
-        if is_copied and not random_layers and not is_plain:
+        if can_copy and not random_layers and not is_plain:
             copy_layers(encoder, model.base_model.encoder)  # also with a given `encoder_config`
         return model
 
@@ -493,7 +493,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
     def _read_windows(
         self, chunks: Tensor, counts: Tensor, extras: dict[str, bool]
     ) -> tuple[Tensor, BaseModelOutput]:
-        """Reads documents in windows. Outputs are averaged where windows overlap.
+        """Reads documents in windows, and averages a chunk's outputs over the windows that hold it.
 
         Args:
             chunks: chunk vectors ``[B, L, D]``; the chunks of each document come before its

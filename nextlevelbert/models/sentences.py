@@ -395,7 +395,8 @@ def closing_quotes(quotes: np.ndarray) -> np.ndarray:
     distance = np.diff(positions, prepend=-_LONGEST_QUOTE - 1)  # to the previous mark
     surely_opens = distance == 1  # the second of two marks in a row
     surely_closes = _shift(surely_opens, by=-1) & ~surely_opens  # the first of them
-    is_far = distance > _LONGEST_QUOTE  # opens, if it is not the first of two; the very first is
+    # Opens, unless it is the first of two marks. The first mark of all counts as far.
+    is_far = distance > _LONGEST_QUOTE
     is_certain = surely_closes | surely_opens | is_far
 
     index = np.arange(len(positions))

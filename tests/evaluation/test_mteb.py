@@ -17,7 +17,8 @@ def manual_task():
     """Both ends of twenty pages of Python's manual; each first end is a query for the second ends
     of two pages."""
     # Some pages have the same end, which would tie.
-    by_end = {page.text[-1_200:]: page.text for page in islice(python_manual(1_500), 30)}
+    long_pages = filter(lambda page: len(page.text) >= 1_500, python_manual())
+    by_end = {page.text[-1_200:]: page.text for page in islice(long_pages, 30)}
     queries = {}
     documents = {}
     relevant = {}

@@ -182,12 +182,12 @@ def _copy(weights: Weights, model: nn.Module, encoder_name: str, with_head: bool
         if name.startswith(f"{frozen}pooler.") or name.endswith("position_ids"):
             del weights[name]
 
-    theirs = _shapes(weights)
-    ours = _shapes(targets)
-    if theirs != ours:
+    stored = _shapes(weights)
+    expected = _shapes(targets)
+    if stored != expected:
         raise ValueError(
             "The tensors of the checkpoint do not fit the model. Only the checkpoint has"
-            f" {sorted(theirs - ours)[:5]}, and it lacks {sorted(ours - theirs)[:5]}."
+            f" {sorted(stored - expected)[:5]}, and it lacks {sorted(expected - stored)[:5]}."
         )
     for name, target in targets.items():
         if name.startswith(frozen) and not torch.equal(weights[name], target):

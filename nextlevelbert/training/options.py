@@ -41,7 +41,7 @@ def option(default: object, help: str, **metadata: object) -> Any:
 class _Parser(HfArgumentParser):
     """Prints the error first, then the usage.
 
-    Of the options that `TrainingArguments` declares, the help shows those in `HELP`.
+    The help shows only those options of `TrainingArguments` that `HELP` describes.
     """
 
     def __init__(self, classes: Sequence[type[Any]], prog: str, about: str) -> None:

@@ -54,7 +54,7 @@ ROWS = [f"Entry {number}." for number in range(30)]
 
 
 def assert_one_is_named(path: Path, message: str) -> None:
-    """Of a table of thirty good rows and a bad one among them."""
+    """Checks that a bad row among thirty good rows costs none of them, and is named."""
     texts, [error] = read(path)
     assert texts == ROWS
     assert error.startswith(f"{path}, ")

@@ -124,8 +124,8 @@ def scores_of_rows(text: str) -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_scores_of_a_page_are_in_the_results(page):
-    """Those with three decimals, which are scores: in a table those of the row that they come from,
-    in a sentence those of any row. `docs/results.md` says how they were measured."""
+    """Numbers with three decimals are scores. In a table, a score stands in the row of
+    `docs/results.md` that it comes from; in a sentence, it stands in any row."""
     results = scores_of_rows(read("docs/results.md"))
     text = CODE.sub("", read(page))
     assert set(SCORE.findall(text)) - set(SCORE.findall(read("docs/results.md"))) == set()

@@ -73,7 +73,7 @@ def test_the_widths_of_the_autoencoder(narrow, reduction, decoder):
 
 
 def layers_of(modules):
-    """Of linear layers, their widths; of others, their names."""
+    """Returns the widths of linear layers, and the names of other layers."""
     names = []
     for module in modules:
         if isinstance(module, torch.nn.Linear):

@@ -131,7 +131,7 @@ def test_at_least_three_related_documents_and_never_too_long(processor, max_leng
 
 @pytest.mark.parametrize(("share", "length"), [(1 / 3, 8), (0.5, 13), (1.0, 28)])
 def test_a_long_document_gives_a_stretch_of_its_share_drawn_anew(processor, share, length):
-    """Of 30 tokens, two for its separators."""
+    """A share is taken of 30 tokens, and two tokens of it are separators."""
     data = [[" ".join(NUMBERS * 4)] * 4]
     starts = set()
     for row in ClusterDataset(data * 60, processor, 32, document_share=share):

@@ -55,7 +55,7 @@ def texts(path):
 
 
 def scores_of(folder):
-    """Those of the stored predictions for the test set."""
+    """Returns the stored scores of the test set."""
     rows = predictions(folder / "test_predictions.jsonl")
     return torch.tensor([row["scores"] for row in rows])
 

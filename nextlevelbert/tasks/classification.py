@@ -64,7 +64,8 @@ class ClassArguments:
     label_names_file: str | None = option(
         None,
         "JSON of the classes: a list, or an object with the classes as keys (default: the"
-        " classes of the training set).",
+        " classes of the training set). Integer labels are indices of the list, unless a name in it"
+        " is an integer: then they are names.",
     )
     arrangement: str | None = option(
         None,

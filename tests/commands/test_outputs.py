@@ -17,6 +17,7 @@ from sklearn.decomposition import PCA
 from nextlevelbert import NextLevelBertModel
 from nextlevelbert.commands.map import draw_map
 
+from ..book_toys import write_pdf
 from .conftest import COURT, KITCHEN, SEA
 
 TEXTS = {"far/court.txt": COURT, "kitchen.txt": KITCHEN, "sea.txt": SEA}
@@ -62,6 +63,16 @@ def test_embed_keeps_metadata(command, tmp_path):
         "in.jsonl#x",
         {"tags": ["é"], "year": 1851},
     )
+
+
+@pytest.mark.parametrize(("name", "output"), [("embed", "a.parquet"), ("map", "a.pdf")])
+def test_a_document_is_not_written_over(command, tmp_path, name, output):
+    write_pdf(tmp_path / "a.pdf", [SEA])
+    pq.write_table(pa.table({"text": [SEA]}), tmp_path / "a.parquet")
+    before = (tmp_path / output).read_bytes()
+    for source in (tmp_path, tmp_path / output, tmp_path / "a.*"):
+        assert "is a document" in command(name, source, "-o", tmp_path / output).err
+    assert (tmp_path / output).read_bytes() == before
 
 
 def test_map(command, books, tmp_path):

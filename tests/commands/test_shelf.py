@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from filelock import FileLock
 
 from nextlevelbert import NextLevelBertModel, text_sentences
 from nextlevelbert.commands import shelf
@@ -73,20 +75,40 @@ def test_a_changed_bit_in_a_part_is_noticed_and_the_part_made_again(
     encoded.clear()
     assert command(*words).out == before
     assert encoded[0] == SEA
+    [index] = (tmp_path / "cache").rglob("index-*")
+    index.write_bytes(index.read_bytes()[:-4])
+    assert f"{index} was damaged" in command(*words).err
+    assert command(*words).out == before
+
+
+def test_a_second_command_waits_for_the_first(command, books, tmp_path):
+    before = command("search", books, "whales?").out
+    [folder] = (tmp_path / "cache").rglob(".shelves/*")
+    lock = FileLock(folder / "lock", thread_local=False).acquire().lock
+    threading.Timer(1.5, lock.release).start()
+    said = command("search", books, "whales?")
+    assert said.out == before
+    assert "Waiting for another command" in said.err
 
 
 def test_rows_of_a_table_and_books_of_every_kind(toy, open_library, tmp_path):
     books = tmp_path / "books"
     books.mkdir()
-    rows = [{"id": "é", "text": SEA, "year": 1851}, {"text": "  "}, {"text": "Short — naïve."}]
+    rows = [
+        {"id": "é", "text": SEA, "year": 1851},
+        {"text": "  "},
+        {"text": "Short — naïve."},
+        {"id": "é", "text": "The second of this name."},
+    ]
     write(books / "table.jsonl", rows)
     write_pdf(books / "same.pdf", ["The whale."])
     write_epub(books / "same.epub", ["<p>The whale.</p>"])
     write_docx(books / "same.docx", ["The whale."])
     library = open_library(toy, books)
-    assert library.names == "same.docx same.epub same.pdf table.jsonl#é table.jsonl#2".split()
-    for number, text in enumerate([*["The whale."] * 3, SEA, "Short — naïve."]):
-        assert library.text(number) == text
+    assert library.names[:3] == ["same.docx", "same.epub", "same.pdf"]
+    assert library.names[3:] == ["table.jsonl#é", "table.jsonl#2", "table.jsonl#é (2)"]
+    texts = [*["The whale."] * 3, *(rows[number]["text"] for number in (0, 2, 3))]
+    assert list(map(library.text, range(6))) == texts
     assert library.document(3).metadata == {"year": 1851}
 
 

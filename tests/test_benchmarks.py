@@ -1,7 +1,5 @@
 """The benchmarks: every one starts, and what decides their figures is looked at closely."""
 
-from __future__ import annotations
-
 import argparse
 import gzip
 import importlib

@@ -1,8 +1,6 @@
 """The authors' checkpoints in our form: their numbers after saving, and a refusal for all that is
 amiss."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

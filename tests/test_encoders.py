@@ -1,8 +1,6 @@
 """The frozen encoder against sentence-transformers itself, on real weights and on other
 architectures."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

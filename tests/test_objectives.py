@@ -1,7 +1,5 @@
 """Objectives of masked vector modelling that a study compares."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch.nn import functional as F

@@ -1,8 +1,6 @@
 """The cache of chunk vectors: no chunk is encoded twice, another encoder finds nothing, a kill
 leaves whole rows."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import itertools

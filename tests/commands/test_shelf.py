@@ -1,7 +1,5 @@
 """A shelf that is brought up to date: what is encoded, kept, forgotten and left out."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Scores of coreference, against the published test cases of the reference scorers."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """The residual document vector and contrastive learning over segments, whitened or not."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """BERT-AL against the encoders of `transformers`, torch's LSTM, and equations worked by hand."""
 
-from __future__ import annotations
-
 import math
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,8 +1,6 @@
 """What CDLM's models compute: masked words, matching, pairs of mentions and answers, worked by
 hand."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,8 +1,6 @@
 """ChunkBERT against the encoders of `transformers`, the paper's procedure, and a convolution worked
 by hand."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

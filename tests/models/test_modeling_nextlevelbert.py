@@ -1,8 +1,6 @@
 """The contracts of a document model: any length, any batch, both ways in, and what a person may
 give it."""
 
-from __future__ import annotations
-
 import copy
 import math
 import shutil

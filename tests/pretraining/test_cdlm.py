@@ -1,8 +1,6 @@
 """Sets of documents: how they are read, sampled and masked; and pretraining on them to a checkpoint
 that opens."""
 
-from __future__ import annotations
-
 import math
 import re
 

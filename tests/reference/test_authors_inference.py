@@ -1,8 +1,6 @@
 """The authors' published inference code, on random weights: vectors, sequences and documents to
 1e-5."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

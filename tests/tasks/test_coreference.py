@@ -1,8 +1,6 @@
 """Cross-document coreference with CDLM: ECB+, pairs of mentions, their clusters, and the task from
 sets to card."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

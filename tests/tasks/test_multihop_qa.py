@@ -1,8 +1,6 @@
 """Multi-hop questions with CDLM: the forms of HotpotQA, labels, answers, and the task from sets to
 card."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import logging

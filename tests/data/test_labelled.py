@@ -1,7 +1,5 @@
 """Labelled documents: what is recognised, what is refused, and splits."""
 
-from __future__ import annotations
-
 import hashlib
 
 import datasets

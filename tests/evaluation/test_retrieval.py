@@ -1,7 +1,5 @@
 """Rankings and their scores: against scikit-learn and TREC's own evaluation, and by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import pytrec_eval

@@ -95,10 +95,10 @@ def run_seeds(
     """
     args.check_best_metric(validated)
     args.repository()  # a model that cannot be published should not be trained first
-    bind_folder(str(args.output_dir), settings)
+    bind_folder(args.output_dir, settings)
     results = []
     for seed in args.seeds:
-        folder = Path(str(args.output_dir)) / f"seed-{seed}"
+        folder = Path(args.output_dir) / f"seed-{seed}"
         bind_folder(folder, settings)
         stored = read_json(folder / "result.json")
         if stored is None:
@@ -133,7 +133,7 @@ def train_seed(
         ValueError: if the validation loss is not finite.
     """
     set_seed(args.seed)
-    folder = Path(str(args.output_dir))
+    folder = Path(args.output_dir)
     trainer = make_trainer(args)
     trainable = trainer.get_num_trainable_parameters()
     total = sum(parameter.numel() for parameter in trainer.model.parameters())
@@ -219,7 +219,7 @@ def report(
         "seeds": {result.seed: result.scores[reported] | result.config for result in results},
         "rows": rows,
     }
-    output = Path(str(args.output_dir))
+    output = Path(args.output_dir)
     write_whole(output / "results.json", json.dumps(stored, indent=2))
     if best.log:
         plot_curves([result.log for result in results], curves, output / CURVE)
@@ -242,7 +242,7 @@ def publish(
         open_model: opens the model in the folder of a seed; None for a baseline.
         card: card of the model; None for a baseline.
     """
-    output = Path(str(args.output_dir))
+    output = Path(args.output_dir)
     folder = output / f"seed-{best.seed}"
     for pattern in ("*_predictions.jsonl", "*_predictions.trec"):
         for predictions in folder.glob(pattern):

@@ -185,7 +185,7 @@ class TokenReader:
 
     def open_trained(self, folder: Path) -> nn.Module:
         """Opens the model in the folder of a seed to be published, and saves its tokenizer."""
-        self.tokenizer.save_pretrained(str(self.args.output_dir))
+        self.tokenizer.save_pretrained(self.args.output_dir)
         return AutoModelForSequenceClassification.from_pretrained(folder)
 
     def is_long(self, name: str) -> np.ndarray:

@@ -203,7 +203,7 @@ def train_and_publish(
         model = task.model_class.from_pretrained(folder)
         for name, value in best.config.items():
             setattr(model.config, name, value)
-        processor.save_pretrained(str(args.output_dir))
+        processor.save_pretrained(args.output_dir)
         return model
 
     card = _card(

@@ -242,7 +242,7 @@ def score_word_counts(run: ClassifierRun) -> Result:
     Args:
         run: the run, with the sets and labels.
     """
-    folder = Path(str(run.args.output_dir)) / "seed-0"
+    folder = Path(run.args.output_dir) / "seed-0"
     scores: dict[str, Scores] = {}
     for name, logits in tfidf(run.sets, run.labels).items():
         scores |= run.score(name, logits, folder)

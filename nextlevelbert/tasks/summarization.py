@@ -366,7 +366,7 @@ class LowestLosses(TrainerCallback):
         if not args.should_save or model is None:
             return
         if state.global_step in self.losses_by_step(state.log_history):
-            path = self.path(str(args.output_dir), state.global_step)
+            path = self.path(args.output_dir, state.global_step)
             path.parent.mkdir(exist_ok=True)
             weights = {name: weight.contiguous() for name, weight in model.state_dict().items()}
             save_file(weights, path)
@@ -381,7 +381,7 @@ class LowestLosses(TrainerCallback):
         # Not earlier: a run that resumes from a checkpoint needs the weights that were kept then.
         if not args.should_save:
             return
-        folder = Path(str(args.output_dir))
+        folder = Path(args.output_dir)
         lowest = {self.path(folder, step) for step in self.losses_by_step(state.log_history)}
         for path in set(folder.glob("best/*.safetensors")) - lowest:
             path.unlink()
@@ -592,7 +592,7 @@ def main(argv: list[str]) -> None:
     if not args.should_save:
         return
     for result in results:
-        weights = Path(str(args.output_dir)) / f"seed-{result.seed}" / "best"
+        weights = Path(args.output_dir) / f"seed-{result.seed}" / "best"
         shutil.rmtree(weights, ignore_errors=True)
 
     # 4. The table.

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import torch
 from datasets import Dataset
-from huggingface_hub import ModelCard
 from sentence_transformers.base.sampler import NoDuplicatesBatchSampler
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import nn
@@ -23,9 +22,7 @@ from ..data.splits import sample_share
 from ..evaluation.retrieval import Ranking, RetrievalTask, retrieval_scores, trec_run
 from ..finetuning.arguments import FinetuningArguments, VectorModelArguments
 from ..finetuning.seeds import (
-    Result,
     Scores,
-    finetuned_card,
     mean_and_deviation,
     publish,
     report,
@@ -400,12 +397,22 @@ def main(argv: list[str]) -> None:
     )
 
     # 5. The model of the best seed with its card; of a baseline, its predictions alone.
-    open_best = None
-    card = None
     if not source.is_baseline:
-        open_best = source.open_trained
-        card = _card(run, args, best, table=table, data_name=data_args.dataset_name)
-    publish(args, best=best, open_model=open_best, card=card)
+        publish(
+            args,
+            _card_text(run),
+            best,
+            source.open_trained,
+            reported=run.reported,
+            table=table,
+            model=options.model,
+            model_type=source.family,
+            settings={"pairs": sum(map(len, sets["train"].task.relevant.values()))},
+            metrics=[metric],
+            data_name=data_args.dataset_name,
+            base_model=source.base_model,
+            without=WITHOUT_ENCODER,
+        )
 
 
 def _check_model(
@@ -455,21 +462,13 @@ def _settings(run: RankingRun) -> dict[str, object]:
     }
 
 
-def _card(
-    run: RankingRun,
-    args: FinetuningArguments,
-    best: Result,
-    *,
-    table: str,
-    data_name: str | None,
-) -> ModelCard:
-    """Makes the card of the best model."""
+def _card_text(run: RankingRun) -> CardText:
+    """Returns the sentences and code of the card."""
     task, candidates = run.sets[run.reported]
     ranked = f"{len(task.documents):,} documents are"
     if candidates is not None:
         ranked = "its candidates are"
-
-    text = CardText(
+    return CardText(
         summary=(
             "A model whose vector of a query is close to the vectors of the long documents that"
             " answer the query."
@@ -489,19 +488,4 @@ def _card(
         tags=("long-documents", "sentence-transformers", "document-ranking"),
         widget=SIMILARITY_WIDGET,
         caption="Loss and validation score over epochs",
-    )
-    return finetuned_card(
-        args,
-        text,
-        best,
-        reported=run.reported,
-        table=table,
-        model=run.options.model,
-        model_type=run.source.family,
-        settings={"pairs": sum(map(len, run.sets["train"].task.relevant.values()))},
-        metrics=[f"mrr@{run.k}"],
-        data_name=data_name,
-        chosen=["epoch"],
-        base_model=run.source.base_model,
-        without=WITHOUT_ENCODER,
     )

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from huggingface_hub import ModelCard
 from safetensors.torch import load_file, save_file
 from scipy.special import expit
 from torch import nn
@@ -43,7 +42,6 @@ from ..finetuning.arguments import (
 from ..finetuning.seeds import (
     Result,
     Scores,
-    finetuned_card,
     publish,
     report,
     reported_set,
@@ -605,12 +603,8 @@ def main(argv: list[str]) -> None:
     )
 
     # 5. The model of the best seed with its card; of a baseline, its predictions alone.
-    open_best = None
-    card = None
     if options.model_type == "bert-al":
-        open_best = BertAlForExtractiveSummarization.from_pretrained
-        card = _card(run, args, data_args.dataset_name, best=best, table=table)
-    publish(args, best=best, open_model=open_best, card=card)
+        _publish(run, args, data_args.dataset_name, best=best, table=table)
 
 
 def _parse(
@@ -686,14 +680,14 @@ def _settings(run: SummaryRun, args: FinetuningArguments) -> dict[str, object]:
     return settings
 
 
-def _card(
+def _publish(
     run: SummaryRun,
     args: FinetuningArguments,
     data_name: str | None,
     best: Result,
     table: str,
-) -> ModelCard:
-    """Makes the card of the best model."""
+) -> None:
+    """Publishes the best model with its card."""
     options = run.options
     rule = f"sentences={options.summary_sentences}"
     if options.trigram_blocking:
@@ -733,10 +727,11 @@ def _card(
 
     # The scores of this checkpoint, not the means.
     published = replace(best, scores={run.reported: best.scores["evaluation 1"]})
-    return finetuned_card(
+    publish(
         args,
         text,
         published,
+        BertAlForExtractiveSummarization.from_pretrained,
         reported=run.reported,
         table=table,
         model=options.model,

@@ -66,7 +66,9 @@ class BaseTrainingArguments(TrainingArguments):
         None, "Repository on the Hub (default: name of --output_dir)."
     )
     license: str | None = option(None, "License of the model for its card, such as apache-2.0.")
-    language: list[str] | None = option(None, "Languages of the model for its card, such as en.")
+    language: list[str] | None = field(
+        default=None, metadata={"help": "Languages of the model for its card, such as en."}
+    )
     # No option: an interrupted run resumes on its own.
     resume_from_checkpoint: str | None = field(init=False, default=None)
     # Not options: every given set is evaluated, and most losses do not support label smoothing.

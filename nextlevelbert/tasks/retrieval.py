@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -162,7 +162,6 @@ def rankings_of(
     task: RetrievalTask,
     vectors: Mapping[str, torch.Tensor],
     model: nn.Module | None = None,
-    candidates: Mapping[str, Collection[str]] | None = None,
 ) -> dict[str, Ranking]:
     """Ranks the pool for each query by the vectors of whole texts.
 
@@ -171,7 +170,6 @@ def rankings_of(
         vectors: the chunk vectors ``[n, D]`` of every text of the task.
         model: model that computes document vectors; without a model, a text gets the mean of its
             chunk vectors.
-        candidates: query id → the documents to rank (default: the whole pool).
 
     Returns:
         The ranking of each query, by its id.
@@ -184,9 +182,7 @@ def rankings_of(
         else:
             encoded.append(document_vectors(model, chunks))
     queries, documents = encoded
-    return rank_documents(
-        task, query_vectors=queries, document_vectors=documents, candidates=candidates
-    )
+    return rank_documents(task, query_vectors=queries, document_vectors=documents)
 
 
 def main(argv: list[str]) -> None:

@@ -179,7 +179,12 @@ def read_summaries(
                 unrelated += 1
         else:
             labels = location.column(values, options.label_column, "--label_column")
-            _check_labels(labels, len(sentences), location=location, column=options.label_column)
+            is_right = isinstance(labels, list) and len(labels) == len(sentences)
+            if not is_right or not set(labels) <= {0, 1}:
+                raise location.error(
+                    options.label_column,
+                    f"must be a list of {len(sentences)} labels, 0 or 1, one per sentence.",
+                )
         document_id = str(values.get(options.id_column, len(documents)))
         documents.append(
             SummarizedDocument(document_id, sentences, reference=reference, labels=labels)
@@ -201,11 +206,6 @@ def _oracle_labels(sentences: list[str], reference: list[str]) -> list[int]:
     for index in greedy_oracle(sentences, reference):
         labels[index] = 1
     return labels
-
-
-def _check_labels(labels: object, count: int, location: RowLocation, column: str) -> None:
-    if not isinstance(labels, list) or len(labels) != count or not set(labels) <= {0, 1}:
-        raise location.error(column, f"must be a list of {count} labels, 0 or 1, one per sentence.")
 
 
 def sentences_of(
@@ -525,8 +525,8 @@ class SummaryRun:
         for rank, (step, loss) in enumerate(losses.items(), start=1):
             model.load_state_dict(load_file(LowestLosses.path(folder, step)))
             logits, chosen = self._predict(trainer)
-            evaluation = score_summaries(documents, chosen)
-            scores[f"evaluation {rank}"] = {"step": step, "loss": loss, **evaluation}
+            rouge = score_summaries(documents, chosen)
+            scores[f"evaluation {rank}"] = {"step": step, "loss": loss, **rouge}
             if rank == 1:
                 trainer.save_model(str(folder))
                 if trainer.args.should_save:
@@ -535,7 +535,7 @@ class SummaryRun:
 
         means = {}
         for name in (*ROUGE, "precision"):
-            means[name] = float(np.mean([evaluation[name] for evaluation in scores.values()]))
+            means[name] = float(np.mean([row[name] for row in scores.values()]))
         scores["validation"] = {"loss": min(losses.values())}
         scores[self.reported] = scores.get(self.reported, {}) | means
         return scores, {}

@@ -275,10 +275,8 @@ def publish(
         base_model = name_on_hub(model)
     trained, total = best.parameters
     dataset = f"{reported} set"
-    datasets = []
     if data_name is not None:
         dataset = f"{data_name}, {dataset}"
-        datasets.append(data_name)
     measured = text.measured
     if reported == "validation" and chosen:
         measured += (
@@ -300,9 +298,8 @@ def publish(
         table=table,
         scores={name: best.scores[reported][name] for name in metrics},
         dataset=dataset,
-        datasets=datasets,
+        data_name=data_name,
         model=facts,
-        pictures=[CURVE],
     )
     output = Path(args.output_dir)
     readme = output / "README.md"

@@ -342,9 +342,6 @@ def _write_card(
         first = {"loss": losses[0], "perplexity": math.exp(losses[0])}
         rows = {"first evaluation": first, **scores}
 
-    datasets = []
-    if data_args.dataset_name is not None:
-        datasets.append(data_args.dataset_name)
     card = collect_card(
         args,
         _CARD,
@@ -355,7 +352,6 @@ def _write_card(
         table=results_table(rows),
         scores={"perplexity": scores["validation"]["perplexity"]},
         dataset="held-out sets",
-        datasets=datasets,
-        pictures=[CURVE],
+        data_name=data_args.dataset_name,
     )
     card.save(output / "README.md")

@@ -699,9 +699,6 @@ def write_card(
         measured = objective.about_scores
         table = results_table(rows)
 
-    datasets = []
-    if options.corpus.dataset_name:
-        datasets.append(options.corpus.dataset_name)
     text = CardText(
         summary=_SUMMARIES[config.model_type],
         intended_use=_INTENDED_USE,
@@ -725,9 +722,8 @@ def write_card(
         table=table,
         scores=scores,
         dataset="held-out documents",
-        datasets=datasets,
+        data_name=options.corpus.dataset_name,
         model=_model_rows(config, corpus),
-        pictures=[CURVE],
     )
     card.save(f"{args.output_dir}/README.md")
 

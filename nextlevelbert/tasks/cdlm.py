@@ -1,6 +1,5 @@
 """Training that document matching, coreference and multi-hop question answering with CDLM share."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,7 @@ from ..models.processing_cdlm import CdlmProcessor
 from ..pretraining.cdlm import CdlmModelArguments
 from ..training.cards import CardText, public_name
 from ..training.data import DataArguments
-from ..training.runs import fingerprint, write_whole
+from ..training.runs import fingerprint, write_json_lines
 from ..training.trainer import CardTrainer
 
 TAGS = ("cdlm", "longformer", "multi-document")  # of the card of every task
@@ -174,8 +173,7 @@ def _score(
         set_scores, records = predict(name, rows[name], logits=output.predictions, chosen=chosen)
         scores[name] = {**set_scores, "loss": output.metrics["test_loss"]}
         if name == reported_set(rows) and trainer.args.should_save:
-            lines = [json.dumps(record, ensure_ascii=False) for record in records]
-            write_whole(folder / f"{name}_predictions.jsonl", "\n".join(lines))
+            write_json_lines(folder / f"{name}_predictions.jsonl", records)
     return scores, chosen
 
 

@@ -29,7 +29,7 @@ from ..models.windows import pad_vectors
 from ..training.cards import public_name, results_table
 from ..training.options import option, parse
 from ..training.plots import plot_by_length
-from ..training.runs import bind_folder, fingerprint, write_whole
+from ..training.runs import bind_folder, fingerprint, write_json_lines, write_whole
 
 logger = logging.getLogger(__name__)
 
@@ -108,8 +108,8 @@ def read_retrieval_task(
             split = booksum.ALL_SPLITS
     table = open_rows(source, split, config)
 
-    given = {"query_column": pairs.query_column, "document_column": pairs.document_column}
-    columns = {name: column for name, column in given.items() if column is not None}
+    columns = {name: value for name, value in vars(pairs).items() if value is not None}
+    del columns["k"]
     if booksum.recognises(table.first):
         rows = booksum.load(table, **columns)
     else:
@@ -264,11 +264,11 @@ def _write_results(
         scores[row] = retrieval_scores(rankings, k)
         by_length[row] = scores_by_length(task, rankings, k)
 
-    lines = []
+    records = []
     for query, ranking in rows[name].items():
         ranks = ranking.ranks.tolist()
-        lines.append(json.dumps({"query": query, "ranks_of_relevant_documents": ranks}))
-    write_whole(output / "predictions.jsonl", "\n".join(lines))
+        records.append({"query": query, "ranks_of_relevant_documents": ranks})
+    write_json_lines(output / "predictions.jsonl", records)
     write_whole(output / "predictions.trec", trec_run(rows[name], name))
 
     results = {"task": task.name, "model": name, "rows": scores, "by_length": by_length[name]}

@@ -5,7 +5,6 @@ baselines read a document at once, without recurrence: ``truncated`` reads the f
 ``extended`` the whole document with a longer table of positions.
 """
 
-import json
 import logging
 import math
 import shutil
@@ -55,7 +54,7 @@ from ..models.pretrained import load_backbone, load_tokenizer
 from ..training.cards import CardText, public_name
 from ..training.data import DataArguments
 from ..training.options import open_config, option, parse, pop_option
-from ..training.runs import fingerprint, write_whole
+from ..training.runs import fingerprint, write_json_lines
 from ..training.trainer import CardTrainer
 
 logger = logging.getLogger(__name__)
@@ -435,15 +434,16 @@ def trivial_summaries(
     }
 
 
-def prediction_line(document: SummarizedDocument, chosen: list[int], logits: np.ndarray) -> str:
-    """Returns the chosen sentences, and a score for every sentence, as a line of JSON."""
-    values = {
+def prediction_record(
+    document: SummarizedDocument, chosen: list[int], logits: np.ndarray
+) -> dict[str, object]:
+    """Returns the chosen sentences, and a score for every sentence, to be written as JSON."""
+    return {
         "id": document.id,
         "indices": chosen,
         "sentences": [document.sentences[index] for index in chosen],
         "scores": expit(logits.astype(float)).round(6).tolist(),
     }
-    return json.dumps(values, ensure_ascii=False)
 
 
 # --- The task
@@ -530,8 +530,8 @@ class SummaryRun:
             if rank == 1:
                 trainer.save_model(str(folder))
                 if trainer.args.should_save:
-                    lines = map(prediction_line, documents, chosen, logits)
-                    write_whole(folder / f"{self.reported}_predictions.jsonl", "\n".join(lines))
+                    records = map(prediction_record, documents, chosen, logits)
+                    write_json_lines(folder / f"{self.reported}_predictions.jsonl", records)
 
         means = {}
         for name in (*ROUGE, "precision"):

@@ -530,7 +530,7 @@ def run(
     try:
         import gradio as gr
     except ImportError as error:
-        raise ValueError("The page needs Gradio: pip install 'gradio>=6.31,<7'.") from error
+        raise ValueError("The page needs Gradio. Run: pip install 'gradio>=6.31,<7'") from error
 
     library = open_library(source, model, **reading)
     blocks = build(library, Path(source).resolve().name)
@@ -550,7 +550,7 @@ def run(
         ),
         prevent_thread_lock=True,
     )
-    print(f"The page is at {address} (Ctrl-C ends it).", flush=True)
+    print(f"The page is at {address} (press Ctrl-C to stop).", flush=True)
     try:
         while True:
             time.sleep(1)

@@ -307,7 +307,8 @@ def source_files(source: str | Path | Iterable[str | Path]) -> list[tuple[Path, 
                 others[file] = name
     if not names:
         raise ValueError(
-            f"{source} holds nothing to read; supported are {', '.join(TEXTS + TABLES)}, also .gz."
+            f"{source} holds no file that can be read; supported are {', '.join(TEXTS + TABLES)},"
+            " also .gz."
         )
     if others:
         _warn_of_other_kinds(others)

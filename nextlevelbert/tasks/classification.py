@@ -64,7 +64,8 @@ class ClassArguments:
     label_names_file: str | None = option(
         None,
         "JSON file with a list of the classes, or an object with the classes as keys (default: the"
-        " classes of the training set).",
+        " classes of the training set). Integer labels are indices of the list, unless a class in"
+        " it is an integer: then integer labels are names.",
     )
     arrangement: str | None = option(
         None,

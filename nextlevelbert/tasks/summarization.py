@@ -732,7 +732,7 @@ def _publish(
         args,
         text,
         published,
-        BertAlForExtractiveSummarization.from_pretrained,
+        open_model=BertAlForExtractiveSummarization.from_pretrained,
         reported=run.reported,
         table=table,
         model=options.model,

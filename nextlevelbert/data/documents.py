@@ -228,7 +228,7 @@ def _documents_of_table(
     """
     row_count = 0
     error_count = 0
-    errors = list[ValueError]()  # of the first unreadable rows
+    errors: list[ValueError] = []  # of the first unreadable rows
     file_errors = []
     try:
         for document in _documents_or_errors(path, first_index, as_document):

@@ -212,9 +212,9 @@ def test_tensors_that_do_not_fit(encoders, config, weights, tmp_path):
         ),
         "missing": (layer, missing),
         "shape": (rf"{vectors} \(5, 32\)", {**weights, vectors: torch.zeros(5, 32)}),
-        "places": ("is not that of", swapped),  # all shapes are the same
+        "places": ("differs from that of", swapped),  # all shapes are the same
         "other": (
-            "is not that of",
+            "differs from that of",
             {**weights, FROZEN + "embeddings.LayerNorm.bias": torch.ones(32)},
         ),
     }

@@ -105,5 +105,5 @@ def test_fit(command, books, tmp_path):
     card = ModelCard.load(folder / "README.md")
     assert card.data.pipeline_tag == "sentence-similarity"
     assert "| documents | `3` |" in card.text
-    assert "is there already" in command("fit", books, "-o", folder).err
+    assert "exists already" in command("fit", books, "-o", folder).err
     assert "two documents" in command("fit", books / "sea.txt", "-o", tmp_path / "alone").err

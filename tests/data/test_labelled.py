@@ -97,7 +97,10 @@ def test_numbers_of_named_classes_need_their_list(read):
         ((2, 0), ["x", "y", "z"], [2, 0], ("x", "y", "z")),
         (([0, 2], [1], []), None, [[0, 2], [1], []], ("0", "1", "2")),
         ((["b", "a"], ["d"], ["c"]), None, [[0, 1], [3], [2]], ("a", "b", "c", "d")),
-        ((3, 1), ["1", "3"], [1, 0], ("1", "3")),  # digits are names and not places
+        # Integers are names and not places if a name is an integer.
+        ((3, 1), ["1", "3"], [1, 0], ("1", "3")),
+        ((0, 1), ["-1", "0", "1"], [1, 2], ("-1", "0", "1")),
+        ((2, 1), ["none", "2", "1"], [1, 2], ("none", "2", "1")),
     ],
 )
 def test_labels(read, labels, class_names, expected, names):
@@ -125,7 +128,7 @@ def test_a_set_has_the_kind_of_labels_of_the_training_set(read):
         ([{"body": "x"}], "--text_column"),
         (table("['a', 'b']"), "lists need JSON"),
         ([*table(0), {"text": 7, "label": 1}], "row|line 2.*7"),
-        ([{"text": "x", "id": 1}, {"text": "y", "id": "1"}], "'1' is taken"),
+        ([{"text": "x", "id": 1}, {"text": "y", "id": "1"}], "'1' is also the id of line 1"),
         (table("a", None), "no label"),
         (table(0, 2), "0, 2"),
         (table(0.5, 0.5), "float"),

@@ -14,6 +14,17 @@ from nextlevelbert.evaluation import coreference_scores, load_metric, metrics
 
 
 @pytest.mark.parametrize("name", metrics.METRICS)
+def test_each_space_has_a_page(name):
+    """A static Space without an index.html shows an error."""
+    folder = Path(metrics.__file__).parent / name
+    header = (folder / "README.md").read_text(encoding="utf-8").split("---")[1]
+    page = (folder / "index.html").read_text(encoding="utf-8")
+    title = page.split("<title>")[1].split("</title>")[0]
+    assert f"\ntitle: {title}\n" in header
+    assert f'evaluate.load("NAME/{name}")' in page
+
+
+@pytest.mark.parametrize("name", metrics.METRICS)
 def test_each_loads_without_the_hub(name, monkeypatch):
     monkeypatch.setattr(evaluate.config, "HF_EVALUATE_OFFLINE", True)
     metric = load_metric(name)

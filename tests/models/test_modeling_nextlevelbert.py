@@ -380,7 +380,7 @@ def test_configurations_that_cannot_be():
     wide = BertConfig(hidden_size=64).to_dict()
     for values, word in (
         ({"max_chunks": 9}, "1 to 8"),
-        ({"chunk_encoder_config": wide}, "hidden sizes must be equal"),
+        ({"chunk_encoder_config": wide}, "These sizes must be equal"),
     ):
         with pytest.raises(ValueError, match=word):
             toy_config(**values)

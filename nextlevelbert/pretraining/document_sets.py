@@ -53,10 +53,10 @@ def read_document_sets(
         text_column = "document"
     else:
         rows = open_rows(source, split, dataset_config).rows
-    if text_column is None and set_column is None:
-        text_column = "document"
-    elif text_column is None:
+    if text_column is None:
         text_column = "text"
+        if set_column is None:
+            text_column = "document"
 
     sets: dict[str, list[str]] = {}
     for index, (location, row) in enumerate(rows):

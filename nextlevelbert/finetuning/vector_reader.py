@@ -56,10 +56,13 @@ class VectorReader:
         self.labels = labels
         self.adapters = adapters
         self.head: Head = "classification"
+        baselines = ["avg_sbert", "sbert"]
         if labels.problem_type == CHOICE:
             self.head = "multiple_choice"
+        else:
+            baselines.append("tfidf")
 
-        self.source = VectorSource.open(options, _baselines(labels))
+        self.source = VectorSource.open(options, baselines)
         _check_options(args, labels, adapters, source=self.source)
         self.family = self.source.family
         self.weights = self.source.weights
@@ -176,12 +179,6 @@ class VectorReader:
         if self.adapters.lora:
             base = self._new_whole_model()
         return self.source.open_trained(folder, self.head, base=base)
-
-
-def _baselines(labels: LabelSet) -> tuple[str, ...]:
-    if labels.problem_type == CHOICE:
-        return ("avg_sbert", "sbert")
-    return ("avg_sbert", "sbert", "tfidf")
 
 
 def _check_options(

@@ -205,7 +205,6 @@ class MentionPairDataset(Dataset):
             mentions (the paper's Table 3).
         negatives: number of pairs without coreference for each coreferent pair, drawn at random;
             None for all. Only used if `mentions_at_once` is ``"pair"``.
-        seed: seed of the random draw.
 
     Attributes:
         pairs: the pairs of each sequence, by the indices of the mentions in all documents.
@@ -219,7 +218,6 @@ class MentionPairDataset(Dataset):
         mentions_at_once: str = "pair",
         context: str = "document",
         negatives: float | None = None,
-        seed: int = 0,
     ) -> None:
         self._processor = processor
         self._documents = documents
@@ -234,7 +232,7 @@ class MentionPairDataset(Dataset):
 
         pairs_of_sequences = self._group_pairs(mentions_at_once)
         if mentions_at_once == "pair" and negatives is not None:
-            pairs_of_sequences = self._draw(pairs_of_sequences, negatives, seed=seed)
+            pairs_of_sequences = self._draw(pairs_of_sequences, negatives)
         if not pairs_of_sequences:
             raise ValueError(
                 f"There are no two mentions in one {group_by}, so there is nothing to compare."
@@ -267,14 +265,13 @@ class MentionPairDataset(Dataset):
                 sequences += [[pair] for pair in pairs]
         return sequences
 
-    def _draw(self, sequences: list[list[Pair]], negatives: float, seed: int) -> list[list[Pair]]:
+    def _draw(self, sequences: list[list[Pair]], negatives: float) -> list[list[Pair]]:
         """Returns all sequences of a coreferent pair, and some others, in their order."""
         is_coreferent = np.array([self._is_coreferent(pair) for [pair] in sequences], dtype=bool)
         coreferent = np.flatnonzero(is_coreferent)
         others = np.flatnonzero(~is_coreferent)
         count = min(len(others), round(negatives * len(coreferent)))
-        rng = np.random.default_rng(seed)
-        drawn = rng.choice(others, count, replace=False)
+        drawn = np.random.default_rng(0).choice(others, count, replace=False)
         return [sequences[index] for index in sorted([*coreferent, *drawn])]
 
     def _new_sequence(self, pairs: list[Pair]) -> _Sequence:
@@ -433,19 +430,6 @@ class CoreferenceArguments:
     )
 
 
-def _read_set(
-    name: str, source: str, split: str, data_args: DataArguments, mention_kind: str
-) -> list[CoreferenceDocument]:
-    """Reads the set `name`; a folder needs a split, because it holds the topics of all sets."""
-    given_split = getattr(data_args, f"{name}_split")
-    if given_split is None and Path(source).is_dir():
-        raise ValueError(
-            f"{source} holds the topics of all splits, test topics too; give --{name}_split as"
-            " well."
-        )
-    return read_ecbplus(source, mention_kind=mention_kind, split=given_split)
-
-
 def _records(
     documents: Sequence[CoreferenceDocument], clusters: Sequence[str]
 ) -> list[dict[str, object]]:
@@ -479,8 +463,18 @@ def main(argv: list[str]) -> None:
             "ECB+ is read from a folder or a file: give it with --train_file, not with"
             " --dataset_name."
         )
+
+    def read(name: str, source: str, split: str) -> list[CoreferenceDocument]:
+        given_split = getattr(data_args, f"{name}_split")
+        if given_split is None and Path(source).is_dir():
+            raise ValueError(
+                f"{source} holds the topics of all splits, test topics too; give --{name}_split as"
+                " well."
+            )
+        return read_ecbplus(source, mention_kind=options.mention_kind, split=given_split)
+
     sets = data_args.read_sets(
-        partial(_read_set, data_args=data_args, mention_kind=options.mention_kind),
+        read,
         seed=args.seed,
         hold_out=partial(hold_out, key=attrgetter("topic")),  # no cluster of events is in two
     )

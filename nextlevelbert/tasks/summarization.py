@@ -173,7 +173,8 @@ def read_summaries(
             by_line=True,
         )
         if options.label_column is None:
-            labels = _oracle_labels(sentences, reference)
+            in_summary = greedy_oracle(sentences, reference)
+            labels = np.isin(np.arange(len(sentences)), in_summary).astype(int).tolist()
             if not any(labels):
                 unrelated += 1
         else:
@@ -198,13 +199,6 @@ def read_summaries(
             raise ValueError(f"{message} Give sentence labels with --label_column.")
         logger.warning(message)
     return documents
-
-
-def _oracle_labels(sentences: list[str], reference: list[str]) -> list[int]:
-    labels = [0] * len(sentences)
-    for index in greedy_oracle(sentences, reference):
-        labels[index] = 1
-    return labels
 
 
 def sentences_of(
@@ -560,7 +554,20 @@ class SummaryRun:
 
 def main(argv: list[str]) -> None:
     """Trains a model per seed to select sentences, and publishes the best one."""
-    options, data_args, args, sizes = _parse(argv)
+    model_type, _ = pop_option(argv, "model_type", "bert-al")
+    type_arguments: type[Sizes] = FirstSegmentArguments
+    if model_type == "bert-al":
+        type_arguments = BertAlArguments
+    options, data_args, args, sizes = parse(
+        (SummaryArguments, DataArguments, FinetuningArguments, type_arguments),
+        argv,
+        prog=f"--task summarization --model_type {model_type}",
+        about=(
+            "Selects the sentences of a summary. Each --model_type has its own options: bert-al,"
+            " truncated, extended."
+        ),
+        recipes="summarization-",
+    )
     if args.learning_rate is None:
         args.learning_rate = 2e-5
     base = open_config(options.model)
@@ -605,26 +612,6 @@ def main(argv: list[str]) -> None:
     # 5. The model of the best seed with its card; of a baseline, its predictions alone.
     if options.model_type == "bert-al":
         _publish(run, args, data_args.dataset_name, best=best, table=table)
-
-
-def _parse(
-    argv: list[str],
-) -> tuple[SummaryArguments, DataArguments, FinetuningArguments, Sizes]:
-    model_type, _ = pop_option(argv, "model_type", "bert-al")
-    type_arguments: type = FirstSegmentArguments
-    if model_type == "bert-al":
-        type_arguments = BertAlArguments
-    options, data_args, args, sizes = parse(
-        (SummaryArguments, DataArguments, FinetuningArguments, type_arguments),
-        argv,
-        prog=f"--task summarization --model_type {model_type}",
-        about=(
-            "Selects the sentences of a summary. Each --model_type has its own options: bert-al,"
-            " truncated, extended."
-        ),
-        recipes="summarization-",
-    )
-    return options, data_args, args, sizes
 
 
 def _check_model(

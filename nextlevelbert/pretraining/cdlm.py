@@ -5,6 +5,7 @@ import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -168,16 +169,9 @@ class CdlmDataArguments(DataArguments):
         Raises:
             ValueError: the options name no documents, or none to train on.
         """
-
-        def read_set(name: str, source: str, split: str) -> Sets:
-            return read_document_sets(
-                source,
-                set_column=self.cluster_column,
-                text_column=self.text_column,
-                split=split,
-                dataset_config=self.dataset_config_name,
-            )
-
+        read_set = partial(
+            read_document_sets, set_column=self.cluster_column, text_column=self.text_column
+        )
         sets = self.read_sets(read_set, args.seed, hold_out_sets)
         if not sets or (args.do_train and "train" not in sets):
             raise ValueError(

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -106,17 +107,12 @@ def main(argv: list[str]) -> None:
     if class_args.label_names_file:
         class_names = read_label_names(class_args.label_names_file)
 
-    def load(source: str, split: str, train: Dataset | None) -> Dataset:
-        return load_classification(
-            source,
-            split,
-            data_args.dataset_config_name,
-            arrangement=class_args.arrangement,
-            columns=columns.names(),
-            class_names=class_names,
-            like=train,
-        )
-
+    load = partial(
+        load_classification,
+        arrangement=class_args.arrangement,
+        columns=columns.names(),
+        class_names=class_names,
+    )
     sets = read_labelled_sets(data_args, columns, load, seed=args.seed)
     run = ClassifierRun(
         task="classification",

@@ -464,14 +464,20 @@ def main(argv: list[str]) -> None:
             " --dataset_name."
         )
 
-    def read(name: str, source: str, split: str) -> list[CoreferenceDocument]:
-        given_split = getattr(data_args, f"{name}_split")
-        if given_split is None and Path(source).is_dir():
+    for name in ("train", "validation", "test"):
+        source = getattr(data_args, f"{name}_file")
+        has_split = getattr(data_args, f"{name}_split") is not None
+        if source and Path(source).is_dir() and not has_split:
             raise ValueError(
                 f"{source} holds the topics of all splits, test topics too; give --{name}_split as"
                 " well."
             )
-        return read_ecbplus(source, mention_kind=options.mention_kind, split=given_split)
+
+    def read(source: str, split: str, config: str | None) -> list[CoreferenceDocument]:
+        split_of_folder = None
+        if Path(source).is_dir():
+            split_of_folder = split
+        return read_ecbplus(source, mention_kind=options.mention_kind, split=split_of_folder)
 
     sets = data_args.read_sets(
         read,

@@ -54,8 +54,7 @@ def main(argv: list[str]) -> None:
     model_args, adapters, columns, data_args, args = parsed
 
     # 1. The sets, and the choices of the training set.
-    def load(source: str, split: str, train: Dataset | None) -> Dataset:
-        config = data_args.dataset_config_name
+    def load(source: str, split: str, config: str | None, like: object) -> Dataset:
         return load_multiple_choice(source, split, config, columns=columns.names())
 
     sets = read_labelled_sets(data_args, columns, load, seed=args.seed)

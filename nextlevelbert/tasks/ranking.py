@@ -340,10 +340,7 @@ def main(argv: list[str]) -> None:
     args.greater_is_better = True
 
     # 1. The sets.
-    def read(name: str, path: str, split: str) -> RetrievalTask:
-        return read_ranking(path, split, pairs, config=data_args.dataset_config_name)
-
-    sets = data_args.read_sets(read, args.seed, hold_out_queries)
+    sets = data_args.read_sets(partial(read_ranking, pairs=pairs), args.seed, hold_out_queries)
 
     # 2. What the model reads: chunk vectors of all queries and documents.
     source = VectorSource.open(options, MEANS)

@@ -574,10 +574,7 @@ def main(argv: list[str]) -> None:
     _check_model(options, sizes, base=base, args=args)
 
     # 1. The sets.
-    def read(name: str, source: str, split: str) -> list[SummarizedDocument]:
-        return read_summaries(options, source, split, config=data_args.dataset_config_name)
-
-    sets = data_args.read_sets(read, seed=args.seed)
+    sets = data_args.read_sets(partial(read_summaries, options), seed=args.seed)
 
     # 2. What the model reads: tokens.
     tokenizer = load_tokenizer(options.model)

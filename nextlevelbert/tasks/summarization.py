@@ -593,9 +593,8 @@ def main(argv: list[str]) -> None:
     )
     if not args.should_save:
         return
-    for result in results:
-        weights = Path(args.output_dir) / f"seed-{result.seed}" / "best"
-        shutil.rmtree(weights, ignore_errors=True)
+    for weights in Path(args.output_dir).glob("seed-*/best"):
+        shutil.rmtree(weights)
 
     # 4. The table.
     best, table = report(

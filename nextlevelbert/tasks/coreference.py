@@ -179,13 +179,11 @@ def mention_groups(documents: Iterable[CoreferenceDocument], group_by: str) -> l
 
 
 class _Sequence(NamedTuple):
-    """Documents with marked mentions, and the pairs to compare in them."""
+    """The pairs to compare in a sequence, and the arguments of `CdlmProcessor.mentions`."""
 
     length: int  # in tokens, before documents are truncated
-    texts: list[str]
-    spans: list[tuple[int, int, int]]  # of mentions: text, start and end
-    mentions: list[int]
     pairs: list[Pair]
+    layout: dict[str, Any]
 
 
 class MentionPairDataset(Dataset):
@@ -277,7 +275,7 @@ class MentionPairDataset(Dataset):
     def _new_sequence(self, pairs: list[Pair]) -> _Sequence:
         """Reads the texts of the documents of these pairs, and the spans of the mentions there."""
         mentions = sorted(set(itertools.chain.from_iterable(pairs)))
-        texts: list[str] = []
+        pieces: list[Piece] = []
         spans = []
         for index, mentions_of_text in itertools.groupby(mentions, self._document_of.__getitem__):
             document = self._documents[index]
@@ -287,28 +285,27 @@ class MentionPairDataset(Dataset):
             else:
                 text = document.text
                 borders = [(mention.start, mention.end) for mention in marked]
-            spans += [(len(texts), start, end) for start, end in borders]
-            texts.append(text)
-
-        length = 2 + 2 * len(texts) + 2 * len(spans)  # special tokens and marks
-        for text in texts:
+            spans += [(len(pieces), start, end) for start, end in borders]
             if text not in self._pieces:
                 self._pieces[text] = self._processor.tokenize(text)
-            length += len(self._pieces[text].ids)
-        return _Sequence(length, texts, spans=spans, mentions=mentions, pairs=pairs)
+            pieces.append(self._pieces[text])
+
+        position_of = {mention: position for position, mention in enumerate(mentions)}
+        layout = {
+            "documents": pieces,
+            "mentions": spans,
+            "pairs": [(position_of[first], position_of[second]) for first, second in pairs],
+            "labels": [self._is_coreferent(pair) for pair in pairs],
+        }
+        length = 2 + 2 * len(pieces) + 2 * len(spans)  # special tokens and marks
+        length += sum(len(piece.ids) for piece in pieces)
+        return _Sequence(length, pairs, layout)
 
     def __len__(self) -> int:
         return len(self._sequences)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        sequence = self._sequences[index]
-        position_of = {mention: position for position, mention in enumerate(sequence.mentions)}
-        return self._processor.mentions(
-            [self._pieces[text] for text in sequence.texts],
-            sequence.spans,
-            pairs=[(position_of[first], position_of[second]) for first, second in sequence.pairs],
-            labels=[self._is_coreferent(pair) for pair in sequence.pairs],
-        )
+        return self._processor.mentions(**self._sequences[index].layout)
 
     def similarities(self, logits: Sequence[np.ndarray] | np.ndarray) -> Similarities:
         """Computes the probability that two mentions corefer, for all pairs in a group.

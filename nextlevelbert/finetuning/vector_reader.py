@@ -152,12 +152,12 @@ class VectorReader:
     def new_model(self) -> nn.Module:
         """Returns the model at the start of a seed."""
         if self.source.is_baseline:
+            config = self.labels.config()
             return MeanClassifier(
                 self.vectors[0].shape[1],
-                outputs=max(len(self.labels.config().get("id2label", ())), 1),
+                outputs=max(len(config.get("id2label", ())), 1),
                 pair=self.has_pairs,
-                choice=self.labels.problem_type == CHOICE,
-                problem_type=self.labels.config().get("problem_type", SINGLE),
+                problem_type=config.get("problem_type", SINGLE),
             )
         model = self._new_whole_model()
         if self.adapters.lora:
@@ -229,19 +229,15 @@ class MeanClassifier(nn.Module):
 
     Args:
         hidden_size: size of the chunk vectors.
-        outputs: number of logits.
+        outputs: number of logits; 1 for choices.
         pair: true if documents come with questions or choices.
-        choice: true for choices, which gives logits ``[N, C]``.
         problem_type: problem type of transformers, which selects the loss.
     """
 
     accepts_loss_kwargs = False  # losses are means over the batch
 
-    def __init__(
-        self, hidden_size: int, outputs: int, *, pair: bool, choice: bool, problem_type: str
-    ) -> None:
+    def __init__(self, hidden_size: int, outputs: int, *, pair: bool, problem_type: str) -> None:
         super().__init__()
-        self.choice = choice
         self.problem_type = problem_type
         inputs = hidden_size
         if pair:
@@ -273,7 +269,7 @@ class MeanClassifier(nn.Module):
         documents = masked_mean(inputs_embeds, attention_mask)  # [B, D]
         features = concatenate_pairs(documents, pair_embeds, document_index)
         logits = self.classifier(features)  # [N, K] or [N, C, 1]
-        if self.choice:
+        if logits.ndim == 3:  # of choices
             logits = logits.squeeze(-1)
         loss = None
         if labels is not None:

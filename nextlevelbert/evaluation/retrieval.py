@@ -68,7 +68,7 @@ class RetrievalTask:
         for document, grade in grades.items():
             name = f"document {document!r}, relevant for query {query!r} of task {self.name!r}"
             if document not in self.documents:
-                raise ValueError(f"The {name}, is not in its pool.")
+                raise ValueError(f"The {name}, is not among the task's documents.")
             if not isinstance(grade, int) or grade < 1:
                 raise ValueError(
                     f"Grades are whole numbers from 1, got {grade!r} for {name}; leave it out."

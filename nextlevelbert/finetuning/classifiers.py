@@ -349,7 +349,7 @@ class ClassifierRun:
             self.args,
             text,
             best,
-            reader.open_trained,
+            open_model=reader.open_trained,
             reported=self.reported,
             table=table,
             model=self.model,

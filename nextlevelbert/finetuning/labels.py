@@ -60,11 +60,12 @@ class LabelSet:
             problem_type = SEVERAL
         if problem_type == SINGLE and len(names) == 1:
             raise ValueError(
-                f"{source} has one class only; give rows of two, or --label_names_file."
+                f"{source} has only one class. Give rows of at least two, or --label_names_file."
             )
         if sigmoid and (problem_type != SINGLE or len(names) != 2):
             raise ValueError(
-                f"--sigmoid is for two classes, and {source} has other labels; leave it out."
+                f"--sigmoid is for exactly two classes, but {source} has other labels. Leave the"
+                " option out."
             )
         return cls(problem_type, names, sigmoid=sigmoid)
 

@@ -150,7 +150,7 @@ def train_seed(
     loss = scores["validation"].get("loss", 0.0)
     if not math.isfinite(loss):
         raise ValueError(
-            f"Seed {args.seed} ended with a validation loss of {loss}; lower the --learning_rate."
+            f"Seed {args.seed} ended with a validation loss of {loss}. Lower --learning_rate."
         )
     return Result(
         seed=args.seed,
@@ -235,8 +235,8 @@ def publish(
     args: FinetuningArguments,
     text: CardText,
     best: Result,
-    open_model: Callable[[Path], Any],
     *,
+    open_model: Callable[[Path], Any],
     reported: str,
     table: str,
     model: str,

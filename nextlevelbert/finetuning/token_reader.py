@@ -86,7 +86,8 @@ class TokenReader:
         self.is_saved = saved_type == self.family
         if saved_type in ("nextlevelbert", "hate", *MODELS) and not self.is_saved:
             raise ValueError(
-                f"--model is a {saved_type}; to make a {self.family}, give a plain encoder."
+                f"--model is a {saved_type}. To make a {self.family}, give an encoder such as a"
+                " BERT."
             )
         self.config = labels.config()
         for group in sizes:
@@ -142,7 +143,7 @@ class TokenReader:
         if lengths.min() <= self.tokenizer.num_special_tokens_to_add():
             empty = dataset["id"][int(lengths.argmin())]
             raise ValueError(
-                f"{source_of(dataset)}: the document of {empty!r} contains no token; leave the row"
+                f"{source_of(dataset)}: the document of {empty!r} contains no token. Leave the row"
                 " out."
             )
         if limit is not None and lengths.max() > limit:

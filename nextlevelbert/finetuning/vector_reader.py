@@ -189,12 +189,13 @@ def _check_options(
         raise ValueError("HATE does not support multiple choice. Use a NextLevelBERT for --model.")
     is_new = source.is_baseline or model == "untrained"
     if adapters.lora and (is_new or adapters.freeze_encoder):
-        raise ValueError("--lora is for a saved checkpoint, without --freeze_encoder.")
+        raise ValueError("--lora needs a saved checkpoint, and no --freeze_encoder.")
     if adapters.lora:
         require_layers(model)
     if source.is_baseline and (adapters.freeze_encoder or args.push_to_hub):
         raise ValueError(
-            f"--model {model} is a baseline; leave out --freeze_encoder and --push_to_hub."
+            f"--model {model} is a baseline, so nothing can be frozen or published. Leave out"
+            " --freeze_encoder and --push_to_hub."
         )
 
 

@@ -134,7 +134,7 @@ def train_and_publish(
         args,
         card,
         best,
-        open_best,
+        open_model=open_best,
         reported=reported,
         table=table,
         model=model_args.model,

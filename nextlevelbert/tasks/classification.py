@@ -46,8 +46,8 @@ MODEL_OPTIONS: dict[str, tuple[type, ...]] = {
     "truncated": (TextModelArguments,),
 }
 _ABOUT = (
-    "Trains a classifier of documents. The options below are those of one model type. For those of"
-    f" another, write it before --help: --model_type is one of {', '.join(MODEL_OPTIONS)}."
+    "Trains a classifier of documents. The options below belong to one model type. To see those of"
+    f" another, give it before --help: --model_type is one of {', '.join(MODEL_OPTIONS)}."
 )
 _USE = (
     "It predicts the classes below for documents of the kind that it was trained on. Check it on"
@@ -63,18 +63,19 @@ class ClassArguments:
 
     label_names_file: str | None = option(
         None,
-        "JSON of the classes: a list, or an object with the classes as keys (default: the"
-        " classes of the training set).",
+        "JSON file with a list of the classes, or an object with the classes as keys (default: the"
+        " classes of the training set). Integer labels are indices of the list, unless a class in"
+        " it is an integer: then integer labels are names.",
     )
     arrangement: str | None = option(
         None,
-        "How a published data set is arranged. inverted: EURLEX-57K with the main body first."
-        " paired: the CMU Book Summary Corpus with every two books joined to one document.",
+        "Arrangement of a published data set: EURLEX-57K with the main body first (inverted), or"
+        " the CMU Book Summary Corpus with every two books joined to one document (paired).",
         choices=["inverted", "paired"],
     )
     sigmoid: bool = option(
         default=False,
-        help="Tell two classes apart by one output, a probability of the second class, as the paper"
+        help="Use one output for two classes, the probability of the second class, as the paper"
         " does on MuLD.",
     )
 

@@ -416,14 +416,16 @@ class CoreferenceArguments:
     )
     mentions_at_once: Literal["pair", "all"] = option(
         "pair",
-        "pair: a sequence for each pair of mentions, as in the paper. all: a sequence for each pair"
-        " of documents, which is many times faster.",
+        "Mentions in a sequence: one pair of mentions, as in the paper (pair), or all mentions of"
+        " two documents, which is many times faster (all).",
     )
     group_by: Literal["subtopic", "topic"] = option(
-        "subtopic", "Compare only mentions within the same subtopic, or topic."
+        "subtopic", "Compare only mentions in documents of the same subtopic, or of the same topic."
     )
     negatives_per_positive: float = option(
-        1.0, "With pair, non-coreferent pairs in training for each coreferent pair."
+        1.0,
+        "With --mentions_at_once pair, number of training pairs that do not corefer for each pair"
+        " that does.",
     )
 
 

@@ -388,7 +388,7 @@ def main(argv: list[str]) -> None:
             args,
             _card_text(run),
             best,
-            source.open_trained,
+            open_model=source.open_trained,
             reported=run.reported,
             table=table,
             model=options.model,

@@ -49,7 +49,7 @@ class PairArguments:
     document_column: str | None = option(
         None, "Column of the relevant documents (default: document)."
     )
-    k: int = option(10, "Number of documents that MRR, hit rate, recall and nDCG consider.")
+    k: int = option(10, "Rank k of MRR@k, hit rate@k, recall@k and nDCG@k.")
 
 
 @dataclass

@@ -77,8 +77,9 @@ class SummaryArguments(TextModelArguments):
 
     model_type: str = option(
         "bert-al",
-        "truncated: reads the first segment only. extended: enlarges the position table; the new"
-        " positions start at random.",
+        "Model to train: BERT-AL (bert-al), or a baseline. The encoder of truncated reads the first"
+        " segment only; extended enlarges the encoder's position table, and the new positions start"
+        " at random.",
         choices=["bert-al", "truncated", "extended"],
     )
     text_column: str = option("text", "Column of the documents, texts or lists of sentences.")
@@ -87,8 +88,8 @@ class SummaryArguments(TextModelArguments):
     )
     label_column: str | None = option(
         None,
-        "Column of a list of 0 and 1 for the sentences (default: the greedy ROUGE oracle labels"
-        " them).",
+        "Column with a list of 0 and 1 for the sentences of each document (default: a greedy oracle"
+        " labels the sentences by ROUGE).",
     )
     id_column: str = option("id", "Column of the ids; rows without an id are numbered.")
     summary_sentences: int = option(3, "Sentences per summary.")
@@ -714,7 +715,7 @@ def _publish(
         args,
         text,
         published,
-        BertAlForExtractiveSummarization.from_pretrained,
+        open_model=BertAlForExtractiveSummarization.from_pretrained,
         reported=run.reported,
         table=table,
         model=options.model,

@@ -1,7 +1,5 @@
 """Rankings and their scores: against scikit-learn and TREC's own evaluation, and by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,8 +1,6 @@
 """What fine-tuning shares: options, texts encoded once, a training per seed, adapters, the command
 line of tasks."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

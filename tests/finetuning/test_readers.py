@@ -1,7 +1,5 @@
 """What models read of labelled documents, what their outputs mean, and scores by hand."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 

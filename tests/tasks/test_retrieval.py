@@ -1,8 +1,6 @@
 """Retrieval and ranking: data sets, word counts and lengths by hand, batches without duplicates,
 and the scripts."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import torch
 
 from ..fitting import combine_chunk_encoders, fit_tfidf_encoder, static_checkpoint
-from ..models.chunk_encoder import LoadedChunkEncoder
 from ..models.from_encoder import load_chunk_encoder
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from ..training.cards import CITATIONS, SIMILARITY_WIDGET, CardText, model_card
@@ -51,20 +50,6 @@ def run(source: str, output: Path, *, text_column: str, chunk_encoder: str | Non
     if len(texts) < 2:
         raise ValueError(f"fit needs at least two documents, but {source} has {len(texts)}.")
 
-    model = _fit(encoder, texts)
-    halves = {}  # half the room; the model still opens in float32
-    for name, value in model.state_dict().items():
-        halves[name] = value
-        if value.is_floating_point():
-            halves[name] = value.to(torch.float16)
-    model.save_pretrained(output, state_dict=halves)
-    size = model.config.hidden_size
-    _write_card(output, encoder_name=encoder.name, documents=len(texts), size=size)
-    print(f"Wrote {output}: fitted to {len(texts):,} documents, vectors of {size:,} values.")
-
-
-def _fit(encoder: LoadedChunkEncoder, texts: list[str]) -> NextLevelBertModel:
-    """Fits TF-IDF and whitening to texts."""
     with tempfile.TemporaryDirectory() as folder:
         words = fit_tfidf_encoder(encoder, texts, f"{folder}/words", hidden_size=PLACES)
         both = combine_chunk_encoders(
@@ -75,7 +60,16 @@ def _fit(encoder: LoadedChunkEncoder, texts: list[str]) -> NextLevelBertModel:
             whiten=[True, False],
             name=f"{encoder.name}-and-words",
         )
-        return NextLevelBertModel.from_chunk_encoder(both, pooling="plain")
+        model = NextLevelBertModel.from_chunk_encoder(both, pooling="plain")
+    halves = {}  # half the room; the model still opens in float32
+    for name, value in model.state_dict().items():
+        halves[name] = value
+        if value.is_floating_point():
+            halves[name] = value.to(torch.float16)
+    model.save_pretrained(output, state_dict=halves)
+    size = model.config.hidden_size
+    _write_card(output, encoder_name=encoder.name, documents=len(texts), size=size)
+    print(f"Wrote {output}: fitted to {len(texts):,} documents, vectors of {size:,} values.")
 
 
 def _write_card(output: Path, *, encoder_name: str, documents: int, size: int) -> None:

@@ -109,7 +109,7 @@ class ColumnArguments:
 def read_labelled_sets(
     data: DataArguments,
     columns: ColumnArguments,
-    load: Callable[[str, str, Dataset | None], Dataset],
+    load: Callable[..., Dataset],
     seed: int,
 ) -> Sets:
     """Reads the sets, and logs their sizes.
@@ -117,7 +117,8 @@ def read_labelled_sets(
     Args:
         data: sources of the sets.
         columns: names of the columns, and whether to halve the validation set.
-        load: reads a set, given its source and split, and the training set, whose classes it has.
+        load: reads a set, given its source, `split` and `config`, and the training set as `like`,
+            whose classes it has.
         seed: seed of the random choice of documents to hold out, if there is no validation set.
 
     Raises:
@@ -132,10 +133,10 @@ def read_labelled_sets(
         )
     train = None  # `read_sets` reads the training set first
 
-    def read(name: str, source: str, split: str) -> Dataset:
+    def read(source: str, split: str, config: str | None) -> Dataset:
         nonlocal train
-        dataset = load(source, split, train)
-        if name == "train":
+        dataset = load(source, split=split, config=config, like=train)
+        if train is None:
             train = dataset
         return dataset
 

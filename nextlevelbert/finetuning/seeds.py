@@ -103,17 +103,16 @@ def run_seeds(
         bind_folder(folder, settings)
         stored = read_json(folder / "result.json")
         if stored is None:
-            status = ""
             result = train_seed(args.for_seed(seed, folder), make_trainer, score)
         else:
-            status = ", finished already"
+            logger.info("seed %d is finished already.", seed)
             result = Result(**stored)
 
         if args.should_save:
             write_whole(folder / "result.json", json.dumps(asdict(result)))
             for checkpoint in folder.glob("checkpoint-*"):
                 shutil.rmtree(checkpoint)
-        logger.info("seed %d%s: %s", seed, status, json.dumps(result.scores))
+        logger.info("seed %d: %s", seed, json.dumps(result.scores))
         results.append(result)
     return results
 

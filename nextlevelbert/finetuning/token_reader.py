@@ -153,14 +153,11 @@ class TokenReader:
                 limit,
                 int((lengths > limit).sum()),
             )
-            ids = [self._truncated(row, limit) for row in ids]
+            for row in ids:
+                if len(row) > limit and self.family == "truncated":
+                    row[limit - 1] = row[-1]  # a plain encoder reads a special token at the end
+                del row[limit:]
         return ids
-
-    def _truncated(self, ids: list[int], limit: int) -> list[int]:
-        """Returns the first tokens; for a plain encoder, with the special token at the end."""
-        if self.family == "truncated" and len(ids) > limit:
-            return [*ids[: limit - 1], ids[-1]]
-        return ids[:limit]
 
     def collate(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """Makes a batch of N rows: ``input_ids`` and ``attention_mask`` ``[N, T]``, ``labels``.

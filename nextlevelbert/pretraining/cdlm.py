@@ -8,6 +8,7 @@ import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -176,16 +177,9 @@ class CdlmDataArguments(DataArguments):
         Raises:
             ValueError: the options name no documents, or none to train on.
         """
-
-        def read_set(name: str, source: str, split: str) -> Sets:
-            return read_document_sets(
-                source,
-                set_column=self.cluster_column,
-                text_column=self.text_column,
-                split=split,
-                dataset_config=self.dataset_config_name,
-            )
-
+        read_set = partial(
+            read_document_sets, set_column=self.cluster_column, text_column=self.text_column
+        )
         sets = self.read_sets(read_set, args.seed, hold_out_sets)
         if not sets or (args.do_train and "train" not in sets):
             raise ValueError(
@@ -207,7 +201,16 @@ def main(argv: list[str]) -> None:
     # 1. The model, and sequences of documents.
     model, processor = model_args.load(CdlmForMaskedLM)
     _prepare_model(model, masking_args)
-    rows = _sequences(sets, processor=processor, masking_args=masking_args, seed=args.seed)
+    rows = {}
+    for name, documents in sets.items():
+        rows[name] = ClusterDataset(
+            list(documents.values()),
+            processor=processor,
+            # A set is evaluated on related documents (section 3.1).
+            related=name != "train" or not masking_args.random_clusters,
+            seed=args.seed,
+            document_share=masking_args.document_share,
+        )
     collator = DataCollatorForCrossDocumentMasking(
         processor,
         pattern=masking_args.global_attention,
@@ -222,7 +225,13 @@ def main(argv: list[str]) -> None:
     )
 
     # 2. Training, and the perplexity on held-out sets.
-    settings = _settings(model_args, masking_args, args, model=model, processor=processor)
+    settings = {
+        "model": public_name(model_args.model),
+        **args.result_settings(),
+        **vars(masking_args),
+        "attention_window": model.config.attention_window,
+        "tokens in a sequence": processor.max_length,
+    }
     fingerprints = {f"{name} documents": fingerprint(texts.items()) for name, texts in sets.items()}
     weights = weights_fingerprint(model.base_model)
     bind_folder(
@@ -239,8 +248,8 @@ def main(argv: list[str]) -> None:
     # 3. A checkpoint that needs nothing else; the results are written last.
     if args.do_train:
         _save_model(trainer, processor)
-        counts = {f"{name} set": f"{len(texts)} sets of documents" for name, texts in sets.items()}
         if args.should_save:
+            counts = {f"{name} set": f"{len(row)} sets of documents" for name, row in sets.items()}
             log = trainer.state.log_history
             _write_card(
                 args,
@@ -271,42 +280,6 @@ def _prepare_model(model: CdlmForMaskedLM, masking_args: CdlmMaskingArguments) -
         # No gradient would reach these weights, and several processes would wait for it.
         for name, parameter in model.named_parameters():
             parameter.requires_grad_("_global." not in name)
-
-
-def _sequences(
-    sets: Mapping[str, Sets],
-    processor: CdlmProcessor,
-    masking_args: CdlmMaskingArguments,
-    seed: int,
-) -> dict[str, ClusterDataset]:
-    """Makes the sequences of each set; a set is evaluated on related documents (section 3.1)."""
-    rows = {}
-    for name, documents in sets.items():
-        rows[name] = ClusterDataset(
-            list(documents.values()),
-            processor=processor,
-            related=name != "train" or not masking_args.random_clusters,
-            seed=seed,
-            document_share=masking_args.document_share,
-        )
-    return rows
-
-
-def _settings(
-    model_args: CdlmModelArguments,
-    masking_args: CdlmMaskingArguments,
-    args: PretrainingArguments,
-    model: CdlmForMaskedLM,
-    processor: CdlmProcessor,
-) -> dict[str, object]:
-    """Returns the settings that decide the result."""
-    return {
-        "model": public_name(model_args.model),
-        **args.result_settings(),
-        **vars(masking_args),
-        "attention_window": model.config.attention_window,
-        "tokens in a sequence": processor.max_length,
-    }
 
 
 def _perplexities(trainer: CardTrainer, rows: Mapping[str, ClusterDataset]) -> Scores:

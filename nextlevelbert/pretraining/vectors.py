@@ -103,21 +103,6 @@ class Options:
     corpus: CorpusArguments
     training: PretrainingArguments
 
-    @classmethod
-    def parse(cls, argv: list[str], model_type: str | None) -> Options:
-        """Reads the options from a command line; errors end the program."""
-        family: type[FamilyArguments] = NextLevelBertArguments
-        if model_type == "hate":
-            family = HateArguments
-        groups = (
-            NewModelArguments,
-            family,
-            MaskingArguments,
-            CorpusArguments,
-            PretrainingArguments,
-        )
-        return cls(*parse(groups, argv, about=_ABOUT, recipes=""))
-
 
 def pretrain(argv: list[str]) -> None:
     """Encodes the documents, trains on their vectors and saves the model with its card.
@@ -133,7 +118,11 @@ def pretrain(argv: list[str]) -> None:
     if model_type == "cdlm":
         cdlm.main(argv)
         return
-    options = Options.parse(argv, model_type)
+    family: type[FamilyArguments] = NextLevelBertArguments
+    if model_type == "hate":
+        family = HateArguments
+    groups = (NewModelArguments, family, MaskingArguments, CorpusArguments, PretrainingArguments)
+    options = Options(*parse(groups, argv, about=_ABOUT, recipes=""))
     args = options.training
     set_seed(args.seed)
 
@@ -266,12 +255,18 @@ def new_model(
     if fields.get("loss") == "cross_entropy":
         fields["num_candidates"] = _NUM_CANDIDATES
 
-    if family.model is not None:
-        _refuse_beside_checkpoint(only_for_new)
-        return _model_to_continue(model_class, family.model, source, fields=fields)
-    return model_class.from_chunk_encoder(
-        source, include_chunk_encoder=False, **fields, **only_for_new
-    )
+    if family.model is None:
+        return model_class.from_chunk_encoder(
+            source, include_chunk_encoder=False, **fields, **only_for_new
+        )
+
+    _refuse_beside_checkpoint(only_for_new)  # it keeps its chunks and layers
+    model = model_class.from_pretrained(family.model, dtype=torch.float32, **fields)
+    if model.base_model.chunk_encoder is not None:
+        model.base_model.detach_chunk_encoder()
+    model.base_model.check_chunk_encoder(source)
+    model.base_model.tokenizer = source.tokenizer
+    return model
 
 
 def _refuse_beside_checkpoint(only_for_new: Collection[str]) -> None:
@@ -286,21 +281,6 @@ def _refuse_beside_checkpoint(only_for_new: Collection[str]) -> None:
         f"Only new models have --{' --'.join(only_for_new)}: leave this out{hint}, or leave out"
         " --model."
     )
-
-
-def _model_to_continue(
-    model_class: type[VectorModel],
-    checkpoint: str,
-    source: LoadedChunkEncoder,
-    fields: dict[str, Any],
-) -> VectorModel:
-    """Opens a checkpoint, which keeps its chunks and layers, without its chunk encoder."""
-    model = model_class.from_pretrained(checkpoint, dtype=torch.float32, **fields)
-    if model.base_model.chunk_encoder is not None:
-        model.base_model.detach_chunk_encoder()
-    model.base_model.check_chunk_encoder(source)
-    model.base_model.tokenizer = source.tokenizer
-    return model
 
 
 def _checkpoint_of(family: FamilyArguments) -> str | None:
@@ -699,6 +679,9 @@ def write_card(
         measured = objective.about_scores
         table = results_table(rows)
 
+    base_model = config.chunk_encoder_name  # unless it is a folder, or the model itself
+    if base_model is None or "/" not in base_model or base_model == args.repository():
+        base_model = None
     text = CardText(
         summary=_SUMMARIES[config.model_type],
         intended_use=_INTENDED_USE,
@@ -717,7 +700,7 @@ def write_card(
         text,
         log=log,
         model_type=config.model_type,
-        base_model=_encoder_on_hub(config, args),
+        base_model=base_model,
         settings=settings,
         table=table,
         scores=scores,
@@ -726,16 +709,6 @@ def write_card(
         model=_model_rows(config, corpus),
     )
     card.save(f"{args.output_dir}/README.md")
-
-
-def _encoder_on_hub(
-    config: NextLevelBertConfig | HateConfig, args: PretrainingArguments
-) -> str | None:
-    """Returns the chunk encoder's name on the Hub; None for a folder, or the model itself."""
-    name = config.chunk_encoder_name
-    if name is None or "/" not in name or name == args.repository():
-        return None
-    return name
 
 
 def _model_rows(

@@ -26,17 +26,13 @@ MEASURED = (
 Predicted = tuple[Scores, Sequence[Mapping[str, object]]]
 
 
-def _choose_nothing(rows: object, logits: object) -> Scores:
-    return {}
-
-
 def train_and_publish(
     model_class: type[PreTrainedModel],
     sets: Mapping[str, Any],
     *,
     sequences: Callable[[str, CdlmProcessor], Any],
     predict: Callable[..., Predicted],
-    choose: Callable[[Any, Any], Scores] = _choose_nothing,
+    choose: Callable[[Any, Any], Scores] | None = None,
     baseline: tuple[str, Callable[[Any], Scores]],
     card: CardText,
     metric: str,
@@ -155,7 +151,7 @@ def _score(
     folder: Path,
     rows: Mapping[str, Any],
     predict: Callable[..., Predicted],
-    choose: Callable[[Any, Any], Scores],
+    choose: Callable[[Any, Any], Scores] | None,
 ) -> tuple[dict[str, Scores], Scores]:
     """Scores a trained model, and writes the predictions of the reported set to the folder.
 
@@ -168,7 +164,7 @@ def _score(
         if name not in rows:
             continue
         output = trainer.predict(rows[name])
-        if name == "validation":
+        if name == "validation" and choose is not None:
             chosen = choose(rows[name], output.predictions)
         set_scores, records = predict(name, rows[name], logits=output.predictions, chosen=chosen)
         scores[name] = {**set_scores, "loss": output.metrics["test_loss"]}

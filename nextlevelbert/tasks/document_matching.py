@@ -6,6 +6,7 @@ S2ORC), is a document plagiarised from the other (PAN).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,10 +91,7 @@ def main(argv: list[str]) -> None:
         classes, argv, about=main.__doc__ or "", recipes="document_matching-"
     )
 
-    def read(name: str, source: str, split: str) -> Dataset:
-        return load_document_pairs(source, columns, split, config=data_args.dataset_config_name)
-
-    sets = data_args.read_sets(read, args.seed)
+    sets = data_args.read_sets(partial(load_document_pairs, columns=columns), seed=args.seed)
 
     def sequences(name: str, processor: CdlmProcessor) -> list[dict[str, Any]]:
         rows = []

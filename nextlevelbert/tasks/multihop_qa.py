@@ -343,8 +343,8 @@ def main(argv: list[str]) -> None:
         recipes="multihop_qa-",
     )
 
-    def read(name: str, source: str, split: str) -> Sequence[Question]:
-        return hotpotqa.load(open_rows(source, split, data_args.dataset_config_name))
+    def read(source: str, split: str, config: str | None) -> Sequence[Question]:
+        return hotpotqa.load(open_rows(source, split, config))
 
     sets = data_args.read_sets(read, seed=args.seed)
     train_and_publish(

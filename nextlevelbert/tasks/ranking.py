@@ -340,10 +340,7 @@ def main(argv: list[str]) -> None:
     args.greater_is_better = True
 
     # 1. The sets.
-    def read(name: str, path: str, split: str) -> RetrievalTask:
-        return read_ranking(path, split, pairs, config=data_args.dataset_config_name)
-
-    sets = data_args.read_sets(read, args.seed, hold_out_queries)
+    sets = data_args.read_sets(partial(read_ranking, pairs=pairs), args.seed, hold_out_queries)
 
     # 2. What the model reads: chunk vectors of all queries and documents.
     source = VectorSource.open(options, MEANS)
@@ -354,7 +351,16 @@ def main(argv: list[str]) -> None:
     # 3. A training per seed.
     results = run_seeds(
         args,
-        settings=_settings(run) | args.result_settings(),
+        settings={
+            "task": "ranking",
+            "model": public_name(options.model),
+            "weights": source.weights,
+            "k": pairs.k,
+            "chunks": str(source.rule),
+            "encoder_dtype": options.encoder_dtype,
+            "sets": fingerprint(list(vars(task).values()) for task in sets.values()),
+            **args.result_settings(),
+        },
         make_trainer=run.make_trainer,
         score=run.score,
         validated=[metric],
@@ -424,19 +430,6 @@ def _encode_sets(
         documents += task.documents.values()
     vectors = source.encode(args, queries)
     return vectors | source.encode(args, documents)
-
-
-def _settings(run: RankingRun) -> dict[str, object]:
-    """Returns the settings that decide the result, beside the training arguments."""
-    return {
-        "task": "ranking",
-        "model": public_name(run.options.model),
-        "weights": run.source.weights,
-        "k": run.k,
-        "chunks": str(run.source.rule),
-        "encoder_dtype": run.options.encoder_dtype,
-        "sets": fingerprint(list(vars(task).values()) for task in run.sets.values()),
-    }
 
 
 def _card_text(run: RankingRun) -> CardText:

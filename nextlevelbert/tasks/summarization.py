@@ -174,7 +174,8 @@ def read_summaries(
             by_line=True,
         )
         if options.label_column is None:
-            labels = _oracle_labels(sentences, reference)
+            in_summary = greedy_oracle(sentences, reference)
+            labels = np.isin(np.arange(len(sentences)), in_summary).astype(int).tolist()
             if not any(labels):
                 unrelated += 1
         else:
@@ -199,13 +200,6 @@ def read_summaries(
             raise ValueError(f"{message} Give sentence labels with --label_column.")
         logger.warning(message)
     return documents
-
-
-def _oracle_labels(sentences: list[str], reference: list[str]) -> list[int]:
-    labels = [0] * len(sentences)
-    for index in greedy_oracle(sentences, reference):
-        labels[index] = 1
-    return labels
 
 
 def sentences_of(
@@ -561,17 +555,27 @@ class SummaryRun:
 
 def main(argv: list[str]) -> None:
     """Trains a model per seed to select sentences, and publishes the best one."""
-    options, data_args, args, sizes = _parse(argv)
+    model_type, _ = pop_option(argv, "model_type", "bert-al")
+    type_arguments: type[Sizes] = FirstSegmentArguments
+    if model_type == "bert-al":
+        type_arguments = BertAlArguments
+    options, data_args, args, sizes = parse(
+        (SummaryArguments, DataArguments, FinetuningArguments, type_arguments),
+        argv,
+        prog=f"--task summarization --model_type {model_type}",
+        about=(
+            "Selects the sentences of a summary. Each --model_type has its own options: bert-al,"
+            " truncated, extended."
+        ),
+        recipes="summarization-",
+    )
     if args.learning_rate is None:
         args.learning_rate = 2e-5
     base = open_config(options.model)
     _check_model(options, sizes, base=base, args=args)
 
     # 1. The sets.
-    def read(name: str, source: str, split: str) -> list[SummarizedDocument]:
-        return read_summaries(options, source, split, config=data_args.dataset_config_name)
-
-    sets = data_args.read_sets(read, seed=args.seed)
+    sets = data_args.read_sets(partial(read_summaries, options), seed=args.seed)
 
     # 2. What the model reads: tokens.
     tokenizer = load_tokenizer(options.model)
@@ -590,9 +594,8 @@ def main(argv: list[str]) -> None:
     )
     if not args.should_save:
         return
-    for result in results:
-        weights = Path(args.output_dir) / f"seed-{result.seed}" / "best"
-        shutil.rmtree(weights, ignore_errors=True)
+    for weights in Path(args.output_dir).glob("seed-*/best"):
+        shutil.rmtree(weights)
 
     # 4. The table.
     best, table = report(
@@ -606,26 +609,6 @@ def main(argv: list[str]) -> None:
     # 5. The model of the best seed with its card; of a baseline, its predictions alone.
     if options.model_type == "bert-al":
         _publish(run, args, data_args.dataset_name, best=best, table=table)
-
-
-def _parse(
-    argv: list[str],
-) -> tuple[SummaryArguments, DataArguments, FinetuningArguments, Sizes]:
-    model_type, _ = pop_option(argv, "model_type", "bert-al")
-    type_arguments: type = FirstSegmentArguments
-    if model_type == "bert-al":
-        type_arguments = BertAlArguments
-    options, data_args, args, sizes = parse(
-        (SummaryArguments, DataArguments, FinetuningArguments, type_arguments),
-        argv,
-        prog=f"--task summarization --model_type {model_type}",
-        about=(
-            "Selects the sentences of a summary. Each --model_type has its own options: bert-al,"
-            " truncated, extended."
-        ),
-        recipes="summarization-",
-    )
-    return options, data_args, args, sizes
 
 
 def _check_model(

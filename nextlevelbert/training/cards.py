@@ -223,13 +223,9 @@ def public_name(model: str) -> str:
     return safe_name(model)
 
 
-def name_on_hub(name: str | None) -> str | None:
-    """Returns the name of a model on the Hub; None for a folder.
-
-    Args:
-        name: folder or name on the Hub, or None.
-    """
-    if name is None or Path(name).exists():
+def name_on_hub(name: str) -> str | None:
+    """Returns the name of a model on the Hub; None for a folder."""
+    if Path(name).exists():
         return None
     return name
 

@@ -52,7 +52,7 @@ def test_sets_that_are_refused(options, message):
 def test_where_sets_are(tmp_path):
     data = DataArguments(train_file="a.jsonl", test_file="b.jsonl")
     sets = data.read_sets(
-        lambda name, source, split: [source, split], 3, lambda rows, *how: (rows, how)
+        lambda source, split, config: [source, split], 3, lambda rows, *how: (rows, how)
     )
     assert sets == {
         "train": ["a.jsonl", "train"],

@@ -485,11 +485,10 @@ class VectorCorpus:
         folder = path.parent / ".vectors"
         name = f"{path.stem}.{path.stat().st_mtime_ns:x}"
         for copy in folder.glob(f"{path.stem}.*.npy"):
-            array = _map_copy(copy)
-            if array is None:
-                continue
-            if copy.stem == f"{name}.{zlib.crc32(array.data):08x}":
-                return torch.from_numpy(np.asarray(array))
+            with suppress(EOFError, ValueError, OSError):  # of an incomplete copy
+                array = np.load(copy, mmap_mode="c")
+                if copy.stem == f"{name}.{zlib.crc32(array.data):08x}":
+                    return torch.from_numpy(np.asarray(array))
             with suppress(OSError):  # in a folder that cannot be written
                 copy.unlink()
 
@@ -587,11 +586,3 @@ class VectorCorpus:
             allow_patterns=[DONE, FILES],
         )
         return cls(folder)
-
-
-def _map_copy(path: Path) -> np.ndarray | None:
-    """Maps a decoded copy into memory; None if the copy is incomplete and must be written again."""
-    try:
-        return np.load(path, mmap_mode="c")
-    except (EOFError, ValueError, OSError):
-        return None

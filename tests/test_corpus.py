@@ -1,8 +1,6 @@
 """The store of chunk vectors: what every engine writes is what one process writes, and anybody's
 tools read it."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

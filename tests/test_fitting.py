@@ -1,7 +1,5 @@
 """What is fitted in closed form, against scikit-learn and by hand; and pooling by hand."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import itertools

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from .tables import RowLocation, Table, short
 logger = logging.getLogger(__name__)
 
 _NAMED = 20  # classes that an error names
+_INTEGER = re.compile("-?[0-9]+")
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,8 @@ def load_classes(
     Args:
         table: rows with named columns.
         columns: names of the columns to read.
-        class_names: the classes in order; labels may be their names or their indices.
+        class_names: the classes in order; labels may be their names or their indices. If a name is
+            an integer, integer labels are names; another integer would be ambiguous and is refused.
         like: the training set; this set gets the same classes and kind of labels.
 
     Returns:
@@ -136,8 +139,8 @@ def _names_of_integers(
     """Returns the names whose indices integer labels are; None if integers are classes."""
     if column in table.class_names:
         return table.class_names[column]
-    # The names "1", "2", "3" are the labels 1, 2, 3, not the labels 0, 1, 2.
-    if class_names is not None and "".join(class_names).isdecimal():
+    # The names "-1", "0", "1" are the labels -1, 0, 1, not the labels 0, 1, 2.
+    if class_names is not None and any(map(_INTEGER.fullmatch, class_names)):
         return None
     return class_names
 
@@ -204,8 +207,9 @@ def _label_index(row: _Row, column: str, index_of: Mapping[str, int]) -> int | l
             raise row.location.error(
                 column,
                 f"{short(item)} is not one of the {len(index_of)} classes:"
-                f" {', '.join(list(index_of)[:_NAMED])}. Classes that the"
-                " training set lacks, and numbers of named classes, need a --label_names_file.",
+                f" {', '.join(list(index_of)[:_NAMED])}. Classes that the training set lacks, and"
+                " numbers of named classes, need a --label_names_file; if a name there is an"
+                " integer, no number is an index.",
             )
     if len(set(items)) < len(items):
         raise row.location.error(

@@ -44,7 +44,9 @@ class FinetuningArguments(BaseTrainingArguments):
         default=True, help="Keep the weights of the best evaluation instead of the last ones."
     )
     metric_for_best_model: str | None = option(
-        "loss", "Validation score that selects the best evaluation."
+        "loss",
+        "Validation score that selects the best evaluation: loss, or a score of the table, such as"
+        " accuracy, macro_f1 or mrr@10, if the task has it.",
     )
     early_stopping_patience: int = option(
         3,

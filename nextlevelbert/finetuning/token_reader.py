@@ -61,6 +61,7 @@ class TokenReader:
         is_published: true if the trained model is published.
         base_model: Hub name of the model that the training starts from.
         window: number of tokens above which documents also get scores of their own.
+        is_long: which documents of each set are longer than `window`, ``[N]`` by name.
     """
 
     learning_rate = 3e-5
@@ -106,7 +107,7 @@ class TokenReader:
         if self.family == "truncated":
             limit = self.tokenizer.model_max_length
             self.reading_limit = min(positions or limit, limit)
-        self.lengths: dict[str, np.ndarray] = {}
+        self.is_long: dict[str, np.ndarray] = {}
 
     def prepare(self, sets: Mapping[str, Dataset]) -> dict[str, Dataset]:
         """Tokenizes the documents, each after its question.
@@ -137,7 +138,7 @@ class TokenReader:
             texts = [f"{question}\n{text}" for question, text in pairs]
         ids = self.tokenizer(texts, verbose=False)["input_ids"]
         lengths = np.array([len(row) for row in ids])
-        self.lengths[name] = lengths
+        self.is_long[name] = lengths > self.window
 
         if lengths.min() <= self.tokenizer.num_special_tokens_to_add():
             empty = dataset["id"][int(lengths.argmin())]
@@ -186,9 +187,5 @@ class TokenReader:
 
     def open_trained(self, folder: Path) -> nn.Module:
         """Opens the model in the folder of a seed to be published, and saves its tokenizer."""
-        self.tokenizer.save_pretrained(str(self.args.output_dir))
+        self.tokenizer.save_pretrained(self.args.output_dir)
         return AutoModelForSequenceClassification.from_pretrained(folder)
-
-    def is_long(self, name: str) -> np.ndarray:
-        """Returns which documents of a set are longer than `window`, ``[N]``."""
-        return self.lengths[name] > self.window

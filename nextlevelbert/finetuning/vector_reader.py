@@ -40,6 +40,7 @@ class VectorReader:
         without: words after the number of parameters that say what the number leaves out.
         is_published: true if the trained model is published; baselines are not published.
         base_model: Hub name of the model that the training starts from.
+        is_long: empty, because no documents get scores of their own.
     """
 
     without = WITHOUT_ENCODER
@@ -74,6 +75,7 @@ class VectorReader:
         if self.source.is_baseline or self.trained_parts:
             self.learning_rate = 1e-3
 
+        self.is_long: dict[str, np.ndarray] = {}
         self.vectors: list[torch.Tensor] = []
         self.has_pairs = False
 
@@ -174,10 +176,6 @@ class VectorReader:
         if self.adapters.lora:
             base = self._new_whole_model()
         return self.source.open_trained(folder, self.head, base=base)
-
-    def is_long(self, name: str) -> np.ndarray | None:
-        """Returns None, because no documents over vectors get scores of their own."""
-        return None
 
 
 def _baselines(labels: LabelSet) -> tuple[str, ...]:

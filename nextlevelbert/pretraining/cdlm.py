@@ -226,7 +226,7 @@ def main(argv: list[str]) -> None:
     fingerprints = {f"{name} documents": fingerprint(texts.items()) for name, texts in sets.items()}
     weights = weights_fingerprint(model.base_model)
     bind_folder(
-        str(args.output_dir),
+        args.output_dir,
         {**settings, **fingerprints, "weights": weights, "do_train": args.do_train},
     )
     if args.do_train:
@@ -255,7 +255,7 @@ def main(argv: list[str]) -> None:
     else:
         if args.should_save:
             content = json.dumps({"rows": scores}, indent=2)
-            write_whole(Path(str(args.output_dir)) / "results.json", content)
+            write_whole(Path(args.output_dir) / "results.json", content)
         logger.info(
             "Results are in %s. Nothing was trained: add --do_train for that.", args.output_dir
         )
@@ -341,7 +341,7 @@ def _write_card(
     scores: Scores,
 ) -> None:
     """Writes the card and the learning curve."""
-    output = Path(str(args.output_dir))
+    output = Path(args.output_dir)
     plot_curves([log], metrics=[], path=output / CURVE, x="step")
 
     rows = dict(scores)
@@ -350,9 +350,6 @@ def _write_card(
         first = {"loss": losses[0], "perplexity": math.exp(losses[0])}
         rows = {"first evaluation": first, **scores}
 
-    datasets = []
-    if data_args.dataset_name is not None:
-        datasets.append(data_args.dataset_name)
     card = collect_card(
         args,
         _CARD,
@@ -363,7 +360,6 @@ def _write_card(
         table=results_table(rows),
         scores={"perplexity": scores["validation"]["perplexity"]},
         dataset="held-out sets",
-        datasets=datasets,
-        pictures=[CURVE],
+        data_name=data_args.dataset_name,
     )
     card.save(output / "README.md")

@@ -29,7 +29,7 @@ from ..pretraining.cdlm import LIMITS, SUMMARY, CdlmModelArguments
 from ..training.cards import CardText
 from ..training.data import DataArguments
 from ..training.options import option, parse
-from .cdlm import MEASURED, TAGS, Baseline, CdlmTask, Logits, Predicted, train_and_publish
+from .cdlm import MEASURED, TAGS, Predicted, train_and_publish
 
 Pair = tuple[int, int]  # indices of mentions, counted through all documents
 # For each group the indices of its n mentions, and how probably any two mean the same, ``[n, n]``.
@@ -500,23 +500,27 @@ def main(argv: list[str]) -> None:
             negatives=negatives,
         )
 
-    def choose(rows: MentionPairDataset, logits: Logits) -> Scores:
-        groups = rows.similarities(logits[0])
+    def choose(rows: MentionPairDataset, logits: np.ndarray) -> Scores:
+        groups = rows.similarities(logits)
         return {"coreference_threshold": best_threshold(sets["validation"], groups)}
 
-    def predict(name: str, rows: MentionPairDataset, logits: Logits, chosen: Scores) -> Predicted:
-        clusters = cluster_mentions(rows.similarities(logits[0]), chosen["coreference_threshold"])
-        return Predicted(cluster_f1(sets[name], clusters), _records(sets[name], clusters))
+    def predict(
+        name: str, rows: MentionPairDataset, logits: np.ndarray, chosen: Scores
+    ) -> Predicted:
+        clusters = cluster_mentions(rows.similarities(logits), chosen["coreference_threshold"])
+        return cluster_f1(sets[name], clusters), _records(sets[name], clusters)
 
-    task = CdlmTask(
-        model_class=CdlmForCrossDocumentCoreference,
-        sets=sets,
+    train_and_publish(
+        CdlmForCrossDocumentCoreference,
+        sets,
         sequences=sequences,
         predict=predict,
         choose=choose,
-        baseline=Baseline("every mention alone", _every_mention_alone),
+        baseline=("every mention alone", _every_mention_alone),
         card=_CARD,
         metric="conll_f1",
         settings={"task": "coreference", **vars(options)},
+        model_args=model_args,
+        args=args,
+        data_args=data_args,
     )
-    train_and_publish(task, model_args=model_args, args=args, data_args=data_args)

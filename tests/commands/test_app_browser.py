@@ -1,7 +1,5 @@
 """`nextlevelbert app` in a real browser: a question, clicks, and no connection to anywhere else."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

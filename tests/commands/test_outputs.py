@@ -1,7 +1,5 @@
 """Files of vectors, maps, and models fitted to a folder."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,8 +1,6 @@
 """The modules for `evaluate`: their scores against libraries and by hand, and their loading from
 disk and Hub."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -49,9 +49,9 @@ tags: [nextlevelbert, chunk-vectors]
 ---
 # Chunk vectors of {documents} documents
 
-The data set holds {chunks} vectors of {size} dimensions, which `{encoder}` made, without the text.
-The package reads it: `pip install nextlevelbert`, or until its first release `pip install .` in a
-clone.
+The data set contains {chunks} chunk vectors of {size} dimensions, made with `{encoder}`, without
+the texts. The package reads it: `pip install nextlevelbert`, or until its first release `pip
+install .` in a clone.
 
 ```python
 from nextlevelbert import VectorCorpus

@@ -73,8 +73,9 @@ def chunk_table(
 class ChunkVectors:
     """Makes the rows of a batch of documents, and can be pickled.
 
-    For `datasets.Dataset.map(batched=True)`, Ray Data's `map_batches`, Spark's `mapInArrow`, and
-    `encode_corpus`.
+    Use an object with `datasets.Dataset.map(batched=True)`, with Ray Data's `map_batches`, with
+    Spark's `mapInArrow`, or in `encode_corpus`. It takes a batch with the columns ``id`` and
+    ``text``, and returns the columns ``document``, ``chunk``, ``start``, ``end`` and ``vector``.
 
     Args:
         encoder: encoder from `load_chunk_encoder`, which is pickled with the function; or the name
@@ -192,8 +193,8 @@ def encode_corpus(
     run on the same processor.
 
     Args:
-        documents: texts, ``(id, text)``, dicts, a `datasets.Dataset`, `Document` objects: see
-            `as_documents`.
+        documents: texts, ``(id, text)`` pairs, dicts with ``id`` and ``text``, `Document` objects,
+            or a `datasets.Dataset`. For files, pass `read_documents`.
         encoder: chunk encoder, see `ChunkVectors`.
         rule: chunking rule that splits the texts.
         folder: folder of the parts. If it holds a finished corpus of the same documents, that

@@ -171,8 +171,10 @@ class Library:
 
     def document(self, index: int) -> StoredDocument:
         """Reads a document from its part; some documents are kept."""
-        if index in self._stored_documents:
-            return self._stored_documents[index]
+        stored = self._stored_documents.get(index)
+        if stored is not None:  # another thread may clear the documents in between
+            return stored
+
         part_index = self._part_of[index]
         table = self._parts[part_index].read("text", "metadata", "pages")
         start, end = self.starts[index : index + 2] - self._part_starts[part_index]
@@ -183,14 +185,10 @@ class Library:
             page_starts=rows["pages"][0].as_py(),
         )
 
-        if len(self._stored_documents) == _KEPT_DOCUMENTS:
+        if len(self._stored_documents) >= _KEPT_DOCUMENTS:
             self._stored_documents.clear()
         self._stored_documents[index] = document
         return document
-
-    def text(self, index: int) -> str:
-        """Reads the text of a document."""
-        return self.document(index).text
 
     def document_of(self, passage: int) -> int:
         """Returns the document of a passage."""

@@ -177,8 +177,8 @@ class ChunkVectors:
         if infinite:
             index = int(np.searchsorted(offsets, infinite[0], side="right")) - 1
             raise ValueError(
-                f"The encoder gave {len(infinite)} vectors that are not finite, in document"
-                f" {ids[index]!r} first."
+                f"{len(infinite)} vectors of the encoder are not finite, first in document"
+                f" {ids[index]!r}. Compute in float32, or leave this document out."
             )
         spans = list(map(chunk_spans, documents, boundaries))
         return chunk_table(self.schema, ids=ids, spans=spans, vectors=vectors)
@@ -266,7 +266,7 @@ def _rows_of_part(make_rows: RowMaker, group: Group) -> pa.Table:
     table = make_rows(group)
     if len(table) == 0:
         raise ValueError(
-            f"No document from {group['id'][0]!r} to {group['id'][-1]!r} holds a token; leave these"
+            f"No document from {group['id'][0]!r} to {group['id'][-1]!r} has a token. Leave these"
             " documents out."
         )
     empty = set(group["id"]) - set(table["document"].unique().to_pylist())
@@ -277,12 +277,12 @@ def _rows_of_part(make_rows: RowMaker, group: Group) -> pa.Table:
 def _finish(folder: Path, planned: Mapping[int, Path], is_first_process: bool) -> None:
     """Waits for the parts of other processes, and marks the corpus as complete."""
     if not planned:
-        raise ValueError("No document was given; a corpus needs at least one.")
+        raise ValueError("No documents were given. A corpus needs at least one document.")
     last = max(planned)
     for number, path in numbered_parts(folder).items():
         if number > last:
             raise ValueError(
-                f"{folder} holds more documents than are given, in {path.name}. Encode into another"
+                f"{folder} holds more documents than were given ({path.name}). Encode into another"
                 " folder."
             )
 
@@ -333,9 +333,9 @@ def _checked_parts(
         present_path = present.get(number, path)
         if present_path != path:
             raise ValueError(
-                f"{present_path} holds other documents than are given (from {group['id'][0]!r} on),"
-                " or was written with another characters_per_part. Encode into another folder, or"
-                " delete this one."
+                f"{present_path} holds other documents than were given (from {group['id'][0]!r}"
+                " on), or was written with another characters_per_part. Encode into another folder,"
+                " or delete this one."
             )
         yield number, path, group
 

@@ -1,8 +1,6 @@
 """Every data set, collator and model under a stock `Trainer`, with nothing but the defaults of its
 arguments."""
 
-from __future__ import annotations
-
 import copy
 import math
 from dataclasses import dataclass

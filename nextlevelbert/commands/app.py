@@ -372,7 +372,7 @@ def _lay_out(page: Page) -> SimpleNamespace:
     components = SimpleNamespace(question=gr.State(""))
     with gr.Row(equal_height=True):
         components.words = gr.Textbox(
-            placeholder="Ask, or describe a passage",
+            placeholder="Ask a question, or describe a passage",
             show_label=False,
             container=False,
             scale=5,
@@ -382,18 +382,20 @@ def _lay_out(page: Page) -> SimpleNamespace:
     with gr.Row():
         with gr.Column(scale=6, min_width=320):
             share = f"{page.share:.0%} of the variance"
-            gr.Markdown(f"### Map: similar documents are close (two components, {share})")
+            gr.Markdown(
+                f"### Map: similar documents are close together (two principal components, {share})"
+            )
             components.points = gr.Image(page.map([], chosen=0), **picture)
             components.documents = gr.Dataframe(
                 label="Nearest documents to the question, or to the chosen document",
-                headers=["", "document", "score", "the question along it"],
+                headers=["", "document", "score", "score along the document"],
                 datatype=["number", "str", "str", "html"],
                 column_widths=["8%", "36%", "18%", "38%"],
                 **table,
             )
             components.passages = gr.Dataframe(
                 label="Nearest passages (scores are relative to the folder)",
-                headers=["document", "place", "score", "passage"],
+                headers=["document", "position", "score", "passage"],
                 column_widths=["24%", "18%", "18%", "40%"],
                 **table,
             )
@@ -528,7 +530,7 @@ def run(
     try:
         import gradio as gr
     except ImportError as error:
-        raise ValueError("The page needs Gradio: pip install 'gradio>=6.31,<7'.") from error
+        raise ValueError("The page needs Gradio. Run: pip install 'gradio>=6.31,<7'") from error
 
     library = open_library(source, model, **reading)
     blocks = build(library, Path(source).resolve().name)
@@ -548,7 +550,7 @@ def run(
         ),
         prevent_thread_lock=True,
     )
-    print(f"The page is at {address} (Ctrl-C ends it).", flush=True)
+    print(f"The page is at {address} (press Ctrl-C to stop).", flush=True)
     try:
         while True:
             time.sleep(1)

@@ -43,13 +43,13 @@ def run(source: str, output: Path, *, text_column: str, chunk_encoder: str | Non
         ValueError: if the folder is not empty, or there are fewer than two documents.
     """
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise ValueError(f"{output} is there already; name a new or an empty folder.")
+        raise ValueError(f"{output} exists already. Give a new or an empty folder.")
     if chunk_encoder is None:
         chunk_encoder = static_checkpoint()
     encoder = load_chunk_encoder(chunk_encoder)
     texts = [document.text for _, document in read_files(source, text_column, encoder.tokenizer)]
     if len(texts) < 2:
-        raise ValueError(f"Vectors are fitted to two documents or more; {source} has {len(texts)}.")
+        raise ValueError(f"fit needs at least two documents, but {source} has {len(texts)}.")
 
     model = _fit(encoder, texts)
     halves = {}  # half the room; the model still opens in float32

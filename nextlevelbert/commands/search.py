@@ -5,6 +5,7 @@ import shutil
 import sys
 import textwrap
 from collections import Counter
+from itertools import pairwise
 from typing import Any, NamedTuple, Unpack
 
 import numpy as np
@@ -266,14 +267,11 @@ def mean_of_best(scores: np.ndarray, starts: np.ndarray) -> np.ndarray:
     Returns:
         The means ``[n]``.
     """
-    counts = np.diff(starts)
-    documents = np.repeat(np.arange(len(counts)), counts)  # of each passage
-    # Scores are sorted within each document, so position i still belongs to documents[i].
-    descending = scores[np.lexsort((-scores, documents))]
-    rank_in_document = np.arange(len(scores)) - starts[documents]
-    is_best = rank_in_document < _BEST
-    sums = np.bincount(documents[is_best], weights=descending[is_best])
-    return sums / np.minimum(counts, _BEST)
+    means = []
+    for start, end in pairwise(starts.tolist()):
+        best = np.sort(scores[start:end])[-_BEST:]
+        means.append(best.mean(dtype=np.float64))
+    return np.array(means)
 
 
 def ranking(scores: np.ndarray, texts: np.ndarray) -> list[int]:

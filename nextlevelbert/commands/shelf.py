@@ -138,7 +138,9 @@ def open_model(
     try:
         family = AutoConfig.from_pretrained(name).model_type
         if family not in ("nextlevelbert", "hate"):
-            raise ValueError(f"it is a {family!r}, but a nextlevelbert or hate is needed.")
+            raise ValueError(
+                f"its model_type is {family!r}, but this command needs nextlevelbert or hate."
+            )
         model = AutoModel.from_pretrained(name)
         if chunk_encoder is not None:
             model.attach_chunk_encoder(load_chunk_encoder(chunk_encoder))

@@ -6,7 +6,7 @@ import os
 import re
 import sysconfig
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -178,9 +178,9 @@ def _documents(
     row_count = 0
     for path, name in files:
         if name is None:
-            table = _TableReader(path, as_document, on_error)
-            yield from table.documents(first_index=row_count)
-            row_count += table.row_count
+            row_count += yield from _documents_of_table(
+                path, first_index=row_count, as_document=as_document, on_error=on_error
+            )
             continue
         try:
             document = _read_document(path, name, on_error)
@@ -212,83 +212,71 @@ def _with_file(path: Path, error: Exception) -> ValueError:
     return ValueError(f"{path} cannot be read: {reason(error)}")
 
 
-@dataclass
-class _TableReader:
-    """Reads a document from each row of a table; a row that cannot be read costs no other.
+def _documents_of_table(
+    path: Path, first_index: int, as_document: AsDocument, on_error: OnError | None
+) -> Generator[Document, None, int]:
+    """Streams a document from each row of a table; a row that cannot be read costs no other.
 
     Args:
         path: the file, or a folder of ``save_to_disk``.
+        first_index: index of the first row, by which a document without an id is named.
         as_document: makes a document of a row and its index.
-        on_error: function that is called with the error of a row, see `read_documents`.
+        on_error: function that is called with the errors at the end, see `read_documents`.
+
+    Returns:
+        The number of rows.
     """
-
-    path: Path
-    as_document: AsDocument
-    on_error: OnError | None
-    row_count: int = 0
-    error_count: int = 0
-    errors: list[ValueError] = field(default_factory=list)  # the first ones
-
-    def documents(self, first_index: int) -> Iterator[Document]:
-        """Streams the documents; a document without an id is numbered, from `first_index` on."""
-        file_errors = []
-        try:
-            yield from self._documents_of_rows(first_index)
-        except (OSError, ValueError) as error:
-            if self.on_error is None:
-                raise
-            file_errors.append(_with_file(self.path, error))
-
-        if self.on_error is not None:
-            for unreadable in [*self._row_errors(), *file_errors]:
-                self.on_error(unreadable)
-
-    def _documents_of_rows(self, first_index: int) -> Iterator[Document]:
-        """Streams the documents, and keeps the errors of rows if `on_error` is set."""
-        for where, row in self._rows():
-            index = first_index + self.row_count
-            self.row_count += 1
-            try:
-                document = self._document(where, row, index=index)
-            except ValueError as error:
-                if self.on_error is None:
-                    raise
-                self.error_count += 1
-                if len(self.errors) < _NAMED_ROWS:
-                    self.errors.append(error)
-            else:
+    row_count = 0
+    error_count = 0
+    errors: list[ValueError] = []  # of the first unreadable rows
+    file_errors = []
+    try:
+        for document in _documents_or_errors(path, first_index, as_document):
+            row_count += 1
+            if isinstance(document, Document):
                 yield document
+            elif on_error is None:
+                raise document
+            else:
+                error_count += 1
+                errors = [*errors, document][:_NAMED_ROWS]
+    except (OSError, ValueError) as error:
+        if on_error is None:
+            raise
+        file_errors.append(_with_file(path, error))
 
-    def _rows(self) -> Iterator[tuple[str, Any]]:
-        if self.path.is_dir():
-            with named_errors(self.path):
-                for index, row in enumerate(saved_dataset(self.path)):
-                    yield f"row {index}", row
-        else:
-            yield from rows_or_errors(self.path)
+    if error_count == row_count:  # perhaps it is no table of documents
+        errors = errors[:1]
+    if error_count > len(errors):
+        others = error_count - len(errors)
+        errors.append(ValueError(f"{path}: {others} more rows cannot be read."))
+    if on_error is not None:
+        for unreadable in errors + file_errors:
+            on_error(unreadable)
+    return row_count
 
-    def _document(self, where: str, row: Any, *, index: int) -> Document:
-        """Makes a document of a row; raises the error if there is one in place of the row."""
+
+def _documents_or_errors(
+    path: Path, first_index: int, as_document: AsDocument
+) -> Iterator[Document | ValueError]:
+    """Yields the document of each row, or the error of a row that cannot be read."""
+    for index, (where, row) in enumerate(_rows_of_table(path), start=first_index):
         try:
             if isinstance(row, ValueError):
                 raise row
-            return self.as_document(row, index)
+            yield as_document(row, index)
         except ValueError as error:
-            raise ValueError(f"{self.path}, {where}: {reason(error)}") from error
+            yield ValueError(f"{path}, {where}: {reason(error)}")
 
-    def _row_errors(self) -> list[ValueError]:
-        """Returns the errors of unreadable rows.
 
-        At most ten rows are named, or only the first if no row could be read. The others are
-        counted.
-        """
-        named = self.errors
-        if self.error_count == self.row_count:
-            named = self.errors[:1]
-        others = self.error_count - len(named)
-        if others > 0:
-            named = [*named, ValueError(f"{self.path}: {others} more rows cannot be read.")]
-        return named
+def _rows_of_table(path: Path) -> Iterator[tuple[str, Any]]:
+    """Streams the rows of a file or of a saved data set, as `rows_or_errors`."""
+    if not path.is_dir():
+        yield from rows_or_errors(path)
+        return
+    with named_errors(path):
+        for index, row in enumerate(saved_dataset(path)):
+            yield f"row {index}", row
 
 
 def source_files(source: str | Path | Iterable[str | Path]) -> list[tuple[Path, str | None]]:
@@ -319,7 +307,8 @@ def source_files(source: str | Path | Iterable[str | Path]) -> list[tuple[Path, 
                 others[file] = name
     if not names:
         raise ValueError(
-            f"{source} holds nothing to read; supported are {', '.join(TEXTS + TABLES)}, also .gz."
+            f"{source} holds no file that can be read; supported are {', '.join(TEXTS + TABLES)},"
+            " also .gz."
         )
     if others:
         _warn_of_other_kinds(others)

@@ -40,6 +40,7 @@ class VectorReader:
         without: words after the number of parameters that say what the number leaves out.
         is_published: true if the trained model is published; baselines are not published.
         base_model: Hub name of the model that the training starts from.
+        is_long: empty, because no documents get scores of their own.
     """
 
     without = WITHOUT_ENCODER
@@ -74,6 +75,7 @@ class VectorReader:
         if self.source.is_baseline or self.trained_parts:
             self.learning_rate = 1e-3
 
+        self.is_long: dict[str, np.ndarray] = {}
         self.vectors: list[torch.Tensor] = []
         self.has_pairs = False
 
@@ -175,10 +177,6 @@ class VectorReader:
             base = self._new_whole_model()
         return self.source.open_trained(folder, self.head, base=base)
 
-    def is_long(self, name: str) -> np.ndarray | None:
-        """Returns None, because no documents over vectors get scores of their own."""
-        return None
-
 
 def _baselines(labels: LabelSet) -> tuple[str, ...]:
     if labels.problem_type == CHOICE:
@@ -194,12 +192,13 @@ def _check_options(
         raise ValueError("HATE does not support multiple choice. Use a NextLevelBERT for --model.")
     is_new = source.is_baseline or model == "untrained"
     if adapters.lora and (is_new or adapters.freeze_encoder):
-        raise ValueError("--lora is for a saved checkpoint, without --freeze_encoder.")
+        raise ValueError("--lora needs a saved checkpoint, and no --freeze_encoder.")
     if adapters.lora:
         require_layers(model)
     if source.is_baseline and (adapters.freeze_encoder or args.push_to_hub):
         raise ValueError(
-            f"--model {model} is a baseline; leave out --freeze_encoder and --push_to_hub."
+            f"--model {model} is a baseline, so nothing can be frozen or published. Leave out"
+            " --freeze_encoder and --push_to_hub."
         )
 
 

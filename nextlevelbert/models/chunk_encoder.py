@@ -68,26 +68,27 @@ def pool(hidden: Tensor, mask: Tensor, mode: PoolingMode = "mean") -> Tensor:
     Returns:
         ``[B, D]`` in the dtype of `hidden`.
     """
-    keep = mask.bool().unsqueeze(-1)  # [B, L, 1]
-    if mode in ("mean", "sum", "mean_sqrt_len_tokens"):
-        power = {"mean": 0.0, "sum": 1.0, "mean_sqrt_len_tokens": 0.5}[mode]
-        factor = keep.sum(dim=1).float() ** power
-        return (masked_mean(hidden, mask) * factor).to(hidden.dtype)
-    if mode == "weightedmean":
-        weights = (keep.cumsum(dim=1) * keep).float()  # [B, L, 1]
-        total = (weights * hidden.masked_fill(~keep, 0.0).float()).sum(dim=1)  # [B, D]
-        return (total / weights.sum(dim=1).clamp(min=1)).to(hidden.dtype)
+    if mode == "mean":
+        return masked_mean(hidden, mask).to(hidden.dtype)
 
+    keep = mask.bool()  # [B, L]
     if mode == "max":
-        pooled = hidden.masked_fill(~keep, torch.finfo(hidden.dtype).min).amax(dim=1)  # [B, D]
-    else:
-        flags = mask.long()  # [B, L]
-        if mode == "cls":
-            position = flags.argmax(dim=1)
-        else:
-            position = flags.shape[1] - 1 - flags.flip(1).argmax(dim=1)
-        pooled = hidden[torch.arange(len(hidden), device=hidden.device), position]  # [B, D]
-    return pooled.masked_fill(~keep.any(dim=1), 0.0)
+        least = torch.finfo(hidden.dtype).min
+        pooled = hidden.masked_fill(~keep.unsqueeze(-1), least).amax(dim=1)  # [B, D]
+        return pooled.masked_fill(~keep.any(dim=1, keepdim=True), 0.0)
+
+    position = keep.cumsum(dim=1) * keep  # 1 at the first row to keep, 2 at the second; else 0
+    count = keep.sum(dim=1, keepdim=True).clamp(min=1)  # [B, 1]
+    weights_by_mode = {
+        "sum": keep,
+        "mean_sqrt_len_tokens": keep / count.sqrt(),
+        "weightedmean": position / position.sum(dim=1, keepdim=True).clamp(min=1),
+        "cls": position == 1,
+        "lasttoken": position == count,
+    }
+    weights = weights_by_mode[mode].float().unsqueeze(-1)  # [B, L, 1]
+    rows = hidden.masked_fill(~keep.unsqueeze(-1), 0.0)
+    return (weights * rows).sum(dim=1).to(hidden.dtype)
 
 
 def unit(vectors: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ class HateConfig(NextLevelBertConfig):
         """Checks that the document model is no wider than the vectors; sets the default scale."""
         if self.hidden_size > self.chunk_hidden_size:
             raise ValueError(
-                f"hidden_size is {self.hidden_size}; give at most the vectors'"
+                f"hidden_size is {self.hidden_size}. Give at most the size of the sentence vectors,"
                 f" {self.chunk_hidden_size}."
             )
         if self.vector_scale is None:

@@ -254,13 +254,13 @@ class NextLevelBertConfig(PreTrainedConfig):
         embedding_size = getattr(self.encoder_config, "embedding_size", self.hidden_size)
         if not self.chunk_hidden_size == self.hidden_size == embedding_size:
             raise ValueError(
-                f"The chunk encoder gives vectors of {self.chunk_hidden_size} dimensions, but the"
-                f" encoder reads {embedding_size} and gives {self.hidden_size}; these hidden sizes"
-                " must be equal."
+                f"The chunk encoder returns vectors of {self.chunk_hidden_size} dimensions, but the"
+                f" encoder over chunks reads {embedding_size} and returns {self.hidden_size}. These"
+                " sizes must be equal."
             )
         if self.pooling == "plain" and getattr(self.encoder_config, "num_hidden_layers", None):
             raise ValueError(
-                "pooling='plain' has no layers over chunks; set num_hidden_layers=0 or another"
+                "pooling='plain' has no layers over chunks. Set num_hidden_layers=0, or another"
                 " pooling."
             )
 

@@ -118,8 +118,8 @@ class HateEncoder(nn.Module):
         self.layers = backbone_from_config(config.encoder_config)
         if not self._has_position_table():
             raise ValueError(
-                f"{config.encoder_config.model_type} has no table of positions that sinusoids can"
-                " replace; give a BERT."
+                f"{config.encoder_config.model_type} has no position table that sinusoids can"
+                " replace. Give the configuration of a BERT."
             )
         self.layers.set_input_embeddings(value=None)  # vectors come in, not ids
         self.layers.embeddings.position_embeddings = NoPositions()

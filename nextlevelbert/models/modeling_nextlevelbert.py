@@ -477,7 +477,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         if self.config.long_documents == "error":
             raise ValueError(f"{what}. Set long_documents='window'.")
         removed = int((counts - size).clamp(min=0).sum())
-        logger.warning("%s; long_documents='truncate' cuts %d off.", what, removed)
+        logger.warning("%s; long_documents='truncate' removes %d chunks.", what, removed)
         return mask & (mask.cumsum(dim=1) <= size)
 
     def prepare_chunks(self, vectors: Tensor) -> Tensor:
@@ -510,7 +510,8 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         specials = self.config.special_positions
         if extras and length > size:
             raise ValueError(
-                f"Hidden states and attentions are of one window of {size} chunks, not {length}."
+                f"Hidden states and attentions exist for one window of {size} chunks, but a"
+                f" document has {length}."
             )
         documents, starts, lengths = lay_windows(counts, length=length, size=size, overlap=overlap)
 
@@ -597,7 +598,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         most = self.config.window()[0] + self.config.special_positions
         if special_ids.shape[1] > most:
             raise ValueError(
-                f"{special_ids.shape[1]} positions exceed the model's {most}; lower"
+                f"{special_ids.shape[1]} positions exceed the {most} of the model. Lower"
                 " --sequence_length."
             )
         chunks = self.prepare_chunks(inputs_embeds.to(self.dtype))
@@ -698,7 +699,9 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         vectors = self.encode_ids(flat_ids, flat_mask)
         blank = [index for index, chunks in enumerate(vectors) if len(chunks) == 0]
         if blank:
-            raise ValueError(f"Questions or candidates {blank} contain no token; give each a text.")
+            raise ValueError(
+                f"Questions or candidates {blank} contain no token. Give each of them a text."
+            )
         means = torch.stack([chunks.mean(dim=0) for chunks in vectors])
         return means.reshape(*input_ids.shape[:-1], -1)
 
@@ -797,7 +800,9 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__(config)
         if config.pooling == "plain":
-            raise ValueError("pooling='plain' has no encoder to predict with; choose another.")
+            raise ValueError(
+                "pooling='plain' has no encoder to predict with. Choose another pooling."
+            )
         self.model = self.new_model()
         self.head = self.new_head()
         self.target_whitening = None
@@ -1058,7 +1063,8 @@ class NextLevelBertForTask(NextLevelBertPreTrainedModel):
         documents = input_ids * document_mask
         if not bool((documents == documents[:, :1]).all()):
             raise ValueError(
-                "The candidates of a row have different documents; give each row one document."
+                "The candidates of a row have different documents. Give all of them the same"
+                " document."
             )
         return input_ids[:, 0], document_mask[:, 0], pair_mask
 
@@ -1197,8 +1203,8 @@ def concatenate_pairs(
         return documents
     if len(pairs) != len(documents):
         raise ValueError(
-            f"{len(pairs)} questions for {len(documents)} documents: give each its document_index"
-            " [N]."
+            f"{len(pairs)} questions for {len(documents)} documents. Give each question its"
+            " document_index [N]."
         )
     if pairs.ndim == 3:
         documents = documents.unsqueeze(1).expand(-1, pairs.shape[1], -1)  # [N, C, H]

@@ -481,8 +481,8 @@ def load_tokenizer(name_or_path: str | PathLike, **arguments: Any) -> PreTrained
     words = set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens)
     if not words:  # transformers makes a tokenizer without words
         raise ValueError(
-            f"There is no tokenizer in {name_or_path!r}: tokenizer.save_pretrained(folder)"
-            " saves it."
+            f"There is no tokenizer in {name_or_path!r}. tokenizer.save_pretrained(folder) puts one"
+            " there."
         )
     return tokenizer
 
@@ -521,7 +521,8 @@ def split_arguments(
     if unknown:
         names = sorted(fields.keys() - PreTrainedConfig.__dataclass_fields__.keys())
         raise ValueError(
-            f"{config_class.__name__} has no field {unknown}, only {', '.join(names)}, num_labels."
+            f"{config_class.__name__} has no field {unknown}, only {', '.join(names)} and"
+            " num_labels."
         )
 
     loading = {}

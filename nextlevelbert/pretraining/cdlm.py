@@ -1,4 +1,7 @@
-"""Pretraining a CDLM: sets of related documents → a CDLM with its card."""
+"""Pretrains a CDLM on sets of related documents, and saves it with its card.
+
+Without --do_train, the perplexity of a saved model is measured.
+"""
 
 import json
 import logging
@@ -88,13 +91,15 @@ class CdlmModelArguments:
         }
     )
     model_type: Literal["cdlm"] = option(
-        "cdlm", "Model family; the other families are pretrained with other options."
+        "cdlm", "Model family. The other families have other options or tasks."
     )
     max_length: int | None = option(
-        None, "Tokens in a sequence (default: 4096, or as many as a saved model reads)."
+        None, "Most tokens in a sequence (default: 4096, or as many as a saved model reads)."
     )
     attention_window: int | None = option(
-        None, "Tokens that each token attends to (default: 512, or a saved model's)."
+        None,
+        "Number of tokens that a token attends to, half of them on either side (default: 512, or"
+        " the value of a saved model).",
     )
 
     def load(self, model_class: type[Model]) -> tuple[Model, CdlmProcessor]:
@@ -125,9 +130,9 @@ class CdlmMaskingArguments:
     document_share: float = option(1 / 3, "Largest share of a sequence for one document.")
     global_attention: Literal["masked", "prefix", "none"] | None = option(
         None,
-        "Tokens with global attention: the tokens to predict (masked, as in the paper), as many"
-        " first tokens (prefix), or none. Default: as the saved model was trained, and masked for"
-        " a new model.",
+        "Tokens with global attention: the tokens to predict (masked, as in the paper), the same"
+        " number of tokens at the beginning (prefix), or no token (none). Default: as the saved"
+        " model was trained, and masked for a new model.",
     )
     random_clusters: bool = option(
         default=False, help="Train on sets of unrelated documents (the paper's Rand CDLM)."
@@ -143,17 +148,20 @@ class CdlmDataArguments(DataArguments):
 
     train_file: str | None = option(
         None,
-        "A .jsonl, .json or .parquet (also .gz), a quoted pattern, or Multi-News's .src, with a"
-        " document or a set in each row.",
+        "Sets of documents to train on: a file (.jsonl, .json or .parquet, all but .parquet also as"
+        " .gz; or Multi-News's .src) or a quoted pattern of files, with a document or a set of"
+        " documents in each row.",
     )
     cluster_column: str | None = option(
-        None, "Column that names a document's set; leave it out if a row is a set."
+        None, "Column that names the set of a document; leave it out if each row is a set."
     )
     text_column: str | None = option(
-        None, "Column of a document's text (default: text), or of a set's (default: document)."
+        None,
+        "Column of the text of a document (default: text), or of the texts of a set (default:"
+        " document).",
     )
     validation_share: float = option(
-        0.05, "Share of the sets that is held out if there is no validation set."
+        0.05, "Share of the sets to hold out if there is no validation set."
     )
 
     def __post_init__(self) -> None:
@@ -218,7 +226,7 @@ def main(argv: list[str]) -> None:
     fingerprints = {f"{name} documents": fingerprint(texts.items()) for name, texts in sets.items()}
     weights = weights_fingerprint(model.base_model)
     bind_folder(
-        str(args.output_dir),
+        args.output_dir,
         {**settings, **fingerprints, "weights": weights, "do_train": args.do_train},
     )
     if args.do_train:
@@ -247,7 +255,7 @@ def main(argv: list[str]) -> None:
     else:
         if args.should_save:
             content = json.dumps({"rows": scores}, indent=2)
-            write_whole(Path(str(args.output_dir)) / "results.json", content)
+            write_whole(Path(args.output_dir) / "results.json", content)
         logger.info(
             "Results are in %s. Nothing was trained: add --do_train for that.", args.output_dir
         )
@@ -333,7 +341,7 @@ def _write_card(
     scores: Scores,
 ) -> None:
     """Writes the card and the learning curve."""
-    output = Path(str(args.output_dir))
+    output = Path(args.output_dir)
     plot_curves([log], metrics=[], path=output / CURVE, x="step")
 
     rows = dict(scores)
@@ -342,9 +350,6 @@ def _write_card(
         first = {"loss": losses[0], "perplexity": math.exp(losses[0])}
         rows = {"first evaluation": first, **scores}
 
-    datasets = []
-    if data_args.dataset_name is not None:
-        datasets.append(data_args.dataset_name)
     card = collect_card(
         args,
         _CARD,
@@ -355,7 +360,6 @@ def _write_card(
         table=results_table(rows),
         scores={"perplexity": scores["validation"]["perplexity"]},
         dataset="held-out sets",
-        datasets=datasets,
-        pictures=[CURVE],
+        data_name=data_args.dataset_name,
     )
     card.save(output / "README.md")

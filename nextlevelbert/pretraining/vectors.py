@@ -171,9 +171,7 @@ def pretrain(argv: list[str]) -> None:
     )
     for documents in (learned, held_out):
         documents.corpus.check_model(model.config, documents.corpus.splitter)
-    bind_folder(
-        str(args.output_dir), settings_of(model, options, learned=learned, held_out=held_out)
-    )
+    bind_folder(args.output_dir, settings_of(model, options, learned=learned, held_out=held_out))
     if is_finished(args):
         return
 
@@ -685,7 +683,7 @@ def write_card(
     log = run.trainer.state.log_history
     found, *others = objective.scores
     columns = (found, "chance_accuracy", *others)
-    plot_curves([log], metrics=columns, path=Path(str(args.output_dir)) / CURVE, x="step")
+    plot_curves([log], metrics=columns, path=Path(args.output_dir) / CURVE, x="step")
 
     logged = [entry for entry in log if "eval_loss" in entry]
     measured = "Nothing: the run had no evaluation."
@@ -701,9 +699,6 @@ def write_card(
         measured = objective.about_scores
         table = results_table(rows)
 
-    datasets = []
-    if options.corpus.dataset_name:
-        datasets.append(options.corpus.dataset_name)
     text = CardText(
         summary=_SUMMARIES[config.model_type],
         intended_use=_INTENDED_USE,
@@ -727,9 +722,8 @@ def write_card(
         table=table,
         scores=scores,
         dataset="held-out documents",
-        datasets=datasets,
+        data_name=options.corpus.dataset_name,
         model=_model_rows(config, corpus),
-        pictures=[CURVE],
     )
     card.save(f"{args.output_dir}/README.md")
 

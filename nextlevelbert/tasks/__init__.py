@@ -39,7 +39,7 @@ def _main(words: list[str]) -> None:
         print(f"usage: {Path(sys.argv[0]).name} --task TASK [options]\n\nTasks:")
         for name, (_, about) in TASKS.items():
             print(f"  {name:20}{about}")
-        print("\nThe options of a task: --task TASK --help")
+        print("\nTo see the options of a task: --task TASK --help")
         return
     if task not in TASKS:
         raise ValueError(f"Give --task, one of {', '.join(TASKS)}; got {task}.")

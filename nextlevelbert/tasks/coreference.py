@@ -29,7 +29,7 @@ from ..pretraining.cdlm import LIMITS, SUMMARY, CdlmModelArguments
 from ..training.cards import CardText
 from ..training.data import DataArguments
 from ..training.options import option, parse
-from .cdlm import MEASURED, TAGS, Baseline, CdlmTask, Logits, Predicted, train_and_publish
+from .cdlm import MEASURED, TAGS, Predicted, train_and_publish
 
 Pair = tuple[int, int]  # indices of mentions, counted through all documents
 # For each group the indices of its n mentions, and how probably any two mean the same, ``[n, n]``.
@@ -422,14 +422,16 @@ class CoreferenceArguments:
     )
     mentions_at_once: Literal["pair", "all"] = option(
         "pair",
-        "pair: a sequence for each pair of mentions, as in the paper. all: a sequence for each pair"
-        " of documents, which is many times faster.",
+        "Mentions in a sequence: one pair of mentions, as in the paper (pair), or all mentions of"
+        " two documents, which is many times faster (all).",
     )
     group_by: Literal["subtopic", "topic"] = option(
-        "subtopic", "Compare only mentions within the same subtopic, or topic."
+        "subtopic", "Compare only mentions in documents of the same subtopic, or of the same topic."
     )
     negatives_per_positive: float = option(
-        1.0, "With pair, non-coreferent pairs in training for each coreferent pair."
+        1.0,
+        "With --mentions_at_once pair, number of training pairs that do not corefer for each pair"
+        " that does.",
     )
 
 
@@ -498,23 +500,27 @@ def main(argv: list[str]) -> None:
             negatives=negatives,
         )
 
-    def choose(rows: MentionPairDataset, logits: Logits) -> Scores:
-        groups = rows.similarities(logits[0])
+    def choose(rows: MentionPairDataset, logits: np.ndarray) -> Scores:
+        groups = rows.similarities(logits)
         return {"coreference_threshold": best_threshold(sets["validation"], groups)}
 
-    def predict(name: str, rows: MentionPairDataset, logits: Logits, chosen: Scores) -> Predicted:
-        clusters = cluster_mentions(rows.similarities(logits[0]), chosen["coreference_threshold"])
-        return Predicted(cluster_f1(sets[name], clusters), _records(sets[name], clusters))
+    def predict(
+        name: str, rows: MentionPairDataset, logits: np.ndarray, chosen: Scores
+    ) -> Predicted:
+        clusters = cluster_mentions(rows.similarities(logits), chosen["coreference_threshold"])
+        return cluster_f1(sets[name], clusters), _records(sets[name], clusters)
 
-    task = CdlmTask(
-        model_class=CdlmForCrossDocumentCoreference,
-        sets=sets,
+    train_and_publish(
+        CdlmForCrossDocumentCoreference,
+        sets,
         sequences=sequences,
         predict=predict,
         choose=choose,
-        baseline=Baseline("every mention alone", _every_mention_alone),
+        baseline=("every mention alone", _every_mention_alone),
         card=_CARD,
         metric="conll_f1",
         settings={"task": "coreference", **vars(options)},
+        model_args=model_args,
+        args=args,
+        data_args=data_args,
     )
-    train_and_publish(task, model_args=model_args, args=args, data_args=data_args)

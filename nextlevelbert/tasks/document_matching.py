@@ -25,7 +25,7 @@ from ..pretraining.cdlm import LIMITS, SUMMARY, CdlmModelArguments
 from ..training.cards import CardText
 from ..training.data import DataArguments
 from ..training.options import option, parse
-from .cdlm import MEASURED, TAGS, Baseline, CdlmTask, Logits, Predicted, train_and_publish
+from .cdlm import MEASURED, TAGS, Predicted, train_and_publish
 
 
 @dataclass
@@ -103,10 +103,8 @@ def main(argv: list[str]) -> None:
         warn_of_cuts(rows)
         return rows
 
-    def predict(
-        name: str, rows: Sequence[Any], logits: Logits, chosen: dict[str, float]
-    ) -> Predicted:
-        values = logits[0].astype(np.float64)  # [N, 2]
+    def predict(name: str, rows: Sequence[Any], logits: np.ndarray, chosen: Scores) -> Predicted:
+        values = logits.astype(np.float64)  # [N, 2]
         related = expit(values[:, 1] - values[:, 0])
         labels = sets[name]["label"][:]
         records = []
@@ -114,19 +112,21 @@ def main(argv: list[str]) -> None:
         for pair_id, probability, label in columns:
             record = {"id": pair_id, "probability": round(probability, 6), "label": label}
             records.append(record)
-        return Predicted(binary_scores(labels, related), records)
+        return binary_scores(labels, related), records
 
     def always_related(pairs: Dataset) -> Scores:
         return binary_scores(pairs["label"][:], [1.0] * len(pairs))
 
-    task = CdlmTask(
-        model_class=CdlmForDocumentMatching,
-        sets=sets,
+    train_and_publish(
+        CdlmForDocumentMatching,
+        sets,
         sequences=sequences,
         predict=predict,
-        baseline=Baseline("always related", always_related),
+        baseline=("always related", always_related),
         card=_CARD,
         metric="f1",
         settings={"task": "document_matching", **vars(columns)},
+        model_args=model_args,
+        args=args,
+        data_args=data_args,
     )
-    train_and_publish(task, model_args=model_args, args=args, data_args=data_args)

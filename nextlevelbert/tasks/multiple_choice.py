@@ -73,17 +73,13 @@ def main(argv: list[str]) -> None:
 
     # 3. A training per seed.
     results = run.train(reader)
-    if not args.should_save:
-        return
 
     # 4. The table, and the model of the best seed with its card.
-    best, table = run.report(results, reader)
     snippet = card_snippet(
         "AutoModelForMultipleChoice", reader.family, pair=_SNIPPET_PAIR, axis="[None]"
     )
     run.publish(
-        best,
-        table,
+        results,
         reader,
         intended_use=_USE,
         snippet=snippet,

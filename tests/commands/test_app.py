@@ -1,7 +1,5 @@
 """What the page of `nextlevelbert app` shows, without a browser."""
 
-from __future__ import annotations
-
 import base64
 import io
 import re

@@ -1,7 +1,5 @@
 """Search: scores against cosines by hand and bm25s's BM25, and what is printed."""
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Labelled documents: what is recognised, what is refused, and splits."""
 
-from __future__ import annotations
-
 import hashlib
 
 import datasets
@@ -111,7 +109,10 @@ def test_numbers_of_named_classes_need_their_list(read):
         (("b", "a", "b"), None, [1, 0, 1], ("a", "b")),
         ((2, 0), ["x", "y", "z"], [2, 0], ("x", "y", "z")),
         (([0, 2], [1], []), None, [[0, 2], [1], []], ("0", "1", "2")),
-        ((3, 1), ["1", "3"], [1, 0], ("1", "3")),  # digits are names and not places
+        # Integers are names and not places if a name is an integer.
+        ((3, 1), ["1", "3"], [1, 0], ("1", "3")),
+        ((0, 1), ["-1", "0", "1"], [1, 2], ("-1", "0", "1")),
+        ((2, 1), ["none", "2", "1"], [1, 2], ("none", "2", "1")),
     ],
 )
 def test_labels(read, labels, class_names, expected, names):

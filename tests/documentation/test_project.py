@@ -1,7 +1,5 @@
 """The files around the package: one version, numbers that are in the results, notebooks that run."""
 
-from __future__ import annotations
-
 import json
 import re
 import runpy

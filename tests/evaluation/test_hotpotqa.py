@@ -1,7 +1,5 @@
 """HotpotQA's official scores, worked by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from nextlevelbert.evaluation.hotpotqa import hotpotqa_scores

@@ -1,7 +1,5 @@
 """ROUGE and the greedy oracle: against published numbers and the library rouge-score."""
 
-from __future__ import annotations
-
 import gzip
 import json
 

@@ -1,7 +1,5 @@
 """Chunking is lossless for any text, and the same whatever way the text comes in."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import hashlib

@@ -4,8 +4,6 @@ processes.
 That it learns, publishes and goes on when killed is in tests/test_runs.py.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -5,8 +5,6 @@ That a run goes on when it is killed, that its card runs and that its folder is 
 tests/test_runs.py.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`parse`: options, files of options, recipes of the papers, errors before the usage."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass, field

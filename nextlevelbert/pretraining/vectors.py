@@ -35,7 +35,7 @@ from ..training.cards import (
     results_table,
 )
 from ..training.options import expand_options_file, parse, pop_option, run_command
-from ..training.plots import CURVE, plot_curves
+from ..training.plots import CURVE, Log, plot_curves
 from ..training.runs import bind_folder
 from ..training.trainer import CardTrainer
 from . import cdlm
@@ -583,7 +583,7 @@ def publish(
     )
 
 
-def _what_was_learned(log: Sequence[Mapping[str, float]]) -> str:
+def _what_was_learned(log: Log) -> str:
     """Writes the last evaluation as a sentence."""
     scores = [entry for entry in log if "eval_masked_accuracy" in entry][-1]
     found = scores["eval_masked_accuracy"]

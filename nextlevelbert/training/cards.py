@@ -16,7 +16,7 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from .arguments import BaseTrainingArguments
-from .plots import CURVE
+from .plots import CURVE, Log
 from .runs import safe_name
 
 # The arguments that every card of a training shows.
@@ -142,7 +142,7 @@ def collect_card(
     args: BaseTrainingArguments,
     text: CardText,
     *,
-    log: Sequence[Mapping[str, float]],
+    log: Log,
     model_type: str,
     settings: Mapping[str, object],
     table: str,

@@ -1,6 +1,6 @@
 """The options of pretraining on chunk vectors: a dataclass for each group."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from ..training.arguments import BaseTrainingArguments
@@ -132,6 +132,7 @@ class HateArguments:
 
     _argument_group_name = "HATE"
 
+    model: None = field(init=False, default=None)  # every training starts anew
     sentence_pooling: Literal["own", "cls", "mean", "max"] = option(
         default="own",
         help=(

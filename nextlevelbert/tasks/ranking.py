@@ -344,7 +344,12 @@ def main(argv: list[str]) -> None:
     # 2. What the model reads: chunk vectors of all queries and documents.
     source = VectorSource.open(options, MEANS)
     _check_model(options, args, source=source)
-    vectors = _encode_sets(sets, args, source)
+    queries: list[str] = []
+    documents: list[str] = []
+    for task in sets.values():
+        queries += task.queries.values()
+        documents += task.documents.values()
+    vectors = source.encode(args, queries) | source.encode(args, documents)
     run = RankingRun(options, source, sets=sets, vectors=vectors, k=pairs.k)
 
     # 3. A training per seed.
@@ -416,19 +421,6 @@ def _check_model(
         require_layers(options.model)
     if args.learning_rate is None:
         args.learning_rate = usual_rate
-
-
-def _encode_sets(
-    sets: Mapping[str, RetrievalTask], args: FinetuningArguments, source: VectorSource
-) -> dict[str, torch.Tensor]:
-    """Returns the chunk vectors of all queries and documents, by text."""
-    queries: list[str] = []
-    documents: list[str] = []
-    for task in sets.values():
-        queries += task.queries.values()
-        documents += task.documents.values()
-    vectors = source.encode(args, queries)
-    return vectors | source.encode(args, documents)
 
 
 def _card_text(run: RankingRun) -> CardText:

@@ -25,9 +25,9 @@ _ROWS_PER_PRODUCT = 4_096
 
 
 def static_checkpoint() -> str:
-    """Returns the folder of nextlevelbert-static (26 MB), which comes with the package.
+    """Returns the folder of nextlevelbert-static (26 MB), which is installed with the package.
 
-    The folder can be given to every `from_pretrained` and `--model`.
+    Pass the folder to `from_pretrained`, `SentenceTransformer` or ``--model``.
 
     Example:
         >>> from sentence_transformers import SentenceTransformer
@@ -106,9 +106,9 @@ def fit_tfidf_encoder(
 ) -> LoadedChunkEncoder:
     """Makes a chunk encoder that compares words alone: TF-IDF over hashed tokens.
 
-    A token weighs log((1 + N) / (1 + n)), where n of the N chunks of the texts contain the token.
-    If it occurs k times in a chunk, it counts 1 + ln k times. Tokens without a letter weigh
-    nothing, because punctuation differs between editions of the same text.
+    The weight of a token is log((1 + N) / (1 + n)), if n of the N chunks of the texts contain the
+    token. If it occurs k times in a chunk, it counts 1 + ln k times. Tokens without a letter have
+    the weight 0, because punctuation differs between editions of the same text.
 
     Args:
         source: the encoder whose tokenizer is used.
@@ -174,7 +174,7 @@ def combine_chunk_encoders(
     chunk_size: int = 256,
     name: str | None = None,
 ) -> LoadedChunkEncoder:
-    """Makes one chunk encoder of several: centres or whitens the vectors, weighs and joins them.
+    """Joins several chunk encoders into one, which centres or whitens, weights and joins vectors.
 
     The cosine of two joined vectors is the mean of the parts' cosines, weighted by the squares of
     the weights.

@@ -17,9 +17,9 @@ PLACES = 4_096  # that tokens are hashed to
 # (docs/results.md).
 STATIC_SHARE = 0.2
 _SUMMARY = (
-    "A NextLevelBERT without an encoder over chunks: the vector of a document is the mean of the"
-    " vectors of its chunks, which hold token vectors beside word counts. It was not trained, but"
-    " fitted to documents in closed form."
+    "This model is a NextLevelBERT without an encoder over chunks. The vector of a document is the"
+    " mean of the vectors of its chunks, which join token vectors and word counts. The model was"
+    " not trained, but fitted to documents in closed form."
 )
 _SNIPPET = """\
 import nextlevelbert  # registers the architecture
@@ -31,7 +31,7 @@ vectors = model.encode(["a text"])"""
 
 _CARD = CardText(
     summary=_SUMMARY,
-    intended_use="Use its vectors to find similar documents among those and others like them.",
+    intended_use="Use its vectors to find similar documents in these and in similar folders.",
     measured="The model was not measured on these documents.",
     limits=(
         "It compares words and style, not meaning.",

@@ -78,9 +78,12 @@ class RetrievalTask:
 class Ranking(NamedTuple):
     """Holds the order of the pool for one query.
 
-    `ranks` and `grades` ``[r]`` belong to the relevant documents. Ranks begin at 1 and rise; they
-    are infinity for documents that are no candidates. `documents` are the ids of the first 100
-    documents in order, and `scores` their scores.
+    Attributes:
+        ranks: rank of each of the r relevant documents, from 1, ascending, ``[r]``; infinity for a
+            relevant document that is not a candidate.
+        grades: grade of each relevant document, in the order of `ranks`, ``[r]``.
+        documents: ids of the first 100 documents, in order.
+        scores: scores of these documents.
     """
 
     ranks: np.ndarray

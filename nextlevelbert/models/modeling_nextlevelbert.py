@@ -297,6 +297,10 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
 class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
     """Turns whole documents into contextual chunk vectors and one vector (paper, section 2.2).
 
+    `from_chunk_encoder` makes a new model over a sentence encoder, and `from_pretrained` opens a
+    saved one. `encode` reads texts. A call of the model, as in transformers, reads a batch of token
+    ids or of chunk vectors.
+
     Example:
         >>> model = NextLevelBertModel.from_chunk_encoder(minilm, chunk_size=32)
         >>> book = model.encode("Call me Ishmael. Some years ago, I went to sea.")
@@ -887,7 +891,7 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
 
 
 class NextLevelBertForContrastiveLearning(NextLevelBertPreTrainedModel):
-    """Distinguishes segments of one document, such as chapters, from the others of a batch.
+    """Learns to match two segments of a document among the segments of other documents in a batch.
 
     For spans of words this is DeCLUTR (Giorgi et al., ACL 2021, section 3).
     """
@@ -1091,9 +1095,9 @@ class NextLevelBertForTask(NextLevelBertPreTrainedModel):
 class NextLevelBertForSequenceClassification(NextLevelBertForTask):
     """Classifies documents, alone or with a question: one label, several, or values.
 
-    `config.problem_type` decides; if it is not set, it is inferred from the labels as in
-    transformers. With ``config.text_pair`` the classifier reads [document vector ; encoded
-    question].
+    `config.problem_type` decides which of the three; if it is not set, it is inferred from the
+    labels, as in transformers. With ``config.text_pair`` the classifier reads [document vector ;
+    encoded question].
     """
 
     def __init__(self, config: NextLevelBertConfig) -> None:

@@ -78,8 +78,9 @@ _CONFIG_SENTENCE_TRANSFORMERS: dict[str, Any] = {
 
 _CARD = """# {title}
 
-A `{model}`, which reads whole documents. The package opens it: `pip install nextlevelbert`, or
-until its first release `pip install .` in a clone. The last line works without the package:
+This model is a `{model}` and reads whole documents. The package opens it: `pip install
+nextlevelbert`, or until its first release `pip install .` in a clone. The last line works without
+the package:
 
 ```python
 import nextlevelbert  # registers the model

@@ -40,8 +40,8 @@ Sets = dict[str, list[str]]  # sets of documents by name
 Scores = dict[str, dict[str, float]]  # loss and perplexity by set
 
 SUMMARY = """\
-A [CDLM](https://arxiv.org/abs/2101.00406): a Longformer that reads a set of related documents in
-one sequence, with global attention on what it has to predict."""
+This model is a [CDLM](https://arxiv.org/abs/2101.00406): a Longformer that reads a set of related
+documents in one sequence, with global attention on the tokens that matter for its prediction."""
 LIMITS = (
     (
         "Sets that are longer than a sequence are truncated, the longest documents first; the"
@@ -66,8 +66,8 @@ _CARD = CardText(
         " documents, or to answer questions from several paragraphs."
     ),
     measured=(
-        "Masked words of sets of related documents that were held out, with the attention pattern"
-        " of the training. Perplexity is the exponential of the loss."
+        "The model predicts masked words in sets of related documents that were held out, with the"
+        " global attention of the training. Perplexity is the exponential of the loss."
     ),
     limits=LIMITS,
     snippet=_SNIPPET,

@@ -591,17 +591,17 @@ def _what_was_learned(log: Log) -> str:
 
 _SUMMARIES = {
     "nextlevelbert": """\
-A [NextLevelBERT](https://arxiv.org/abs/2402.17682). It splits a document of any length into chunks,
-encodes each chunk as a vector with a frozen sentence encoder, and reads the sequence of vectors
-with a masked language model over vectors.""",
+This model is a [NextLevelBERT](https://arxiv.org/abs/2402.17682). It splits a document of any
+length into chunks, encodes each chunk as a vector with a frozen sentence encoder, and reads the
+sequence of vectors with a Transformer.""",
     "hate": """\
-A HATE (Hierarchical Attention-based Text Encoder). It splits a document of any length into
-sentences, encodes each sentence as a vector with a frozen sentence encoder, and reads the sequence
-of vectors with a small Transformer that has learned to find masked sentences among those of its
-batch.""",
+This model is a HATE (Hierarchical Attention-based Text Encoder). It splits a document of any length
+into sentences, encodes each sentence as a vector with a frozen sentence encoder, and reads the
+sequence of vectors with a small Transformer. In training, this Transformer learned to find each
+masked sentence among the masked sentences of its batch.""",
 }
 _INTENDED_USE = """\
-Fine-tune it for tasks on long documents such as classification, or use its document vectors as
+Fine-tune it for tasks on long documents, such as classification, or use its document vectors as
 features. Compare them on your documents with the mean of the chunk vectors, which is often as good
 for search and clusters."""
 _SNIPPET = """\
@@ -611,8 +611,8 @@ from sentence_transformers import SentenceTransformer
 model = SentenceTransformer("{name}")
 vectors = model.encode(["the text of a whole book", "and of another one"])"""
 _NOTE = """\
-`AutoModel.from_pretrained("{name}").encode(texts)` also gives contextual and plain chunk vectors
-and their characters. Without the package, `trust_remote_code=True` opens the same folder."""
+`AutoModel.from_pretrained("{name}").encode(texts)` also returns contextual and plain chunk vectors
+and their character offsets. Without the package, `trust_remote_code=True` opens the same folder."""
 _MASKED_SCORES = """\
 These scores are on held-out documents. `masked_accuracy` is the share of the masked vectors that
 are found: the prediction is nearer to its target (by cosine) than to all other masked vectors of
@@ -623,13 +623,13 @@ These scores are on held-out documents. `pair_accuracy` is the share of segments
 segment of their document in the batch, by the cosine of document vectors. `chance_accuracy` is what
 guessing would find."""
 _LIMITS = (
-    "The chunk encoder's language and domain are the model's.",
+    "The language and domain of the model are those of its chunk encoder.",
     (
         "A document vector says what a document is about; to find a detail in it, search the chunk"
         " vectors or use BM25."
     ),
     (
-        "The scores above tell what the model learned, not how good its document vectors are on"
+        "The scores above show what the model learned, not how good its document vectors are for"
         " your task."
     ),
 )
@@ -659,7 +659,7 @@ def write_card(
     plot_curves([log], metrics=columns, path=Path(args.output_dir) / CURVE, x="step")
 
     logged = [entry for entry in log if "eval_loss" in entry]
-    measured = "Nothing: the run had no evaluation."
+    measured = "Nothing was measured, because the run had no evaluation."
     table = ""
     scores = {}
     if logged:

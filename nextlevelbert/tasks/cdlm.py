@@ -18,8 +18,9 @@ from ..training.runs import fingerprint, write_json_lines
 from ..training.trainer import CardTrainer
 
 TAGS = ("cdlm", "longformer", "multi-document")  # of the card of every task
+# On the card of every task.
 MEASURED = (
-    "Scores on the set that the first row names. Only the first row is trained."  # on every card
+    "The scores are those of the set that the first row names. Only the first row was trained."
 )
 
 # The scores of a set by name, and a JSON object for each of its rows.

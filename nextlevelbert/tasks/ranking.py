@@ -51,12 +51,12 @@ documents = model.encode_document(["the text of a whole document", "and of anoth
 scores = model.similarity(query, documents)"""
 _LIMITS = (
     (
-        "The frozen chunk encoder reads one chunk at a time: details within a chunk are only as"
-        " good as its vector."
+        "The frozen chunk encoder reads one chunk at a time, so details within a chunk may be lost"
+        " in its vector."
     ),
     (
-        "BM25 finds documents that share names or rare words with a query without any training;"
-        " compare on your texts."
+        "BM25 needs no training to find documents that share names or rare words with a query."
+        " Compare both on your texts."
     ),
 )
 
@@ -431,12 +431,13 @@ def _card_text(run: RankingRun) -> CardText:
         ranked = "its candidates are"
     return CardText(
         summary=(
-            "A model whose vector of a query is close to the vectors of the long documents that"
-            " answer the query."
+            "This model maps a query and long documents to vectors, so that the vector of a query"
+            " is close to those of the documents that answer it."
         ),
         intended_use="It finds the long documents that answer a query, by one vector each.",
         measured=(
-            f"{len(task.queries):,} queries of {plain(task.name)}; for each, {ranked} ranked."
+            f"There are {len(task.queries):,} queries of {plain(task.name)}. For each, {ranked}"
+            " ranked."
         ),
         limits=_LIMITS,
         snippet=_SNIPPET,

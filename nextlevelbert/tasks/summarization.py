@@ -684,12 +684,12 @@ def _publish(
 
     text = CardText(
         summary=(
-            "A BERT-AL that picks the sentences of a document, of any length, which make up its"
-            " summary."
+            "This model is a BERT-AL. It selects the sentences of a document, of any length, that"
+            " make up its summary."
         ),
         intended_use="It makes extractive summaries of texts like those that it was trained on.",
         measured=(
-            f"The {run.reported} set, summarized by `summarize(..., {rule})`. The scores are F1 of"
+            f"`summarize(..., {rule})` summarized the {run.reported} set. The scores are F1 of"
             " ROUGE (words of a to z are stemmed; rougeL compares whole summaries), and precision,"
             " the share of chosen sentences with label 1. The first row is the mean of the"
             " evaluations with the lowest validation loss, at most three; this checkpoint is the"
@@ -698,10 +698,10 @@ def _publish(
         limits=(
             "Whole sentences are copied, so a pronoun may lose what it refers to.",
             (
-                "Information flows forward only: a sentence is scored without knowledge of later"
-                " segments."
+                "Information flows forward only: a sentence is scored without the segments after"
+                " its own."
             ),
-            "It has learnt what belongs in summaries of one kind of text.",
+            "The model learned from the summaries of one kind of text.",
         ),
         snippet=_SNIPPET.replace("{rule}", rule),
         pipeline_tag="summarization",

@@ -82,8 +82,9 @@ class RowMaker(Protocol):
 class ChunkVectors:
     """Makes the rows of a batch of documents, and can be pickled.
 
-    For `datasets.Dataset.map(batched=True)`, Ray Data's `map_batches`, Spark's `mapInArrow`, and
-    `encode_corpus`.
+    Use an object with `datasets.Dataset.map(batched=True)`, with Ray Data's `map_batches`, with
+    Spark's `mapInArrow`, or in `encode_corpus`. It takes a batch with the columns ``id`` and
+    ``text``, and returns the columns ``document``, ``chunk``, ``start``, ``end`` and ``vector``.
 
     Args:
         encoder: encoder from `load_chunk_encoder`, which is pickled with the function; or the name
@@ -175,8 +176,8 @@ class ChunkVectors:
         if infinite:
             index = int(np.searchsorted(offsets, infinite[0], side="right")) - 1
             raise ValueError(
-                f"The encoder gave {len(infinite)} vectors that are not finite, in document"
-                f" {ids[index]!r} first."
+                f"{len(infinite)} vectors of the encoder are not finite, first in document"
+                f" {ids[index]!r}. Compute in float32, or leave this document out."
             )
         spans = list(map(chunk_spans, documents, boundaries))
         return chunk_table(self.schema, ids=ids, spans=spans, vectors=vectors)
@@ -201,8 +202,8 @@ def encode_corpus(
     run on the same processor.
 
     Args:
-        documents: texts, ``(id, text)``, dicts, a `datasets.Dataset`, `Document` objects: see
-            `as_documents`.
+        documents: texts, ``(id, text)`` pairs, dicts with ``id`` and ``text``, `Document` objects,
+            or a `datasets.Dataset`. For files, pass `read_documents`.
         encoder: chunk encoder, see `ChunkVectors`; or a callable with the interface of
             `ChunkVectors` (then `rule` is None).
         rule: chunking rule that splits the texts.
@@ -259,7 +260,7 @@ def _rows_of_part(make_rows: RowMaker, group: Group) -> pa.Table:
     table = make_rows(group)
     if len(table) == 0:
         raise ValueError(
-            f"No document from {group['id'][0]!r} to {group['id'][-1]!r} holds a token; leave these"
+            f"No document from {group['id'][0]!r} to {group['id'][-1]!r} has a token. Leave these"
             " documents out."
         )
     empty = set(group["id"]) - set(table["document"].unique().to_pylist())
@@ -270,12 +271,12 @@ def _rows_of_part(make_rows: RowMaker, group: Group) -> pa.Table:
 def _finish(folder: Path, planned: Mapping[int, Path], is_first_process: bool) -> None:
     """Waits for the parts of other processes, and marks the corpus as complete."""
     if not planned:
-        raise ValueError("No document was given; a corpus needs at least one.")
+        raise ValueError("No documents were given. A corpus needs at least one document.")
     last = max(planned)
     for number, path in numbered_parts(folder).items():
         if number > last:
             raise ValueError(
-                f"{folder} holds more documents than are given, in {path.name}. Encode into another"
+                f"{folder} holds more documents than were given ({path.name}). Encode into another"
                 " folder."
             )
 
@@ -328,9 +329,9 @@ def _checked_parts(
         present_path = present.get(number, path)
         if present_path != path:
             raise ValueError(
-                f"{present_path} holds other documents than are given (from {group['id'][0]!r} on),"
-                " or was written with another characters_per_part. Encode into another folder, or"
-                " delete this one."
+                f"{present_path} holds other documents than were given (from {group['id'][0]!r}"
+                " on), or was written with another characters_per_part. Encode into another folder,"
+                " or delete this one."
             )
         yield number, path, group
 

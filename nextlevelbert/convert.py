@@ -116,7 +116,8 @@ def _check_fields(encoder_config: dict[str, Any], chunk_encoder: LoadedChunkEnco
     ]
     if differing:
         raise ValueError(
-            f"config.json and the chunk encoder {chunk_encoder.name!r} differ in {differing}."
+            f"config.json and the chunk encoder {chunk_encoder.name!r} differ in {differing}. Give"
+            " the encoder that the checkpoint was made with: --chunk_encoder."
         )
 
 
@@ -129,7 +130,8 @@ def _read(source: str, revision: str | None) -> tuple[dict[str, Any], Weights]:
     lacking = {"_encoder_name", "encoder_config", "chunk_size"} - config.keys()
     if lacking:
         raise ValueError(
-            f"{source!r} is no checkpoint of the authors': its config.json lacks {sorted(lacking)}."
+            f"{source!r} is not a checkpoint of the authors: its config.json lacks"
+            f" {sorted(lacking)}."
         )
 
     file = folder / _WEIGHTS[0]
@@ -187,12 +189,14 @@ def _copy(weights: Weights, model: nn.Module, encoder_name: str, with_head: bool
     if stored != expected:
         raise ValueError(
             "The tensors of the checkpoint do not fit the model. Only the checkpoint has"
-            f" {sorted(stored - expected)[:5]}, and it lacks {sorted(expected - stored)[:5]}."
+            f" {sorted(stored - expected)[:5]}, and only the model has"
+            f" {sorted(expected - stored)[:5]}. Check --chunk_encoder."
         )
     for name, target in targets.items():
         if name.startswith(frozen) and not torch.equal(weights[name], target):
             raise ValueError(
-                f"{name} is not that of {encoder_name!r}: give the encoder of the checkpoint."
+                f"The tensor {name} of the checkpoint differs from that of {encoder_name!r}. Give"
+                " the encoder that the checkpoint was made with: --chunk_encoder."
             )
         target.copy_(weights[name])
 
@@ -217,8 +221,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     Args:
         argv: arguments of the command (default: those of the process).
     """
-    description = (convert_checkpoint.__doc__ or "").split("\n", maxsplit=1)[0]
-    parser = argparse.ArgumentParser("nextlevelbert convert", description=description)
+    parser = argparse.ArgumentParser(
+        "nextlevelbert convert",
+        description="Converts a checkpoint of the NextLevelBERT authors.",
+    )
     parser.add_argument(
         "source", metavar="SOURCE", help="folder or Hub name of the authors' checkpoint"
     )

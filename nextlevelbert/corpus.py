@@ -49,9 +49,9 @@ tags: [nextlevelbert, chunk-vectors]
 ---
 # Chunk vectors of {documents} documents
 
-The data set holds {chunks} vectors of {size} dimensions, which `{encoder}` made, without the text.
-The package reads it: `pip install nextlevelbert`, or until its first release `pip install .` in a
-clone.
+The data set contains {chunks} chunk vectors of {size} dimensions, made with `{encoder}`, without
+the texts. The package reads it: `pip install nextlevelbert`, or until its first release `pip
+install .` in a clone.
 
 ```python
 from nextlevelbert import VectorCorpus
@@ -78,8 +78,8 @@ def chunking_recipe(rule: ChunkingRule, splitter: Splitter | str | None) -> dict
         splitter = f"{named.__module__}.{named.__qualname__}"
         if splitter.endswith(("<lambda>", "functools.partial")):
             raise ValueError(
-                "A corpus notes its splitter's name, which a lambda or partial lacks; give a"
-                " function."
+                "A corpus stores the name of its splitter, but a lambda or a partial has none. Give"
+                " a function that is defined with a name."
             )
     fields = asdict(rule)
     del fields["max_chunk_size"]
@@ -109,7 +109,7 @@ def find_splitter(name: str | None) -> Splitter | None:
             " as nltk.tokenize.sent_tokenize, or text_sentences."
         ) from error
     if not callable(splitter):
-        raise ValueError(f"The sentence splitter {name!r} is no function, but {splitter!r}.")
+        raise ValueError(f"The sentence splitter {name!r} must be a function, got {splitter!r}.")
     return splitter
 
 
@@ -251,8 +251,8 @@ def read_columns(
                     raise ValueError(f"the checksum of {name!r} does not match.")
     except (pa.ArrowException, OSError, ValueError, LookupError, AttributeError) as error:
         raise ValueError(
-            f"{path} is damaged, or no part of this corpus: {error} Delete it and run the same"
-            " encoding again, which writes this part only."
+            f"{path} is damaged, or does not belong to this corpus: {error} Delete it and run the"
+            " same encoding again, which writes this part only."
         ) from error
 
     stored = json.loads(metadata.get(b"recipe", b"null"))
@@ -260,8 +260,8 @@ def read_columns(
         differences = _differences(stored, recipe)
         if differences:
             raise ValueError(
-                f"{path} was made in another way (there, here): {differences}. Write to another"
-                " folder, or delete this one."
+                f"{path} was made with other settings (there, here): {differences}. Write to"
+                " another folder, or delete this one."
             )
     return metadata, columns
 
@@ -285,7 +285,8 @@ def _finished_parts(folder: Path) -> list[Path]:
     paths = sorted(folder.glob(FILES))
     if not paths:
         raise FileNotFoundError(
-            f"There is no encoded corpus at {folder}: no Parquet file. encode_corpus makes one."
+            f"There is no corpus in {folder}: it contains no Parquet file. encode_corpus writes"
+            " one."
         )
     numbered = numbered_parts(folder)
     if numbered:
@@ -318,8 +319,12 @@ class EncodedDocument:
 class VectorCorpus:
     """Opens a finished corpus, with random access to documents and to any run of chunk vectors.
 
-    A part is decoded when it is first read from, into the hidden folder ``.vectors`` beside it (or
-    into memory, if that cannot be written), and then mapped into memory: a run of vectors is a
+    ``corpus["id"]`` and ``corpus[0]`` return a document with its ``id``, its plain chunk
+    ``vectors`` [n, D] and the character ``spans`` [n, 2] of its chunks. ``len(corpus)`` is the
+    number of documents, and a loop over the corpus yields them in order.
+
+    A part is decoded when it is first read, into the hidden folder ``.vectors`` beside it (or into
+    memory, if that folder cannot be written), and is then mapped into memory: a run of vectors is a
     view.
 
     Args:
@@ -333,10 +338,13 @@ class VectorCorpus:
             ``document_offsets[i]`` to ``document_offsets[i + 1]``.
         empty: ids of documents without a token, which are in no other list; ``corpus[id]`` has no
             vectors.
+        num_chunks: number of chunks of all documents.
+        recipe: encoder and chunking that made the vectors.
 
     Raises:
-        FileNotFoundError: if there is no corpus.
-        ValueError: a part is missing, of another recipe or, also when it is read from, damaged.
+        FileNotFoundError: if there is no corpus in the folder.
+        ValueError: if a part is missing or has another recipe; also, when it is read, if a part is
+            damaged.
     """
 
     def __init__(self, path: str | Path, recipe: Mapping[str, Any] | None = None) -> None:
@@ -354,8 +362,8 @@ class VectorCorpus:
                 recipe = json.loads(metadata.get(b"recipe", b"null"))
             if recipe is None:
                 raise ValueError(
-                    f"{path_of_part} does not say how it was made; give the recipe of"
-                    " `ChunkVectors`."
+                    f"{path_of_part} contains no recipe (its encoder and chunking). Pass"
+                    " recipe=ChunkVectors(…).recipe."
                 )
 
             chunks = _values(column)
@@ -387,8 +395,8 @@ class VectorCorpus:
         first_row = np.maximum.accumulate(np.where(chunks == 0, row, 0))
         if (chunks != row - first_row).any():
             raise ValueError(
-                f"{self.path}: the rows of a document do not stand together, in the order of its"
-                " chunks."
+                f"{self.path}: the rows of a document are not consecutive, in the order of its"
+                " chunks. Sort the table by document and chunk."
             )
 
     def __getstate__(self) -> dict[str, Any]:

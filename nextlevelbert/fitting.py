@@ -25,9 +25,9 @@ _ROWS_PER_PRODUCT = 4_096
 
 
 def static_checkpoint() -> str:
-    """Returns the folder of nextlevelbert-static (26 MB), which comes with the package.
+    """Returns the folder of nextlevelbert-static (26 MB), which is installed with the package.
 
-    The folder can be given to every `from_pretrained` and `--model`.
+    Pass the folder to `from_pretrained`, `SentenceTransformer` or ``--model``.
 
     Example:
         >>> from sentence_transformers import SentenceTransformer
@@ -70,9 +70,9 @@ def fit_whitening(documents: Iterable[Tensor], shrinkage: float = 0.1) -> tuple[
     has_variance = scatter.trace() > 0  # false for NaN, too
     if not has_variance:
         raise ValueError(
-            f"Whitening: got {chunks} chunk(s), but none that differs from others of its document."
-            " Give documents of several chunks (a smaller chunk_size makes more), or train without"
-            " whitening (--loss smooth_l1)."
+            f"Whitening needs chunks that differ within their document, but {chunks} chunk(s) do"
+            " not. Give longer documents or a smaller chunk_size, or train without whitening"
+            " (--loss smooth_l1)."
         )
     variances, axes = torch.linalg.eigh(scatter / chunks)
     scales = (variances + shrinkage * variances.mean()).rsqrt()
@@ -106,9 +106,9 @@ def fit_tfidf_encoder(
 ) -> LoadedChunkEncoder:
     """Makes a chunk encoder that compares words alone: TF-IDF over hashed tokens.
 
-    A token weighs log((1 + N) / (1 + n)), where n of the N chunks of the texts contain the token.
-    If it occurs k times in a chunk, it counts 1 + ln k times. Tokens without a letter weigh
-    nothing, because punctuation differs between editions of the same text.
+    The weight of a token is log((1 + N) / (1 + n)), if n of the N chunks of the texts contain the
+    token. If it occurs k times in a chunk, it counts 1 + ln k times. Tokens without a letter have
+    the weight 0, because punctuation differs between editions of the same text.
 
     Args:
         source: the encoder whose tokenizer is used.
@@ -161,7 +161,7 @@ def _inverse_frequencies(
         containing += np.bincount(pairs % rows, minlength=rows)
         chunks += len(boundaries) - 1
     if chunks == 0:
-        raise ValueError("The texts hold no tokens to count; give documents like those to search.")
+        raise ValueError("The texts hold no tokens to count. Give documents like those to search.")
     return np.log((1 + chunks) / (1 + containing))
 
 
@@ -174,7 +174,7 @@ def combine_chunk_encoders(
     chunk_size: int = 256,
     name: str | None = None,
 ) -> LoadedChunkEncoder:
-    """Makes one chunk encoder of several: centres or whitens the vectors, weighs and joins them.
+    """Joins several chunk encoders into one, which centres or whitens, weights and joins vectors.
 
     The cosine of two joined vectors is the mean of the parts' cosines, weighted by the squares of
     the weights.
@@ -239,8 +239,8 @@ def _check_tokens(parts: Sequence[LoadedChunkEncoder]) -> None:
     if len(vocabularies) > 1 or len(special) > 1:
         names = ", ".join(part.name for part in parts)
         raise ValueError(
-            f"{names} have different tokens, or put different ones around a text; give ones that"
-            " agree."
+            f"{names} have different vocabularies or special tokens. Give encoders with the same"
+            " tokenizer."
         )
 
 
@@ -267,7 +267,7 @@ def _fit_parts(
                 sum_of_part[index] = sum_of_part[index] + encoded.sum(dim=0)
     if chunks == 0:
         raise ValueError(
-            "The texts hold no tokens, so there is nothing to fit; give documents like those to"
+            "The texts hold no tokens, so there is nothing to fit. Give documents like those to"
             " search."
         )
 

@@ -1,7 +1,5 @@
 """What every family and head promises: one table of models, and one test a promise."""
 
-from __future__ import annotations
-
 import copy
 import json
 import pickle

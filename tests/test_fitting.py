@@ -1,7 +1,5 @@
 """What is fitted in closed form, against scikit-learn and by hand; and pooling by hand."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import itertools
@@ -106,8 +104,8 @@ def test_whitening_is_the_inverse_root_of_the_covariance_within_documents_as_skl
 @pytest.mark.parametrize(
     ("documents", "shrinkage", "message"),
     [
-        ([torch.randn(1, 3) for _ in range(4)], 0.1, r"got 4 chunk\(s\).*--loss smooth_l1"),
-        ([torch.ones(3, 4), torch.zeros(3, 4)], 0.1, "none that differs"),
+        ([torch.randn(1, 3) for _ in range(4)], 0.1, r"4 chunk\(s\).*--loss smooth_l1"),
+        ([torch.ones(3, 4), torch.zeros(3, 4)], 0.1, "differ within their document"),
     ],
 )
 def test_what_whitening_cannot_be_fitted_to(documents, shrinkage, message):
@@ -222,7 +220,7 @@ def test_what_it_refuses(parts, minilm, tmp_path):
     unlike = [parts[0], dataclasses.replace(minilm, tokenizer=foreign)]
     options = {"weights": [1, 1], "chunk_size": 12}
     for wrong, texts, word in [
-        (unlike, TEXTS, "different tokens"),
+        (unlike, TEXTS, "different vocabularies"),
         (parts, [""], "no tokens"),
     ]:
         with pytest.raises(ValueError, match=word):

@@ -5,8 +5,6 @@ What is read is what was written; whatever the route to a vector, it is the same
 lost on the way.
 """
 
-from __future__ import annotations
-
 import csv
 import functools
 import gzip

@@ -5,8 +5,6 @@ A row of `RUNS` is a command, which ends when it makes its trainer, and options,
 default, with their place.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 

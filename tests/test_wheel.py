@@ -1,8 +1,6 @@
 """What `pip install nextlevelbert` gives: every folder, the card's template, and the console
 scripts, which run."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Texts and batches for the tests of models over chunk vectors."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -228,7 +228,7 @@ class _EpubArchive:
         for name in self.names.values():
             if name.lower().endswith(".opf"):
                 return name
-        raise ValueError("it has no package file, which lists the pages")
+        raise ValueError("it has no package file (.opf), which lists the pages")
 
     def _encrypted_names(self) -> set[str]:
         if "meta-inf/encryption.xml" not in self.names:
@@ -378,7 +378,8 @@ def read_book(path: Path, ending: str) -> tuple[str, dict[str, list[int]], str]:
         raise ValueError(f"{path} cannot be read: {reason(error)}") from error
     except Exception as error:  # what the parsers raise for damaged bytes is told nowhere
         raise ValueError(
-            f"{path} cannot be read as {ending[1:].upper()} ({error}): damaged, or locked."
+            f"{path} cannot be read as {ending[1:].upper()} ({error}): it is damaged or locked."
+            " Repair or unlock it, or leave it out."
         ) from error
 
     text = "\n\n".join(book.pieces)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from .tables import RowLocation, Table, short
 logger = logging.getLogger(__name__)
 
 _NAMED = 20  # classes that an error names
+_INTEGER = re.compile("-?[0-9]+")
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,8 @@ def load_classes(
     Args:
         table: rows with named columns.
         columns: names of the columns to read.
-        class_names: the classes in order; labels may be their names or their indices.
+        class_names: the classes in order; labels may be their names or their indices. If a name is
+            an integer, integer labels are names; another integer would be ambiguous and is refused.
         like: the training set; this set gets the same classes and kind of labels.
 
     Returns:
@@ -136,8 +139,8 @@ def _names_of_integers(
     """Returns the names whose indices integer labels are; None if integers are classes."""
     if column in table.class_names:
         return table.class_names[column]
-    # The names "1", "2", "3" are the labels 1, 2, 3, not the labels 0, 1, 2.
-    if class_names is not None and "".join(class_names).isdecimal():
+    # The names "-1", "0", "1" are the labels -1, 0, 1, not the labels 0, 1, 2.
+    if class_names is not None and any(map(_INTEGER.fullmatch, class_names)):
         return None
     return class_names
 
@@ -159,18 +162,21 @@ def _check_labels(rows: Sequence[_Row], column: str, *, several: bool) -> None:
     for row in rows:
         if row.label is None:
             raise row.location.error(
-                column, "has no label, but other rows have; label all rows or none."
+                column, "has no label, but other rows have one. Label all rows or none."
             )
         if isinstance(row.label, list) is not several:
             raise row.location.error(
                 column,
-                f"holds {short(row.label)}; give one class in each row, or a list in each row.",
+                f"holds {short(row.label)}, unlike other rows. Give one class in each row, or a"
+                " list in each row.",
             )
 
         for item in row.classes():
             types.add(type(item))
             if isinstance(item, str) and item.startswith("[") and item.endswith("]"):
-                raise row.location.error(column, f"holds {short(item)}; lists need JSON.")
+                raise row.location.error(
+                    column, f"holds {short(item)}. A CSV file cannot hold lists; lists need JSON."
+                )
             is_class = isinstance(item, str | int) and str(item).strip() != ""
             if not is_class or len(types) > 1:
                 raise row.location.error(
@@ -201,12 +207,14 @@ def _label_index(row: _Row, column: str, index_of: Mapping[str, int]) -> int | l
             raise row.location.error(
                 column,
                 f"{short(item)} is not one of the {len(index_of)} classes:"
-                f" {', '.join(list(index_of)[:_NAMED])}. Classes that the"
-                " training set lacks, and numbers of named classes, need a --label_names_file.",
+                f" {', '.join(list(index_of)[:_NAMED])}. Classes that the training set lacks, and"
+                " numbers of named classes, need a --label_names_file; if a name there is an"
+                " integer, no number is an index.",
             )
     if len(set(items)) < len(items):
         raise row.location.error(
-            column, f"{short(items)} names a class twice; give classes, not a vector of 0 and 1."
+            column,
+            f"{short(items)} names a class twice. Give a list of classes, not a vector of 0 and 1.",
         )
     indices = sorted(index_of[str(item)] for item in items)
     if isinstance(row.label, list):
@@ -248,7 +256,9 @@ def load_choices(table: Table, columns: Columns = USUAL) -> Dataset:
         own_count = len(row.values["choices"])
         if own_count != count:
             raise row.location.error(
-                "choices", f"has {own_count} choices, but the first row {count}."
+                "choices",
+                f"has {own_count} choices, but the first row has {count}. Give all rows the same"
+                " number.",
             )
         if not is_labelled:
             continue
@@ -279,7 +289,9 @@ def _read_rows(table: Table, columns: Columns, with_choices: bool = False) -> li
         name = str(name)
         if name in rows:
             earlier = rows[name].location.row
-            raise location.error(columns.id, f"id {name!r} is taken by {earlier}; ids must differ.")
+            raise location.error(
+                columns.id, f"id {name!r} is also the id of {earlier}. Give every row its own id."
+            )
 
         own_values: dict[str, Any] = {"id": name}
         own_values["text"] = location.text(values, columns.text, "--text_column")
@@ -356,7 +368,7 @@ def halve_by_document(dataset: Dataset) -> tuple[Dataset, Dataset]:
     order = sorted(distinct_texts(dataset), key=lambda text: hashlib.sha256(text.encode()).digest())
     if len(order) < 2:
         raise ValueError(
-            f"{source_of(dataset)} has one document only, which cannot be halved by document."
+            f"{source_of(dataset)} has only one document, but halving needs at least two."
         )
     first_half = set(order[: (len(order) + 1) // 2])
     is_first = np.array([text in first_half for text in dataset["text"]])

@@ -95,7 +95,10 @@ def _cluster_of_mentions(clusters: Sequence[Collection[Hashable]]) -> dict[Hasha
     for index, cluster in enumerate(clusters):
         for mention in set(cluster):
             if mention in cluster_of:
-                raise ValueError("A mention is in two clusters of one side; it may be in one only.")
+                raise ValueError(
+                    "A mention is in two gold clusters, or in two predicted ones. Put it into one"
+                    " cluster of each."
+                )
             cluster_of[mention] = index
     return cluster_of
 

@@ -60,13 +60,16 @@ def split_document(document: str | Sequence[str]) -> tuple[str, list[tuple[int, 
         start = 0
         for index, sentence in enumerate(document):
             if not isinstance(sentence, str) or not sentence.strip():
-                raise ValueError(f"Sentence {index} of the document is blank or no text.")
+                raise ValueError(
+                    f"Sentence {index} of the document (from 0) is blank or not a str. Leave it"
+                    " out."
+                )
             end = start + len(sentence)
             spans.append((start, end))
             start = end + 1
         text = "\n".join(document)
     if not spans:
-        raise ValueError("The document has no words; give at least one sentence.")
+        raise ValueError("The document has no words. Give at least one sentence.")
     return text, spans
 
 

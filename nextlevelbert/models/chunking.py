@@ -93,14 +93,15 @@ def iter_texts(documents: str | Iterable[Any]) -> Iterator[str]:
         text = _text_of(document)
         if not isinstance(text, str):
             raise TypeError(
-                f"Document {index} is {type(text).__name__}; give a str, (id, text) or {{'text':"
-                " …}."
+                f"Document {index} is a {type(text).__name__}. Give a str, (id, text) or"
+                f" {{'text': …}}."
             )
         try:
             text.encode()
         except UnicodeEncodeError as error:
             raise ValueError(
-                f"Document {index} holds a lone surrogate at character {error.start}."
+                f"Document {index} is not valid Unicode: it holds a lone surrogate at character"
+                f" {error.start}."
             ) from error
         yield text
 
@@ -127,7 +128,8 @@ def tokenize_document(tokenizer: PreTrainedTokenizerBase, text: str) -> Tokenize
     """
     if not getattr(tokenizer, "is_fast", False):
         raise TypeError(
-            f"{type(tokenizer).__name__} has no offsets; use an encoder with a tokenizer.json."
+            f"{type(tokenizer).__name__} cannot return character offsets. Use an encoder with a"
+            " tokenizer.json."
         )
     arrays = look_up_words(tokenizer, text)
     if arrays is not None:
@@ -391,7 +393,7 @@ def special_token_ids(
         if outer[start:end] == inner:
             return tuple(outer[:start]), tuple(outer[end:])
     raise ValueError(
-        f"{type(tokenizer).__name__} does not keep a text's ids together when it adds special"
+        f"{type(tokenizer).__name__} does not keep the ids of a text together when it adds special"
         " tokens."
     )
 

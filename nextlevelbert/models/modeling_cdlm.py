@@ -358,8 +358,8 @@ class CdlmModel(CdlmPreTrainedModel):
         if longest > self.config.max_sequence_length:
             raise ValueError(
                 f"A sequence has {longest} tokens, but the model reads"
-                f" {self.config.max_sequence_length}: let a CdlmProcessor cut the documents, or"
-                " make the model from an encoder with a larger max_length."
+                f" {self.config.max_sequence_length}. Let a CdlmProcessor truncate the documents,"
+                " or make the model from an encoder with a larger max_length."
             )
 
         # Positions are counted as in RoBERTa.

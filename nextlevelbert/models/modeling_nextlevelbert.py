@@ -297,6 +297,10 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
 class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
     """Turns whole documents into contextual chunk vectors and one vector (paper, section 2.2).
 
+    `from_chunk_encoder` makes a new model over a sentence encoder, and `from_pretrained` opens a
+    saved one. `encode` reads texts. A call of the model, as in transformers, reads a batch of token
+    ids or of chunk vectors.
+
     Example:
         >>> model = NextLevelBertModel.from_chunk_encoder(minilm, chunk_size=32)
         >>> book = model.encode("Call me Ishmael. Some years ago, I went to sea.")
@@ -472,7 +476,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         if self.config.long_documents == "error":
             raise ValueError(f"{what}. Set long_documents='window'.")
         removed = int((counts - size).clamp(min=0).sum())
-        logger.warning("%s; long_documents='truncate' cuts %d off.", what, removed)
+        logger.warning("%s; long_documents='truncate' removes %d chunks.", what, removed)
         return mask & (mask.cumsum(dim=1) <= size)
 
     def prepare_chunks(self, vectors: Tensor) -> Tensor:
@@ -508,7 +512,8 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         specials = self.config.special_positions
         if extras and length > size:
             raise ValueError(
-                f"Hidden states and attentions are of one window of {size} chunks, not {length}."
+                f"Hidden states and attentions exist for one window of {size} chunks, but a"
+                f" document has {length}."
             )
         documents, starts, lengths = lay_windows(counts, length=length, size=size, overlap=overlap)
 
@@ -595,7 +600,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         most = self.config.window()[0] + self.config.special_positions
         if special_ids.shape[1] > most:
             raise ValueError(
-                f"{special_ids.shape[1]} positions exceed the model's {most}; lower"
+                f"{special_ids.shape[1]} positions exceed the {most} of the model. Lower"
                 " --sequence_length."
             )
         chunks = self.prepare_chunks(inputs_embeds.to(self.dtype))
@@ -696,7 +701,9 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         vectors = self.encode_ids(flat_ids, flat_mask)
         blank = [index for index, chunks in enumerate(vectors) if len(chunks) == 0]
         if blank:
-            raise ValueError(f"Questions or candidates {blank} contain no token; give each a text.")
+            raise ValueError(
+                f"Questions or candidates {blank} contain no token. Give each of them a text."
+            )
         means = torch.stack([chunks.mean(dim=0) for chunks in vectors])
         return means.reshape(*input_ids.shape[:-1], -1)
 
@@ -795,7 +802,9 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__(config)
         if config.pooling == "plain":
-            raise ValueError("pooling='plain' has no encoder to predict with; choose another.")
+            raise ValueError(
+                "pooling='plain' has no encoder to predict with. Choose another pooling."
+            )
         self.model = self.new_model()
         self.head = self.new_head()
         self.target_whitening = None
@@ -880,7 +889,7 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
 
 
 class NextLevelBertForContrastiveLearning(NextLevelBertPreTrainedModel):
-    """Distinguishes segments of one document, such as chapters, from the others of a batch.
+    """Learns to match two segments of a document among the segments of other documents in a batch.
 
     For spans of words this is DeCLUTR (Giorgi et al., ACL 2021, section 3).
     """
@@ -1056,7 +1065,8 @@ class NextLevelBertForTask(NextLevelBertPreTrainedModel):
         documents = input_ids * document_mask
         if not bool((documents == documents[:, :1]).all()):
             raise ValueError(
-                "The candidates of a row have different documents; give each row one document."
+                "The candidates of a row have different documents. Give all of them the same"
+                " document."
             )
         return input_ids[:, 0], document_mask[:, 0], pair_mask
 
@@ -1083,9 +1093,9 @@ class NextLevelBertForTask(NextLevelBertPreTrainedModel):
 class NextLevelBertForSequenceClassification(NextLevelBertForTask):
     """Classifies documents, alone or with a question: one label, several, or values.
 
-    `config.problem_type` decides; if it is not set, it is inferred from the labels as in
-    transformers. With ``config.text_pair`` the classifier reads [document vector ; encoded
-    question].
+    `config.problem_type` decides which of the three; if it is not set, it is inferred from the
+    labels, as in transformers. With ``config.text_pair`` the classifier reads [document vector ;
+    encoded question].
     """
 
     def __init__(self, config: NextLevelBertConfig) -> None:
@@ -1195,8 +1205,8 @@ def concatenate_pairs(
         return documents
     if len(pairs) != len(documents):
         raise ValueError(
-            f"{len(pairs)} questions for {len(documents)} documents: give each its document_index"
-            " [N]."
+            f"{len(pairs)} questions for {len(documents)} documents. Give each question its"
+            " document_index [N]."
         )
     if pairs.ndim == 3:
         documents = documents.unsqueeze(1).expand(-1, pairs.shape[1], -1)  # [N, C, H]

@@ -78,8 +78,9 @@ _CONFIG_SENTENCE_TRANSFORMERS: dict[str, Any] = {
 
 _CARD = """# {title}
 
-A `{model}`, which reads whole documents. The package opens it: `pip install nextlevelbert`, or
-until its first release `pip install .` in a clone. The last line works without the package:
+This model is a `{model}` and reads whole documents. The package opens it: `pip install
+nextlevelbert`, or until its first release `pip install .` in a clone. The last line works without
+the package:
 
 ```python
 import nextlevelbert  # registers the model
@@ -481,8 +482,8 @@ def load_tokenizer(name_or_path: str | PathLike, **arguments: Any) -> PreTrained
     words = set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens)
     if not words:  # transformers makes a tokenizer without words
         raise ValueError(
-            f"There is no tokenizer in {name_or_path!r}: tokenizer.save_pretrained(folder)"
-            " saves it."
+            f"There is no tokenizer in {name_or_path!r}. tokenizer.save_pretrained(folder) puts one"
+            " there."
         )
     return tokenizer
 
@@ -521,7 +522,8 @@ def split_arguments(
     if unknown:
         names = sorted(fields.keys() - PreTrainedConfig.__dataclass_fields__.keys())
         raise ValueError(
-            f"{config_class.__name__} has no field {unknown}, only {', '.join(names)}, num_labels."
+            f"{config_class.__name__} has no field {unknown}, only {', '.join(names)} and"
+            " num_labels."
         )
 
     loading = {}

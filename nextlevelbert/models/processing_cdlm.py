@@ -77,8 +77,8 @@ class Piece:
         ]
         if not 0 <= start < end <= len(self.text) or not tokens:
             raise ValueError(
-                f"{name} spans {start} to {end}, which are no words of its {len(self.text)}"
-                " characters."
+                f"{name} has the span {start} to {end}, which contains no word of its"
+                f" {len(self.text)} characters. Correct the span."
             )
         return tokens[0], tokens[-1] + 1
 
@@ -121,7 +121,7 @@ class _Layout:
         token_id = self.tokenizer.convert_tokens_to_ids(marker)
         if token_id in (None, self.tokenizer.unk_token_id):
             raise ValueError(
-                f"The tokenizer does not know {marker}; CdlmProcessor.from_model(model) adds it."
+                f"The tokenizer does not know {marker}. CdlmProcessor.from_model(model) adds it."
             )
         self.add_tokens([token_id], is_global=is_global)
 
@@ -211,8 +211,8 @@ class CdlmProcessor(ProcessorMixin):
 
         if text is not None or kwargs or not _is_set_or_sets(documents):
             raise ValueError(
-                "Give the documents of a set in a list, or a list of such lists, and max_length"
-                " alone."
+                "Give the documents of a set as a list, or a list of such lists. Besides, only"
+                " max_length may be given."
             )
 
         sets: Any = documents
@@ -253,7 +253,7 @@ class CdlmProcessor(ProcessorMixin):
         """
         limit = _limited(max_length, limit=self.max_length, owner="processor")
         if not documents:
-            raise ValueError("There is no document in the set; give at least one.")
+            raise ValueError("There is no document in the set. Give at least one.")
         pieces = [
             self.tokenize(text, name=f"document {index}") for index, text in enumerate(documents)
         ]
@@ -311,7 +311,7 @@ class CdlmProcessor(ProcessorMixin):
         limit = _limited(max_length, limit=self.max_length, owner="processor")
         question_piece = self.tokenize(question, name="the question")
         if not paragraphs:
-            raise ValueError("There is no paragraph to answer from; give at least one.")
+            raise ValueError("There is no paragraph to answer from. Give at least one.")
 
         texts = []
         for index, (title, sentences) in enumerate(paragraphs):
@@ -434,7 +434,8 @@ def _mentions_by_document(
     for index, (document, start, end) in enumerate(mentions):
         if not 0 <= document < len(pieces):
             raise ValueError(
-                f"Mention {index} is in document {document}, but there are {len(pieces)}."
+                f"Mention {index} is in document {document}, but the set has {len(pieces)}"
+                " documents. Count documents from 0."
             )
         name = f"Mention {index} (document {document})"
         first_token, end_token = pieces[document].tokens_of(start, end, name=name)
@@ -536,7 +537,7 @@ def share_tokens(lengths: Sequence[int], budget: int, least: int = 1) -> list[in
     if budget < sum(min(length, least) for length in lengths):
         raise ValueError(
             f"{len(lengths)} documents ({sum(lengths):,} tokens) do not fit the {max(budget, 0)}"
-            " beside the markers; give fewer documents, or a larger max_length."
+            " beside the markers. Give fewer documents, or a larger max_length."
         )
 
     counts = [0] * len(lengths)

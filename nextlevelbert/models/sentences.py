@@ -308,7 +308,8 @@ def sentence_token_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, list[int
             ids[role].append(index)
     if not ids["end"]:
         raise ValueError(
-            f"The vocabulary of {type(tokenizer).__name__} ends no sentence; use chunking='fixed'."
+            f"The vocabulary of {type(tokenizer).__name__} has no token that ends a sentence. Use"
+            " chunking='fixed'."
         )
     return {role: sorted(ids_of_role) for role, ids_of_role in ids.items()}
 
@@ -437,8 +438,9 @@ def splitter_sentences(text: str, splitter: Splitter) -> list[tuple[int, int]]:
             start, end = sentence
         if not earlier_end <= start <= end <= len(text):
             raise ValueError(
-                f"splitter: sentence {len(spans)} is {(start, end)}; give the parts of the text in"
-                f" order, as they are, or their (start, end), from {earlier_end} to {len(text)}."
+                f"The splitter returned {(start, end)} as sentence {len(spans)}. It must return"
+                " parts of the text in order, unchanged, or their (start, end), between"
+                f" {earlier_end} and {len(text)}."
             )
         earlier_end = end
         if text[start:end].strip():
@@ -446,6 +448,7 @@ def splitter_sentences(text: str, splitter: Splitter) -> list[tuple[int, int]]:
 
     if not spans:
         raise ValueError(
-            f"splitter: no sentence in a text of {len(text)} characters; it must give at least one."
+            f"The splitter found no sentence in a text of {len(text)} characters. It must return at"
+            " least one."
         )
     return spans

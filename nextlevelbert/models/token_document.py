@@ -95,8 +95,8 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
         """
         for name in self.requested_outputs(**arguments):
             raise ValueError(
-                f"{type(self).__name__} reads documents piece by piece and has no {name}; leave"
-                " it out. For the layers of one piece, call the `encoder` of the base model."
+                f"{type(self).__name__} reads documents piece by piece and has no {name}. Leave it"
+                " out. For the layers of one piece, call the `encoder` of the base model."
             )
 
     def tokens_to_read(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:

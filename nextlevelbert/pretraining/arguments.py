@@ -18,13 +18,13 @@ class NewModelArguments:
 
     model_type: Literal["nextlevelbert", "hate", "cdlm"] = option(
         default="nextlevelbert",
-        help="Model family to pretrain; --model_type cdlm has other options than these.",
+        help="Model family to pretrain. --model_type cdlm has other options than these.",
     )
     chunk_encoder: str | None = option(
         default=None,
         help=(
             "Name or folder of the sentence-transformers model that encodes chunks, or of a"
-            " checkpoint that holds one. Default: the encoder of --model, or"
+            " checkpoint that contains a chunk encoder. Default: the encoder of --model, or"
             " sentence-transformers/all-MiniLM-L6-v2."
         ),
     )
@@ -41,8 +41,8 @@ class NewModelArguments:
     chunking: Literal["fixed", "sentences", "packed_sentences"] | None = option(
         default=None,
         help=(
-            "A chunk is chunk_size tokens (fixed), a sentence, or as many sentences as fit"
-            " (packed_sentences)."
+            "A chunk is --chunk_size tokens (fixed, the default), one sentence (sentences), or as"
+            " many whole sentences as fit into --chunk_size tokens (packed_sentences)."
         ),
     )
     chunk_size: int | None = option(
@@ -51,14 +51,14 @@ class NewModelArguments:
     num_hidden_layers: int | None = option(
         default=None,
         help=(
-            "Number of layers over the chunk vectors. Default: that of --chunk_encoder, 2 over a"
-            " static one, 6 in HATE."
+            "Number of layers over the chunk vectors. Default: as many as --chunk_encoder has, 2"
+            " over a static --chunk_encoder, 6 in HATE."
         ),
     )
     temperature: float | None = option(
         default=None,
         help=(
-            "Temperature of cross_entropy, and initial temperature of contrastive training"
+            "Temperature of the loss cross_entropy, and initial temperature of contrastive training"
             " (default: 0.05)."
         ),
     )
@@ -87,9 +87,9 @@ class NextLevelBertArguments:
     loss: Literal["smooth_l1", "cross_entropy"] | None = option(
         default=None,
         help=(
-            "Loss on masked chunk vectors: cross_entropy chooses the whitened vector among the"
-            " chunks of the batch and 8,192 stored ones; smooth_l1 is the paper's. Default:"
-            " cross_entropy, or that of --model."
+            "Loss on masked chunk vectors. With cross_entropy, the model learns to choose the"
+            " whitened vector among the chunks of the batch and 8,192 stored ones; smooth_l1 is the"
+            " paper's loss. Default: cross_entropy, or the loss of --model."
         ),
     )
     random_layers: bool = option(
@@ -109,8 +109,8 @@ class NextLevelBertArguments:
     loss_mean: Literal["vectors", "sequences"] | None = option(
         default=None,
         help=(
-            "Average the loss over all masked vectors of a batch (default), or within each sequence"
-            " first (sequences, as the authors' code does)."
+            "Average the loss over all masked vectors of a batch (vectors, the default), or within"
+            " each sequence first (sequences, as the authors' code does)."
         ),
     )
     objective: Literal["masked", "contrastive"] = option(
@@ -122,7 +122,7 @@ class NextLevelBertArguments:
     )
     min_segment: int = option(default=4, help="Fewest chunks in a segment of contrastive training.")
     max_segment: int = option(
-        default=48, help="Most chunks in a segment; each batch draws a log-uniform length."
+        default=48, help="Most chunks in a segment. The length is drawn anew for each batch."
     )
 
 
@@ -135,15 +135,15 @@ class HateArguments:
     sentence_pooling: Literal["own", "cls", "mean", "max"] = option(
         default="own",
         help=(
-            "A sentence's vector: as --chunk_encoder pools it (own), or its first token's (cls, as"
-            " in the paper), or the mean or maximum over its tokens."
+            "Vector of a sentence: pooled as --chunk_encoder does it (own), the vector of the first"
+            " token (cls, as in the paper), or the mean or maximum over the tokens."
         ),
     )
     hidden_size: int | None = option(
         default=None,
         help=(
-            "Size of the document model (default: the chunk encoder's); a smaller one adds a"
-            " bottleneck."
+            "Size of the document model and of its vectors; a size below the chunk encoder's adds a"
+            " bottleneck (default: the chunk encoder's size)."
         ),
     )
     pooling: Literal["mean", "sum", "cls"] | None = option(
@@ -165,8 +165,12 @@ class MaskingArguments:
 
     sequence_length: int = option(default=512, help="Positions in a training sequence.")
     masking_probability: float = option(default=0.15, help="Share of the chunk vectors to predict.")
-    mask_share: float = option(default=0.8, help="Share of those that become [MASK].")
-    random_share: float = option(default=0.1, help="Share of those that become another vector.")
+    mask_share: float = option(
+        default=0.8, help="Share of the vectors to predict that become [MASK]."
+    )
+    random_share: float = option(
+        default=0.1, help="Share of the vectors to predict that become another vector."
+    )
 
 
 @dataclass
@@ -178,35 +182,45 @@ class CorpusArguments:
     train_file: str | None = option(
         default=None,
         help=(
-            "A .txt, .md, .html, .jsonl, .json, .csv or .parquet (also .gz), a folder or a quoted"
-            " pattern of these, a folder of save_to_disk, or python-manual (Python's own)."
+            "Documents to train on: a file (.txt, .md, .html, .epub, .pdf, .docx, .jsonl, .json,"
+            " .csv or .parquet; all but .parquet also as .gz), a folder or a quoted pattern of such"
+            " files, a folder that save_to_disk has written, or python-manual for the manual that"
+            " comes with Python."
         ),
     )
-    dataset_name: str | None = option(default=None, help="A dataset on the Hub, instead of a file.")
-    dataset_config_name: str | None = option(default=None, help="Configuration of that dataset.")
-    dataset_split: str = option(default="train", help="Split of that dataset.")
-    text_column: str = option(default="text", help="Column of the documents.")
+    dataset_name: str | None = option(
+        default=None, help="Data set on the Hub, instead of --train_file."
+    )
+    dataset_config_name: str | None = option(
+        default=None, help="Configuration of the data set on the Hub."
+    )
+    dataset_split: str = option(default="train", help="Split of the data set on the Hub.")
+    text_column: str = option(default="text", help="Column of the texts in tables.")
     id_column: str = option(
-        default="id", help="Column of the documents' ids; without one, documents are numbered."
+        default="id", help="Column of the ids in tables; documents without an id are numbered."
     )
     corpus_dir: str | None = option(
-        default=None, help="Folder of the encoded documents (default: OUTPUT_DIR-corpus)."
+        default=None,
+        help="Folder to store the chunk vectors in, or to read them from (default:"
+        " OUTPUT_DIR-corpus).",
     )
     characters_per_part: int = option(
-        default=4_000_000, help="Size of a corpus part; smaller ones suit more processes."
+        default=4_000_000,
+        help="Characters in a part of the corpus, which one process writes; give fewer if there are"
+        " many processes.",
     )
     validation_file: str | None = option(
         default=None,
         help=(
-            "Documents to evaluate on, in the formats of --train_file; their vectors are kept in"
-            " CORPUS_DIR-validation. Default: a share of the training documents is held out."
+            "Documents to evaluate on, in the formats of --train_file; their vectors are stored in"
+            " CORPUS_DIR-validation (default: a share of the training documents is held out)."
         ),
     )
     validation_share: float = option(
         default=0.05,
         help=(
-            "Share of the documents to hold out if there is no --validation_file, at least one; 0"
-            " for none."
+            "Share of the documents to hold out, at least one document, if there is no"
+            " --validation_file; 0 holds out none."
         ),
     )
 
@@ -227,9 +241,9 @@ class PretrainingArguments(BaseTrainingArguments):
     learning_rate: float = option(default=1e-4, help="Peak learning rate.")
     lr_scheduler_type: str = option(default="cosine", help="Schedule of the learning rate.")
     warmup_steps: float = option(
-        default=0.05, help="Number of steps, or a share of them if below 1."
+        default=0.05, help="Number of warm-up steps, or a share of all steps if below 1."
     )
-    num_train_epochs: float = option(default=20.0, help="Epochs.")
+    num_train_epochs: float = option(default=20.0, help="Number of epochs.")
     logging_steps: float = option(default=10, help="Number of steps between losses in the log.")
     eval_strategy: str = option(default="epoch", help="When to evaluate: no, steps or epoch.")
     eval_on_start: bool = option(default=True, help="Also evaluate before the first step.")

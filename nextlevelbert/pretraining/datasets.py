@@ -83,7 +83,7 @@ class VectorSequence(NamedTuple):
 
 
 class VectorSequenceDataset(EpochDataset[VectorSequence]):
-    """Gives sequences of chunk vectors for masked vector modelling.
+    """Makes sequences of chunk vectors for masked vector modelling.
 
     Args:
         corpus: corpus that holds the vectors.
@@ -136,8 +136,18 @@ class PackedVectorDataset(VectorSequenceDataset):
 
     Each sequence begins with [CLS], and each document ends with [SEP] (paper, section 2.2). A
     sequence starts anywhere inside a document, can hold several documents, and attention crosses
-    their borders. Nothing is dropped: the last sequence is shorter. `DataCollatorForVectorMasking`
-    makes the batches. The arguments are the same as for `VectorSequenceDataset`.
+    their borders. All chunks are used, so the last sequence can be shorter.
+    `DataCollatorForVectorMasking` makes the batches.
+
+    Args:
+        corpus: corpus that holds the vectors.
+        sequence_length: number of positions in a sequence, including special vectors (512 in the
+            paper).
+        documents: positions in the corpus of the documents to use (default: all).
+        seed: seed of the masks.
+
+    Raises:
+        ValueError: if a sequence has no room for a chunk, or the documents have no chunks.
     """
 
     @cached_property
@@ -170,11 +180,20 @@ class PackedVectorDataset(VectorSequenceDataset):
 
 
 class DocumentVectorDataset(VectorSequenceDataset):
-    """Gives each document as its own sequence, as HATE reads them ("HATE Model Architecture").
+    """Makes a sequence of each document, as HATE reads them (section "HATE Model Architecture").
 
-    A sequence is [CLS] and the vectors of a document. Longer documents are split into the fewest
-    pieces of nearly equal length; documents without a chunk are left out. The arguments are the
-    same as for `VectorSequenceDataset`.
+    A sequence is [CLS] and the vectors of a document. A document that is longer than a sequence is
+    split into the fewest pieces of nearly equal length; documents without a chunk are left out.
+    `DataCollatorForVectorMasking` makes the batches.
+
+    Args:
+        corpus: corpus that holds the vectors.
+        sequence_length: largest number of positions in a sequence, including [CLS].
+        documents: positions in the corpus of the documents to use (default: all).
+        seed: seed of the masks.
+
+    Raises:
+        ValueError: if a sequence has no room for a chunk, or the documents have no chunks.
     """
 
     @cached_property
@@ -219,8 +238,8 @@ class SegmentPair(NamedTuple):
 class SegmentPairDataset(EpochDataset[SegmentPair]):
     """Draws pairs of segments of a document that do not overlap, new ones in every epoch.
 
-    An epoch has a pair for every ``2 * max_segment`` chunks of a document, at least one, so that
-    about every chunk is seen once.
+    An epoch has one pair for every ``2 * max_segment`` chunks of a document, and at least one for
+    each document, so that each chunk is read about once.
 
     Args:
         corpus: corpus that holds the vectors.

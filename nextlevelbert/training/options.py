@@ -44,7 +44,7 @@ class _Parser(HfArgumentParser):
     The help shows only those options of `TrainingArguments` that `HELP` describes.
     """
 
-    def __init__(self, classes: Sequence[type[Any]], prog: str, about: str) -> None:
+    def __init__(self, classes: Sequence[type[Any]], prog: str, about: str | None) -> None:
         command = Path(sys.argv[0]).name
         super().__init__(
             classes,
@@ -83,7 +83,7 @@ def parse(
     classes: Sequence[type[Any]],
     words: Sequence[str],
     prog: str = "",
-    about: str = "",
+    about: str | None = None,
     recipes: str | None = None,
 ) -> tuple[Any, ...]:
     """Parses a command line into dataclasses; a mistake ends the program with an error.
@@ -112,7 +112,7 @@ def parse(
                 help="Use the settings of the paper on this --model_type; the options that you give"
                 " override them.",
             )
-            words = _with_recipe(words, recipes, _default_model_type(classes))
+            words = _with_recipe(words, recipes, parser.get_default("model_type"))
 
         _, unknown = parser.parse_known_args(words)
         if unknown:
@@ -121,14 +121,6 @@ def parse(
     except (ValueError, OSError) as error:
         parser.error(str(error))
     return parsed[: len(classes)]
-
-
-def _default_model_type(classes: Sequence[type[Any]]) -> str:
-    for dataclass in classes:
-        for option in fields(dataclass):
-            if option.name == "model_type":
-                return str(option.default)
-    return ""
 
 
 def pop_option(

@@ -1,8 +1,6 @@
 """The command line itself: its help, what it refuses before anything is loaded, and the commands it
 hands over to."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import runpy

@@ -1,7 +1,5 @@
 """Files of vectors, maps, and models fitted to a folder."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -107,5 +105,5 @@ def test_fit(command, books, tmp_path):
     card = ModelCard.load(folder / "README.md")
     assert card.data.pipeline_tag == "sentence-similarity"
     assert "| documents | `3` |" in card.text
-    assert "is there already" in command("fit", books, "-o", folder).err
+    assert "exists already" in command("fit", books, "-o", folder).err
     assert "two documents" in command("fit", books / "sea.txt", "-o", tmp_path / "alone").err

@@ -1,7 +1,5 @@
 """A shelf that is brought up to date: what is encoded, kept, forgotten and left out."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path
@@ -36,14 +34,14 @@ def test_only_what_is_new_or_changed_is_encoded(toy, books, open_library, encode
     assert len(list(tmp_path.rglob("*.parquet"))) == 3  # what is gone is forgotten
 
 
+@torch.no_grad()
 def test_another_model_has_another_shelf(toy, books, open_library, encoded, toy_checkpoint):
     first = open_library(toy, books)
     other = NextLevelBertModel.from_pretrained(toy_checkpoint)
     encoded.clear()
     open_library(other, books)
     assert encoded == []  # the same weights
-    with torch.no_grad():
-        other.special_embeddings.weight *= -3
+    other.special_embeddings.weight *= -3
     second = open_library(other, books)
     assert len(encoded) == 3
     assert not np.allclose(first.document_vectors, second.document_vectors)
@@ -86,7 +84,7 @@ def test_rows_of_a_table_and_books_of_every_kind(toy, open_library, tmp_path):
     library = open_library(toy, books)
     assert library.names == "same.docx same.epub same.pdf table.jsonl#é table.jsonl#2".split()
     for number, text in enumerate([*["The whale."] * 3, SEA, "Short — naïve."]):
-        assert library.text(number) == text
+        assert library.document(number).text == text
     assert library.document(3).metadata == {"year": 1851}
 
 

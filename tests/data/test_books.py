@@ -1,7 +1,5 @@
 """What of HTML, EPUB, PDF and Word files is read, and what is named because it is not."""
 
-from __future__ import annotations
-
 import gzip
 import time
 import zipfile

@@ -1,7 +1,5 @@
 """Published data sets: their files are made here, but for QuALITY's real article."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Rows of files and datasets with their places, and rows held out."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

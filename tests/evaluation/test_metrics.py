@@ -1,8 +1,6 @@
 """The modules for `evaluate`: their scores against libraries and by hand, and their loading from
 disk and Hub."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -13,6 +11,17 @@ from sklearn.metrics import average_precision_score, top_k_accuracy_score
 from sklearn.metrics.pairwise import cosine_similarity
 
 from nextlevelbert.evaluation import coreference_scores, load_metric, metrics
+
+
+@pytest.mark.parametrize("name", metrics.METRICS)
+def test_each_space_has_a_page(name):
+    """A static Space without an index.html shows an error."""
+    folder = Path(metrics.__file__).parent / name
+    header = (folder / "README.md").read_text(encoding="utf-8").split("---")[1]
+    page = (folder / "index.html").read_text(encoding="utf-8")
+    title = page.split("<title>")[1].split("</title>")[0]
+    assert f"\ntitle: {title}\n" in header
+    assert f'evaluate.load("NAME/{name}")' in page
 
 
 @pytest.mark.parametrize("name", metrics.METRICS)

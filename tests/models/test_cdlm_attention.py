@@ -1,7 +1,5 @@
 """Attention in blocks against the definition, its gradients against Longformer's own."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,8 +1,6 @@
 """CDLM from and to checkpoints: Longformer's, any BERT's or RoBERTa's, its own, elsewhere and on
 two processes."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from transformers import (

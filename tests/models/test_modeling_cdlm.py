@@ -1,8 +1,6 @@
 """What CDLM's models compute: masked words, matching, pairs of mentions and answers, worked by
 hand."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -304,13 +302,13 @@ def test_padding_on_the_left_changes_nothing(cls, inputs):
         close(one, other[..., -one.shape[-1] :])
 
 
+@torch.no_grad()
 def test_new_words_keep_the_head_tied():
     model = tiny(CdlmForMaskedLM)
     ids, mask, _ = masked_batch()
-    with torch.no_grad():
-        before = model(ids, mask).logits
-        model.resize_token_embeddings(107, mean_resizing=False)
-        close(model(ids, mask).logits[..., :100], before)
+    before = model(ids, mask).logits
+    model.resize_token_embeddings(107, mean_resizing=False)
+    close(model(ids, mask).logits[..., :100], before)
     assert model.lm_head.decoder.weight is model.longformer.embeddings.word_embeddings.weight
     assert model.lm_head.decoder.bias is model.lm_head.bias
     assert model.config.vocab_size == 107

@@ -1,7 +1,5 @@
 """What other libraries write into a checkpoint's folder, before and after the model is saved."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

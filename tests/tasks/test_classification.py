@@ -5,8 +5,6 @@ That a run goes on when it is killed, that its card runs and that its folder is 
 tests/test_runs.py.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -237,7 +235,7 @@ def test_documents_over_512_tokens_are_long_for_every_encoder(minilm, tmp_path):
 
 def test_the_plain_mean_by_hand():
     torch.manual_seed(0)
-    model = MeanClassifier(4, 1, pair=True, choice=True, problem_type=SINGLE)
+    model = MeanClassifier(4, 1, pair=True, problem_type=SINGLE)
     documents = torch.randn(2, 3, 4)
     pairs = torch.randn(3, 2, 4)
     mask = torch.tensor([[1, 1, 0], [1, 1, 1]])

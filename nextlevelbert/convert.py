@@ -221,8 +221,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     Args:
         argv: arguments of the command (default: those of the process).
     """
-    description = (convert_checkpoint.__doc__ or "").split("\n", maxsplit=1)[0]
-    parser = argparse.ArgumentParser("nextlevelbert convert", description=description)
+    parser = argparse.ArgumentParser(
+        "nextlevelbert convert",
+        description="Converts a checkpoint of the NextLevelBERT authors.",
+    )
     parser.add_argument(
         "source", metavar="SOURCE", help="folder or Hub name of the authors' checkpoint"
     )

@@ -249,7 +249,7 @@ class Page:
             index: the passage.
             heading: heading above the passage; the passage's position follows it.
         """
-        text = self.library.text(self.library.document_of(index))
+        text = self.library.document(self.library.document_of(index)).text
         passage = self.library.passage(index)
         start = passage.start
         end = min(passage.end, start + _LONGEST_HIGHLIGHT)
@@ -270,7 +270,7 @@ class Page:
         """
         passages = self.passages(document)
         spans = self.library.spans[passages]
-        sections = sections_of(self.library.text(document), spans)
+        sections = sections_of(self.library.document(document).text, spans)
         weights = normalize(overlap(spans, sections), norm="l1")
         means = weights @ self.library.vectors[passages].numpy()  # [p, D]
         if len(means) > 1:

@@ -454,7 +454,7 @@ def main(argv: list[str]) -> None:
     model_args, args, data_args, options = parse(
         (CdlmModelArguments, FinetuningArguments, DataArguments, CoreferenceArguments),
         argv,
-        about=main.__doc__ or "",
+        about=main.__doc__,
         recipes="coreference-",
     )
     if data_args.dataset_name:

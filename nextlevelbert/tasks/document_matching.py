@@ -88,7 +88,7 @@ def main(argv: list[str]) -> None:
     """Trains CDLM to decide whether two documents are related."""
     classes = (CdlmModelArguments, FinetuningArguments, DataArguments, MatchingArguments)
     model_args, args, data_args, columns = parse(
-        classes, argv, about=main.__doc__ or "", recipes="document_matching-"
+        classes, argv, about=main.__doc__, recipes="document_matching-"
     )
 
     sets = data_args.read_sets(partial(load_document_pairs, columns=columns), seed=args.seed)

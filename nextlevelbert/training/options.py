@@ -44,7 +44,7 @@ class _Parser(HfArgumentParser):
     The help shows only those options of `TrainingArguments` that `HELP` describes.
     """
 
-    def __init__(self, classes: Sequence[type[Any]], prog: str, about: str) -> None:
+    def __init__(self, classes: Sequence[type[Any]], prog: str, about: str | None) -> None:
         command = Path(sys.argv[0]).name
         super().__init__(
             classes,
@@ -83,7 +83,7 @@ def parse(
     classes: Sequence[type[Any]],
     words: Sequence[str],
     prog: str = "",
-    about: str = "",
+    about: str | None = None,
     recipes: str | None = None,
 ) -> tuple[Any, ...]:
     """Parses a command line into dataclasses; a mistake ends the program with an error.

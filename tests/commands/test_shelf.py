@@ -84,7 +84,7 @@ def test_rows_of_a_table_and_books_of_every_kind(toy, open_library, tmp_path):
     library = open_library(toy, books)
     assert library.names == "same.docx same.epub same.pdf table.jsonl#é table.jsonl#2".split()
     for number, text in enumerate([*["The whale."] * 3, SEA, "Short — naïve."]):
-        assert library.text(number) == text
+        assert library.document(number).text == text
     assert library.document(3).metadata == {"year": 1851}
 
 

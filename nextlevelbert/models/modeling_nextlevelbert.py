@@ -561,7 +561,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         """
         width = chunks.shape[1]
         specials = self.config.special_positions
-        special_ids = special_ids_of_windows(counts, width=width, has_separator=specials == 2)
+        special_ids = special_ids_of_windows(counts, width=width, specials=specials)
         padded = F.pad(chunks, (0, 0, 1, specials - 1))
         output = self._run_encoder(padded, special_ids=special_ids, extras=extras)
         ends = counts.unsqueeze(-1)  # [J, 1]

@@ -90,7 +90,11 @@ def iter_texts(documents: str | Iterable[Any]) -> Iterator[str]:
         documents = [documents]
 
     for index, document in enumerate(documents):
-        text = _text_of(document)
+        text = getattr(document, "text", document)
+        if isinstance(document, Mapping):
+            text = document.get("text")
+        elif isinstance(text, tuple) and len(text) == 2:  # (id, text)
+            text = text[1]
         if not isinstance(text, str):
             raise TypeError(
                 f"Document {index} is a {type(text).__name__}. Give a str, (id, text) or"
@@ -104,16 +108,6 @@ def iter_texts(documents: str | Iterable[Any]) -> Iterator[str]:
                 f" {error.start}."
             ) from error
         yield text
-
-
-def _text_of(document: Any) -> Any:
-    """Returns the text of a dict, of an object with a `text`, or of (id, text)."""
-    if isinstance(document, Mapping):
-        return document.get("text")
-    text = getattr(document, "text", document)
-    if isinstance(text, tuple) and len(text) == 2:  # (id, text)
-        return text[1]
-    return text
 
 
 def tokenize_document(tokenizer: PreTrainedTokenizerBase, text: str) -> TokenizedDocument:

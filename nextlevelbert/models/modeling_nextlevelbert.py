@@ -28,8 +28,14 @@ from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput, SequenceClassifierOutput
 from transformers.utils import ModelOutput, can_return_tuple
 
-from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder, micro_batches, pool, unit
-from .chunking import flatten_chunks
+from .chunk_encoder import (
+    ChunkEncoder,
+    LoadedChunkEncoder,
+    encode_documents,
+    micro_batches,
+    pool,
+    unit,
+)
 from .configuration_nextlevelbert import NOT_SPECIAL, PAD, NextLevelBertConfig
 from .document_encoding import DocumentEncodingMixin, warn_of_empty_documents
 from .from_encoder import (
@@ -663,9 +669,8 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             ids.append(document)
             boundaries.append(rule.boundaries(document))
 
-        flat_ids, flat_boundaries, offsets = flatten_chunks(ids, boundaries)
-        vectors = self.get_chunk_encoder().encode(flat_ids, flat_boundaries, rule)  # [N, D]
-        return list(vectors.to(self.dtype).split(np.diff(offsets).tolist()))
+        documents = encode_documents(self.get_chunk_encoder(), ids, boundaries, rule=rule)
+        return [vectors.to(self.dtype) for vectors in documents]
 
     def encode_pairs(
         self,

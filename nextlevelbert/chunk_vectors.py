@@ -172,8 +172,8 @@ class ChunkVectors:
         for name, chunks in zip(ids, vectors, strict=True):
             if not chunks.half().isfinite().all():
                 raise ValueError(
-                    f"Vectors of the encoder are not finite in float16, first in document {name!r}."
-                    " Compute in float32, or leave this document out."
+                    f"Vectors of the encoder are not finite, first in document {name!r}. Compute"
+                    " in float32, or leave this document out."
                 )
         spans = list(map(chunk_spans, documents, boundaries))
         return chunk_table(self.schema, ids=ids, spans=spans, vectors=torch.cat(vectors))

@@ -39,7 +39,7 @@ _SILENT_TAGS = frozenset("rp rt script style template".split())
 _CLOSED_AT_ONCE = re.compile(
     r"<(iframe|noscript|script|style|template|textarea|title)\b([^<>]*)/>", flags=re.IGNORECASE
 )
-_CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", flags=re.DOTALL)
+_CDATA = re.compile(r"<!\[CDATA\[(.*?)(?:\]\]>|\Z)", flags=re.DOTALL)
 _DECLARATION = re.compile(
     rb"""<\?xml[^>]*?\sencoding\s*=\s*["']([\w.:-]+)"""
     rb"""|<meta\s[^>]*?charset\s*=\s*["']?\s*([\w.:-]+)""",

@@ -17,7 +17,7 @@ from .models.chunk_encoder import LoadedChunkEncoder
 from .models.chunking import ChunkingRule, special_token_ids, tokenize_document
 from .models.configuration_nextlevelbert import HashedTfidfConfig, HybridConfig
 from .models.from_encoder import load_chunk_encoder
-from .models.pretrained import without_limit
+from .models.pretrained import NO_LENGTH_LIMIT, with_limit
 from .models.static_encoders import HashedTfidfModel, HybridModel, StaticModel
 
 # Chunk vectors of many documents are multiplied at once, since each product takes D x D sums.
@@ -278,5 +278,5 @@ def _save(
 ) -> LoadedChunkEncoder:
     """Saves an encoder with a tokenizer that reads whole documents, and opens it again."""
     model.save_pretrained(folder)
-    without_limit(source.tokenizer).save_pretrained(folder)
+    with_limit(source.tokenizer, NO_LENGTH_LIMIT).save_pretrained(folder)
     return load_chunk_encoder(folder, name or Path(folder).name)

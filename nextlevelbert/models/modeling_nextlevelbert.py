@@ -650,6 +650,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
                 pooled[index] = output.pooler_output[row]
         return contextual, torch.stack(pooled)
 
+    @torch.compiler.disable  # chunking is numpy, which `torch.compile` cannot follow everywhere
     def encode_ids(self, input_ids: Tensor, attention_mask: Tensor | None) -> list[Tensor]:
         """Encodes the chunks of whole documents.
 

@@ -90,19 +90,15 @@ class LayerNormLSTM(nn.Module):
         h = state[0].to(dtype)
         c = state[1].to(exact_dtype)
         recurrent_weight = self.recurrent_weight.to(dtype)
-        gate_weight = self.gate_weight.to(exact_dtype)
-        gate_bias = self.gate_bias.to(exact_dtype)
-        cell_weight = self.cell_weight.to(exact_dtype)
-        cell_bias = self.cell_bias.to(exact_dtype)
         outputs = []
-        with torch.autocast(inputs.device.type, enabled=False):  # dtypes are settled above
+        with torch.autocast(inputs.device.type, enabled=False):  # dtypes are settled here
             for step in projected:
                 gates = (step + h @ recurrent_weight.T).to(exact_dtype)
                 gates = gates.unflatten(-1, (_GATES, *size))  # [channels, 4, D]
-                gates = layer_norm(gates, size) * gate_weight + gate_bias
+                gates = layer_norm(gates, size) * self.gate_weight + self.gate_bias
                 i, f, g, o = gates.unbind(dim=1)
                 c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-                cell = layer_norm(c, size, weight=cell_weight, bias=cell_bias)
+                cell = layer_norm(c, size) * self.cell_weight + self.cell_bias
                 h = (o.sigmoid() * cell.tanh()).to(dtype)
                 outputs.append(h)
         return torch.stack(outputs), (h, c)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -67,6 +67,15 @@ def chunk_table(
         "vector": pa.FixedSizeListArray.from_arrays(values, vectors.shape[1]),
     }
     return pa.table(columns, schema=schema)
+
+
+class RowMaker(Protocol):
+    """Turns a batch of documents into rows, as `ChunkVectors` does."""
+
+    schema: pa.Schema
+
+    def __call__(self, batch: Group, /) -> pa.Table:
+        """Makes the rows of a batch of documents ``{"id": […], "text": […]}``."""
 
 
 @dataclass
@@ -176,8 +185,8 @@ class ChunkVectors:
 
 def encode_corpus(
     documents: Iterable[Any],
-    encoder: LoadedChunkEncoder | str,
-    rule: ChunkingRule,
+    encoder: LoadedChunkEncoder | str | RowMaker,
+    rule: ChunkingRule | None,
     folder: str | Path,
     *,
     tokens_per_batch: int | None = None,
@@ -195,7 +204,8 @@ def encode_corpus(
     Args:
         documents: texts, ``(id, text)`` pairs, dicts with ``id`` and ``text``, `Document` objects,
             or a `datasets.Dataset`. For files, pass `read_documents`.
-        encoder: chunk encoder, see `ChunkVectors`.
+        encoder: chunk encoder, see `ChunkVectors`; or a callable with the interface of
+            `ChunkVectors` (then `rule` is None).
         rule: chunking rule that splits the texts.
         folder: folder of the parts. If it holds a finished corpus of the same documents, that
             corpus is returned unchanged.
@@ -221,9 +231,11 @@ def encode_corpus(
         tqdm(desc=folder.name, unit="chunk", disable=not progress) as bar,
         ThreadPoolExecutor(1) as disk,
     ):
-        make_rows = ChunkVectors(
-            encoder, rule=rule, splitter=splitter, tokens_per_batch=tokens_per_batch, bar=bar
-        )
+        make_rows: Any = encoder
+        if rule is not None:
+            make_rows = ChunkVectors(
+                make_rows, rule=rule, splitter=splitter, tokens_per_batch=tokens_per_batch, bar=bar
+            )
         writing = None  # a part is written while the next one is encoded
         parts = _checked_parts(groups, folder, schema=make_rows.schema, append=append)
         for number, path, group in parts:
@@ -243,7 +255,7 @@ def encode_corpus(
     return VectorCorpus(folder)
 
 
-def _rows_of_part(make_rows: ChunkVectors, group: Group) -> pa.Table:
+def _rows_of_part(make_rows: RowMaker, group: Group) -> pa.Table:
     """Makes the rows of a part, with the ids of documents without tokens in its metadata."""
     table = make_rows(group)
     if len(table) == 0:

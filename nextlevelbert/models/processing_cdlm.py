@@ -399,6 +399,7 @@ class CdlmProcessor(ProcessorMixin):
                     add_special_tokens=False,
                     return_offsets_mapping=True,
                     split_special_tokens=True,
+                    verbose=False,  # the layout cuts what is too long
                 )
                 ids += encoding["input_ids"]
                 spans = encoding["offset_mapping"]

@@ -8,7 +8,7 @@ from typing import Any
 from transformers import PreTrainedModel, set_seed
 
 from ..finetuning.arguments import FinetuningArguments
-from ..finetuning.seeds import Scores, publish, report, reported_set, run_seeds
+from ..finetuning.seeds import ScoredSets, Scores, publish, report, reported_set, run_seeds
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.processing_cdlm import CdlmProcessor
 from ..pretraining.cdlm import CdlmModelArguments
@@ -153,7 +153,7 @@ def _score(
     rows: Mapping[str, Any],
     predict: Callable[..., Predicted],
     choose: Callable[[Any, Any], Scores] | None,
-) -> tuple[dict[str, Scores], Scores]:
+) -> ScoredSets:
     """Scores a trained model, and writes the predictions of the reported set to the folder.
 
     Returns:

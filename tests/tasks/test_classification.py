@@ -274,7 +274,7 @@ def test_the_baselines_of_the_tables(toy_encoder_path, deep_encoder, tmp_path, c
     assert accuracy["tfidf"] == 1.0
     assert accuracy["avg_sbert"] > 0.8
     assert accuracy["sbert"] <= 6 / 11  # the first 14 tokens are the same in all documents
-    assert caplog.text.count("first chunk of a text is read; 51 of 51 are longer") == 1
+    assert caplog.text.count("first chunk of each text is read; 51 of 51 texts are longer") == 1
     # The mean and the first chunk read the same vectors.
     assert len(list((tmp_path / "cache").iterdir())) == 2
     with pytest.raises(SystemExit):

@@ -49,9 +49,9 @@ tags: [nextlevelbert, chunk-vectors]
 ---
 # Chunk vectors of {documents} documents
 
-The data set holds {chunks} vectors of {size} dimensions, which `{encoder}` made, without the text.
-The package reads it: `pip install nextlevelbert`, or until its first release `pip install .` in a
-clone.
+The data set contains {chunks} chunk vectors of {size} dimensions, made with `{encoder}`, without
+the texts. The package reads it: `pip install nextlevelbert`, or until its first release `pip
+install .` in a clone.
 
 ```python
 from nextlevelbert import VectorCorpus
@@ -319,8 +319,12 @@ class EncodedDocument:
 class VectorCorpus:
     """Opens a finished corpus, with random access to documents and to any run of chunk vectors.
 
-    A part is decoded when it is first read from, into the hidden folder ``.vectors`` beside it (or
-    into memory, if that cannot be written), and then mapped into memory: a run of vectors is a
+    ``corpus["id"]`` and ``corpus[0]`` return a document with its ``id``, its plain chunk
+    ``vectors`` [n, D] and the character ``spans`` [n, 2] of its chunks. ``len(corpus)`` is the
+    number of documents, and a loop over the corpus yields them in order.
+
+    A part is decoded when it is first read, into the hidden folder ``.vectors`` beside it (or into
+    memory, if that folder cannot be written), and is then mapped into memory: a run of vectors is a
     view.
 
     Args:
@@ -334,10 +338,13 @@ class VectorCorpus:
             ``document_offsets[i]`` to ``document_offsets[i + 1]``.
         empty: ids of documents without a token, which are in no other list; ``corpus[id]`` has no
             vectors.
+        num_chunks: number of chunks of all documents.
+        recipe: encoder and chunking that made the vectors.
 
     Raises:
-        FileNotFoundError: if there is no corpus.
-        ValueError: a part is missing, of another recipe or, also when it is read from, damaged.
+        FileNotFoundError: if there is no corpus in the folder.
+        ValueError: if a part is missing or has another recipe; also, when it is read, if a part is
+            damaged.
     """
 
     def __init__(self, path: str | Path, recipe: Mapping[str, Any] | None = None) -> None:
@@ -485,11 +492,10 @@ class VectorCorpus:
         folder = path.parent / ".vectors"
         name = f"{path.stem}.{path.stat().st_mtime_ns:x}"
         for copy in folder.glob(f"{path.stem}.*.npy"):
-            array = _map_copy(copy)
-            if array is None:
-                continue
-            if copy.stem == f"{name}.{zlib.crc32(array.data):08x}":
-                return torch.from_numpy(np.asarray(array))
+            with suppress(EOFError, ValueError, OSError):  # of an incomplete copy
+                array = np.load(copy, mmap_mode="c")
+                if copy.stem == f"{name}.{zlib.crc32(array.data):08x}":
+                    return torch.from_numpy(np.asarray(array))
             with suppress(OSError):  # in a folder that cannot be written
                 copy.unlink()
 
@@ -587,11 +593,3 @@ class VectorCorpus:
             allow_patterns=[DONE, FILES],
         )
         return cls(folder)
-
-
-def _map_copy(path: Path) -> np.ndarray | None:
-    """Maps a decoded copy into memory; None if the copy is incomplete and must be written again."""
-    try:
-        return np.load(path, mmap_mode="c")
-    except (EOFError, ValueError, OSError):
-        return None

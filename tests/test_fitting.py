@@ -220,7 +220,7 @@ def test_what_it_refuses(parts, minilm, tmp_path):
     unlike = [parts[0], dataclasses.replace(minilm, tokenizer=foreign)]
     options = {"weights": [1, 1], "chunk_size": 12}
     for wrong, texts, word in [
-        (unlike, TEXTS, "different tokens"),
+        (unlike, TEXTS, "different vocabularies"),
         (parts, [""], "no tokens"),
     ]:
         with pytest.raises(ValueError, match=word):

@@ -61,8 +61,6 @@ _FEWEST_SECTIONS = 3
 _MOST_SECTIONS = 200
 _EQUAL_SECTIONS = 30
 
-Updates = dict[Any, Any]  # the new value of each component that an event changes
-
 
 class Section(NamedTuple):
     """A chapter, or another part of a document: its heading, and its characters."""
@@ -102,10 +100,8 @@ def sections_of(text: str, spans: np.ndarray) -> list[Section]:
     groups = np.array_split(spans[:, 0], min(_EQUAL_SECTIONS, len(spans)))
     starts = [int(group[0]) for group in groups]
     starts[0] = 0
-    sections: list[Section] = []
-    for start, end in pairwise([*starts, len(text)]):
-        sections.append(Section(f"part {len(sections) + 1}", start, end))
-    return sections
+    names = [f"part {number}" for number in range(1, len(starts) + 1)]
+    return list(map(Section, names, starts, [*starts[1:], len(text)]))
 
 
 def _chapters(text: str) -> list[Section]:
@@ -422,48 +418,6 @@ def _connect_search(page: Page, components: SimpleNamespace) -> None:
     """Connects the question, and the choice of a document or passage, with what they change."""
     import gradio as gr
 
-    def show(answer: SearchResult | None, passage: int) -> Updates:
-        document = page.library.document_of(passage)
-        ranked = [other for other, _ in page.ranked(document, answer)]
-        passages = None
-        strip = None
-        if answer is not None:
-            passages = page.passage_rows(answer)
-            strip = _enlarged(page.strip(document, answer), _STRIP_SIZE)
-        return {
-            components.chosen: document,
-            components.points: page.map(ranked, chosen=document),
-            components.documents: gr.update(
-                value=page.document_rows(document, answer), visible=True
-            ),
-            components.passages: gr.update(value=passages, visible=answer is not None),
-            components.strip: gr.update(value=strip, visible=answer is not None),
-            components.text: gr.update(value=page.text(passage), visible=True),
-            components.square: gr.update(value=None, visible=False),
-        }
-
-    def show_document(question: str, document: int) -> Updates:
-        answer = page.ask(question)
-        return show(answer, page.best_passage(document, answer))
-
-    def ask(question: str, document: int) -> Updates:
-        answer = page.ask(question)
-        passage = page.best_passage(document, answer)
-        if answer is not None:
-            passage = answer.passages[0]
-        return {components.question: question, **show(answer, passage)}
-
-    def click_point(question: str, event: gr.SelectData) -> Updates:
-        return show_document(question, page.nearest_point(*event.index))
-
-    def click_document(question: str, document: int, event: gr.SelectData) -> Updates:
-        other, _ = page.ranked(document, page.ask(question))[event.index[0]]
-        return show_document(question, other)
-
-    def click_passage(question: str, event: gr.SelectData) -> Updates:
-        answer = page.library.ask(question)
-        return show(answer, answer.passages[event.index[0]])
-
     shown = [
         components.chosen,
         components.points,
@@ -473,6 +427,47 @@ def _connect_search(page: Page, components: SimpleNamespace) -> None:
         components.text,
         components.square,
     ]
+
+    def show(answer: SearchResult | None, passage: int) -> list[Any]:
+        document = page.library.document_of(passage)
+        ranked = [other for other, _ in page.ranked(document, answer)]
+        passages = None
+        strip = None
+        if answer is not None:
+            passages = page.passage_rows(answer)
+            strip = _enlarged(page.strip(document, answer), _STRIP_SIZE)
+        return [
+            document,
+            page.map(ranked, chosen=document),
+            gr.update(value=page.document_rows(document, answer), visible=True),
+            gr.update(value=passages, visible=answer is not None),
+            gr.update(value=strip, visible=answer is not None),
+            gr.update(value=page.text(passage), visible=True),
+            gr.update(value=None, visible=False),
+        ]
+
+    def show_document(question: str, document: int) -> list[Any]:
+        answer = page.ask(question)
+        return show(answer, page.best_passage(document, answer))
+
+    def ask(question: str, document: int) -> list[Any]:
+        answer = page.ask(question)
+        passage = page.best_passage(document, answer)
+        if answer is not None:
+            passage = answer.passages[0]
+        return [question, *show(answer, passage)]
+
+    def click_point(question: str, event: gr.SelectData) -> list[Any]:
+        return show_document(question, page.nearest_point(*event.index))
+
+    def click_document(question: str, document: int, event: gr.SelectData) -> list[Any]:
+        other, _ = page.ranked(document, page.ask(question))[event.index[0]]
+        return show_document(question, other)
+
+    def click_passage(question: str, event: gr.SelectData) -> list[Any]:
+        answer = page.library.ask(question)
+        return show(answer, answer.passages[event.index[0]])
+
     state = [components.question, components.chosen]
     gr.on(
         [components.search.click, components.words.submit],

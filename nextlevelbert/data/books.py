@@ -39,6 +39,7 @@ _SILENT_TAGS = frozenset("rp rt script style template".split())
 _CLOSED_AT_ONCE = re.compile(
     r"<(iframe|noscript|script|style|template|textarea|title)\b([^<>]*)/>", flags=re.IGNORECASE
 )
+_CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", flags=re.DOTALL)
 _DECLARATION = re.compile(
     rb"""<\?xml[^>]*?\sencoding\s*=\s*["']([\w.:-]+)"""
     rb"""|<meta\s[^>]*?charset\s*=\s*["']?\s*([\w.:-]+)""",
@@ -160,23 +161,12 @@ def _local_name(tag: str) -> str:
 
 
 def _parse_html(markup: str) -> _Blocks:
-    closed = _CLOSED_AT_ONCE.sub(r"<\1\2></\1>", _without_cdata(markup)).replace("\r\n", "\n")
+    # Only parsers of XML know CDATA sections.
+    markup = _CDATA.sub(lambda section: html.escape(section[1]), markup)
+    closed = _CLOSED_AT_ONCE.sub(r"<\1\2></\1>", markup).replace("\r\n", "\n")
     parser = etree.HTMLParser(encoding="utf-8", huge_tree=True, target=_Blocks())
     parser.feed(closed.encode())
     return parser.close()
-
-
-def _without_cdata(markup: str) -> str:
-    """Writes CDATA sections, which only parsers of XML know, as text."""
-    before, *sections = markup.split("<![CDATA[")
-    pieces = [before]
-    for section in sections:
-        text, end, after = section.partition("]]>")
-        if end:
-            pieces.append(html.escape(text) + after)
-        else:
-            pieces.append(section)
-    return "".join(pieces)
 
 
 def _decode_page(data: bytes) -> str:

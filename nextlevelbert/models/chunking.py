@@ -296,10 +296,9 @@ class ChunkingRule:
         """
         start = len(self.prefix_ids)
         end = len(input_ids) - len(self.suffix_ids)
-        has_prefix = tuple(input_ids[:start].tolist()) == self.prefix_ids
-        has_suffix = tuple(input_ids[end:].tolist()) == self.suffix_ids
-        if start <= end and has_prefix and has_suffix:
-            return input_ids[start:end]
+        inner = input_ids[start:end]
+        if np.array_equal(np.concatenate([self.prefix_ids, inner, self.suffix_ids]), input_ids):
+            return inner
         return input_ids
 
 

@@ -51,7 +51,14 @@ class DocumentEmbedding:
 
 @dataclass(frozen=True)
 class DocumentPlan:
-    """Counts what encoding a document costs: its tokens, its chunks, and the windows to read."""
+    """Counts what encoding one document costs.
+
+    Attributes:
+        tokens: tokens of the document, without special tokens.
+        chunks: chunks that the chunk encoder has to encode.
+        windows: passes of the layers over chunks; more than one if the document has more than
+            `max_chunks` chunks.
+    """
 
     tokens: int
     chunks: int
@@ -92,9 +99,10 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
         """Encodes documents: their vectors, their chunks' contextual and plain vectors, and spans.
 
         Args:
-            texts: a document of any length, or several in any form that `chunking.iter_texts`
-                accepts.
-            tokens_per_batch: token positions of one forward pass of the chunk encoder.
+            texts: a document of any length, as a text, or several documents in a list, generator,
+                pandas Series or `datasets.Dataset`. Each of several may be a text, an (id, text)
+                pair, a dict with a ``text``, or a `Document`.
+            tokens_per_batch: most token positions in one forward pass of the chunk encoder.
             show_progress_bar: if true, shows a bar that counts chunks.
             chunk_encoder: the encoder that the model was made with; needed only if the model does
                 not hold its chunk encoder.
@@ -217,7 +225,7 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
     def plan(
         self, texts: str | Iterable[Any], splitter: Splitter | None = None
     ) -> DocumentPlan | list[DocumentPlan]:
-        """Counts tokens, chunks and windows without running any network.
+        """Counts tokens, chunks and windows without running the model.
 
         Args:
             texts: documents, see `encode`.

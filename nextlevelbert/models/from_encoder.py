@@ -132,7 +132,15 @@ def _from_sentence_transformer(
 
     further_steps = {}
     if dense:
-        further_steps["dense"] = [_dense_arguments(step) for step in dense]
+        further_steps["dense"] = [
+            {
+                "in_features": step.in_features,
+                "out_features": step.out_features,
+                "bias": step.bias,
+                "activation": type(step.activation_function).__name__,
+            }
+            for step in dense  # the arguments of a `DenseLayer`
+        ]
 
     if source.default_prompt_name is not None:
         if not getattr(steps[1], "include_prompt", False):
@@ -212,16 +220,6 @@ def _is_plain_dense(step: Any) -> bool:
         and step.module_input_name == "sentence_embedding"
         and not step.use_residual
     )
-
-
-def _dense_arguments(step: Any) -> dict[str, Any]:
-    """Returns the arguments of the `DenseLayer` that stands for a `Dense` layer."""
-    return {
-        "in_features": step.in_features,
-        "out_features": step.out_features,
-        "bias": step.bias,
-        "activation": type(step.activation_function).__name__,
-    }
 
 
 def _static_parts(module: Any) -> tuple[StaticEmbeddingConfig, PreTrainedTokenizerFast]:

@@ -341,9 +341,11 @@ class BertAlModel(BertAlPreTrainedModel):
         inputs, real = self.lay_out(
             input_ids, token_type_ids=types, mask=mask, index=(segment, offset)
         )  # [all segments, C]
-        step, document = _segments_of(mask, length=length)  # [all segments]
+        counts = (mask.sum(dim=1) + length - 1) // length  # [B], segments of each document
+        steps = int(counts.max())
+        has_step = torch.arange(steps, device=mask.device) < counts.unsqueeze(-1)  # [B, steps]
+        document, step = has_step.nonzero(as_tuple=True)  # [all segments]
 
-        steps = int(step.max()) + 1
         steps_at_once = steps
         if self.config.tokens_at_once is not None:
             steps_at_once = max(1, self.config.tokens_at_once // (length * len(mask)))
@@ -386,19 +388,6 @@ class BertAlModel(BertAlPreTrainedModel):
         if positions_first:
             output = output.transpose(0, 1)
         return output
-
-
-def _segments_of(mask: Tensor, length: int) -> SegmentIndex:
-    """Lists the segments of all documents, document after document.
-
-    Args:
-        mask: bool mask ``[B, T]``, true at the tokens to read.
-        length: tokens in a segment.
-    """
-    counts = (mask.sum(dim=1) + length - 1) // length  # [B], segments of each document
-    steps = torch.arange(int(counts.max()), device=mask.device)
-    document, step = (steps < counts.unsqueeze(-1)).nonzero().unbind(dim=1)
-    return SegmentIndex(step=step, document=document)
 
 
 @dataclass

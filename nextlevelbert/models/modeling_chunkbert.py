@@ -180,8 +180,8 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
 class ChunkBertForSequenceClassification(ChunkBertPreTrainedModel):
     """Classifies documents of any length: one label, several, or values (paper, section 3).
 
-    `config.problem_type` decides; if it is not set, it is inferred from the labels as in
-    transformers.
+    `config.problem_type` decides which of the three; if it is not set, it is inferred from the
+    labels, as in transformers.
 
     Example:
         >>> model = ChunkBertForSequenceClassification.from_encoder(minilm, num_labels=20)

@@ -297,6 +297,10 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
 class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
     """Turns whole documents into contextual chunk vectors and one vector (paper, section 2.2).
 
+    `from_chunk_encoder` makes a new model over a sentence encoder, and `from_pretrained` opens a
+    saved one. `encode` reads texts. A call of the model, as in transformers, reads a batch of token
+    ids or of chunk vectors.
+
     Example:
         >>> model = NextLevelBertModel.from_chunk_encoder(minilm, chunk_size=32)
         >>> book = model.encode("Call me Ishmael. Some years ago, I went to sea.")
@@ -423,7 +427,20 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
     ) -> tuple[Tensor, Tensor]:
         """Returns chunk vectors ``[B, L, D]``, zero at padding, and their mask ``[B, L]``."""
         if input_ids is not None and inputs_embeds is None:
-            return self._encode_batch(input_ids, attention_mask)
+            if self.training and self.encoder is None and torch.is_grad_enabled():
+                warnings.warn(
+                    "pooling='plain' has nothing to train: training changes only layers that you"
+                    " put over this model. To train the model itself, make it with"
+                    " NextLevelBertModel.from_chunk_encoder(…, pooling='residual').",
+                    stacklevel=3,
+                )
+            documents = self.encode_ids(input_ids, attention_mask)
+            # A last row that is dropped, so that a batch of empty documents can be padded, too.
+            # Without a gradient: a loss over a model with nothing to train is an error.
+            no_chunk = self.special_embeddings.weight[:1].detach()
+            padded = pad_vectors([*documents, no_chunk])
+            return padded["inputs_embeds"][:-1], padded["attention_mask"][:-1].bool()
+
         if input_ids is not None or inputs_embeds is None:
             raise ValueError(
                 "Give either input_ids [B, T] of whole documents or inputs_embeds [B, L, D] of"
@@ -436,24 +453,6 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         if traced() or not mask.all():
             vectors = torch.where(mask.unsqueeze(-1), vectors, 0.0)
         return vectors, mask
-
-    def _encode_batch(
-        self, input_ids: Tensor, attention_mask: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """Encodes the chunks of token ids ``[B, T]``; returns vectors and mask."""
-        if self.training and self.encoder is None and torch.is_grad_enabled():
-            warnings.warn(
-                "pooling='plain' has nothing to train: training changes only layers that you"
-                " put over this model. To train the model itself, make it with"
-                " NextLevelBertModel.from_chunk_encoder(…, pooling='residual').",
-                stacklevel=4,
-            )
-        documents = self.encode_ids(input_ids, attention_mask)
-        # A last row that is dropped, so that a batch of empty documents can be padded, too.
-        # Without a gradient: a loss over a model with nothing to train is an error.
-        no_chunk = self.special_embeddings.weight[:1].detach()
-        padded = pad_vectors([*documents, no_chunk])
-        return padded["inputs_embeds"][:-1], padded["attention_mask"][:-1].bool()
 
     def _readable(self, mask: Tensor) -> Tensor:
         """Returns the mask of the chunks to read ``[B, L]``.
@@ -493,7 +492,10 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
     def _read_windows(
         self, chunks: Tensor, counts: Tensor, extras: dict[str, bool]
     ) -> tuple[Tensor, BaseModelOutput]:
-        """Reads documents in windows, and averages a chunk's outputs over the windows that hold it.
+        """Reads documents in windows, and averages the states of each position over its windows.
+
+        The state of a chunk is its mean over the windows that hold the chunk, and the state of
+        [CLS] its mean over all windows of the document, each of which begins with [CLS].
 
         Args:
             chunks: chunk vectors ``[B, L, D]``; the chunks of each document come before its
@@ -647,6 +649,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
                 pooled[index] = output.pooler_output[row]
         return contextual, torch.stack(pooled)
 
+    @torch.compiler.disable  # chunking is numpy, which `torch.compile` cannot follow everywhere
     def encode_ids(self, input_ids: Tensor, attention_mask: Tensor | None) -> list[Tensor]:
         """Encodes the chunks of whole documents.
 
@@ -887,7 +890,7 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
 
 
 class NextLevelBertForContrastiveLearning(NextLevelBertPreTrainedModel):
-    """Distinguishes segments of one document, such as chapters, from the others of a batch.
+    """Learns to match two segments of a document among the segments of other documents in a batch.
 
     For spans of words this is DeCLUTR (Giorgi et al., ACL 2021, section 3).
     """
@@ -1091,9 +1094,9 @@ class NextLevelBertForTask(NextLevelBertPreTrainedModel):
 class NextLevelBertForSequenceClassification(NextLevelBertForTask):
     """Classifies documents, alone or with a question: one label, several, or values.
 
-    `config.problem_type` decides; if it is not set, it is inferred from the labels as in
-    transformers. With ``config.text_pair`` the classifier reads [document vector ; encoded
-    question].
+    `config.problem_type` decides which of the three; if it is not set, it is inferred from the
+    labels, as in transformers. With ``config.text_pair`` the classifier reads [document vector ;
+    encoded question].
     """
 
     def __init__(self, config: NextLevelBertConfig) -> None:

@@ -359,7 +359,7 @@ def test_a_splitter_finds_the_sentences_instead_of_the_rule(
     [
         ([], "no sentence"),
         ([(0, 5), (4, 12)], "sentence 1"),
-        ([(0, 13)], "to 12"),
+        ([(0, 13)], "and 12"),
         (["One.", "Three."], "sentence 1"),
     ],
 )

@@ -90,7 +90,7 @@ def test_truncation_keeps_the_first_window_and_says_so(toy, caplog):
     assert not caplog.text  # a document of exactly one window is whole
     output = toy(inputs_embeds=vectors)
     assert "Documents [0, 1]" in caplog.text
-    assert "cuts 6 off" in caplog.text
+    assert "removes 6 chunks" in caplog.text
     close(output.pooler_output, first.pooler_output)
     close(output.last_hidden_state[:, :8], first.last_hidden_state)
     assert output.chunk_mask.sum(dim=1).tolist() == [8, 8]

@@ -1,7 +1,5 @@
 """Small PDF, EPUB and Word files."""
 
-from __future__ import annotations
-
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path

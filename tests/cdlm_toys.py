@@ -1,8 +1,6 @@
 """Toy models of CDLM's classes with weights that make attention matter, and batches for each of
 them."""
 
-from __future__ import annotations
-
 import torch
 
 from nextlevelbert import CdlmConfig, CdlmModel

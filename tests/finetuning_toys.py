@@ -1,8 +1,6 @@
 """What tests of `run_finetune.py` share: documents about the sea or about bread, and the script in
 this process."""
 
-from __future__ import annotations
-
 import json
 import runpy
 import sys

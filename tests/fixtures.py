@@ -3,8 +3,6 @@
 `conftest.py` in the root makes them known to pytest.
 """
 
-from __future__ import annotations
-
 import os
 import zipfile
 from collections.abc import Iterator

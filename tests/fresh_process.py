@@ -4,8 +4,6 @@ They are forked from a process that has imported torch, transformers and sentenc
 not this package.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -6,8 +6,6 @@ keeps everything in memory, takes any token, has every file sent with its commit
 what it does not know.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
@@ -16,7 +14,7 @@ import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
 _REPO = r"(?P<kind>models|datasets|spaces)/(?P<repo>[^/]+/[^/]+)"  # in the addresses of the API
@@ -77,7 +75,7 @@ class HubServer:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
 
-    def __enter__(self) -> HubServer:
+    def __enter__(self) -> Self:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         return self
 

@@ -1,7 +1,5 @@
 """Counts what makes Python code hard to read: decisions and statements hidden in expressions."""
 
-from __future__ import annotations
-
 import ast
 import io
 import tokenize

@@ -1,7 +1,5 @@
 """The benchmarks: every one starts, and what decides their figures is looked at closely."""
 
-from __future__ import annotations
-
 import argparse
 import gzip
 import importlib
@@ -231,6 +229,7 @@ def test_questions_name_what_the_rest_of_their_book_names(tmp_path, monkeypatch)
     assert len("".join(shorter)) < len("".join(passages))
 
 
+@torch.no_grad()
 def test_attention_between_a_token_and_the_source_in_both_directions():
     """Against plain Longformer with one global token, where both directions can be read off its
     definition."""
@@ -249,20 +248,19 @@ def test_attention_between_a_token_and_the_source_in_both_directions():
     ids = torch.randint(3, 30, (1, 12))
     wide = torch.zeros_like(ids)
     wide[0, 3] = 1
-    with torch.no_grad():
-        output = model(ids, global_attention_mask=wide, output_attentions=True)
-        states = model.embeddings(ids)
-        layer = model.encoder.layer[0].attention.self
+    output = model(ids, global_attention_mask=wide, output_attentions=True)
+    states = model.embeddings(ids)
+    layer = model.encoder.layer[0].attention.self
 
-        def heads(projection):
-            return projection(states)[0].view(12, 2, 8).transpose(0, 1)  # [heads, tokens, size]
+    def heads(projection):
+        return projection(states)[0].view(12, 2, 8).transpose(0, 1)  # [heads, tokens, size]
 
-        query = heads(layer.query_global)[:, 3:4] / 8**0.5
-        from_source = (query @ heads(layer.key_global).mT).softmax(-1)[:, 0]  # to every token
-        products = heads(layer.query) / 8**0.5 @ heads(layer.key).mT
-        near = (torch.arange(12)[:, None] - torch.arange(12)).abs() <= 2
-        near[:, 3] = True
-        to_source = products.masked_fill(~near, -torch.inf).softmax(-1)[:, :, 3]
+    query = heads(layer.query_global)[:, 3:4] / 8**0.5
+    from_source = (query @ heads(layer.key_global).mT).softmax(-1)[:, 0]  # to every token
+    products = heads(layer.query) / 8**0.5 @ heads(layer.key).mT
+    near = (torch.arange(12)[:, None] - torch.arange(12)).abs() <= 2
+    near[:, 3] = True
+    to_source = products.masked_fill(~near, -torch.inf).softmax(-1)[:, :, 3]
     scores = attention_alignment.scores_of(output.attentions[-1], output.global_attentions[-1])
     expected = (from_source + to_source).sum(dim=0)
     rest = torch.arange(12) != 3

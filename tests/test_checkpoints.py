@@ -1,7 +1,5 @@
 """The checkpoints that come with the project: small, whole, and open as their cards say."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

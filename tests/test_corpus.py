@@ -1,8 +1,6 @@
 """The store of chunk vectors: what every engine writes is what one process writes, and anybody's
 tools read it."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os
@@ -151,9 +149,7 @@ def test_a_kill_or_a_full_disk_at_every_file_operation(source, rule, corpus, tmp
         assert first.killed == (how == "kill"), (at, first)
         assert first.killed or "No space left on device" in str(first.error), (at, first)
         if folder.exists() and not (folder / "_SUCCESS").exists():
-            with pytest.raises(
-                (ValueError, FileNotFoundError), match=r"incomplete|no encoded corpus"
-            ):
+            with pytest.raises((ValueError, FileNotFoundError), match=r"incomplete|no corpus in"):
                 VectorCorpus(folder)
         again = forked(lambda folder=folder: encode(folder), tmp_path)
         assert again.error is None, (at, again)
@@ -188,7 +184,7 @@ def test_documents_that_make_no_corpus(source, rule, tmp_path):
     for documents, message in (([], "No document"), ([" ", "\n"], "from '0' to '1' holds a token")):
         with pytest.raises(ValueError, match=message):
             encode_corpus(documents, source, rule, tmp_path / "none", progress=False)
-    with pytest.raises(FileNotFoundError, match="no encoded corpus"):
+    with pytest.raises(FileNotFoundError, match="no corpus in"):
         VectorCorpus(tmp_path / "none")
 
 
@@ -275,10 +271,10 @@ def test_rows_that_are_no_corpus(corpus, rule, tmp_path):
         (
             "shuffled",
             rows.take(np.random.default_rng(0).permutation(len(rows))),
-            "do not stand together",
+            "are not consecutive",
         ),
         ("twice", pa.concat_tables([rows, rows]), "two documents with the id 'whale'"),
-        ("bare", rows.replace_schema_metadata(None), "does not say how it was made"),
+        ("bare", rows.replace_schema_metadata(None), "contains no recipe"),
     ):
         (tmp_path / name).mkdir()
         write_part(tmp_path / name / "a.parquet", table)
@@ -296,7 +292,7 @@ def test_vectors_that_are_not_finite_are_named(source, rule, monkeypatch):
         return vectors
 
     monkeypatch.setattr(type(source.encoder), "encode", broken)
-    with pytest.raises(ValueError, match="not finite, in document 'family'"):
+    with pytest.raises(ValueError, match="not finite, first in document 'family'"):
         ChunkVectors(source, rule)(
             {"id": ["tale", "family"], "text": [DOCUMENTS[3].text, DOCUMENTS[4].text]}
         )
@@ -322,7 +318,7 @@ def test_a_splitter_is_noted_by_its_name(source, rule, tmp_path):
     for splitter, new_rule, message in (
         (lambda text: [text], by_sentences, "lambda"),
         (in_halves, rule, "fixed"),
-        (shouting, by_sentences, r"'whale'.*give the parts of the text"),
+        (shouting, by_sentences, r"'whale'.*must return parts of the text"),
     ):
         with pytest.raises(ValueError, match=message):
             encode_corpus(

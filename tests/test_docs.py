@@ -1,8 +1,6 @@
 """README, docs and cards: what their blocks import, the files they link to, and the options of
 their commands."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import importlib

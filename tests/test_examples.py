@@ -1,8 +1,6 @@
 """The example scripts, on small documents: those of `examples/papers` are one paper each, from
 texts to a score."""
 
-from __future__ import annotations
-
 import json
 import os
 import runpy

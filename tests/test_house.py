@@ -1,7 +1,5 @@
 """The plan of the house: who may import whom, and how plain the code is."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Objectives of masked vector modelling that a study compares."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch.nn import functional as F
@@ -68,12 +66,12 @@ def test_choice_leaves_copies_of_the_target_out():
     assert "memory" not in objective.state_dict()
 
 
+@torch.no_grad()
 def test_codes_are_of_the_target_and_of_what_is_left():
     objective = Codes([torch.tensor([[0.0, 0.0], [4.0, 4.0]]), torch.tensor([[1.0, 0.0]])])
     first = objective.heads[0]
     torch.nn.init.zeros_(first.weight)
-    with torch.no_grad():
-        first.bias.copy_(torch.tensor([0.0, 50.0]))
+    first.bias.copy_(torch.tensor([0.0, 50.0]))
     outputs = torch.randn(1, 2)
     anchor = torch.tensor([[1.0, 1.0]])
     zero = torch.zeros(1, 2)

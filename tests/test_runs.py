@@ -4,8 +4,6 @@ knows its folder.
 A row of `RUNS` is a run: add one for another task or model type. All tests are over all rows.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

@@ -1,8 +1,6 @@
 """The cache of chunk vectors: no chunk is encoded twice, another encoder finds nothing, a kill
 leaves whole rows."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import itertools
@@ -54,13 +52,13 @@ def test_no_chunk_is_encoded_twice(model, tmp_path):
     assert twice.chunks == 1  # six times the same ids
 
 
+@torch.no_grad()
 def test_another_encoder_precision_or_prompt_finds_nothing(model, tmp_path):
     rule = model.config.chunking_rule()
     borders = np.array([0, 5])
     CachedEncoder(model.chunk_encoder, tmp_path).encode(np.arange(5), borders, rule)
     other = copy.deepcopy(model).chunk_encoder
-    with torch.no_grad():
-        next(other.parameters())[0, 0] += 1
+    next(other.parameters())[0, 0] += 1
     half = copy.deepcopy(model).to(torch.bfloat16).chunk_encoder
     prompted = replace(rule, prefix_ids=(101, 7))
     for encoder, new_rule in ((other, rule), (half, rule), (model.chunk_encoder, prompted)):

@@ -1,7 +1,5 @@
 """Looking words up gives the tokenizer's own ids and characters, for any text."""
 
-from __future__ import annotations
-
 import copy
 import unicodedata
 

@@ -1,7 +1,5 @@
 """Toy encoders and batches of token ids for ChunkBERT and BERT-AL."""
 
-from __future__ import annotations
-
 import torch
 from transformers import (
     BertConfig,

@@ -109,7 +109,12 @@ def random_corpus(hidden_size: int) -> Iterator[Any]:
 
     class RandomVectors(ChunkEncoder):
         def encode(
-            self, input_ids: np.ndarray, boundaries: np.ndarray, *args: object
+            self,
+            input_ids: np.ndarray,
+            boundaries: np.ndarray,
+            rule: ChunkingRule,
+            tokens_per_batch: int | None = None,
+            bar: Any = None,
         ) -> torch.Tensor:
             return torch.randn(len(boundaries) - 1, hidden_size)
 

@@ -142,7 +142,9 @@ def open_model(
     try:
         family = AutoConfig.from_pretrained(name).model_type
         if family not in ("nextlevelbert", "hate"):
-            raise ValueError(f"it is a {family!r}, but a nextlevelbert or hate is needed.")
+            raise ValueError(
+                f"its model_type is {family!r}, but this command needs nextlevelbert or hate."
+            )
         model = AutoModel.from_pretrained(name)
         if chunk_encoder is not None:
             model.attach_chunk_encoder(load_chunk_encoder(chunk_encoder))
@@ -387,15 +389,13 @@ def open_shelf(
         else:
             parts.append(part._replace(path=folder / name))
 
-    current = {part.path.name: part for part in parts}
+    current = {part.path: part for part in parts}
     with lock_shelf(folder):
-        present = set(os.listdir(folder))
-        for name in present - current.keys():  # files that are gone, and what a killed process left
-            if ".parquet" in name:
-                (folder / name).unlink()
-        writer.encode_files([part for name, part in current.items() if name not in present])
-        present = set(os.listdir(folder))
-    parts = [part for part in parts if part.path.name in present]
+        for path in folder.glob("*.parquet*"):
+            if path not in current:  # a file that is gone, or what a killed process left
+                path.unlink()
+        writer.encode_files([part for path, part in current.items() if not path.exists()])
+    parts = [part for part in parts if part.path.exists()]
     if not parts:
         raise ValueError(f"No file of {source!r} can be read.")
     return parts

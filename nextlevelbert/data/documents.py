@@ -6,7 +6,7 @@ import os
 import re
 import sysconfig
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -37,9 +37,13 @@ _NOT_DOCUMENTATION = set(
 
 @dataclass(frozen=True)
 class Document:
-    """Holds a text, its name, and its metadata, such as the other columns of its row.
+    """Holds a text with its id and metadata.
 
-    The metadata of a PDF has ``pages``: the characters at which its pages begin.
+    Attributes:
+        id: name of the document, which is unique in a corpus.
+        text: text of the document.
+        metadata: for a row of a table, its other columns; for a PDF, ``pages`` with the character
+            at which each page begins.
     """
 
     id: str
@@ -114,7 +118,7 @@ _NAMED_ROWS = 10  # of a table, that cannot be read
 
 
 def example_books() -> str:
-    """Returns the folder of the first pages of six novels, which come with the package.
+    """Returns the folder with the first pages of six novels, which are installed with the package.
 
     Example:
         >>> import nextlevelbert
@@ -134,16 +138,17 @@ def read_documents(
 
     A text file is one document: ``.txt`` and ``.md`` as they are, ``.html``, ``.epub``, ``.pdf``
     and ``.docx`` without their markup (the last two need the extra ``files``). Its id is its path
-    below the folder, without suffix if no other file has that path. In a table every row is one:
-    ``.jsonl``, ``.json``, ``.csv``, ``.parquet``, and a folder of ``save_to_disk``. All but Parquet
-    may be packed as ``.gz``.
+    below the folder, without suffix if no other file has that path. In a table (``.jsonl``,
+    ``.json``, ``.csv``, ``.parquet``, or a folder that ``save_to_disk`` has written), every row is
+    one document. All files but Parquet may be compressed as ``.gz``.
 
     Args:
         source: a file; a folder, with all folders in it; a pattern such as ``books/**/*.txt``;
             several of these; or ``"python-manual"``, which needs no file. If a file has the name of
             the pattern, only this file is read.
         text_column: the column of the text in tables.
-        id_column: the column of the id in tables; see `as_documents`.
+        id_column: the column of the id in tables. The columns other than text and id become
+            `Document.metadata`.
         on_error: function that is called with the ValueError of a file or row that cannot be read,
             such as `print` or the `append` of a list; reading then continues. By default, the first
             error is raised. At most ten rows of each table are named, and the others are counted.
@@ -178,9 +183,9 @@ def _documents(
     row_count = 0
     for path, name in files:
         if name is None:
-            table = _TableReader(path, as_document, on_error)
-            yield from table.documents(first_index=row_count)
-            row_count += table.row_count
+            row_count += yield from _documents_of_table(
+                path, first_index=row_count, as_document=as_document, on_error=on_error
+            )
             continue
         try:
             document = _read_document(path, name, on_error)
@@ -212,83 +217,71 @@ def _with_file(path: Path, error: Exception) -> ValueError:
     return ValueError(f"{path} cannot be read: {reason(error)}")
 
 
-@dataclass
-class _TableReader:
-    """Reads a document from each row of a table; a row that cannot be read costs no other.
+def _documents_of_table(
+    path: Path, first_index: int, as_document: AsDocument, on_error: OnError | None
+) -> Generator[Document, None, int]:
+    """Streams a document from each row of a table; a row that cannot be read costs no other.
 
     Args:
         path: the file, or a folder of ``save_to_disk``.
+        first_index: index of the first row, by which a document without an id is named.
         as_document: makes a document of a row and its index.
-        on_error: function that is called with the error of a row, see `read_documents`.
+        on_error: function that is called with the errors at the end, see `read_documents`.
+
+    Returns:
+        The number of rows.
     """
-
-    path: Path
-    as_document: AsDocument
-    on_error: OnError | None
-    row_count: int = 0
-    error_count: int = 0
-    errors: list[ValueError] = field(default_factory=list)  # the first ones
-
-    def documents(self, first_index: int) -> Iterator[Document]:
-        """Streams the documents; a document without an id is numbered, from `first_index` on."""
-        file_errors = []
-        try:
-            yield from self._documents_of_rows(first_index)
-        except (OSError, ValueError) as error:
-            if self.on_error is None:
-                raise
-            file_errors.append(_with_file(self.path, error))
-
-        if self.on_error is not None:
-            for unreadable in [*self._row_errors(), *file_errors]:
-                self.on_error(unreadable)
-
-    def _documents_of_rows(self, first_index: int) -> Iterator[Document]:
-        """Streams the documents, and keeps the errors of rows if `on_error` is set."""
-        for where, row in self._rows():
-            index = first_index + self.row_count
-            self.row_count += 1
-            try:
-                document = self._document(where, row, index=index)
-            except ValueError as error:
-                if self.on_error is None:
-                    raise
-                self.error_count += 1
-                if len(self.errors) < _NAMED_ROWS:
-                    self.errors.append(error)
-            else:
+    row_count = 0
+    error_count = 0
+    errors: list[ValueError] = []  # of the first unreadable rows
+    file_errors = []
+    try:
+        for document in _documents_or_errors(path, first_index, as_document):
+            row_count += 1
+            if isinstance(document, Document):
                 yield document
+            elif on_error is None:
+                raise document
+            else:
+                error_count += 1
+                errors = [*errors, document][:_NAMED_ROWS]
+    except (OSError, ValueError) as error:
+        if on_error is None:
+            raise
+        file_errors.append(_with_file(path, error))
 
-    def _rows(self) -> Iterator[tuple[str, Any]]:
-        if self.path.is_dir():
-            with named_errors(self.path):
-                for index, row in enumerate(saved_dataset(self.path)):
-                    yield f"row {index}", row
-        else:
-            yield from rows_or_errors(self.path)
+    if error_count == row_count:  # perhaps it is no table of documents
+        errors = errors[:1]
+    if error_count > len(errors):
+        others = error_count - len(errors)
+        errors.append(ValueError(f"{path}: {others} more rows cannot be read."))
+    if on_error is not None:
+        for unreadable in errors + file_errors:
+            on_error(unreadable)
+    return row_count
 
-    def _document(self, where: str, row: Any, *, index: int) -> Document:
-        """Makes a document of a row; raises the error if there is one in place of the row."""
+
+def _documents_or_errors(
+    path: Path, first_index: int, as_document: AsDocument
+) -> Iterator[Document | ValueError]:
+    """Yields the document of each row, or the error of a row that cannot be read."""
+    for index, (where, row) in enumerate(_rows_of_table(path), start=first_index):
         try:
             if isinstance(row, ValueError):
                 raise row
-            return self.as_document(row, index)
+            yield as_document(row, index)
         except ValueError as error:
-            raise ValueError(f"{self.path}, {where}: {reason(error)}") from error
+            yield ValueError(f"{path}, {where}: {reason(error)}")
 
-    def _row_errors(self) -> list[ValueError]:
-        """Returns the errors of unreadable rows.
 
-        At most ten rows are named, or only the first if no row could be read. The others are
-        counted.
-        """
-        named = self.errors
-        if self.error_count == self.row_count:
-            named = self.errors[:1]
-        others = self.error_count - len(named)
-        if others > 0:
-            named = [*named, ValueError(f"{self.path}: {others} more rows cannot be read.")]
-        return named
+def _rows_of_table(path: Path) -> Iterator[tuple[str, Any]]:
+    """Streams the rows of a file or of a saved data set, as `rows_or_errors`."""
+    if not path.is_dir():
+        yield from rows_or_errors(path)
+        return
+    with named_errors(path):
+        for index, row in enumerate(saved_dataset(path)):
+            yield f"row {index}", row
 
 
 def source_files(source: str | Path | Iterable[str | Path]) -> list[tuple[Path, str | None]]:
@@ -313,13 +306,15 @@ def source_files(source: str | Path | Iterable[str | Path]) -> list[tuple[Path, 
         sources = [source]
     for one_source in sources:
         for file, name in _named_files(one_source):
-            if _is_supported(file):
+            is_file = suffix(file) in TEXTS + TABLES and os.path.isfile(file)
+            if is_file or is_saved_dataset(file):
                 names[file] = name
             else:
                 others[file] = name
     if not names:
         raise ValueError(
-            f"{source} holds nothing to read; supported are {', '.join(TEXTS + TABLES)}, also .gz."
+            f"{source} holds no file that can be read; supported are {', '.join(TEXTS + TABLES)},"
+            " also .gz."
         )
     if others:
         _warn_of_other_kinds(others)
@@ -337,12 +332,6 @@ def _named_files(source: str | Path) -> Iterator[tuple[Path, str]]:
         is_hidden = re.search(r"(^|/)(\.|~\$)[^/]", name) is not None  # ~$ is locked by Word
         if not is_hidden:
             yield file, name
-
-
-def _is_supported(file: Path) -> bool:
-    if suffix(file) in TEXTS + TABLES and os.path.isfile(file):
-        return True
-    return is_saved_dataset(file)
 
 
 def root_of(source: str | Path) -> Path:

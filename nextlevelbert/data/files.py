@@ -181,7 +181,7 @@ def reason(error: Exception) -> str:
         error: error that reading a file raised.
     """
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.strerror}. Give yourself the right to read it, or leave it out."
+        return f"{error.strerror}. Change its permissions, or leave it out."
     sentence = f"{str(error).rstrip('.')}."
     if isinstance(error, UnicodeError):
         return f"{sentence} Save it in UTF-8."

@@ -162,18 +162,21 @@ def _check_labels(rows: Sequence[_Row], column: str, *, several: bool) -> None:
     for row in rows:
         if row.label is None:
             raise row.location.error(
-                column, "has no label, but other rows have; label all rows or none."
+                column, "has no label, but other rows have one. Label all rows or none."
             )
         if isinstance(row.label, list) is not several:
             raise row.location.error(
                 column,
-                f"holds {short(row.label)}; give one class in each row, or a list in each row.",
+                f"holds {short(row.label)}, unlike other rows. Give one class in each row, or a"
+                " list in each row.",
             )
 
         for item in row.classes():
             types.add(type(item))
             if isinstance(item, str) and item.startswith("[") and item.endswith("]"):
-                raise row.location.error(column, f"holds {short(item)}; lists need JSON.")
+                raise row.location.error(
+                    column, f"holds {short(item)}. A CSV file cannot hold lists; lists need JSON."
+                )
             is_class = isinstance(item, str | int) and str(item).strip() != ""
             if not is_class or len(types) > 1:
                 raise row.location.error(
@@ -210,7 +213,8 @@ def _label_index(row: _Row, column: str, index_of: Mapping[str, int]) -> int | l
             )
     if len(set(items)) < len(items):
         raise row.location.error(
-            column, f"{short(items)} names a class twice; give classes, not a vector of 0 and 1."
+            column,
+            f"{short(items)} names a class twice. Give a list of classes, not a vector of 0 and 1.",
         )
     indices = sorted(index_of[str(item)] for item in items)
     if isinstance(row.label, list):
@@ -252,7 +256,9 @@ def load_choices(table: Table, columns: Columns = USUAL) -> Dataset:
         own_count = len(row.values["choices"])
         if own_count != count:
             raise row.location.error(
-                "choices", f"has {own_count} choices, but the first row {count}."
+                "choices",
+                f"has {own_count} choices, but the first row has {count}. Give all rows the same"
+                " number.",
             )
         if not is_labelled:
             continue
@@ -283,7 +289,9 @@ def _read_rows(table: Table, columns: Columns, with_choices: bool = False) -> li
         name = str(name)
         if name in rows:
             earlier = rows[name].location.row
-            raise location.error(columns.id, f"id {name!r} is taken by {earlier}; ids must differ.")
+            raise location.error(
+                columns.id, f"id {name!r} is also the id of {earlier}. Give every row its own id."
+            )
 
         own_values: dict[str, Any] = {"id": name}
         own_values["text"] = location.text(values, columns.text, "--text_column")
@@ -360,7 +368,7 @@ def halve_by_document(dataset: Dataset) -> tuple[Dataset, Dataset]:
     order = sorted(distinct_texts(dataset), key=lambda text: hashlib.sha256(text.encode()).digest())
     if len(order) < 2:
         raise ValueError(
-            f"{source_of(dataset)} has one document only, which cannot be halved by document."
+            f"{source_of(dataset)} has only one document, but halving needs at least two."
         )
     first_half = set(order[: (len(order) + 1) // 2])
     is_first = np.array([text in first_half for text in dataset["text"]])

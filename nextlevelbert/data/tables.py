@@ -235,9 +235,8 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
     csv.field_size_limit(UNPACKED_LIMIT)  # csv's own, 131,072, is less than a long document
     lines = table_lines(path, newline="")
     header = next(lines, "")
-    reader = csv.DictReader(
-        itertools.chain([header], lines), strict=True, delimiter=_delimiter(header)
-    )
+    delimiter = max(",;\t|", key=re.sub('"[^"]*"', "", header).count)  # outside of quotes
+    reader = csv.DictReader(itertools.chain([header], lines), strict=True, delimiter=delimiter)
     if reader.fieldnames is None:
         return
     while True:
@@ -251,11 +250,6 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
         except ValueError as error:
             row = error
         yield f"line {reader.reader.line_num}", row  # the DictReader's own lags behind at errors
-
-
-def _delimiter(header: str) -> str:
-    """Returns the delimiter of a header: the most frequent one outside of quotes."""
-    return max(",;\t|", key=re.sub('"[^"]*"', "", header).count)
 
 
 def _check_csv_row(row: Mapping[Any, Any]) -> None:

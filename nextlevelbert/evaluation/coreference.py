@@ -1,13 +1,9 @@
 """Scores of clusters of coreferent mentions: MUC, B³, CEAF_e, LEA and the CoNLL score."""
 
-from collections import Counter
 from collections.abc import Collection, Hashable, Sequence
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
-
-# How many mentions two clusters, one of each side, have in common; without pairs that have none.
-Shared = Counter[tuple[int, int]]
 
 
 def coreference_scores(gold: Sequence[Hashable], predicted: Sequence[Hashable]) -> dict[str, float]:
@@ -76,32 +72,28 @@ def cluster_scores(
     """
     key_cluster_of = _cluster_of_mentions(key)
     response_cluster_of = _cluster_of_mentions(response)
-    key_sizes = [len(set(cluster)) for cluster in key]
-    response_sizes = [len(set(cluster)) for cluster in response]
+    # How many mentions two clusters, one of each side, have in common.
+    shared = np.zeros((len(key), len(response)))
+    common_mentions = key_cluster_of.keys() & response_cluster_of.keys()
+    for mention in common_mentions:
+        row = key_cluster_of[mention]
+        column = response_cluster_of[mention]
+        shared[row, column] += 1
 
-    shared: Shared = Counter()
-    turned: Shared = Counter()
-    for mention, row in key_cluster_of.items():
-        if mention in response_cluster_of:
-            column = response_cluster_of[mention]
-            shared[row, column] += 1
-            turned[column, row] += 1
-
-    # φ4, the Dice coefficient of two clusters.
-    similarity = np.zeros((len(key), len(response)))
-    for (row, column), count in shared.items():
-        similarity[row, column] = 2 * count / (key_sizes[row] + response_sizes[column])
-    aligned = float(similarity[linear_sum_assignment(similarity, maximize=True)].sum())
-
-    recall = _recalls(key_sizes, response_sizes, shared=shared, aligned=aligned)
-    precision = _recalls(response_sizes, key_sizes, shared=turned, aligned=aligned)
+    key_sizes = _sizes(key)
+    response_sizes = _sizes(response)
+    recall = _recalls(shared, sizes=key_sizes, other_sizes=response_sizes)
+    precision = _recalls(shared.T, sizes=response_sizes, other_sizes=key_sizes)
     scores = {}
     for name in recall:
         scores[f"{name}_recall"] = recall[name]
         scores[f"{name}_precision"] = precision[name]
         product = recall[name] * precision[name]
-        scores[f"{name}_f1"] = _ratio(2 * product, recall[name] + precision[name])
-    scores["conll_f1"] = (scores["muc_f1"] + scores["b3_f1"] + scores["ceafe_f1"]) / 3
+        total = recall[name] + precision[name]
+        scores[f"{name}_f1"] = _ratio(2 * product, total)
+
+    conll_scores = [scores["muc_f1"], scores["b3_f1"], scores["ceafe_f1"]]
+    scores["conll_f1"] = sum(conll_scores) / 3
     return scores
 
 
@@ -111,55 +103,57 @@ def _cluster_of_mentions(clusters: Sequence[Collection[Hashable]]) -> dict[Hasha
     for index, cluster in enumerate(clusters):
         for mention in set(cluster):
             if mention in cluster_of:
-                raise ValueError("A mention is in two clusters of one side; it may be in one only.")
+                raise ValueError(
+                    "A mention is in two gold clusters, or in two predicted ones. Put it into one"
+                    " cluster of each."
+                )
             cluster_of[mention] = index
     return cluster_of
 
 
-def _recalls(
-    sizes: list[int], other_sizes: list[int], shared: Shared, aligned: float
-) -> dict[str, float]:
-    """Returns the recall of one side's clusters by the other side, for each measure."""
+def _sizes(clusters: Sequence[Collection[Hashable]]) -> np.ndarray:
+    return np.array([len(set(cluster)) for cluster in clusters], dtype=float)
+
+
+def _recalls(shared: np.ndarray, sizes: np.ndarray, other_sizes: np.ndarray) -> dict[str, float]:
+    """Returns the recall of one side's clusters by the other side, for each measure.
+
+    Args:
+        shared: mentions that a cluster (row) has in common with one of the other side (column).
+        sizes: mentions in each cluster.
+        other_sizes: mentions in each cluster of the other side.
+    """
+    mentions = float(sizes.sum())
+    size = sizes[:, np.newaxis]
+    # MUC: a cluster of n mentions needs n - 1 links; in p parts on the other side, it keeps n - p.
+    kept_links = shared.sum() - np.count_nonzero(shared)
+
+    # CEAF_e: φ4, the Dice coefficient of two clusters.
+    similarity = 2 * shared / np.maximum(size + other_sizes, 1)
+    rows, columns = linear_sum_assignment(similarity, maximize=True)
+    aligned = similarity[rows, columns].sum()
+
+    # B³: the share of its cluster that a mention keeps, summed over mentions.
+    kept_mentions = shared**2 / np.maximum(size, 1)
+
+    # LEA: the share of the links in a cluster; a single mention has a link to itself.
+    are_single = (size == 1) & (other_sizes == 1)
+    found_links = np.where(are_single, shared, _links(shared))
+    links = np.maximum(_links(size), 1)
+    found_shares = size * found_links / links
     return {
-        "muc": _muc(sizes, shared),
-        "b3": _b_cubed(sizes, shared),
+        "muc": _ratio(kept_links, mentions - len(sizes)),
+        "b3": _ratio(kept_mentions.sum(), mentions),
         "ceafe": _ratio(aligned, len(sizes)),
-        "lea": _lea(sizes, other_sizes, shared=shared),
+        "lea": _ratio(found_shares.sum(), mentions),
     }
 
 
-def _muc(sizes: list[int], shared: Shared) -> float:
-    """Returns the share of links that the other side keeps (MUC).
-
-    A cluster of n mentions needs n - 1 links; in p parts on the other side, it keeps n - p of them.
-    """
-    kept = sum(shared.values()) - len(shared)
-    return _ratio(kept, sum(sizes) - len(sizes))
-
-
-def _b_cubed(sizes: list[int], shared: Shared) -> float:
-    total = 0.0
-    for (cluster, _), count in shared.items():
-        total += count**2 / sizes[cluster]
-    return _ratio(total, sum(sizes))
-
-
-def _lea(sizes: list[int], other_sizes: list[int], shared: Shared) -> float:
-    total = 0.0
-    for (cluster, other), count in shared.items():
-        size = sizes[cluster]
-        if size == 1:
-            total += other_sizes[other] == 1  # a link to itself
-        else:
-            total += size * _links(count) / _links(size)
-    return _ratio(total, sum(sizes))
-
-
-def _links(mentions: int) -> int:
-    return mentions * (mentions - 1) // 2
+def _links(mentions: np.ndarray) -> np.ndarray:
+    return mentions * (mentions - 1) / 2
 
 
 def _ratio(part: float, whole: float) -> float:
     if whole == 0:
         return 0.0
-    return part / whole
+    return float(part / whole)

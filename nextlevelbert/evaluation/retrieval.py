@@ -34,6 +34,8 @@ class RetrievalTask:
         documents: id → text.
         relevant: query id → document id → grade, a whole number from 1 upwards. Every query needs a
             relevant document in the pool.
+        candidates: query id → the documents to rank for the query; by default the whole pool. A
+            relevant document that is no candidate has rank infinity, and counts 0 in every score.
 
     Raises:
         ValueError: a query or document does not fit; the message names it.
@@ -49,35 +51,36 @@ class RetrievalTask:
     queries: Mapping[str, str]
     documents: Mapping[str, str]
     relevant: Mapping[str, Mapping[str, int]]
+    candidates: Mapping[str, Collection[str]] | None = None
 
     def __post_init__(self) -> None:
         if not self.queries:
             raise ValueError(f"Task {self.name!r} has no queries.")
         for query in self.queries:
-            self._check_grades(query)
-
-    def _check_grades(self, query: str) -> None:
-        grades = self.relevant.get(query, {})
-        if not set(grades) - {query}:
-            raise ValueError(
-                f"Query {query!r} of task {self.name!r} has no relevant document; leave it out."
-            )
-        for document, grade in grades.items():
-            name = f"document {document!r}, relevant for query {query!r} of task {self.name!r}"
-            if document not in self.documents:
-                raise ValueError(f"The {name}, is not in its pool.")
-            if not isinstance(grade, int) or grade < 1:
+            grades = self.relevant.get(query, {})
+            if not set(grades) - {query}:
                 raise ValueError(
-                    f"Grades are whole numbers from 1, got {grade!r} for {name}; leave it out."
+                    f"Query {query!r} of task {self.name!r} has no relevant document; leave it out."
                 )
+            for document, grade in grades.items():
+                name = f"document {document!r}, relevant for query {query!r} of task {self.name!r}"
+                if document not in self.documents:
+                    raise ValueError(f"The {name}, is not among the task's documents.")
+                if not isinstance(grade, int) or grade < 1:
+                    raise ValueError(
+                        f"Grades are whole numbers from 1, got {grade!r} for {name}; leave it out."
+                    )
 
 
 class Ranking(NamedTuple):
     """Holds the order of the pool for one query.
 
-    `ranks` and `grades` ``[r]`` belong to the relevant documents. Ranks begin at 1 and rise; they
-    are infinity for documents that are no candidates. `documents` are the ids of the first 100
-    documents in order, and `scores` their scores.
+    Attributes:
+        ranks: rank of each of the r relevant documents, from 1, ascending, ``[r]``; infinity for a
+            relevant document that is not a candidate.
+        grades: grade of each relevant document, in the order of `ranks`, ``[r]``.
+        documents: ids of the first 100 documents, in order.
+        scores: scores of these documents.
     """
 
     ranks: np.ndarray
@@ -90,7 +93,6 @@ def rank_documents(
     task: RetrievalTask,
     query_vectors: Vectors,
     document_vectors: Vectors,
-    candidates: Mapping[str, Collection[str]] | None = None,
 ) -> dict[str, Ranking]:
     """Ranks the pool for each query by cosine, in float64, some queries at a time.
 
@@ -103,8 +105,6 @@ def rank_documents(
         task: the queries and the pool.
         query_vectors: vectors of the queries, ``[Q, D]``, in the order of the task's ids.
         document_vectors: vectors of the documents, ``[N, D]``, in the order of the task's ids.
-        candidates: query id → the documents to rank for the query; by default the whole pool. A
-            relevant document that is no candidate has rank infinity, and counts 0 in every score.
 
     Returns:
         The ranking of each query, by its id.
@@ -120,7 +120,7 @@ def rank_documents(
         for some_queries in queries.split(queries_per_pass):
             yield from np.round((some_queries @ documents.T).numpy(), _DECIMALS)
 
-    return _rank(task, cosines(), candidates)
+    return _rank(task, cosines())
 
 
 def rank_by_scores(task: RetrievalTask, scores: np.ndarray) -> dict[str, Ranking]:
@@ -145,7 +145,7 @@ def rank_by_scores(task: RetrievalTask, scores: np.ndarray) -> dict[str, Ranking
         )
     if not np.isfinite(scores).all():
         raise ValueError(f"scores of task {task.name!r} contain NaN or infinity.")
-    return _rank(task, np.asarray(scores), candidates=None)
+    return _rank(task, np.asarray(scores))
 
 
 def _unit_vectors(vectors: Vectors, ids: Mapping[str, str]) -> torch.Tensor:
@@ -170,11 +170,7 @@ def _unit_vectors(vectors: Vectors, ids: Mapping[str, str]) -> torch.Tensor:
     return F.normalize(rows, dim=1)
 
 
-def _rank(
-    task: RetrievalTask,
-    scores: Iterable[np.ndarray],
-    candidates: Mapping[str, Collection[str]] | None,
-) -> dict[str, Ranking]:
+def _rank(task: RetrievalTask, scores: Iterable[np.ndarray]) -> dict[str, Ranking]:
     """Ranks by rows ``[N]`` of scores, one for each query."""
     ids = list(task.documents)
     index_of = {document: index for index, document in enumerate(ids)}
@@ -185,9 +181,9 @@ def _rank(
             grades[index_of[document]] = grade
 
         # The pool has all documents, or the candidates, but never the query itself.
-        in_pool = np.full(len(ids), candidates is None)
-        if candidates is not None:
-            in_pool[[index_of[document] for document in candidates[query]]] = True
+        in_pool = np.full(len(ids), task.candidates is None)
+        if task.candidates is not None:
+            in_pool[[index_of[document] for document in task.candidates[query]]] = True
         if query in index_of:
             in_pool[index_of[query]] = False
             grades[index_of[query]] = 0

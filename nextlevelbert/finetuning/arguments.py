@@ -44,7 +44,9 @@ class FinetuningArguments(BaseTrainingArguments):
         default=True, help="Keep the weights of the best evaluation instead of the last ones."
     )
     metric_for_best_model: str | None = option(
-        "loss", "Validation score that selects the best evaluation."
+        "loss",
+        "Validation score that selects the best evaluation: loss, or a score of the table, such as"
+        " accuracy, macro_f1 or mrr@10, if the task has it.",
     )
     early_stopping_patience: int = option(
         3,
@@ -102,14 +104,16 @@ class VectorModelArguments:
     )
     model_type: str = option(
         "nextlevelbert",
-        "Family of a new model or a baseline; a checkpoint of these families knows its own.",
+        "Family of a new model or of a baseline. The family of a checkpoint is read from its"
+        " config.json.",
         choices=[*FAMILIES],
     )
     chunk_encoder: str | None = option(
         None,
         "Sentence encoder (folder or name on the Hub) for --model untrained and the baselines"
-        " (default: sentence-transformers/all-MiniLM-L6-v2). A checkpoint that was saved without"
-        " its encoder finds it by its name on the Hub; give its folder here if it has none.",
+        " (default: sentence-transformers/all-MiniLM-L6-v2). If a checkpoint was saved without its"
+        " encoder, the encoder is loaded from the Hub by its name; if it has no name there, give"
+        " its folder here.",
     )
     chunk_encoder_name: str | None = option(
         None, "The encoder's name on the Hub, if --chunk_encoder is a folder."
@@ -125,7 +129,9 @@ class VectorModelArguments:
         choices=["float32", "bfloat16", "float16"],
     )
     cache_dir: str | None = option(
-        None, "Folder of the chunk vectors, which runs can share (default: OUTPUT_DIR/vectors)."
+        None,
+        "Folder to store the chunk vectors in; several runs can share it (default:"
+        " OUTPUT_DIR/vectors).",
     )
 
 
@@ -139,7 +145,7 @@ class TextModelArguments:
         MISSING,
         "Model to train: an encoder such as BERT, or a saved model (folder or name on the Hub).",
     )
-    model_type: str = option("bert-al", "Model to make of the encoder.")
+    model_type: str = option("bert-al", "Model to make from the encoder.")
     attn_implementation: str | None = option(
         None, "Attention of the encoder, such as sdpa or eager (default: as in transformers)."
     )
@@ -155,10 +161,10 @@ class ChunkBertArguments:
         None, "Tokens per chunk (default: 128, or as saved with the model)."
     )
     max_training_tokens: int | None = option(
-        None, "Tokens to which training documents are truncated (default: 4096)."
+        None, "Number of tokens to which training documents are truncated (default: 4096)."
     )
     chunk_batch_size: int = option(
-        256, "Chunks to encode at a time; fewer need less memory in evaluation."
+        256, "Number of chunks to encode at a time; fewer take less memory in evaluation."
     )
     keep_attention_dropout: bool = option(
         default=False,
@@ -178,12 +184,15 @@ class BertAlArguments:
     )
     recurrence: str | None = option(
         None,
-        "Connection from segment to segment; the paper's is replace (default: residual, or as saved"
-        " with the model).",
+        "Effect of the recurrence between segments on a layer's output: it replaces the output"
+        " (replace, as in the paper), is added to it (residual), or there is none (default:"
+        " residual, or as saved with the model).",
         choices=["replace", "residual", "none"],
     )
     max_training_tokens: int | None = option(
-        None, "Tokens to which training documents are truncated (default: read whole)."
+        None,
+        "Number of tokens to which training documents are truncated (default: they are not"
+        " truncated).",
     )
 
 

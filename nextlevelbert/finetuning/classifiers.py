@@ -25,7 +25,7 @@ from ..training.trainer import CardTrainer
 from . import seeds
 from .arguments import FinetuningArguments
 from .labels import LabelSet, write_predictions
-from .seeds import Result, Scores
+from .seeds import Result, ScoredSets, Scores
 from .token_reader import TokenReader
 from .vector_reader import VectorReader
 
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 Sets = dict[str, Dataset]
 Reader = VectorReader | TokenReader
 _CHUNKS = (
-    "The frozen chunk encoder reads one chunk at a time: details within a chunk are only as good as"
+    "The frozen chunk encoder reads one chunk at a time, so details within a chunk may be lost in"
     " its vector."
 )
 _SMALL = (
@@ -47,15 +47,15 @@ _FAMILIES = {
     "hate": ("HATE (Hierarchical Attention-based Text Encoder)", _CHUNKS),
     "chunkbert": (
         "[ChunkBERT](https://arxiv.org/abs/2310.20558)",
-        "Only convolutions see across chunk borders.",
+        "Chunks do not attend to each other; only the convolutions read across their borders.",
     ),
     "bert-al": (
         "BERT-AL",
-        "Information flows forward only: a segment is read without knowledge of later ones.",
+        "Information flows forward only: a segment is read without the segments after it.",
     ),
     "truncated": (
         "plain encoder",
-        "Only the start of a document is read, as far as the encoder's positions go.",
+        "Only the beginning of a document is read, as many tokens as the encoder has positions.",
     ),
 }
 _OPENING = """\
@@ -109,7 +109,7 @@ class ColumnArguments:
 def read_labelled_sets(
     data: DataArguments,
     columns: ColumnArguments,
-    load: Callable[[str, str, Dataset | None], Dataset],
+    load: Callable[..., Dataset],
     seed: int,
 ) -> Sets:
     """Reads the sets, and logs their sizes.
@@ -117,7 +117,8 @@ def read_labelled_sets(
     Args:
         data: sources of the sets.
         columns: names of the columns, and whether to halve the validation set.
-        load: reads a set, given its source and split, and the training set, whose classes it has.
+        load: reads a set, given its source, `split` and `config`, and the training set as `like`,
+            whose classes it has.
         seed: seed of the random choice of documents to hold out, if there is no validation set.
 
     Raises:
@@ -132,10 +133,10 @@ def read_labelled_sets(
         )
     train = None  # `read_sets` reads the training set first
 
-    def read(name: str, source: str, split: str) -> Dataset:
+    def read(source: str, split: str, config: str | None) -> Dataset:
         nonlocal train
-        dataset = load(source, split, train)
-        if name == "train":
+        dataset = load(source, split=split, config=config, like=train)
+        if train is None:
             train = dataset
         return dataset
 
@@ -229,7 +230,7 @@ class ClassifierRun:
                 compute_metrics=metrics,
             )
 
-        def score(trainer: CardTrainer, folder: Path) -> tuple[dict[str, Scores], Scores]:
+        def score(trainer: CardTrainer, folder: Path) -> ScoredSets:
             trainer.compute_metrics = None
             scores: dict[str, Scores] = {}
             for name in self.sets:
@@ -237,13 +238,13 @@ class ClassifierRun:
                     continue
                 output = trainer.predict(rows[name])
                 logits = self.labels.logits(output.predictions)
-                scores |= self.score(name, logits, folder, is_long=reader.is_long(name))
+                scores |= self.score(name, logits, folder, is_long=reader.is_long.get(name))
                 if name in scores:
                     scores[name]["loss"] = output.metrics["test_loss"]
             return scores, {}
 
         settings = {"weights": reader.weights, **self.settings(), **self.args.result_settings()}
-        validated = list(self.labels.majority_scores(*self._train_and("validation")))
+        validated = list(self.majority_scores("validation"))
         return seeds.run_seeds(self.args, settings, make_trainer, score=score, validated=validated)
 
     def score(
@@ -275,65 +276,63 @@ class ClassifierRun:
             scores[f"{name}, long"] = self.labels.scores(truth[is_long], logits[is_long])
         return scores
 
-    def report(self, results: Sequence[Result], reader: Reader | None) -> tuple[Result, str]:
+    def majority_scores(self, name: str) -> Scores:
+        """Scores the most frequent label of the training set as prediction for a set."""
+        return self.labels.majority_scores(self.sets["train"], self.sets[name])
+
+    def report(self, results: Sequence[Result], reader: Reader) -> tuple[Result, str]:
         """Prints the results of all seeds beside the most frequent label.
 
         Args:
             results: result of each seed.
-            reader: reader of the model; None for word counts.
+            reader: reader of the model.
 
         Returns:
             The result of the best seed, and the table in Markdown.
         """
         title = public_name(self.model)
         baselines = {}
-        metric = "loss"
-        if reader is None:
-            metric = "accuracy"
         if isinstance(reader, TokenReader):
             title += f" ({reader.family})"
             long = f"{self.reported}, long"
             if long in results[0].scores:
-                is_long = reader.is_long(self.reported)
+                is_long = reader.is_long[self.reported]
                 about = f"{is_long.sum()} of {len(is_long)} documents over {reader.window} tokens"
                 scores = [result.scores[long] for result in results]
                 baselines[f"{title}, {long} ({about})"] = seeds.mean_and_deviation(scores)
-        majority = self.labels.majority_scores(*self._train_and(self.reported))
-        baselines["most frequent label"] = dict(majority)
-        return seeds.report(
-            self.args, results, self.reported, name=title, baselines=baselines, metric=metric
-        )
-
-    def _train_and(self, name: str) -> tuple[Dataset, Dataset]:
-        return self.sets["train"], self.sets[name]
+        baselines["most frequent label"] = dict(self.majority_scores(self.reported))
+        return seeds.report(self.args, results, self.reported, name=title, baselines=baselines)
 
     def publish(
         self,
-        best: Result,
-        table: str,
-        reader: Reader | None,
+        results: Sequence[Result],
+        reader: Reader,
         *,
         intended_use: str,
         snippet: str,
         pipeline_tag: str,
     ) -> None:
-        """Publishes the model of the best seed with a card; for a baseline, only the predictions.
+        """Prints the results, and publishes the best model with a card, but for a baseline.
 
         Args:
-            best: result of the best seed.
-            table: table of the scores, in Markdown.
-            reader: reader of the model; None for word counts.
+            results: result of each seed.
+            reader: reader of the model.
             intended_use: a sentence of the card.
             snippet: code of the card, which opens the model.
             pipeline_tag: the Hub's name of the task.
         """
-        if reader is None or not reader.is_published:
-            seeds.publish(self.args, best, open_model=None, card=None)
+        if not self.args.should_save:
+            return
+        best, table = self.report(results, reader)
+        if not reader.is_published:
             return
 
         family_name, limit = _FAMILIES[reader.family]
+        data = "documents of its author"
+        if self.data.dataset_name is not None:
+            data = plain(self.data.dataset_name)
         text = CardText(
-            summary=f"A {family_name} fine-tuned on {self._data_in_words()}.",
+            summary=f"This model is a {family_name}, fine-tuned on {data}.",
             intended_use=intended_use,
             measured=self._measured_in_words(best),
             limits=[_SMALL, limit],
@@ -346,11 +345,11 @@ class ClassifierRun:
         facts = {}
         if self.labels.names:
             facts["classes"] = ", ".join(map(plain, self.labels.names))
-
-        card = seeds.finetuned_card(
+        seeds.publish(
             self.args,
             text,
             best,
+            open_model=reader.open_trained,
             reported=self.reported,
             table=table,
             model=self.model,
@@ -359,16 +358,9 @@ class ClassifierRun:
             metrics=[name for name in best.scores[self.reported] if name != "loss"],
             data_name=self.data.dataset_name,
             base_model=reader.base_model,
-            chosen=["the checkpoint"],
             without=reader.without,
             facts=facts,
         )
-        seeds.publish(self.args, best, open_model=reader.open_trained, card=card)
-
-    def _data_in_words(self) -> str:
-        if self.data.dataset_name is None:
-            return "documents of its author"
-        return plain(self.data.dataset_name)
 
     def _measured_in_words(self, best: Result) -> str:
         epoch = "last epoch"
@@ -376,11 +368,12 @@ class ClassifierRun:
             epoch = f"best epoch by {self.args.metric_for_best_model}"
         scores = best.scores[self.reported]
         measured = (
-            f"The {self.reported} set. This checkpoint is the {epoch} of the seed with the lowest"
+            f"The scores are those of the {self.reported} set. This checkpoint is the {epoch} of"
+            " the seed with the lowest"
             f" loss (accuracy {scores['accuracy']:.4f})."
         )
         if "f1" in scores:
-            measured += f" `f1` is of the class {plain(self.labels.names[-1])}."
+            measured += f" `f1` is the F1 of the class {plain(self.labels.names[-1])}."
         return measured
 
 

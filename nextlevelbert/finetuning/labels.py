@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from datasets import Dataset, List
 from numpy.typing import ArrayLike
 
 from ..data.labelled import names_of, source_of
-from ..training.runs import write_whole
+from ..training.runs import write_json_lines
 
 ProblemType = Literal[
     "single_label_classification", "multi_label_classification", "multiple_choice"
@@ -61,11 +60,12 @@ class LabelSet:
             problem_type = SEVERAL
         if problem_type == SINGLE and len(names) == 1:
             raise ValueError(
-                f"{source} has one class only; give rows of two, or --label_names_file."
+                f"{source} has only one class. Give rows of at least two, or --label_names_file."
             )
         if sigmoid and (problem_type != SINGLE or len(names) != 2):
             raise ValueError(
-                f"--sigmoid is for two classes, and {source} has other labels; leave it out."
+                f"--sigmoid is for exactly two classes, but {source} has other labels. Leave the"
+                " option out."
             )
         return cls(problem_type, names, sigmoid=sigmoid)
 
@@ -192,27 +192,19 @@ def write_predictions(path: Path, dataset: Dataset, labels: LabelSet, logits: np
     else:
         probabilities = values.softmax(-1)
 
-    lines = []
-    is_labelled = "label" in dataset.features
-    columns = ["id"]
-    if is_labelled:
-        columns.append("label")
-    rows = zip(
-        dataset.select_columns(columns),
-        labels.predicted(logits),
-        probabilities.tolist(),
-        strict=True,
-    )
-    for row, prediction, scores in rows:
-        indices = prediction
+    records = []
+    rows = dataset.remove_columns("text")
+    predictions = labels.predicted(logits)
+    for row, predicted, scores in zip(rows, predictions, probabilities.tolist(), strict=True):
+        indices = predicted
         if labels.problem_type == SEVERAL:
-            indices = np.flatnonzero(prediction)
+            indices = np.flatnonzero(predicted)
         record = {"id": row["id"], "prediction": labels.text(indices)}
-        if is_labelled:
+        if "label" in row:
             record["label"] = labels.text(row["label"])
         record["scores"] = [round(score, 6) for score in scores]
-        lines.append(json.dumps(record, ensure_ascii=False))
-    write_whole(path, "\n".join(lines))
+        records.append(record)
+    write_json_lines(path, records)
 
 
 def pair_texts(row: Mapping[str, Any]) -> list[str]:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from huggingface_hub import ModelCard
 from transformers import EarlyStoppingCallback, set_seed
 
 from ..training.cards import (
@@ -28,6 +27,9 @@ from .arguments import FinetuningArguments
 logger = logging.getLogger(__name__)
 
 Scores = dict[str, float]
+ScoredSets = tuple[dict[str, Scores], Scores]  # by set, and fields of the configuration
+MakeTrainer = Callable[[FinetuningArguments], CardTrainer]
+ScoreModel = Callable[[CardTrainer, Path], ScoredSets]
 # Scores in a table; a pair is a mean and a standard deviation.
 Row = dict[str, float | tuple[float, float]]
 
@@ -76,8 +78,8 @@ class Result:
 def run_seeds(
     args: FinetuningArguments,
     settings: Mapping[str, object],
-    make_trainer: Callable[[FinetuningArguments], CardTrainer],
-    score: Callable[[CardTrainer, Path], tuple[dict[str, Scores], Scores]],
+    make_trainer: MakeTrainer,
+    score: ScoreModel,
     validated: Sequence[str] = (),
 ) -> list[Result]:
     """Trains once per seed, in ``OUTPUT_DIR/seed-N``.
@@ -95,32 +97,31 @@ def run_seeds(
     """
     args.check_best_metric(validated)
     args.repository()  # a model that cannot be published should not be trained first
-    bind_folder(str(args.output_dir), settings)
+    bind_folder(args.output_dir, settings)
     results = []
     for seed in args.seeds:
-        folder = Path(str(args.output_dir)) / f"seed-{seed}"
+        folder = Path(args.output_dir) / f"seed-{seed}"
         bind_folder(folder, settings)
         stored = read_json(folder / "result.json")
         if stored is None:
-            status = ""
             result = train_seed(args.for_seed(seed, folder), make_trainer, score)
         else:
-            status = ", finished already"
+            logger.info("seed %d is finished already.", seed)
             result = Result(**stored)
 
         if args.should_save:
             write_whole(folder / "result.json", json.dumps(asdict(result)))
             for checkpoint in folder.glob("checkpoint-*"):
                 shutil.rmtree(checkpoint)
-        logger.info("seed %d%s: %s", seed, status, json.dumps(result.scores))
+        logger.info("seed %d: %s", seed, json.dumps(result.scores))
         results.append(result)
     return results
 
 
 def train_seed(
     args: FinetuningArguments,
-    make_trainer: Callable[[FinetuningArguments], CardTrainer],
-    score: Callable[[CardTrainer, Path], tuple[dict[str, Scores], Scores]],
+    make_trainer: MakeTrainer,
+    score: ScoreModel,
 ) -> Result:
     """Trains one seed, from its last complete checkpoint if there is one.
 
@@ -133,7 +134,7 @@ def train_seed(
         ValueError: if the validation loss is not finite.
     """
     set_seed(args.seed)
-    folder = Path(str(args.output_dir))
+    folder = Path(args.output_dir)
     trainer = make_trainer(args)
     trainable = trainer.get_num_trainable_parameters()
     total = sum(parameter.numel() for parameter in trainer.model.parameters())
@@ -150,7 +151,7 @@ def train_seed(
     loss = scores["validation"].get("loss", 0.0)
     if not math.isfinite(loss):
         raise ValueError(
-            f"Seed {args.seed} ended with a validation loss of {loss}; lower the --learning_rate."
+            f"Seed {args.seed} ended with a validation loss of {loss}. Lower --learning_rate."
         )
     return Result(
         seed=args.seed,
@@ -162,7 +163,7 @@ def train_seed(
     )
 
 
-def mean_and_deviation(rows: Sequence[Mapping[str, float]]) -> Row:
+def mean_and_deviation(rows: Sequence[Scores]) -> Row:
     """Returns mean and sample standard deviation of each score except the loss.
 
     Args:
@@ -188,7 +189,7 @@ def report(
     baselines: Mapping[str, Mapping[str, Any]],
     metric: str = "loss",
 ) -> tuple[Result, str]:
-    """Writes ``results.json`` and the learning curve, and prints a table.
+    """Writes results, learning curve and predictions of the best seed, and prints a table.
 
     Args:
         args: training arguments of the run.
@@ -219,55 +220,24 @@ def report(
         "seeds": {result.seed: result.scores[reported] | result.config for result in results},
         "rows": rows,
     }
-    output = Path(str(args.output_dir))
+    output = Path(args.output_dir)
     write_whole(output / "results.json", json.dumps(stored, indent=2))
     if best.log:
         plot_curves([result.log for result in results], curves, output / CURVE)
+    for predictions in (output / f"seed-{best.seed}").glob("*_predictions.*"):
+        write_whole(output / predictions.name, predictions.read_bytes())
     table = results_table(rows)
     print(f"\n{table}\n")
+    logger.info("Written to %s: results.json, predictions.", output)
     return best, table
 
 
 def publish(
     args: FinetuningArguments,
-    best: Result,
-    open_model: Callable[[Path], Any] | None,
-    card: ModelCard | None,
-) -> None:
-    """Saves the model of the best seed with its card and predictions, and uploads it if asked to.
-
-    Args:
-        args: training arguments of the run.
-        best: result of the best seed.
-        open_model: opens the model in the folder of a seed; None for a baseline.
-        card: card of the model; None for a baseline.
-    """
-    output = Path(str(args.output_dir))
-    folder = output / f"seed-{best.seed}"
-    for pattern in ("*_predictions.jsonl", "*_predictions.trec"):
-        for predictions in folder.glob(pattern):
-            write_whole(output / predictions.name, predictions.read_bytes())
-    if open_model is None:
-        logger.info("Written to %s: results.json, predictions; no model.", output)
-        return
-
-    readme = output / "README.md"
-    text = str(card).encode()
-    has_weights = any(output.glob("*.safetensors"))
-    if not has_weights or not readme.exists() or readme.read_bytes() != text:
-        # The card is removed first and written last: the model beside a card is complete.
-        readme.unlink(missing_ok=True)
-        open_model(folder).save_pretrained(output)
-        write_whole(readme, text)
-    args.upload(output, leave=_NOT_PUBLISHED)
-    logger.info("Written to %s: results.json, predictions, model, card.", output)
-
-
-def finetuned_card(
-    args: FinetuningArguments,
     text: CardText,
     best: Result,
     *,
+    open_model: Callable[[Path], Any],
     reported: str,
     table: str,
     model: str,
@@ -276,16 +246,17 @@ def finetuned_card(
     metrics: Sequence[str],
     data_name: str | None,
     base_model: str | None = None,
-    chosen: Sequence[str] = (),
+    chosen: Sequence[str] = ("the checkpoint",),
     without: str = "",
     facts: Mapping[str, object] | None = None,
-) -> ModelCard:
-    """Makes the card of the best model.
+) -> None:
+    """Saves the model of the best seed with its card, and uploads it if asked to.
 
     Args:
         args: training arguments of the run.
         text: sentences and code that the task adds to the card.
         best: result of the best seed.
+        open_model: opens the model in the folder of a seed.
         reported: set whose scores the table shows.
         table: table of the scores, in Markdown.
         model: folder or Hub name of the model that the training started from.
@@ -295,51 +266,49 @@ def finetuned_card(
         data_name: name of the data set on the Hub; None for files.
         base_model: Hub name of the model that the training started from (default: `model`, unless
             that is a folder or ``"untrained"``).
-        chosen: names of the hyperparameters that were chosen on the validation set.
+        chosen: names of the hyperparameters that were chosen on the validation set. The card warns
+            if this is the reported set.
         without: words after the number of parameters that say what the number leaves out.
         facts: further rows about the model, in Markdown.
     """
     if base_model is None and model != "untrained":
         base_model = name_on_hub(model)
-
     trained, total = best.parameters
-    values = {
-        "started from": public_name(model),
-        "parameters trained": f"{trained:,} of {total:,}{without}",
-        **settings,
-        "seed": best.seed,
-    }
-
     dataset = f"{reported} set"
-    datasets = []
     if data_name is not None:
         dataset = f"{data_name}, {dataset}"
-        datasets.append(data_name)
+    measured = text.measured
+    if reported == "validation" and chosen:
+        measured += (
+            f" Chosen on this set, too: {', '.join(chosen)}; so the scores are likely too high."
+        )
 
-    measured = f"{text.measured}{caveat(reported, *chosen)}"
-    return collect_card(
+    card = collect_card(
         args,
         replace(text, measured=measured),
         log=best.log,
         model_type=model_type,
         base_model=base_model,
-        settings=values,
+        settings={
+            "started from": public_name(model),
+            "parameters trained": f"{trained:,} of {total:,}{without}",
+            **settings,
+            "seed": best.seed,
+        },
         table=table,
         scores={name: best.scores[reported][name] for name in metrics},
         dataset=dataset,
-        datasets=datasets,
+        data_name=data_name,
         model=facts,
-        pictures=[CURVE],
     )
-
-
-def caveat(reported: str, *chosen: str) -> str:
-    """Returns a warning for the card if hyperparameters were chosen on the reported set, or "".
-
-    Args:
-        reported: set whose scores the card reports.
-        *chosen: names of the hyperparameters that were chosen on the validation set.
-    """
-    if reported != "validation" or not chosen:
-        return ""
-    return f" Chosen on this set, too: {', '.join(chosen)}; so the scores are likely too high."
+    output = Path(args.output_dir)
+    readme = output / "README.md"
+    content = str(card).encode()
+    has_weights = any(output.glob("*.safetensors"))
+    if not has_weights or not readme.exists() or readme.read_bytes() != content:
+        # The card is removed first and written last: the model beside a card is complete.
+        readme.unlink(missing_ok=True)
+        open_model(output / f"seed-{best.seed}").save_pretrained(output)
+        write_whole(readme, content)
+    args.upload(output, leave=_NOT_PUBLISHED)
+    logger.info("Written to %s: model, card.", output)

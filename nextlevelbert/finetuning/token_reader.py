@@ -21,7 +21,6 @@ from ..models.chunk_encoder import weights_fingerprint
 from ..models.configuration_nextlevelbert import usable_positions
 from ..models.modeling_bert_al import BertAlForSequenceClassification
 from ..models.modeling_chunkbert import ChunkBertForSequenceClassification
-from ..training.cards import name_on_hub
 from ..training.options import open_config
 from .arguments import (
     BertAlArguments,
@@ -59,13 +58,15 @@ class TokenReader:
         trained_parts: empty, because all weights are trained.
         without: empty, because the number of parameters leaves nothing out.
         is_published: true if the trained model is published.
-        base_model: Hub name of the model that the training starts from.
+        base_model: None, because a training starts from ``--model``.
         window: number of tokens above which documents also get scores of their own.
+        is_long: which documents of each set are longer than `window`, ``[N]`` by name.
     """
 
     learning_rate = 3e-5
     without = ""
     is_published = True
+    base_model: str | None = None
 
     def __init__(
         self,
@@ -79,13 +80,13 @@ class TokenReader:
         self.options = options
         self.family = options.model_type
         self.trained_parts: dict[str, object] = {}
-        self.base_model = name_on_hub(options.model)
         saved_config = open_config(options.model)
         saved_type = saved_config.model_type
         self.is_saved = saved_type == self.family
         if saved_type in ("nextlevelbert", "hate", *MODELS) and not self.is_saved:
             raise ValueError(
-                f"--model is a {saved_type}; to make a {self.family}, give a plain encoder."
+                f"--model is a {saved_type}. To make a {self.family}, give an encoder such as a"
+                " BERT."
             )
         self.config = labels.config()
         for group in sizes:
@@ -105,7 +106,7 @@ class TokenReader:
         if self.family == "truncated":
             limit = self.tokenizer.model_max_length
             self.reading_limit = min(positions or limit, limit)
-        self.lengths: dict[str, np.ndarray] = {}
+        self.is_long: dict[str, np.ndarray] = {}
 
     def prepare(self, sets: Mapping[str, Dataset]) -> dict[str, Dataset]:
         """Tokenizes the documents, each after its question.
@@ -136,12 +137,12 @@ class TokenReader:
             texts = [f"{question}\n{text}" for question, text in pairs]
         ids = self.tokenizer(texts, verbose=False)["input_ids"]
         lengths = np.array([len(row) for row in ids])
-        self.lengths[name] = lengths
+        self.is_long[name] = lengths > self.window
 
         if lengths.min() <= self.tokenizer.num_special_tokens_to_add():
             empty = dataset["id"][int(lengths.argmin())]
             raise ValueError(
-                f"{source_of(dataset)}: the document of {empty!r} contains no token; leave the row"
+                f"{source_of(dataset)}: the document of {empty!r} contains no token. Leave the row"
                 " out."
             )
         if limit is not None and lengths.max() > limit:
@@ -151,14 +152,11 @@ class TokenReader:
                 limit,
                 int((lengths > limit).sum()),
             )
-            ids = [self._truncated(row, limit) for row in ids]
+            for row in ids:
+                if len(row) > limit and self.family == "truncated":
+                    row[limit - 1] = row[-1]  # a plain encoder reads a special token at the end
+                del row[limit:]
         return ids
-
-    def _truncated(self, ids: list[int], limit: int) -> list[int]:
-        """Returns the first tokens; for a plain encoder, with the special token at the end."""
-        if self.family == "truncated" and len(ids) > limit:
-            return [*ids[: limit - 1], ids[-1]]
-        return ids[:limit]
 
     def collate(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """Makes a batch of N rows: ``input_ids`` and ``attention_mask`` ``[N, T]``, ``labels``.
@@ -185,9 +183,5 @@ class TokenReader:
 
     def open_trained(self, folder: Path) -> nn.Module:
         """Opens the model in the folder of a seed to be published, and saves its tokenizer."""
-        self.tokenizer.save_pretrained(str(self.args.output_dir))
+        self.tokenizer.save_pretrained(self.args.output_dir)
         return AutoModelForSequenceClassification.from_pretrained(folder)
-
-    def is_long(self, name: str) -> np.ndarray:
-        """Returns which documents of a set are longer than `window`, ``[N]``."""
-        return self.lengths[name] > self.window

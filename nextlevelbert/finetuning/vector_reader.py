@@ -40,6 +40,7 @@ class VectorReader:
         without: words after the number of parameters that say what the number leaves out.
         is_published: true if the trained model is published; baselines are not published.
         base_model: Hub name of the model that the training starts from.
+        is_long: empty, because no documents get scores of their own.
     """
 
     without = WITHOUT_ENCODER
@@ -55,10 +56,13 @@ class VectorReader:
         self.labels = labels
         self.adapters = adapters
         self.head: Head = "classification"
+        baselines = ["avg_sbert", "sbert"]
         if labels.problem_type == CHOICE:
             self.head = "multiple_choice"
+        else:
+            baselines.append("tfidf")
 
-        self.source = VectorSource.open(options, _baselines(labels))
+        self.source = VectorSource.open(options, baselines)
         _check_options(args, labels, adapters, source=self.source)
         self.family = self.source.family
         self.weights = self.source.weights
@@ -74,6 +78,7 @@ class VectorReader:
         if self.source.is_baseline or self.trained_parts:
             self.learning_rate = 1e-3
 
+        self.is_long: dict[str, np.ndarray] = {}
         self.vectors: list[torch.Tensor] = []
         self.has_pairs = False
 
@@ -147,12 +152,12 @@ class VectorReader:
     def new_model(self) -> nn.Module:
         """Returns the model at the start of a seed."""
         if self.source.is_baseline:
+            config = self.labels.config()
             return MeanClassifier(
                 self.vectors[0].shape[1],
-                outputs=max(len(self.labels.config().get("id2label", ())), 1),
+                outputs=max(len(config.get("id2label", ())), 1),
                 pair=self.has_pairs,
-                choice=self.labels.problem_type == CHOICE,
-                problem_type=self.labels.config().get("problem_type", SINGLE),
+                problem_type=config.get("problem_type", SINGLE),
             )
         model = self._new_whole_model()
         if self.adapters.lora:
@@ -175,16 +180,6 @@ class VectorReader:
             base = self._new_whole_model()
         return self.source.open_trained(folder, self.head, base=base)
 
-    def is_long(self, name: str) -> np.ndarray | None:
-        """Returns None, because no documents over vectors get scores of their own."""
-        return None
-
-
-def _baselines(labels: LabelSet) -> tuple[str, ...]:
-    if labels.problem_type == CHOICE:
-        return ("avg_sbert", "sbert")
-    return ("avg_sbert", "sbert", "tfidf")
-
 
 def _check_options(
     args: FinetuningArguments, labels: LabelSet, adapters: LoraArguments, *, source: VectorSource
@@ -194,12 +189,13 @@ def _check_options(
         raise ValueError("HATE does not support multiple choice. Use a NextLevelBERT for --model.")
     is_new = source.is_baseline or model == "untrained"
     if adapters.lora and (is_new or adapters.freeze_encoder):
-        raise ValueError("--lora is for a saved checkpoint, without --freeze_encoder.")
+        raise ValueError("--lora needs a saved checkpoint, and no --freeze_encoder.")
     if adapters.lora:
         require_layers(model)
     if source.is_baseline and (adapters.freeze_encoder or args.push_to_hub):
         raise ValueError(
-            f"--model {model} is a baseline; leave out --freeze_encoder and --push_to_hub."
+            f"--model {model} is a baseline, so nothing can be frozen or published. Leave out"
+            " --freeze_encoder and --push_to_hub."
         )
 
 
@@ -234,19 +230,15 @@ class MeanClassifier(nn.Module):
 
     Args:
         hidden_size: size of the chunk vectors.
-        outputs: number of logits.
+        outputs: number of logits; 1 for choices.
         pair: true if documents come with questions or choices.
-        choice: true for choices, which gives logits ``[N, C]``.
         problem_type: problem type of transformers, which selects the loss.
     """
 
     accepts_loss_kwargs = False  # losses are means over the batch
 
-    def __init__(
-        self, hidden_size: int, outputs: int, *, pair: bool, choice: bool, problem_type: str
-    ) -> None:
+    def __init__(self, hidden_size: int, outputs: int, *, pair: bool, problem_type: str) -> None:
         super().__init__()
-        self.choice = choice
         self.problem_type = problem_type
         inputs = hidden_size
         if pair:
@@ -278,7 +270,7 @@ class MeanClassifier(nn.Module):
         documents = masked_mean(inputs_embeds, attention_mask)  # [B, D]
         features = concatenate_pairs(documents, pair_embeds, document_index)
         logits = self.classifier(features)  # [N, K] or [N, C, 1]
-        if self.choice:
+        if logits.ndim == 3:  # of choices
             logits = logits.squeeze(-1)
         loss = None
         if labels is not None:

@@ -101,7 +101,7 @@ class VectorSource:
         family = config.model_type
         if family in ("chunkbert", "bert-al", "cdlm"):
             raise ValueError(
-                f"--model {name!r} is a {family}, which reads text, not vectors: add --model_type,"
+                f"--model {name!r} is a {family}, which reads text, not vectors. Add --model_type,"
                 " or give a NextLevelBERT."
             )
         is_alone = getattr(config, "include_chunk_encoder", True) is False
@@ -188,7 +188,7 @@ class VectorSource:
         empty = [text for text, chunks in vectors.items() if len(chunks) == 0]
         if empty:
             raise ValueError(
-                f"{len(empty)} texts contain no token, {short(empty[0])} first; leave their rows"
+                f"{len(empty)} texts contain no token, such as {short(empty[0])}. Leave their rows"
                 " out."
             )
         if self.options.model != "sbert":
@@ -197,7 +197,8 @@ class VectorSource:
         longer = sum(len(chunks) > 1 for chunks in vectors.values())
         if longer:
             logger.warning(
-                f"The first chunk of a text is read; {longer} of {len(vectors)} are longer."
+                f"Only the first chunk of each text is read; {longer} of {len(vectors)} texts are"
+                " longer."
             )
         return {text: chunks[:1] for text, chunks in vectors.items()}
 
@@ -310,7 +311,8 @@ class FirstTokens:
         longer = sum(len(row) > limit for row in ids)
         if longer:
             logger.warning(
-                f"The first {limit} tokens of a text are read; {longer} of {len(texts)} are longer."
+                f"Only the first {limit} tokens of each text are read; {longer} of {len(texts)}"
+                " texts are longer."
             )
         vectors = self.encoder.encode(
             texts, convert_to_tensor=True, show_progress_bar=False

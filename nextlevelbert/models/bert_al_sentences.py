@@ -15,7 +15,6 @@ from transformers import PreTrainedTokenizerBase
 from .sentences import text_sentences
 
 _WORD = re.compile(r"\w+")
-_BLOCKED_WORDS = 3  # in a row
 _SENTENCES_PER_CALL = 1024  # the tokenizer keeps much more for each token than its id
 
 
@@ -60,13 +59,16 @@ def split_document(document: str | Sequence[str]) -> tuple[str, list[tuple[int, 
         start = 0
         for index, sentence in enumerate(document):
             if not isinstance(sentence, str) or not sentence.strip():
-                raise ValueError(f"Sentence {index} of the document is blank or no text.")
+                raise ValueError(
+                    f"Sentence {index} of the document (from 0) is blank or not a str. Leave it"
+                    " out."
+                )
             end = start + len(sentence)
             spans.append((start, end))
             start = end + 1
         text = "\n".join(document)
     if not spans:
-        raise ValueError("The document has no words; give at least one sentence.")
+        raise ValueError("The document has no words. Give at least one sentence.")
     return text, spans
 
 
@@ -148,16 +150,10 @@ def select_sentences(
         if len(chosen) == count:
             break
         if block_trigrams_in is not None:
-            trigrams = _trigrams(block_trigrams_in[index])
+            words = _WORD.findall(block_trigrams_in[index].lower())
+            trigrams = set(zip(words, words[1:], words[2:], strict=False))
             if trigrams & chosen_trigrams:
                 continue
             chosen_trigrams |= trigrams
         chosen.append(index)
     return sorted(chosen)
-
-
-def _trigrams(sentence: str) -> set[tuple[str, ...]]:
-    """Returns all sequences of three words, in lower case."""
-    words = _WORD.findall(sentence.lower())
-    shifted = (words[shift:] for shift in range(_BLOCKED_WORDS))
-    return set(zip(*shifted, strict=False))

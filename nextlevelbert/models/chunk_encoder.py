@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -68,26 +68,27 @@ def pool(hidden: Tensor, mask: Tensor, mode: PoolingMode = "mean") -> Tensor:
     Returns:
         ``[B, D]`` in the dtype of `hidden`.
     """
-    keep = mask.bool().unsqueeze(-1)  # [B, L, 1]
-    if mode in ("mean", "sum", "mean_sqrt_len_tokens"):
-        power = {"mean": 0.0, "sum": 1.0, "mean_sqrt_len_tokens": 0.5}[mode]
-        factor = keep.sum(dim=1).float() ** power
-        return (masked_mean(hidden, mask) * factor).to(hidden.dtype)
-    if mode == "weightedmean":
-        weights = (keep.cumsum(dim=1) * keep).float()  # [B, L, 1]
-        total = (weights * hidden.masked_fill(~keep, 0.0).float()).sum(dim=1)  # [B, D]
-        return (total / weights.sum(dim=1).clamp(min=1)).to(hidden.dtype)
+    if mode == "mean":
+        return masked_mean(hidden, mask).to(hidden.dtype)
 
+    keep = mask.bool()  # [B, L]
     if mode == "max":
-        pooled = hidden.masked_fill(~keep, torch.finfo(hidden.dtype).min).amax(dim=1)  # [B, D]
-    else:
-        flags = mask.long()  # [B, L]
-        if mode == "cls":
-            position = flags.argmax(dim=1)
-        else:
-            position = flags.shape[1] - 1 - flags.flip(1).argmax(dim=1)
-        pooled = hidden[torch.arange(len(hidden), device=hidden.device), position]  # [B, D]
-    return pooled.masked_fill(~keep.any(dim=1), 0.0)
+        least = torch.finfo(hidden.dtype).min
+        pooled = hidden.masked_fill(~keep.unsqueeze(-1), least).amax(dim=1)  # [B, D]
+        return pooled.masked_fill(~keep.any(dim=1, keepdim=True), 0.0)
+
+    position = keep.cumsum(dim=1) * keep  # 1 at the first row to keep, 2 at the second; else 0
+    count = keep.sum(dim=1, keepdim=True).clamp(min=1)  # [B, 1]
+    weights_by_mode = {
+        "sum": keep,
+        "mean_sqrt_len_tokens": keep / count.sqrt(),
+        "weightedmean": position / position.sum(dim=1, keepdim=True).clamp(min=1),
+        "cls": position == 1,
+        "lasttoken": position == count,
+    }
+    weights = weights_by_mode[mode].float().unsqueeze(-1)  # [B, L, 1]
+    rows = hidden.masked_fill(~keep.unsqueeze(-1), 0.0)
+    return (weights * rows).sum(dim=1).to(hidden.dtype)
 
 
 def unit(vectors: Tensor) -> Tensor:
@@ -357,6 +358,41 @@ class ChunkEncoder(nn.Module):
         if self.pooling == "mean" and self.normalize:
             return digest
         return _sha256(f"{digest} {self.pooling} {self.normalize}")
+
+
+def encode_documents(
+    encoder: ChunkEncoder,
+    ids: Sequence[np.ndarray],
+    boundaries: Sequence[np.ndarray],
+    rule: ChunkingRule,
+    tokens_per_batch: int | None = None,
+    bar: tqdm | None = None,
+) -> list[Tensor]:
+    """Encodes the chunks of several documents together.
+
+    Args:
+        encoder: the chunk encoder.
+        ids: token ids of each document.
+        boundaries: boundaries of the chunks in each document.
+        rule: chunking rule, see `ChunkEncoder.encode`.
+        tokens_per_batch: token positions of one forward pass, see `ChunkEncoder.encode`.
+        bar: progress bar that counts chunks.
+
+    Returns:
+        The chunk vectors of each document, ``[n, D]`` float32 on the encoder's device.
+    """
+    starts = np.cumsum([0, *map(len, ids)])
+    shifted = []
+    for start, borders in zip(starts[:-1], boundaries, strict=True):
+        shifted.append(borders[:-1] + start)
+    vectors = encoder.encode(
+        np.concatenate(ids),
+        boundaries=np.concatenate([*shifted, starts[-1:]]),
+        rule=rule,
+        tokens_per_batch=tokens_per_batch,
+        bar=bar,
+    )
+    return list(vectors.split([len(borders) for borders in shifted]))
 
 
 def _sha256(text: str) -> str:

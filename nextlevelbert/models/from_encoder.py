@@ -106,7 +106,7 @@ def _from_document_model(path: str, name: str | None) -> LoadedChunkEncoder:
     model: Any = AutoModel.from_pretrained(path, dtype=torch.float32)
     if model.chunk_encoder is None:
         raise ValueError(
-            f"{path!r} holds no chunk encoder; it was made with"
+            f"{path!r} holds no chunk encoder. Load the encoder that it was made with:"
             f" {model.config.chunk_encoder_name!r}."
         )
     source = model.detach_chunk_encoder()
@@ -132,13 +132,22 @@ def _from_sentence_transformer(
 
     further_steps = {}
     if dense:
-        further_steps["dense"] = [_dense_arguments(step) for step in dense]
+        further_steps["dense"] = [
+            {
+                "in_features": step.in_features,
+                "out_features": step.out_features,
+                "bias": step.bias,
+                "activation": type(step.activation_function).__name__,
+            }
+            for step in dense  # the arguments of a `DenseLayer`
+        ]
 
     if source.default_prompt_name is not None:
         if not getattr(steps[1], "include_prompt", False):
             raise ValueError(
-                f"{path!r} puts a prompt before every text and leaves it out of the pooling;"
-                " remove it."
+                f"{path!r} puts a prompt before every text, but its pooling leaves the prompt out,"
+                " which is not supported. Remove default_prompt_name from"
+                " config_sentence_transformers.json."
             )
         prompt = source.prompts[source.default_prompt_name]
         further_steps["prompt"] = prompt
@@ -176,9 +185,9 @@ def _read_steps(path: str, steps: list[Any]) -> tuple[PoolingMode, list[Any], bo
 
     if own_pooling not in get_args(PoolingMode) or not all(map(_is_plain_dense, dense)):
         raise ValueError(
-            f"{path!r} is {' → '.join(names)}, pooling {own_pooling!r}. Supported are Transformer →"
-            f" Pooling by one of {', '.join(get_args(PoolingMode))}, or StaticEmbedding, then plain"
-            " Dense layers and Normalize, or none."
+            f"{path!r} consists of {' → '.join(names)} with the pooling {own_pooling!r}. Supported"
+            f" are a Transformer with Pooling ({', '.join(get_args(PoolingMode))}) or a"
+            " StaticEmbedding, followed by plain Dense layers and Normalize, if any."
         )
     return own_pooling, dense, normalize
 
@@ -211,16 +220,6 @@ def _is_plain_dense(step: Any) -> bool:
         and step.module_input_name == "sentence_embedding"
         and not step.use_residual
     )
-
-
-def _dense_arguments(step: Any) -> dict[str, Any]:
-    """Returns the arguments of the `DenseLayer` that stands for a `Dense` layer."""
-    return {
-        "in_features": step.in_features,
-        "out_features": step.out_features,
-        "bias": step.bias,
-        "activation": type(step.activation_function).__name__,
-    }
 
 
 def _static_parts(module: Any) -> tuple[StaticEmbeddingConfig, PreTrainedTokenizerFast]:
@@ -265,20 +264,19 @@ def _prompting(tokenizer: PreTrainedTokenizerFast, prompt: str) -> PreTrainedTok
     expected = [prompt_ids + ids_of("word"), prompt_ids + ids_of(" word")]
     if ids_of(f"{prompt}word") not in expected:
         raise ValueError(
-            f"The prompt {prompt!r} runs into the first word of a text; let it end with a space."
+            f"The prompt {prompt!r} would run into the first word of a text. End it with a space."
         )
 
     prefix, suffix = special_token_ids(tokenizer)
-    special_tokens = [_special_token(tokenizer, "[BEFORE]", [*prefix, *prompt_ids])]
-    single = ["[BEFORE]", "$A"]
-    pair = ["[BEFORE]", "$A", "$B:1"]
-    if suffix:
-        special_tokens.append(_special_token(tokenizer, "[AFTER]", list(suffix)))
-        single = ["[BEFORE]", "$A", "[AFTER]"]
-        pair = ["[BEFORE]", "$A", "[AFTER]", "$B:1", "[AFTER]:1"]
+    special_tokens = []
+    for name, ids in {"[BEFORE]": [*prefix, *prompt_ids], "[AFTER]": list(suffix)}.items():
+        tokens = tokenizer.convert_ids_to_tokens(ids)
+        special_tokens.append({"id": name, "ids": ids, "tokens": tokens})
     backend = copy.deepcopy(tokenizer.backend_tokenizer)
     backend.post_processor = TemplateProcessing(
-        single=single, pair=pair, special_tokens=special_tokens
+        single="[BEFORE] $A [AFTER]",
+        pair="[BEFORE] $A [AFTER] $B:1 [AFTER]:1",
+        special_tokens=special_tokens,
     )
 
     # A class of its own, such as BertTokenizer, would put back the special tokens of that class
@@ -290,11 +288,6 @@ def _prompting(tokenizer: PreTrainedTokenizerFast, prompt: str) -> PreTrainedTok
         model_input_names=tokenizer.model_input_names,
         **tokenizer.special_tokens_map,
     )
-
-
-def _special_token(tokenizer: PreTrainedTokenizerFast, name: str, ids: list[int]) -> dict[str, Any]:
-    """Describes ids that a tokenizer adds around a text, in the words of `TemplateProcessing`."""
-    return {"id": name, "ids": ids, "tokens": tokenizer.convert_ids_to_tokens(ids)}
 
 
 def as_loaded_encoder(
@@ -427,7 +420,8 @@ def copy_layers(source: ChunkEncoder, encoder: nn.Module) -> None:
         if copied is None or copied.shape[1:] != values.shape[1:]:
             shape = f"{name} {[*values.shape]}"
             raise ValueError(
-                f"The chunk encoder has no {shape} to copy: take fewer layers, or random_layers."
+                f"The chunk encoder has no {shape} to copy. Give fewer num_hidden_layers, or"
+                " random_layers=True."
             )
         if values.ndim == 0:
             state[name] = copied

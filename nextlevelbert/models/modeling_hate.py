@@ -118,8 +118,8 @@ class HateEncoder(nn.Module):
         self.layers = backbone_from_config(config.encoder_config)
         if not self._has_position_table():
             raise ValueError(
-                f"{config.encoder_config.model_type} has no table of positions that sinusoids can"
-                " replace; give a BERT."
+                f"{config.encoder_config.model_type} has no position table that sinusoids can"
+                " replace. Give the configuration of a BERT."
             )
         self.layers.set_input_embeddings(value=None)  # vectors come in, not ids
         self.layers.embeddings.position_embeddings = NoPositions()
@@ -220,7 +220,7 @@ class HatePreTrainedModel(NextLevelBertPreTrainedModel):
 
 
 class HateModel(HatePreTrainedModel, NextLevelBertModel):
-    """Turns documents into sentence vectors in context ``[B, L, H]`` and a vector ``[B, H]``."""
+    """Turns documents into contextual sentence vectors and one vector."""
 
     def new_special_vectors(self) -> nn.Module:
         """Makes the fixed vectors of [CLS] and [MASK]."""

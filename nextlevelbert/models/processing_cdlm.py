@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import warnings
 from collections.abc import Iterable, Sequence
@@ -76,8 +77,8 @@ class Piece:
         ]
         if not 0 <= start < end <= len(self.text) or not tokens:
             raise ValueError(
-                f"{name} spans {start} to {end}, which are no words of its {len(self.text)}"
-                " characters."
+                f"{name} has the span {start} to {end}, which contains no word of its"
+                f" {len(self.text)} characters. Correct the span."
             )
         return tokens[0], tokens[-1] + 1
 
@@ -88,19 +89,6 @@ class MarkedMention(NamedTuple):
     first: int
     end: int
     set_index: int
-
-
-class _Marker(NamedTuple):
-    """Opens or closes a mention. Markers sort in the order of the sequence.
-
-    At one token the closing markers come first. Outer mentions open first and close last; of two
-    with the same span the one that opened last closes first.
-    """
-
-    token: int  # the marker is put before this token
-    is_opening: bool
-    order: tuple[int, int]  # among the opening or the closing markers at the token
-    set_index: int  # of the mention
 
 
 class _Layout:
@@ -117,26 +105,25 @@ class _Layout:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def add_tokens(self, ids: Sequence[int], is_global: bool = False) -> None:
-        """Appends tokens that belong to no numbered text."""
+    def add_tokens(
+        self,
+        ids: Sequence[int],
+        is_global: bool = False,
+        spans: Sequence[tuple[int, int, int]] = (),
+    ) -> None:
+        """Appends tokens with their spans; without spans they belong to no numbered text."""
         self.ids += ids
         self.is_global += [int(is_global)] * len(ids)
-        self.spans += [_NO_TEXT] * len(ids)
+        self.spans += spans or [_NO_TEXT] * len(ids)
 
     def add_marker(self, marker: str, is_global: bool = False) -> None:
         """Appends one special token."""
         token_id = self.tokenizer.convert_tokens_to_ids(marker)
         if token_id in (None, self.tokenizer.unk_token_id):
             raise ValueError(
-                f"The tokenizer does not know {marker}; CdlmProcessor.from_model(model) adds it."
+                f"The tokenizer does not know {marker}. CdlmProcessor.from_model(model) adds it."
             )
         self.add_tokens([token_id], is_global=is_global)
-
-    def add_text(self, piece: Piece, count: int, text_index: int) -> None:
-        """Appends the first `count` tokens of a text, with its index and their characters."""
-        self.add_tokens(piece.ids[:count])
-        offsets = piece.offsets[:count]
-        self.spans[len(self) - count :] = [(text_index, start, end) for start, end in offsets]
 
     def finish(self) -> Row:
         """Ends the sequence, and returns its ids and masks."""
@@ -222,14 +209,16 @@ class CdlmProcessor(ProcessorMixin):
             text_arguments = kwargs.get("text_kwargs", {})
             return self.tokenizer(text, **text_arguments, **kwargs.get("common_kwargs", {}))
 
-        if text is not None or kwargs or not _is_set_or_sets(documents):
+        are_texts = {isinstance(item, str) for item in documents or ()}
+        is_text = isinstance(documents, str)
+        if text is not None or kwargs or is_text or len(are_texts) != 1:
             raise ValueError(
-                "Give the documents of a set in a list, or a list of such lists, and max_length"
-                " alone."
+                "Give the documents of a set as a list, or a list of such lists. Besides, only"
+                " max_length may be given."
             )
 
         sets: Any = documents
-        if isinstance(sets[0], str):
+        if are_texts == {True}:
             sets = [documents]
         rows = [self.cluster(texts, max_length=max_length) for texts in sets]
         warn_of_cuts(rows)
@@ -266,7 +255,7 @@ class CdlmProcessor(ProcessorMixin):
         """
         limit = _limited(max_length, limit=self.max_length, owner="processor")
         if not documents:
-            raise ValueError("There is no document in the set; give at least one.")
+            raise ValueError("There is no document in the set. Give at least one.")
         pieces = [
             self.tokenize(text, name=f"document {index}") for index, text in enumerate(documents)
         ]
@@ -324,7 +313,7 @@ class CdlmProcessor(ProcessorMixin):
         limit = _limited(max_length, limit=self.max_length, owner="processor")
         question_piece = self.tokenize(question, name="the question")
         if not paragraphs:
-            raise ValueError("There is no paragraph to answer from; give at least one.")
+            raise ValueError("There is no paragraph to answer from. Give at least one.")
 
         texts = []
         for index, (title, sentences) in enumerate(paragraphs):
@@ -412,6 +401,7 @@ class CdlmProcessor(ProcessorMixin):
                     add_special_tokens=False,
                     return_offsets_mapping=True,
                     split_special_tokens=True,
+                    verbose=False,  # the layout cuts what is too long
                 )
                 ids += encoding["input_ids"]
                 spans = encoding["offset_mapping"]
@@ -432,13 +422,6 @@ def _limited(max_length: int | None, limit: int, owner: str) -> int:
     return max_length
 
 
-def _is_set_or_sets(documents: Any) -> bool:
-    """Returns whether all items of a list are texts, or no item is."""
-    if not documents or isinstance(documents, str):
-        return False
-    return len({isinstance(item, str) for item in documents}) == 1
-
-
 def _mentions_by_document(
     pieces: Sequence[Piece], mentions: Sequence[tuple[int, int, int]]
 ) -> list[list[MarkedMention]]:
@@ -447,7 +430,8 @@ def _mentions_by_document(
     for index, (document, start, end) in enumerate(mentions):
         if not 0 <= document < len(pieces):
             raise ValueError(
-                f"Mention {index} is in document {document}, but there are {len(pieces)}."
+                f"Mention {index} is in document {document}, but the set has {len(pieces)}"
+                " documents. Count documents from 0."
             )
         name = f"Mention {index} (document {document})"
         first_token, end_token = pieces[document].tokens_of(start, end, name=name)
@@ -472,25 +456,25 @@ def _add_marked(
         mentions: the document's mentions.
         spans: positions in the sequence, by index of the mention; filled by this function.
     """
-    markers = []
-    for begin, end, index in mentions:
-        markers.append(_Marker(begin, is_opening=True, order=(-end, index), set_index=index))
-        markers.append(_Marker(end, is_opening=False, order=(-begin, -index), set_index=index))
+    # Outer mentions open first and close last.
+    ordered = sorted(mentions, key=lambda mention: (mention.first, -mention.end))
+    borders = {first, len(ids)}
+    for mention in mentions:
+        borders |= {mention.first, mention.end}
 
-    done = first
     depth = 0  # of nested mentions
-    for marker in sorted(markers):
-        layout.add_tokens(ids[done : marker.token], is_global=depth > 0)
-        done = marker.token
-        if marker.is_opening:
-            layout.add_marker(MENTION[0], is_global=True)
-            spans[marker.set_index][0] = len(layout)
-            depth += 1
-        else:
-            spans[marker.set_index][1] = len(layout)
-            layout.add_marker(MENTION[1], is_global=True)
-            depth -= 1
-    layout.add_tokens(ids[done:])
+    for border, next_border in itertools.pairwise([*sorted(borders), len(ids)]):
+        for mention in reversed(ordered):
+            if mention.end == border:
+                spans[mention.set_index][1] = len(layout)
+                layout.add_marker(MENTION[1], is_global=True)
+                depth -= 1
+        for mention in ordered:
+            if mention.first == border:
+                layout.add_marker(MENTION[0], is_global=True)
+                spans[mention.set_index][0] = len(layout)
+                depth += 1
+        layout.add_tokens(ids[border:next_border], is_global=depth > 0)
 
 
 def _add_paragraph(
@@ -521,7 +505,8 @@ def _add_paragraph(
 
         starts.append(len(layout))
         layout.add_marker(markers[0], is_global=True)
-        layout.add_text(piece, count=count, text_index=text_index + index)
+        spans = [(text_index + index, *offsets) for offsets in piece.offsets[:count]]
+        layout.add_tokens(piece.ids[:count], spans=spans)
         layout.add_marker(markers[1])
         markers = SENTENCE
         room -= count + 2
@@ -548,7 +533,7 @@ def share_tokens(lengths: Sequence[int], budget: int, least: int = 1) -> list[in
     if budget < sum(min(length, least) for length in lengths):
         raise ValueError(
             f"{len(lengths)} documents ({sum(lengths):,} tokens) do not fit the {max(budget, 0)}"
-            " beside the markers; give fewer documents, or a larger max_length."
+            " beside the markers. Give fewer documents, or a larger max_length."
         )
 
     counts = [0] * len(lengths)

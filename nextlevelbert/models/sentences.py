@@ -251,19 +251,14 @@ def _mark_ends_sentence(mark: str, before: str, rest: str) -> bool:
     word = last_word.group()
     next_word = rest[: _match_end(_FIRST_WORD, rest, start=0, end=len(rest))]
     is_starter = next_word.lower() in _STARTERS
-    if _is_ordinal(word, before, next_word=next_word):
+    may_be_ordinal = word.isascii() and word.isdigit() and len(word) <= 2
+    is_before_month = next_word.lower() in _GERMAN_MONTHS
+    if may_be_ordinal and (is_before_month or _BEFORE_ORDINAL.search(before)):
         return is_starter
     if word.lower() in _BEFORE_NUMBER:
         is_numeral = rest[0].isdigit() or len(next_word) == 1 or next_word in _ROMAN
         return not is_numeral and not is_opened
     return _full_stop_ends_sentence(word, before, is_starter=is_starter)
-
-
-def _is_ordinal(word: str, before: str, *, next_word: str) -> bool:
-    """Returns whether a word is a German ordinal, such as in "3. Mai" and "die 1. Bundesliga"."""
-    if not (word.isascii() and word.isdigit() and len(word) <= 2):
-        return False
-    return next_word.lower() in _GERMAN_MONTHS or _BEFORE_ORDINAL.search(before) is not None
 
 
 def _full_stop_ends_sentence(word: str, before: str, *, is_starter: bool) -> bool:
@@ -308,7 +303,8 @@ def sentence_token_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, list[int
             ids[role].append(index)
     if not ids["end"]:
         raise ValueError(
-            f"The vocabulary of {type(tokenizer).__name__} ends no sentence; use chunking='fixed'."
+            f"The vocabulary of {type(tokenizer).__name__} has no token that ends a sentence. Use"
+            " chunking='fixed'."
         )
     return {role: sorted(ids_of_role) for role, ids_of_role in ids.items()}
 
@@ -437,8 +433,9 @@ def splitter_sentences(text: str, splitter: Splitter) -> list[tuple[int, int]]:
             start, end = sentence
         if not earlier_end <= start <= end <= len(text):
             raise ValueError(
-                f"splitter: sentence {len(spans)} is {(start, end)}; give the parts of the text in"
-                f" order, as they are, or their (start, end), from {earlier_end} to {len(text)}."
+                f"The splitter returned {(start, end)} as sentence {len(spans)}. It must return"
+                " parts of the text in order, unchanged, or their (start, end), between"
+                f" {earlier_end} and {len(text)}."
             )
         earlier_end = end
         if text[start:end].strip():
@@ -446,6 +443,7 @@ def splitter_sentences(text: str, splitter: Splitter) -> list[tuple[int, int]]:
 
     if not spans:
         raise ValueError(
-            f"splitter: no sentence in a text of {len(text)} characters; it must give at least one."
+            f"The splitter found no sentence in a text of {len(text)} characters. It must return at"
+            " least one."
         )
     return spans

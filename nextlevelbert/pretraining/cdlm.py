@@ -1,10 +1,14 @@
-"""Pretraining a CDLM: sets of related documents → a CDLM with its card."""
+"""Pretrains a CDLM on sets of related documents, and saves it with its card.
+
+Without --do_train, the perplexity of a saved model is measured.
+"""
 
 import json
 import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -17,7 +21,7 @@ from ..models.processing_cdlm import CdlmProcessor
 from ..training.cards import CardText, collect_card, name_on_hub, public_name, results_table
 from ..training.data import DataArguments
 from ..training.options import open_config, option, parse
-from ..training.plots import CURVE, plot_curves
+from ..training.plots import CURVE, Log, plot_curves
 from ..training.runs import bind_folder, fingerprint, write_whole
 from ..training.trainer import CardTrainer
 from .arguments import PretrainingArguments
@@ -36,8 +40,8 @@ Sets = dict[str, list[str]]  # sets of documents by name
 Scores = dict[str, dict[str, float]]  # loss and perplexity by set
 
 SUMMARY = """\
-A [CDLM](https://arxiv.org/abs/2101.00406): a Longformer that reads a set of related documents in
-one sequence, with global attention on what it has to predict."""
+This model is a [CDLM](https://arxiv.org/abs/2101.00406): a Longformer that reads a set of related
+documents in one sequence, with global attention on the tokens that matter for its prediction."""
 LIMITS = (
     (
         "Sets that are longer than a sequence are truncated, the longest documents first; the"
@@ -62,8 +66,8 @@ _CARD = CardText(
         " documents, or to answer questions from several paragraphs."
     ),
     measured=(
-        "Masked words of sets of related documents that were held out, with the attention pattern"
-        " of the training. Perplexity is the exponential of the loss."
+        "The model predicts masked words in sets of related documents that were held out, with the"
+        " global attention of the training. Perplexity is the exponential of the loss."
     ),
     limits=LIMITS,
     snippet=_SNIPPET,
@@ -88,13 +92,15 @@ class CdlmModelArguments:
         }
     )
     model_type: Literal["cdlm"] = option(
-        "cdlm", "Model family; the other families are pretrained with other options."
+        "cdlm", "Model family. The other families have other options or tasks."
     )
     max_length: int | None = option(
-        None, "Tokens in a sequence (default: 4096, or as many as a saved model reads)."
+        None, "Most tokens in a sequence (default: 4096, or as many as a saved model reads)."
     )
     attention_window: int | None = option(
-        None, "Tokens that each token attends to (default: 512, or a saved model's)."
+        None,
+        "Number of tokens that a token attends to, half of them on either side (default: 512, or"
+        " the value of a saved model).",
     )
 
     def load(self, model_class: type[Model]) -> tuple[Model, CdlmProcessor]:
@@ -125,9 +131,9 @@ class CdlmMaskingArguments:
     document_share: float = option(1 / 3, "Largest share of a sequence for one document.")
     global_attention: Literal["masked", "prefix", "none"] | None = option(
         None,
-        "Tokens with global attention: the tokens to predict (masked, as in the paper), as many"
-        " first tokens (prefix), or none. Default: as the saved model was trained, and masked for"
-        " a new model.",
+        "Tokens with global attention: the tokens to predict (masked, as in the paper), the same"
+        " number of tokens at the beginning (prefix), or no token (none). Default: as the saved"
+        " model was trained, and masked for a new model.",
     )
     random_clusters: bool = option(
         default=False, help="Train on sets of unrelated documents (the paper's Rand CDLM)."
@@ -143,17 +149,20 @@ class CdlmDataArguments(DataArguments):
 
     train_file: str | None = option(
         None,
-        "A .jsonl, .json or .parquet (also .gz), a quoted pattern, or Multi-News's .src, with a"
-        " document or a set in each row.",
+        "Sets of documents to train on: a file (.jsonl, .json or .parquet, all but .parquet also as"
+        " .gz; or Multi-News's .src) or a quoted pattern of files, with a document or a set of"
+        " documents in each row.",
     )
     cluster_column: str | None = option(
-        None, "Column that names a document's set; leave it out if a row is a set."
+        None, "Column that names the set of a document; leave it out if each row is a set."
     )
     text_column: str | None = option(
-        None, "Column of a document's text (default: text), or of a set's (default: document)."
+        None,
+        "Column of the text of a document (default: text), or of the texts of a set (default:"
+        " document).",
     )
     validation_share: float = option(
-        0.05, "Share of the sets that is held out if there is no validation set."
+        0.05, "Share of the sets to hold out if there is no validation set."
     )
 
     def __post_init__(self) -> None:
@@ -168,16 +177,9 @@ class CdlmDataArguments(DataArguments):
         Raises:
             ValueError: the options name no documents, or none to train on.
         """
-
-        def read_set(name: str, source: str, split: str) -> Sets:
-            return read_document_sets(
-                source,
-                set_column=self.cluster_column,
-                text_column=self.text_column,
-                split=split,
-                dataset_config=self.dataset_config_name,
-            )
-
+        read_set = partial(
+            read_document_sets, set_column=self.cluster_column, text_column=self.text_column
+        )
         sets = self.read_sets(read_set, args.seed, hold_out_sets)
         if not sets or (args.do_train and "train" not in sets):
             raise ValueError(
@@ -199,7 +201,16 @@ def main(argv: list[str]) -> None:
     # 1. The model, and sequences of documents.
     model, processor = model_args.load(CdlmForMaskedLM)
     _prepare_model(model, masking_args)
-    rows = _sequences(sets, processor=processor, masking_args=masking_args, seed=args.seed)
+    rows = {}
+    for name, documents in sets.items():
+        rows[name] = ClusterDataset(
+            list(documents.values()),
+            processor=processor,
+            # A set is evaluated on related documents (section 3.1).
+            related=name != "train" or not masking_args.random_clusters,
+            seed=args.seed,
+            document_share=masking_args.document_share,
+        )
     collator = DataCollatorForCrossDocumentMasking(
         processor,
         pattern=masking_args.global_attention,
@@ -214,11 +225,17 @@ def main(argv: list[str]) -> None:
     )
 
     # 2. Training, and the perplexity on held-out sets.
-    settings = _settings(model_args, masking_args, args, model=model, processor=processor)
+    settings = {
+        "model": public_name(model_args.model),
+        **args.result_settings(),
+        **vars(masking_args),
+        "attention_window": model.config.attention_window,
+        "tokens in a sequence": processor.max_length,
+    }
     fingerprints = {f"{name} documents": fingerprint(texts.items()) for name, texts in sets.items()}
     weights = weights_fingerprint(model.base_model)
     bind_folder(
-        str(args.output_dir),
+        args.output_dir,
         {**settings, **fingerprints, "weights": weights, "do_train": args.do_train},
     )
     if args.do_train:
@@ -231,8 +248,8 @@ def main(argv: list[str]) -> None:
     # 3. A checkpoint that needs nothing else; the results are written last.
     if args.do_train:
         _save_model(trainer, processor)
-        counts = {f"{name} set": f"{len(texts)} sets of documents" for name, texts in sets.items()}
         if args.should_save:
+            counts = {f"{name} set": f"{len(row)} sets of documents" for name, row in sets.items()}
             log = trainer.state.log_history
             _write_card(
                 args,
@@ -247,7 +264,7 @@ def main(argv: list[str]) -> None:
     else:
         if args.should_save:
             content = json.dumps({"rows": scores}, indent=2)
-            write_whole(Path(str(args.output_dir)) / "results.json", content)
+            write_whole(Path(args.output_dir) / "results.json", content)
         logger.info(
             "Results are in %s. Nothing was trained: add --do_train for that.", args.output_dir
         )
@@ -263,42 +280,6 @@ def _prepare_model(model: CdlmForMaskedLM, masking_args: CdlmMaskingArguments) -
         # No gradient would reach these weights, and several processes would wait for it.
         for name, parameter in model.named_parameters():
             parameter.requires_grad_("_global." not in name)
-
-
-def _sequences(
-    sets: Mapping[str, Sets],
-    processor: CdlmProcessor,
-    masking_args: CdlmMaskingArguments,
-    seed: int,
-) -> dict[str, ClusterDataset]:
-    """Makes the sequences of each set; a set is evaluated on related documents (section 3.1)."""
-    rows = {}
-    for name, documents in sets.items():
-        rows[name] = ClusterDataset(
-            list(documents.values()),
-            processor=processor,
-            related=name != "train" or not masking_args.random_clusters,
-            seed=seed,
-            document_share=masking_args.document_share,
-        )
-    return rows
-
-
-def _settings(
-    model_args: CdlmModelArguments,
-    masking_args: CdlmMaskingArguments,
-    args: PretrainingArguments,
-    model: CdlmForMaskedLM,
-    processor: CdlmProcessor,
-) -> dict[str, object]:
-    """Returns the settings that decide the result."""
-    return {
-        "model": public_name(model_args.model),
-        **args.result_settings(),
-        **vars(masking_args),
-        "attention_window": model.config.attention_window,
-        "tokens in a sequence": processor.max_length,
-    }
 
 
 def _perplexities(trainer: CardTrainer, rows: Mapping[str, ClusterDataset]) -> Scores:
@@ -328,12 +309,12 @@ def _write_card(
     args: PretrainingArguments,
     model_args: CdlmModelArguments,
     data_args: CdlmDataArguments,
-    log: list[dict[str, float]],
+    log: Log,
     settings: Mapping[str, object],
     scores: Scores,
 ) -> None:
     """Writes the card and the learning curve."""
-    output = Path(str(args.output_dir))
+    output = Path(args.output_dir)
     plot_curves([log], metrics=[], path=output / CURVE, x="step")
 
     rows = dict(scores)
@@ -342,9 +323,6 @@ def _write_card(
         first = {"loss": losses[0], "perplexity": math.exp(losses[0])}
         rows = {"first evaluation": first, **scores}
 
-    datasets = []
-    if data_args.dataset_name is not None:
-        datasets.append(data_args.dataset_name)
     card = collect_card(
         args,
         _CARD,
@@ -355,7 +333,6 @@ def _write_card(
         table=results_table(rows),
         scores={"perplexity": scores["validation"]["perplexity"]},
         dataset="held-out sets",
-        datasets=datasets,
-        pictures=[CURVE],
+        data_name=data_args.dataset_name,
     )
     card.save(output / "README.md")

@@ -69,7 +69,7 @@ def encode_corpora(
     folder = corpus_args.corpus_dir
     if folder is None:
         # Beside the model's folder, not in it: --push_to_hub uploads what is in there.
-        folder = f"{Path(str(args.output_dir))}-corpus"
+        folder = f"{Path(args.output_dir)}-corpus"
     documents = _training_documents(corpus_args)
     if documents is not None:
         corpus = encode(documents, folder)

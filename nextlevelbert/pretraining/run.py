@@ -13,7 +13,7 @@ _TIMES = ("_runtime", "_per_second")
 
 def is_finished(args: PretrainingArguments) -> bool:
     """Returns whether the output folder holds a finished run, which is uploaded if asked for."""
-    output = Path(str(args.output_dir))
+    output = Path(args.output_dir)
     if read_json(output / "results.json") is None:
         return False
     args.upload(output)
@@ -48,7 +48,7 @@ def write_results(
         if "train_loss" in entry:  # the summary at the end
             continue
         entries.append({name: value for name, value in entry.items() if not name.endswith(_TIMES)})
-    output = Path(str(args.output_dir))
+    output = Path(args.output_dir)
     content = json.dumps({**results, "log": entries}, indent=2, sort_keys=True)
     write_whole(output / "results.json", content)
     args.upload(output)

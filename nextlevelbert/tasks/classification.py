@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -25,12 +26,11 @@ from ..finetuning.classifiers import (
     ClassifierRun,
     ColumnArguments,
     Reader,
-    Sets,
     card_snippet,
     read_labelled_sets,
 )
 from ..finetuning.labels import SEVERAL, LabelSet
-from ..finetuning.seeds import Result, Scores
+from ..finetuning.seeds import Result, Scores, report
 from ..finetuning.token_reader import TokenReader
 from ..finetuning.vector_reader import VectorReader
 from ..training.data import DataArguments
@@ -46,8 +46,8 @@ MODEL_OPTIONS: dict[str, tuple[type, ...]] = {
     "truncated": (TextModelArguments,),
 }
 _ABOUT = (
-    "Trains a classifier of documents. The options below are those of one model type. For those of"
-    f" another, write it before --help: --model_type is one of {', '.join(MODEL_OPTIONS)}."
+    "Trains a classifier of documents. The options below belong to one model type. To see those of"
+    f" another, give it before --help: --model_type is one of {', '.join(MODEL_OPTIONS)}."
 )
 _USE = (
     "It predicts the classes below for documents of the kind that it was trained on. Check it on"
@@ -63,19 +63,19 @@ class ClassArguments:
 
     label_names_file: str | None = option(
         None,
-        "JSON of the classes: a list, or an object with the classes as keys (default: the"
-        " classes of the training set). Integer labels are indices of the list, unless a name in it"
-        " is an integer: then they are names.",
+        "JSON file with a list of the classes, or an object with the classes as keys (default: the"
+        " classes of the training set). Integer labels are indices of the list, unless a class in"
+        " it is an integer: then integer labels are names.",
     )
     arrangement: str | None = option(
         None,
-        "How a published data set is arranged. inverted: EURLEX-57K with the main body first."
-        " paired: the CMU Book Summary Corpus with every two books joined to one document.",
+        "Arrangement of a published data set: EURLEX-57K with the main body first (inverted), or"
+        " the CMU Book Summary Corpus with every two books joined to one document (paired).",
         choices=["inverted", "paired"],
     )
     sigmoid: bool = option(
         default=False,
-        help="Tell two classes apart by one output, a probability of the second class, as the paper"
+        help="Use one output for two classes, the probability of the second class, as the paper"
         " does on MuLD.",
     )
 
@@ -104,7 +104,17 @@ def main(argv: list[str]) -> None:
     *model_options, class_args, columns, data_args, args = parsed
 
     # 1. The sets, and the labels of the training set.
-    sets = read_sets(data_args, columns, class_args, seed=args.seed)
+    class_names = None
+    if class_args.label_names_file:
+        class_names = read_label_names(class_args.label_names_file)
+
+    load = partial(
+        load_classification,
+        arrangement=class_args.arrangement,
+        columns=columns.names(),
+        class_names=class_names,
+    )
+    sets = read_labelled_sets(data_args, columns, load, seed=args.seed)
     run = ClassifierRun(
         task="classification",
         args=args,
@@ -115,79 +125,31 @@ def main(argv: list[str]) -> None:
     )
 
     # 2. What the model reads: word counts, stored chunk vectors, or tokens.
-    reader = None
-    family = "tfidf"
-    if run.model != "tfidf":
-        reader = open_reader(args, run.labels, model_options)
-        family = reader.family
+    if run.model == "tfidf":
+        report_word_counts(run)
+        return
+    reader_class: type[Reader] = TokenReader
+    if VectorModelArguments in groups:
+        reader_class = VectorReader
+    reader = reader_class(args, run.labels, *model_options)
 
     # 3. A training per seed.
-    if reader is None:
-        bind_folder(args.output_dir, run.settings())
-        results = [score_word_counts(run)]
-    else:
-        results = run.train(reader)
-    if not args.should_save:
-        return
+    results = run.train(reader)
 
     # 4. The table, and the model of the best seed with its card.
-    best, table = run.report(results, reader)
     pair = ""
-    if "question" in sets["train"].features and family in FAMILIES:
+    if "question" in sets["train"].features and reader.family in FAMILIES:
         pair = '["a question about it"]'
     run.publish(
-        best,
-        table,
+        results,
         reader,
         intended_use=_USE,
-        snippet=card_snippet("AutoModelForSequenceClassification", family, pair=pair),
+        snippet=card_snippet("AutoModelForSequenceClassification", reader.family, pair=pair),
         pipeline_tag="text-classification",
     )
 
 
-def open_reader(args: FinetuningArguments, labels: LabelSet, options: list[Any]) -> Reader:
-    """Opens the reader of the model's inputs.
-
-    Args:
-        args: training arguments.
-        labels: labels of the task.
-        options: dataclasses of `MODEL_OPTIONS`, which describe the model.
-    """
-    if isinstance(options[0], VectorModelArguments):
-        return VectorReader(args, labels, *options)
-    return TokenReader(args, labels, *options)
-
-
 # --- The sets
-
-
-def read_sets(
-    data: DataArguments, columns: ColumnArguments, class_args: ClassArguments, seed: int
-) -> Sets:
-    """Reads the sets, all with the classes and the kind of labels of the training set.
-
-    Args:
-        data: sources of the sets.
-        columns: names of the columns.
-        class_args: options that name the classes.
-        seed: seed of the random choice of documents to hold out, if there is no validation set.
-    """
-    class_names = None
-    if class_args.label_names_file:
-        class_names = read_label_names(class_args.label_names_file)
-
-    def load(source: str, split: str, train: Dataset | None) -> Dataset:
-        return load_classification(
-            source,
-            split,
-            data.dataset_config_name,
-            arrangement=class_args.arrangement,
-            columns=columns.names(),
-            class_names=class_names,
-            like=train,
-        )
-
-    return read_labelled_sets(data, columns, load, seed=seed)
 
 
 def load_classification(
@@ -229,25 +191,34 @@ def load_classification(
 def _check_arrangement(name: str | Path, arrangement: str | None, *, possible: str | None) -> None:
     if arrangement not in (None, possible):
         raise ValueError(
-            f"{Path(name).name}: inverted is for EURLEX-57K, paired for the CMU Book Summary"
-            " Corpus."
+            f"{Path(name).name}: --arrangement inverted is for EURLEX-57K, and paired for the"
+            " CMU Book Summary Corpus. Leave the option out."
         )
 
 
 # --- The baseline that needs no encoder
 
 
-def score_word_counts(run: ClassifierRun) -> Result:
+def report_word_counts(run: ClassifierRun) -> None:
     """Scores word counts on all sets but the training set, and writes their predictions.
 
     Args:
         run: the run, with the sets and labels.
     """
-    folder = Path(str(run.args.output_dir)) / "seed-0"
+    bind_folder(run.args.output_dir, run.settings())
+    folder = Path(run.args.output_dir) / "seed-0"
     scores: dict[str, Scores] = {}
     for name, logits in tfidf(run.sets, run.labels).items():
         scores |= run.score(name, logits, folder)
-    return Result(seed=0, scores=scores)
+    if run.args.should_save:
+        report(
+            run.args,
+            [Result(seed=0, scores=scores)],
+            run.reported,
+            name=run.model,
+            baselines={"most frequent label": run.majority_scores(run.reported)},
+            metric="accuracy",
+        )
 
 
 def tfidf(sets: Mapping[str, Dataset], labels: LabelSet) -> dict[str, np.ndarray]:

@@ -6,6 +6,7 @@ S2ORC), is a document plagiarised from the other (PAN).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from ..pretraining.cdlm import LIMITS, SUMMARY, CdlmModelArguments
 from ..training.cards import CardText
 from ..training.data import DataArguments
 from ..training.options import option, parse
-from .cdlm import MEASURED, TAGS, Baseline, CdlmTask, Logits, Predicted, train_and_publish
+from .cdlm import MEASURED, TAGS, Predicted, train_and_publish
 
 
 @dataclass
@@ -87,13 +88,10 @@ def main(argv: list[str]) -> None:
     """Trains CDLM to decide whether two documents are related."""
     classes = (CdlmModelArguments, FinetuningArguments, DataArguments, MatchingArguments)
     model_args, args, data_args, columns = parse(
-        classes, argv, about=main.__doc__ or "", recipes="document_matching-"
+        classes, argv, about=main.__doc__, recipes="document_matching-"
     )
 
-    def read(name: str, source: str, split: str) -> Dataset:
-        return load_document_pairs(source, columns, split, config=data_args.dataset_config_name)
-
-    sets = data_args.read_sets(read, args.seed)
+    sets = data_args.read_sets(partial(load_document_pairs, columns=columns), seed=args.seed)
 
     def sequences(name: str, processor: CdlmProcessor) -> list[dict[str, Any]]:
         rows = []
@@ -103,30 +101,30 @@ def main(argv: list[str]) -> None:
         warn_of_cuts(rows)
         return rows
 
-    def predict(
-        name: str, rows: Sequence[Any], logits: Logits, chosen: dict[str, float]
-    ) -> Predicted:
-        values = logits[0].astype(np.float64)  # [N, 2]
+    def predict(name: str, rows: Sequence[Any], logits: np.ndarray, chosen: Scores) -> Predicted:
+        values = logits.astype(np.float64)  # [N, 2]
         related = expit(values[:, 1] - values[:, 0])
         labels = sets[name]["label"][:]
         records = []
-        columns = zip(sets[name]["id"], related.tolist(), labels, strict=True)
-        for pair_id, probability, label in columns:
+        predictions = zip(sets[name]["id"], related.tolist(), labels, strict=True)
+        for pair_id, probability, label in predictions:
             record = {"id": pair_id, "probability": round(probability, 6), "label": label}
             records.append(record)
-        return Predicted(binary_scores(labels, related), records)
+        return binary_scores(labels, related), records
 
     def always_related(pairs: Dataset) -> Scores:
         return binary_scores(pairs["label"][:], [1.0] * len(pairs))
 
-    task = CdlmTask(
-        model_class=CdlmForDocumentMatching,
-        sets=sets,
+    train_and_publish(
+        CdlmForDocumentMatching,
+        sets,
         sequences=sequences,
         predict=predict,
-        baseline=Baseline("always related", always_related),
+        baseline=("always related", always_related),
         card=_CARD,
         metric="f1",
         settings={"task": "document_matching", **vars(columns)},
+        model_args=model_args,
+        args=args,
+        data_args=data_args,
     )
-    train_and_publish(task, model_args=model_args, args=args, data_args=data_args)

@@ -24,7 +24,7 @@ from ..pretraining.cdlm import LIMITS, SUMMARY, CdlmModelArguments
 from ..training.cards import CardText
 from ..training.data import DataArguments
 from ..training.options import parse
-from .cdlm import MEASURED, TAGS, Baseline, CdlmTask, Logits, Predicted, train_and_publish
+from .cdlm import MEASURED, TAGS, Predicted, train_and_publish
 
 logger = logging.getLogger(__name__)
 
@@ -314,7 +314,9 @@ def _first_title(questions: Sequence[Question]) -> Scores:
     return answer_scores(questions, answers)
 
 
-def _predict(name: str, rows: QuestionDataset, logits: Logits, chosen: Scores) -> Predicted:
+def _predict(
+    name: str, rows: QuestionDataset, logits: tuple[np.ndarray, ...], chosen: Scores
+) -> Predicted:
     """Returns the scores of a set, and the answer to each of its questions."""
     answers = {}
     records = []
@@ -329,7 +331,7 @@ def _predict(name: str, rows: QuestionDataset, logits: Logits, chosen: Scores) -
             "gold": question["answer"],
         }
         records.append(record)
-    return Predicted(answer_scores(rows.questions, answers), records)
+    return answer_scores(rows.questions, answers), records
 
 
 def main(argv: list[str]) -> None:
@@ -337,22 +339,24 @@ def main(argv: list[str]) -> None:
     model_args, args, data_args = parse(
         (CdlmModelArguments, FinetuningArguments, DataArguments),
         argv,
-        about=main.__doc__ or "",
+        about=main.__doc__,
         recipes="multihop_qa-",
     )
 
-    def read(name: str, source: str, split: str) -> Sequence[Question]:
-        return hotpotqa.load(open_rows(source, split, data_args.dataset_config_name))
+    def read(source: str, split: str, config: str | None) -> Sequence[Question]:
+        return hotpotqa.load(open_rows(source, split, config))
 
     sets = data_args.read_sets(read, seed=args.seed)
-    task = CdlmTask(
-        model_class=CdlmForMultiHopQuestionAnswering,
-        sets=sets,
+    train_and_publish(
+        CdlmForMultiHopQuestionAnswering,
+        sets,
         sequences=lambda name, processor: QuestionDataset(sets[name], processor),
         predict=_predict,
-        baseline=Baseline("first title, all first sentences", _first_title),
+        baseline=("first title, all first sentences", _first_title),
         card=_CARD,
         metric="joint_f1",
         settings={"task": "multihop_qa"},
+        model_args=model_args,
+        args=args,
+        data_args=data_args,
     )
-    train_and_publish(task, model_args=model_args, args=args, data_args=data_args)

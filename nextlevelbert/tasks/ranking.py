@@ -1,15 +1,13 @@
 """``--task ranking``: trains a model to rank documents for queries, also on MS MARCO's files."""
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from datasets import Dataset
-from huggingface_hub import ModelCard
 from sentence_transformers.base.sampler import NoDuplicatesBatchSampler
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import nn
@@ -23,9 +21,8 @@ from ..data.splits import sample_share
 from ..evaluation.retrieval import Ranking, RetrievalTask, retrieval_scores, trec_run
 from ..finetuning.arguments import FinetuningArguments, VectorModelArguments
 from ..finetuning.seeds import (
-    Result,
+    ScoredSets,
     Scores,
-    finetuned_card,
     mean_and_deviation,
     publish,
     report,
@@ -54,12 +51,12 @@ documents = model.encode_document(["the text of a whole document", "and of anoth
 scores = model.similarity(query, documents)"""
 _LIMITS = (
     (
-        "The frozen chunk encoder reads one chunk at a time: details within a chunk are only as"
-        " good as its vector."
+        "The frozen chunk encoder reads one chunk at a time, so details within a chunk may be lost"
+        " in its vector."
     ),
     (
-        "BM25 finds documents that share names or rare words with a query without any training;"
-        " compare on your texts."
+        "BM25 needs no training to find documents that share names or rare words with a query."
+        " Compare both on your texts."
     ),
 )
 
@@ -69,21 +66,9 @@ Pair = tuple[str, str]  # ids of a query and a relevant document
 # --- The sets
 
 
-class RankingData(NamedTuple):
-    """A set to train or evaluate on.
-
-    Args:
-        task: the queries, the collection, and the relevant documents.
-        candidates: the documents to rank for each query (default: the whole collection).
-    """
-
-    task: RetrievalTask
-    candidates: Mapping[str, Collection[str]] | None = None
-
-
 def read_ranking(
     source: str | Path, split: str, pairs: PairArguments, config: str | None = None
-) -> RankingData:
+) -> RetrievalTask:
     """Reads MS MARCO's files, or pairs.
 
     Args:
@@ -93,30 +78,23 @@ def read_ranking(
         config: the configuration of a dataset on the Hub.
     """
     if not packed(Path(source) / msmarco.DOCUMENTS).exists():
-        return RankingData(read_retrieval_task(source, pairs, split=split, config=config))
-
-    data = msmarco.load(source, split)
-    task = RetrievalTask(
-        f"msmarco-{split}",
-        queries=data.queries,
-        documents=data.documents,
-        relevant=data.relevant,
-    )
-    return RankingData(task, data.candidates)
+        return read_retrieval_task(source, pairs, split=split, config=config)
+    return RetrievalTask(f"msmarco-{split}", **msmarco.load(source, split)._asdict())
 
 
-def hold_out_queries(data: RankingData, share: float, seed: int) -> tuple[RankingData, RankingData]:
+def hold_out_queries(
+    task: RetrievalTask, share: float, seed: int
+) -> tuple[RetrievalTask, RetrievalTask]:
     """Splits off a validation set that shares no relevant document with the training set.
 
     Args:
-        data: the queries and the collection.
+        task: the queries and the collection.
         share: share of the relevant documents to hold out, with their queries.
         seed: seed of the random draw.
 
     Returns:
         Training and validation set. Validation ranks the whole collection.
     """
-    task = data.task
     relevant_documents = set().union(*task.relevant.values())
     held_out = sample_share(sorted(relevant_documents), share, seed=seed, what="documents")
 
@@ -136,12 +114,13 @@ def hold_out_queries(data: RankingData, share: float, seed: int) -> tuple[Rankin
             lost,
         )
 
-    sets = []
-    for name, relevant in {"train": train, "validation": validation}.items():
+    def split(name: str, relevant: Mapping[str, Mapping[str, int]]) -> RetrievalTask:
         queries = {query: task.queries[query] for query in relevant}
-        split = replace(task, name=f"{task.name} {name}", queries=queries, relevant=relevant)
-        sets.append(RankingData(split))
-    return sets[0], sets[1]
+        return RetrievalTask(
+            f"{task.name} {name}", queries=queries, documents=task.documents, relevant=relevant
+        )
+
+    return split("train", train), split("validation", validation)
 
 
 # --- Training
@@ -262,9 +241,7 @@ class RankingTrainer(CardTrainer):
         loss = MultipleNegativesRankingLoss(model)
         return loss.compute_loss_from_embeddings([queries, documents], labels=None)
 
-    def evaluate(
-        self, *args: object, metric_key_prefix: str = "eval", **kwargs: object
-    ) -> dict[str, float]:
+    def evaluate(self, *args: object, metric_key_prefix: str = "eval", **kwargs: object) -> Scores:
         values = self._rank(self.accelerator.unwrap_model(self.model))
         scores = {f"{metric_key_prefix}_{name}": value for name, value in values.items()}
         self.log(scores)
@@ -291,7 +268,7 @@ class RankingRun:
 
     options: VectorModelArguments
     source: VectorSource
-    sets: Mapping[str, RankingData]
+    sets: Mapping[str, RetrievalTask]
     vectors: Mapping[str, torch.Tensor]
     k: int
 
@@ -309,8 +286,7 @@ class RankingRun:
 
     def rank(self, name: str, model: nn.Module | None = None) -> dict[str, Ranking]:
         """Ranks the set `name`; without a model, by the means of chunk vectors."""
-        task, candidates = self.sets[name]
-        return rankings_of(task, self.vectors, model=model, candidates=candidates)
+        return rankings_of(self.sets[name], self.vectors, model=model)
 
     def scores(self, name: str, model: nn.Module | None = None) -> Scores:
         """Computes the scores of the set `name`; without a model, of the means."""
@@ -319,14 +295,14 @@ class RankingRun:
     def make_trainer(self, args: FinetuningArguments) -> RankingTrainer:
         """Returns the trainer of one seed."""
         return RankingTrainer(
-            self.sets["train"].task,
+            self.sets["train"],
             self.vectors,
             rank=partial(self.scores, "validation"),
             model=self.new_model(),
             args=args,
         )
 
-    def score(self, trainer: CardTrainer, folder: Path) -> tuple[dict[str, Scores], Scores]:
+    def score(self, trainer: CardTrainer, folder: Path) -> ScoredSets:
         """Scores a trained model on all sets but the training set, and an untrained one.
 
         The run file of the reported set is written to the folder.
@@ -363,21 +339,32 @@ def main(argv: list[str]) -> None:
     args.greater_is_better = True
 
     # 1. The sets.
-    def read(name: str, path: str, split: str) -> RankingData:
-        return read_ranking(path, split, pairs, config=data_args.dataset_config_name)
-
-    sets = data_args.read_sets(read, args.seed, hold_out_queries)
+    sets = data_args.read_sets(partial(read_ranking, pairs=pairs), args.seed, hold_out_queries)
 
     # 2. What the model reads: chunk vectors of all queries and documents.
     source = VectorSource.open(options, MEANS)
     _check_model(options, args, source=source)
-    vectors = _encode_sets(sets, args, source)
+    queries: list[str] = []
+    documents: list[str] = []
+    for task in sets.values():
+        queries += task.queries.values()
+        documents += task.documents.values()
+    vectors = source.encode(args, queries) | source.encode(args, documents)
     run = RankingRun(options, source, sets=sets, vectors=vectors, k=pairs.k)
 
     # 3. A training per seed.
     results = run_seeds(
         args,
-        settings=_settings(run) | args.result_settings(),
+        settings={
+            "task": "ranking",
+            "model": public_name(options.model),
+            "weights": source.weights,
+            "k": pairs.k,
+            "chunks": str(source.rule),
+            "encoder_dtype": options.encoder_dtype,
+            "sets": fingerprint(list(vars(task).values()) for task in sets.values()),
+            **args.result_settings(),
+        },
         make_trainer=run.make_trainer,
         score=run.score,
         validated=[metric],
@@ -400,12 +387,22 @@ def main(argv: list[str]) -> None:
     )
 
     # 5. The model of the best seed with its card; of a baseline, its predictions alone.
-    open_best = None
-    card = None
     if not source.is_baseline:
-        open_best = source.open_trained
-        card = _card(run, args, best, table=table, data_name=data_args.dataset_name)
-    publish(args, best=best, open_model=open_best, card=card)
+        publish(
+            args,
+            _card_text(run),
+            best,
+            open_model=source.open_trained,
+            reported=run.reported,
+            table=table,
+            model=options.model,
+            model_type=source.family,
+            settings={"pairs": sum(map(len, sets["train"].relevant.values()))},
+            metrics=[metric],
+            data_name=data_args.dataset_name,
+            base_model=source.base_model,
+            without=WITHOUT_ENCODER,
+        )
 
 
 def _check_model(
@@ -426,57 +423,21 @@ def _check_model(
         args.learning_rate = usual_rate
 
 
-def _encode_sets(
-    sets: Mapping[str, RankingData], args: FinetuningArguments, source: VectorSource
-) -> dict[str, torch.Tensor]:
-    """Returns the chunk vectors of all queries and documents, by text."""
-    queries: list[str] = []
-    documents: list[str] = []
-    for task, _ in sets.values():
-        queries += task.queries.values()
-        documents += task.documents.values()
-    vectors = source.encode(args, queries)
-    return vectors | source.encode(args, documents)
-
-
-def _settings(run: RankingRun) -> dict[str, object]:
-    """Returns the settings that decide the result, beside the training arguments."""
-    content = []
-    for task, candidates in run.sets.values():
-        content.append([*vars(task).values(), candidates])
-    return {
-        "task": "ranking",
-        "model": public_name(run.options.model),
-        "weights": run.source.weights,
-        "k": run.k,
-        "chunks": str(run.source.rule),
-        "encoder_dtype": run.options.encoder_dtype,
-        "sets": fingerprint(content),
-    }
-
-
-def _card(
-    run: RankingRun,
-    args: FinetuningArguments,
-    best: Result,
-    *,
-    table: str,
-    data_name: str | None,
-) -> ModelCard:
-    """Makes the card of the best model."""
-    task, candidates = run.sets[run.reported]
+def _card_text(run: RankingRun) -> CardText:
+    """Returns the sentences and code of the card."""
+    task = run.sets[run.reported]
     ranked = f"{len(task.documents):,} documents are"
-    if candidates is not None:
+    if task.candidates is not None:
         ranked = "its candidates are"
-
-    text = CardText(
+    return CardText(
         summary=(
-            "A model whose vector of a query is close to the vectors of the long documents that"
-            " answer the query."
+            "This model maps a query and long documents to vectors, so that the vector of a query"
+            " is close to those of the documents that answer it."
         ),
         intended_use="It finds the long documents that answer a query, by one vector each.",
         measured=(
-            f"{len(task.queries):,} queries of {plain(task.name)}; for each, {ranked} ranked."
+            f"There are {len(task.queries):,} queries of {plain(task.name)}. For each, {ranked}"
+            " ranked."
         ),
         limits=_LIMITS,
         snippet=_SNIPPET,
@@ -489,19 +450,4 @@ def _card(
         tags=("long-documents", "sentence-transformers", "document-ranking"),
         widget=SIMILARITY_WIDGET,
         caption="Loss and validation score over epochs",
-    )
-    return finetuned_card(
-        args,
-        text,
-        best,
-        reported=run.reported,
-        table=table,
-        model=run.options.model,
-        model_type=run.source.family,
-        settings={"pairs": sum(map(len, run.sets["train"].task.relevant.values()))},
-        metrics=[f"mrr@{run.k}"],
-        data_name=data_name,
-        chosen=["epoch"],
-        base_model=run.source.base_model,
-        without=WITHOUT_ENCODER,
     )

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,11 +29,11 @@ from ..models.windows import pad_vectors
 from ..training.cards import public_name, results_table
 from ..training.options import option, parse
 from ..training.plots import plot_by_length
-from ..training.runs import bind_folder, fingerprint, write_whole
+from ..training.runs import bind_folder, fingerprint, write_json_lines, write_whole
 
 logger = logging.getLogger(__name__)
 
-WORD_COUNTS = ("tfidf", "bm25")
+WORD_COUNTS = {"tfidf": tfidf_scores, "bm25": bm25_scores}
 MEANS = ("avg_sbert", "sbert")
 MEAN_ROW = "mean of the chunk vectors"
 _BATCH = 32  # documents of one pass through a model
@@ -49,7 +49,7 @@ class PairArguments:
     document_column: str | None = option(
         None, "Column of the relevant documents (default: document)."
     )
-    k: int = option(10, "Number of documents that MRR, hit rate, recall and nDCG consider.")
+    k: int = option(10, "Rank k of MRR@k, hit rate@k, recall@k and nDCG@k.")
 
 
 @dataclass
@@ -108,8 +108,8 @@ def read_retrieval_task(
             split = booksum.ALL_SPLITS
     table = open_rows(source, split, config)
 
-    given = {"query_column": pairs.query_column, "document_column": pairs.document_column}
-    columns = {name: column for name, column in given.items() if column is not None}
+    columns = {name: value for name, value in vars(pairs).items() if value is not None}
+    del columns["k"]
     if booksum.recognises(table.first):
         rows = booksum.load(table, **columns)
     else:
@@ -162,7 +162,6 @@ def rankings_of(
     task: RetrievalTask,
     vectors: Mapping[str, torch.Tensor],
     model: nn.Module | None = None,
-    candidates: Mapping[str, Collection[str]] | None = None,
 ) -> dict[str, Ranking]:
     """Ranks the pool for each query by the vectors of whole texts.
 
@@ -171,7 +170,6 @@ def rankings_of(
         vectors: the chunk vectors ``[n, D]`` of every text of the task.
         model: model that computes document vectors; without a model, a text gets the mean of its
             chunk vectors.
-        candidates: query id → the documents to rank (default: the whole pool).
 
     Returns:
         The ranking of each query, by its id.
@@ -184,9 +182,7 @@ def rankings_of(
         else:
             encoded.append(document_vectors(model, chunks))
     queries, documents = encoded
-    return rank_documents(
-        task, query_vectors=queries, document_vectors=documents, candidates=candidates
-    )
+    return rank_documents(task, query_vectors=queries, document_vectors=documents)
 
 
 def main(argv: list[str]) -> None:
@@ -220,22 +216,14 @@ def main(argv: list[str]) -> None:
 
     # 2. The rankings: by word counts, or by the vectors of whole texts.
     if options.model in WORD_COUNTS:
-        rows = {name: _rank_by_words(task, options.model)}
+        queries = list(task.queries.values())
+        scores = WORD_COUNTS[options.model](queries, list(task.documents.values()))
+        rows = {name: rank_by_scores(task, scores)}
     else:
         rows = _rank_by_vectors(task, options, args)
 
     # 3. The table, and files of ranks and scores.
     _write_results(task, rows, name=name, k=pairs.k, output=Path(args.output_dir))
-
-
-def _rank_by_words(task: RetrievalTask, model: str) -> dict[str, Ranking]:
-    queries = list(task.queries.values())
-    documents = list(task.documents.values())
-    if model == "tfidf":
-        scores = tfidf_scores(queries, documents)
-    else:
-        scores = bm25_scores(queries, documents)
-    return rank_by_scores(task, scores)
 
 
 def _rank_by_vectors(
@@ -268,11 +256,11 @@ def _write_results(
         scores[row] = retrieval_scores(rankings, k)
         by_length[row] = scores_by_length(task, rankings, k)
 
-    lines = []
+    records = []
     for query, ranking in rows[name].items():
         ranks = ranking.ranks.tolist()
-        lines.append(json.dumps({"query": query, "ranks_of_relevant_documents": ranks}))
-    write_whole(output / "predictions.jsonl", "\n".join(lines))
+        records.append({"query": query, "ranks_of_relevant_documents": ranks})
+    write_json_lines(output / "predictions.jsonl", records)
     write_whole(output / "predictions.trec", trec_run(rows[name], name))
 
     results = {"task": task.name, "model": name, "rows": scores, "by_length": by_length[name]}

@@ -5,7 +5,6 @@ baselines read a document at once, without recurrence: ``truncated`` reads the f
 ``extended`` the whole document with a longer table of positions.
 """
 
-import json
 import logging
 import math
 import shutil
@@ -17,7 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from huggingface_hub import ModelCard
 from safetensors.torch import load_file, save_file
 from scipy.special import expit
 from torch import nn
@@ -42,8 +40,8 @@ from ..finetuning.arguments import (
 )
 from ..finetuning.seeds import (
     Result,
+    ScoredSets,
     Scores,
-    finetuned_card,
     publish,
     report,
     reported_set,
@@ -57,7 +55,8 @@ from ..models.pretrained import load_backbone, load_tokenizer
 from ..training.cards import CardText, public_name
 from ..training.data import DataArguments
 from ..training.options import open_config, option, parse, pop_option
-from ..training.runs import fingerprint, write_whole
+from ..training.plots import Log
+from ..training.runs import fingerprint, write_json_lines
 from ..training.trainer import CardTrainer
 
 logger = logging.getLogger(__name__)
@@ -80,8 +79,9 @@ class SummaryArguments(TextModelArguments):
 
     model_type: str = option(
         "bert-al",
-        "truncated: reads the first segment only. extended: enlarges the position table; the new"
-        " positions start at random.",
+        "Model to train: BERT-AL (bert-al), or a baseline. The encoder of truncated reads the first"
+        " segment only; extended enlarges the encoder's position table, and the new positions start"
+        " at random.",
         choices=["bert-al", "truncated", "extended"],
     )
     text_column: str = option("text", "Column of the documents, texts or lists of sentences.")
@@ -90,8 +90,8 @@ class SummaryArguments(TextModelArguments):
     )
     label_column: str | None = option(
         None,
-        "Column of a list of 0 and 1 for the sentences (default: the greedy ROUGE oracle labels"
-        " them).",
+        "Column with a list of 0 and 1 for the sentences of each document (default: a greedy oracle"
+        " labels the sentences by ROUGE).",
     )
     id_column: str = option("id", "Column of the ids; rows without an id are numbered.")
     summary_sentences: int = option(3, "Sentences per summary.")
@@ -176,12 +176,18 @@ def read_summaries(
             by_line=True,
         )
         if options.label_column is None:
-            labels = _oracle_labels(sentences, reference)
+            in_summary = greedy_oracle(sentences, reference)
+            labels = np.isin(np.arange(len(sentences)), in_summary).astype(int).tolist()
             if not any(labels):
                 unrelated += 1
         else:
             labels = location.column(values, options.label_column, "--label_column")
-            _check_labels(labels, len(sentences), location=location, column=options.label_column)
+            is_right = isinstance(labels, list) and len(labels) == len(sentences)
+            if not is_right or not set(labels) <= {0, 1}:
+                raise location.error(
+                    options.label_column,
+                    f"must be a list of {len(sentences)} labels, 0 or 1, one per sentence.",
+                )
         document_id = str(values.get(options.id_column, len(documents)))
         documents.append(
             SummarizedDocument(document_id, sentences, reference=reference, labels=labels)
@@ -196,18 +202,6 @@ def read_summaries(
             raise ValueError(f"{message} Give sentence labels with --label_column.")
         logger.warning(message)
     return documents
-
-
-def _oracle_labels(sentences: list[str], reference: list[str]) -> list[int]:
-    labels = [0] * len(sentences)
-    for index in greedy_oracle(sentences, reference):
-        labels[index] = 1
-    return labels
-
-
-def _check_labels(labels: object, count: int, location: RowLocation, column: str) -> None:
-    if not isinstance(labels, list) or len(labels) != count or not set(labels) <= {0, 1}:
-        raise location.error(column, f"must be a list of {count} labels, 0 or 1, one per sentence.")
 
 
 def sentences_of(
@@ -346,7 +340,7 @@ class LowestLosses(TrainerCallback):
         return Path(folder) / "best" / f"step-{step}.safetensors"
 
     @staticmethod
-    def losses_by_step(log: Sequence[Mapping[str, float]]) -> dict[int, float]:
+    def losses_by_step(log: Log) -> dict[int, float]:
         """Returns the lowest losses of a trainer's log by step, in ascending order."""
         losses = []
         for entry in log:
@@ -366,7 +360,7 @@ class LowestLosses(TrainerCallback):
         if not args.should_save or model is None:
             return
         if state.global_step in self.losses_by_step(state.log_history):
-            path = self.path(str(args.output_dir), state.global_step)
+            path = self.path(args.output_dir, state.global_step)
             path.parent.mkdir(exist_ok=True)
             weights = {name: weight.contiguous() for name, weight in model.state_dict().items()}
             save_file(weights, path)
@@ -381,7 +375,7 @@ class LowestLosses(TrainerCallback):
         # Not earlier: a run that resumes from a checkpoint needs the weights that were kept then.
         if not args.should_save:
             return
-        folder = Path(str(args.output_dir))
+        folder = Path(args.output_dir)
         lowest = {self.path(folder, step) for step in self.losses_by_step(state.log_history)}
         for path in set(folder.glob("best/*.safetensors")) - lowest:
             path.unlink()
@@ -392,7 +386,7 @@ class LowestLosses(TrainerCallback):
 
 def score_summaries(
     documents: Sequence[SummarizedDocument], chosen: Sequence[Sequence[int]]
-) -> dict[str, float]:
+) -> Scores:
     """Scores summaries that are made of sentences of the documents.
 
     Args:
@@ -414,9 +408,7 @@ def score_summaries(
     return scores
 
 
-def trivial_summaries(
-    documents: Sequence[SummarizedDocument], sentences: int
-) -> dict[str, dict[str, float]]:
+def trivial_summaries(documents: Sequence[SummarizedDocument], sentences: int) -> dict[str, Scores]:
     """Scores summaries without a model: the first sentences, and the greedy oracle's choice.
 
     Args:
@@ -437,15 +429,16 @@ def trivial_summaries(
     }
 
 
-def prediction_line(document: SummarizedDocument, chosen: list[int], logits: np.ndarray) -> str:
-    """Returns the chosen sentences, and a score for every sentence, as a line of JSON."""
-    values = {
+def prediction_record(
+    document: SummarizedDocument, chosen: list[int], logits: np.ndarray
+) -> dict[str, object]:
+    """Returns the chosen sentences, and a score for every sentence, to be written as JSON."""
+    return {
         "id": document.id,
         "indices": chosen,
         "sentences": [document.sentences[index] for index in chosen],
         "scores": expit(logits.astype(float)).round(6).tolist(),
     }
-    return json.dumps(values, ensure_ascii=False)
 
 
 # --- The task
@@ -514,7 +507,7 @@ class SummaryRun:
             callbacks=[LowestLosses()],
         )
 
-    def score(self, trainer: CardTrainer, folder: Path) -> tuple[dict[str, Scores], Scores]:
+    def score(self, trainer: CardTrainer, folder: Path) -> ScoredSets:
         """Scores the evaluations with the lowest losses, and writes the predictions of the best."""
         losses = LowestLosses.losses_by_step(trainer.state.log_history)
         if not losses:
@@ -527,17 +520,17 @@ class SummaryRun:
         for rank, (step, loss) in enumerate(losses.items(), start=1):
             model.load_state_dict(load_file(LowestLosses.path(folder, step)))
             logits, chosen = self._predict(trainer)
-            evaluation = score_summaries(documents, chosen)
-            scores[f"evaluation {rank}"] = {"step": step, "loss": loss, **evaluation}
+            rouge = score_summaries(documents, chosen)
+            scores[f"evaluation {rank}"] = {"step": step, "loss": loss, **rouge}
             if rank == 1:
                 trainer.save_model(str(folder))
                 if trainer.args.should_save:
-                    lines = map(prediction_line, documents, chosen, logits)
-                    write_whole(folder / f"{self.reported}_predictions.jsonl", "\n".join(lines))
+                    records = map(prediction_record, documents, chosen, logits)
+                    write_json_lines(folder / f"{self.reported}_predictions.jsonl", records)
 
         means = {}
         for name in (*ROUGE, "precision"):
-            means[name] = float(np.mean([evaluation[name] for evaluation in scores.values()]))
+            means[name] = float(np.mean([row[name] for row in scores.values()]))
         scores["validation"] = {"loss": min(losses.values())}
         scores[self.reported] = scores.get(self.reported, {}) | means
         return scores, {}
@@ -562,17 +555,27 @@ class SummaryRun:
 
 def main(argv: list[str]) -> None:
     """Trains a model per seed to select sentences, and publishes the best one."""
-    options, data_args, args, sizes = _parse(argv)
+    model_type, _ = pop_option(argv, "model_type", "bert-al")
+    type_arguments: type[Sizes] = FirstSegmentArguments
+    if model_type == "bert-al":
+        type_arguments = BertAlArguments
+    options, data_args, args, sizes = parse(
+        (SummaryArguments, DataArguments, FinetuningArguments, type_arguments),
+        argv,
+        prog=f"--task summarization --model_type {model_type}",
+        about=(
+            "Selects the sentences of a summary. Each --model_type has its own options: bert-al,"
+            " truncated, extended."
+        ),
+        recipes="summarization-",
+    )
     if args.learning_rate is None:
         args.learning_rate = 2e-5
     base = open_config(options.model)
     _check_model(options, sizes, base=base, args=args)
 
     # 1. The sets.
-    def read(name: str, source: str, split: str) -> list[SummarizedDocument]:
-        return read_summaries(options, source, split, config=data_args.dataset_config_name)
-
-    sets = data_args.read_sets(read, seed=args.seed)
+    sets = data_args.read_sets(partial(read_summaries, options), seed=args.seed)
 
     # 2. What the model reads: tokens.
     tokenizer = load_tokenizer(options.model)
@@ -591,9 +594,8 @@ def main(argv: list[str]) -> None:
     )
     if not args.should_save:
         return
-    for result in results:
-        weights = Path(str(args.output_dir)) / f"seed-{result.seed}" / "best"
-        shutil.rmtree(weights, ignore_errors=True)
+    for weights in Path(args.output_dir).glob("seed-*/best"):
+        shutil.rmtree(weights)
 
     # 4. The table.
     best, table = report(
@@ -605,32 +607,8 @@ def main(argv: list[str]) -> None:
     )
 
     # 5. The model of the best seed with its card; of a baseline, its predictions alone.
-    open_best = None
-    card = None
     if options.model_type == "bert-al":
-        open_best = BertAlForExtractiveSummarization.from_pretrained
-        card = _card(run, args, data_args.dataset_name, best=best, table=table)
-    publish(args, best=best, open_model=open_best, card=card)
-
-
-def _parse(
-    argv: list[str],
-) -> tuple[SummaryArguments, DataArguments, FinetuningArguments, Sizes]:
-    model_type, _ = pop_option(argv, "model_type", "bert-al")
-    type_arguments: type = FirstSegmentArguments
-    if model_type == "bert-al":
-        type_arguments = BertAlArguments
-    options, data_args, args, sizes = parse(
-        (SummaryArguments, DataArguments, FinetuningArguments, type_arguments),
-        argv,
-        prog=f"--task summarization --model_type {model_type}",
-        about=(
-            "Selects the sentences of a summary. Each --model_type has its own options: bert-al,"
-            " truncated, extended."
-        ),
-        recipes="summarization-",
-    )
-    return options, data_args, args, sizes
+        _publish(run, args, data_args.dataset_name, best=best, table=table)
 
 
 def _check_model(
@@ -686,14 +664,14 @@ def _settings(run: SummaryRun, args: FinetuningArguments) -> dict[str, object]:
     return settings
 
 
-def _card(
+def _publish(
     run: SummaryRun,
     args: FinetuningArguments,
     data_name: str | None,
     best: Result,
     table: str,
-) -> ModelCard:
-    """Makes the card of the best model."""
+) -> None:
+    """Publishes the best model with its card."""
     options = run.options
     rule = f"sentences={options.summary_sentences}"
     if options.trigram_blocking:
@@ -706,12 +684,12 @@ def _card(
 
     text = CardText(
         summary=(
-            "A BERT-AL that picks the sentences of a document, of any length, which make up its"
-            " summary."
+            "This model is a BERT-AL. It selects the sentences of a document, of any length, that"
+            " make up its summary."
         ),
         intended_use="It makes extractive summaries of texts like those that it was trained on.",
         measured=(
-            f"The {run.reported} set, summarized by `summarize(..., {rule})`. The scores are F1 of"
+            f"`summarize(..., {rule})` summarized the {run.reported} set. The scores are F1 of"
             " ROUGE (words of a to z are stemmed; rougeL compares whole summaries), and precision,"
             " the share of chosen sentences with label 1. The first row is the mean of the"
             " evaluations with the lowest validation loss, at most three; this checkpoint is the"
@@ -720,10 +698,10 @@ def _card(
         limits=(
             "Whole sentences are copied, so a pronoun may lose what it refers to.",
             (
-                "Information flows forward only: a sentence is scored without knowledge of later"
-                " segments."
+                "Information flows forward only: a sentence is scored without the segments after"
+                " its own."
             ),
-            "It has learnt what belongs in summaries of one kind of text.",
+            "The model learned from the summaries of one kind of text.",
         ),
         snippet=_SNIPPET.replace("{rule}", rule),
         pipeline_tag="summarization",
@@ -733,10 +711,11 @@ def _card(
 
     # The scores of this checkpoint, not the means.
     published = replace(best, scores={run.reported: best.scores["evaluation 1"]})
-    return finetuned_card(
+    publish(
         args,
         text,
         published,
+        open_model=BertAlForExtractiveSummarization.from_pretrained,
         reported=run.reported,
         table=table,
         model=options.model,

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Self
 
 import torch
-from huggingface_hub import HfApi
+from huggingface_hub import create_repo, upload_folder
 from transformers import TrainingArguments
 from transformers.integrations import get_available_reporting_integrations
 
+from .options import option
 from .runs import safe_name
 
 logger = logging.getLogger(__name__)
@@ -58,21 +59,13 @@ class BaseTrainingArguments(TrainingArguments):
 
     _argument_group_name = "training"
 
-    output_dir: str = field(
-        default="trainer_output", metadata={"help": "Folder to write the model to."}
+    output_dir: str = option("trainer_output", "Folder to write the model to.")
+    weight_decay: float = option(0.01, "Weight decay, except of biases and LayerNorm.")
+    push_to_hub: bool = option(default=False, help="Upload the finished model to the Hub.")
+    hub_model_id: str | None = option(
+        None, "Repository on the Hub (default: name of --output_dir)."
     )
-    weight_decay: float = field(
-        default=0.01, metadata={"help": "Weight decay, except of biases and LayerNorm."}
-    )
-    push_to_hub: bool = field(
-        default=False, metadata={"help": "Upload the finished model to the Hub."}
-    )
-    hub_model_id: str | None = field(
-        default=None, metadata={"help": "Repository on the Hub (default: name of --output_dir)."}
-    )
-    license: str | None = field(
-        default=None, metadata={"help": "License of the model for its card, such as apache-2.0."}
-    )
+    license: str | None = option(None, "License of the model for its card, such as apache-2.0.")
     language: list[str] | None = field(
         default=None, metadata={"help": "Languages of the model for its card, such as en."}
     )
@@ -83,12 +76,12 @@ class BaseTrainingArguments(TrainingArguments):
     do_predict: bool = field(init=False, default=False)
     label_smoothing_factor: float = field(init=False, default=0.0)
     # Uploads at every save would publish arguments with local paths.
-    hub_strategy: str = field(default="end", metadata={"help": argparse.SUPPRESS})
+    hub_strategy: str = option("end", argparse.SUPPRESS)
     # Processes wait for each other while documents are encoded, which may take days.
-    ddp_timeout: int = field(default=7 * 24 * 3600, metadata={"help": argparse.SUPPRESS})
-    dataloader_pin_memory: bool = field(default=True, metadata={"help": argparse.SUPPRESS})
+    ddp_timeout: int = option(7 * 24 * 3600, argparse.SUPPRESS)
+    dataloader_pin_memory: bool = option(default=True, help=argparse.SUPPRESS)
     # The collators need columns that the forward pass does not take.
-    remove_unused_columns: bool = field(default=False, metadata={"help": argparse.SUPPRESS})
+    remove_unused_columns: bool = option(default=False, help=argparse.SUPPRESS)
 
     def __post_init__(self) -> None:
         if not torch.accelerator.is_available():
@@ -149,10 +142,11 @@ class BaseTrainingArguments(TrainingArguments):
 
         If the model is to be uploaded, the repository is created here.
         """
-        name = self.hub_model_id or Path(str(self.output_dir)).resolve().name
+        name = self.hub_model_id or Path(self.output_dir).resolve().name
         if self.push_to_hub and self.should_save:
-            api = HfApi(token=self.hub_token)
-            url = api.create_repo(name, private=self.hub_private_repo, exist_ok=True)
+            url = create_repo(
+                name, token=self.hub_token, private=self.hub_private_repo, exist_ok=True
+            )
             name = url.repo_id
         return safe_name(name)
 
@@ -164,8 +158,9 @@ class BaseTrainingArguments(TrainingArguments):
             leave: patterns of further files to leave out.
         """
         if self.push_to_hub and self.should_save:
-            api = HfApi(token=self.hub_token)
-            ignored = ["checkpoint-*", "_*", "*.tmp", ".tmp*", *leave]
-            api.upload_folder(
-                repo_id=self.repository(), folder_path=folder, ignore_patterns=ignored
+            upload_folder(
+                repo_id=self.repository(),
+                folder_path=folder,
+                token=self.hub_token,
+                ignore_patterns=["checkpoint-*", "_*", "*.tmp", ".tmp*", *leave],
             )

@@ -16,8 +16,11 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from .arguments import BaseTrainingArguments
+from .plots import CURVE, Log
 from .runs import safe_name
 
+# The arguments that every card of a training shows.
+_SHOWN = ("learning_rate", "lr_scheduler_type", "warmup_steps", "weight_decay")
 _TEMPLATE = Path(__file__).with_name("card_template.md")
 # Inputs that the Hub's page of a model offers to try.
 SIMILARITY_WIDGET = (
@@ -139,18 +142,17 @@ def collect_card(
     args: BaseTrainingArguments,
     text: CardText,
     *,
-    log: Sequence[Mapping[str, float]],
+    log: Log,
     model_type: str,
     settings: Mapping[str, object],
     table: str,
     scores: Mapping[str, float],
     dataset: str,
     base_model: str | None,
-    datasets: Sequence[str] = (),
+    data_name: str | None,
     model: Mapping[str, object] | None = None,
-    pictures: Sequence[str] = (),
 ) -> ModelCard:
-    """Makes the card of a model that was trained.
+    """Makes the card of a model that was trained, with its learning curve.
 
     Args:
         args: training arguments: name, licence and language, and the values that the card shows.
@@ -163,29 +165,28 @@ def collect_card(
         scores: scores of this checkpoint, for the Hub.
         dataset: name of the data that the scores were measured on.
         base_model: Hub name of the model that the training started from; None for a folder.
-        datasets: Hub names of the data sets.
+        data_name: Hub name of the data set; None for files.
         model: further rows about the model, in Markdown.
-        pictures: files of the learning curve; empty if nothing was drawn.
     """
-    training = {name: value for name, value in settings.items() if value is not None}
+    given = {name: value for name, value in settings.items() if value is not None}
     steps = max((int(entry["step"]) for entry in log), default=0)
-    for name, value in training_rows(args, steps).items():
-        training.setdefault(name, value)
-
+    datasets = None
+    if data_name is not None:
+        datasets = [data_name]
     return model_card(
         text,
         name=args.repository(),
-        training=training,
+        training={**given, **training_rows(args, steps), **given},
         table=table,
         model=model,
-        pictures=pictures,
+        pictures=[CURVE],
         citation=CITATIONS.get(model_type, ""),
         scores=scores,
         dataset=dataset,
         base_model=base_model,
         license=args.license,
         language=args.language,
-        datasets=list(datasets) or None,
+        datasets=datasets,
     )
 
 
@@ -201,18 +202,13 @@ def training_rows(args: BaseTrainingArguments, steps: int) -> dict[str, object]:
         precision = "bf16"
     elif args.fp16:
         precision = "fp16"
-    duration = {"num_train_epochs": args.num_train_epochs}
+    duration = "num_train_epochs"
     if args.max_steps > 0:  # then transformers does not read the number of epochs
-        duration = {"max_steps": args.max_steps}
+        duration = "max_steps"
 
-    rows_of_step = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+    values = args.result_settings()
     return {
-        "learning_rate": args.learning_rate,
-        "lr_scheduler_type": getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type),
-        "warmup_steps": args.warmup_steps,
-        "weight_decay": args.weight_decay,
-        **duration,
-        "batch_size": rows_of_step,
+        **{name: values[name] for name in (*_SHOWN, duration, "batch_size")},
         "optimizer_steps": steps,
         "seed": args.seed,
         "precision": precision,
@@ -227,13 +223,9 @@ def public_name(model: str) -> str:
     return safe_name(model)
 
 
-def name_on_hub(name: str | None) -> str | None:
-    """Returns the name of a model on the Hub; None for a folder.
-
-    Args:
-        name: folder or name on the Hub, or None.
-    """
-    if name is None or Path(name).exists():
+def name_on_hub(name: str) -> str | None:
+    """Returns the name of a model on the Hub; None for a folder."""
+    if Path(name).exists():
         return None
     return name
 
@@ -278,8 +270,17 @@ def model_card(
         **metadata,
     )
 
-    task = text.scored_task or text.pipeline_tag
-    results = _eval_results(scores or {}, task=task, dataset=dataset)
+    results = []
+    for metric, value in (scores or {}).items():
+        if not math.isnan(value):
+            result = EvalResult(
+                task_type=text.scored_task or text.pipeline_tag,
+                dataset_type="custom",
+                dataset_name=" ".join(dataset.split()),
+                metric_type=metric,
+                metric_value=round(value, 4),
+            )
+            results.append(result)
     if results:
         data.model_name = name
         data.eval_results = results
@@ -295,22 +296,6 @@ def model_card(
         citation=citation,
         code=code,
     )
-
-
-def _eval_results(scores: Mapping[str, float], *, task: str, dataset: str) -> list[EvalResult]:
-    results = []
-    for metric, value in scores.items():
-        if math.isnan(value):
-            continue
-        result = EvalResult(
-            task_type=task,
-            dataset_type="custom",
-            dataset_name=" ".join(dataset.split()),
-            metric_type=metric,
-            metric_value=round(value, 4),
-        )
-        results.append(result)
-    return results
 
 
 def results_table(rows: Mapping[str, Mapping[str, Sequence[float] | float]]) -> str:

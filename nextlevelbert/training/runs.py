@@ -42,6 +42,17 @@ def write_whole(path: str | Path, content: str | bytes) -> None:
             file.write(content)
 
 
+def write_json_lines(path: str | Path, records: Iterable[object]) -> None:
+    """Writes each record as a line of JSON, completely or not at all.
+
+    Args:
+        path: file to write.
+        records: values that JSON can hold.
+    """
+    lines = [json.dumps(record, ensure_ascii=False) for record in records]
+    write_whole(path, "\n".join(lines))
+
+
 def fingerprint(values: Iterable[Any]) -> str:
     """Returns the SHA-256 of values as one JSON array."""
     return hashlib.sha256(json.dumps(list(values)).encode()).hexdigest()

@@ -1,7 +1,5 @@
 """The command in this process, with a toy model, on a folder of small documents."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`nextlevelbert app` in a real browser: a question, clicks, and no connection to anywhere else."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -125,7 +123,7 @@ def test_a_question_and_clicks(page):
         box = picture.bounding_box()
         picture.click(position={"x": box["width"] * x, "y": box["height"] * y})
 
-    ask = page.get_by_placeholder("Ask, or describe a passage")
+    ask = page.get_by_placeholder("Ask a question, or describe a passage")
     text = page.locator(".nlb")
     ask.wait_for()
     assert not text.is_visible()  # the page opens on the question

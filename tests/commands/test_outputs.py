@@ -1,7 +1,5 @@
 """Files of vectors, maps, and models fitted to a folder."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -14,7 +12,7 @@ from scipy.spatial.distance import pdist
 from sentence_transformers import SentenceTransformer
 from sklearn.decomposition import PCA
 
-from nextlevelbert import NextLevelBertModel
+from nextlevelbert import NextLevelBertModel, read_documents
 from nextlevelbert.commands.map import draw_map
 
 from ..book_toys import write_pdf
@@ -50,6 +48,17 @@ def test_embed_documents(command, books, toy_checkpoint, tmp_path):
     model = NextLevelBertModel.from_pretrained(toy_checkpoint)
     for vector, text in zip(table["vector"].to_pylist(), TEXTS.values(), strict=True):
         np.testing.assert_allclose(vector, model.encode(text).document, atol=1e-3)
+
+
+def test_embed_names_the_first_page_of_each_chunk(command, tmp_path):
+    path = write_pdf(tmp_path / "a.pdf", [SEA[:200], COURT[:200]])
+    [document] = read_documents(path)
+    command("embed", path, "-o", tmp_path / "out.parquet")
+    table = pq.read_table(tmp_path / "out.parquet")
+    starts = table["start"].to_numpy()
+    pages = np.searchsorted(document.metadata["pages"], starts, side="right")
+    assert set(pages) == {1, 2}
+    assert table["page"].to_pylist() == pages.tolist()
 
 
 def test_embed_keeps_metadata(command, tmp_path):
@@ -118,5 +127,5 @@ def test_fit(command, books, tmp_path):
     card = ModelCard.load(folder / "README.md")
     assert card.data.pipeline_tag == "sentence-similarity"
     assert "| documents | `3` |" in card.text
-    assert "is there already" in command("fit", books, "-o", folder).err
+    assert "exists already" in command("fit", books, "-o", folder).err
     assert "two documents" in command("fit", books / "sea.txt", "-o", tmp_path / "alone").err

@@ -1,7 +1,5 @@
 """Search: scores against cosines by hand and bm25s's BM25, and what is printed."""
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 
@@ -109,7 +107,7 @@ def test_the_order_of_documents_and_passages(toy, books, open_library):
     assert [library.passage(passage).text for passage in answer.passages] == texts[:7]
     assert library.names == list(TEXTS)
     for number, text in enumerate(TEXTS.values()):
-        assert library.text(number) == text
+        assert library.document(number).text == text
         np.testing.assert_allclose(
             library.document_vectors[number], toy.encode(text).document, atol=1e-5
         )

@@ -1,7 +1,5 @@
 """A shelf that is brought up to date: what is encoded, kept, forgotten and left out."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path
@@ -37,14 +35,28 @@ def test_only_what_is_new_or_changed_is_encoded(toy, books, open_library, encode
     assert len(list(tmp_path.rglob("*.parquet"))) == 3  # what is gone is forgotten
 
 
+def test_a_part_belongs_to_a_column_and_to_a_kind_of_file(command, tmp_path):
+    table = tmp_path / "docs" / "a.csv"
+    table.parent.mkdir()
+    table.write_text("text,body\nThe whale.,The baker.\n")
+    words = ("search", table.parent, "whale", "--json")
+    [row] = command(*words).json["passages"]
+    assert row["text"] == "The whale."
+    [row] = command(*words, "--text_column", "body").json["passages"]
+    assert row["text"] == "The baker."
+    table.rename(table.with_suffix(".txt"))
+    [row] = command(*words).json["documents"]
+    assert (row["place"], row["characters"]) == ("a.txt", 32)
+
+
+@torch.no_grad()
 def test_another_model_has_another_shelf(toy, books, open_library, encoded, toy_checkpoint):
     first = open_library(toy, books)
     other = NextLevelBertModel.from_pretrained(toy_checkpoint)
     encoded.clear()
     open_library(other, books)
     assert encoded == []  # the same weights
-    with torch.no_grad():
-        other.special_embeddings.weight *= -3
+    other.special_embeddings.weight *= -3
     second = open_library(other, books)
     assert len(encoded) == 3
     assert not np.allclose(first.document_vectors, second.document_vectors)
@@ -107,7 +119,7 @@ def test_rows_of_a_table_and_books_of_every_kind(toy, open_library, tmp_path):
     assert library.names[:3] == ["same.docx", "same.epub", "same.pdf"]
     assert library.names[3:] == ["table.jsonl#é", "table.jsonl#2", "table.jsonl#é (2)"]
     texts = [*["The whale."] * 3, *(rows[number]["text"] for number in (0, 2, 3))]
-    assert list(map(library.text, range(6))) == texts
+    assert [library.document(number).text for number in range(6)] == texts
     assert library.document(3).metadata == {"year": 1851}
 
 
@@ -224,7 +236,7 @@ def test_a_splitter_by_name(command, books, toy_checkpoint, toy_encoder_path, tm
     assert "no sentence splitter 'nowhere.splitter'" in command(*words, "nowhere.splitter").err
     splitter = f"{__name__}.{sentences_outside_the_kitchen.__name__}"
     said = command("search", books, "whales?", *words[2:], splitter)
-    assert "left out: kitchen.txt: splitter: no sentence in a text" in said.err
+    assert "left out: kitchen.txt: The splitter found no sentence in a text" in said.err
     assert {row["place"] for row in said.json["documents"]} == {"far/court.txt", "sea.txt"}
 
 
@@ -239,5 +251,5 @@ def test_a_file_that_may_not_be_opened_is_named(command, books, monkeypatch):
     monkeypatch.setattr(shelf, "_content", refuse)
     said = command("search", books, "Who hunts the whale?", "--json", "--documents", 9)
     assert said.status == 0, said.err
-    assert "left out: kitchen.txt cannot be read: Permission denied. Give" in said.err
+    assert "left out: kitchen.txt cannot be read: Permission denied. Change" in said.err
     assert {row["place"] for row in said.json["documents"]} == {"far/court.txt", "sea.txt"}

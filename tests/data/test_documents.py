@@ -1,7 +1,5 @@
 """Documents from whatever holds texts, always in the same order."""
 
-from __future__ import annotations
-
 import gzip
 
 import pytest

@@ -1,7 +1,5 @@
 """What can be read is read, what cannot is named once, and nothing ends the reading of others."""
 
-from __future__ import annotations
-
 import gzip
 import os
 from pathlib import Path

@@ -12,8 +12,6 @@ A `shell` block holds calls of the command `nextlevelbert`, which run like Pytho
 `docs/jobs` need more packages and more time than others, and run in `make test-long`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import doctest
 import io

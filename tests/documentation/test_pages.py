@@ -1,8 +1,6 @@
 """The pages: how few blocks do not run, what their runner notices, whether the API has all names;
 and the site."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A checkpoint goes through `mteb.evaluate` as it is, and gets the scores that ours say it has."""
 
-from __future__ import annotations
-
 from itertools import islice
 
 import pytest

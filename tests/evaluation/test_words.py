@@ -1,7 +1,5 @@
 """Words of any script: those of ROUGE, of BM25 and of search."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -7,8 +7,6 @@ of n operations every state between two of them is met. `torch.save` and safeten
 languages and are announced here; other such writes count as one operation with the one before.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

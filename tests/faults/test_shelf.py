@@ -1,8 +1,6 @@
 """What `nextlevelbert search` keeps when it is killed at any file operation: its answer and parts
 stay the same."""
 
-from __future__ import annotations
-
 import io
 import shutil
 from contextlib import redirect_stderr, redirect_stdout

@@ -1,8 +1,6 @@
 """Both scripts, stopped at every file operation: started again, they leave the bytes of a straight
 run."""
 
-from __future__ import annotations
-
 import functools
 import io
 import re

@@ -1,8 +1,6 @@
 """What fine-tuning shares: options, texts encoded once, a training per seed, adapters, the command
 line of tasks."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -54,7 +52,7 @@ def test_sets_that_are_refused(options, message):
 def test_where_sets_are(tmp_path):
     data = DataArguments(train_file="a.jsonl", test_file="b.jsonl")
     sets = data.read_sets(
-        lambda name, source, split: [source, split], 3, lambda rows, *how: (rows, how)
+        lambda source, split, config: [source, split], 3, lambda rows, *how: (rows, how)
     )
     assert sets == {
         "train": ["a.jsonl", "train"],
@@ -155,7 +153,7 @@ def test_any_other_encoder_gives_one_vector_of_what_it_reads(
     long = "the whale and the sea " * 40
     vectors = source.encode(arguments(tmp_path), [long, "short"])
     assert (source.family, vectors[long].shape) == ("other", (1, 32))
-    assert "first 64 tokens of a text are read; 1 of 2" in caplog.text
+    assert "first 64 tokens of each text are read; 1 of 2" in caplog.text
     ids = source.encoder.encoder.tokenizer(
         long, truncation=True, max_length=64, return_tensors="pt"
     )
@@ -266,7 +264,6 @@ def test_a_report_of_all_seeds_and_the_best_one(seeded, tmp_path, capsys):
     results[1].scores["validation"]["accuracy"] = 0.75
     highest, _ = seeds.report(args, results, "test", "point", {}, "accuracy")
     assert highest.seed == 1  # of other scores the highest
-    seeds.publish(args, best, open_model=None, card=None)
     assert (tmp_path / "test_predictions.jsonl").read_text() == "{}\n"
     assert not (tmp_path / "README.md").exists()
 
@@ -275,5 +272,3 @@ def test_mean_and_deviation_over_seeds():
     rows = [{"accuracy": 0.5, "loss": 1.0}, {"accuracy": 0.7, "loss": 2.0}]
     assert seeds.mean_and_deviation(rows)["accuracy"] == pytest.approx((0.6, 0.1 * 2**0.5))
     assert seeds.mean_and_deviation(rows[:1]) == {"accuracy": 0.5}
-    assert "epoch; so the scores are likely too high" in seeds.caveat("validation", "epoch")
-    assert seeds.caveat("test", "epoch") == ""

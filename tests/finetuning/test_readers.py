@@ -1,7 +1,5 @@
 """What models read of labelled documents, what their outputs mean, and scores by hand."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 
@@ -104,14 +102,14 @@ def test_tokens_are_cut_and_padded_on_the_right(token_reader, keep_end, caplog):
             {"id": "b", "text": "six", "question": "five", "label": 1},
         ]
     )
-    token_reader.reading_limit = 4
+    token_reader.reading_limit = token_reader.window = 4
     expected = tokenizer("one two three four")["input_ids"]  # a question before its document
     expected = [*expected[:3], tokenizer.sep_token_id]
     if not keep_end:
         token_reader.family = "chunkbert"
         expected = tokenizer("one two three four")["input_ids"][:4]
     prepared = token_reader.prepare({"train": rows})["train"]
-    assert token_reader.lengths["train"].tolist() == [6, 4]
+    assert token_reader.is_long["train"].tolist() == [True, False]
     assert "the first 4 tokens of documents are read; 1 are longer" in caplog.text
     batch = token_reader.collate([prepared[0], {"input_ids": [101, 102], "label": 1}])
     assert batch["input_ids"].tolist() == [expected, [101, 102, 0, 0]]

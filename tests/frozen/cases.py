@@ -1,8 +1,6 @@
 """What is frozen: numbers that the public classes give for weights and texts made from names and
 seeds."""
 
-from __future__ import annotations
-
 import zlib
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 `python -m tests.frozen.test_frozen` writes them anew.
 """
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

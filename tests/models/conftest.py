@@ -1,7 +1,5 @@
 """Models that several test files share."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """From a document to BERTSUM's format, and from scores to a summary."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers

@@ -1,7 +1,5 @@
 """Attention in blocks against the definition, its gradients against Longformer's own."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -48,7 +46,7 @@ def dense_states(model, ids, is_global):
     transformers' own modules."""
     positions = torch.arange(len(ids)) + PAD + 1
     hidden = model.embeddings(ids[None], None, positions[None])[0]
-    for layer, window in zip(model.encoder.layer, model.config.windows(), strict=True):
+    for layer, window in zip(model.encoder.layer, model.config.attention_window, strict=True):
         attended = dense_attention(layer.attention.self, hidden, is_global, window)
         attended = layer.attention.output(attended, hidden)
         hidden = layer.output(layer.intermediate(attended), attended)

@@ -1,7 +1,5 @@
 """The residual document vector and contrastive learning over segments, whitened or not."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -83,6 +81,7 @@ def test_plain_pooling_is_the_mean_and_has_no_weights(toy_encoder_path):
             refused(config)
 
 
+@torch.no_grad()
 @pytest.mark.parametrize("trained", [False, True])
 @pytest.mark.parametrize("chunks", [6, 19])  # 8 in a window
 def test_a_document_vector_is_the_sum_of_both_projections(trained, chunks):
@@ -97,9 +96,8 @@ def test_a_document_vector_is_the_sum_of_both_projections(trained, chunks):
         c = model.residual_pooling.contextual.weight.detach()
     without = residual(whiten=False)
     without.load_state_dict(model.state_dict(), strict=False)
-    with torch.no_grad():
-        contextual = without(inputs_embeds=whitened(model, vectors)).last_hidden_state
-        output = model(inputs_embeds=vectors)
+    contextual = without(inputs_embeds=whitened(model, vectors)).last_hidden_state
+    output = model(inputs_embeds=vectors)
     close(output.last_hidden_state, contextual)
     plain = unit(whitened(model, vectors).mean(dim=1))
     contextual = unit(contextual.mean(dim=1))
@@ -137,6 +135,7 @@ def segments(pairs=4, chunks=6):
     }
 
 
+@torch.no_grad()
 def test_scores_and_loss_of_a_batch_of_pairs():
     model, batch = shaken(residual(NextLevelBertForContrastiveLearning)), segments()
     model.logit_scale.data.fill_(math.log(7))
@@ -144,25 +143,24 @@ def test_scores_and_loss_of_a_batch_of_pairs():
         0, (4, 2)
     )
     expected = 7 * documents[:, 0] @ documents[:, 1].T
-    with torch.no_grad():
-        output = model(**batch)
-        close(output.scores, expected)
-        close(output.loss, image_text_contrastive_loss(expected))
-        batch["document_ids"] = torch.tensor([0, 1, 1, 2])
-        expected[1, 2] = expected[
-            2, 1
-        ] = -torch.inf  # other segments of a document are in no denominator
-        close(model(**batch).loss, image_text_contrastive_loss(expected))
+    output = model(**batch)
+    close(output.scores, expected)
+    close(output.loss, image_text_contrastive_loss(expected))
+    batch["document_ids"] = torch.tensor([0, 1, 1, 2])
+    expected[1, 2] = expected[
+        2, 1
+    ] = -torch.inf  # other segments of a document are in no denominator
+    close(model(**batch).loss, image_text_contrastive_loss(expected))
 
 
+@torch.no_grad()
 def test_masked_vectors_are_predicted_as_whitened_ones():
     model, batch = shaken(residual(NextLevelBertForMaskedVectorModeling)), segments()
     batch = {name: values.flatten(0, 1) for name, values in batch.items() if name != "document_ids"}
     positions, labels = torch.zeros(8, 8, dtype=torch.bool), batch["inputs_embeds"].clone()
     positions[::2, 2] = positions[1::2, 5] = positions[0, 3] = True
     batch["special_ids"][::2, 2] = MASK
-    with torch.no_grad():
-        output = model(**batch, mask_positions=positions, labels=labels)
+    output = model(**batch, mask_positions=positions, labels=labels)
     expected = whitened(model, labels[positions])
     close(output.targets, expected, atol=1e-6)
     close(output.loss, F.smooth_l1_loss(output.predictions, expected), atol=1e-6)

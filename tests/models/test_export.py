@@ -1,8 +1,6 @@
 """Graphs: `torch.export`, ONNX and `torch.compile` give the numbers of the pass in Python, for
 other sizes, too."""
 
-from __future__ import annotations
-
 import onnxruntime
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """The heads for tasks: what they compute, what they refuse; training by sentence-transformers."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

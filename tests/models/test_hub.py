@@ -5,8 +5,6 @@ The client reads its settings once, at import, so every step runs in a process o
 (`fresh_process`).
 """
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Peak memory does not grow with the length of a document, beyond its ids and vectors."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """BERT-AL against the encoders of `transformers`, torch's LSTM, and equations worked by hand."""
 
-from __future__ import annotations
-
 import math
 from concurrent.futures import ThreadPoolExecutor
 
@@ -40,18 +38,18 @@ def awake(model):
 # The LSTM.
 
 
+@torch.no_grad()
 def test_one_step_worked_by_hand():
     """Of two values the layer normalisation gives d and -d, where d is 1 but for its epsilon."""
     lstm = LayerNormLSTM(2)
-    with torch.no_grad():
-        lstm.input_projection.weight.zero_()
-        lstm.cell_weight.copy_(torch.tensor([3.0, 2.0]))
-        lstm.cell_bias.copy_(torch.tensor([0.5, 0.0]))
-        # The first value of each gate is 100, 200, 300 or 400 times the input, the second is 0, so
-        # that one normalisation over all gates would give other values.
-        lstm.input_projection.weight[0::2, 0] = torch.tensor([100.0, 200.0, 300.0, 400.0])
-        lstm.gate_weight.copy_(torch.tensor([[1.0, 2.0], [0.5, 0.5], [2.0, 1.0], [1.0, 3.0]]))
-        lstm.gate_bias.copy_(torch.tensor([[0.0, 0.0], [1.0, 1.0], [0.0, 0.5], [0.2, 0.0]]))
+    lstm.input_projection.weight.zero_()
+    lstm.cell_weight.copy_(torch.tensor([3.0, 2.0]))
+    lstm.cell_bias.copy_(torch.tensor([0.5, 0.0]))
+    # The first value of each gate is 100, 200, 300 or 400 times the input, the second is 0, so
+    # that one normalisation over all gates would give other values.
+    lstm.input_projection.weight[0::2, 0] = torch.tensor([100.0, 200.0, 300.0, 400.0])
+    lstm.gate_weight.copy_(torch.tensor([[1.0, 2.0], [0.5, 0.5], [2.0, 1.0], [1.0, 3.0]]))
+    lstm.gate_bias.copy_(torch.tensor([[0.0, 0.0], [1.0, 1.0], [0.0, 0.5], [0.2, 0.0]]))
     outputs, (h, c) = lstm(
         torch.tensor([[[1.0, -5.0]]]), (torch.zeros(1, 2), torch.tensor([[0.4, -0.6]]))
     )
@@ -69,18 +67,18 @@ def test_one_step_worked_by_hand():
     assert torch.equal(outputs[0], h)
 
 
+@torch.no_grad()
 def test_without_normalisation_it_is_the_lstm_of_torch(monkeypatch):
     monkeypatch.setattr(modeling_bert_al, "layer_norm", lambda values, *rest, **named: values)
     torch.manual_seed(0)
     lstm = LayerNormLSTM(6)
     plain = torch.nn.LSTM(6, 6)
-    with torch.no_grad():
-        for weight in (lstm.input_projection.weight, lstm.recurrent_weight, lstm.gate_bias):
-            torch.nn.init.normal_(weight)
-        plain.weight_ih_l0.copy_(lstm.input_projection.weight)
-        plain.weight_hh_l0.copy_(lstm.recurrent_weight)
-        plain.bias_ih_l0.copy_(lstm.gate_bias.flatten())
-        plain.bias_hh_l0.zero_()
+    for weight in (lstm.input_projection.weight, lstm.recurrent_weight, lstm.gate_bias):
+        torch.nn.init.normal_(weight)
+    plain.weight_ih_l0.copy_(lstm.input_projection.weight)
+    plain.weight_hh_l0.copy_(lstm.recurrent_weight)
+    plain.bias_ih_l0.copy_(lstm.gate_bias.flatten())
+    plain.bias_hh_l0.zero_()
     inputs = torch.randn(5, 3, 6)
     h, c = torch.randn(2, 1, 3, 6)
     outputs, state = lstm(inputs, (h[0], c[0]))

@@ -1,8 +1,6 @@
 """What CDLM's models compute: masked words, matching, pairs of mentions and answers, worked by
 hand."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -111,7 +109,7 @@ def test_a_two_in_the_attention_mask_is_global_attention(attention):
 def test_the_defaults_of_the_configuration_are_those_of_the_paper():
     config = CdlmConfig()
     assert config.pair_scorer_hidden_size == 1024
-    assert config.windows() == [512] * 12
+    assert config.attention_window == [512] * 12
     assert (config.max_sequence_length, config.global_attention) == (4096, "masked")
     assert (config.sparse_prediction, config.coreference_threshold) == (False, 0.5)
     assert config.classifier_dropout == config.hidden_dropout_prob == 0.1
@@ -304,13 +302,13 @@ def test_padding_on_the_left_changes_nothing(cls, inputs):
         close(one, other[..., -one.shape[-1] :])
 
 
+@torch.no_grad()
 def test_new_words_keep_the_head_tied():
     model = tiny(CdlmForMaskedLM)
     ids, mask, _ = masked_batch()
-    with torch.no_grad():
-        before = model(ids, mask).logits
-        model.resize_token_embeddings(107, mean_resizing=False)
-        close(model(ids, mask).logits[..., :100], before)
+    before = model(ids, mask).logits
+    model.resize_token_embeddings(107, mean_resizing=False)
+    close(model(ids, mask).logits[..., :100], before)
     assert model.lm_head.decoder.weight is model.longformer.embeddings.word_embeddings.weight
     assert model.lm_head.decoder.bias is model.lm_head.bias
     assert model.config.vocab_size == 107

@@ -1,8 +1,6 @@
 """ChunkBERT against the encoders of `transformers`, the paper's procedure, and a convolution worked
 by hand."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest
@@ -83,6 +81,7 @@ def test_the_pseudo_code_of_the_paper():
     close(model(ids).last_hidden_state, expected)
 
 
+@torch.no_grad()
 def text_cnn(weights, biases=None, **values):
     """One filter a width over features of one dimension, projected by ones."""
     encoder = BertConfig(hidden_size=1, num_attention_heads=1, intermediate_size=1).to_dict()
@@ -91,12 +90,11 @@ def text_cnn(weights, biases=None, **values):
     classifier = TextCnnClassifier(
         ChunkBertConfig(encoder_config=encoder, num_labels=len(weights), **values)
     )
-    with torch.no_grad():
-        for number, weight in enumerate(weights):
-            classifier.convolutions[number].weight.copy_(torch.tensor(weight).reshape(1, 1, -1))
-            classifier.convolutions[number].bias.fill_(biases[number] if biases else 0.0)
-        classifier.projection.weight.copy_(torch.eye(len(weights)))
-        classifier.projection.bias.zero_()
+    for number, weight in enumerate(weights):
+        classifier.convolutions[number].weight.copy_(torch.tensor(weight).reshape(1, 1, -1))
+        classifier.convolutions[number].bias.fill_(biases[number] if biases else 0.0)
+    classifier.projection.weight.copy_(torch.eye(len(weights)))
+    classifier.projection.bias.zero_()
     return classifier
 
 

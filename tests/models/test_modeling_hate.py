@@ -1,8 +1,6 @@
 """HATE against its paper worked by hand, pieces of transformers and torch, and the contracts of the
 house."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

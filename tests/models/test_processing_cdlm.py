@@ -1,7 +1,5 @@
 """Layouts of CDLM against strings and positions written by hand."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from tokenizers.pre_tokenizers import ByteLevel

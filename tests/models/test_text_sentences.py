@@ -1,7 +1,5 @@
 """`text_sentences`: gold borders, cases worked by hand, and what holds for any text."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From documents to sequences, masked batches, pairs of segments and scores."""
 
-from __future__ import annotations
-
 import copy
 import math
 

@@ -1,8 +1,6 @@
 """The authors' published inference code, on random weights: vectors, sequences and documents to
 1e-5."""
 
-from __future__ import annotations
-
 import json
 import shutil
 
@@ -10,18 +8,11 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import AutoModel
 
 from nextlevelbert import load_chunk_encoder
 from nextlevelbert.convert import convert_checkpoint
 from nextlevelbert.models.chunking import tokenize_document
-
-CASES = [
-    ("expected_chunk16", 16, "texts", True),
-    ("expected_chunk64", 64, "texts", True),
-    ("expected_chunk16_without_normalize", 16, "texts", False),
-    ("expected_chunk64_without_normalize", 64, "texts", False),
-    ("expected_edge_chunk16", 16, "edge_texts", True),
-]
 
 
 @pytest.fixture(scope="session")
@@ -38,22 +29,39 @@ def encoders(tiny, tmp_path_factory):
     return {True: load_chunk_encoder(str(tiny / "encoder")), False: load_chunk_encoder(str(bare))}
 
 
-def authors_model(source, tiny, chunk_size, **config):
-    model = convert_checkpoint(tiny / "checkpoint", source, chunk_size)
-    model.config.update(config)
-    return model
+@pytest.fixture
+def authors_model(tiny, encoders, tmp_path):
+    """Converts the authors' checkpoint, saves it and opens it."""
+
+    def converted(chunk_size, normalize=True, **config):
+        model = convert_checkpoint(tiny / "checkpoint", encoders[normalize], chunk_size)
+        model.save_pretrained(tmp_path)
+        return AutoModel.from_pretrained(tmp_path, **config)
+
+    return converted
 
 
 def close(actual, expected):
     torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("file", "chunk_size", "texts", "normalize"), CASES)
+@pytest.mark.parametrize(
+    ("file", "chunk_size", "texts", "normalize"),
+    [
+        ("expected_chunk16", 16, "texts", True),
+        ("expected_chunk64", 64, "texts", True),
+        ("expected_chunk16_without_normalize", 16, "texts", False),
+        ("expected_chunk64_without_normalize", 64, "texts", False),
+        ("expected_edge_chunk16", 16, "edge_texts", True),
+    ],
+)
 @pytest.mark.filterwarnings("ignore:Document")  # that a document without a token is named
-def test_documents_as_the_authors_encode_them(tiny, encoders, file, chunk_size, texts, normalize):
+def test_documents_as_the_authors_encode_them(
+    tiny, authors_model, file, chunk_size, texts, normalize
+):
     expected = load_file(tiny / f"{file}.safetensors")
     documents = json.loads((tiny / "texts.json").read_text())[texts]
-    model = authors_model(encoders[normalize], tiny, chunk_size, long_documents="truncate")
+    model = authors_model(chunk_size, normalize, long_documents="truncate")
     rule = model.config.chunking_rule()
     for number, text in enumerate(documents):
         tokens = tokenize_document(model.tokenizer, text)
@@ -73,25 +81,31 @@ def test_documents_as_the_authors_encode_them(tiny, encoders, file, chunk_size, 
         close(embedding.chunks, sequence[1:-1])
 
 
+@torch.no_grad()
 @pytest.mark.parametrize("chunk_size", [16, 64])
-def test_the_special_positions_too(tiny, encoders, chunk_size):
+def test_the_special_positions_too(tiny, authors_model, chunk_size):
     """Hidden states at [CLS] and [SEP] of a document alone, and what enters the encoder."""
     expected = load_file(tiny / f"expected_chunk{chunk_size}.safetensors")
-    model = authors_model(encoders[True], tiny, chunk_size)
+    model = authors_model(chunk_size)
     for number in range(4):
         vectors = expected[f"text{number}.chunk_vectors"]
         if len(vectors) > model.config.max_chunks:
             continue
-        with torch.no_grad():
-            output = model(inputs_embeds=vectors[None], output_hidden_states=True)
+        output = model(inputs_embeds=vectors[None], output_hidden_states=True)
         close(output.hidden_states[-1][0], expected[f"text{number}.sequence_output"])
 
 
-def test_sentences_given_as_chunks(tiny, encoders):
-    """Sentence mode, without the authors' splitter: one chunk a given sentence."""
+@torch.no_grad()
+def test_sentences_given_as_chunks(tiny, authors_model):
+    """Chunk size 0 is sentence mode, and a sentence has as many tokens as the encoder reads (256).
+
+    Without the authors' splitter: one chunk a given sentence.
+    """
     expected = load_file(tiny / "expected_sentences.safetensors")
     documents = json.loads((tiny / "sentences.json").read_text())
-    model = authors_model(encoders[True], tiny, 256, long_documents="truncate")
+    model = authors_model(0, long_documents="truncate")
+    assert (model.config.chunking, model.config.chunk_size) == ("sentences", 256)
+    assert model.plan("The ship sailed. Nobody waved. It was cold.").chunks == 3
     rule = model.config.chunking_rule()
     vectors = []
     for number, sentences in enumerate(documents["documents_as_sentences"]):
@@ -100,17 +114,17 @@ def test_sentences_given_as_chunks(tiny, encoders):
         vectors.append(model.get_chunk_encoder().encode(np.concatenate(ids), boundaries, rule))
         close(vectors[-1], expected[f"text{number}.chunk_vectors"])
     contextual, pooled = model.contextualize(vectors)
-    close(pooled.detach(), expected["document_embeddings"])
+    close(pooled, expected["document_embeddings"])
     for number, rows in enumerate(contextual):
-        close(rows.detach(), expected[f"text{number}.sequence_output"][1:-1])
+        close(rows, expected[f"text{number}.sequence_output"][1:-1])
 
 
-def test_windows_agree_with_the_authors_up_to_their_limit(tiny, encoders):
+def test_windows_agree_with_the_authors_up_to_their_limit(tiny, authors_model):
     """Windowing changes nothing for documents of one window, and keeps what truncation loses for
     longer ones."""
     expected = load_file(tiny / "expected_chunk16.safetensors")
     texts = json.loads((tiny / "texts.json").read_text())["texts"]
-    model = authors_model(encoders[True], tiny, 16)
+    model = authors_model(16)
     embeddings = model.encode(texts)
     for number in range(3):
         close(embeddings[number].document, expected["document_embeddings"][number])

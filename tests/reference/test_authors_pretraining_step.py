@@ -1,7 +1,5 @@
 """One pretraining step of the authors' code as data: inputs, predictions, losses and gradients."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from safetensors.torch import load_file

@@ -1,7 +1,5 @@
 """Fixtures of the tests of tasks."""
 
-from __future__ import annotations
-
 import pytest
 
 from nextlevelbert import CdlmModel, CdlmProcessor

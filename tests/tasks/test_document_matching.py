@@ -1,7 +1,5 @@
 """Document matching with CDLM: pairs of documents in both forms, and the task from sets to card."""
 
-from __future__ import annotations
-
 import csv
 import re
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Retrieval and ranking: data sets, word counts and lengths by hand, batches without duplicates,
 and the scripts."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 
@@ -19,7 +17,7 @@ from nextlevelbert.evaluation.scores import scores_by_length
 from nextlevelbert.evaluation.words import count_words
 from nextlevelbert.finetuning.arguments import FinetuningArguments
 from nextlevelbert.tasks import main, multihop_qa, ranking, retrieval, summarization
-from nextlevelbert.tasks.ranking import RankingData, read_ranking
+from nextlevelbert.tasks.ranking import read_ranking
 from nextlevelbert.tasks.retrieval import PairArguments, read_retrieval_task
 from nextlevelbert.training.runs import read_json
 
@@ -129,10 +127,10 @@ def msmarco(tmp_path):
 
 def test_ms_marco_s_files(msmarco):
     data = read_ranking(msmarco, "docdev", PAIRS)
-    assert data.task.queries == {"q1": "what is one", "q2": "what is two"}
-    assert data.task.relevant == {"q1": {"d1": 1}, "q2": {"d2": 1}}
-    assert data.task.documents["d1"] == 'Title 1 Body "of\rnumber 1."'
-    assert sorted(data.task.documents) == [
+    assert data.queries == {"q1": "what is one", "q2": "what is two"}
+    assert data.relevant == {"q1": {"d1": 1}, "q2": {"d2": 1}}
+    assert data.documents["d1"] == 'Title 1 Body "of\rnumber 1."'
+    assert sorted(data.documents) == [
         "d0",
         "d1",
         "d2",
@@ -140,9 +138,9 @@ def test_ms_marco_s_files(msmarco):
     ]  # named by a judgement or a candidate, with a text
     assert data.candidates == {"q1": ["d0", "d1"], "q2": ["d4"]}
     train = read_ranking(msmarco, "doctrain", PAIRS)
-    assert (list(train.task.documents), train.candidates) == (["d0"], None)
+    assert (list(train.documents), train.candidates) == (["d0"], None)
     (msmarco / "msmarco-docdev-top100").unlink()
-    assert len(read_ranking(msmarco, "docdev", PAIRS).task.documents) == 5  # the whole collection
+    assert len(read_ranking(msmarco, "docdev", PAIRS).documents) == 5  # the whole collection
 
 
 @pytest.mark.parametrize(
@@ -192,15 +190,15 @@ def test_queries_are_held_out_by_their_documents():
         a={"d0": 1}, b={"d0": 1}, c={"d1": 1}, d={"d2": 1}, e={"d3": 1, "d2": 1}, f={"d4": 1}
     )
     for seed in range(5):
-        train, validation = ranking.hold_out_queries(RankingData(task), 0.5, seed)
-        for_training = set().union(*train.task.relevant.values())
-        held_out = set().union(*validation.task.relevant.values())
+        train, validation = ranking.hold_out_queries(task, 0.5, seed)
+        for_training = set().union(*train.relevant.values())
+        held_out = set().union(*validation.relevant.values())
         assert for_training
         assert held_out
         assert for_training.isdisjoint(held_out)
-        assert validation.task.documents == task.documents  # searched whole
+        assert validation.documents == task.documents  # searched whole
     with pytest.raises(ValueError, match="no queries"):
-        ranking.hold_out_queries(RankingData(toy_task(a={"d0": 1, "d1": 1})), 0.5, 42)
+        ranking.hold_out_queries(toy_task(a={"d0": 1, "d1": 1}), 0.5, 42)
 
 
 # --- Words and lengths
@@ -419,7 +417,9 @@ def test_ranking_ms_marco_s_files(model, msmarco, tmp_path):
     results = run(folder, tmp_path / "base", *words, task="ranking")
     assert results["rows"]["base, test"]["hit_rate@10"] == 0.5
     card = (folder / "README.md").read_text()
-    assert "2 queries of msmarco-docdev; for each, its candidates are ranked" in card
+    assert (
+        "2 queries of msmarco-docdev; for each, its candidates are ranked.\n" in card
+    )  # no warning
     # The ranked lists of the best seed: candidates only.
     run_lines = (folder / "test_predictions.trec").read_text().splitlines()
     queries, _, documents, ranks, _, names = np.array(list(map(str.split, run_lines))).T.tolist()

@@ -1,8 +1,6 @@
 """Extractive summaries: the data, the baselines of the paper, and `run_finetune.py --task
 summarization`."""
 
-from __future__ import annotations
-
 import gzip
 import json
 

@@ -95,8 +95,7 @@ def test_a_training_tells_its_card_the_rest(tmp_path):
         table=results_table({"model": {"f1": 0.5}}),
         scores={"f1": 0.5},
         dataset="ten books",
-        datasets=["someone/books"],
-        pictures=["curve.png"],
+        data_name="someone/books",
     ).save(tmp_path / "README.md")
     card = ModelCard.load(tmp_path / "README.md")
     data = card.data
@@ -114,7 +113,7 @@ def test_a_training_tells_its_card_the_rest(tmp_path):
         "| optimizer_steps | `7` |",
         "| batch_size | `16` |",
         "| device | `cpu, 1 process(es)` |",
-        "![Loss and scores over the training](curve.png)",
+        "![Loss and scores over the training](learning_curve.png)",
         "On ten books.",
         "| model | 0.5000 |",
         "@inproceedings{czinczoll2024nextlevelbert,",

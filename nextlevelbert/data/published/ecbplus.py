@@ -67,7 +67,9 @@ def load(source: str | Path, split: str | None = None) -> Dataset:
                 raise location.error(column, f"is missing; a document has {', '.join(COLUMNS)}.")
         name = values["doc_id"]
         if name in documents:  # mentions in no relation would be of one cluster
-            raise location.error("doc_id", f"the id {name!r} is taken; ids must differ.")
+            raise location.error(
+                "doc_id", f"the id {name!r} is there twice. Give every document its own id."
+            )
         _check_mentions(location, values)
         documents[name] = {column: values[column] for column in COLUMNS}
     return Dataset.from_list(list(documents.values()))

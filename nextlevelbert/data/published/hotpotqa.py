@@ -52,7 +52,9 @@ def load(source: str | Path | Table, split: str = "train") -> Dataset:
             id_column = "_id"
         name = location.require_text(values.get(id_column), id_column)
         if name in questions:
-            raise location.error(id_column, f"id {name!r} is taken; ids must differ.")
+            raise location.error(
+                id_column, f"id {name!r} is there twice. Give every question its own id."
+            )
 
         sentences_of: dict[str, list[str]] = {}
         paragraphs = _pairs(location, values, column="context", second="sentences")

@@ -248,34 +248,16 @@ def test_length_in_a_script_without_spaces():
     assert [row["from_words"] for row in rows] == [256]
 
 
-@pytest.mark.parametrize(
-    ("query_column", "document_column", "queries"),
-    [("chapter", "summary_text", 1), ("summary_text", "chapter", 2)],
-)
-def test_length_is_that_of_the_chapter_in_either_direction(
-    query_column, document_column, queries, tmp_path
-):
-    """NextLevelBERT's figure 2: chapters of 300 and 600 words, summaries of one."""
-    task = read_retrieval_task(booksum(tmp_path), PairArguments(query_column, document_column))
-    right = np.zeros((len(task.queries), len(task.documents)))
-    for row, query in enumerate(task.queries):
-        right[row] = np.isin(list(task.documents), list(task.relevant[query]))
-    first, second = retrieval.scores_by_length(task, rank_by_scores(task, right))
-    expected = {"from_words": 256, "below_words": 512, "queries": queries, "mrr": 1.0}
-    assert first == first | expected
-    assert second == second | {"from_words": 512, "below_words": 1024, "queries": 1, "mrr": 1.0}
-
-
 def test_scores_by_length():
-    """A document that is its own query counts for nothing; short pairs are together; the mean of
-    several counts."""
+    """NextLevelBERT's figure 2. A document that is its own query counts for nothing; short pairs
+    are together; the mean of several counts, and the longer of both sides."""
     documents = {"a": "word " * 5, "b": "word " * 100, "c": "word " * 199, "d": "word " * 321}
-    relevant = {"a": {"a": 1, "b": 1}, "q": {"c": 1, "d": 1}}
-    task = RetrievalTask("toy", {"a": "?", "q": "?"}, documents, relevant)
-    scores = np.array([[0.0, 1.0, 0, 0], [1.0, 0.5, 0, 0]])
-    short, long = retrieval.scores_by_length(task, rank_by_scores(task, scores))
-    assert short == short | {"from_words": 0, "below_words": 128, "mrr": 1}
-    assert long == long | {"from_words": 256, "below_words": 512, "mrr": 1 / 3}
+    relevant = {"a": {"a": 1, "b": 1}, "q": {"c": 1, "d": 1}, "long": {"a": 1}}
+    task = RetrievalTask("toy", {"a": "?", "q": "?", "long": "w " * 600}, documents, relevant)
+    scores = np.array([[0.0, 1.0, 0, 0], [1.0, 0.5, 0, 0], [0.5, 1.0, 0, 0]])
+    rows = retrieval.scores_by_length(task, rank_by_scores(task, scores))
+    found = [(row["from_words"], row["below_words"], row["queries"], row["mrr"]) for row in rows]
+    assert found == [(0, 128, 1, 1), (256, 512, 1, 1 / 3), (512, 1024, 1, 1 / 2)]
 
 
 # --- The search by its command line

@@ -1,7 +1,7 @@
 """Retrieval and ranking: data sets, word counts and lengths by hand, batches without duplicates,
 and the scripts."""
 
-import gzip
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -100,29 +100,10 @@ def test_rows_without_a_text(row, culprit, tmp_path):
         read_retrieval_task(path, PAIRS)
 
 
-def lines(path, made):
-    path.write_text("\n".join(made) + "\n", encoding="utf-8")
-
-
 @pytest.fixture
 def msmarco(tmp_path):
     """The layout of the official files, in small; document d3 is named by nothing."""
-    docs = [f'd{n}\thttp://x/{n}\tTitle {n}\tBody "of\rnumber {n}."' for n in range(5)]
-    with gzip.open(tmp_path / "msmarco-docs.tsv.gz", "wt", encoding="utf-8", newline="\n") as file:
-        file.write("\n".join([*docs, "d5\tu\t\t"]) + "\n")
-    lines(
-        tmp_path / "msmarco-docdev-queries.tsv",
-        ["q1\twhat is one", "q2\twhat is two", "q9\tnobody judged this"],
-    )
-    lines(
-        tmp_path / "msmarco-docdev-qrels.tsv",
-        ["q1 0 d1 1", "", "q2 0 d2 1", "q2 0 d4 0", "q2 0 d5 -2"],
-    )
-    top = ["q1 Q0 d0 1 -4.8 run", "q1 Q0 d1 2 -5 run", "q2 Q0 d4 1 -3 run", "q2 Q0 d5 2 -3 run"]
-    lines(tmp_path / "msmarco-docdev-top100", top)
-    lines(tmp_path / "msmarco-doctrain-queries.tsv", ["q5\twhat is zero"])
-    lines(tmp_path / "msmarco-doctrain-qrels.tsv", ["q5 0 d0 1"])
-    return tmp_path
+    return shutil.copytree(Path(__file__).with_name("msmarco"), tmp_path / "msmarco")
 
 
 def test_ms_marco_s_files(msmarco):
@@ -147,7 +128,7 @@ def test_ms_marco_s_files(msmarco):
     ("line", "culprit"), [("q1 0 d1", "msmarco-docdev-qrels.tsv, line 1"), ("q7 0 d2 1", "'q7'")]
 )
 def test_ms_marco_files_that_do_not_fit(msmarco, line, culprit):
-    lines(msmarco / "msmarco-docdev-qrels.tsv", [line])
+    (msmarco / "msmarco-docdev-qrels.tsv").write_text(line)
     with pytest.raises(ValueError, match=culprit):
         read_ranking(msmarco, "docdev", PAIRS)
 

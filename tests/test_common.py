@@ -376,6 +376,18 @@ def test_pickled_or_copied_after_a_pass_it_is_the_same(models, name):
         assert after.keys() == before.keys()
 
 
+@pytest.mark.parametrize("name", HEADS)
+def test_a_misspelt_argument_is_an_error(models, name):
+    with pytest.raises(TypeError, match="attentoin_mask"):
+        models[name](**inputs_of(name, models[name]), attentoin_mask=1)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_ids_of_a_text_that_is_no_batch_are_an_error(models, name):
+    with pytest.raises(ValueError, match=r"Give input_ids \[B, T\]"):
+        models[name](input_ids=torch.tensor([101, 102]))
+
+
 @pytest.mark.parametrize("asked", ["output_hidden_states", "output_attentions"])
 @pytest.mark.parametrize("name", PIECEWISE)
 def test_a_model_that_reads_piece_by_piece_has_no_outputs_of_layers(models, saved, name, asked):

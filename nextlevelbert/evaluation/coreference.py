@@ -77,8 +77,18 @@ def cluster_scores(
     for mention in key_cluster_of.keys() & response_cluster_of.keys():
         shared[key_cluster_of[mention], response_cluster_of[mention]] += 1
 
-    recall = _recalls(shared, sizes=_sizes(key), other_sizes=_sizes(response))
-    precision = _recalls(shared.T, sizes=_sizes(response), other_sizes=_sizes(key))
+    key_sizes = _sizes(key)
+    response_sizes = _sizes(response)
+    recall = _recalls(
+        shared,
+        sizes=key_sizes,
+        other_sizes=response_sizes,
+    )
+    precision = _recalls(
+        shared.T,
+        sizes=response_sizes,
+        other_sizes=key_sizes,
+    )
     scores = {}
     for name in recall:
         scores[f"{name}_recall"] = recall[name]
@@ -118,7 +128,11 @@ def _recalls(shared: np.ndarray, sizes: np.ndarray, other_sizes: np.ndarray) -> 
     mentions = float(sizes.sum())
     size = sizes[:, np.newaxis]
     # MUC: a cluster of n mentions needs n - 1 links; in p parts on the other side, it keeps n - p.
+    links = mentions - len(sizes)
     kept_links = shared.sum() - np.count_nonzero(shared)
+
+    # B³: the mean over mentions of the share of their cluster that is found with them.
+    found_mentions = (shared**2 / np.maximum(size, 1)).sum()
 
     # CEAF_e: φ4, the Dice coefficient of two clusters.
     similarity = 2 * shared / np.maximum(size + other_sizes, 1)
@@ -127,12 +141,12 @@ def _recalls(shared: np.ndarray, sizes: np.ndarray, other_sizes: np.ndarray) -> 
     # LEA: the share of the links in a cluster; a single mention has a link to itself.
     are_single = (size == 1) & (other_sizes == 1)
     found_links = np.where(are_single, shared, _links(shared))
-    links = np.maximum(_links(size), 1)
+    share = found_links / np.maximum(_links(size), 1)
     return {
-        "muc": _ratio(kept_links, mentions - len(sizes)),
-        "b3": _ratio((shared**2 / np.maximum(size, 1)).sum(), mentions),
+        "muc": _ratio(kept_links, links),
+        "b3": _ratio(found_mentions, mentions),
         "ceafe": _ratio(aligned, len(sizes)),
-        "lea": _ratio((size * found_links / links).sum(), mentions),
+        "lea": _ratio((size * share).sum(), mentions),
     }
 
 

@@ -285,9 +285,9 @@ class BertAlModel(BertAlPreTrainedModel):
             input_ids: token ids ``[B, T]``, padded anywhere.
             attention_mask: mask ``[B, T]`` (default: no padding).
             token_type_ids: token types ``[B, T]``.
-            **kwargs: arguments that adapters pass on; hidden states and attentions are refused.
+            **kwargs: arguments that adapters pass on, which must be None or False.
         """
-        self.refuse_outputs_of_layers(kwargs)
+        self.check_arguments(kwargs)
         mask = self.tokens_to_read(input_ids, attention_mask)
         is_kept = torch.ones_like(mask)[mask]
         features = self.token_features(input_ids, mask=mask, types=token_type_ids, is_kept=is_kept)
@@ -435,9 +435,9 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
             token_type_ids: token types ``[B, T]``.
             labels: labels ``[B, S]``: 1 for a sentence of the summary, 0 for any other, -100 if
                 unknown.
-            **kwargs: arguments that adapters pass on; hidden states and attentions are refused.
+            **kwargs: arguments that adapters pass on, which must be None or False.
         """
-        self.refuse_outputs_of_layers(kwargs)
+        self.check_arguments(kwargs)
         mask = self.tokens_to_read(input_ids, attention_mask)
         starts = (input_ids == self.config.cls_token_id) & mask  # [B, T]
         features = self.model.token_features(
@@ -521,9 +521,9 @@ class BertAlForSequenceClassification(BertAlPreTrainedModel):
             token_type_ids: token types ``[B, T]``.
             labels: classes ``[B]`` as integers, ``[B, K]`` zeros and ones as floats, or values
                 ``[B]``.
-            **kwargs: arguments that adapters pass on; hidden states and attentions are refused.
+            **kwargs: arguments that adapters pass on, which must be None or False.
         """
-        self.refuse_outputs_of_layers(kwargs)
+        self.check_arguments(kwargs)
         output = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,

@@ -1086,7 +1086,8 @@ class NextLevelBertForTask(NextLevelBertPreTrainedModel):
         if self.pair_axes == 0:
             raise ValueError(
                 "This model takes no questions (text_pair=False): leave out pair_input_ids,"
-                " pair_embeds and token_type_ids of 1."
+                " pair_embeds and token_type_ids of 1. For pairs of texts, make or open the model"
+                " with text_pair=True."
             )
         needed = {2: "questions [N, …]", 3: "candidates [N, C, …]"}[self.pair_axes]
         raise ValueError(

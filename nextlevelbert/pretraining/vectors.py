@@ -370,7 +370,7 @@ def new_objective(
     if masking.sequence_length > positions:
         raise ValueError(
             f"--sequence_length {masking.sequence_length} is above the {positions} positions that"
-            " the model reads at once."
+            " the model reads at once. Lower it."
         )
 
     dataset_class: type[VectorSequenceDataset] = PackedVectorDataset
@@ -404,7 +404,7 @@ def _contrastive_objective(
     if family.max_segment > window:
         raise ValueError(
             f"--max_segment {family.max_segment} is above the {window} chunks that the model reads"
-            " at once."
+            " at once. Lower it."
         )
     return Objective(
         dataset=partial(

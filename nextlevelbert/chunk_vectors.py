@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
@@ -33,8 +34,8 @@ from .corpus import (
     write_part,
 )
 from .data.documents import as_documents
-from .models.chunk_encoder import LoadedChunkEncoder
-from .models.chunking import ChunkingRule, chunk_spans, flatten_chunks, tokenize_document
+from .models.chunk_encoder import LoadedChunkEncoder, encode_documents
+from .models.chunking import ChunkingRule, chunk_spans, tokenize_document
 from .models.from_encoder import load_chunk_encoder
 from .models.sentences import Splitter
 
@@ -56,8 +57,7 @@ def chunk_table(
     """
     names = np.array([str(name) for name in ids], object)
     counts = [len(span) for span in spans]
-    no_span = np.zeros((0, 2), np.int64)  # also without documents
-    all_spans = np.concatenate([no_span, *spans])
+    all_spans = np.concatenate(spans)
     values = pa.array(vectors.cpu().half().numpy().reshape(-1))
     columns = {
         "document": np.repeat(names, counts),
@@ -161,26 +161,22 @@ class ChunkVectors:
             except (TypeError, ValueError) as error:
                 raise type(error)(f"Document {name!r}: {error}") from error
 
-        flat_ids, flat_boundaries, offsets = flatten_chunks(
-            [document.input_ids for document in documents], boundaries
-        )
-        vectors = self.source.encoder.encode(
-            flat_ids,
-            flat_boundaries,
+        vectors = encode_documents(
+            self.source.encoder,
+            [document.input_ids for document in documents],
+            boundaries,
             rule=self.rule,
             tokens_per_batch=self.tokens_per_batch,
             bar=self.bar,
         )
-        vectors = vectors.half()
-        infinite = (~vectors.isfinite().all(dim=1)).nonzero().flatten().tolist()
-        if infinite:
-            index = int(np.searchsorted(offsets, infinite[0], side="right")) - 1
-            raise ValueError(
-                f"{len(infinite)} vectors of the encoder are not finite, first in document"
-                f" {ids[index]!r}. Compute in float32, or leave this document out."
-            )
+        for name, chunks in zip(ids, vectors, strict=True):
+            if not chunks.half().isfinite().all():
+                raise ValueError(
+                    f"Vectors of the encoder are not finite, first in document {name!r}. Compute"
+                    " in float32, or leave this document out."
+                )
         spans = list(map(chunk_spans, documents, boundaries))
-        return chunk_table(self.schema, ids=ids, spans=spans, vectors=vectors)
+        return chunk_table(self.schema, ids=ids, spans=spans, vectors=torch.cat(vectors))
 
 
 def encode_corpus(

@@ -93,19 +93,17 @@ def sections_of(text: str, spans: np.ndarray) -> list[Section]:
         text: the document.
         spans: the characters of its chunks, ``[n, 2]``.
     """
-    chapters = _chapters(text)
-    if _FEWEST_SECTIONS <= len(chapters) <= _MOST_SECTIONS:
-        return chapters
-
-    groups = np.array_split(spans[:, 0], min(_EQUAL_SECTIONS, len(spans)))
-    starts = [int(group[0]) for group in groups]
-    starts[0] = 0
-    names = [f"part {number}" for number in range(1, len(starts) + 1)]
+    names, starts = _chapters(text)
+    if not _FEWEST_SECTIONS <= len(names) <= _MOST_SECTIONS:
+        groups = np.array_split(spans[:, 0], min(_EQUAL_SECTIONS, len(spans)))
+        starts = [int(group[0]) for group in groups]
+        starts[0] = 0
+        names = [f"part {number}" for number in range(1, len(starts) + 1)]
     return list(map(Section, names, starts, [*starts[1:], len(text)]))
 
 
-def _chapters(text: str) -> list[Section]:
-    """Divides a document at its headings; headings in a table of contents do not count."""
+def _chapters(text: str) -> tuple[list[str], list[int]]:
+    """Returns the headings of a document, without a table of contents, and where each begins."""
     headings = list(_HEADING.finditer(text))
     borders = [*(heading.start() for heading in headings), len(text)]
     starts = []
@@ -117,7 +115,7 @@ def _chapters(text: str) -> list[Section]:
     if starts and starts[0] >= _SHORTEST_SECTION:
         starts.insert(0, 0)
         names.insert(0, "before the first heading")
-    return list(map(Section, names, starts, [*starts[1:], len(text)]))
+    return names, starts
 
 
 class Page:

@@ -268,16 +268,15 @@ def _prompting(tokenizer: PreTrainedTokenizerFast, prompt: str) -> PreTrainedTok
         )
 
     prefix, suffix = special_token_ids(tokenizer)
-    special_tokens = [_special_token(tokenizer, "[BEFORE]", [*prefix, *prompt_ids])]
-    single = ["[BEFORE]", "$A"]
-    pair = ["[BEFORE]", "$A", "$B:1"]
-    if suffix:
-        special_tokens.append(_special_token(tokenizer, "[AFTER]", list(suffix)))
-        single = ["[BEFORE]", "$A", "[AFTER]"]
-        pair = ["[BEFORE]", "$A", "[AFTER]", "$B:1", "[AFTER]:1"]
+    special_tokens = []
+    for name, ids in {"[BEFORE]": [*prefix, *prompt_ids], "[AFTER]": list(suffix)}.items():
+        tokens = tokenizer.convert_ids_to_tokens(ids)
+        special_tokens.append({"id": name, "ids": ids, "tokens": tokens})
     backend = copy.deepcopy(tokenizer.backend_tokenizer)
     backend.post_processor = TemplateProcessing(
-        single=single, pair=pair, special_tokens=special_tokens
+        single="[BEFORE] $A [AFTER]",
+        pair="[BEFORE] $A [AFTER] $B:1 [AFTER]:1",
+        special_tokens=special_tokens,
     )
 
     # A class of its own, such as BertTokenizer, would put back the special tokens of that class
@@ -289,11 +288,6 @@ def _prompting(tokenizer: PreTrainedTokenizerFast, prompt: str) -> PreTrainedTok
         model_input_names=tokenizer.model_input_names,
         **tokenizer.special_tokens_map,
     )
-
-
-def _special_token(tokenizer: PreTrainedTokenizerFast, name: str, ids: list[int]) -> dict[str, Any]:
-    """Describes ids that a tokenizer adds around a text, in the words of `TemplateProcessing`."""
-    return {"id": name, "ids": ids, "tokens": tokenizer.convert_ids_to_tokens(ids)}
 
 
 def as_loaded_encoder(

@@ -32,6 +32,7 @@ from .pretrained import (
     load_tokenizer,
     single_label_loss,
     split_arguments,
+    token_mask,
 )
 
 # These count positions from the padding id, as Longformer does.
@@ -248,10 +249,10 @@ def real_tokens(
     input_ids: Tensor | None, attention_mask: Tensor | None, inputs_embeds: Tensor | None = None
 ) -> Tensor:
     """Finds the positions that hold tokens: ``[B, L]`` bool, all of them without a mask."""
+    if input_ids is not None:
+        return token_mask(input_ids, attention_mask)
     if attention_mask is not None:
         return attention_mask.bool()
-    if input_ids is not None:
-        return torch.ones_like(input_ids, dtype=torch.bool)
     if inputs_embeds is not None:
         return torch.ones_like(inputs_embeds[..., 0], dtype=torch.bool)
     raise ValueError("Give input_ids or inputs_embeds.")

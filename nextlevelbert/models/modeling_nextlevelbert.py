@@ -28,8 +28,14 @@ from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput, SequenceClassifierOutput
 from transformers.utils import ModelOutput, can_return_tuple
 
-from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder, micro_batches, pool, unit
-from .chunking import flatten_chunks
+from .chunk_encoder import (
+    ChunkEncoder,
+    LoadedChunkEncoder,
+    encode_documents,
+    micro_batches,
+    pool,
+    unit,
+)
 from .configuration_nextlevelbert import NOT_SPECIAL, PAD, NextLevelBertConfig
 from .document_encoding import DocumentEncodingMixin, warn_of_empty_documents
 from .from_encoder import (
@@ -126,14 +132,6 @@ class NextLevelBertSpecialVectors(nn.Embedding):
     """Holds the trained vectors [PAD], [CLS], [SEP] and [MASK], ``[4, D]`` (paper, section 2.2)."""
 
 
-class ResidualProjection(nn.Linear):
-    """Multiplies by a square matrix that starts as a multiple of the identity."""
-
-    def __init__(self, hidden_size: int, start: float) -> None:
-        super().__init__(hidden_size, hidden_size, bias=False)
-        self.start = start
-
-
 class ResidualPooling(nn.Module):
     """Makes document vectors of length 1 that keep the plain mean: normalise(A p + C c).
 
@@ -144,8 +142,9 @@ class ResidualPooling(nn.Module):
 
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__()
-        self.plain = ResidualProjection(config.hidden_size, start=1.0)
-        self.contextual = ResidualProjection(config.hidden_size, start=config.residual_start)
+        size = config.hidden_size
+        self.plain = nn.Linear(size, size, bias=False)
+        self.contextual = nn.Linear(size, size, bias=False)
 
     def forward(self, plain: Tensor, contextual: Tensor) -> Tensor:
         """Maps both means ``[B, H]`` to document vectors ``[B, H]``."""
@@ -196,8 +195,10 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
                 # Length 1 on average, like the chunk vectors around them.
                 init.normal_(module.weight, std=self.config.hidden_size**-0.5)
                 init.zeros_(module.weight[PAD])
-        elif isinstance(module, ResidualProjection):
-            init.copy_(module.weight, module.start * torch.eye(len(module.weight)))
+        elif isinstance(module, ResidualPooling):
+            init.eye_(module.plain.weight)
+            identity = torch.eye(self.config.hidden_size)
+            init.copy_(module.contextual.weight, self.config.residual_start * identity)
         elif isinstance(module, ChunkCentring):
             init.zeros_(module.mean)
             if isinstance(module, ChunkWhitening):
@@ -561,7 +562,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         """
         width = chunks.shape[1]
         specials = self.config.special_positions
-        special_ids = special_ids_of_windows(counts, width=width, has_separator=specials == 2)
+        special_ids = special_ids_of_windows(counts, width=width, specials=specials)
         padded = F.pad(chunks, (0, 0, 1, specials - 1))
         output = self._run_encoder(padded, special_ids=special_ids, extras=extras)
         ends = counts.unsqueeze(-1)  # [J, 1]
@@ -669,9 +670,8 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             ids.append(document)
             boundaries.append(rule.boundaries(document))
 
-        flat_ids, flat_boundaries, offsets = flatten_chunks(ids, boundaries)
-        vectors = self.get_chunk_encoder().encode(flat_ids, flat_boundaries, rule)  # [N, D]
-        return list(vectors.to(self.dtype).split(np.diff(offsets).tolist()))
+        documents = encode_documents(self.get_chunk_encoder(), ids, boundaries, rule=rule)
+        return [vectors.to(self.dtype) for vectors in documents]
 
     def encode_pairs(
         self,
@@ -1081,7 +1081,8 @@ class NextLevelBertForTask(NextLevelBertPreTrainedModel):
         if self.pair_axes == 0:
             raise ValueError(
                 "This model takes no questions (text_pair=False): leave out pair_input_ids,"
-                " pair_embeds and token_type_ids of 1."
+                " pair_embeds and token_type_ids of 1. For pairs of texts, make or open the model"
+                " with text_pair=True."
             )
         needed = {2: "questions [N, …]", 3: "candidates [N, C, …]"}[self.pair_axes]
         raise ValueError(

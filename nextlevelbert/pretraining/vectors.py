@@ -494,13 +494,15 @@ def train(
 def fit_to_documents(
     model: VectorModel, learned: ChosenDocuments, whiten_chunks: bool, seed: int
 ) -> None:
-    """Fits the whitening, and draws stored chunk vectors for the model to choose among.
+    """Fits mean and matrix of a whitening to the documents, and draws candidates among them.
+
+    A model may have two whitening modules, which get the same mean and matrix: one for the inputs
+    of its encoder, and `target_whitening` for its targets and candidates.
 
     Args:
-        model: a new model, or a checkpoint to continue from, which keeps the whitening that its
-            encoder reads.
+        model: a new model, or a checkpoint to continue from.
         learned: the documents to train on.
-        whiten_chunks: if true, fits the whitening that the encoder reads.
+        whiten_chunks: if true, sets the whitening of the inputs; a checkpoint keeps its own.
         seed: seed of the random draw.
     """
     target_whitening = getattr(model, "target_whitening", None)

@@ -65,7 +65,10 @@ def train_and_publish(
     Raises:
         ValueError: if a set is the training set.
     """
-    set_fingerprints = _fingerprints(sets)
+    set_fingerprints = {f"{name} set": fingerprint(data) for name, data in sets.items()}
+    for name in ("validation set", "test set"):
+        if set_fingerprints.get(name) == set_fingerprints["train set"]:
+            raise ValueError(f"The {name} is the training set; give another one.")
     if args.learning_rate is None:
         args.learning_rate = 3e-5  # as in pretraining
 
@@ -172,12 +175,3 @@ def _score(
         if name == reported_set(rows) and trainer.args.should_save:
             write_json_lines(folder / f"{name}_predictions.jsonl", records)
     return scores, chosen
-
-
-def _fingerprints(sets: Mapping[str, Any]) -> dict[str, str]:
-    """Returns a hash of each set; the training set must not be evaluated on."""
-    fingerprints = {f"{name} set": fingerprint(data) for name, data in sets.items()}
-    for name in ("validation set", "test set"):
-        if fingerprints.get(name) == fingerprints["train set"]:
-            raise ValueError(f"The {name} is the training set; give another one.")
-    return fingerprints

@@ -106,8 +106,8 @@ def main(argv: list[str]) -> None:
         related = expit(values[:, 1] - values[:, 0])
         labels = sets[name]["label"][:]
         records = []
-        columns = zip(sets[name]["id"], related.tolist(), labels, strict=True)
-        for pair_id, probability, label in columns:
+        predictions = zip(sets[name]["id"], related.tolist(), labels, strict=True)
+        for pair_id, probability, label in predictions:
             record = {"id": pair_id, "probability": round(probability, 6), "label": label}
             records.append(record)
         return binary_scores(labels, related), records

@@ -12,11 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
@@ -32,8 +34,8 @@ from .corpus import (
     write_part,
 )
 from .data.documents import as_documents
-from .models.chunk_encoder import LoadedChunkEncoder
-from .models.chunking import ChunkingRule, chunk_spans, flatten_chunks, tokenize_document
+from .models.chunk_encoder import LoadedChunkEncoder, encode_documents
+from .models.chunking import ChunkingRule, chunk_spans, tokenize_document
 from .models.from_encoder import load_chunk_encoder
 from .models.sentences import Splitter
 
@@ -53,28 +55,24 @@ def chunk_table(
         spans: the character spans of each document, ``[n, 2]``.
         vectors: chunk vectors of all documents, one after the other, ``[N, D]``.
     """
-    counts = np.array([len(span) for span in spans], int)
     names = np.array([str(name) for name in ids], object)
-    first_rows = np.cumsum(counts) - counts  # of the documents
-    chunks = np.arange(counts.sum()) - np.repeat(first_rows, counts)
-    all_spans = np.concatenate([np.zeros((0, 2), np.int64), *spans])
+    counts = [len(span) for span in spans]
+    all_spans = np.concatenate(spans)
     values = pa.array(vectors.cpu().half().numpy().reshape(-1))
-    columns = [
-        pa.array(np.repeat(names, counts), pa.string()),
-        pa.array(chunks, pa.int32()),
-        pa.array(all_spans[:, 0]),
-        pa.array(all_spans[:, 1]),
-        pa.FixedSizeListArray.from_arrays(values, vectors.shape[1]),
-    ]
-    return pa.Table.from_arrays(columns, schema=schema)
+    columns = {
+        "document": np.repeat(names, counts),
+        "chunk": list(chain.from_iterable(map(range, counts))),
+        "start": all_spans[:, 0],
+        "end": all_spans[:, 1],
+        "vector": pa.FixedSizeListArray.from_arrays(values, vectors.shape[1]),
+    }
+    return pa.table(columns, schema=schema)
 
 
 class RowMaker(Protocol):
     """Turns a batch of documents into rows, as `ChunkVectors` does."""
 
-    @property
-    def schema(self) -> pa.Schema:
-        """Returns the columns of the rows, with the recipe as metadata."""
+    schema: pa.Schema
 
     def __call__(self, batch: Group, /) -> pa.Table:
         """Makes the rows of a batch of documents ``{"id": […], "text": […]}``."""
@@ -84,8 +82,9 @@ class RowMaker(Protocol):
 class ChunkVectors:
     """Makes the rows of a batch of documents, and can be pickled.
 
-    For `datasets.Dataset.map(batched=True)`, Ray Data's `map_batches`, Spark's `mapInArrow`, and
-    `encode_corpus`.
+    Use an object with `datasets.Dataset.map(batched=True)`, with Ray Data's `map_batches`, with
+    Spark's `mapInArrow`, or in `encode_corpus`. It takes a batch with the columns ``id`` and
+    ``text``, and returns the columns ``document``, ``chunk``, ``start``, ``end`` and ``vector``.
 
     Args:
         encoder: encoder from `load_chunk_encoder`, which is pickled with the function; or the name
@@ -162,26 +161,22 @@ class ChunkVectors:
             except (TypeError, ValueError) as error:
                 raise type(error)(f"Document {name!r}: {error}") from error
 
-        flat_ids, flat_boundaries, offsets = flatten_chunks(
-            [document.input_ids for document in documents], boundaries
-        )
-        vectors = self.source.encoder.encode(
-            flat_ids,
-            flat_boundaries,
+        vectors = encode_documents(
+            self.source.encoder,
+            [document.input_ids for document in documents],
+            boundaries,
             rule=self.rule,
             tokens_per_batch=self.tokens_per_batch,
             bar=self.bar,
         )
-        vectors = vectors.half()
-        infinite = (~vectors.isfinite().all(dim=1)).nonzero().flatten().tolist()
-        if infinite:
-            index = int(np.searchsorted(offsets, infinite[0], side="right")) - 1
-            raise ValueError(
-                f"{len(infinite)} vectors of the encoder are not finite, first in document"
-                f" {ids[index]!r}. Compute in float32, or leave this document out."
-            )
+        for name, chunks in zip(ids, vectors, strict=True):
+            if not chunks.half().isfinite().all():
+                raise ValueError(
+                    f"Vectors of the encoder are not finite, first in document {name!r}. Compute"
+                    " in float32, or leave this document out."
+                )
         spans = list(map(chunk_spans, documents, boundaries))
-        return chunk_table(self.schema, ids=ids, spans=spans, vectors=vectors)
+        return chunk_table(self.schema, ids=ids, spans=spans, vectors=torch.cat(vectors))
 
 
 def encode_corpus(
@@ -203,8 +198,8 @@ def encode_corpus(
     run on the same processor.
 
     Args:
-        documents: texts, ``(id, text)``, dicts, a `datasets.Dataset`, `Document` objects: see
-            `as_documents`.
+        documents: texts, ``(id, text)`` pairs, dicts with ``id`` and ``text``, `Document` objects,
+            or a `datasets.Dataset`. For files, pass `read_documents`.
         encoder: chunk encoder, see `ChunkVectors`; or a callable with the interface of
             `ChunkVectors` (then `rule` is None).
         rule: chunking rule that splits the texts.
@@ -221,14 +216,6 @@ def encode_corpus(
         ValueError: for documents or vectors that cannot be stored, and a folder of other documents
             or another recipe.
     """
-    make_rows: Any = encoder
-    if rule is not None:
-        make_rows = ChunkVectors(
-            encoder,  # type: ignore[arg-type]
-            rule=rule,
-            splitter=splitter,
-            tokens_per_batch=tokens_per_batch,
-        )
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     rank = int(os.environ.get("RANK", "0"))
@@ -240,7 +227,11 @@ def encode_corpus(
         tqdm(desc=folder.name, unit="chunk", disable=not progress) as bar,
         ThreadPoolExecutor(1) as disk,
     ):
-        make_rows.bar = bar
+        make_rows: Any = encoder
+        if rule is not None:
+            make_rows = ChunkVectors(
+                make_rows, rule=rule, splitter=splitter, tokens_per_batch=tokens_per_batch, bar=bar
+            )
         writing = None  # a part is written while the next one is encoded
         parts = _checked_parts(groups, folder, schema=make_rows.schema, append=append)
         for number, path, group in parts:
@@ -255,7 +246,6 @@ def encode_corpus(
             writing = disk.submit(write_part, path, table)
         if writing is not None:
             writing.result()
-    make_rows.bar = None
 
     _finish(folder, planned, is_first_process=rank == 0)
     return VectorCorpus(folder)
@@ -316,7 +306,9 @@ def _checked_parts(
         content = json.dumps([recipe_facts(recipe), group])
         digest = hashlib.sha256(content.encode()).hexdigest()[:16]
         if append and offset == 0:
-            first = _first_appended(present, digest)
+            # After all others, unless an earlier call has appended these documents.
+            earlier_call = [number for number, path in present.items() if digest in path.name]
+            first = min(earlier_call, default=len(present))
             for earlier in range(first):
                 _, (names,) = read_columns(present[earlier], "document")
                 ids.update(names.to_pylist())
@@ -338,18 +330,6 @@ def _checked_parts(
                 " or delete this one."
             )
         yield number, path, group
-
-
-def _first_appended(present: Mapping[int, Path], digest: str) -> int:
-    """Returns the number of the first part to append.
-
-    The number follows all others, or belongs to the part that an earlier call appended for the same
-    documents.
-    """
-    for number, path in present.items():
-        if digest in path.name:
-            return number
-    return len(present)
 
 
 def _groups(documents: Iterable[Any], characters: int) -> Iterator[Group]:

@@ -42,16 +42,15 @@ from .models.sentences import Splitter, text_sentences
 logger = logging.getLogger(__name__)
 DONE = "_SUCCESS"
 FILES = "*.parquet"
-COLUMNS = ("document", "chunk", "start", "end", "vector")
 _PART = re.compile(r"part-(\d{6})-[0-9a-f]{16}\.parquet")
 _CARD = """---
 tags: [nextlevelbert, chunk-vectors]
 ---
 # Chunk vectors of {documents} documents
 
-The data set holds {chunks} vectors of {size} dimensions, which `{encoder}` made, without the text.
-The package reads it: `pip install nextlevelbert`, or until its first release `pip install .` in a
-clone.
+The data set contains {chunks} chunk vectors of {size} dimensions, made with `{encoder}`, without
+the texts. The package reads it: `pip install nextlevelbert`, or until its first release `pip
+install .` in a clone.
 
 ```python
 from nextlevelbert import VectorCorpus
@@ -187,11 +186,8 @@ def write_part(path: str | Path, table: pa.Table) -> None:
         table: rows of the corpus.
     """
     metadata = table.schema.metadata or {}
-    sums = _metadata_sums(metadata)
-    for name in COLUMNS:
-        if name in table.column_names:
-            sums[name] = _checksum(table[name])
-    table = table.replace_schema_metadata({**metadata, "sums": json.dumps(sums)})
+    sums = json.dumps(_checksums(table, metadata))
+    table = table.replace_schema_metadata({**metadata, "sums": sums})
     with whole_file(Path(path)) as file:
         pq.write_table(
             table,
@@ -203,11 +199,6 @@ def write_part(path: str | Path, table: pa.Table) -> None:
         )
 
 
-def _metadata_sums(metadata: Mapping[bytes, bytes]) -> dict[str, int]:
-    """Returns a checksum of each entry of the metadata except the checksums themselves."""
-    return {key.decode(): zlib.crc32(value) for key, value in metadata.items() if key != b"sums"}
-
-
 def _values(column: pa.ChunkedArray) -> np.ndarray:
     """Returns the numbers of a column; lists one after the other."""
     array = column.combine_chunks()
@@ -216,11 +207,19 @@ def _values(column: pa.ChunkedArray) -> np.ndarray:
     return np.asarray(array)
 
 
-def _checksum(column: pa.ChunkedArray) -> int:
-    """Returns a checksum of the values. Parquet's page checksum does not cover page headers."""
-    if pa.types.is_string(column.type):
-        return zlib.crc32("\0".join(column.to_pylist()).encode())
-    return zlib.crc32(np.ascontiguousarray(_values(column)).data)
+def _checksums(table: pa.Table, metadata: Mapping[bytes, bytes]) -> dict[str, int]:
+    """Returns a checksum of each column, and of each entry of the metadata except the checksums.
+
+    Parquet's page checksum does not cover page headers.
+    """
+    sums = {key.decode(): zlib.crc32(value) for key, value in metadata.items() if key != b"sums"}
+    for name in table.column_names:
+        column = table[name]
+        if pa.types.is_string(column.type):
+            sums[name] = zlib.crc32("\0".join(column.to_pylist()).encode())
+        else:
+            sums[name] = zlib.crc32(np.ascontiguousarray(_values(column)).data)
+    return sums
 
 
 def read_columns(
@@ -240,13 +239,10 @@ def read_columns(
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             metadata = file.schema_arrow.metadata or {}
-            columns = file.read(list(names)).columns
+            table = file.read(list(names))
         if _PART.fullmatch(path.name):
             expected = json.loads(metadata.get(b"sums", b"{}"))
-            actual = _metadata_sums(metadata)
-            for name, column in zip(names, columns, strict=True):
-                actual[name] = _checksum(column)
-            for name, value in actual.items():
+            for name, value in _checksums(table, metadata).items():
                 if value != expected.get(name, value):
                     raise ValueError(f"the checksum of {name!r} does not match.")
     except (pa.ArrowException, OSError, ValueError, LookupError, AttributeError) as error:
@@ -263,7 +259,7 @@ def read_columns(
                 f"{path} was made with other settings (there, here): {differences}. Write to"
                 " another folder, or delete this one."
             )
-    return metadata, columns
+    return metadata, table.columns
 
 
 def numbered_parts(folder: Path) -> dict[int, Path]:
@@ -319,8 +315,12 @@ class EncodedDocument:
 class VectorCorpus:
     """Opens a finished corpus, with random access to documents and to any run of chunk vectors.
 
-    A part is decoded when it is first read from, into the hidden folder ``.vectors`` beside it (or
-    into memory, if that cannot be written), and then mapped into memory: a run of vectors is a
+    ``corpus["id"]`` and ``corpus[0]`` return a document with its ``id``, its plain chunk
+    ``vectors`` [n, D] and the character ``spans`` [n, 2] of its chunks. ``len(corpus)`` is the
+    number of documents, and a loop over the corpus yields them in order.
+
+    A part is decoded when it is first read, into the hidden folder ``.vectors`` beside it (or into
+    memory, if that folder cannot be written), and is then mapped into memory: a run of vectors is a
     view.
 
     Args:
@@ -334,10 +334,13 @@ class VectorCorpus:
             ``document_offsets[i]`` to ``document_offsets[i + 1]``.
         empty: ids of documents without a token, which are in no other list; ``corpus[id]`` has no
             vectors.
+        num_chunks: number of chunks of all documents.
+        recipe: encoder and chunking that made the vectors.
 
     Raises:
-        FileNotFoundError: if there is no corpus.
-        ValueError: a part is missing, of another recipe or, also when it is read from, damaged.
+        FileNotFoundError: if there is no corpus in the folder.
+        ValueError: if a part is missing or has another recipe; also, when it is read, if a part is
+            damaged.
     """
 
     def __init__(self, path: str | Path, recipe: Mapping[str, Any] | None = None) -> None:
@@ -485,11 +488,10 @@ class VectorCorpus:
         folder = path.parent / ".vectors"
         name = f"{path.stem}.{path.stat().st_mtime_ns:x}"
         for copy in folder.glob(f"{path.stem}.*.npy"):
-            array = _map_copy(copy)
-            if array is None:
-                continue
-            if copy.stem == f"{name}.{zlib.crc32(array.data):08x}":
-                return torch.from_numpy(np.asarray(array))
+            with suppress(EOFError, ValueError, OSError):  # of an incomplete copy
+                array = np.load(copy, mmap_mode="c")
+                if copy.stem == f"{name}.{zlib.crc32(array.data):08x}":
+                    return torch.from_numpy(np.asarray(array))
             with suppress(OSError):  # in a folder that cannot be written
                 copy.unlink()
 
@@ -587,11 +589,3 @@ class VectorCorpus:
             allow_patterns=[DONE, FILES],
         )
         return cls(folder)
-
-
-def _map_copy(path: Path) -> np.ndarray | None:
-    """Maps a decoded copy into memory; None if the copy is incomplete and must be written again."""
-    try:
-        return np.load(path, mmap_mode="c")
-    except (EOFError, ValueError, OSError):
-        return None

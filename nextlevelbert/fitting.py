@@ -17,7 +17,7 @@ from .models.chunk_encoder import LoadedChunkEncoder
 from .models.chunking import ChunkingRule, special_token_ids, tokenize_document
 from .models.configuration_nextlevelbert import HashedTfidfConfig, HybridConfig
 from .models.from_encoder import load_chunk_encoder
-from .models.pretrained import without_limit
+from .models.pretrained import NO_LENGTH_LIMIT, with_limit
 from .models.static_encoders import HashedTfidfModel, HybridModel, StaticModel
 
 # Chunk vectors of many documents are multiplied at once, since each product takes D x D sums.
@@ -25,9 +25,9 @@ _ROWS_PER_PRODUCT = 4_096
 
 
 def static_checkpoint() -> str:
-    """Returns the folder of nextlevelbert-static (26 MB), which comes with the package.
+    """Returns the folder of nextlevelbert-static (26 MB), which is installed with the package.
 
-    The folder can be given to every `from_pretrained` and `--model`.
+    Pass the folder to `from_pretrained`, `SentenceTransformer` or ``--model``.
 
     Example:
         >>> from sentence_transformers import SentenceTransformer
@@ -106,9 +106,9 @@ def fit_tfidf_encoder(
 ) -> LoadedChunkEncoder:
     """Makes a chunk encoder that compares words alone: TF-IDF over hashed tokens.
 
-    A token weighs log((1 + N) / (1 + n)), where n of the N chunks of the texts contain the token.
-    If it occurs k times in a chunk, it counts 1 + ln k times. Tokens without a letter weigh
-    nothing, because punctuation differs between editions of the same text.
+    The weight of a token is log((1 + N) / (1 + n)), if n of the N chunks of the texts contain the
+    token. If it occurs k times in a chunk, it counts 1 + ln k times. Tokens without a letter have
+    the weight 0, because punctuation differs between editions of the same text.
 
     Args:
         source: the encoder whose tokenizer is used.
@@ -174,7 +174,7 @@ def combine_chunk_encoders(
     chunk_size: int = 256,
     name: str | None = None,
 ) -> LoadedChunkEncoder:
-    """Makes one chunk encoder of several: centres or whitens the vectors, weighs and joins them.
+    """Joins several chunk encoders into one, which centres or whitens, weights and joins vectors.
 
     The cosine of two joined vectors is the mean of the parts' cosines, weighted by the squares of
     the weights.
@@ -207,7 +207,16 @@ def combine_chunk_encoders(
     limit = min(limits, default=None)
     rule = ChunkingRule.from_tokenizer(source.tokenizer, chunk_size, max_chunk_size=limit)
 
-    fitted = _fit_parts(parts, whiten=whiten, texts=texts, source=source, rule=rule)
+    documents = []
+    for text in texts:
+        ids = tokenize_document(source.tokenizer, text).input_ids
+        documents.append((ids, rule.boundaries(ids)))
+    if all(len(ids) == 0 for ids, _ in documents):
+        raise ValueError(
+            "The texts hold no tokens, so there is nothing to fit. Give documents like those to"
+            " search."
+        )
+
     described = []
     for part, is_whitened in zip(parts, whiten, strict=True):
         encoder = part.encoder
@@ -227,9 +236,26 @@ def combine_chunk_encoders(
     model = HybridModel(config)
     for index, part in enumerate(parts):
         model.parts[index].load_state_dict(part.encoder.state_dict())
-        model.whitenings[index].load_state_dict(fitted[index])
+        bar = tqdm(documents, desc=f"fitting {part.name}", unit="document")
+        vectors = (part.encoder.encode(ids, boundaries, rule) for ids, boundaries in bar)
+        if whiten[index]:
+            mean, weight = fit_whitening(vectors)
+            fitted = {"mean": mean, "weight": weight}
+        else:
+            fitted = {"mean": _mean(vectors)}
+        model.whitenings[index].load_state_dict(fitted)
     model.weights.copy_(F.normalize(torch.tensor(weights, dtype=torch.float32), dim=0))
     return _save(model, source, folder=folder, name=name)
+
+
+def _mean(documents: Iterable[Tensor]) -> Tensor:
+    """Returns the mean ``[D]`` of the chunk vectors of all documents."""
+    total = torch.zeros(())
+    chunks = 0
+    for vectors in documents:
+        total = total + vectors.sum(dim=0)
+        chunks += len(vectors)
+    return total / chunks
 
 
 def _check_tokens(parts: Sequence[LoadedChunkEncoder]) -> None:
@@ -244,43 +270,6 @@ def _check_tokens(parts: Sequence[LoadedChunkEncoder]) -> None:
         )
 
 
-def _fit_parts(
-    parts: Sequence[LoadedChunkEncoder],
-    whiten: Sequence[bool],
-    texts: Iterable[str],
-    source: LoadedChunkEncoder,
-    rule: ChunkingRule,
-) -> list[dict[str, Tensor]]:
-    """Returns the mean of each part's chunk vectors and, for a whitened part, the matrix."""
-    vectors_of_part: list[list[Tensor]] = [[] for _ in parts]  # by document, if it is whitened
-    sum_of_part = [torch.zeros(()) for _ in parts]  # if it is only centred
-    chunks = 0
-    for text in tqdm(texts, desc="fitting", unit="document"):
-        ids = tokenize_document(source.tokenizer, text).input_ids
-        boundaries = rule.boundaries(ids)
-        chunks += len(boundaries) - 1
-        for index, part in enumerate(parts):
-            encoded = part.encoder.encode(ids, boundaries, rule)
-            if whiten[index]:
-                vectors_of_part[index].append(encoded)
-            else:
-                sum_of_part[index] = sum_of_part[index] + encoded.sum(dim=0)
-    if chunks == 0:
-        raise ValueError(
-            "The texts hold no tokens, so there is nothing to fit. Give documents like those to"
-            " search."
-        )
-
-    fitted = []
-    for index, is_whitened in enumerate(whiten):
-        if is_whitened:
-            mean, weight = fit_whitening(vectors_of_part[index])
-            fitted.append({"mean": mean, "weight": weight})
-        else:
-            fitted.append({"mean": sum_of_part[index] / chunks})
-    return fitted
-
-
 def _save(
     model: StaticModel,
     source: LoadedChunkEncoder,
@@ -289,5 +278,5 @@ def _save(
 ) -> LoadedChunkEncoder:
     """Saves an encoder with a tokenizer that reads whole documents, and opens it again."""
     model.save_pretrained(folder)
-    without_limit(source.tokenizer).save_pretrained(folder)
+    with_limit(source.tokenizer, NO_LENGTH_LIMIT).save_pretrained(folder)
     return load_chunk_encoder(folder, name or Path(folder).name)

@@ -27,12 +27,14 @@ _CHUNKS_PER_WRITE = 1_024  # little of a long document is lost when a process is
 
 
 class VectorCache:
-    """Keeps vectors by their keys in a folder, which grows until it is deleted.
+    """Stores vectors by their keys in a folder, which grows until you delete it.
 
-    Every thread opens its own connection to the database.
+    Several processes can use one folder. An object can be used only in the thread that made it, so
+    make one in each thread.
 
     Args:
-        folder: folder of the database, which is created if it does not exist.
+        folder: folder of the database, which is created if it does not exist. It must be on a disk
+            of this machine, not on a network drive.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -64,11 +66,12 @@ class VectorCache:
 
 
 class CachedEncoder:
-    """Encodes chunks by a chunk encoder that looks in a cache first: ``encode(chunk_encoder=…)``.
+    """Encodes only those chunks whose vectors are not in a cache.
 
-    Missing vectors are added. The chunks that share a micro-batch depend on the contents of the
-    cache, so a vector can differ from the vector of an uncached run by 1e-6. The encoder's weights
-    are hashed here and must not change while this object is in use.
+    Pass an object to a model's ``encode(chunk_encoder=…)``. New vectors are added to the cache.
+    The chunks that share a micro-batch depend on the contents of the cache, so a vector can differ
+    from the vector of an uncached run by 1e-6. The weights of the encoder are hashed when the
+    object is made, and must not change while it is in use.
 
     Args:
         encoder: the chunk encoder of a model, `NextLevelBertModel.get_chunk_encoder`.

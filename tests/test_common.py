@@ -211,6 +211,8 @@ def test_saved_and_opened_it_is_the_same(models, saved, name):
     )
     if auto is not None:
         assert type(getattr(transformers, auto).from_pretrained(saved / name)) is kind
+    card = (saved / name / "README.md").read_text(encoding="utf-8")
+    assert f"is a `{kind.__name__}` and reads whole documents" in card
 
 
 @pytest.mark.parametrize("name", HEADS)
@@ -372,6 +374,18 @@ def test_pickled_or_copied_after_a_pass_it_is_the_same(models, name):
         assert again.state_dict().keys() == model.state_dict().keys()
         after = again(**inputs_of(name, again), **with_states)
         assert after.keys() == before.keys()
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_misspelt_argument_is_an_error(models, name):
+    with pytest.raises(TypeError, match="attentoin_mask"):
+        models[name](**inputs_of(name, models[name]), attentoin_mask=1)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_ids_of_a_text_that_is_no_batch_are_an_error(models, name):
+    with pytest.raises(ValueError, match=r"Give input_ids \[B, T\]"):
+        models[name](input_ids=torch.tensor([101, 102]))
 
 
 @pytest.mark.parametrize("asked", ["output_hidden_states", "output_attentions"])

@@ -292,7 +292,7 @@ def test_vectors_that_are_not_finite_are_named(source, rule, monkeypatch):
         return vectors
 
     monkeypatch.setattr(type(source.encoder), "encode", broken)
-    with pytest.raises(ValueError, match="not finite, in document 'family'"):
+    with pytest.raises(ValueError, match="not finite, first in document 'family'"):
         ChunkVectors(source, rule)(
             {"id": ["tale", "family"], "text": [DOCUMENTS[3].text, DOCUMENTS[4].text]}
         )

@@ -10,9 +10,9 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Static
 from tokenizers import Tokenizer
 from transformers import BertConfig
 
-from nextlevelbert import NextLevelBertConfig, VectorCorpus, encode_corpus
+from nextlevelbert import NextLevelBertConfig, VectorCorpus
 from nextlevelbert.chunk_vectors import chunk_table
-from nextlevelbert.corpus import corpus_schema
+from nextlevelbert.corpus import corpus_schema, write_part
 from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, SEP
 
 TEXTS = [
@@ -54,25 +54,16 @@ def packed_batch(hidden_size=32, length=10, rows=2):
     return {**batch, "mask_positions": positions, "labels": vectors.clone()}
 
 
-class RandomVectors:
-    """Takes the place of `ChunkVectors`: a random vector for each word of a text."""
-
-    schema = corpus_schema(
-        {"encoder": {"name": "random", "hidden_size": 8}, "chunking": {"splitter": None}}
-    )
-
-    def __call__(self, batch):
-        spans = [np.zeros((len(text.split()), 2), np.int64) for text in batch["text"]]
-        return chunk_table(self.schema, batch["id"], spans, torch.randn(sum(map(len, spans)), 8))
-
-
 def corpus_of(counts: list[int], folder: Path) -> VectorCorpus:
-    """A corpus of documents with so many random vectors, in several parts."""
+    """A corpus of documents with so many random vectors, each in a part of its own."""
     torch.manual_seed(0)
-    texts = ["word " * count for count in counts]
-    return encode_corpus(
-        texts, RandomVectors(), None, folder, characters_per_part=300, progress=False
-    )
+    encoder = {"name": "random", "hidden_size": 8}
+    schema = corpus_schema({"encoder": encoder, "chunking": {"splitter": None}})
+    for index, count in enumerate(counts):
+        spans = np.zeros((count, 2), np.int64)
+        table = chunk_table(schema, [index], [spans], torch.randn(count, 8))
+        write_part(folder / f"{index:06d}.parquet", table)
+    return VectorCorpus(folder)
 
 
 def close(actual, expected, atol=1e-5):

@@ -61,8 +61,6 @@ _FEWEST_SECTIONS = 3
 _MOST_SECTIONS = 200
 _EQUAL_SECTIONS = 30
 
-Updates = dict[Any, Any]  # the new value of each component that an event changes
-
 
 class Section(NamedTuple):
     """A chapter, or another part of a document: its heading, and its characters."""
@@ -95,21 +93,17 @@ def sections_of(text: str, spans: np.ndarray) -> list[Section]:
         text: the document.
         spans: the characters of its chunks, ``[n, 2]``.
     """
-    chapters = _chapters(text)
-    if _FEWEST_SECTIONS <= len(chapters) <= _MOST_SECTIONS:
-        return chapters
-
-    groups = np.array_split(spans[:, 0], min(_EQUAL_SECTIONS, len(spans)))
-    starts = [int(group[0]) for group in groups]
-    starts[0] = 0
-    sections: list[Section] = []
-    for start, end in pairwise([*starts, len(text)]):
-        sections.append(Section(f"part {len(sections) + 1}", start, end))
-    return sections
+    names, starts = _chapters(text)
+    if not _FEWEST_SECTIONS <= len(names) <= _MOST_SECTIONS:
+        groups = np.array_split(spans[:, 0], min(_EQUAL_SECTIONS, len(spans)))
+        starts = [int(group[0]) for group in groups]
+        starts[0] = 0
+        names = [f"part {number}" for number in range(1, len(starts) + 1)]
+    return list(map(Section, names, starts, [*starts[1:], len(text)]))
 
 
-def _chapters(text: str) -> list[Section]:
-    """Divides a document at its headings; headings in a table of contents do not count."""
+def _chapters(text: str) -> tuple[list[str], list[int]]:
+    """Returns the headings of a document, without a table of contents, and where each begins."""
     headings = list(_HEADING.finditer(text))
     borders = [*(heading.start() for heading in headings), len(text)]
     starts = []
@@ -121,7 +115,7 @@ def _chapters(text: str) -> list[Section]:
     if starts and starts[0] >= _SHORTEST_SECTION:
         starts.insert(0, 0)
         names.insert(0, "before the first heading")
-    return list(map(Section, names, starts, [*starts[1:], len(text)]))
+    return names, starts
 
 
 class Page:
@@ -253,7 +247,7 @@ class Page:
             index: the passage.
             heading: heading above the passage; the passage's position follows it.
         """
-        text = self.library.text(self.library.document_of(index))
+        text = self.library.document(self.library.document_of(index)).text
         passage = self.library.passage(index)
         start = passage.start
         end = min(passage.end, start + _LONGEST_HIGHLIGHT)
@@ -274,7 +268,7 @@ class Page:
         """
         passages = self.passages(document)
         spans = self.library.spans[passages]
-        sections = sections_of(self.library.text(document), spans)
+        sections = sections_of(self.library.document(document).text, spans)
         weights = normalize(overlap(spans, sections), norm="l1")
         means = weights @ self.library.vectors[passages].numpy()  # [p, D]
         if len(means) > 1:
@@ -422,48 +416,6 @@ def _connect_search(page: Page, components: SimpleNamespace) -> None:
     """Connects the question, and the choice of a document or passage, with what they change."""
     import gradio as gr
 
-    def show(answer: SearchResult | None, passage: int) -> Updates:
-        document = page.library.document_of(passage)
-        ranked = [other for other, _ in page.ranked(document, answer)]
-        passages = None
-        strip = None
-        if answer is not None:
-            passages = page.passage_rows(answer)
-            strip = _enlarged(page.strip(document, answer), _STRIP_SIZE)
-        return {
-            components.chosen: document,
-            components.points: page.map(ranked, chosen=document),
-            components.documents: gr.update(
-                value=page.document_rows(document, answer), visible=True
-            ),
-            components.passages: gr.update(value=passages, visible=answer is not None),
-            components.strip: gr.update(value=strip, visible=answer is not None),
-            components.text: gr.update(value=page.text(passage), visible=True),
-            components.square: gr.update(value=None, visible=False),
-        }
-
-    def show_document(question: str, document: int) -> Updates:
-        answer = page.ask(question)
-        return show(answer, page.best_passage(document, answer))
-
-    def ask(question: str, document: int) -> Updates:
-        answer = page.ask(question)
-        passage = page.best_passage(document, answer)
-        if answer is not None:
-            passage = answer.passages[0]
-        return {components.question: question, **show(answer, passage)}
-
-    def click_point(question: str, event: gr.SelectData) -> Updates:
-        return show_document(question, page.nearest_point(*event.index))
-
-    def click_document(question: str, document: int, event: gr.SelectData) -> Updates:
-        other, _ = page.ranked(document, page.ask(question))[event.index[0]]
-        return show_document(question, other)
-
-    def click_passage(question: str, event: gr.SelectData) -> Updates:
-        answer = page.library.ask(question)
-        return show(answer, answer.passages[event.index[0]])
-
     shown = [
         components.chosen,
         components.points,
@@ -473,6 +425,47 @@ def _connect_search(page: Page, components: SimpleNamespace) -> None:
         components.text,
         components.square,
     ]
+
+    def show(answer: SearchResult | None, passage: int) -> list[Any]:
+        document = page.library.document_of(passage)
+        ranked = [other for other, _ in page.ranked(document, answer)]
+        passages = None
+        strip = None
+        if answer is not None:
+            passages = page.passage_rows(answer)
+            strip = _enlarged(page.strip(document, answer), _STRIP_SIZE)
+        return [
+            document,
+            page.map(ranked, chosen=document),
+            gr.update(value=page.document_rows(document, answer), visible=True),
+            gr.update(value=passages, visible=answer is not None),
+            gr.update(value=strip, visible=answer is not None),
+            gr.update(value=page.text(passage), visible=True),
+            gr.update(value=None, visible=False),
+        ]
+
+    def show_document(question: str, document: int) -> list[Any]:
+        answer = page.ask(question)
+        return show(answer, page.best_passage(document, answer))
+
+    def ask(question: str, document: int) -> list[Any]:
+        answer = page.ask(question)
+        passage = page.best_passage(document, answer)
+        if answer is not None:
+            passage = answer.passages[0]
+        return [question, *show(answer, passage)]
+
+    def click_point(question: str, event: gr.SelectData) -> list[Any]:
+        return show_document(question, page.nearest_point(*event.index))
+
+    def click_document(question: str, document: int, event: gr.SelectData) -> list[Any]:
+        other, _ = page.ranked(document, page.ask(question))[event.index[0]]
+        return show_document(question, other)
+
+    def click_passage(question: str, event: gr.SelectData) -> list[Any]:
+        answer = page.library.ask(question)
+        return show(answer, answer.passages[event.index[0]])
+
     state = [components.question, components.chosen]
     gr.on(
         [components.search.click, components.words.submit],

@@ -6,7 +6,6 @@ from pathlib import Path
 import torch
 
 from ..fitting import combine_chunk_encoders, fit_tfidf_encoder, static_checkpoint
-from ..models.chunk_encoder import LoadedChunkEncoder
 from ..models.from_encoder import load_chunk_encoder
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from ..training.cards import CITATIONS, SIMILARITY_WIDGET, CardText, model_card
@@ -18,9 +17,9 @@ PLACES = 4_096  # that tokens are hashed to
 # (docs/results.md).
 STATIC_SHARE = 0.2
 _SUMMARY = (
-    "A NextLevelBERT without an encoder over chunks: the vector of a document is the mean of the"
-    " vectors of its chunks, which hold token vectors beside word counts. It was not trained, but"
-    " fitted to documents in closed form."
+    "This model is a NextLevelBERT without an encoder over chunks. The vector of a document is the"
+    " mean of the vectors of its chunks, which join token vectors and word counts. The model was"
+    " not trained, but fitted to documents in closed form."
 )
 _SNIPPET = """\
 import nextlevelbert  # registers the architecture
@@ -28,6 +27,21 @@ from sentence_transformers import SentenceTransformer
 
 model = SentenceTransformer("{name}")
 vectors = model.encode(["a text"])"""
+
+
+_CARD = CardText(
+    summary=_SUMMARY,
+    intended_use="Use its vectors to find similar documents in these and in similar folders.",
+    measured="The model was not measured on these documents.",
+    limits=(
+        "It compares words and style, not meaning.",
+        "The vector of a chunk does not depend on its neighbours.",
+    ),
+    snippet=_SNIPPET,
+    pipeline_tag="sentence-similarity",
+    tags=("nextlevelbert", "long-documents", "sentence-transformers", "feature-extraction"),
+    widget=SIMILARITY_WIDGET,
+)
 
 
 def run(source: str, output: Path, *, text_column: str, chunk_encoder: str | None) -> None:
@@ -51,20 +65,6 @@ def run(source: str, output: Path, *, text_column: str, chunk_encoder: str | Non
     if len(texts) < 2:
         raise ValueError(f"fit needs at least two documents, but {source} has {len(texts)}.")
 
-    model = _fit(encoder, texts)
-    halves = {}  # half the room; the model still opens in float32
-    for name, value in model.state_dict().items():
-        halves[name] = value
-        if value.is_floating_point():
-            halves[name] = value.to(torch.float16)
-    model.save_pretrained(output, state_dict=halves)
-    size = model.config.hidden_size
-    _write_card(output, encoder_name=encoder.name, documents=len(texts), size=size)
-    print(f"Wrote {output}: fitted to {len(texts):,} documents, vectors of {size:,} values.")
-
-
-def _fit(encoder: LoadedChunkEncoder, texts: list[str]) -> NextLevelBertModel:
-    """Fits TF-IDF and whitening to texts."""
     with tempfile.TemporaryDirectory() as folder:
         words = fit_tfidf_encoder(encoder, texts, f"{folder}/words", hidden_size=PLACES)
         both = combine_chunk_encoders(
@@ -75,31 +75,20 @@ def _fit(encoder: LoadedChunkEncoder, texts: list[str]) -> NextLevelBertModel:
             whiten=[True, False],
             name=f"{encoder.name}-and-words",
         )
-        return NextLevelBertModel.from_chunk_encoder(both, pooling="plain")
+        model = NextLevelBertModel.from_chunk_encoder(both, pooling="plain")
+    halves = {}  # half the room; the model still opens in float32
+    for name, value in model.state_dict().items():
+        halves[name] = value
+        if value.is_floating_point():
+            halves[name] = value.to(torch.float16)
+    model.save_pretrained(output, state_dict=halves)
 
-
-def _write_card(output: Path, *, encoder_name: str, documents: int, size: int) -> None:
-    """Writes the card of the model."""
-    name = safe_name(output.resolve().name)
-    token_vectors = safe_name(Path(encoder_name).name)
-
-    text = CardText(
-        widget=SIMILARITY_WIDGET,
-        pipeline_tag="sentence-similarity",
-        intended_use="Use its vectors to find similar documents among those and others like them.",
-        measured="The model was not measured on these documents.",
-        tags=["nextlevelbert", "long-documents", "sentence-transformers", "feature-extraction"],
-        summary=_SUMMARY,
-        snippet=_SNIPPET,
-        limits=[
-            "It compares words and style, not meaning.",
-            "The vector of a chunk does not depend on its neighbours.",
-        ],
-    )
+    size = model.config.hidden_size
+    token_vectors = safe_name(Path(encoder.name).name)
     card = model_card(
-        text,
-        name=name,
-        training={"command": "nextlevelbert fit", "documents": documents},
+        _CARD,
+        name=safe_name(output.resolve().name),
+        training={"command": "nextlevelbert fit", "documents": len(texts)},
         model={
             f"first {size - PLACES:,} dimensions": f"{token_vectors}, centred and whitened",
             f"other {PLACES:,} dimensions": (
@@ -110,3 +99,4 @@ def _write_card(output: Path, *, encoder_name: str, documents: int, size: int) -
         citation=CITATIONS["nextlevelbert"],
     )
     card.save(output / "README.md")
+    print(f"Wrote {output}: fitted to {len(texts):,} documents, vectors of {size:,} values.")

@@ -151,12 +151,10 @@ def book_words(counts: sparse.csr_array, starts: list[int]) -> sparse.csr_array:
     weights = books.data * inverse_frequency[books.indices]
     weights[books.data < _LEAST_COUNT] = 0
 
-    is_chosen = np.zeros(len(weights), bool)
     for start, end in pairwise(books.indptr.tolist()):
         order = np.argsort(-weights[start:end], kind="stable")
-        heaviest = order[:_BOOK_WORDS]
-        is_chosen[start + heaviest] = True
-    books.data = (is_chosen & (weights > 0)).astype(counts.dtype)
+        weights[start + order[_BOOK_WORDS:]] = 0
+    books.data = (weights > 0).astype(counts.dtype)
     books.eliminate_zeros()
     return books
 

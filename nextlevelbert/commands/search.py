@@ -5,6 +5,7 @@ import shutil
 import sys
 import textwrap
 from collections import Counter
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple, Unpack
 
@@ -139,6 +140,7 @@ class Library:
         spans: the characters of each chunk in its document, ``[N, 2]``.
         vectors: chunk vectors ``[N, D]``, as `comparable` prepares them.
         notes: notes about what was not read, for each part.
+        document: function that reads a document by its index; the last documents are kept.
     """
 
     def __init__(self, model: NextLevelBertModel, parts: list[Part]) -> None:
@@ -168,30 +170,19 @@ class Library:
         self.names = []
         for part_index, document_id in zip(self._part_of, facts["ids"], strict=True):
             self.names.append(parts[part_index].name_of(document_id))
-        self._stored_documents = dict[int, StoredDocument]()
+        self.document = lru_cache(_KEPT_DOCUMENTS)(self._read_document)
 
-    def document(self, index: int) -> StoredDocument:
-        """Reads a document from its part; some documents are kept."""
-        if index in self._stored_documents:
-            return self._stored_documents[index]
+    def _read_document(self, index: int) -> StoredDocument:
+        """Reads a document from its part."""
         part_index = self._part_of[index]
         table = self._parts[part_index].read("text", "metadata", "pages")
         start, end = self.starts[index : index + 2] - self._part_starts[part_index]
         rows = table[start:end]
-        document = StoredDocument(
+        return StoredDocument(
             text="".join(rows["text"].to_pylist()),
             metadata=json.loads(rows["metadata"][0].as_py()),
             page_starts=rows["pages"][0].as_py(),
         )
-
-        if len(self._stored_documents) == _KEPT_DOCUMENTS:
-            self._stored_documents.clear()
-        self._stored_documents[index] = document
-        return document
-
-    def text(self, index: int) -> str:
-        """Reads the text of a document."""
-        return self.document(index).text
 
     def document_of(self, passage: int) -> int:
         """Returns the document of a passage."""

@@ -364,14 +364,12 @@ def open_shelf(
         else:
             parts.append(part._replace(path=folder / name))
 
-    present = set(os.listdir(folder))
-    current = {part.path.name: part for part in parts}
-    for name in present - current.keys():  # files that are gone, and what a killed process left
-        if ".parquet" in name:
-            (folder / name).unlink(missing_ok=True)
-    writer.encode_files([part for name, part in current.items() if name not in present])
-    present = set(os.listdir(folder))
-    parts = [part for part in parts if part.path.name in present]
+    current = {part.path: part for part in parts}
+    for path in folder.glob("*.parquet*"):
+        if path not in current:  # a file that is gone, or what a killed process left
+            path.unlink(missing_ok=True)
+    writer.encode_files([part for path, part in current.items() if not path.exists()])
+    parts = [part for part in parts if part.path.exists()]
     if not parts:
         raise ValueError(f"No file of {source!r} can be read.")
     return parts

@@ -37,9 +37,13 @@ _NOT_DOCUMENTATION = set(
 
 @dataclass(frozen=True)
 class Document:
-    """Holds a text, its name, and its metadata, such as the other columns of its row.
+    """Holds a text with its id and metadata.
 
-    The metadata of a PDF has ``pages``: the characters at which its pages begin.
+    Attributes:
+        id: name of the document, which is unique in a corpus.
+        text: text of the document.
+        metadata: for a row of a table, its other columns; for a PDF, ``pages`` with the character
+            at which each page begins.
     """
 
     id: str
@@ -114,7 +118,7 @@ _NAMED_ROWS = 10  # of a table, that cannot be read
 
 
 def example_books() -> str:
-    """Returns the folder of the first pages of six novels, which come with the package.
+    """Returns the folder with the first pages of six novels, which are installed with the package.
 
     Example:
         >>> import nextlevelbert
@@ -134,16 +138,17 @@ def read_documents(
 
     A text file is one document: ``.txt`` and ``.md`` as they are, ``.html``, ``.epub``, ``.pdf``
     and ``.docx`` without their markup (the last two need the extra ``files``). Its id is its path
-    below the folder, without suffix if no other file has that path. In a table every row is one:
-    ``.jsonl``, ``.json``, ``.csv``, ``.parquet``, and a folder of ``save_to_disk``. All but Parquet
-    may be packed as ``.gz``.
+    below the folder, without suffix if no other file has that path. In a table (``.jsonl``,
+    ``.json``, ``.csv``, ``.parquet``, or a folder that ``save_to_disk`` has written), every row is
+    one document. All files but Parquet may be compressed as ``.gz``.
 
     Args:
         source: a file; a folder, with all folders in it; a pattern such as ``books/**/*.txt``;
             several of these; or ``"python-manual"``, which needs no file. If a file has the name of
             the pattern, only this file is read.
         text_column: the column of the text in tables.
-        id_column: the column of the id in tables; see `as_documents`.
+        id_column: the column of the id in tables. The columns other than text and id become
+            `Document.metadata`.
         on_error: function that is called with the ValueError of a file or row that cannot be read,
             such as `print` or the `append` of a list; reading then continues. By default, the first
             error is raised. At most ten rows of each table are named, and the others are counted.
@@ -301,7 +306,8 @@ def source_files(source: str | Path | Iterable[str | Path]) -> list[tuple[Path, 
         sources = [source]
     for one_source in sources:
         for file, name in _named_files(one_source):
-            if _is_supported(file):
+            is_file = suffix(file) in TEXTS + TABLES and os.path.isfile(file)
+            if is_file or is_saved_dataset(file):
                 names[file] = name
             else:
                 others[file] = name
@@ -330,12 +336,6 @@ def _named_files(source: str | Path) -> Iterator[tuple[Path, str]]:
             is_hidden = re.search(r"(^|/)\.[^/]", name) is not None
             if not is_hidden:
                 yield file, name
-
-
-def _is_supported(file: Path) -> bool:
-    if suffix(file) in TEXTS + TABLES and os.path.isfile(file):
-        return True
-    return is_saved_dataset(file)
 
 
 def _root_of(source: str | Path) -> Path:

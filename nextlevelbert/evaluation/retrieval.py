@@ -57,30 +57,30 @@ class RetrievalTask:
         if not self.queries:
             raise ValueError(f"Task {self.name!r} has no queries.")
         for query in self.queries:
-            self._check_grades(query)
-
-    def _check_grades(self, query: str) -> None:
-        grades = self.relevant.get(query, {})
-        if not set(grades) - {query}:
-            raise ValueError(
-                f"Query {query!r} of task {self.name!r} has no relevant document; leave it out."
-            )
-        for document, grade in grades.items():
-            name = f"document {document!r}, relevant for query {query!r} of task {self.name!r}"
-            if document not in self.documents:
-                raise ValueError(f"The {name}, is not among the task's documents.")
-            if not isinstance(grade, int) or grade < 1:
+            grades = self.relevant.get(query, {})
+            if not set(grades) - {query}:
                 raise ValueError(
-                    f"Grades are whole numbers from 1, got {grade!r} for {name}; leave it out."
+                    f"Query {query!r} of task {self.name!r} has no relevant document; leave it out."
                 )
+            for document, grade in grades.items():
+                name = f"document {document!r}, relevant for query {query!r} of task {self.name!r}"
+                if document not in self.documents:
+                    raise ValueError(f"The {name}, is not among the task's documents.")
+                if not isinstance(grade, int) or grade < 1:
+                    raise ValueError(
+                        f"Grades are whole numbers from 1, got {grade!r} for {name}; leave it out."
+                    )
 
 
 class Ranking(NamedTuple):
     """Holds the order of the pool for one query.
 
-    `ranks` and `grades` ``[r]`` belong to the relevant documents. Ranks begin at 1 and rise; they
-    are infinity for documents that are no candidates. `documents` are the ids of the first 100
-    documents in order, and `scores` their scores.
+    Attributes:
+        ranks: rank of each of the r relevant documents, from 1, ascending, ``[r]``; infinity for a
+            relevant document that is not a candidate.
+        grades: grade of each relevant document, in the order of `ranks`, ``[r]``.
+        documents: ids of the first 100 documents, in order.
+        scores: scores of these documents.
     """
 
     ranks: np.ndarray

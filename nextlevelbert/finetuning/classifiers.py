@@ -25,7 +25,7 @@ from ..training.trainer import CardTrainer
 from . import seeds
 from .arguments import FinetuningArguments
 from .labels import LabelSet, write_predictions
-from .seeds import Result, Scores
+from .seeds import Result, ScoredSets, Scores
 from .token_reader import TokenReader
 from .vector_reader import VectorReader
 
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 Sets = dict[str, Dataset]
 Reader = VectorReader | TokenReader
 _CHUNKS = (
-    "The frozen chunk encoder reads one chunk at a time: details within a chunk are only as good as"
+    "The frozen chunk encoder reads one chunk at a time, so details within a chunk may be lost in"
     " its vector."
 )
 _SMALL = (
@@ -47,15 +47,15 @@ _FAMILIES = {
     "hate": ("HATE (Hierarchical Attention-based Text Encoder)", _CHUNKS),
     "chunkbert": (
         "[ChunkBERT](https://arxiv.org/abs/2310.20558)",
-        "Only convolutions see across chunk borders.",
+        "Chunks do not attend to each other; only the convolutions read across their borders.",
     ),
     "bert-al": (
         "BERT-AL",
-        "Information flows forward only: a segment is read without knowledge of later ones.",
+        "Information flows forward only: a segment is read without the segments after it.",
     ),
     "truncated": (
         "plain encoder",
-        "Only the start of a document is read, as far as the encoder's positions go.",
+        "Only the beginning of a document is read, as many tokens as the encoder has positions.",
     ),
 }
 _OPENING = """\
@@ -109,7 +109,7 @@ class ColumnArguments:
 def read_labelled_sets(
     data: DataArguments,
     columns: ColumnArguments,
-    load: Callable[[str, str, Dataset | None], Dataset],
+    load: Callable[..., Dataset],
     seed: int,
 ) -> Sets:
     """Reads the sets, and logs their sizes.
@@ -117,7 +117,8 @@ def read_labelled_sets(
     Args:
         data: sources of the sets.
         columns: names of the columns, and whether to halve the validation set.
-        load: reads a set, given its source and split, and the training set, whose classes it has.
+        load: reads a set, given its source, `split` and `config`, and the training set as `like`,
+            whose classes it has.
         seed: seed of the random choice of documents to hold out, if there is no validation set.
 
     Raises:
@@ -132,10 +133,10 @@ def read_labelled_sets(
         )
     train = None  # `read_sets` reads the training set first
 
-    def read(name: str, source: str, split: str) -> Dataset:
+    def read(source: str, split: str, config: str | None) -> Dataset:
         nonlocal train
-        dataset = load(source, split, train)
-        if name == "train":
+        dataset = load(source, split=split, config=config, like=train)
+        if train is None:
             train = dataset
         return dataset
 
@@ -229,7 +230,7 @@ class ClassifierRun:
                 compute_metrics=metrics,
             )
 
-        def score(trainer: CardTrainer, folder: Path) -> tuple[dict[str, Scores], Scores]:
+        def score(trainer: CardTrainer, folder: Path) -> ScoredSets:
             trainer.compute_metrics = None
             scores: dict[str, Scores] = {}
             for name in self.sets:
@@ -331,7 +332,7 @@ class ClassifierRun:
         if self.data.dataset_name is not None:
             data = plain(self.data.dataset_name)
         text = CardText(
-            summary=f"A {family_name} fine-tuned on {data}.",
+            summary=f"This model is a {family_name}, fine-tuned on {data}.",
             intended_use=intended_use,
             measured=self._measured_in_words(best),
             limits=[_SMALL, limit],
@@ -367,11 +368,12 @@ class ClassifierRun:
             epoch = f"best epoch by {self.args.metric_for_best_model}"
         scores = best.scores[self.reported]
         measured = (
-            f"The {self.reported} set. This checkpoint is the {epoch} of the seed with the lowest"
+            f"The scores are those of the {self.reported} set. This checkpoint is the {epoch} of"
+            " the seed with the lowest"
             f" loss (accuracy {scores['accuracy']:.4f})."
         )
         if "f1" in scores:
-            measured += f" `f1` is of the class {plain(self.labels.names[-1])}."
+            measured += f" `f1` is the F1 of the class {plain(self.labels.names[-1])}."
         return measured
 
 

@@ -15,10 +15,12 @@ from ..models.windows import pad_vectors
 
 
 class DataCollatorForDocumentChoice:
-    """Makes batches for `AutoModelForMultipleChoice`, with any tokenizer.
+    """Makes batches for `AutoModelForMultipleChoice`, also with a tokenizer without token types.
 
-    The tokenizer may have no token types. A text with several questions in a batch is read once.
-    `Trainer` needs ``remove_unused_columns=False``, or drops the texts.
+    A row is a dict with a ``question``, its ``choices``, the index of the right choice as ``label``
+    (not needed for prediction), and either a ``text`` or the stored chunk vectors of one,
+    ``inputs_embeds`` [n, D]. A text with several questions in a batch is read once. Set
+    ``remove_unused_columns=False`` in the `TrainingArguments`; otherwise `Trainer` drops the texts.
 
     Args:
         tokenizer: tokenizer of the model.
@@ -35,8 +37,7 @@ class DataCollatorForDocumentChoice:
         """Makes a batch of N rows with C choices each.
 
         Args:
-            rows: dicts with ``question``, ``choices`` and perhaps ``label``, and either a ``text``
-                or chunk vectors ``inputs_embeds`` [n, D].
+            rows: dicts with the keys that the class describes.
 
         Returns:
             ``labels`` [N], ``pair_input_ids`` [N, C, Q] with their mask, and the documents as ids
@@ -65,7 +66,11 @@ class DataCollatorForDocumentChoice:
 
 
 class DataCollatorForLabelledVectors:
-    """Makes batches of stored chunk vectors for the classifiers."""
+    """Makes batches of stored chunk vectors for the sequence classifiers.
+
+    A row is a dict with the chunk vectors of a document, ``inputs_embeds`` [n, D], and its class as
+    ``label`` or ``labels`` (not needed for prediction).
+    """
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
         """Makes a batch.

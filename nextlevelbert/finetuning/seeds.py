@@ -27,8 +27,9 @@ from .arguments import FinetuningArguments
 logger = logging.getLogger(__name__)
 
 Scores = dict[str, float]
+ScoredSets = tuple[dict[str, Scores], Scores]  # by set, and fields of the configuration
 MakeTrainer = Callable[[FinetuningArguments], CardTrainer]
-ScoreModel = Callable[[CardTrainer, Path], tuple[dict[str, Scores], Scores]]
+ScoreModel = Callable[[CardTrainer, Path], ScoredSets]
 # Scores in a table; a pair is a mean and a standard deviation.
 Row = dict[str, float | tuple[float, float]]
 
@@ -103,17 +104,16 @@ def run_seeds(
         bind_folder(folder, settings)
         stored = read_json(folder / "result.json")
         if stored is None:
-            status = ""
             result = train_seed(args.for_seed(seed, folder), make_trainer, score)
         else:
-            status = ", finished already"
+            logger.info("seed %d is finished already.", seed)
             result = Result(**stored)
 
         if args.should_save:
             write_whole(folder / "result.json", json.dumps(asdict(result)))
             for checkpoint in folder.glob("checkpoint-*"):
                 shutil.rmtree(checkpoint)
-        logger.info("seed %d%s: %s", seed, status, json.dumps(result.scores))
+        logger.info("seed %d: %s", seed, json.dumps(result.scores))
         results.append(result)
     return results
 
@@ -163,7 +163,7 @@ def train_seed(
     )
 
 
-def mean_and_deviation(rows: Sequence[Mapping[str, float]]) -> Row:
+def mean_and_deviation(rows: Sequence[Scores]) -> Row:
     """Returns mean and sample standard deviation of each score except the loss.
 
     Args:

@@ -56,10 +56,13 @@ class VectorReader:
         self.labels = labels
         self.adapters = adapters
         self.head: Head = "classification"
+        baselines = ["avg_sbert", "sbert"]
         if labels.problem_type == CHOICE:
             self.head = "multiple_choice"
+        else:
+            baselines.append("tfidf")
 
-        self.source = VectorSource.open(options, _baselines(labels))
+        self.source = VectorSource.open(options, baselines)
         _check_options(args, labels, adapters, source=self.source)
         self.family = self.source.family
         self.weights = self.source.weights
@@ -149,12 +152,12 @@ class VectorReader:
     def new_model(self) -> nn.Module:
         """Returns the model at the start of a seed."""
         if self.source.is_baseline:
+            config = self.labels.config()
             return MeanClassifier(
                 self.vectors[0].shape[1],
-                outputs=max(len(self.labels.config().get("id2label", ())), 1),
+                outputs=max(len(config.get("id2label", ())), 1),
                 pair=self.has_pairs,
-                choice=self.labels.problem_type == CHOICE,
-                problem_type=self.labels.config().get("problem_type", SINGLE),
+                problem_type=config.get("problem_type", SINGLE),
             )
         model = self._new_whole_model()
         if self.adapters.lora:
@@ -176,12 +179,6 @@ class VectorReader:
         if self.adapters.lora:
             base = self._new_whole_model()
         return self.source.open_trained(folder, self.head, base=base)
-
-
-def _baselines(labels: LabelSet) -> tuple[str, ...]:
-    if labels.problem_type == CHOICE:
-        return ("avg_sbert", "sbert")
-    return ("avg_sbert", "sbert", "tfidf")
 
 
 def _check_options(
@@ -233,19 +230,15 @@ class MeanClassifier(nn.Module):
 
     Args:
         hidden_size: size of the chunk vectors.
-        outputs: number of logits.
+        outputs: number of logits; 1 for choices.
         pair: true if documents come with questions or choices.
-        choice: true for choices, which gives logits ``[N, C]``.
         problem_type: problem type of transformers, which selects the loss.
     """
 
     accepts_loss_kwargs = False  # losses are means over the batch
 
-    def __init__(
-        self, hidden_size: int, outputs: int, *, pair: bool, choice: bool, problem_type: str
-    ) -> None:
+    def __init__(self, hidden_size: int, outputs: int, *, pair: bool, problem_type: str) -> None:
         super().__init__()
-        self.choice = choice
         self.problem_type = problem_type
         inputs = hidden_size
         if pair:
@@ -277,7 +270,7 @@ class MeanClassifier(nn.Module):
         documents = masked_mean(inputs_embeds, attention_mask)  # [B, D]
         features = concatenate_pairs(documents, pair_embeds, document_index)
         logits = self.classifier(features)  # [N, K] or [N, C, 1]
-        if self.choice:
+        if logits.ndim == 3:  # of choices
             logits = logits.squeeze(-1)
         loss = None
         if labels is not None:

@@ -10,7 +10,7 @@ from .configuration_token_document import TokenDocumentConfig
 
 @strict
 class BertAlConfig(TokenDocumentConfig):
-    """Configures a BERT-AL ("BERT for Arbitrarily Long Document Understanding", 2020).
+    """Configures a BERT-AL (Zhang et al., 2019, submitted to ICLR 2020).
 
     Args:
         segment_length: tokens in a segment (the paper's l_BERT), at most the positions of the

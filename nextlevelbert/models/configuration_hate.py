@@ -18,8 +18,8 @@ class HateConfig(NextLevelBertConfig):
             is put between them.
         pooling: the document vector: ``"cls"``, or ``"mean"`` (MSR) or ``"sum"`` (SSR) of the
             sentence vectors in context.
-        loss: ``"p_norm"``, the paper's, or ``"cross_entropy"``, its modern form; see
-            `masked_vector_loss`.
+        loss: ``"p_norm"``, the paper's: the norm of softmax(Ŝ Lᵀ) − I over the masked sentences of
+            the batch; or ``"cross_entropy"``, its modern form.
         vector_scale: factor of the sentence vectors before positions are added, so that both count
             (default: sqrt(D) as in Vaswani et al., 2017, section 3.4, if the chunk encoder gives
             vectors of length 1; otherwise 1).

@@ -150,21 +150,25 @@ class NextLevelBertConfig(PreTrainedConfig):
         chunking: way of splitting a text, see `ChunkingRule.mode`; `chunk_size`,
             `sentence_token_ids`, `chunk_prefix_ids` and `chunk_suffix_ids` are also fields of the
             rule.
-        max_chunks: most chunks that the encoder sees at once; the special vectors take further
-            positions (default: all that its position table can hold, 510 of 512 in NextLevelBERT).
-        long_documents: treatment of documents with more than `max_chunks`. ``"window"`` reads
+        max_chunks: most chunks that the encoder reads at once; the special vectors take further
+            positions (default: as many as its position table allows, 510 of 512 in NextLevelBERT).
+        long_documents: treatment of documents of more than `max_chunks` chunks. ``"window"`` reads
             overlapping windows and averages the contextual vectors where the windows overlap;
             ``"truncate"`` keeps the first `max_chunks`, with a warning that counts the rest (as the
             original code does); ``"error"`` raises an error.
         window_overlap: chunks that neighbouring windows share (default: a quarter of `max_chunks`).
         pooling: the document vector: ``"mean"`` or ``"max"`` of the contextual chunk vectors,
-            ``"cls"``, ``"residual"`` (see `ResidualPooling`), or ``"plain"``: the mean of the chunk
-            vectors scaled to length 1, without an encoder over chunks and anything to train.
+            ``"cls"``, ``"residual"``: a sum of projections of the mean chunk vector and of the mean
+            contextual vector, or ``"plain"``: the mean of the chunk vectors scaled to length 1,
+            without an encoder over chunks and without anything to train.
         residual_start: initial value of the second projection of the ``"residual"`` pooling, as a
             multiple of the identity. With 0 an untrained model gives the mean of the chunk vectors,
             with 1 the sum of both means.
-        whiten_chunks: if true, whitens chunk vectors before any other step, see `ChunkWhitening`.
-        loss: loss of masked vector modelling, see `masked_vector_loss`.
+        whiten_chunks: if true, chunk vectors are centred and whitened within documents before any
+            other step; `fit_whitening` computes the mean and the matrix.
+        loss: loss of masked vector modelling. ``"smooth_l1"``, the paper's, compares the predicted
+            vector with the target; ``"cross_entropy"`` chooses the target among candidates by
+            cosine.
         num_candidates: number of stored chunk vectors that the loss ``"cross_entropy"`` chooses
             among, besides all chunks of the batch; targets are whitened. With 0, the loss chooses
             among the masked vectors of the batch, without whitening.

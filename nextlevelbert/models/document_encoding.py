@@ -1,6 +1,5 @@
 """Whole documents by their text: vectors, spans and costs, for any number of documents."""
 
-import itertools
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,11 +10,10 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder
+from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder, encode_documents
 from .chunking import (
     TokenizedDocument,
     chunk_spans,
-    flatten_chunks,
     iter_texts,
     tokenize_document,
 )
@@ -51,7 +49,14 @@ class DocumentEmbedding:
 
 @dataclass(frozen=True)
 class DocumentPlan:
-    """Counts what encoding a document costs: its tokens, its chunks, and the windows to read."""
+    """Counts what encoding one document costs.
+
+    Attributes:
+        tokens: tokens of the document, without special tokens.
+        chunks: chunks that the chunk encoder has to encode.
+        windows: passes of the layers over chunks; more than one if the document has more than
+            `max_chunks` chunks.
+    """
 
     tokens: int
     chunks: int
@@ -92,9 +97,10 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
         """Encodes documents: their vectors, their chunks' contextual and plain vectors, and spans.
 
         Args:
-            texts: a document of any length, or several in any form that `chunking.iter_texts`
-                accepts.
-            tokens_per_batch: token positions of one forward pass of the chunk encoder.
+            texts: a document of any length, as a text, or several documents in a list, generator,
+                pandas Series or `datasets.Dataset`. Each of several may be a text, an (id, text)
+                pair, a dict with a ``text``, or a `Document`.
+            tokens_per_batch: most token positions in one forward pass of the chunk encoder.
             show_progress_bar: if true, shows a bar that counts chunks.
             chunk_encoder: the encoder that the model was made with; needed only if the model does
                 not hold its chunk encoder.
@@ -173,22 +179,20 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
         bar: tqdm,
     ) -> list[DocumentEmbedding]:
         """Encodes tokenised documents with their chunk boundaries together."""
-        ids, flat_boundaries, offsets = flatten_chunks(
-            [document.input_ids for document, _ in group],
-            [boundaries for _, boundaries in group],
-        )
-        bar.total += int(offsets[-1])
+        ids = [document.input_ids for document, _ in group]
+        group_boundaries = [boundaries for _, boundaries in group]
+        bar.total += sum(len(boundaries) - 1 for boundaries in group_boundaries)
         training = self.training
         self.eval()
         try:
-            vectors = encoder.encode(
+            plain = encode_documents(
+                encoder,
                 ids,
-                flat_boundaries,
+                group_boundaries,
                 rule=self.config.chunking_rule(),
                 tokens_per_batch=tokens_per_batch,
                 bar=bar,
             )
-            plain = [vectors[start:end] for start, end in itertools.pairwise(offsets)]
             contextual, pooled = self.contextualize(plain)
         finally:
             self.train(training)
@@ -217,7 +221,7 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
     def plan(
         self, texts: str | Iterable[Any], splitter: Splitter | None = None
     ) -> DocumentPlan | list[DocumentPlan]:
-        """Counts tokens, chunks and windows without running any network.
+        """Counts tokens, chunks and windows without running the model.
 
         Args:
             texts: documents, see `encode`.

@@ -136,9 +136,9 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
             input_ids: token ids ``[B, T]``, padded anywhere.
             attention_mask: mask ``[B, T]`` (default: no padding).
             token_type_ids: token types ``[B, T]``.
-            **kwargs: arguments that adapters pass on; hidden states and attentions are refused.
+            **kwargs: arguments that adapters pass on, which must be None or False.
         """
-        self.refuse_outputs_of_layers(kwargs)
+        self.check_arguments(kwargs)
         features, mask = self.token_features(input_ids, attention_mask, token_type_ids)
         return at_their_places(features, mask=mask)
 
@@ -180,8 +180,8 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
 class ChunkBertForSequenceClassification(ChunkBertPreTrainedModel):
     """Classifies documents of any length: one label, several, or values (paper, section 3).
 
-    `config.problem_type` decides; if it is not set, it is inferred from the labels as in
-    transformers.
+    `config.problem_type` decides which of the three; if it is not set, it is inferred from the
+    labels, as in transformers.
 
     Example:
         >>> model = ChunkBertForSequenceClassification.from_encoder(minilm, num_labels=20)
@@ -214,9 +214,9 @@ class ChunkBertForSequenceClassification(ChunkBertPreTrainedModel):
             token_type_ids: token types ``[B, T]``.
             labels: classes ``[B]`` as integers, ``[B, K]`` zeros and ones as floats, or values
                 ``[B]``.
-            **kwargs: arguments that adapters pass on; hidden states and attentions are refused.
+            **kwargs: arguments that adapters pass on, which must be None or False.
         """
-        self.refuse_outputs_of_layers(kwargs)
+        self.check_arguments(kwargs)
         features, mask = self.model.token_features(input_ids, attention_mask, token_type_ids)
         logits = self.classifier(features, lengths=mask.sum(dim=1))  # [B, K]
         loss = None

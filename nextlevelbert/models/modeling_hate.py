@@ -220,7 +220,7 @@ class HatePreTrainedModel(NextLevelBertPreTrainedModel):
 
 
 class HateModel(HatePreTrainedModel, NextLevelBertModel):
-    """Turns documents into sentence vectors in context ``[B, L, H]`` and a vector ``[B, H]``."""
+    """Turns documents into contextual sentence vectors and one vector."""
 
     def new_special_vectors(self) -> nn.Module:
         """Makes the fixed vectors of [CLS] and [MASK]."""

@@ -28,8 +28,14 @@ from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput, SequenceClassifierOutput
 from transformers.utils import ModelOutput, can_return_tuple
 
-from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder, micro_batches, pool, unit
-from .chunking import flatten_chunks
+from .chunk_encoder import (
+    ChunkEncoder,
+    LoadedChunkEncoder,
+    encode_documents,
+    micro_batches,
+    pool,
+    unit,
+)
 from .configuration_nextlevelbert import NOT_SPECIAL, PAD, NextLevelBertConfig
 from .document_encoding import DocumentEncodingMixin, warn_of_empty_documents
 from .from_encoder import (
@@ -126,14 +132,6 @@ class NextLevelBertSpecialVectors(nn.Embedding):
     """Holds the trained vectors [PAD], [CLS], [SEP] and [MASK], ``[4, D]`` (paper, section 2.2)."""
 
 
-class ResidualProjection(nn.Linear):
-    """Multiplies by a square matrix that starts as a multiple of the identity."""
-
-    def __init__(self, hidden_size: int, start: float) -> None:
-        super().__init__(hidden_size, hidden_size, bias=False)
-        self.start = start
-
-
 class ResidualPooling(nn.Module):
     """Makes document vectors of length 1 that keep the plain mean: normalise(A p + C c).
 
@@ -144,8 +142,9 @@ class ResidualPooling(nn.Module):
 
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__()
-        self.plain = ResidualProjection(config.hidden_size, start=1.0)
-        self.contextual = ResidualProjection(config.hidden_size, start=config.residual_start)
+        size = config.hidden_size
+        self.plain = nn.Linear(size, size, bias=False)
+        self.contextual = nn.Linear(size, size, bias=False)
 
     def forward(self, plain: Tensor, contextual: Tensor) -> Tensor:
         """Maps both means ``[B, H]`` to document vectors ``[B, H]``."""
@@ -196,8 +195,10 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
                 # Length 1 on average, like the chunk vectors around them.
                 init.normal_(module.weight, std=self.config.hidden_size**-0.5)
                 init.zeros_(module.weight[PAD])
-        elif isinstance(module, ResidualProjection):
-            init.copy_(module.weight, module.start * torch.eye(len(module.weight)))
+        elif isinstance(module, ResidualPooling):
+            init.eye_(module.plain.weight)
+            identity = torch.eye(self.config.hidden_size)
+            init.copy_(module.contextual.weight, self.config.residual_start * identity)
         elif isinstance(module, ChunkCentring):
             init.zeros_(module.mean)
             if isinstance(module, ChunkWhitening):
@@ -296,6 +297,10 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
 
 class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
     """Turns whole documents into contextual chunk vectors and one vector (paper, section 2.2).
+
+    `from_chunk_encoder` makes a new model over a sentence encoder, and `from_pretrained` opens a
+    saved one. `encode` reads texts. A call of the model, as in transformers, reads a batch of token
+    ids or of chunk vectors.
 
     Example:
         >>> model = NextLevelBertModel.from_chunk_encoder(minilm, chunk_size=32)
@@ -423,7 +428,20 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
     ) -> tuple[Tensor, Tensor]:
         """Returns chunk vectors ``[B, L, D]``, zero at padding, and their mask ``[B, L]``."""
         if input_ids is not None and inputs_embeds is None:
-            return self._encode_batch(input_ids, attention_mask)
+            if self.training and self.encoder is None and torch.is_grad_enabled():
+                warnings.warn(
+                    "pooling='plain' has nothing to train: training changes only layers that you"
+                    " put over this model. To train the model itself, make it with"
+                    " NextLevelBertModel.from_chunk_encoder(…, pooling='residual').",
+                    stacklevel=3,
+                )
+            documents = self.encode_ids(input_ids, attention_mask)
+            # A last row that is dropped, so that a batch of empty documents can be padded, too.
+            # Without a gradient: a loss over a model with nothing to train is an error.
+            no_chunk = self.special_embeddings.weight[:1].detach()
+            padded = pad_vectors([*documents, no_chunk])
+            return padded["inputs_embeds"][:-1], padded["attention_mask"][:-1].bool()
+
         if input_ids is not None or inputs_embeds is None:
             raise ValueError(
                 "Give either input_ids [B, T] of whole documents or inputs_embeds [B, L, D] of"
@@ -436,24 +454,6 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         if traced() or not mask.all():
             vectors = torch.where(mask.unsqueeze(-1), vectors, 0.0)
         return vectors, mask
-
-    def _encode_batch(
-        self, input_ids: Tensor, attention_mask: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """Encodes the chunks of token ids ``[B, T]``; returns vectors and mask."""
-        if self.training and self.encoder is None and torch.is_grad_enabled():
-            warnings.warn(
-                "pooling='plain' has nothing to train: training changes only layers that you"
-                " put over this model. To train the model itself, make it with"
-                " NextLevelBertModel.from_chunk_encoder(…, pooling='residual').",
-                stacklevel=4,
-            )
-        documents = self.encode_ids(input_ids, attention_mask)
-        # A last row that is dropped, so that a batch of empty documents can be padded, too.
-        # Without a gradient: a loss over a model with nothing to train is an error.
-        no_chunk = self.special_embeddings.weight[:1].detach()
-        padded = pad_vectors([*documents, no_chunk])
-        return padded["inputs_embeds"][:-1], padded["attention_mask"][:-1].bool()
 
     def _readable(self, mask: Tensor) -> Tensor:
         """Returns the mask of the chunks to read ``[B, L]``.
@@ -493,7 +493,10 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
     def _read_windows(
         self, chunks: Tensor, counts: Tensor, extras: dict[str, bool]
     ) -> tuple[Tensor, BaseModelOutput]:
-        """Reads documents in windows, and averages a chunk's outputs over the windows that hold it.
+        """Reads documents in windows, and averages the states of each position over its windows.
+
+        The state of a chunk is its mean over the windows that hold the chunk, and the state of
+        [CLS] its mean over all windows of the document, each of which begins with [CLS].
 
         Args:
             chunks: chunk vectors ``[B, L, D]``; the chunks of each document come before its
@@ -559,7 +562,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         """
         width = chunks.shape[1]
         specials = self.config.special_positions
-        special_ids = special_ids_of_windows(counts, width=width, has_separator=specials == 2)
+        special_ids = special_ids_of_windows(counts, width=width, specials=specials)
         padded = F.pad(chunks, (0, 0, 1, specials - 1))
         output = self._run_encoder(padded, special_ids=special_ids, extras=extras)
         ends = counts.unsqueeze(-1)  # [J, 1]
@@ -647,6 +650,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
                 pooled[index] = output.pooler_output[row]
         return contextual, torch.stack(pooled)
 
+    @torch.compiler.disable  # chunking is numpy, which `torch.compile` cannot follow everywhere
     def encode_ids(self, input_ids: Tensor, attention_mask: Tensor | None) -> list[Tensor]:
         """Encodes the chunks of whole documents.
 
@@ -666,9 +670,8 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             ids.append(document)
             boundaries.append(rule.boundaries(document))
 
-        flat_ids, flat_boundaries, offsets = flatten_chunks(ids, boundaries)
-        vectors = self.get_chunk_encoder().encode(flat_ids, flat_boundaries, rule)  # [N, D]
-        return list(vectors.to(self.dtype).split(np.diff(offsets).tolist()))
+        documents = encode_documents(self.get_chunk_encoder(), ids, boundaries, rule=rule)
+        return [vectors.to(self.dtype) for vectors in documents]
 
     def encode_pairs(
         self,
@@ -887,7 +890,7 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
 
 
 class NextLevelBertForContrastiveLearning(NextLevelBertPreTrainedModel):
-    """Distinguishes segments of one document, such as chapters, from the others of a batch.
+    """Learns to match two segments of a document among the segments of other documents in a batch.
 
     For spans of words this is DeCLUTR (Giorgi et al., ACL 2021, section 3).
     """
@@ -1078,7 +1081,8 @@ class NextLevelBertForTask(NextLevelBertPreTrainedModel):
         if self.pair_axes == 0:
             raise ValueError(
                 "This model takes no questions (text_pair=False): leave out pair_input_ids,"
-                " pair_embeds and token_type_ids of 1."
+                " pair_embeds and token_type_ids of 1. For pairs of texts, make or open the model"
+                " with text_pair=True."
             )
         needed = {2: "questions [N, …]", 3: "candidates [N, C, …]"}[self.pair_axes]
         raise ValueError(
@@ -1091,9 +1095,9 @@ class NextLevelBertForTask(NextLevelBertPreTrainedModel):
 class NextLevelBertForSequenceClassification(NextLevelBertForTask):
     """Classifies documents, alone or with a question: one label, several, or values.
 
-    `config.problem_type` decides; if it is not set, it is inferred from the labels as in
-    transformers. With ``config.text_pair`` the classifier reads [document vector ; encoded
-    question].
+    `config.problem_type` decides which of the three; if it is not set, it is inferred from the
+    labels, as in transformers. With ``config.text_pair`` the classifier reads [document vector ;
+    encoded question].
     """
 
     def __init__(self, config: NextLevelBertConfig) -> None:

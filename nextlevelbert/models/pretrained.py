@@ -78,8 +78,9 @@ _CONFIG_SENTENCE_TRANSFORMERS: dict[str, Any] = {
 
 _CARD = """# {title}
 
-A `{model}`, which reads whole documents. The package opens it: `pip install nextlevelbert`, or
-until its first release `pip install .` in a clone. The last line works without the package:
+This model is a `{model}` and reads whole documents. The package opens it: `pip install
+nextlevelbert`, or until its first release `pip install .` in a clone. The last line works without
+the package:
 
 ```python
 import nextlevelbert  # registers the model
@@ -276,7 +277,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         base = self.base_model
         if base._tokenizer is None:
             try:
-                base._tokenizer = load_tokenizer(
+                self.tokenizer = load_tokenizer(
                     base.name_or_path, config=base.config, **base._loaded_with
                 )
             except Exception as error:  # of a damaged file, tokenizers raises nothing more exact
@@ -289,9 +290,13 @@ class NextLevelPreTrainedModel(PreTrainedModel):
 
     @tokenizer.setter
     def tokenizer(self, tokenizer: PreTrainedTokenizerBase | None) -> None:
-        """Sets the tokenizer; if it has a length limit, sets a copy without the limit."""
-        if tokenizer is not None and tokenizer.model_max_length < NO_LENGTH_LIMIT:
-            tokenizer = without_limit(tokenizer)
+        """Sets the tokenizer; a copy with the model's length limit if its own limit is another.
+
+        Only CDLM has a limit.
+        """
+        limit = getattr(self.config, "max_sequence_length", NO_LENGTH_LIMIT)
+        if tokenizer is not None and tokenizer.model_max_length != limit:
+            tokenizer = with_limit(tokenizer, limit)
         self.base_model._tokenizer = tokenizer
 
     def _find_tokenizer(self) -> PreTrainedTokenizerBase | None:
@@ -487,14 +492,15 @@ def load_tokenizer(name_or_path: str | PathLike, **arguments: Any) -> PreTrained
     return tokenizer
 
 
-def without_limit(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """Copies a tokenizer, without its length limit.
+def with_limit(tokenizer: PreTrainedTokenizerBase, limit: int) -> PreTrainedTokenizerBase:
+    """Copies a tokenizer, with another length limit.
 
     Args:
         tokenizer: tokenizer of an encoder.
+        limit: most tokens of a text, special tokens included.
     """
     tokenizer = copy.deepcopy(tokenizer)
-    tokenizer.model_max_length = NO_LENGTH_LIMIT
+    tokenizer.model_max_length = limit
     return tokenizer
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import warnings
 from collections.abc import Iterable, Sequence
@@ -90,19 +91,6 @@ class MarkedMention(NamedTuple):
     set_index: int
 
 
-class _Marker(NamedTuple):
-    """Opens or closes a mention. Markers sort in the order of the sequence.
-
-    At one token the closing markers come first. Outer mentions open first and close last; of two
-    with the same span the one that opened last closes first.
-    """
-
-    token: int  # the marker is put before this token
-    is_opening: bool
-    order: tuple[int, int]  # among the opening or the closing markers at the token
-    set_index: int  # of the mention
-
-
 class _Layout:
     """Lays a sequence out token by token, from [CLS] to [SEP]."""
 
@@ -117,11 +105,16 @@ class _Layout:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def add_tokens(self, ids: Sequence[int], is_global: bool = False) -> None:
-        """Appends tokens that belong to no numbered text."""
+    def add_tokens(
+        self,
+        ids: Sequence[int],
+        is_global: bool = False,
+        spans: Sequence[tuple[int, int, int]] = (),
+    ) -> None:
+        """Appends tokens with their spans; without spans they belong to no numbered text."""
         self.ids += ids
         self.is_global += [int(is_global)] * len(ids)
-        self.spans += [_NO_TEXT] * len(ids)
+        self.spans += spans or [_NO_TEXT] * len(ids)
 
     def add_marker(self, marker: str, is_global: bool = False) -> None:
         """Appends one special token."""
@@ -131,12 +124,6 @@ class _Layout:
                 f"The tokenizer does not know {marker}. CdlmProcessor.from_model(model) adds it."
             )
         self.add_tokens([token_id], is_global=is_global)
-
-    def add_text(self, piece: Piece, count: int, text_index: int) -> None:
-        """Appends the first `count` tokens of a text, with its index and their characters."""
-        self.add_tokens(piece.ids[:count])
-        offsets = piece.offsets[:count]
-        self.spans[len(self) - count :] = [(text_index, start, end) for start, end in offsets]
 
     def finish(self) -> Row:
         """Ends the sequence, and returns its ids and masks."""
@@ -222,14 +209,16 @@ class CdlmProcessor(ProcessorMixin):
             text_arguments = kwargs.get("text_kwargs", {})
             return self.tokenizer(text, **text_arguments, **kwargs.get("common_kwargs", {}))
 
-        if text is not None or kwargs or not _is_set_or_sets(documents):
+        are_texts = {isinstance(item, str) for item in documents or ()}
+        is_text = isinstance(documents, str)
+        if text is not None or kwargs or is_text or len(are_texts) != 1:
             raise ValueError(
                 "Give the documents of a set as a list, or a list of such lists. Besides, only"
                 " max_length may be given."
             )
 
         sets: Any = documents
-        if isinstance(sets[0], str):
+        if are_texts == {True}:
             sets = [documents]
         rows = [self.cluster(texts, max_length=max_length) for texts in sets]
         warn_of_cuts(rows)
@@ -412,6 +401,7 @@ class CdlmProcessor(ProcessorMixin):
                     add_special_tokens=False,
                     return_offsets_mapping=True,
                     split_special_tokens=True,
+                    verbose=False,  # the layout cuts what is too long
                 )
                 ids += encoding["input_ids"]
                 spans = encoding["offset_mapping"]
@@ -430,13 +420,6 @@ def _limited(max_length: int | None, limit: int, owner: str) -> int:
     if not 1 <= max_length <= limit:
         raise ValueError(f"max_length must be 1 to {limit}, the {owner}'s own, got {max_length}.")
     return max_length
-
-
-def _is_set_or_sets(documents: Any) -> bool:
-    """Returns whether all items of a list are texts, or no item is."""
-    if not documents or isinstance(documents, str):
-        return False
-    return len({isinstance(item, str) for item in documents}) == 1
 
 
 def _mentions_by_document(
@@ -473,25 +456,25 @@ def _add_marked(
         mentions: the document's mentions.
         spans: positions in the sequence, by index of the mention; filled by this function.
     """
-    markers = []
-    for begin, end, index in mentions:
-        markers.append(_Marker(begin, is_opening=True, order=(-end, index), set_index=index))
-        markers.append(_Marker(end, is_opening=False, order=(-begin, -index), set_index=index))
+    # Outer mentions open first and close last.
+    ordered = sorted(mentions, key=lambda mention: (mention.first, -mention.end))
+    borders = {first, len(ids)}
+    for mention in mentions:
+        borders |= {mention.first, mention.end}
 
-    done = first
     depth = 0  # of nested mentions
-    for marker in sorted(markers):
-        layout.add_tokens(ids[done : marker.token], is_global=depth > 0)
-        done = marker.token
-        if marker.is_opening:
-            layout.add_marker(MENTION[0], is_global=True)
-            spans[marker.set_index][0] = len(layout)
-            depth += 1
-        else:
-            spans[marker.set_index][1] = len(layout)
-            layout.add_marker(MENTION[1], is_global=True)
-            depth -= 1
-    layout.add_tokens(ids[done:])
+    for border, next_border in itertools.pairwise([*sorted(borders), len(ids)]):
+        for mention in reversed(ordered):
+            if mention.end == border:
+                spans[mention.set_index][1] = len(layout)
+                layout.add_marker(MENTION[1], is_global=True)
+                depth -= 1
+        for mention in ordered:
+            if mention.first == border:
+                layout.add_marker(MENTION[0], is_global=True)
+                spans[mention.set_index][0] = len(layout)
+                depth += 1
+        layout.add_tokens(ids[border:next_border], is_global=depth > 0)
 
 
 def _add_paragraph(
@@ -522,7 +505,8 @@ def _add_paragraph(
 
         starts.append(len(layout))
         layout.add_marker(markers[0], is_global=True)
-        layout.add_text(piece, count=count, text_index=text_index + index)
+        spans = [(text_index + index, *offsets) for offsets in piece.offsets[:count]]
+        layout.add_tokens(piece.ids[:count], spans=spans)
         layout.add_marker(markers[1])
         markers = SENTENCE
         room -= count + 2

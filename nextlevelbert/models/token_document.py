@@ -84,20 +84,24 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
         self.config.encoder_config.vocab_size = embeddings.num_embeddings
         return embeddings
 
-    def refuse_outputs_of_layers(self, arguments: Mapping[str, Any]) -> None:
-        """Checks that no hidden states or attentions are asked for, which belong to single pieces.
+    def check_arguments(self, arguments: Mapping[str, Any]) -> None:
+        """Checks that nothing is asked for that a document read piece by piece does not have.
 
         Args:
             arguments: further keyword arguments of a forward pass, which are only checked.
 
         Raises:
             ValueError: the arguments or the configuration ask for hidden states or attentions.
+            TypeError: an argument that is not None is unknown, such as a misspelt one.
         """
         for name in self.requested_outputs(**arguments):
             raise ValueError(
                 f"{type(self).__name__} reads documents piece by piece and has no {name}. Leave it"
                 " out. For the layers of one piece, call the `encoder` of the base model."
             )
+        for name, value in arguments.items():
+            if value is not None and not name.startswith("output_"):
+                raise TypeError(f"{type(self).__name__} does not take the argument {name!r}.")
 
     def tokens_to_read(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
         """Finds the tokens to read: all of them, or the first `max_training_tokens` in training.
@@ -111,8 +115,8 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
         Returns:
             A bool mask ``[B, T]``, true at the tokens to read.
         """
-        self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
         mask = token_mask(input_ids, attention_mask)
+        self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
         limit = self.config.max_training_tokens
         if limit is None or not self.training:
             return mask

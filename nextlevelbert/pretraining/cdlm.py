@@ -8,6 +8,7 @@ import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -20,7 +21,7 @@ from ..models.processing_cdlm import CdlmProcessor
 from ..training.cards import CardText, collect_card, name_on_hub, public_name, results_table
 from ..training.data import DataArguments
 from ..training.options import open_config, option, parse
-from ..training.plots import CURVE, plot_curves
+from ..training.plots import CURVE, Log, plot_curves
 from ..training.runs import bind_folder, fingerprint, write_whole
 from ..training.trainer import CardTrainer
 from .arguments import PretrainingArguments
@@ -39,8 +40,8 @@ Sets = dict[str, list[str]]  # sets of documents by name
 Scores = dict[str, dict[str, float]]  # loss and perplexity by set
 
 SUMMARY = """\
-A [CDLM](https://arxiv.org/abs/2101.00406): a Longformer that reads a set of related documents in
-one sequence, with global attention on what it has to predict."""
+This model is a [CDLM](https://arxiv.org/abs/2101.00406): a Longformer that reads a set of related
+documents in one sequence, with global attention on the tokens that matter for its prediction."""
 LIMITS = (
     (
         "Sets that are longer than a sequence are truncated, the longest documents first; the"
@@ -65,8 +66,8 @@ _CARD = CardText(
         " documents, or to answer questions from several paragraphs."
     ),
     measured=(
-        "Masked words of sets of related documents that were held out, with the attention pattern"
-        " of the training. Perplexity is the exponential of the loss."
+        "The model predicts masked words in sets of related documents that were held out, with the"
+        " global attention of the training. Perplexity is the exponential of the loss."
     ),
     limits=LIMITS,
     snippet=_SNIPPET,
@@ -176,16 +177,9 @@ class CdlmDataArguments(DataArguments):
         Raises:
             ValueError: the options name no documents, or none to train on.
         """
-
-        def read_set(name: str, source: str, split: str) -> Sets:
-            return read_document_sets(
-                source,
-                set_column=self.cluster_column,
-                text_column=self.text_column,
-                split=split,
-                dataset_config=self.dataset_config_name,
-            )
-
+        read_set = partial(
+            read_document_sets, set_column=self.cluster_column, text_column=self.text_column
+        )
         sets = self.read_sets(read_set, args.seed, hold_out_sets)
         if not sets or (args.do_train and "train" not in sets):
             raise ValueError(
@@ -207,7 +201,16 @@ def main(argv: list[str]) -> None:
     # 1. The model, and sequences of documents.
     model, processor = model_args.load(CdlmForMaskedLM)
     _prepare_model(model, masking_args)
-    rows = _sequences(sets, processor=processor, masking_args=masking_args, seed=args.seed)
+    rows = {}
+    for name, documents in sets.items():
+        rows[name] = ClusterDataset(
+            list(documents.values()),
+            processor=processor,
+            # A set is evaluated on related documents (section 3.1).
+            related=name != "train" or not masking_args.random_clusters,
+            seed=args.seed,
+            document_share=masking_args.document_share,
+        )
     collator = DataCollatorForCrossDocumentMasking(
         processor,
         pattern=masking_args.global_attention,
@@ -222,7 +225,13 @@ def main(argv: list[str]) -> None:
     )
 
     # 2. Training, and the perplexity on held-out sets.
-    settings = _settings(model_args, masking_args, args, model=model, processor=processor)
+    settings = {
+        "model": public_name(model_args.model),
+        **args.result_settings(),
+        **vars(masking_args),
+        "attention_window": model.config.attention_window,
+        "tokens in a sequence": processor.max_length,
+    }
     fingerprints = {f"{name} documents": fingerprint(texts.items()) for name, texts in sets.items()}
     weights = weights_fingerprint(model.base_model)
     bind_folder(
@@ -239,8 +248,8 @@ def main(argv: list[str]) -> None:
     # 3. A checkpoint that needs nothing else; the results are written last.
     if args.do_train:
         _save_model(trainer, processor)
-        counts = {f"{name} set": f"{len(texts)} sets of documents" for name, texts in sets.items()}
         if args.should_save:
+            counts = {f"{name} set": f"{len(row)} sets of documents" for name, row in sets.items()}
             log = trainer.state.log_history
             _write_card(
                 args,
@@ -273,42 +282,6 @@ def _prepare_model(model: CdlmForMaskedLM, masking_args: CdlmMaskingArguments) -
             parameter.requires_grad_("_global." not in name)
 
 
-def _sequences(
-    sets: Mapping[str, Sets],
-    processor: CdlmProcessor,
-    masking_args: CdlmMaskingArguments,
-    seed: int,
-) -> dict[str, ClusterDataset]:
-    """Makes the sequences of each set; a set is evaluated on related documents (section 3.1)."""
-    rows = {}
-    for name, documents in sets.items():
-        rows[name] = ClusterDataset(
-            list(documents.values()),
-            processor=processor,
-            related=name != "train" or not masking_args.random_clusters,
-            seed=seed,
-            document_share=masking_args.document_share,
-        )
-    return rows
-
-
-def _settings(
-    model_args: CdlmModelArguments,
-    masking_args: CdlmMaskingArguments,
-    args: PretrainingArguments,
-    model: CdlmForMaskedLM,
-    processor: CdlmProcessor,
-) -> dict[str, object]:
-    """Returns the settings that decide the result."""
-    return {
-        "model": public_name(model_args.model),
-        **args.result_settings(),
-        **vars(masking_args),
-        "attention_window": model.config.attention_window,
-        "tokens in a sequence": processor.max_length,
-    }
-
-
 def _perplexities(trainer: CardTrainer, rows: Mapping[str, ClusterDataset]) -> Scores:
     """Evaluates the model on the validation and test sets."""
     scores = {}
@@ -336,7 +309,7 @@ def _write_card(
     args: PretrainingArguments,
     model_args: CdlmModelArguments,
     data_args: CdlmDataArguments,
-    log: list[dict[str, float]],
+    log: Log,
     settings: Mapping[str, object],
     scores: Scores,
 ) -> None:

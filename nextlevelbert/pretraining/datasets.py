@@ -20,6 +20,7 @@ from ..models.configuration_nextlevelbert import CLS, NOT_SPECIAL, SEP
 logger = logging.getLogger(__name__)
 
 Row = TypeVar("Row", covariant=True)
+Key = tuple[int, ...]  # seed, epoch and index, by which a row is drawn
 
 
 class EpochDataset(Dataset[Row], ABC):
@@ -62,7 +63,7 @@ class EpochDataset(Dataset[Row], ABC):
     def __len__(self) -> int: ...
 
     @abstractmethod
-    def _row(self, index: int, key: tuple[int, ...]) -> Row: ...
+    def _row(self, index: int, key: Key) -> Row: ...
 
 
 class VectorSequence(NamedTuple):
@@ -79,11 +80,11 @@ class VectorSequence(NamedTuple):
 
     inputs_embeds: torch.Tensor
     special_ids: torch.Tensor
-    mask_key: tuple[int, ...]
+    mask_key: Key
 
 
 class VectorSequenceDataset(EpochDataset[VectorSequence]):
-    """Gives sequences of chunk vectors for masked vector modelling.
+    """Makes sequences of chunk vectors for masked vector modelling.
 
     Args:
         corpus: corpus that holds the vectors.
@@ -136,8 +137,18 @@ class PackedVectorDataset(VectorSequenceDataset):
 
     Each sequence begins with [CLS], and each document ends with [SEP] (paper, section 2.2). A
     sequence starts anywhere inside a document, can hold several documents, and attention crosses
-    their borders. Nothing is dropped: the last sequence is shorter. `DataCollatorForVectorMasking`
-    makes the batches. The arguments are the same as for `VectorSequenceDataset`.
+    their borders. All chunks are used, so the last sequence can be shorter.
+    `DataCollatorForVectorMasking` makes the batches.
+
+    Args:
+        corpus: corpus that holds the vectors.
+        sequence_length: number of positions in a sequence, including special vectors (512 in the
+            paper).
+        documents: positions in the corpus of the documents to use (default: all).
+        seed: seed of the masks.
+
+    Raises:
+        ValueError: if a sequence has no room for a chunk, or the documents have no chunks.
     """
 
     @cached_property
@@ -148,7 +159,7 @@ class PackedVectorDataset(VectorSequenceDataset):
     def __len__(self) -> int:
         return -(-int(self._stream[-1]) // (self.sequence_length - 1))
 
-    def _row(self, index: int, key: tuple[int, ...]) -> VectorSequence:
+    def _row(self, index: int, key: Key) -> VectorSequence:
         stream_start = index * (self.sequence_length - 1)
         stream_stop = min(stream_start + self.sequence_length - 1, int(self._stream[-1]))
         length = 1 + stream_stop - stream_start
@@ -170,11 +181,20 @@ class PackedVectorDataset(VectorSequenceDataset):
 
 
 class DocumentVectorDataset(VectorSequenceDataset):
-    """Gives each document as its own sequence, as HATE reads them ("HATE Model Architecture").
+    """Makes a sequence of each document, as HATE reads them (section "HATE Model Architecture").
 
-    A sequence is [CLS] and the vectors of a document. Longer documents are split into the fewest
-    pieces of nearly equal length; documents without a chunk are left out. The arguments are the
-    same as for `VectorSequenceDataset`.
+    A sequence is [CLS] and the vectors of a document. A document that is longer than a sequence is
+    split into the fewest pieces of nearly equal length; documents without a chunk are left out.
+    `DataCollatorForVectorMasking` makes the batches.
+
+    Args:
+        corpus: corpus that holds the vectors.
+        sequence_length: largest number of positions in a sequence, including [CLS].
+        documents: positions in the corpus of the documents to use (default: all).
+        seed: seed of the masks.
+
+    Raises:
+        ValueError: if a sequence has no room for a chunk, or the documents have no chunks.
     """
 
     @cached_property
@@ -186,7 +206,7 @@ class DocumentVectorDataset(VectorSequenceDataset):
     def __len__(self) -> int:
         return int(self._first_pieces[-1])
 
-    def _row(self, index: int, key: tuple[int, ...]) -> VectorSequence:
+    def _row(self, index: int, key: Key) -> VectorSequence:
         document = int(np.searchsorted(self._first_pieces, index, side="right")) - 1
         first_piece, end = self._first_pieces[document : document + 2].tolist()
         piece = index - first_piece
@@ -213,14 +233,14 @@ class SegmentPair(NamedTuple):
     first: torch.Tensor
     second: torch.Tensor
     document: int
-    key: tuple[int, ...]
+    key: Key
 
 
 class SegmentPairDataset(EpochDataset[SegmentPair]):
     """Draws pairs of segments of a document that do not overlap, new ones in every epoch.
 
-    An epoch has a pair for every ``2 * max_segment`` chunks of a document, at least one, so that
-    about every chunk is seen once.
+    An epoch has one pair for every ``2 * max_segment`` chunks of a document, and at least one for
+    each document, so that each chunk is read about once.
 
     Args:
         corpus: corpus that holds the vectors.
@@ -277,7 +297,7 @@ class SegmentPairDataset(EpochDataset[SegmentPair]):
     def __len__(self) -> int:
         return int(self._first_pairs[-1])
 
-    def _row(self, index: int, key: tuple[int, ...]) -> SegmentPair:
+    def _row(self, index: int, key: Key) -> SegmentPair:
         row = int(np.searchsorted(self._first_pairs, index, side="right")) - 1
         document = int(self._documents[row])
         length = int(self._lengths[row])

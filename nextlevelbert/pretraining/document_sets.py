@@ -12,7 +12,7 @@ from ..data.splits import sample_share
 from ..data.tables import RowLocation, dataset_rows, open_rows, short
 from ..models.processing_cdlm import DOCUMENT, CdlmProcessor
 from .collators import draw_vector_mask
-from .datasets import EpochDataset
+from .datasets import EpochDataset, Key
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ def read_document_sets(
     set_column: str | None = None,
     text_column: str | None = None,
     split: str = "train",
-    dataset_config: str | None = None,
+    config: str | None = None,
 ) -> dict[str, list[str]]:
     """Reads sets of related documents; blank documents are left out.
 
@@ -37,7 +37,7 @@ def read_document_sets(
             is a set, the column of a list of texts, or of one text with ``|||||`` between documents
             as in Multi-News (default ``"document"``).
         split: split of a dataset; a file is read whole.
-        dataset_config: configuration of a dataset.
+        config: configuration of a dataset.
 
     Returns:
         The documents of each set by its name, or by the row's number.
@@ -52,11 +52,11 @@ def read_document_sets(
         set_column = None
         text_column = "document"
     else:
-        rows = open_rows(source, split, dataset_config).rows
-    if text_column is None and set_column is None:
-        text_column = "document"
-    elif text_column is None:
+        rows = open_rows(source, split, config).rows
+    if text_column is None:
         text_column = "text"
+        if set_column is None:
+            text_column = "document"
 
     sets: dict[str, list[str]] = {}
     for index, (location, row) in enumerate(rows):
@@ -125,7 +125,7 @@ class TokenSequence(NamedTuple):
 
     input_ids: np.ndarray
     maskable: np.ndarray
-    mask_key: tuple[int, ...]
+    mask_key: Key
 
 
 def _longest_stretch(max_length: int, document_share: float) -> int:
@@ -210,7 +210,7 @@ class ClusterDataset(EpochDataset[TokenSequence]):
     def __len__(self) -> int:
         return len(self._sets)
 
-    def _row(self, index: int, key: tuple[int, ...]) -> TokenSequence:
+    def _row(self, index: int, key: Key) -> TokenSequence:
         rng = np.random.default_rng([*key, 2])
         cls, begin, end, sep = self._special
         ids = [cls]

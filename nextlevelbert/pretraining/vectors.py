@@ -35,7 +35,7 @@ from ..training.cards import (
     results_table,
 )
 from ..training.options import expand_options_file, parse, pop_option, run_command
-from ..training.plots import CURVE, plot_curves
+from ..training.plots import CURVE, Log, plot_curves
 from ..training.runs import bind_folder
 from ..training.trainer import CardTrainer
 from . import cdlm
@@ -103,21 +103,6 @@ class Options:
     corpus: CorpusArguments
     training: PretrainingArguments
 
-    @classmethod
-    def parse(cls, argv: list[str], model_type: str | None) -> Options:
-        """Reads the options from a command line; errors end the program."""
-        family: type[FamilyArguments] = NextLevelBertArguments
-        if model_type == "hate":
-            family = HateArguments
-        groups = (
-            NewModelArguments,
-            family,
-            MaskingArguments,
-            CorpusArguments,
-            PretrainingArguments,
-        )
-        return cls(*parse(groups, argv, about=_ABOUT, recipes=""))
-
 
 def pretrain(argv: list[str]) -> None:
     """Encodes the documents, trains on their vectors and saves the model with its card.
@@ -133,7 +118,11 @@ def pretrain(argv: list[str]) -> None:
     if model_type == "cdlm":
         cdlm.main(argv)
         return
-    options = Options.parse(argv, model_type)
+    family: type[FamilyArguments] = NextLevelBertArguments
+    if model_type == "hate":
+        family = HateArguments
+    groups = (NewModelArguments, family, MaskingArguments, CorpusArguments, PretrainingArguments)
+    options = Options(*parse(groups, argv, about=_ABOUT, recipes=""))
     args = options.training
     set_seed(args.seed)
 
@@ -207,9 +196,8 @@ def open_encoder(options: NewModelArguments, family: FamilyArguments) -> LoadedC
     name = options.chunk_encoder
     if name is None:
         name = MINILM
-        checkpoint = _checkpoint_of(family)
-        if checkpoint and AutoConfig.from_pretrained(checkpoint).include_chunk_encoder:
-            name = checkpoint
+        if family.model and AutoConfig.from_pretrained(family.model).include_chunk_encoder:
+            name = family.model
 
     has_hub_name = bool(options.chunk_encoder_name) or not Path(name).is_dir()
     if not (options.include_chunk_encoder or has_hub_name):
@@ -266,12 +254,18 @@ def new_model(
     if fields.get("loss") == "cross_entropy":
         fields["num_candidates"] = _NUM_CANDIDATES
 
-    if family.model is not None:
-        _refuse_beside_checkpoint(only_for_new)
-        return _model_to_continue(model_class, family.model, source, fields=fields)
-    return model_class.from_chunk_encoder(
-        source, include_chunk_encoder=False, **fields, **only_for_new
-    )
+    if family.model is None:
+        return model_class.from_chunk_encoder(
+            source, include_chunk_encoder=False, **fields, **only_for_new
+        )
+
+    _refuse_beside_checkpoint(only_for_new)  # it keeps its chunks and layers
+    model = model_class.from_pretrained(family.model, dtype=torch.float32, **fields)
+    if model.base_model.chunk_encoder is not None:
+        model.base_model.detach_chunk_encoder()
+    model.base_model.check_chunk_encoder(source)
+    model.base_model.tokenizer = source.tokenizer
+    return model
 
 
 def _refuse_beside_checkpoint(only_for_new: Collection[str]) -> None:
@@ -286,26 +280,6 @@ def _refuse_beside_checkpoint(only_for_new: Collection[str]) -> None:
         f"Only new models have --{' --'.join(only_for_new)}: leave this out{hint}, or leave out"
         " --model."
     )
-
-
-def _model_to_continue(
-    model_class: type[VectorModel],
-    checkpoint: str,
-    source: LoadedChunkEncoder,
-    fields: dict[str, Any],
-) -> VectorModel:
-    """Opens a checkpoint, which keeps its chunks and layers, without its chunk encoder."""
-    model = model_class.from_pretrained(checkpoint, dtype=torch.float32, **fields)
-    if model.base_model.chunk_encoder is not None:
-        model.base_model.detach_chunk_encoder()
-    model.base_model.check_chunk_encoder(source)
-    model.base_model.tokenizer = source.tokenizer
-    return model
-
-
-def _checkpoint_of(family: FamilyArguments) -> str | None:
-    """Returns the checkpoint to continue from; a HATE always starts anew."""
-    return getattr(family, "model", None)
 
 
 def given_options(options: NewModelArguments | FamilyArguments, *names: str) -> dict[str, Any]:
@@ -330,7 +304,7 @@ def settings_of(
                 settings[name] = getattr(model.config, name, None)
     settings["chunk_encoder"] = model.config.chunk_encoder_fingerprint
     settings["weights"] = None
-    if _checkpoint_of(options.family):
+    if options.family.model:
         settings["weights"] = weights_fingerprint(model.base_model)
     settings |= options.training.result_settings()
     settings["documents"] = learned.corpus.fingerprint()
@@ -396,7 +370,7 @@ def new_objective(
     if masking.sequence_length > positions:
         raise ValueError(
             f"--sequence_length {masking.sequence_length} is above the {positions} positions that"
-            " the model reads at once."
+            " the model reads at once. Lower it."
         )
 
     dataset_class: type[VectorSequenceDataset] = PackedVectorDataset
@@ -430,7 +404,7 @@ def _contrastive_objective(
     if family.max_segment > window:
         raise ValueError(
             f"--max_segment {family.max_segment} is above the {window} chunks that the model reads"
-            " at once."
+            " at once. Lower it."
         )
     return Objective(
         dataset=partial(
@@ -520,13 +494,15 @@ def train(
 def fit_to_documents(
     model: VectorModel, learned: ChosenDocuments, whiten_chunks: bool, seed: int
 ) -> None:
-    """Fits the whitening, and draws stored chunk vectors for the model to choose among.
+    """Fits mean and matrix of a whitening to the documents, and draws candidates among them.
+
+    A model may have two whitening modules, which get the same mean and matrix: one for the inputs
+    of its encoder, and `target_whitening` for its targets and candidates.
 
     Args:
-        model: a new model, or a checkpoint to continue from, which keeps the whitening that its
-            encoder reads.
+        model: a new model, or a checkpoint to continue from.
         learned: the documents to train on.
-        whiten_chunks: if true, fits the whitening that the encoder reads.
+        whiten_chunks: if true, sets the whitening of the inputs; a checkpoint keeps its own.
         seed: seed of the random draw.
     """
     target_whitening = getattr(model, "target_whitening", None)
@@ -581,9 +557,8 @@ def publish(
         **vars(options.family),
     }
     settings.pop("model", None)
-    checkpoint = _checkpoint_of(options.family)
-    if checkpoint is not None:
-        settings["started from"] = public_name(checkpoint)
+    if options.family.model is not None:
+        settings["started from"] = public_name(options.family.model)
     is_masked = isinstance(objective.metrics, MaskedVectorMetrics)
     config = run.trainer.model.config
     if is_masked:
@@ -603,7 +578,7 @@ def publish(
     )
 
 
-def _what_was_learned(log: Sequence[Mapping[str, float]]) -> str:
+def _what_was_learned(log: Log) -> str:
     """Writes the last evaluation as a sentence."""
     scores = [entry for entry in log if "eval_masked_accuracy" in entry][-1]
     found = scores["eval_masked_accuracy"]
@@ -618,17 +593,17 @@ def _what_was_learned(log: Sequence[Mapping[str, float]]) -> str:
 
 _SUMMARIES = {
     "nextlevelbert": """\
-A [NextLevelBERT](https://arxiv.org/abs/2402.17682). It splits a document of any length into chunks,
-encodes each chunk as a vector with a frozen sentence encoder, and reads the sequence of vectors
-with a masked language model over vectors.""",
+This model is a [NextLevelBERT](https://arxiv.org/abs/2402.17682). It splits a document of any
+length into chunks, encodes each chunk as a vector with a frozen sentence encoder, and reads the
+sequence of vectors with a Transformer.""",
     "hate": """\
-A HATE (Hierarchical Attention-based Text Encoder). It splits a document of any length into
-sentences, encodes each sentence as a vector with a frozen sentence encoder, and reads the sequence
-of vectors with a small Transformer that has learned to find masked sentences among those of its
-batch.""",
+This model is a HATE (Hierarchical Attention-based Text Encoder). It splits a document of any length
+into sentences, encodes each sentence as a vector with a frozen sentence encoder, and reads the
+sequence of vectors with a small Transformer. In training, this Transformer learned to find each
+masked sentence among the masked sentences of its batch.""",
 }
 _INTENDED_USE = """\
-Fine-tune it for tasks on long documents such as classification, or use its document vectors as
+Fine-tune it for tasks on long documents, such as classification, or use its document vectors as
 features. Compare them on your documents with the mean of the chunk vectors, which is often as good
 for search and clusters."""
 _SNIPPET = """\
@@ -638,8 +613,8 @@ from sentence_transformers import SentenceTransformer
 model = SentenceTransformer("{name}")
 vectors = model.encode(["the text of a whole book", "and of another one"])"""
 _NOTE = """\
-`AutoModel.from_pretrained("{name}").encode(texts)` also gives contextual and plain chunk vectors
-and their characters. Without the package, `trust_remote_code=True` opens the same folder."""
+`AutoModel.from_pretrained("{name}").encode(texts)` also returns contextual and plain chunk vectors
+and their character offsets. Without the package, `trust_remote_code=True` opens the same folder."""
 _MASKED_SCORES = """\
 These scores are on held-out documents. `masked_accuracy` is the share of the masked vectors that
 are found: the prediction is nearer to its target (by cosine) than to all other masked vectors of
@@ -650,13 +625,13 @@ These scores are on held-out documents. `pair_accuracy` is the share of segments
 segment of their document in the batch, by the cosine of document vectors. `chance_accuracy` is what
 guessing would find."""
 _LIMITS = (
-    "The chunk encoder's language and domain are the model's.",
+    "The language and domain of the model are those of its chunk encoder.",
     (
         "A document vector says what a document is about; to find a detail in it, search the chunk"
         " vectors or use BM25."
     ),
     (
-        "The scores above tell what the model learned, not how good its document vectors are on"
+        "The scores above show what the model learned, not how good its document vectors are for"
         " your task."
     ),
 )
@@ -686,7 +661,7 @@ def write_card(
     plot_curves([log], metrics=columns, path=Path(args.output_dir) / CURVE, x="step")
 
     logged = [entry for entry in log if "eval_loss" in entry]
-    measured = "Nothing: the run had no evaluation."
+    measured = "Nothing was measured, because the run had no evaluation."
     table = ""
     scores = {}
     if logged:
@@ -699,6 +674,9 @@ def write_card(
         measured = objective.about_scores
         table = results_table(rows)
 
+    base_model = config.chunk_encoder_name  # unless it is a folder, or the model itself
+    if base_model is None or "/" not in base_model or base_model == args.repository():
+        base_model = None
     text = CardText(
         summary=_SUMMARIES[config.model_type],
         intended_use=_INTENDED_USE,
@@ -717,7 +695,7 @@ def write_card(
         text,
         log=log,
         model_type=config.model_type,
-        base_model=_encoder_on_hub(config, args),
+        base_model=base_model,
         settings=settings,
         table=table,
         scores=scores,
@@ -726,16 +704,6 @@ def write_card(
         model=_model_rows(config, corpus),
     )
     card.save(f"{args.output_dir}/README.md")
-
-
-def _encoder_on_hub(
-    config: NextLevelBertConfig | HateConfig, args: PretrainingArguments
-) -> str | None:
-    """Returns the chunk encoder's name on the Hub; None for a folder, or the model itself."""
-    name = config.chunk_encoder_name
-    if name is None or "/" not in name or name == args.repository():
-        return None
-    return name
 
 
 def _model_rows(

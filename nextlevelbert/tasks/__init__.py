@@ -1,6 +1,6 @@
 """The tasks of `run_finetune.py`; the module of a task is imported when the task runs."""
 
-import pkgutil
+import importlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,19 +8,16 @@ from pathlib import Path
 from ..training.options import expand_options_file, pop_option, run_command
 
 TASKS = {
-    "classification": ("classification:main", "predict a class, or several, for each document"),
-    "multiple_choice": (
-        "multiple_choice:main",
-        "choose among candidate answers about a document",
-    ),
-    "retrieval": ("retrieval:main", "search without training, and report scores"),
-    "ranking": ("ranking:main", "rank documents for queries"),
-    "summarization": ("summarization:main", "select the sentences of a summary"),
-    "document_matching": ("document_matching:main", "decide whether two documents are related"),
-    "coreference": ("coreference:main", "link mentions of the same event across documents"),
-    "multihop_qa": ("multihop_qa:main", "answer questions from ten paragraphs"),
+    "classification": "predict a class, or several, for each document",
+    "multiple_choice": "choose among candidate answers about a document",
+    "retrieval": "search without training, and report scores",
+    "ranking": "rank documents for queries",
+    "summarization": "select the sentences of a summary",
+    "document_matching": "decide whether two documents are related",
+    "coreference": "link mentions of the same event across documents",
+    "multihop_qa": "answer questions from ten paragraphs",
 }
-"""By name: the function of the task, which gets a command line without ``--task``, and its aim."""
+"""By name of a task, which is the name of its module: its aim."""
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -37,11 +34,10 @@ def _main(words: list[str]) -> None:
     task, others = pop_option(words, "task")
     if task is None and {"-h", "--help"} & set(words):
         print(f"usage: {Path(sys.argv[0]).name} --task TASK [options]\n\nTasks:")
-        for name, (_, about) in TASKS.items():
+        for name, about in TASKS.items():
             print(f"  {name:20}{about}")
         print("\nTo see the options of a task: --task TASK --help")
         return
     if task not in TASKS:
         raise ValueError(f"Give --task, one of {', '.join(TASKS)}; got {task}.")
-    function, _ = TASKS[task]
-    pkgutil.resolve_name(f"{__name__}.{function}")(others)
+    importlib.import_module(f"{__name__}.{task}").main(others)

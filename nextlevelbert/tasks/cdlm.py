@@ -8,7 +8,7 @@ from typing import Any
 from transformers import PreTrainedModel, set_seed
 
 from ..finetuning.arguments import FinetuningArguments
-from ..finetuning.seeds import Scores, publish, report, reported_set, run_seeds
+from ..finetuning.seeds import ScoredSets, Scores, publish, report, reported_set, run_seeds
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.processing_cdlm import CdlmProcessor
 from ..pretraining.cdlm import CdlmModelArguments
@@ -18,16 +18,13 @@ from ..training.runs import fingerprint, write_json_lines
 from ..training.trainer import CardTrainer
 
 TAGS = ("cdlm", "longformer", "multi-document")  # of the card of every task
+# On the card of every task.
 MEASURED = (
-    "Scores on the set that the first row names. Only the first row is trained."  # on every card
+    "The scores are those of the set that the first row names. Only the first row was trained."
 )
 
 # The scores of a set by name, and a JSON object for each of its rows.
 Predicted = tuple[Scores, Sequence[Mapping[str, object]]]
-
-
-def _choose_nothing(rows: object, logits: object) -> Scores:
-    return {}
 
 
 def train_and_publish(
@@ -36,7 +33,7 @@ def train_and_publish(
     *,
     sequences: Callable[[str, CdlmProcessor], Any],
     predict: Callable[..., Predicted],
-    choose: Callable[[Any, Any], Scores] = _choose_nothing,
+    choose: Callable[[Any, Any], Scores] | None = None,
     baseline: tuple[str, Callable[[Any], Scores]],
     card: CardText,
     metric: str,
@@ -68,7 +65,10 @@ def train_and_publish(
     Raises:
         ValueError: if a set is the training set.
     """
-    set_fingerprints = _fingerprints(sets)
+    set_fingerprints = {f"{name} set": fingerprint(data) for name, data in sets.items()}
+    for name in ("validation set", "test set"):
+        if set_fingerprints.get(name) == set_fingerprints["train set"]:
+            raise ValueError(f"The {name} is the training set; give another one.")
     if args.learning_rate is None:
         args.learning_rate = 3e-5  # as in pretraining
 
@@ -155,8 +155,8 @@ def _score(
     folder: Path,
     rows: Mapping[str, Any],
     predict: Callable[..., Predicted],
-    choose: Callable[[Any, Any], Scores],
-) -> tuple[dict[str, Scores], Scores]:
+    choose: Callable[[Any, Any], Scores] | None,
+) -> ScoredSets:
     """Scores a trained model, and writes the predictions of the reported set to the folder.
 
     Returns:
@@ -168,19 +168,10 @@ def _score(
         if name not in rows:
             continue
         output = trainer.predict(rows[name])
-        if name == "validation":
+        if name == "validation" and choose is not None:
             chosen = choose(rows[name], output.predictions)
         set_scores, records = predict(name, rows[name], logits=output.predictions, chosen=chosen)
         scores[name] = {**set_scores, "loss": output.metrics["test_loss"]}
         if name == reported_set(rows) and trainer.args.should_save:
             write_json_lines(folder / f"{name}_predictions.jsonl", records)
     return scores, chosen
-
-
-def _fingerprints(sets: Mapping[str, Any]) -> dict[str, str]:
-    """Returns a hash of each set; the training set must not be evaluated on."""
-    fingerprints = {f"{name} set": fingerprint(data) for name, data in sets.items()}
-    for name in ("validation set", "test set"):
-        if fingerprints.get(name) == fingerprints["train set"]:
-            raise ValueError(f"The {name} is the training set; give another one.")
-    return fingerprints

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -25,7 +26,6 @@ from ..finetuning.classifiers import (
     ClassifierRun,
     ColumnArguments,
     Reader,
-    Sets,
     card_snippet,
     read_labelled_sets,
 )
@@ -104,7 +104,17 @@ def main(argv: list[str]) -> None:
     *model_options, class_args, columns, data_args, args = parsed
 
     # 1. The sets, and the labels of the training set.
-    sets = read_sets(data_args, columns, class_args, seed=args.seed)
+    class_names = None
+    if class_args.label_names_file:
+        class_names = read_label_names(class_args.label_names_file)
+
+    load = partial(
+        load_classification,
+        arrangement=class_args.arrangement,
+        columns=columns.names(),
+        class_names=class_names,
+    )
+    sets = read_labelled_sets(data_args, columns, load, seed=args.seed)
     run = ClassifierRun(
         task="classification",
         args=args,
@@ -118,7 +128,10 @@ def main(argv: list[str]) -> None:
     if run.model == "tfidf":
         report_word_counts(run)
         return
-    reader = open_reader(args, run.labels, model_options)
+    reader_class: type[Reader] = TokenReader
+    if VectorModelArguments in groups:
+        reader_class = VectorReader
+    reader = reader_class(args, run.labels, *model_options)
 
     # 3. A training per seed.
     results = run.train(reader)
@@ -136,49 +149,7 @@ def main(argv: list[str]) -> None:
     )
 
 
-def open_reader(args: FinetuningArguments, labels: LabelSet, options: list[Any]) -> Reader:
-    """Opens the reader of the model's inputs.
-
-    Args:
-        args: training arguments.
-        labels: labels of the task.
-        options: dataclasses of `MODEL_OPTIONS`, which describe the model.
-    """
-    if isinstance(options[0], VectorModelArguments):
-        return VectorReader(args, labels, *options)
-    return TokenReader(args, labels, *options)
-
-
 # --- The sets
-
-
-def read_sets(
-    data: DataArguments, columns: ColumnArguments, class_args: ClassArguments, seed: int
-) -> Sets:
-    """Reads the sets, all with the classes and the kind of labels of the training set.
-
-    Args:
-        data: sources of the sets.
-        columns: names of the columns.
-        class_args: options that name the classes.
-        seed: seed of the random choice of documents to hold out, if there is no validation set.
-    """
-    class_names = None
-    if class_args.label_names_file:
-        class_names = read_label_names(class_args.label_names_file)
-
-    def load(source: str, split: str, train: Dataset | None) -> Dataset:
-        return load_classification(
-            source,
-            split,
-            data.dataset_config_name,
-            arrangement=class_args.arrangement,
-            columns=columns.names(),
-            class_names=class_names,
-            like=train,
-        )
-
-    return read_labelled_sets(data, columns, load, seed=seed)
 
 
 def load_classification(
@@ -220,8 +191,8 @@ def load_classification(
 def _check_arrangement(name: str | Path, arrangement: str | None, *, possible: str | None) -> None:
     if arrangement not in (None, possible):
         raise ValueError(
-            f"{Path(name).name}: inverted is for EURLEX-57K, paired for the CMU Book Summary"
-            " Corpus."
+            f"{Path(name).name}: --arrangement inverted is for EURLEX-57K, and paired for the"
+            " CMU Book Summary Corpus. Leave the option out."
         )
 
 

@@ -179,13 +179,11 @@ def mention_groups(documents: Iterable[CoreferenceDocument], group_by: str) -> l
 
 
 class _Sequence(NamedTuple):
-    """Documents with marked mentions, and the pairs to compare in them."""
+    """The pairs to compare in a sequence, and the arguments of `CdlmProcessor.mentions`."""
 
     length: int  # in tokens, before documents are truncated
-    texts: list[str]
-    spans: list[tuple[int, int, int]]  # of mentions: text, start and end
-    mentions: list[int]
     pairs: list[Pair]
+    layout: dict[str, Any]
 
 
 class MentionPairDataset(Dataset):
@@ -205,7 +203,6 @@ class MentionPairDataset(Dataset):
             mentions (the paper's Table 3).
         negatives: number of pairs without coreference for each coreferent pair, drawn at random;
             None for all. Only used if `mentions_at_once` is ``"pair"``.
-        seed: seed of the random draw.
 
     Attributes:
         pairs: the pairs of each sequence, by the indices of the mentions in all documents.
@@ -219,7 +216,6 @@ class MentionPairDataset(Dataset):
         mentions_at_once: str = "pair",
         context: str = "document",
         negatives: float | None = None,
-        seed: int = 0,
     ) -> None:
         self._processor = processor
         self._documents = documents
@@ -234,7 +230,7 @@ class MentionPairDataset(Dataset):
 
         pairs_of_sequences = self._group_pairs(mentions_at_once)
         if mentions_at_once == "pair" and negatives is not None:
-            pairs_of_sequences = self._draw(pairs_of_sequences, negatives, seed=seed)
+            pairs_of_sequences = self._draw(pairs_of_sequences, negatives)
         if not pairs_of_sequences:
             raise ValueError(
                 f"There are no two mentions in one {group_by}, so there is nothing to compare."
@@ -267,20 +263,19 @@ class MentionPairDataset(Dataset):
                 sequences += [[pair] for pair in pairs]
         return sequences
 
-    def _draw(self, sequences: list[list[Pair]], negatives: float, seed: int) -> list[list[Pair]]:
+    def _draw(self, sequences: list[list[Pair]], negatives: float) -> list[list[Pair]]:
         """Returns all sequences of a coreferent pair, and some others, in their order."""
         is_coreferent = np.array([self._is_coreferent(pair) for [pair] in sequences], dtype=bool)
         coreferent = np.flatnonzero(is_coreferent)
         others = np.flatnonzero(~is_coreferent)
         count = min(len(others), round(negatives * len(coreferent)))
-        rng = np.random.default_rng(seed)
-        drawn = rng.choice(others, count, replace=False)
+        drawn = np.random.default_rng(0).choice(others, count, replace=False)
         return [sequences[index] for index in sorted([*coreferent, *drawn])]
 
     def _new_sequence(self, pairs: list[Pair]) -> _Sequence:
         """Reads the texts of the documents of these pairs, and the spans of the mentions there."""
         mentions = sorted(set(itertools.chain.from_iterable(pairs)))
-        texts: list[str] = []
+        pieces: list[Piece] = []
         spans = []
         for index, mentions_of_text in itertools.groupby(mentions, self._document_of.__getitem__):
             document = self._documents[index]
@@ -290,28 +285,27 @@ class MentionPairDataset(Dataset):
             else:
                 text = document.text
                 borders = [(mention.start, mention.end) for mention in marked]
-            spans += [(len(texts), start, end) for start, end in borders]
-            texts.append(text)
-
-        length = 2 + 2 * len(texts) + 2 * len(spans)  # special tokens and marks
-        for text in texts:
+            spans += [(len(pieces), start, end) for start, end in borders]
             if text not in self._pieces:
                 self._pieces[text] = self._processor.tokenize(text)
-            length += len(self._pieces[text].ids)
-        return _Sequence(length, texts, spans=spans, mentions=mentions, pairs=pairs)
+            pieces.append(self._pieces[text])
+
+        position_of = {mention: position for position, mention in enumerate(mentions)}
+        layout = {
+            "documents": pieces,
+            "mentions": spans,
+            "pairs": [(position_of[first], position_of[second]) for first, second in pairs],
+            "labels": [self._is_coreferent(pair) for pair in pairs],
+        }
+        length = 2 + 2 * len(pieces) + 2 * len(spans)  # special tokens and marks
+        length += sum(len(piece.ids) for piece in pieces)
+        return _Sequence(length, pairs, layout)
 
     def __len__(self) -> int:
         return len(self._sequences)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        sequence = self._sequences[index]
-        position_of = {mention: position for position, mention in enumerate(sequence.mentions)}
-        return self._processor.mentions(
-            [self._pieces[text] for text in sequence.texts],
-            sequence.spans,
-            pairs=[(position_of[first], position_of[second]) for first, second in sequence.pairs],
-            labels=[self._is_coreferent(pair) for pair in sequence.pairs],
-        )
+        return self._processor.mentions(**self._sequences[index].layout)
 
     def similarities(self, logits: Sequence[np.ndarray] | np.ndarray) -> Similarities:
         """Computes the probability that two mentions corefer, for all pairs in a group.
@@ -395,15 +389,13 @@ def best_threshold(documents: Sequence[CoreferenceDocument], groups: Similaritie
     return max(np.arange(0.05, 1.0, 0.05).tolist(), key=conll_f1)
 
 
-def cluster_f1(
-    documents: Sequence[CoreferenceDocument], clusters: Sequence[object]
-) -> dict[str, float]:
+def cluster_f1(documents: Sequence[CoreferenceDocument], clusters: Sequence[object]) -> Scores:
     """Returns the F1 of each metric for clusters of all mentions."""
     scores = coreference_scores(clusters_of(documents), clusters)
     return {name: value for name, value in scores.items() if name.endswith("f1")}
 
 
-def _every_mention_alone(documents: Sequence[CoreferenceDocument]) -> dict[str, float]:
+def _every_mention_alone(documents: Sequence[CoreferenceDocument]) -> Scores:
     return cluster_f1(documents, range(len(clusters_of(documents))))
 
 
@@ -435,19 +427,6 @@ class CoreferenceArguments:
     )
 
 
-def _read_set(
-    name: str, source: str, split: str, data_args: DataArguments, mention_kind: str
-) -> list[CoreferenceDocument]:
-    """Reads the set `name`; a folder needs a split, because it holds the topics of all sets."""
-    given_split = getattr(data_args, f"{name}_split")
-    if given_split is None and Path(source).is_dir():
-        raise ValueError(
-            f"{source} holds the topics of all splits, test topics too; give --{name}_split as"
-            " well."
-        )
-    return read_ecbplus(source, mention_kind=mention_kind, split=given_split)
-
-
 def _records(
     documents: Sequence[CoreferenceDocument], clusters: Sequence[str]
 ) -> list[dict[str, object]]:
@@ -473,7 +452,7 @@ def main(argv: list[str]) -> None:
     model_args, args, data_args, options = parse(
         (CdlmModelArguments, FinetuningArguments, DataArguments, CoreferenceArguments),
         argv,
-        about=main.__doc__ or "",
+        about=main.__doc__,
         recipes="coreference-",
     )
     if data_args.dataset_name:
@@ -481,8 +460,24 @@ def main(argv: list[str]) -> None:
             "ECB+ is read from a folder or a file: give it with --train_file, not with"
             " --dataset_name."
         )
+
+    for name in ("train", "validation", "test"):
+        source = getattr(data_args, f"{name}_file")
+        has_split = getattr(data_args, f"{name}_split") is not None
+        if source and Path(source).is_dir() and not has_split:
+            raise ValueError(
+                f"{source} holds the topics of all splits, test topics too; give --{name}_split as"
+                " well."
+            )
+
+    def read(source: str, split: str, config: str | None) -> list[CoreferenceDocument]:
+        split_of_folder = None
+        if Path(source).is_dir():
+            split_of_folder = split
+        return read_ecbplus(source, mention_kind=options.mention_kind, split=split_of_folder)
+
     sets = data_args.read_sets(
-        partial(_read_set, data_args=data_args, mention_kind=options.mention_kind),
+        read,
         seed=args.seed,
         hold_out=partial(hold_out, key=attrgetter("topic")),  # no cluster of events is in two
     )

@@ -6,6 +6,7 @@ S2ORC), is a document plagiarised from the other (PAN).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,13 +88,10 @@ def main(argv: list[str]) -> None:
     """Trains CDLM to decide whether two documents are related."""
     classes = (CdlmModelArguments, FinetuningArguments, DataArguments, MatchingArguments)
     model_args, args, data_args, columns = parse(
-        classes, argv, about=main.__doc__ or "", recipes="document_matching-"
+        classes, argv, about=main.__doc__, recipes="document_matching-"
     )
 
-    def read(name: str, source: str, split: str) -> Dataset:
-        return load_document_pairs(source, columns, split, config=data_args.dataset_config_name)
-
-    sets = data_args.read_sets(read, args.seed)
+    sets = data_args.read_sets(partial(load_document_pairs, columns=columns), seed=args.seed)
 
     def sequences(name: str, processor: CdlmProcessor) -> list[dict[str, Any]]:
         rows = []
@@ -108,8 +106,8 @@ def main(argv: list[str]) -> None:
         related = expit(values[:, 1] - values[:, 0])
         labels = sets[name]["label"][:]
         records = []
-        columns = zip(sets[name]["id"], related.tolist(), labels, strict=True)
-        for pair_id, probability, label in columns:
+        predictions = zip(sets[name]["id"], related.tolist(), labels, strict=True)
+        for pair_id, probability, label in predictions:
             record = {"id": pair_id, "probability": round(probability, 6), "label": label}
             records.append(record)
         return binary_scores(labels, related), records

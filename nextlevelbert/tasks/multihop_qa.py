@@ -339,12 +339,12 @@ def main(argv: list[str]) -> None:
     model_args, args, data_args = parse(
         (CdlmModelArguments, FinetuningArguments, DataArguments),
         argv,
-        about=main.__doc__ or "",
+        about=main.__doc__,
         recipes="multihop_qa-",
     )
 
-    def read(name: str, source: str, split: str) -> Sequence[Question]:
-        return hotpotqa.load(open_rows(source, split, data_args.dataset_config_name))
+    def read(source: str, split: str, config: str | None) -> Sequence[Question]:
+        return hotpotqa.load(open_rows(source, split, config))
 
     sets = data_args.read_sets(read, seed=args.seed)
     train_and_publish(

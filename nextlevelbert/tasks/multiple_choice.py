@@ -21,7 +21,7 @@ from ..finetuning.classifiers import (
 from ..finetuning.labels import LabelSet
 from ..finetuning.vector_reader import VectorReader
 from ..training.data import DataArguments
-from ..training.options import parse, pop_option
+from ..training.options import parse
 
 _ABOUT = "Chooses among answers to questions about documents."
 _USE = (
@@ -37,11 +37,6 @@ def main(argv: list[str]) -> None:
     Args:
         argv: arguments of the command, without ``--task``.
     """
-    model_type = pop_option(argv, "model_type", "nextlevelbert")[0]
-    if model_type != "nextlevelbert":
-        raise ValueError(
-            f"--task multiple_choice supports --model_type nextlevelbert, not {model_type!r}."
-        )
     groups = (
         VectorModelArguments,
         LoraArguments,
@@ -49,13 +44,11 @@ def main(argv: list[str]) -> None:
         DataArguments,
         FinetuningArguments,
     )
-    prog = "--task multiple_choice --model_type nextlevelbert"
-    parsed = parse(groups, argv, prog, about=_ABOUT, recipes="multiple_choice-")
+    parsed = parse(groups, argv, about=_ABOUT, recipes="multiple_choice-")
     model_args, adapters, columns, data_args, args = parsed
 
     # 1. The sets, and the choices of the training set.
-    def load(source: str, split: str, train: Dataset | None) -> Dataset:
-        config = data_args.dataset_config_name
+    def load(source: str, split: str, config: str | None, like: object) -> Dataset:
         return load_multiple_choice(source, split, config, columns=columns.names())
 
     sets = read_labelled_sets(data_args, columns, load, seed=args.seed)

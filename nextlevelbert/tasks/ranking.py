@@ -21,6 +21,7 @@ from ..data.splits import sample_share
 from ..evaluation.retrieval import Ranking, RetrievalTask, retrieval_scores, trec_run
 from ..finetuning.arguments import FinetuningArguments, VectorModelArguments
 from ..finetuning.seeds import (
+    ScoredSets,
     Scores,
     mean_and_deviation,
     publish,
@@ -50,12 +51,12 @@ documents = model.encode_document(["the text of a whole document", "and of anoth
 scores = model.similarity(query, documents)"""
 _LIMITS = (
     (
-        "The frozen chunk encoder reads one chunk at a time: details within a chunk are only as"
-        " good as its vector."
+        "The frozen chunk encoder reads one chunk at a time, so details within a chunk may be lost"
+        " in its vector."
     ),
     (
-        "BM25 finds documents that share names or rare words with a query without any training;"
-        " compare on your texts."
+        "BM25 needs no training to find documents that share names or rare words with a query."
+        " Compare both on your texts."
     ),
 )
 
@@ -240,9 +241,7 @@ class RankingTrainer(CardTrainer):
         loss = MultipleNegativesRankingLoss(model)
         return loss.compute_loss_from_embeddings([queries, documents], labels=None)
 
-    def evaluate(
-        self, *args: object, metric_key_prefix: str = "eval", **kwargs: object
-    ) -> dict[str, float]:
+    def evaluate(self, *args: object, metric_key_prefix: str = "eval", **kwargs: object) -> Scores:
         values = self._rank(self.accelerator.unwrap_model(self.model))
         scores = {f"{metric_key_prefix}_{name}": value for name, value in values.items()}
         self.log(scores)
@@ -303,7 +302,7 @@ class RankingRun:
             args=args,
         )
 
-    def score(self, trainer: CardTrainer, folder: Path) -> tuple[dict[str, Scores], Scores]:
+    def score(self, trainer: CardTrainer, folder: Path) -> ScoredSets:
         """Scores a trained model on all sets but the training set, and an untrained one.
 
         The run file of the reported set is written to the folder.
@@ -340,21 +339,32 @@ def main(argv: list[str]) -> None:
     args.greater_is_better = True
 
     # 1. The sets.
-    def read(name: str, path: str, split: str) -> RetrievalTask:
-        return read_ranking(path, split, pairs, config=data_args.dataset_config_name)
-
-    sets = data_args.read_sets(read, args.seed, hold_out_queries)
+    sets = data_args.read_sets(partial(read_ranking, pairs=pairs), args.seed, hold_out_queries)
 
     # 2. What the model reads: chunk vectors of all queries and documents.
     source = VectorSource.open(options, MEANS)
     _check_model(options, args, source=source)
-    vectors = _encode_sets(sets, args, source)
+    queries: list[str] = []
+    documents: list[str] = []
+    for task in sets.values():
+        queries += task.queries.values()
+        documents += task.documents.values()
+    vectors = source.encode(args, queries) | source.encode(args, documents)
     run = RankingRun(options, source, sets=sets, vectors=vectors, k=pairs.k)
 
     # 3. A training per seed.
     results = run_seeds(
         args,
-        settings=_settings(run) | args.result_settings(),
+        settings={
+            "task": "ranking",
+            "model": public_name(options.model),
+            "weights": source.weights,
+            "k": pairs.k,
+            "chunks": str(source.rule),
+            "encoder_dtype": options.encoder_dtype,
+            "sets": fingerprint(list(vars(task).values()) for task in sets.values()),
+            **args.result_settings(),
+        },
         make_trainer=run.make_trainer,
         score=run.score,
         validated=[metric],
@@ -413,32 +423,6 @@ def _check_model(
         args.learning_rate = usual_rate
 
 
-def _encode_sets(
-    sets: Mapping[str, RetrievalTask], args: FinetuningArguments, source: VectorSource
-) -> dict[str, torch.Tensor]:
-    """Returns the chunk vectors of all queries and documents, by text."""
-    queries: list[str] = []
-    documents: list[str] = []
-    for task in sets.values():
-        queries += task.queries.values()
-        documents += task.documents.values()
-    vectors = source.encode(args, queries)
-    return vectors | source.encode(args, documents)
-
-
-def _settings(run: RankingRun) -> dict[str, object]:
-    """Returns the settings that decide the result, beside the training arguments."""
-    return {
-        "task": "ranking",
-        "model": public_name(run.options.model),
-        "weights": run.source.weights,
-        "k": run.k,
-        "chunks": str(run.source.rule),
-        "encoder_dtype": run.options.encoder_dtype,
-        "sets": fingerprint(list(vars(task).values()) for task in run.sets.values()),
-    }
-
-
 def _card_text(run: RankingRun) -> CardText:
     """Returns the sentences and code of the card."""
     task = run.sets[run.reported]
@@ -447,12 +431,13 @@ def _card_text(run: RankingRun) -> CardText:
         ranked = "its candidates are"
     return CardText(
         summary=(
-            "A model whose vector of a query is close to the vectors of the long documents that"
-            " answer the query."
+            "This model maps a query and long documents to vectors, so that the vector of a query"
+            " is close to those of the documents that answer it."
         ),
         intended_use="It finds the long documents that answer a query, by one vector each.",
         measured=(
-            f"{len(task.queries):,} queries of {plain(task.name)}; for each, {ranked} ranked."
+            f"There are {len(task.queries):,} queries of {plain(task.name)}. For each, {ranked}"
+            " ranked."
         ),
         limits=_LIMITS,
         snippet=_SNIPPET,

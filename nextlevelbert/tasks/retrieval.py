@@ -33,7 +33,7 @@ from ..training.runs import bind_folder, fingerprint, write_json_lines, write_wh
 
 logger = logging.getLogger(__name__)
 
-WORD_COUNTS = ("tfidf", "bm25")
+WORD_COUNTS = {"tfidf": tfidf_scores, "bm25": bm25_scores}
 MEANS = ("avg_sbert", "sbert")
 MEAN_ROW = "mean of the chunk vectors"
 _BATCH = 32  # documents of one pass through a model
@@ -216,22 +216,14 @@ def main(argv: list[str]) -> None:
 
     # 2. The rankings: by word counts, or by the vectors of whole texts.
     if options.model in WORD_COUNTS:
-        rows = {name: _rank_by_words(task, options.model)}
+        queries = list(task.queries.values())
+        scores = WORD_COUNTS[options.model](queries, list(task.documents.values()))
+        rows = {name: rank_by_scores(task, scores)}
     else:
         rows = _rank_by_vectors(task, options, args)
 
     # 3. The table, and files of ranks and scores.
     _write_results(task, rows, name=name, k=pairs.k, output=Path(args.output_dir))
-
-
-def _rank_by_words(task: RetrievalTask, model: str) -> dict[str, Ranking]:
-    queries = list(task.queries.values())
-    documents = list(task.documents.values())
-    if model == "tfidf":
-        scores = tfidf_scores(queries, documents)
-    else:
-        scores = bm25_scores(queries, documents)
-    return rank_by_scores(task, scores)
 
 
 def _rank_by_vectors(

@@ -40,6 +40,7 @@ from ..finetuning.arguments import (
 )
 from ..finetuning.seeds import (
     Result,
+    ScoredSets,
     Scores,
     publish,
     report,
@@ -54,6 +55,7 @@ from ..models.pretrained import load_backbone, load_tokenizer
 from ..training.cards import CardText, public_name
 from ..training.data import DataArguments
 from ..training.options import open_config, option, parse, pop_option
+from ..training.plots import Log
 from ..training.runs import fingerprint, write_json_lines
 from ..training.trainer import CardTrainer
 
@@ -174,7 +176,8 @@ def read_summaries(
             by_line=True,
         )
         if options.label_column is None:
-            labels = _oracle_labels(sentences, reference)
+            in_summary = greedy_oracle(sentences, reference)
+            labels = np.isin(np.arange(len(sentences)), in_summary).astype(int).tolist()
             if not any(labels):
                 unrelated += 1
         else:
@@ -199,13 +202,6 @@ def read_summaries(
             raise ValueError(f"{message} Give sentence labels with --label_column.")
         logger.warning(message)
     return documents
-
-
-def _oracle_labels(sentences: list[str], reference: list[str]) -> list[int]:
-    labels = [0] * len(sentences)
-    for index in greedy_oracle(sentences, reference):
-        labels[index] = 1
-    return labels
 
 
 def sentences_of(
@@ -344,7 +340,7 @@ class LowestLosses(TrainerCallback):
         return Path(folder) / "best" / f"step-{step}.safetensors"
 
     @staticmethod
-    def losses_by_step(log: Sequence[Mapping[str, float]]) -> dict[int, float]:
+    def losses_by_step(log: Log) -> dict[int, float]:
         """Returns the lowest losses of a trainer's log by step, in ascending order."""
         losses = []
         for entry in log:
@@ -390,7 +386,7 @@ class LowestLosses(TrainerCallback):
 
 def score_summaries(
     documents: Sequence[SummarizedDocument], chosen: Sequence[Sequence[int]]
-) -> dict[str, float]:
+) -> Scores:
     """Scores summaries that are made of sentences of the documents.
 
     Args:
@@ -412,9 +408,7 @@ def score_summaries(
     return scores
 
 
-def trivial_summaries(
-    documents: Sequence[SummarizedDocument], sentences: int
-) -> dict[str, dict[str, float]]:
+def trivial_summaries(documents: Sequence[SummarizedDocument], sentences: int) -> dict[str, Scores]:
     """Scores summaries without a model: the first sentences, and the greedy oracle's choice.
 
     Args:
@@ -513,7 +507,7 @@ class SummaryRun:
             callbacks=[LowestLosses()],
         )
 
-    def score(self, trainer: CardTrainer, folder: Path) -> tuple[dict[str, Scores], Scores]:
+    def score(self, trainer: CardTrainer, folder: Path) -> ScoredSets:
         """Scores the evaluations with the lowest losses, and writes the predictions of the best."""
         losses = LowestLosses.losses_by_step(trainer.state.log_history)
         if not losses:
@@ -561,17 +555,27 @@ class SummaryRun:
 
 def main(argv: list[str]) -> None:
     """Trains a model per seed to select sentences, and publishes the best one."""
-    options, data_args, args, sizes = _parse(argv)
+    model_type, _ = pop_option(argv, "model_type", "bert-al")
+    type_arguments: type[Sizes] = FirstSegmentArguments
+    if model_type == "bert-al":
+        type_arguments = BertAlArguments
+    options, data_args, args, sizes = parse(
+        (SummaryArguments, DataArguments, FinetuningArguments, type_arguments),
+        argv,
+        prog=f"--task summarization --model_type {model_type}",
+        about=(
+            "Selects the sentences of a summary. Each --model_type has its own options: bert-al,"
+            " truncated, extended."
+        ),
+        recipes="summarization-",
+    )
     if args.learning_rate is None:
         args.learning_rate = 2e-5
     base = open_config(options.model)
     _check_model(options, sizes, base=base, args=args)
 
     # 1. The sets.
-    def read(name: str, source: str, split: str) -> list[SummarizedDocument]:
-        return read_summaries(options, source, split, config=data_args.dataset_config_name)
-
-    sets = data_args.read_sets(read, seed=args.seed)
+    sets = data_args.read_sets(partial(read_summaries, options), seed=args.seed)
 
     # 2. What the model reads: tokens.
     tokenizer = load_tokenizer(options.model)
@@ -590,9 +594,8 @@ def main(argv: list[str]) -> None:
     )
     if not args.should_save:
         return
-    for result in results:
-        weights = Path(args.output_dir) / f"seed-{result.seed}" / "best"
-        shutil.rmtree(weights, ignore_errors=True)
+    for weights in Path(args.output_dir).glob("seed-*/best"):
+        shutil.rmtree(weights)
 
     # 4. The table.
     best, table = report(
@@ -606,26 +609,6 @@ def main(argv: list[str]) -> None:
     # 5. The model of the best seed with its card; of a baseline, its predictions alone.
     if options.model_type == "bert-al":
         _publish(run, args, data_args.dataset_name, best=best, table=table)
-
-
-def _parse(
-    argv: list[str],
-) -> tuple[SummaryArguments, DataArguments, FinetuningArguments, Sizes]:
-    model_type, _ = pop_option(argv, "model_type", "bert-al")
-    type_arguments: type = FirstSegmentArguments
-    if model_type == "bert-al":
-        type_arguments = BertAlArguments
-    options, data_args, args, sizes = parse(
-        (SummaryArguments, DataArguments, FinetuningArguments, type_arguments),
-        argv,
-        prog=f"--task summarization --model_type {model_type}",
-        about=(
-            "Selects the sentences of a summary. Each --model_type has its own options: bert-al,"
-            " truncated, extended."
-        ),
-        recipes="summarization-",
-    )
-    return options, data_args, args, sizes
 
 
 def _check_model(
@@ -701,12 +684,12 @@ def _publish(
 
     text = CardText(
         summary=(
-            "A BERT-AL that picks the sentences of a document, of any length, which make up its"
-            " summary."
+            "This model is a BERT-AL. It selects the sentences of a document, of any length, that"
+            " make up its summary."
         ),
         intended_use="It makes extractive summaries of texts like those that it was trained on.",
         measured=(
-            f"The {run.reported} set, summarized by `summarize(..., {rule})`. The scores are F1 of"
+            f"`summarize(..., {rule})` summarized the {run.reported} set. The scores are F1 of"
             " ROUGE (words of a to z are stemmed; rougeL compares whole summaries), and precision,"
             " the share of chosen sentences with label 1. The first row is the mean of the"
             " evaluations with the lowest validation loss, at most three; this checkpoint is the"
@@ -715,10 +698,10 @@ def _publish(
         limits=(
             "Whole sentences are copied, so a pronoun may lose what it refers to.",
             (
-                "Information flows forward only: a sentence is scored without knowledge of later"
-                " segments."
+                "Information flows forward only: a sentence is scored without the segments after"
+                " its own."
             ),
-            "It has learnt what belongs in summaries of one kind of text.",
+            "The model learned from the summaries of one kind of text.",
         ),
         snippet=_SNIPPET.replace("{rule}", rule),
         pipeline_tag="summarization",

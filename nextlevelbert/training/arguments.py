@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 import torch
-from huggingface_hub import HfApi
+from huggingface_hub import create_repo, upload_folder
 from transformers import TrainingArguments
 from transformers.integrations import get_available_reporting_integrations
 
@@ -144,8 +144,9 @@ class BaseTrainingArguments(TrainingArguments):
         """
         name = self.hub_model_id or Path(self.output_dir).resolve().name
         if self.push_to_hub and self.should_save:
-            api = HfApi(token=self.hub_token)
-            url = api.create_repo(name, private=self.hub_private_repo, exist_ok=True)
+            url = create_repo(
+                name, token=self.hub_token, private=self.hub_private_repo, exist_ok=True
+            )
             name = url.repo_id
         return safe_name(name)
 
@@ -157,8 +158,9 @@ class BaseTrainingArguments(TrainingArguments):
             leave: patterns of further files to leave out.
         """
         if self.push_to_hub and self.should_save:
-            api = HfApi(token=self.hub_token)
-            ignored = ["checkpoint-*", "_*", "*.tmp", ".tmp*", *leave]
-            api.upload_folder(
-                repo_id=self.repository(), folder_path=folder, ignore_patterns=ignored
+            upload_folder(
+                repo_id=self.repository(),
+                folder_path=folder,
+                token=self.hub_token,
+                ignore_patterns=["checkpoint-*", "_*", "*.tmp", ".tmp*", *leave],
             )

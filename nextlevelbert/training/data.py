@@ -89,14 +89,15 @@ class DataArguments:
 
     def read_sets(
         self,
-        read: Callable[[str, str, str], Data],
+        read: Callable[..., Data],
         seed: int,
         hold_out: Callable[..., tuple[Any, Any]] = hold_out,
     ) -> dict[str, Data]:
         """Reads the sets that were given, the training set first.
 
         Args:
-            read: function that reads a set, given its name, source and split.
+            read: function that reads a set, given its source, its `split`, and the `config` of a
+                data set on the Hub.
             seed: seed of the random choice of rows to hold out, if there is no validation set.
             hold_out: function that splits a set, given the set, a share and a seed.
 
@@ -107,7 +108,8 @@ class DataArguments:
         for name in ("train", "validation", "test"):
             location = self.location(name)
             if location is not None:
-                sets[name] = read(name, *location)
+                source, split = location
+                sets[name] = read(source, split=split, config=self.dataset_config_name)
         if "train" in sets and "validation" not in sets:
             sets["train"], sets["validation"] = hold_out(sets["train"], self.validation_share, seed)
         return sets

@@ -7,7 +7,6 @@ import pytest
 from datasets import Dataset, List
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.preprocessing import LabelEncoder, MultiLabelBinarizer
 
 from nextlevelbert.data.labelled import (
     USUAL,
@@ -46,18 +45,6 @@ def labels_of(data):
 
 def ids_of(data):
     return data["id"][:]
-
-
-def test_a_real_table(shared):
-    source = shared / "data" / "bbc_news" / "validation.jsonl.gz"
-    rows = [row for _, row in open_rows(source).rows]
-    table = datasets.Dataset.from_list(rows)
-    encoder = LabelEncoder()
-    data = load_classes(open_rows(source))
-    assert labels_of(data) == encoder.fit_transform(table["label"]).tolist()
-    assert names_of(data) == tuple(encoder.classes_)
-    assert ids_of(data) == list(table["id"])
-    assert distinct_texts(data) == list(dict.fromkeys(table["text"]))
 
 
 def test_other_names_of_columns(read):
@@ -109,6 +96,7 @@ def test_numbers_of_named_classes_need_their_list(read):
         (("b", "a", "b"), None, [1, 0, 1], ("a", "b")),
         ((2, 0), ["x", "y", "z"], [2, 0], ("x", "y", "z")),
         (([0, 2], [1], []), None, [[0, 2], [1], []], ("0", "1", "2")),
+        ((["b", "a"], ["d"], ["c"]), None, [[0, 1], [3], [2]], ("a", "b", "c", "d")),
         # Integers are names and not places if a name is an integer.
         ((3, 1), ["1", "3"], [1, 0], ("1", "3")),
         ((0, 1), ["-1", "0", "1"], [1, 2], ("-1", "0", "1")),
@@ -134,22 +122,13 @@ def test_a_set_has_the_kind_of_labels_of_the_training_set(read):
         read(table("a", "b"), like=train)
 
 
-def test_several_labels_as_scikit_learn_has_them(read):
-    rows = [["b", "a"], ["d"], [], ["c", "d", "a"]]
-    data = read(table(*rows))
-    binarizer = MultiLabelBinarizer()
-    indices = binarizer.fit_transform(rows)
-    assert labels_of(data) == [row.nonzero()[0].tolist() for row in indices]
-    assert names_of(data) == tuple(binarizer.classes_)
-
-
 @pytest.mark.parametrize(
     ("rows", "culprit"),
     [
         ([{"body": "x"}], "--text_column"),
         (table("['a', 'b']"), "lists need JSON"),
         ([*table(0), {"text": 7, "label": 1}], "row|line 2.*7"),
-        ([{"text": "x", "id": 1}, {"text": "y", "id": "1"}], "'1' is taken"),
+        ([{"text": "x", "id": 1}, {"text": "y", "id": "1"}], "'1' is also the id of line 1"),
         (table("a", None), "no label"),
         (table(0, 2), "0, 2"),
         (table(0.5, 0.5), "float"),

@@ -5,6 +5,7 @@ import re
 import runpy
 import sys
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 import yaml
@@ -52,55 +53,7 @@ PAGES = [
 ]
 
 
-# Rows of the pages' tables -> rows of `docs/results.md` with the same scores, if their names differ.
-# A row is known by its first cell, or by two if the first holds a dash or nothing.
-SOURCES = {
-    "nextlevelbert-static": [
-        "nextlevelbert-static (linear map over whitened static vectors)",
-        "nextlevelbert-static",
-    ],
-    "`nextlevelbert fit`, fitted to your documents": [
-        "nextlevelbert-hybrid: static ⊕ hashed TF-IDF, what `fit` makes",
-        "hybrid, fitted to the training documents",
-    ],
-    "mean of MiniLM's chunk vectors (sentence-transformers)": [
-        "mean of MiniLM's chunk vectors (Avg. SBERT)",
-        "mean of MiniLM's chunk vectors",
-    ],
-    "mean of static token vectors, by chunk (as model2vec)": ["mean of static chunk vectors"],
-    "the paper's loss, Smooth L1": ["the paper's: Smooth L1 (a)"],
-    "choice among whitened vectors": [
-        "choice of the whitened vector among the batch and 8,192 stored ones (d)"
-    ],
-    " 20 million": ["— 20 million"],
-    "untrained: mean of the two neighbouring whitened chunks": [
-        "mean of the two nearest visible chunks, whitened (control)"
-    ],
-    "untrained: mean of all chunks": ["mean of the plain vectors (control)"],
-    "untrained: mean of all whitened chunks": ["mean of the whitened vectors (control)"],
-    "classify": [
-        "Hyperpartisan: ChunkBERT, chunks of 128",
-        "— BERT, the first 512 tokens (`truncated`)",
-    ],
-    "extract a summary": [
-        "BERT-AL, segments of 16, `residual` (the default)",
-        "TF-IDF centroid, no training",
-    ],
-    "link events across documents": [
-        "— all mentions at once, 160 steps, 197 documents, whole"
-        " (the rule of head lemmas scores 0.769)"
-    ],
-    "rank with small vectors": ["— after"],
-    "segments of 16 tokens": [
-        "BERT-AL, segments of 16, `residual` (the default)",
-        "BERT-AL, segments of 16, `replace` (the paper's)",
-    ],
-    "segments of 128 tokens": [
-        "BERT-AL, segments of 128, `residual`",
-        "BERT-AL, segments of 128, `replace`",
-    ],
-    "BM25, with the words of the book (below)": ["BM25, with the words of the book"],
-}
+SOURCES = yaml.safe_load(Path(__file__).with_name("sources.yaml").read_text(encoding="utf-8"))
 
 
 def scores_of_rows(text: str) -> dict[str, set[str]]:

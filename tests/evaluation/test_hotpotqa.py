@@ -31,20 +31,21 @@ def test_scores_worked_by_hand():
     precision = 2 / 3 * 1 / 2
     recall = 2 / 3 * 2 / 3
     f1 = 2 * precision * recall / (precision + recall)
-    assert scores == pytest.approx(
+    sums = {name: 3 * score for name, score in scores.items()}
+    assert sums == pytest.approx(
         {
-            "answer_em": (1 + 0 + 0) / 3,
-            "answer_f1": (1 + 0 + 2 / 3) / 3,
-            "answer_precision": (1 + 0 + 2 / 3) / 3,
-            "answer_recall": (1 + 0 + 2 / 3) / 3,
-            "support_em": (1 + 1 + 0) / 3,
-            "support_f1": (1 + 1 + 4 / 7) / 3,
-            "support_precision": (1 + 1 + 1 / 2) / 3,
-            "support_recall": (1 + 1 + 2 / 3) / 3,
-            "joint_em": 1 / 3,
-            "joint_f1": (1 + f1) / 3,
-            "joint_precision": (1 + precision) / 3,
-            "joint_recall": (1 + recall) / 3,
+            "answer_em": 1,
+            "answer_f1": 1 + 2 / 3,
+            "answer_precision": 1 + 2 / 3,
+            "answer_recall": 1 + 2 / 3,
+            "support_em": 2,
+            "support_f1": 2 + 4 / 7,
+            "support_precision": 2 + 1 / 2,
+            "support_recall": 2 + 2 / 3,
+            "joint_em": 1,
+            "joint_f1": 1 + f1,
+            "joint_precision": 1 + precision,
+            "joint_recall": 1 + recall,
         }
     )
 

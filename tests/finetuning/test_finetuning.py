@@ -52,7 +52,7 @@ def test_sets_that_are_refused(options, message):
 def test_where_sets_are(tmp_path):
     data = DataArguments(train_file="a.jsonl", test_file="b.jsonl")
     sets = data.read_sets(
-        lambda name, source, split: [source, split], 3, lambda rows, *how: (rows, how)
+        lambda source, split, config: [source, split], 3, lambda rows, *how: (rows, how)
     )
     assert sets == {
         "train": ["a.jsonl", "train"],
@@ -153,7 +153,7 @@ def test_any_other_encoder_gives_one_vector_of_what_it_reads(
     long = "the whale and the sea " * 40
     vectors = source.encode(arguments(tmp_path), [long, "short"])
     assert (source.family, vectors[long].shape) == ("other", (1, 32))
-    assert "first 64 tokens of a text are read; 1 of 2" in caplog.text
+    assert "first 64 tokens of each text are read; 1 of 2" in caplog.text
     ids = source.encoder.encoder.tokenizer(
         long, truncation=True, max_length=64, return_tensors="pt"
     )

@@ -109,7 +109,7 @@ def test_a_two_in_the_attention_mask_is_global_attention(attention):
 def test_the_defaults_of_the_configuration_are_those_of_the_paper():
     config = CdlmConfig()
     assert config.pair_scorer_hidden_size == 1024
-    assert config.windows() == [512] * 12
+    assert config.attention_window == [512] * 12
     assert (config.max_sequence_length, config.global_attention) == (4096, "masked")
     assert (config.sparse_prediction, config.coreference_threshold) == (False, 0.5)
     assert config.classifier_dropout == config.hidden_dropout_prob == 0.1

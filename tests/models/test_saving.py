@@ -119,10 +119,12 @@ def test_the_tokenizer_lines_of_tutorials(toy_encoder_path):
         assert len(tokenizer(TEXT, truncation=True)["input_ids"]) > 1_000
 
 
-def test_a_family_with_a_limit_of_its_own_states_no_other(encoder, tmp_path):
+def test_other_libraries_truncate_where_a_family_has_a_limit(encoder, tmp_path):
     CdlmForMaskedLM.from_encoder(encoder, max_length=64).save_pretrained(tmp_path)
-    stored = json.loads((tmp_path / "sentence_bert_config.json").read_text(encoding="utf-8"))
-    assert "max_seq_length" not in stored
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    assert len(tokenizer(TEXT, truncation=True)["input_ids"]) == 64
+    assert SentenceTransformer(str(tmp_path), device="cpu").max_seq_length == 64
+    assert vector(tmp_path).shape == (32,)
 
 
 # A user who has transformers and sentence-transformers, and not this package.

@@ -235,7 +235,7 @@ def test_documents_over_512_tokens_are_long_for_every_encoder(minilm, tmp_path):
 
 def test_the_plain_mean_by_hand():
     torch.manual_seed(0)
-    model = MeanClassifier(4, 1, pair=True, choice=True, problem_type=SINGLE)
+    model = MeanClassifier(4, 1, pair=True, problem_type=SINGLE)
     documents = torch.randn(2, 3, 4)
     pairs = torch.randn(3, 2, 4)
     mask = torch.tensor([[1, 1, 0], [1, 1, 1]])
@@ -274,7 +274,7 @@ def test_the_baselines_of_the_tables(toy_encoder_path, deep_encoder, tmp_path, c
     assert accuracy["tfidf"] == 1.0
     assert accuracy["avg_sbert"] > 0.8
     assert accuracy["sbert"] <= 6 / 11  # the first 14 tokens are the same in all documents
-    assert caplog.text.count("first chunk of a text is read; 51 of 51 are longer") == 1
+    assert caplog.text.count("first chunk of each text is read; 51 of 51 texts are longer") == 1
     # The mean and the first chunk read the same vectors.
     assert len(list((tmp_path / "cache").iterdir())) == 2
     with pytest.raises(SystemExit):

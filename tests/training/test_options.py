@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -123,97 +124,7 @@ def test_what_a_command_refuses_is_told_without_a_traceback(capsys, error, statu
         run_command(lambda words: {}["a mistake of ours"], [])
 
 
-# What the papers name (their sections stand in the files); "batch" is the product of batch size and
-# accumulation.
-CHUNKBERT = {
-    "batch_size": 8,
-    "num_train_epochs": 20,
-    "learning_rate": 3e-5,
-    "lr_scheduler_type": "constant",
-    "warmup_steps": 0,
-    "weight_decay": 0,
-    "seeds": [0, 1, 2, 3, 4],
-}
-PAPERS = {
-    "nextlevelbert": {
-        "batch_size": 512,
-        "num_train_epochs": 20,
-        "learning_rate": 1e-4,
-        "lr_scheduler_type": "cosine",
-        "warmup_steps": 0.05,
-        "adam_beta1": 0.9,
-        "adam_beta2": 0.999,
-        "weight_decay": 0.01,
-        "attention_dropout": 0.1,
-        "sequence_length": 512,
-        "masking_probability": 0.15,
-        "mask_share": 0.8,
-        "random_share": 0.1,
-        "objective": "masked",
-        "loss": "smooth_l1",
-        "loss_mean": "sequences",
-        "pooling": "mean",
-    },
-    "hate": {
-        "masking_probability": 0.15,
-        "mask_share": 0.8,
-        "random_share": 0.1,
-        "loss": "p_norm",
-        "chunking": "sentences",
-        "sentence_pooling": "cls",
-    },
-    "cdlm": {
-        "batch_size": 64,
-        "max_steps": 25_000,
-        "learning_rate": 3e-5,
-        "lr_scheduler_type": "polynomial",
-        "lr_scheduler_kwargs": {"power": 3.0},
-        "warmup_steps": 500,
-        "adam_beta1": 0.9,
-        "adam_beta2": 0.98,
-        "adam_epsilon": 1e-6,
-        "weight_decay": 0.01,
-        "mlm_probability": 0.15,
-        "max_length": 4096,
-    },
-    "classification-nextlevelbert": {"learning_rate": 5e-5, "seeds": [0, 1, 2, 3, 4]},
-    "multiple_choice-nextlevelbert": {
-        "learning_rate": 5e-5,
-        "seeds": [0, 1, 2, 3, 4],
-        "halve_validation": True,
-    },
-    "classification-chunkbert": {
-        **CHUNKBERT,
-        "chunk_size": 128,
-        "max_training_tokens": 4096,
-        "keep_attention_dropout": True,
-    },
-    "classification-truncated": CHUNKBERT,
-    "summarization-bert-al": {
-        "gradient_accumulation_steps": 2,
-        "max_steps": 50_000,
-        "learning_rate": 2e-5,
-        "lr_scheduler_type": "linear",
-        "warmup_steps": 10_000,
-        "adam_beta1": 0.9,
-        "adam_beta2": 0.999,
-        "adam_epsilon": 1e-9,
-        "weight_decay": 0,
-        "recurrence": "replace",
-        "summary_sentences": 3,
-    },
-    "coreference-cdlm": {"batch_size": 128, "num_train_epochs": 10, "mentions_at_once": "pair"},
-    "document_matching-cdlm": {"batch_size": 32, "num_train_epochs": 8},
-    "multihop_qa-cdlm": {
-        "batch_size": 32,
-        "num_train_epochs": 5,
-        "learning_rate": 1e-4,
-        "warmup_steps": 100,
-    },
-}
-for baseline in ("truncated", "extended"):  # of the same paper, without what its model alone has
-    PAPERS[f"summarization-{baseline}"] = PAPERS["summarization-bert-al"].copy()
-    del PAPERS[f"summarization-{baseline}"]["recurrence"]
+PAPERS = yaml.safe_load(Path(__file__).with_name("papers.yaml").read_text())
 BESIDE = {"early_stopping_patience", "eval_strategy", "eval_steps", "save_strategy", "save_steps"}
 
 

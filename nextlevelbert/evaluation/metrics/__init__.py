@@ -12,10 +12,11 @@ METRICS = ("conll_coreference", "hotpotqa_joint", "masked_vector_accuracy", "sam
 
 
 def load_metric(name: str) -> evaluate.EvaluationModule:
-    """Loads one of `METRICS` without the Hub.
+    """Loads a metric of this package for Hugging Face's `evaluate`, without the Hub.
 
     Args:
-        name: name of the metric, one of `METRICS`.
+        name: ``"conll_coreference"``, ``"hotpotqa_joint"``, ``"masked_vector_accuracy"`` or
+            ``"same_work_retrieval"``.
 
     Example:
         >>> metric = load_metric("conll_coreference")

@@ -443,7 +443,9 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             documents = self.encode_ids(input_ids, attention_mask)
             # A last row that is dropped, so that a batch of empty documents can be padded, too.
             # Without a gradient: a loss over a model with nothing to train is an error.
-            no_chunk = self.special_embeddings.weight[:1].detach()
+            device = self.get_chunk_encoder().device
+            size = self.config.chunk_hidden_size
+            no_chunk = torch.zeros(1, size, device=device, dtype=self.dtype)
             padded = pad_vectors([*documents, no_chunk])
             return padded["inputs_embeds"][:-1], padded["attention_mask"][:-1].bool()
 
@@ -453,7 +455,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
                 " chunks."
             )
         if attention_mask is None:
-            attention_mask = torch.ones(inputs_embeds.shape[:2], device=self.device)
+            attention_mask = torch.ones_like(inputs_embeds[..., 0])
         mask = attention_mask.bool()
         vectors = inputs_embeds.to(self.dtype)
         if traced() or not mask.all():
@@ -665,7 +667,15 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
 
         Returns:
             The chunk vectors of each document, ``[n, D]``.
+
+        Raises:
+            ValueError: `torch.jit.trace` records this pass.
         """
+        if torch.jit.is_tracing():
+            raise ValueError(
+                "A trace would keep the chunks of the example. Trace the pass over chunk vectors"
+                " (inputs_embeds)."
+            )
         mask = token_mask(input_ids, attention_mask)
         rule = self.config.chunking_rule()
         ids = []

@@ -104,27 +104,8 @@ def test_a_long_first_line_is_of_another_set_than_muld(tmp_path):
     assert names_of(data) == ("b",)
 
 
-@pytest.fixture
-def laws(tmp_path):
-    """Files of EURLEX-57K."""
-    folder = tmp_path / "dataset" / "train"
-    folder.mkdir(parents=True)
-    for number, concepts in enumerate((["192", "2356"], ["192"], ["77"])):
-        law = {
-            "celex_id": f"32010R{number:04d}",
-            "type": "Regulation",
-            "concepts": concepts,
-            "title": "Regulation",
-            "header": f"COMMISSION REGULATION No {number}",
-            "recitals": ", Having regard to the Treaty,",
-            "main_body": ["Article one.", "Article two."],
-            "attachments": "Done at Brussels.",
-        }
-        (folder / f"{law['celex_id']}.json").write_text(json.dumps(law, indent=1))
-    return folder / "*.json"
-
-
-def test_laws_straight_and_inverted(laws):
+def test_laws_straight_and_inverted():
+    laws = Path(__file__).parent / "eurlex" / "*.json"
     straight = load_classification(laws)
     assert isinstance(straight.features["label"], List)
     assert names_of(straight) == ("192", "2356", "77")

@@ -58,13 +58,13 @@ def test_every_kind_of_file_has_the_same_rows(tmp_path, suffix, places):
     ]
 
 
-def test_json_lines_and_one_object_in_a_json(tmp_path):
-    for content, rows in (
-        ('{"a": 1}\n{"a": 2}\n', [{"a": 1}, {"a": 2}]),
-        ('{"a":\n 1}', [{"a": 1}]),
-    ):
-        (tmp_path / "rows.json").write_text(content)
-        assert [row for _, row in open_rows(tmp_path / "rows.json").rows] == rows
+@pytest.mark.parametrize(
+    ("content", "rows"),
+    [('{"a": 1}\n{"a": 2}\n', [{"a": 1}, {"a": 2}]), ('{"a":\n 1}', [{"a": 1}])],
+)
+def test_json_lines_and_one_object_in_a_json(tmp_path, content, rows):
+    (tmp_path / "rows.json").write_text(content)
+    assert [row for _, row in open_rows(tmp_path / "rows.json").rows] == rows
 
 
 @pytest.mark.parametrize(

@@ -298,6 +298,10 @@ def test_vectors_that_are_not_finite_are_named(source, rule, monkeypatch):
         )
 
 
+def shouting(text):
+    return [text.upper()]
+
+
 def in_halves(text):
     return [text[: len(text) // 2], text[len(text) // 2 :]]
 
@@ -315,19 +319,20 @@ def test_a_splitter_is_noted_by_its_name(source, rule, tmp_path):
     corpus.check_model(model.config, in_halves)
     with pytest.raises(ValueError, match=f"splitter: '{__name__}.in_halves', None"):
         corpus.check_model(model.config)
-    for splitter, new_rule, message in (
-        (lambda text: [text], by_sentences, "lambda"),
-        (in_halves, rule, "fixed"),
-        (shouting, by_sentences, r"'whale'.*must return parts of the text"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            encode_corpus(
-                DOCUMENTS, source, new_rule, tmp_path / "none", splitter=splitter, **SMALL
-            )
 
 
-def shouting(text):
-    return [text.upper()]
+@pytest.mark.parametrize(
+    ("splitter", "mode", "message"),
+    [
+        (lambda text: [text], "sentences", "lambda"),
+        (in_halves, "fixed", "fixed"),
+        (shouting, "sentences", r"'whale'.*must return parts of the text"),
+    ],
+)
+def test_splitters_that_are_refused(source, tmp_path, splitter, mode, message):
+    rule = ChunkingRule.from_tokenizer(source.tokenizer, 16, mode)
+    with pytest.raises(ValueError, match=message):
+        encode_corpus(DOCUMENTS, source, rule, tmp_path / "none", splitter=splitter, **SMALL)
 
 
 def test_plain_tools_read_it(corpus):

@@ -65,7 +65,9 @@ def test_sentences_keep_their_places():
         assert [joined[start:end] for start, end in spans] == sentences
 
 
-def test_documents_that_are_refused():
-    for document, message in ((" \n\n ", "no words"), (["A sentence.", 7], "Sentence 1")):
-        with pytest.raises(ValueError, match=message):
-            split_document(document)
+@pytest.mark.parametrize(
+    ("document", "message"), [(" \n\n ", "no words"), (["A sentence.", 7], "Sentence 1")]
+)
+def test_documents_that_are_refused(document, message):
+    with pytest.raises(ValueError, match=message):
+        split_document(document)

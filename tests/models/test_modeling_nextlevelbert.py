@@ -259,11 +259,19 @@ def test_the_targets_are_the_labels_and_not_the_corrupted_vectors():
     close(output.loss, masked_vector_loss("smooth_l1", output.predictions, output.targets))
 
 
-def test_what_forward_refuses(toy):
-    too_long = {"inputs_embeds": torch.ones(2, 11, 32), "special_ids": torch.ones(2, 11).long()}
-    for inputs, word in (({}, "either"), (too_long, "--sequence_length")):
-        with pytest.raises(ValueError, match=word):
-            toy(**inputs)
+@pytest.mark.parametrize(
+    ("inputs", "word"),
+    [
+        ({}, "either"),
+        (
+            {"inputs_embeds": torch.ones(2, 11, 32), "special_ids": torch.ones(2, 11).long()},
+            "--sequence_length",
+        ),
+    ],
+)
+def test_what_forward_refuses(toy, inputs, word):
+    with pytest.raises(ValueError, match=word):
+        toy(**inputs)
 
 
 def test_a_slip_in_an_argument_and_a_model_without_a_tokenizer_are_refused(toy_encoder_path):

@@ -455,8 +455,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         documents = self.encode_ids(input_ids, attention_mask)
         # A last row that is dropped, so that a batch of empty documents can be padded, too.
         # Without a gradient: a loss over a model with nothing to train is an error.
-        device = self.get_chunk_encoder().device
-        no_chunk = torch.zeros(1, self.config.chunk_hidden_size, device=device, dtype=self.dtype)
+        no_chunk = documents[0].new_zeros(1, self.config.chunk_hidden_size)
         padded = pad_vectors([*documents, no_chunk])
         return padded["inputs_embeds"][:-1], padded["attention_mask"][:-1].bool()
 

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
@@ -33,8 +34,8 @@ from .corpus import (
     write_part,
 )
 from .data.documents import as_documents
-from .models.chunk_encoder import LoadedChunkEncoder
-from .models.chunking import ChunkingRule, chunk_spans, flatten_chunks, tokenize_document
+from .models.chunk_encoder import LoadedChunkEncoder, encode_documents
+from .models.chunking import ChunkingRule, chunk_spans, tokenize_document
 from .models.from_encoder import load_chunk_encoder
 from .models.sentences import Splitter
 
@@ -56,8 +57,7 @@ def chunk_table(
     """
     names = np.array([str(name) for name in ids], object)
     counts = [len(span) for span in spans]
-    no_span = np.zeros((0, 2), np.int64)  # also without documents
-    all_spans = np.concatenate([no_span, *spans])
+    all_spans = np.concatenate(spans)
     values = pa.array(vectors.cpu().half().numpy().reshape(-1))
     columns = {
         "document": np.repeat(names, counts),
@@ -67,6 +67,15 @@ def chunk_table(
         "vector": pa.FixedSizeListArray.from_arrays(values, vectors.shape[1]),
     }
     return pa.table(columns, schema=schema)
+
+
+class RowMaker(Protocol):
+    """Turns a batch of documents into rows, as `ChunkVectors` does."""
+
+    schema: pa.Schema
+
+    def __call__(self, batch: Group, /) -> pa.Table:
+        """Makes the rows of a batch of documents ``{"id": […], "text": […]}``."""
 
 
 @dataclass
@@ -152,32 +161,28 @@ class ChunkVectors:
             except (TypeError, ValueError) as error:
                 raise type(error)(f"Document {name!r}: {error}") from error
 
-        flat_ids, flat_boundaries, offsets = flatten_chunks(
-            [document.input_ids for document in documents], boundaries
-        )
-        vectors = self.source.encoder.encode(
-            flat_ids,
-            flat_boundaries,
+        vectors = encode_documents(
+            self.source.encoder,
+            [document.input_ids for document in documents],
+            boundaries,
             rule=self.rule,
             tokens_per_batch=self.tokens_per_batch,
             bar=self.bar,
         )
-        vectors = vectors.half()
-        infinite = (~vectors.isfinite().all(dim=1)).nonzero().flatten().tolist()
-        if infinite:
-            index = int(np.searchsorted(offsets, infinite[0], side="right")) - 1
-            raise ValueError(
-                f"{len(infinite)} vectors of the encoder are not finite, first in document"
-                f" {ids[index]!r}. Compute in float32, or leave this document out."
-            )
+        for name, chunks in zip(ids, vectors, strict=True):
+            if not chunks.half().isfinite().all():
+                raise ValueError(
+                    f"Vectors of the encoder are not finite, first in document {name!r}. Compute"
+                    " in float32, or leave this document out."
+                )
         spans = list(map(chunk_spans, documents, boundaries))
-        return chunk_table(self.schema, ids=ids, spans=spans, vectors=vectors)
+        return chunk_table(self.schema, ids=ids, spans=spans, vectors=torch.cat(vectors))
 
 
 def encode_corpus(
     documents: Iterable[Any],
-    encoder: LoadedChunkEncoder | str,
-    rule: ChunkingRule,
+    encoder: LoadedChunkEncoder | str | RowMaker,
+    rule: ChunkingRule | None,
     folder: str | Path,
     *,
     tokens_per_batch: int | None = None,
@@ -195,7 +200,8 @@ def encode_corpus(
     Args:
         documents: texts, ``(id, text)`` pairs, dicts with ``id`` and ``text``, `Document` objects,
             or a `datasets.Dataset`. For files, pass `read_documents`.
-        encoder: chunk encoder, see `ChunkVectors`.
+        encoder: chunk encoder, see `ChunkVectors`; or a callable with the interface of
+            `ChunkVectors` (then `rule` is None).
         rule: chunking rule that splits the texts.
         folder: folder of the parts. If it holds a finished corpus of the same documents, that
             corpus is returned unchanged.
@@ -221,9 +227,11 @@ def encode_corpus(
         tqdm(desc=folder.name, unit="chunk", disable=not progress) as bar,
         ThreadPoolExecutor(1) as disk,
     ):
-        make_rows = ChunkVectors(
-            encoder, rule=rule, splitter=splitter, tokens_per_batch=tokens_per_batch, bar=bar
-        )
+        make_rows: Any = encoder
+        if rule is not None:
+            make_rows = ChunkVectors(
+                make_rows, rule=rule, splitter=splitter, tokens_per_batch=tokens_per_batch, bar=bar
+            )
         writing = None  # a part is written while the next one is encoded
         parts = _checked_parts(groups, folder, schema=make_rows.schema, append=append)
         for number, path, group in parts:
@@ -243,7 +251,7 @@ def encode_corpus(
     return VectorCorpus(folder)
 
 
-def _rows_of_part(make_rows: ChunkVectors, group: Group) -> pa.Table:
+def _rows_of_part(make_rows: RowMaker, group: Group) -> pa.Table:
     """Makes the rows of a part, with the ids of documents without tokens in its metadata."""
     table = make_rows(group)
     if len(table) == 0:

@@ -9,14 +9,15 @@ sentence encoder or head.
 import argparse
 import json
 from collections.abc import Sequence
+from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import snapshot_download
 from safetensors.torch import load_file
 from torch import nn
+from transformers.utils import cached_file
 
 from .models.chunk_encoder import LoadedChunkEncoder
 from .models.from_encoder import load_chunk_encoder
@@ -122,50 +123,39 @@ def _check_fields(encoder_config: dict[str, Any], chunk_encoder: LoadedChunkEnco
 
 
 def _read(source: str, revision: str | None) -> tuple[dict[str, Any], Weights]:
-    """Reads `config.json` and the tensors."""
-    folder = Path(source)
-    if not folder.exists():
-        folder = _download(source, revision)
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    """Reads `config.json` and the tensors, from a folder or the Hub."""
+    find = partial(
+        cached_file, source, revision=revision, _raise_exceptions_for_missing_entries=False
+    )
+    try:
+        config_file = find("config.json")
+        weights_file = find(_WEIGHTS[0]) or find(_WEIGHTS[1])
+    except OSError as error:
+        raise FileNotFoundError(
+            f"There is no folder {source!r}, and the Hub has no such checkpoint (revision"
+            f" {revision or 'main'}) or cannot be reached. Give the folder of a checkpoint, or"
+            " a name on the Hub and a connection to it."
+        ) from error
+    if config_file is None or weights_file is None:
+        raise FileNotFoundError(f"{source} holds no config.json, or none of {', '.join(_WEIGHTS)}.")
+
+    config = json.loads(Path(config_file).read_text(encoding="utf-8"))
     lacking = {"_encoder_name", "encoder_config", "chunk_size"} - config.keys()
     if lacking:
         raise ValueError(
             f"{source!r} is not a checkpoint of the authors: its config.json lacks"
             f" {sorted(lacking)}."
         )
-
-    file = folder / _WEIGHTS[0]
-    if file.is_file():
-        return config, load_file(file)
-    file = folder / _WEIGHTS[1]
+    if weights_file.endswith(_WEIGHTS[0]):
+        return config, load_file(weights_file)
     try:
         # PyTorch's unpickler for weights calls nothing but what rebuilds tensors.
-        return config, dict(torch.load(file, map_location="cpu", weights_only=True))
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{folder} holds none of {', '.join(_WEIGHTS)}.") from None
+        return config, dict(torch.load(weights_file, map_location="cpu", weights_only=True))
     except Exception:  # whatever it is: PyTorch's message advises to open it all the same
         raise ValueError(
-            f"{file} cannot be loaded safely (corrupt, or a pickle with code). Ask the authors for"
-            " a .safetensors file."
+            f"{weights_file} cannot be loaded safely (corrupt, or a pickle with code). Ask the"
+            " authors for a .safetensors file."
         ) from None
-
-
-def _download(source: str, revision: str | None) -> Path:
-    """Downloads `config.json` and one of the files of weights."""
-    for name in _WEIGHTS:
-        try:
-            folder = snapshot_download(
-                source, revision=revision, allow_patterns=["config.json", name]
-            )
-        except (OSError, ValueError) as error:
-            raise FileNotFoundError(
-                f"There is no folder {source!r}, and the Hub has no such checkpoint (revision"
-                f" {revision or 'main'}) or cannot be reached. Give the folder of a checkpoint, or"
-                " a name on the Hub and a connection to it."
-            ) from error
-        if (Path(folder) / name).is_file():
-            break
-    return Path(folder)
 
 
 @torch.no_grad()
@@ -221,8 +211,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     Args:
         argv: arguments of the command (default: those of the process).
     """
-    description = (convert_checkpoint.__doc__ or "").split("\n", maxsplit=1)[0]
-    parser = argparse.ArgumentParser("nextlevelbert convert", description=description)
+    parser = argparse.ArgumentParser(
+        "nextlevelbert convert",
+        description="Converts a checkpoint of the NextLevelBERT authors.",
+    )
     parser.add_argument(
         "source", metavar="SOURCE", help="folder or Hub name of the authors' checkpoint"
     )

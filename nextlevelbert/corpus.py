@@ -42,7 +42,6 @@ from .models.sentences import Splitter, text_sentences
 logger = logging.getLogger(__name__)
 DONE = "_SUCCESS"
 FILES = "*.parquet"
-COLUMNS = ("document", "chunk", "start", "end", "vector")
 _PART = re.compile(r"part-(\d{6})-[0-9a-f]{16}\.parquet")
 _CARD = """---
 tags: [nextlevelbert, chunk-vectors]
@@ -187,11 +186,8 @@ def write_part(path: str | Path, table: pa.Table) -> None:
         table: rows of the corpus.
     """
     metadata = table.schema.metadata or {}
-    sums = _metadata_sums(metadata)
-    for name in COLUMNS:
-        if name in table.column_names:
-            sums[name] = _checksum(table[name])
-    table = table.replace_schema_metadata({**metadata, "sums": json.dumps(sums)})
+    sums = json.dumps(_checksums(table, metadata))
+    table = table.replace_schema_metadata({**metadata, "sums": sums})
     with whole_file(Path(path)) as file:
         pq.write_table(
             table,
@@ -203,11 +199,6 @@ def write_part(path: str | Path, table: pa.Table) -> None:
         )
 
 
-def _metadata_sums(metadata: Mapping[bytes, bytes]) -> dict[str, int]:
-    """Returns a checksum of each entry of the metadata except the checksums themselves."""
-    return {key.decode(): zlib.crc32(value) for key, value in metadata.items() if key != b"sums"}
-
-
 def _values(column: pa.ChunkedArray) -> np.ndarray:
     """Returns the numbers of a column; lists one after the other."""
     array = column.combine_chunks()
@@ -216,11 +207,19 @@ def _values(column: pa.ChunkedArray) -> np.ndarray:
     return np.asarray(array)
 
 
-def _checksum(column: pa.ChunkedArray) -> int:
-    """Returns a checksum of the values. Parquet's page checksum does not cover page headers."""
-    if pa.types.is_string(column.type):
-        return zlib.crc32("\0".join(column.to_pylist()).encode())
-    return zlib.crc32(np.ascontiguousarray(_values(column)).data)
+def _checksums(table: pa.Table, metadata: Mapping[bytes, bytes]) -> dict[str, int]:
+    """Returns a checksum of each column, and of each entry of the metadata except the checksums.
+
+    Parquet's page checksum does not cover page headers.
+    """
+    sums = {key.decode(): zlib.crc32(value) for key, value in metadata.items() if key != b"sums"}
+    for name in table.column_names:
+        column = table[name]
+        if pa.types.is_string(column.type):
+            sums[name] = zlib.crc32("\0".join(column.to_pylist()).encode())
+        else:
+            sums[name] = zlib.crc32(np.ascontiguousarray(_values(column)).data)
+    return sums
 
 
 def read_columns(
@@ -240,13 +239,10 @@ def read_columns(
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             metadata = file.schema_arrow.metadata or {}
-            columns = file.read(list(names)).columns
+            table = file.read(list(names))
         if _PART.fullmatch(path.name):
             expected = json.loads(metadata.get(b"sums", b"{}"))
-            actual = _metadata_sums(metadata)
-            for name, column in zip(names, columns, strict=True):
-                actual[name] = _checksum(column)
-            for name, value in actual.items():
+            for name, value in _checksums(table, metadata).items():
                 if value != expected.get(name, value):
                     raise ValueError(f"the checksum of {name!r} does not match.")
     except (pa.ArrowException, OSError, ValueError, LookupError, AttributeError) as error:
@@ -263,7 +259,7 @@ def read_columns(
                 f"{path} was made with other settings (there, here): {differences}. Write to"
                 " another folder, or delete this one."
             )
-    return metadata, columns
+    return metadata, table.columns
 
 
 def numbered_parts(folder: Path) -> dict[int, Path]:

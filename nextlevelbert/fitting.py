@@ -207,7 +207,16 @@ def combine_chunk_encoders(
     limit = min(limits, default=None)
     rule = ChunkingRule.from_tokenizer(source.tokenizer, chunk_size, max_chunk_size=limit)
 
-    fitted = _fit_parts(parts, whiten=whiten, texts=texts, source=source, rule=rule)
+    documents = []
+    for text in texts:
+        ids = tokenize_document(source.tokenizer, text).input_ids
+        documents.append((ids, rule.boundaries(ids)))
+    if all(len(ids) == 0 for ids, _ in documents):
+        raise ValueError(
+            "The texts hold no tokens, so there is nothing to fit. Give documents like those to"
+            " search."
+        )
+
     described = []
     for part, is_whitened in zip(parts, whiten, strict=True):
         encoder = part.encoder
@@ -227,9 +236,26 @@ def combine_chunk_encoders(
     model = HybridModel(config)
     for index, part in enumerate(parts):
         model.parts[index].load_state_dict(part.encoder.state_dict())
-        model.whitenings[index].load_state_dict(fitted[index])
+        bar = tqdm(documents, desc=f"fitting {part.name}", unit="document")
+        vectors = (part.encoder.encode(ids, boundaries, rule) for ids, boundaries in bar)
+        if whiten[index]:
+            mean, weight = fit_whitening(vectors)
+            fitted = {"mean": mean, "weight": weight}
+        else:
+            fitted = {"mean": _mean(vectors)}
+        model.whitenings[index].load_state_dict(fitted)
     model.weights.copy_(F.normalize(torch.tensor(weights, dtype=torch.float32), dim=0))
     return _save(model, source, folder=folder, name=name)
+
+
+def _mean(documents: Iterable[Tensor]) -> Tensor:
+    """Returns the mean ``[D]`` of the chunk vectors of all documents."""
+    total = torch.zeros(())
+    chunks = 0
+    for vectors in documents:
+        total = total + vectors.sum(dim=0)
+        chunks += len(vectors)
+    return total / chunks
 
 
 def _check_tokens(parts: Sequence[LoadedChunkEncoder]) -> None:
@@ -242,43 +268,6 @@ def _check_tokens(parts: Sequence[LoadedChunkEncoder]) -> None:
             f"{names} have different vocabularies or special tokens. Give encoders with the same"
             " tokenizer."
         )
-
-
-def _fit_parts(
-    parts: Sequence[LoadedChunkEncoder],
-    whiten: Sequence[bool],
-    texts: Iterable[str],
-    source: LoadedChunkEncoder,
-    rule: ChunkingRule,
-) -> list[dict[str, Tensor]]:
-    """Returns the mean of each part's chunk vectors and, for a whitened part, the matrix."""
-    vectors_of_part: list[list[Tensor]] = [[] for _ in parts]  # by document, if it is whitened
-    sum_of_part = [torch.zeros(()) for _ in parts]  # if it is only centred
-    chunks = 0
-    for text in tqdm(texts, desc="fitting", unit="document"):
-        ids = tokenize_document(source.tokenizer, text).input_ids
-        boundaries = rule.boundaries(ids)
-        chunks += len(boundaries) - 1
-        for index, part in enumerate(parts):
-            encoded = part.encoder.encode(ids, boundaries, rule)
-            if whiten[index]:
-                vectors_of_part[index].append(encoded)
-            else:
-                sum_of_part[index] = sum_of_part[index] + encoded.sum(dim=0)
-    if chunks == 0:
-        raise ValueError(
-            "The texts hold no tokens, so there is nothing to fit. Give documents like those to"
-            " search."
-        )
-
-    fitted = []
-    for index, is_whitened in enumerate(whiten):
-        if is_whitened:
-            mean, weight = fit_whitening(vectors_of_part[index])
-            fitted.append({"mean": mean, "weight": weight})
-        else:
-            fitted.append({"mean": sum_of_part[index] / chunks})
-    return fitted
 
 
 def _save(

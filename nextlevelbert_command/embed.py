@@ -30,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--rows",
         choices=("documents", "chunks"),
         default="chunks",
-        help="what a row of the file is (default: chunks)",
+        help="what each row of the file describes (default: chunks)",
     )
     add_model_options(parser)
     add_cache_option(parser)

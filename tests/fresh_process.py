@@ -50,10 +50,14 @@ class FreshProcess:
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self.folder, self._output, self._errors = folder, folder / "output", folder / "errors"
-        self._process = subprocess.Popen(
+        self._environment = environment
+        self._process = self._start()
+
+    def _start(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(
             [sys.executable, "-c", _SERVER],
             cwd=Path(__file__).parents[1],
-            env=environment,
+            env=self._environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -71,8 +75,11 @@ class FreshProcess:
     ) -> str:
         """Runs a script; gives what it prints, or, where it `fails` as it should, its error.
 
-        `hidden`: as if this package were not installed.
+        `hidden`: as if this package were not installed. A process that has ended is started anew: a
+        machine that runs out of memory ends those that wait first.
         """
+        if self._process.poll() is not None:
+            self._process = self._start()
         message = [
             _HIDDEN * hidden + script,
             list(map(str, arguments)),
@@ -80,6 +87,8 @@ class FreshProcess:
             str(self._errors),
         ]
         print(json.dumps(message), file=self._process.stdin, flush=True)
-        status, errors = int(self._process.stdout.readline()), self._errors.read_text()
+        answer = self._process.stdout.readline()
+        assert answer, f"The process that forks ended with status {self._process.wait()}."
+        status, errors = int(answer), self._errors.read_text()
         assert status == int(fails), errors
         return errors if fails else self._output.read_text()

@@ -212,6 +212,8 @@ def test_saved_and_opened_it_is_the_same(models, saved, name):
     )
     if auto is not None:
         assert type(getattr(transformers, auto).from_pretrained(saved / name)) is kind
+    card = (saved / name / "README.md").read_text(encoding="utf-8")
+    assert f"is a `{kind.__name__}` and reads whole documents" in card
 
 
 @pytest.mark.parametrize("name", HEADS)

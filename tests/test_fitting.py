@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerFast
 
 from nextlevelbert import ChunkingRule, NextLevelBertModel, fitting, load_chunk_encoder
 from nextlevelbert.fitting import combine_chunk_encoders, fit_tfidf_encoder, fit_whitening
-from nextlevelbert.models.chunking import flatten_chunks
+from nextlevelbert.models.chunk_encoder import encode_documents
 
 from .frozen.cases import TEXTS as FROZEN
 from .frozen.cases import text as story
@@ -119,10 +119,12 @@ def test_similarities_are_those_of_scikit_learn(tfidf):
     documents = [
         np.asarray(ids) for ids in tfidf.tokenizer(TEXTS, add_special_tokens=False).input_ids
     ]
-    ids, boundaries, _ = flatten_chunks(documents, list(map(rule.boundaries, documents)))
-    counts = np.zeros((len(boundaries) - 1, max(words.values()) + 1))
-    for chunk, (start, end) in enumerate(itertools.pairwise(boundaries)):
-        np.add.at(counts[chunk], ids[start:end], 1)
+    boundaries = list(map(rule.boundaries, documents))
+    rows = []
+    for ids, borders in zip(documents, boundaries, strict=True):
+        for start, end in itertools.pairwise(borders):
+            rows.append(np.bincount(ids[start:end], minlength=max(words.values()) + 1))
+    counts = np.stack(rows)
     for word, row in words.items():
         if not re.search(r"[^\W\d_]", word):
             counts[:, row] = 0
@@ -133,7 +135,8 @@ def test_similarities_are_those_of_scikit_learn(tfidf):
     lengths = np.linalg.norm(exact, axis=1)
     exact = exact[lengths > 0] / lengths[lengths > 0, None]
     assert len(exact) > 20
-    vectors = tfidf.encoder.encode(ids, boundaries, rule).numpy()[lengths > 0]
+    vectors = torch.cat(encode_documents(tfidf.encoder, documents, boundaries, rule))
+    vectors = vectors.numpy()[lengths > 0]
     pairs = np.triu_indices(len(exact), 1)
     expected = (exact @ exact.T)[pairs]
     error = (vectors @ vectors.T)[pairs] - expected

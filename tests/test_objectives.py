@@ -14,7 +14,6 @@ from benchmarks.common.objectives import (
 )
 from nextlevelbert import DataCollatorForVectorMasking
 from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, SEP
-from nextlevelbert.pretraining.datasets import VectorSequence
 
 from .vector_toys import close
 
@@ -97,10 +96,3 @@ def test_spans_are_masked_together():
     single = DataCollatorForVectorMasking().draw_mask(maskable, [0])
     same = DataCollatorForSpanMasking().draw_mask(maskable, [0])
     np.testing.assert_array_equal(single, same)
-
-
-def test_the_collator_masks_spans():
-    sequence = VectorSequence(torch.randn(99, 4), torch.full((99,), NOT_SPECIAL), (0, 0, 0))
-    batch = DataCollatorForSpanMasking(shortest=5, longest=5)([sequence])
-    edges = torch.diff(batch["mask_positions"][0].int(), prepend=torch.zeros(1)).nonzero()
-    assert 2 <= len(edges) <= 12

@@ -7,6 +7,7 @@ default, with their place.
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -43,45 +44,17 @@ def stop(*args, **kwargs):
     raise Arrived(*args, **kwargs)
 
 
-BOOKS = [{"text": f"Day {number} came. " * 9} for number in range(3)]
-SETS = [
-    {"document": [f"Report {n} of {subject}" for n in range(3)]}
-    for subject in "fog tea rain sand hail ice".split()
-]
-STORIES = [
-    {"text": f"It rained {n} times. Tea was served. They left.", "summary": "They left."}
-    for n in range(4)
-]
-LAW = {"recitals": "REASONS", "main_body": ["BODY"], "concepts": ["192"], "attachments": ""}
-LAWS = [{**LAW, "celex_id": f"law-{n}", "header": f"HEAD {n}"} for n in range(4)]
 CONCEPTS = {"77": {"label": "tea"}, "192": {}, "2356": {}}  # an object, as in EURLEX57K.json
-QUESTIONS = [
-    {"text": f"Ann met {n} cats.", "question": "Who?", "choices": ["Ann", "Bob"], "label": 0}
-    for n in range(4)
-]
-
-
-def news(topic):
-    """Two reports of a subtopic, with a sentence that has no mention, an event and an entity."""
-    sued = {"start": 17, "end": 21, "type": "ACTION_OCCURRENCE", "cluster": f"{topic}-sued"}
-    apple = {"start": 11, "end": 16, "type": "HUMAN_PART_ORG", "cluster": f"{topic}-apple"}
-    row = {
-        "topic": topic,
-        "subtopic": f"{topic}_ecb",
-        "text": "It rained. Apple sued.",
-        "sentences": [[0, 10], [11, 22]],
-        "mentions": [{**apple, "sentence": 1}, {**sued, "sentence": 1}],
-        "sentence_ids": [0, 1],
-        "validated_sentences": [0, 1],
-    }
-    return [{**row, "doc_id": f"{topic}_{number}ecb"} for number in range(2)]
+# The news are two reports of each subtopic, with a sentence that has no mention, an event and an
+# entity.
+ROWS = json.loads(Path(__file__).with_name("toy_rows.json").read_text())
 
 
 RUNS: dict[str, tuple[Callable[[list[str]], None], list[str], list[dict], dict[str, Callable]]] = {
     "nextlevelbert": (
         vectors.pretrain,
         "--chunk_encoder {sentence_encoder} --chunk_size 8 --do_train --sequence_length 8".split(),
-        BOOKS,
+        ROWS["books"],
         {
             "--loss_mean sequences": lambda run: run.model.config.loss_mean == "sequences",
             "--attention_dropout 0.2": lambda run: (
@@ -99,7 +72,7 @@ RUNS: dict[str, tuple[Callable[[list[str]], None], list[str], list[dict], dict[s
     "hate": (
         vectors.pretrain,
         "--model_type hate --chunk_encoder {sentence_encoder} --do_train".split(),
-        BOOKS,
+        ROWS["books"],
         {
             "--sentence_pooling cls": lambda run: run.model.config.chunk_encoder_pooling == "cls",
             "--norm_order 1.5": lambda run: (
@@ -110,7 +83,7 @@ RUNS: dict[str, tuple[Callable[[list[str]], None], list[str], list[dict], dict[s
     "cdlm": (
         vectors.pretrain,
         "--model_type cdlm --model {encoder} --max_length 60 --do_train".split(),
-        SETS,
+        ROWS["sets"],
         {
             "--random_clusters": lambda run: (
                 (run.train.related, run.validation.related) == (False, True)
@@ -125,7 +98,7 @@ RUNS: dict[str, tuple[Callable[[list[str]], None], list[str], list[dict], dict[s
     "coreference": (
         coreference.main,
         "--model {encoder} --max_length 60".split(),
-        news(1) + news(2),
+        ROWS["coreference"],
         {
             "--context sentence": lambda run: "rained" not in first_row(run),
             "--mention_kind entity": lambda run: "<m> apple </m> sued" in first_row(run),
@@ -134,7 +107,7 @@ RUNS: dict[str, tuple[Callable[[list[str]], None], list[str], list[dict], dict[s
     "summarization": (
         summarization.main,
         ["--model", "{encoder}"],
-        STORIES,
+        ROWS["stories"],
         {
             "--recurrence replace": lambda run: (
                 run.model.base_model.recurrences[0].residual is None
@@ -145,7 +118,7 @@ RUNS: dict[str, tuple[Callable[[list[str]], None], list[str], list[dict], dict[s
     "classification": (
         classification.main,
         "--model {encoder} --model_type truncated".split(),
-        LAWS,
+        ROWS["laws"],
         {
             "--arrangement inverted": lambda run: first_words(run).startswith(
                 "[CLS] body reasons head"
@@ -163,7 +136,7 @@ RUNS: dict[str, tuple[Callable[[list[str]], None], list[str], list[dict], dict[s
     "chunkbert": (
         classification.main,
         "--model {minilm} --model_type chunkbert".split(),
-        LAWS,
+        ROWS["laws"],
         {
             "--chunk_size 32": lambda run: run.arguments.learning_rate == 3e-5,  # the usual one
             "--keep_attention_dropout": lambda run: attention_dropout(run) == 0.1,
@@ -172,7 +145,7 @@ RUNS: dict[str, tuple[Callable[[list[str]], None], list[str], list[dict], dict[s
     "avg_sbert": (
         multiple_choice.main,
         "--chunk_encoder {sentence_encoder} --chunk_size 16".split(),
-        QUESTIONS,
+        ROWS["questions"],
         {
             "--model avg_sbert": lambda run: (
                 run.model.problem_type == SINGLE and run.model.classifier[0].out_features == 768

@@ -132,7 +132,7 @@ ALL = {
 
 
 @pytest.mark.parametrize("make", ALL.values(), ids=ALL)
-def test_every_triple_trains_evaluates_and_opens(make, source, encoder, tmp_path):
+def test_every_triple_trains_and_evaluates(make, source, encoder, tmp_path):
     set_seed(0)
     triple = make(source, tmp_path / "vectors", encoder)
     before = copy.deepcopy(triple.model.state_dict())
@@ -151,11 +151,6 @@ def test_every_triple_trains_evaluates_and_opens(make, source, encoder, tmp_path
     changed = [name for name, tensor in after.items() if not torch.equal(tensor, before[name])]
     assert changed
     assert "chunk_encoder" not in " ".join(changed)  # it is frozen
-    triple.model.save_pretrained(tmp_path / "saved")
-    card = (tmp_path / "saved" / "README.md").read_text(encoding="utf-8")
-    assert f"is a `{type(triple.model).__name__}` and reads whole documents" in card
-    opened = type(triple.model).from_pretrained(tmp_path / "saved")
-    torch.testing.assert_close(dict(opened.state_dict()), dict(after), atol=0, rtol=0)
 
 
 @pytest.mark.parametrize("loss", ["smooth_l1", "cross_entropy"])

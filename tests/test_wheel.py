@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from .finetuning_toys import sea_rows, write
-from .test_options_arrive import news
+from .test_options_arrive import ROWS
 from .test_runs import RUNS, SUMMARIZING, fine_tuning, toys  # noqa: F401
 
 ROOT = Path(__file__).parents[1]
@@ -98,23 +98,7 @@ CDLM = (
     "run_finetune.py --model_type cdlm --model {encoder} --max_length 60 --validation_share"
 ).split()
 CDLM += "0.5 --train_file {folder}/TASK.jsonl --task TASK".split()
-SUBJECTS = ["Whales", "Trains", "Stars", "Bread"]
-SEVERAL = {
-    "coreference": news(1) + news(2),
-    "document_matching": [
-        {"text1": f"{one} rest.", "text2": f"{one} rest.", "label": 1} for one in SUBJECTS
-    ],
-    "multihop_qa": [
-        {
-            "_id": one,
-            "question": f"{one}?",
-            "answer": one,
-            "supporting_facts": [[one, 0]],
-            "context": [[one, [f"{one} rest."]], ["Bob", ["Bob left."]]],
-        }
-        for one in SUBJECTS
-    ],
-}
+SEVERAL = ("coreference", "document_matching", "multihop_qa")
 KINDS = {
     **{row.name: row.words for row in RUNS},
     **{task: [word.replace("TASK", task) for word in CDLM] for task in SEVERAL},
@@ -141,8 +125,8 @@ KINDS = {
 @pytest.mark.long
 def test_every_task_and_model_type_runs_to_its_end(installed, toys, tmp_path):  # noqa: F811
     """Two steps each, in a process that has the wheel."""
-    for task, rows in SEVERAL.items():
-        write(Path(toys["folder"], f"{task}.jsonl"), rows)
+    for task in SEVERAL:
+        write(Path(toys["folder"], f"{task}.jsonl"), ROWS[task])
     calls = []
     for name, words in KINDS.items():
         line = " ".join([*words, "--max_steps 2 --use_cpu --output_dir"]).format(**toys)

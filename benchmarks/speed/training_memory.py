@@ -88,7 +88,7 @@ def activation_bytes(
 
 def main() -> None:
     parser = ArgumentParser(description=__doc__)
-    parser.add_argument("--batches", type=int, nargs=2, default=[4, 8], help="sequences of a step")
+    parser.add_argument("--batches", type=int, nargs=2, default=[1, 2], help="sequences of a step")
     args = parser.parse_args()
     small, large = args.batches
     measuring.print_header("float32, bfloat16 autocast", f"sequences of {LENGTH} random vectors")

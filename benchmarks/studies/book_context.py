@@ -143,7 +143,7 @@ def cut_out(library: search.Library, parts: list[Part]) -> tuple[list[Part], lis
     cuts = dict[int, tuple[int, int]]()  # characters of a document, by passage
     altered = dict[int, str]()  # chunks without them
     for book, (first, last) in enumerate(pairwise(library.starts)):
-        text = library.text(book)
+        text = library.document(book).text
         for passage in first + draw.permutation(last - first)[: COUNT // len(library.names)]:
             start, end = library.spans[passage].tolist()
             sentences = text_sentences(text[start:end])

@@ -93,19 +93,17 @@ def sections_of(text: str, spans: np.ndarray) -> list[Section]:
         text: the document.
         spans: the characters of its chunks, ``[n, 2]``.
     """
-    chapters = _chapters(text)
-    if _FEWEST_SECTIONS <= len(chapters) <= _MOST_SECTIONS:
-        return chapters
-
-    groups = np.array_split(spans[:, 0], min(_EQUAL_SECTIONS, len(spans)))
-    starts = [int(group[0]) for group in groups]
-    starts[0] = 0
-    names = [f"part {number}" for number in range(1, len(starts) + 1)]
+    names, starts = _chapters(text)
+    if not _FEWEST_SECTIONS <= len(names) <= _MOST_SECTIONS:
+        groups = np.array_split(spans[:, 0], min(_EQUAL_SECTIONS, len(spans)))
+        starts = [int(group[0]) for group in groups]
+        starts[0] = 0
+        names = [f"part {number}" for number in range(1, len(starts) + 1)]
     return list(map(Section, names, starts, [*starts[1:], len(text)]))
 
 
-def _chapters(text: str) -> list[Section]:
-    """Divides a document at its headings; headings in a table of contents do not count."""
+def _chapters(text: str) -> tuple[list[str], list[int]]:
+    """Returns the headings of a document, without a table of contents, and where each begins."""
     headings = list(_HEADING.finditer(text))
     borders = [*(heading.start() for heading in headings), len(text)]
     starts = []
@@ -117,7 +115,7 @@ def _chapters(text: str) -> list[Section]:
     if starts and starts[0] >= _SHORTEST_SECTION:
         starts.insert(0, 0)
         names.insert(0, "before the first heading")
-    return list(map(Section, names, starts, [*starts[1:], len(text)]))
+    return names, starts
 
 
 class Page:
@@ -249,7 +247,7 @@ class Page:
             index: the passage.
             heading: heading above the passage; the passage's position follows it.
         """
-        text = self.library.text(self.library.document_of(index))
+        text = self.library.document(self.library.document_of(index)).text
         passage = self.library.passage(index)
         start = passage.start
         end = min(passage.end, start + _LONGEST_HIGHLIGHT)
@@ -270,7 +268,7 @@ class Page:
         """
         passages = self.passages(document)
         spans = self.library.spans[passages]
-        sections = sections_of(self.library.text(document), spans)
+        sections = sections_of(self.library.document(document).text, spans)
         weights = normalize(overlap(spans, sections), norm="l1")
         means = weights @ self.library.vectors[passages].numpy()  # [p, D]
         if len(means) > 1:

@@ -29,6 +29,21 @@ model = SentenceTransformer("{name}")
 vectors = model.encode(["a text"])"""
 
 
+_CARD = CardText(
+    summary=_SUMMARY,
+    intended_use="Use its vectors to find similar documents in these and in similar folders.",
+    measured="The model was not measured on these documents.",
+    limits=(
+        "It compares words and style, not meaning.",
+        "The vector of a chunk does not depend on its neighbours.",
+    ),
+    snippet=_SNIPPET,
+    pipeline_tag="sentence-similarity",
+    tags=("nextlevelbert", "long-documents", "sentence-transformers", "feature-extraction"),
+    widget=SIMILARITY_WIDGET,
+)
+
+
 def run(source: str, output: Path, *, text_column: str, chunk_encoder: str | None) -> None:
     """Writes a model that is fitted to the documents of a source.
 
@@ -67,33 +82,13 @@ def run(source: str, output: Path, *, text_column: str, chunk_encoder: str | Non
         if value.is_floating_point():
             halves[name] = value.to(torch.float16)
     model.save_pretrained(output, state_dict=halves)
+
     size = model.config.hidden_size
-    _write_card(output, encoder_name=encoder.name, documents=len(texts), size=size)
-    print(f"Wrote {output}: fitted to {len(texts):,} documents, vectors of {size:,} values.")
-
-
-def _write_card(output: Path, *, encoder_name: str, documents: int, size: int) -> None:
-    """Writes the card of the model."""
-    name = safe_name(output.resolve().name)
-    token_vectors = safe_name(Path(encoder_name).name)
-
-    text = CardText(
-        widget=SIMILARITY_WIDGET,
-        pipeline_tag="sentence-similarity",
-        intended_use="Use its vectors to find similar documents in these and in similar folders.",
-        measured="The model was not measured on these documents.",
-        tags=["nextlevelbert", "long-documents", "sentence-transformers", "feature-extraction"],
-        summary=_SUMMARY,
-        snippet=_SNIPPET,
-        limits=[
-            "It compares words and style, not meaning.",
-            "The vector of a chunk does not depend on its neighbours.",
-        ],
-    )
+    token_vectors = safe_name(Path(encoder.name).name)
     card = model_card(
-        text,
-        name=name,
-        training={"command": "nextlevelbert fit", "documents": documents},
+        _CARD,
+        name=safe_name(output.resolve().name),
+        training={"command": "nextlevelbert fit", "documents": len(texts)},
         model={
             f"first {size - PLACES:,} dimensions": f"{token_vectors}, centred and whitened",
             f"other {PLACES:,} dimensions": (
@@ -104,3 +99,4 @@ def _write_card(output: Path, *, encoder_name: str, documents: int, size: int) -
         citation=CITATIONS["nextlevelbert"],
     )
     card.save(output / "README.md")
+    print(f"Wrote {output}: fitted to {len(texts):,} documents, vectors of {size:,} values.")

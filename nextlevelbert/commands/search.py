@@ -184,10 +184,6 @@ class Library:
             page_starts=rows["pages"][0].as_py(),
         )
 
-    def text(self, index: int) -> str:
-        """Reads the text of a document."""
-        return self.document(index).text
-
     def document_of(self, passage: int) -> int:
         """Returns the document of a passage."""
         return int(np.searchsorted(self.starts, passage, side="right")) - 1

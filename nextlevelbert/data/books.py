@@ -39,6 +39,7 @@ _SILENT_TAGS = frozenset("rp rt script style template".split())
 _CLOSED_AT_ONCE = re.compile(
     r"<(iframe|noscript|script|style|template|textarea|title)\b([^<>]*)/>", flags=re.IGNORECASE
 )
+_CDATA = re.compile(r"<!\[CDATA\[(.*?)(?:\]\]>|\Z)", flags=re.DOTALL)
 _DECLARATION = re.compile(
     rb"""<\?xml[^>]*?\sencoding\s*=\s*["']([\w.:-]+)"""
     rb"""|<meta\s[^>]*?charset\s*=\s*["']?\s*([\w.:-]+)""",
@@ -69,7 +70,6 @@ _LINE_END_HYPHEN = re.compile("[\x02\ufffe](\r?\n)?")
 _LINE_BREAK = "\v"
 # What reading one page of an EPUB raises.
 _PAGE_ERRORS = (
-    KeyError,
     ValueError,
     OSError,
     EOFError,
@@ -160,23 +160,12 @@ def _local_name(tag: str) -> str:
 
 
 def _parse_html(markup: str) -> _Blocks:
-    closed = _CLOSED_AT_ONCE.sub(r"<\1\2></\1>", _without_cdata(markup)).replace("\r\n", "\n")
+    # Only parsers of XML know CDATA sections.
+    markup = _CDATA.sub(lambda section: html.escape(section[1]), markup)
+    closed = _CLOSED_AT_ONCE.sub(r"<\1\2></\1>", markup).replace("\r\n", "\n")
     parser = etree.HTMLParser(encoding="utf-8", huge_tree=True, target=_Blocks())
     parser.feed(closed.encode())
     return parser.close()
-
-
-def _without_cdata(markup: str) -> str:
-    """Writes CDATA sections, which only parsers of XML know, as text."""
-    before, *sections = markup.split("<![CDATA[")
-    pieces = [before]
-    for section in sections:
-        text, end, after = section.partition("]]>")
-        if end:
-            pieces.append(html.escape(text) + after)
-        else:
-            pieces.append(section)
-    return "".join(pieces)
 
 
 def _decode_page(data: bytes) -> str:
@@ -210,11 +199,15 @@ class _EpubArchive:
         self.left = UNPACKED_LIMIT
         # Makers of books on Windows mix up capitals and the two slashes.
         self.names = {name.replace("\\", "/").lower(): name for name in archive.namelist()}
-        self.encrypted = set()  # the list of encrypted files is itself not encrypted
-        self.encrypted = self._encrypted_names()
+        self.encrypted: set[str] = set()
+        if "meta-inf/encryption.xml" in self.names:  # which is itself not encrypted
+            references = self.xml("META-INF/encryption.xml").iterfind(".//{*}CipherReference")
+            self.encrypted = {unquote(item.get("URI", "")).lower() for item in references}
 
     def read(self, path: str) -> bytes:
-        """Reads one file; KeyError if the archive lacks it."""
+        """Reads one file; a ValueError says why it cannot be read."""
+        if path.lower() not in self.names:
+            raise ValueError("the archive lacks it")
         name = self.names[path.lower()]
         self.left -= self.archive.getinfo(name).file_size
         if self.left < 0:
@@ -239,12 +232,6 @@ class _EpubArchive:
             if name.lower().endswith(".opf"):
                 return name
         raise ValueError("it has no package file (.opf), which lists the pages")
-
-    def _encrypted_names(self) -> set[str]:
-        if "meta-inf/encryption.xml" not in self.names:
-            return set()
-        references = self.xml("META-INF/encryption.xml").iterfind(".//{*}CipherReference")
-        return {unquote(reference.get("URI", "")).lower() for reference in references}
 
 
 def _read_epub(data: bytes) -> _Book:
@@ -271,18 +258,12 @@ def _read_epub(data: bytes) -> _Book:
             try:
                 page = _parse_html(_decode_page(archive.read(path)))
             except _PAGE_ERRORS as error:
-                notes.append(f"page {href} cannot be read ({_page_reason(error)})")
+                notes.append(f"page {href} cannot be read ({reason(error).rstrip('.')})")
             else:
                 texts.extend(page.blocks)
     if not texts and notes:
         raise ValueError("; ".join(notes[:_NAMED_NOTES]))
     return _Book(texts, notes)
-
-
-def _page_reason(error: Exception) -> str:
-    if isinstance(error, KeyError):
-        return "the archive lacks it"
-    return reason(error).rstrip(".")
 
 
 def _read_pdf(data: bytes) -> _Book:

@@ -306,14 +306,15 @@ def source_files(source: str | Path | Iterable[str | Path]) -> list[tuple[Path, 
         sources = [source]
     for one_source in sources:
         for file, name in _named_files(one_source):
-            if _is_supported(file):
+            is_file = suffix(file) in TEXTS + TABLES and os.path.isfile(file)
+            if is_file or is_saved_dataset(file):
                 names[file] = name
             else:
                 others[file] = name
     if not names:
         raise ValueError(
             f"{source} holds no file that can be read; supported are {', '.join(TEXTS + TABLES)},"
-            " also .gz."
+            " all but .parquet also as .gz."
         )
     if others:
         _warn_of_other_kinds(others)
@@ -335,12 +336,6 @@ def _named_files(source: str | Path) -> Iterator[tuple[Path, str]]:
             is_hidden = re.search(r"(^|/)\.[^/]", name) is not None
             if not is_hidden:
                 yield file, name
-
-
-def _is_supported(file: Path) -> bool:
-    if suffix(file) in TEXTS + TABLES and os.path.isfile(file):
-        return True
-    return is_saved_dataset(file)
 
 
 def _root_of(source: str | Path) -> Path:

@@ -226,8 +226,9 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
     csv.field_size_limit(UNPACKED_LIMIT)  # csv's own, 131,072, is less than a long document
     lines = table_lines(path, newline="")
     header = next(lines, "")
+    in_header = [delimiter for delimiter in ",;\t" if delimiter in header]  # a comma comes first
     reader = csv.DictReader(
-        itertools.chain([header], lines), strict=True, delimiter=_delimiter(header)
+        itertools.chain([header], lines), strict=True, delimiter=next(iter(in_header), ",")
     )
     if reader.fieldnames is None:
         return
@@ -242,14 +243,6 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
         except ValueError as error:
             row = error
         yield f"line {reader.reader.line_num}", row  # the DictReader's own lags behind at errors
-
-
-def _delimiter(header: str) -> str:
-    """Returns the delimiter of a header: a semicolon or tab if there is no comma."""
-    for delimiter in ",;\t":
-        if delimiter in header:
-            return delimiter
-    return ","
 
 
 def _check_csv_row(row: Mapping[Any, Any]) -> None:

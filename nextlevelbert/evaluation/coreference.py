@@ -74,18 +74,26 @@ def cluster_scores(
     response_cluster_of = _cluster_of_mentions(response)
     # How many mentions two clusters, one of each side, have in common.
     shared = np.zeros((len(key), len(response)))
-    for mention in key_cluster_of.keys() & response_cluster_of.keys():
-        shared[key_cluster_of[mention], response_cluster_of[mention]] += 1
+    common_mentions = key_cluster_of.keys() & response_cluster_of.keys()
+    for mention in common_mentions:
+        row = key_cluster_of[mention]
+        column = response_cluster_of[mention]
+        shared[row, column] += 1
 
-    recall = _recalls(shared, sizes=_sizes(key), other_sizes=_sizes(response))
-    precision = _recalls(shared.T, sizes=_sizes(response), other_sizes=_sizes(key))
+    key_sizes = _sizes(key)
+    response_sizes = _sizes(response)
+    recall = _recalls(shared, sizes=key_sizes, other_sizes=response_sizes)
+    precision = _recalls(shared.T, sizes=response_sizes, other_sizes=key_sizes)
     scores = {}
     for name in recall:
         scores[f"{name}_recall"] = recall[name]
         scores[f"{name}_precision"] = precision[name]
         product = recall[name] * precision[name]
-        scores[f"{name}_f1"] = _ratio(2 * product, recall[name] + precision[name])
-    scores["conll_f1"] = (scores["muc_f1"] + scores["b3_f1"] + scores["ceafe_f1"]) / 3
+        total = recall[name] + precision[name]
+        scores[f"{name}_f1"] = _ratio(2 * product, total)
+
+    conll_scores = [scores["muc_f1"], scores["b3_f1"], scores["ceafe_f1"]]
+    scores["conll_f1"] = sum(conll_scores) / 3
     return scores
 
 
@@ -122,17 +130,22 @@ def _recalls(shared: np.ndarray, sizes: np.ndarray, other_sizes: np.ndarray) -> 
 
     # CEAF_e: φ4, the Dice coefficient of two clusters.
     similarity = 2 * shared / np.maximum(size + other_sizes, 1)
-    aligned = similarity[linear_sum_assignment(similarity, maximize=True)].sum()
+    rows, columns = linear_sum_assignment(similarity, maximize=True)
+    aligned = similarity[rows, columns].sum()
+
+    # B³: the share of its cluster that a mention keeps, summed over mentions.
+    kept_mentions = shared**2 / np.maximum(size, 1)
 
     # LEA: the share of the links in a cluster; a single mention has a link to itself.
     are_single = (size == 1) & (other_sizes == 1)
     found_links = np.where(are_single, shared, _links(shared))
     links = np.maximum(_links(size), 1)
+    found_shares = size * found_links / links
     return {
         "muc": _ratio(kept_links, mentions - len(sizes)),
-        "b3": _ratio((shared**2 / np.maximum(size, 1)).sum(), mentions),
+        "b3": _ratio(kept_mentions.sum(), mentions),
         "ceafe": _ratio(aligned, len(sizes)),
-        "lea": _ratio((size * found_links / links).sum(), mentions),
+        "lea": _ratio(found_shares.sum(), mentions),
     }
 
 

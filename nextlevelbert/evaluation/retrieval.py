@@ -57,22 +57,19 @@ class RetrievalTask:
         if not self.queries:
             raise ValueError(f"Task {self.name!r} has no queries.")
         for query in self.queries:
-            self._check_grades(query)
-
-    def _check_grades(self, query: str) -> None:
-        grades = self.relevant.get(query, {})
-        if not set(grades) - {query}:
-            raise ValueError(
-                f"Query {query!r} of task {self.name!r} has no relevant document; leave it out."
-            )
-        for document, grade in grades.items():
-            name = f"document {document!r}, relevant for query {query!r} of task {self.name!r}"
-            if document not in self.documents:
-                raise ValueError(f"The {name}, is not among the task's documents.")
-            if not isinstance(grade, int) or grade < 1:
+            grades = self.relevant.get(query, {})
+            if not set(grades) - {query}:
                 raise ValueError(
-                    f"Grades are whole numbers from 1, got {grade!r} for {name}; leave it out."
+                    f"Query {query!r} of task {self.name!r} has no relevant document; leave it out."
                 )
+            for document, grade in grades.items():
+                name = f"document {document!r}, relevant for query {query!r} of task {self.name!r}"
+                if document not in self.documents:
+                    raise ValueError(f"The {name}, is not among the task's documents.")
+                if not isinstance(grade, int) or grade < 1:
+                    raise ValueError(
+                        f"Grades are whole numbers from 1, got {grade!r} for {name}; leave it out."
+                    )
 
 
 class Ranking(NamedTuple):

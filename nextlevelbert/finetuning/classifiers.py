@@ -25,7 +25,7 @@ from ..training.trainer import CardTrainer
 from . import seeds
 from .arguments import FinetuningArguments
 from .labels import LabelSet, write_predictions
-from .seeds import Result, Scores
+from .seeds import Result, ScoredSets, Scores
 from .token_reader import TokenReader
 from .vector_reader import VectorReader
 
@@ -230,7 +230,7 @@ class ClassifierRun:
                 compute_metrics=metrics,
             )
 
-        def score(trainer: CardTrainer, folder: Path) -> tuple[dict[str, Scores], Scores]:
+        def score(trainer: CardTrainer, folder: Path) -> ScoredSets:
             trainer.compute_metrics = None
             scores: dict[str, Scores] = {}
             for name in self.sets:
@@ -328,7 +328,7 @@ class ClassifierRun:
             return
 
         family_name, limit = _FAMILIES[reader.family]
-        data = "documents of its author"
+        data = "its author's documents"
         if self.data.dataset_name is not None:
             data = plain(self.data.dataset_name)
         text = CardText(

@@ -27,8 +27,9 @@ from .arguments import FinetuningArguments
 logger = logging.getLogger(__name__)
 
 Scores = dict[str, float]
+ScoredSets = tuple[dict[str, Scores], Scores]  # by set, and fields of the configuration
 MakeTrainer = Callable[[FinetuningArguments], CardTrainer]
-ScoreModel = Callable[[CardTrainer, Path], tuple[dict[str, Scores], Scores]]
+ScoreModel = Callable[[CardTrainer, Path], ScoredSets]
 # Scores in a table; a pair is a mean and a standard deviation.
 Row = dict[str, float | tuple[float, float]]
 
@@ -162,7 +163,7 @@ def train_seed(
     )
 
 
-def mean_and_deviation(rows: Sequence[Mapping[str, float]]) -> Row:
+def mean_and_deviation(rows: Sequence[Scores]) -> Row:
     """Returns mean and sample standard deviation of each score except the loss.
 
     Args:

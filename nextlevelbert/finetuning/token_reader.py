@@ -21,7 +21,6 @@ from ..models.chunk_encoder import weights_fingerprint
 from ..models.configuration_nextlevelbert import usable_positions
 from ..models.modeling_bert_al import BertAlForSequenceClassification
 from ..models.modeling_chunkbert import ChunkBertForSequenceClassification
-from ..training.cards import name_on_hub
 from ..training.options import open_config
 from .arguments import (
     BertAlArguments,
@@ -59,7 +58,7 @@ class TokenReader:
         trained_parts: empty, because all weights are trained.
         without: empty, because the number of parameters leaves nothing out.
         is_published: true if the trained model is published.
-        base_model: Hub name of the model that the training starts from.
+        base_model: None, because a training starts from ``--model``.
         window: number of tokens above which documents also get scores of their own.
         is_long: which documents of each set are longer than `window`, ``[N]`` by name.
     """
@@ -67,6 +66,7 @@ class TokenReader:
     learning_rate = 3e-5
     without = ""
     is_published = True
+    base_model: str | None = None
 
     def __init__(
         self,
@@ -80,7 +80,6 @@ class TokenReader:
         self.options = options
         self.family = options.model_type
         self.trained_parts: dict[str, object] = {}
-        self.base_model = name_on_hub(options.model)
         saved_config = open_config(options.model)
         saved_type = saved_config.model_type
         self.is_saved = saved_type == self.family

@@ -15,7 +15,6 @@ from transformers import PreTrainedTokenizerBase
 from .sentences import text_sentences
 
 _WORD = re.compile(r"\w+")
-_BLOCKED_WORDS = 3  # in a row
 _SENTENCES_PER_CALL = 1024  # the tokenizer keeps much more for each token than its id
 
 
@@ -151,16 +150,10 @@ def select_sentences(
         if len(chosen) == count:
             break
         if block_trigrams_in is not None:
-            trigrams = _trigrams(block_trigrams_in[index])
+            words = _WORD.findall(block_trigrams_in[index].lower())
+            trigrams = set(zip(words, words[1:], words[2:], strict=False))
             if trigrams & chosen_trigrams:
                 continue
             chosen_trigrams |= trigrams
         chosen.append(index)
     return sorted(chosen)
-
-
-def _trigrams(sentence: str) -> set[tuple[str, ...]]:
-    """Returns all sequences of three words, in lower case."""
-    words = _WORD.findall(sentence.lower())
-    shifted = (words[shift:] for shift in range(_BLOCKED_WORDS))
-    return set(zip(*shifted, strict=False))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -361,6 +361,41 @@ class ChunkEncoder(nn.Module):
         if self.pooling == "mean" and self.normalize:
             return digest
         return _sha256(f"{digest} {self.pooling} {self.normalize}")
+
+
+def encode_documents(
+    encoder: ChunkEncoder,
+    ids: Sequence[np.ndarray],
+    boundaries: Sequence[np.ndarray],
+    rule: ChunkingRule,
+    tokens_per_batch: int | None = None,
+    bar: tqdm | None = None,
+) -> list[Tensor]:
+    """Encodes the chunks of several documents together.
+
+    Args:
+        encoder: the chunk encoder.
+        ids: token ids of each document.
+        boundaries: boundaries of the chunks in each document.
+        rule: chunking rule, see `ChunkEncoder.encode`.
+        tokens_per_batch: token positions of one forward pass, see `ChunkEncoder.encode`.
+        bar: progress bar that counts chunks.
+
+    Returns:
+        The chunk vectors of each document, ``[n, D]`` float32 on the encoder's device.
+    """
+    starts = np.cumsum([0, *map(len, ids)])
+    shifted = []
+    for start, borders in zip(starts[:-1], boundaries, strict=True):
+        shifted.append(borders[:-1] + start)
+    vectors = encoder.encode(
+        np.concatenate(ids),
+        boundaries=np.concatenate([*shifted, starts[-1:]]),
+        rule=rule,
+        tokens_per_batch=tokens_per_batch,
+        bar=bar,
+    )
+    return list(vectors.split([len(borders) for borders in shifted]))
 
 
 def _sha256(text: str) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -90,7 +90,11 @@ def iter_texts(documents: str | Iterable[Any]) -> Iterator[str]:
         documents = [documents]
 
     for index, document in enumerate(documents):
-        text = _text_of(document)
+        text = getattr(document, "text", document)
+        if isinstance(document, Mapping):
+            text = document.get("text")
+        elif isinstance(text, tuple) and len(text) == 2:  # (id, text)
+            text = text[1]
         if not isinstance(text, str):
             raise TypeError(
                 f"Document {index} is a {type(text).__name__}. Give a str, (id, text) or"
@@ -104,16 +108,6 @@ def iter_texts(documents: str | Iterable[Any]) -> Iterator[str]:
                 f" {error.start}."
             ) from error
         yield text
-
-
-def _text_of(document: Any) -> Any:
-    """Returns the text of a dict, of an object with a `text`, or of (id, text)."""
-    if isinstance(document, Mapping):
-        return document.get("text")
-    text = getattr(document, "text", document)
-    if isinstance(text, tuple) and len(text) == 2:  # (id, text)
-        return text[1]
-    return text
 
 
 def tokenize_document(tokenizer: PreTrainedTokenizerBase, text: str) -> TokenizedDocument:
@@ -296,10 +290,9 @@ class ChunkingRule:
         """
         start = len(self.prefix_ids)
         end = len(input_ids) - len(self.suffix_ids)
-        has_prefix = tuple(input_ids[:start].tolist()) == self.prefix_ids
-        has_suffix = tuple(input_ids[end:].tolist()) == self.suffix_ids
-        if start <= end and has_prefix and has_suffix:
-            return input_ids[start:end]
+        inner = input_ids[start:end]
+        if np.array_equal(np.concatenate([self.prefix_ids, inner, self.suffix_ids]), input_ids):
+            return inner
         return input_ids
 
 
@@ -396,24 +389,3 @@ def special_token_ids(
         f"{type(tokenizer).__name__} does not keep the ids of a text together when it adds special"
         " tokens."
     )
-
-
-def flatten_chunks(
-    ids: Sequence[np.ndarray], boundaries: Sequence[np.ndarray]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Puts the ids of several documents into one row.
-
-    Args:
-        ids: token ids of each document.
-        boundaries: boundaries of the chunks, for each document.
-
-    Returns:
-        All ids ``[T]``, the boundaries of all chunks in them ``[N + 1]``, and the index of the
-        first chunk of each document ``[B + 1]``.
-    """
-    starts = np.cumsum([0, *map(len, ids)])
-    offsets = np.cumsum([0] + [len(borders) - 1 for borders in boundaries])
-    shifted = []
-    for start, borders in zip(starts[:-1], boundaries, strict=True):
-        shifted.append(borders[:-1] + start)
-    return np.concatenate(ids), np.concatenate([*shifted, starts[-1:]]), offsets

@@ -40,6 +40,7 @@ class CdlmConfig(LongformerConfig):
     keys_to_ignore_at_inference = ["pair_mask", "hidden_states", "attentions", "global_attentions"]
     _auto_class = "AutoConfig"
 
+    attention_window: int | list[int] = 512
     vocab_size: int = 50267
     max_position_embeddings: int = 4098
     type_vocab_size: int = 1
@@ -55,12 +56,14 @@ class CdlmConfig(LongformerConfig):
         super().__post_init__(**kwargs)
         if self.classifier_dropout is None:
             self.classifier_dropout = float(self.hidden_dropout_prob)
-        windows = self.windows()
+        if isinstance(self.attention_window, int):
+            self.attention_window = [self.attention_window] * self.num_hidden_layers
+        windows = self.attention_window
         is_valid = all(window >= 4 and window % 2 == 0 for window in windows)
         if len(windows) != self.num_hidden_layers or not is_valid:
             raise ValueError(
                 "attention_window must be an even number of 4 or more, or one for each of the"
-                f" {self.num_hidden_layers} layers; got {self.attention_window}."
+                f" {self.num_hidden_layers} layers; got {windows}."
             )
 
     @property
@@ -68,9 +71,3 @@ class CdlmConfig(LongformerConfig):
         """Returns the most tokens that a sequence may have, separators included."""
         first_position = (self.pad_token_id or 0) + 1
         return self.max_position_embeddings - first_position
-
-    def windows(self) -> list[int]:
-        """Returns the attention window of each layer: tokens attended to, half on either side."""
-        if isinstance(self.attention_window, int):
-            return [self.attention_window] * self.num_hidden_layers
-        return list(self.attention_window)

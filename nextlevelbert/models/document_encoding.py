@@ -1,6 +1,5 @@
 """Whole documents by their text: vectors, spans and costs, for any number of documents."""
 
-import itertools
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,11 +10,10 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder
+from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder, encode_documents
 from .chunking import (
     TokenizedDocument,
     chunk_spans,
-    flatten_chunks,
     iter_texts,
     tokenize_document,
 )
@@ -181,22 +179,20 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
         bar: tqdm,
     ) -> list[DocumentEmbedding]:
         """Encodes tokenised documents with their chunk boundaries together."""
-        ids, flat_boundaries, offsets = flatten_chunks(
-            [document.input_ids for document, _ in group],
-            [boundaries for _, boundaries in group],
-        )
-        bar.total += int(offsets[-1])
+        ids = [document.input_ids for document, _ in group]
+        group_boundaries = [boundaries for _, boundaries in group]
+        bar.total += sum(len(boundaries) - 1 for boundaries in group_boundaries)
         training = self.training
         self.eval()
         try:
-            vectors = encoder.encode(
+            plain = encode_documents(
+                encoder,
                 ids,
-                flat_boundaries,
+                group_boundaries,
                 rule=self.config.chunking_rule(),
                 tokens_per_batch=tokens_per_batch,
                 bar=bar,
             )
-            plain = [vectors[start:end] for start, end in itertools.pairwise(offsets)]
             contextual, pooled = self.contextualize(plain)
         finally:
             self.train(training)

@@ -132,7 +132,15 @@ def _from_sentence_transformer(
 
     further_steps = {}
     if dense:
-        further_steps["dense"] = [_dense_arguments(step) for step in dense]
+        further_steps["dense"] = [
+            {
+                "in_features": step.in_features,
+                "out_features": step.out_features,
+                "bias": step.bias,
+                "activation": type(step.activation_function).__name__,
+            }
+            for step in dense  # the arguments of a `DenseLayer`
+        ]
 
     if source.default_prompt_name is not None:
         if not getattr(steps[1], "include_prompt", False):
@@ -214,16 +222,6 @@ def _is_plain_dense(step: Any) -> bool:
     )
 
 
-def _dense_arguments(step: Any) -> dict[str, Any]:
-    """Returns the arguments of the `DenseLayer` that stands for a `Dense` layer."""
-    return {
-        "in_features": step.in_features,
-        "out_features": step.out_features,
-        "bias": step.bias,
-        "activation": type(step.activation_function).__name__,
-    }
-
-
 def _static_parts(module: Any) -> tuple[StaticEmbeddingConfig, PreTrainedTokenizerFast]:
     """Returns configuration and tokenizer of a `StaticEmbedding`, without special tokens."""
     backend = Tokenizer.from_str(module.tokenizer.to_str())
@@ -270,16 +268,15 @@ def _prompting(tokenizer: PreTrainedTokenizerFast, prompt: str) -> PreTrainedTok
         )
 
     prefix, suffix = special_token_ids(tokenizer)
-    special_tokens = [_special_token(tokenizer, "[BEFORE]", [*prefix, *prompt_ids])]
-    single = ["[BEFORE]", "$A"]
-    pair = ["[BEFORE]", "$A", "$B:1"]
-    if suffix:
-        special_tokens.append(_special_token(tokenizer, "[AFTER]", list(suffix)))
-        single = ["[BEFORE]", "$A", "[AFTER]"]
-        pair = ["[BEFORE]", "$A", "[AFTER]", "$B:1", "[AFTER]:1"]
+    special_tokens = []
+    for name, ids in {"[BEFORE]": [*prefix, *prompt_ids], "[AFTER]": list(suffix)}.items():
+        tokens = tokenizer.convert_ids_to_tokens(ids)
+        special_tokens.append({"id": name, "ids": ids, "tokens": tokens})
     backend = copy.deepcopy(tokenizer.backend_tokenizer)
     backend.post_processor = TemplateProcessing(
-        single=single, pair=pair, special_tokens=special_tokens
+        single="[BEFORE] $A [AFTER]",
+        pair="[BEFORE] $A [AFTER] $B:1 [AFTER]:1",
+        special_tokens=special_tokens,
     )
 
     # A class of its own, such as BertTokenizer, would put back the special tokens of that class
@@ -291,11 +288,6 @@ def _prompting(tokenizer: PreTrainedTokenizerFast, prompt: str) -> PreTrainedTok
         model_input_names=tokenizer.model_input_names,
         **tokenizer.special_tokens_map,
     )
-
-
-def _special_token(tokenizer: PreTrainedTokenizerFast, name: str, ids: list[int]) -> dict[str, Any]:
-    """Describes ids that a tokenizer adds around a text, in the words of `TemplateProcessing`."""
-    return {"id": name, "ids": ids, "tokens": tokenizer.convert_ids_to_tokens(ids)}
 
 
 def as_loaded_encoder(

@@ -90,19 +90,15 @@ class LayerNormLSTM(nn.Module):
         h = state[0].to(dtype)
         c = state[1].to(exact_dtype)
         recurrent_weight = self.recurrent_weight.to(dtype)
-        gate_weight = self.gate_weight.to(exact_dtype)
-        gate_bias = self.gate_bias.to(exact_dtype)
-        cell_weight = self.cell_weight.to(exact_dtype)
-        cell_bias = self.cell_bias.to(exact_dtype)
         outputs = []
-        with torch.autocast(inputs.device.type, enabled=False):  # dtypes are settled above
+        with torch.autocast(inputs.device.type, enabled=False):  # dtypes are settled here
             for step in projected:
                 gates = (step + h @ recurrent_weight.T).to(exact_dtype)
                 gates = gates.unflatten(-1, (_GATES, *size))  # [channels, 4, D]
-                gates = layer_norm(gates, size) * gate_weight + gate_bias
+                gates = layer_norm(gates, size) * self.gate_weight + self.gate_bias
                 i, f, g, o = gates.unbind(dim=1)
                 c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-                cell = layer_norm(c, size, weight=cell_weight, bias=cell_bias)
+                cell = layer_norm(c, size) * self.cell_weight + self.cell_bias
                 h = (o.sigmoid() * cell.tanh()).to(dtype)
                 outputs.append(h)
         return torch.stack(outputs), (h, c)
@@ -341,9 +337,11 @@ class BertAlModel(BertAlPreTrainedModel):
         inputs, real = self.lay_out(
             input_ids, token_type_ids=types, mask=mask, index=(segment, offset)
         )  # [all segments, C]
-        step, document = _segments_of(mask, length=length)  # [all segments]
+        counts = (mask.sum(dim=1) + length - 1) // length  # [B], segments of each document
+        steps = int(counts.max())
+        has_step = torch.arange(steps, device=mask.device) < counts.unsqueeze(-1)  # [B, steps]
+        document, step = has_step.nonzero(as_tuple=True)  # [all segments]
 
-        steps = int(step.max()) + 1
         steps_at_once = steps
         if self.config.tokens_at_once is not None:
             steps_at_once = max(1, self.config.tokens_at_once // (length * len(mask)))
@@ -386,19 +384,6 @@ class BertAlModel(BertAlPreTrainedModel):
         if positions_first:
             output = output.transpose(0, 1)
         return output
-
-
-def _segments_of(mask: Tensor, length: int) -> SegmentIndex:
-    """Lists the segments of all documents, document after document.
-
-    Args:
-        mask: bool mask ``[B, T]``, true at the tokens to read.
-        length: tokens in a segment.
-    """
-    counts = (mask.sum(dim=1) + length - 1) // length  # [B], segments of each document
-    steps = torch.arange(int(counts.max()), device=mask.device)
-    document, step = (steps < counts.unsqueeze(-1)).nonzero().unbind(dim=1)
-    return SegmentIndex(step=step, document=document)
 
 
 @dataclass

@@ -311,7 +311,8 @@ class CdlmModel(CdlmPreTrainedModel):
 
     def __init__(self, config: CdlmConfig) -> None:
         super().__init__(config)
-        config.attention_window = config.windows()
+        if isinstance(config.attention_window, int):  # as `from_pretrained` sets it
+            config.attention_window = [config.attention_window] * config.num_hidden_layers
         self.embeddings = longformer.LongformerEmbeddings(config)
         self.encoder = longformer.LongformerEncoder(config)
         for index, layer in enumerate(self.encoder.layer):
@@ -387,7 +388,7 @@ class CdlmModel(CdlmPreTrainedModel):
         self, hidden: Tensor, real: Tensor, is_global: Tensor, output_hidden_states: bool = False
     ) -> longformer.LongformerBaseModelOutputWithPooling:
         """Passes states ``[B, L, D]`` through the layers, with a plan for each window."""
-        windows = self.config.windows()
+        windows: Any = self.config.attention_window  # of each layer
         plans = {window: plan_attention(real, is_global, window) for window in set(windows)}
         all_states = [hidden]
         for layer, window in zip(self.encoder.layer, windows, strict=True):
@@ -405,7 +406,8 @@ class CdlmModel(CdlmPreTrainedModel):
     ) -> longformer.LongformerBaseModelOutputWithPooling:
         """Passes states ``[B, L, D]`` through transformers' own attention, with its weights."""
         # All windows have to divide the length.
-        padding = -real.shape[1] % math.lcm(*self.config.windows())
+        windows: Any = self.config.attention_window
+        padding = -real.shape[1] % math.lcm(*windows)
         limits = torch.finfo(hidden.dtype)
         mask = torch.zeros_like(real, dtype=hidden.dtype)
         mask = mask.masked_fill(~real, limits.min)
@@ -695,7 +697,12 @@ class CdlmForCrossDocumentCoreference(CdlmPreTrainedModel):
             first_two = torch.tensor([0, 1], device=input_ids.device)
             mention_pairs = first_two.expand(len(input_ids), 1, 2)
         if global_attention_mask is None:
-            global_attention_mask = is_first | _marked_tokens(mention_spans, input_ids.shape[1])
+            position = torch.arange(input_ids.shape[1], device=input_ids.device)
+            start = mention_spans[..., :1]
+            end = mention_spans[..., 1:]
+            # With the markers on both sides; no position at padding, -1.
+            marked = (position >= start - 1) & (position <= end)  # [B, M, L]
+            global_attention_mask = is_first | marked.any(dim=1)
         output = self.longformer(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -717,15 +724,6 @@ class CdlmForCrossDocumentCoreference(CdlmPreTrainedModel):
         if labels is not None:
             loss = labelled_loss(logits, labels)
         return MentionPairOutput(loss=loss, logits=logits, pair_mask=pair_mask, **_extras(output))
-
-
-def _marked_tokens(spans: Tensor, length: int) -> Tensor:
-    """Finds mentions ``[B, M, 2]`` and the markers on both sides of them: ``[B, L]`` bool."""
-    start = spans[..., :1]
-    end = spans[..., 1:]
-    position = torch.arange(length, device=spans.device)
-    marked = (position >= start - 1) & (position <= end)  # [B, M, L]; none at padding, -1
-    return marked.any(dim=1)
 
 
 def any_of_loss(logits: Tensor, positions: Tensor) -> Tensor:

@@ -28,8 +28,14 @@ from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput, SequenceClassifierOutput
 from transformers.utils import ModelOutput, can_return_tuple
 
-from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder, micro_batches, pool, unit
-from .chunking import flatten_chunks
+from .chunk_encoder import (
+    ChunkEncoder,
+    LoadedChunkEncoder,
+    encode_documents,
+    micro_batches,
+    pool,
+    unit,
+)
 from .configuration_nextlevelbert import NOT_SPECIAL, PAD, NextLevelBertConfig
 from .document_encoding import DocumentEncodingMixin, warn_of_empty_documents
 from .from_encoder import (
@@ -427,7 +433,22 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
     ) -> tuple[Tensor, Tensor]:
         """Returns chunk vectors ``[B, L, D]``, zero at padding, and their mask ``[B, L]``."""
         if input_ids is not None and inputs_embeds is None:
-            return self._encode_batch(input_ids, attention_mask)
+            if self.training and self.encoder is None and torch.is_grad_enabled():
+                warnings.warn(
+                    "pooling='plain' has nothing to train: training changes only layers that you"
+                    " put over this model. To train the model itself, make it with"
+                    " NextLevelBertModel.from_chunk_encoder(…, pooling='residual').",
+                    stacklevel=3,
+                )
+            documents = self.encode_ids(input_ids, attention_mask)
+            # A last row that is dropped, so that a batch of empty documents can be padded, too.
+            # Without a gradient: a loss over a model with nothing to train is an error.
+            device = self.get_chunk_encoder().device
+            size = self.config.chunk_hidden_size
+            no_chunk = torch.zeros(1, size, device=device, dtype=self.dtype)
+            padded = pad_vectors([*documents, no_chunk])
+            return padded["inputs_embeds"][:-1], padded["attention_mask"][:-1].bool()
+
         if input_ids is not None or inputs_embeds is None:
             raise ValueError(
                 "Give either input_ids [B, T] of whole documents or inputs_embeds [B, L, D] of"
@@ -440,24 +461,6 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         if traced() or not mask.all():
             vectors = torch.where(mask.unsqueeze(-1), vectors, 0.0)
         return vectors, mask
-
-    def _encode_batch(
-        self, input_ids: Tensor, attention_mask: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """Encodes the chunks of token ids ``[B, T]``; returns vectors and mask."""
-        if self.training and self.encoder is None and torch.is_grad_enabled():
-            warnings.warn(
-                "pooling='plain' has nothing to train: training changes only layers that you"
-                " put over this model. To train the model itself, make it with"
-                " NextLevelBertModel.from_chunk_encoder(…, pooling='residual').",
-                stacklevel=4,
-            )
-        documents = self.encode_ids(input_ids, attention_mask)
-        # A last row that is dropped, so that a batch of empty documents can be padded, too.
-        # Without a gradient: a loss over a model with nothing to train is an error.
-        no_chunk = documents[0].new_zeros(1, self.config.chunk_hidden_size)
-        padded = pad_vectors([*documents, no_chunk])
-        return padded["inputs_embeds"][:-1], padded["attention_mask"][:-1].bool()
 
     def _readable(self, mask: Tensor) -> Tensor:
         """Returns the mask of the chunks to read ``[B, L]``.
@@ -497,7 +500,10 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
     def _read_windows(
         self, chunks: Tensor, counts: Tensor, extras: dict[str, bool]
     ) -> tuple[Tensor, BaseModelOutput]:
-        """Reads documents in windows, and averages a chunk's outputs over the windows that hold it.
+        """Reads documents in windows, and averages the states of each position over its windows.
+
+        The state of a chunk is its mean over the windows that hold the chunk, and the state of
+        [CLS] its mean over all windows of the document, each of which begins with [CLS].
 
         Args:
             chunks: chunk vectors ``[B, L, D]``; the chunks of each document come before its
@@ -563,7 +569,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         """
         width = chunks.shape[1]
         specials = self.config.special_positions
-        special_ids = special_ids_of_windows(counts, width=width, has_separator=specials == 2)
+        special_ids = special_ids_of_windows(counts, width=width, specials=specials)
         padded = F.pad(chunks, (0, 0, 1, specials - 1))
         output = self._run_encoder(padded, special_ids=special_ids, extras=extras)
         ends = counts.unsqueeze(-1)  # [J, 1]
@@ -679,9 +685,8 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             ids.append(document)
             boundaries.append(rule.boundaries(document))
 
-        flat_ids, flat_boundaries, offsets = flatten_chunks(ids, boundaries)
-        vectors = self.get_chunk_encoder().encode(flat_ids, flat_boundaries, rule)  # [N, D]
-        return list(vectors.to(self.dtype).split(np.diff(offsets).tolist()))
+        documents = encode_documents(self.get_chunk_encoder(), ids, boundaries, rule=rule)
+        return [vectors.to(self.dtype) for vectors in documents]
 
     def encode_pairs(
         self,

@@ -209,14 +209,16 @@ class CdlmProcessor(ProcessorMixin):
             text_arguments = kwargs.get("text_kwargs", {})
             return self.tokenizer(text, **text_arguments, **kwargs.get("common_kwargs", {}))
 
-        if text is not None or kwargs or not _is_set_or_sets(documents):
+        are_texts = {isinstance(item, str) for item in documents or ()}
+        is_text = isinstance(documents, str)
+        if text is not None or kwargs or is_text or len(are_texts) != 1:
             raise ValueError(
                 "Give the documents of a set as a list, or a list of such lists. Besides, only"
                 " max_length may be given."
             )
 
         sets: Any = documents
-        if isinstance(sets[0], str):
+        if are_texts == {True}:
             sets = [documents]
         rows = [self.cluster(texts, max_length=max_length) for texts in sets]
         warn_of_cuts(rows)
@@ -418,13 +420,6 @@ def _limited(max_length: int | None, limit: int, owner: str) -> int:
     if not 1 <= max_length <= limit:
         raise ValueError(f"max_length must be 1 to {limit}, the {owner}'s own, got {max_length}.")
     return max_length
-
-
-def _is_set_or_sets(documents: Any) -> bool:
-    """Returns whether all items of a list are texts, or no item is."""
-    if not documents or isinstance(documents, str):
-        return False
-    return len({isinstance(item, str) for item in documents}) == 1
 
 
 def _mentions_by_document(

@@ -251,19 +251,14 @@ def _mark_ends_sentence(mark: str, before: str, rest: str) -> bool:
     word = last_word.group()
     next_word = rest[: _match_end(_FIRST_WORD, rest, start=0, end=len(rest))]
     is_starter = next_word.lower() in _STARTERS
-    if _is_ordinal(word, before, next_word=next_word):
+    may_be_ordinal = word.isascii() and word.isdigit() and len(word) <= 2
+    is_before_month = next_word.lower() in _GERMAN_MONTHS
+    if may_be_ordinal and (is_before_month or _BEFORE_ORDINAL.search(before)):
         return is_starter
     if word.lower() in _BEFORE_NUMBER:
         is_numeral = rest[0].isdigit() or len(next_word) == 1 or next_word in _ROMAN
         return not is_numeral and not is_opened
     return _full_stop_ends_sentence(word, before, is_starter=is_starter)
-
-
-def _is_ordinal(word: str, before: str, *, next_word: str) -> bool:
-    """Returns whether a word is a German ordinal, such as in "3. Mai" and "die 1. Bundesliga"."""
-    if not (word.isascii() and word.isdigit() and len(word) <= 2):
-        return False
-    return next_word.lower() in _GERMAN_MONTHS or _BEFORE_ORDINAL.search(before) is not None
 
 
 def _full_stop_ends_sentence(word: str, before: str, *, is_starter: bool) -> bool:

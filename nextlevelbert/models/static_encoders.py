@@ -182,8 +182,9 @@ class HybridModel(StaticModel):
         self.parts = nn.ModuleList()
         self.whitenings = nn.ModuleList()
         for part in parts:
-            encoder_config = chunk_encoder_config(part["config"])
-            encoder = new_chunk_encoder(encoder_config, part["pooling"], part["normalize"])
+            values = part["config"]
+            new_config = STATIC_CONFIGS.get(values["model_type"], AutoConfig.for_model)
+            encoder = new_chunk_encoder(new_config(**values), part["pooling"], part["normalize"])
             whitening = ChunkCentring(part["size"])
             if part["whiten"]:
                 whitening = ChunkWhitening(part["size"])
@@ -261,14 +262,3 @@ def new_chunk_encoder(
     if config.model_type in STATIC_MODELS:
         return StaticChunkEncoder(config, pooling, normalize)
     return ChunkEncoder(config, pooling, normalize)
-
-
-def chunk_encoder_config(values: dict[str, Any]) -> PreTrainedConfig:
-    """Makes the configuration of a chunk encoder of any kind.
-
-    Args:
-        values: fields of the configuration, with a ``model_type``.
-    """
-    if values["model_type"] in STATIC_CONFIGS:
-        return STATIC_CONFIGS[values["model_type"]](**values)
-    return AutoConfig.for_model(**values)

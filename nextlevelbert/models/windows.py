@@ -119,31 +119,29 @@ def lay_windows(
     return documents, first_chunks, lengths
 
 
-def special_ids_of_windows(chunks: Tensor, width: int, has_separator: bool) -> Tensor:
+def special_ids_of_windows(chunks: Tensor, width: int, specials: int) -> Tensor:
     """Returns which special vector is at each position of windows: [CLS] v1 … vn [SEP].
 
     Args:
         chunks: number of chunks in each window, ``[J]``.
         width: most chunks of a window.
-        has_separator: if true, [SEP] follows the chunks; HATE has no [SEP].
+        specials: special vectors of a window: 2, or 1 if no [SEP] follows the chunks, as in HATE.
 
     Returns:
         ``[J, width + 1]`` or, with separator, ``[J, width + 2]``: -1 at chunk vectors, otherwise
         the row in the table of special vectors.
 
     Example:
-        >>> special_ids_of_windows(torch.tensor([3, 1]), width=3, has_separator=True).tolist()
+        >>> special_ids_of_windows(torch.tensor([3, 1]), width=3, specials=2).tolist()
         [[1, -1, -1, -1, 2], [1, -1, 2, 0, 0]]
     """
-    specials = 1
-    if has_separator:
-        specials = 2
     ends = chunks.unsqueeze(-1)  # [J, 1]
     position = indices(width + specials, like=chunks)
     special_ids = torch.where(position <= ends, NOT_SPECIAL, PAD)
     special_ids = special_ids.masked_fill(position == 0, CLS)
-    if has_separator:
-        special_ids = special_ids.masked_fill(position == ends + 1, SEP)
+    if specials == 2:
+        separator = ends + 1
+        special_ids = special_ids.masked_fill(position == separator, SEP)
     return special_ids
 
 

@@ -1,6 +1,6 @@
 """The options of pretraining on chunk vectors: a dataclass for each group."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from ..training.arguments import BaseTrainingArguments
@@ -17,50 +17,42 @@ class NewModelArguments:
     _argument_group_name = "model"
 
     model_type: Literal["nextlevelbert", "hate", "cdlm"] = option(
-        default="nextlevelbert",
-        help="Model family to pretrain. --model_type cdlm has other options than these.",
+        "nextlevelbert",
+        "Model family to pretrain. --model_type cdlm has other options than these.",
     )
     chunk_encoder: str | None = option(
-        default=None,
-        help=(
-            "Name or folder of the sentence-transformers model that encodes chunks, or of a"
-            " checkpoint that contains a chunk encoder. Default: the encoder of --model, or"
-            " sentence-transformers/all-MiniLM-L6-v2."
-        ),
+        None,
+        "Name or folder of the sentence-transformers model that encodes chunks, or of a"
+        " checkpoint that contains a chunk encoder. Default: the encoder of --model, or"
+        " sentence-transformers/all-MiniLM-L6-v2.",
     )
     chunk_encoder_name: str | None = option(
-        default=None, help="Name of the encoder on the Hub, if --chunk_encoder is a folder."
+        None, "Name of the encoder on the Hub, if --chunk_encoder is a folder."
     )
     encoder_dtype: Literal["float32", "bfloat16", "float16"] = option(
-        default="float32", help="Precision in which chunks are encoded."
+        "float32", "Precision in which chunks are encoded."
     )
     include_chunk_encoder: bool = option(
         default=True,
         help="Save the chunk encoder with the model; otherwise the model loads it by its name.",
     )
     chunking: Literal["fixed", "sentences", "packed_sentences"] | None = option(
-        default=None,
-        help=(
-            "A chunk is --chunk_size tokens (fixed, the default), one sentence (sentences), or as"
-            " many whole sentences as fit into --chunk_size tokens (packed_sentences)."
-        ),
+        None,
+        "A chunk is --chunk_size tokens (fixed, the default), one sentence (sentences), or as"
+        " many whole sentences as fit into --chunk_size tokens (packed_sentences).",
     )
     chunk_size: int | None = option(
-        default=None, help="Maximum tokens in a chunk, including special tokens (default: 256)."
+        None, "Maximum tokens in a chunk, including special tokens (default: 256)."
     )
     num_hidden_layers: int | None = option(
-        default=None,
-        help=(
-            "Number of layers over the chunk vectors. Default: as many as --chunk_encoder has, 2"
-            " over a static --chunk_encoder, 6 in HATE."
-        ),
+        None,
+        "Number of layers over the chunk vectors. Default: as many as --chunk_encoder has, 2"
+        " over a static --chunk_encoder, 6 in HATE.",
     )
     temperature: float | None = option(
-        default=None,
-        help=(
-            "Temperature of the loss cross_entropy, and initial temperature of contrastive training"
-            " (default: 0.05)."
-        ),
+        None,
+        "Temperature of the loss cross_entropy, and initial temperature of contrastive training"
+        " (default: 0.05).",
     )
 
 
@@ -71,58 +63,46 @@ class NextLevelBertArguments:
     _argument_group_name = "NextLevelBERT"
 
     model: str | None = option(
-        default=None,
-        help=(
-            "Pretrained NextLevelBERT to continue from, with its chunking and whitening. Default: a"
-            " new model."
-        ),
+        None,
+        "Pretrained NextLevelBERT to continue from, with its chunking and whitening. Default: a"
+        " new model.",
     )
     pooling: Literal["mean", "max", "cls", "residual"] | None = option(
-        default=None,
-        help=(
-            "How the document vector is made. Default: mean, or residual over a static"
-            " --chunk_encoder."
-        ),
+        None,
+        "How the document vector is made. Default: mean, or residual over a static"
+        " --chunk_encoder.",
     )
     loss: Literal["smooth_l1", "cross_entropy"] | None = option(
-        default=None,
-        help=(
-            "Loss on masked chunk vectors. With cross_entropy, the model learns to choose the"
-            " whitened vector among the chunks of the batch and 8,192 stored ones; smooth_l1 is the"
-            " paper's loss. Default: cross_entropy, or the loss of --model."
-        ),
+        None,
+        "Loss on masked chunk vectors. With cross_entropy, the model learns to choose the"
+        " whitened vector among the chunks of the batch and 8,192 stored ones; smooth_l1 is the"
+        " paper's loss. Default: cross_entropy, or the loss of --model.",
     )
     random_layers: bool = option(
         default=False, help="Start from random layers instead of those of --chunk_encoder."
     )
     attention_dropout: float = option(
-        default=0.0,
-        help=(
-            "Dropout on the attention of the chunk-level layers. The paper uses 0.1, which halves"
-            " the speed on a CPU."
-        ),
+        0.0,
+        "Dropout on the attention of the chunk-level layers. The paper uses 0.1, which halves"
+        " the speed on a CPU.",
     )
     whiten_chunks: bool = option(
         default=False,
         help="Whiten chunk vectors within documents, fitted to the training documents.",
     )
     loss_mean: Literal["vectors", "sequences"] | None = option(
-        default=None,
-        help=(
-            "Average the loss over all masked vectors of a batch (vectors, the default), or within"
-            " each sequence first (sequences, as the authors' code does)."
-        ),
+        None,
+        "Average the loss over all masked vectors of a batch (vectors, the default), or within"
+        " each sequence first (sequences, as the authors' code does).",
     )
     objective: Literal["masked", "contrastive"] = option(
-        default="masked",
-        help=(
-            "Predict masked chunk vectors, or match two segments of the same document among those"
-            " of other documents."
-        ),
+        "masked",
+        "Predict masked chunk vectors, or match two segments of the same document among those"
+        " of other documents.",
     )
-    min_segment: int = option(default=4, help="Fewest chunks in a segment of contrastive training.")
+    min_segment: int = option(4, "Fewest chunks in a segment of contrastive training.")
     max_segment: int = option(
-        default=48, help="Most chunks in a segment. The length is drawn anew for each batch."
+        48, "Most chunks in a segment. The length is drawn anew for each batch."
     )
 
 
@@ -132,29 +112,24 @@ class HateArguments:
 
     _argument_group_name = "HATE"
 
+    model: None = field(init=False, default=None)  # every training starts anew
     sentence_pooling: Literal["own", "cls", "mean", "max"] = option(
-        default="own",
-        help=(
-            "Vector of a sentence: pooled as --chunk_encoder does it (own), the vector of the first"
-            " token (cls, as in the paper), or the mean or maximum over the tokens."
-        ),
+        "own",
+        "Vector of a sentence: pooled as --chunk_encoder does it (own), the vector of the first"
+        " token (cls, as in the paper), or the mean or maximum over the tokens.",
     )
     hidden_size: int | None = option(
-        default=None,
-        help=(
-            "Size of the document model and of its vectors; a size below the chunk encoder's adds a"
-            " bottleneck (default: the chunk encoder's size)."
-        ),
+        None,
+        "Size of the document model and of its vectors; a size below the chunk encoder's adds a"
+        " bottleneck (default: the chunk encoder's size).",
     )
     pooling: Literal["mean", "sum", "cls"] | None = option(
-        default=None, help="How the document vector is made (default: mean)."
+        None, "How the document vector is made (default: mean)."
     )
     loss: Literal["p_norm", "cross_entropy"] | None = option(
-        default=None, help="Loss on masked sentences (default: p_norm)."
+        None, "Loss on masked sentences (default: p_norm)."
     )
-    norm_order: float | None = option(
-        default=None, help="Order p of the norm in the loss p_norm (default: 2)."
-    )
+    norm_order: float | None = option(None, "Order p of the norm in the loss p_norm (default: 2).")
 
 
 @dataclass
@@ -163,14 +138,10 @@ class MaskingArguments:
 
     _argument_group_name = "masked vectors"
 
-    sequence_length: int = option(default=512, help="Positions in a training sequence.")
-    masking_probability: float = option(default=0.15, help="Share of the chunk vectors to predict.")
-    mask_share: float = option(
-        default=0.8, help="Share of the vectors to predict that become [MASK]."
-    )
-    random_share: float = option(
-        default=0.1, help="Share of the vectors to predict that become another vector."
-    )
+    sequence_length: int = option(512, "Positions in a training sequence.")
+    masking_probability: float = option(0.15, "Share of the chunk vectors to predict.")
+    mask_share: float = option(0.8, "Share of the vectors to predict that become [MASK].")
+    random_share: float = option(0.1, "Share of the vectors to predict that become another vector.")
 
 
 @dataclass
@@ -180,48 +151,37 @@ class CorpusArguments:
     _argument_group_name = "documents"
 
     train_file: str | None = option(
-        default=None,
-        help=(
-            "Documents to train on: a file (.txt, .md, .html, .epub, .pdf, .docx, .jsonl, .json,"
-            " .csv or .parquet; all but .parquet also as .gz), a folder or a quoted pattern of such"
-            " files, a folder that save_to_disk has written, or python-manual for the manual that"
-            " comes with Python."
-        ),
+        None,
+        "Documents to train on: a file (.txt, .md, .html, .epub, .pdf, .docx, .jsonl, .json,"
+        " .csv or .parquet; all but .parquet also as .gz), a folder or a quoted pattern of such"
+        " files, a folder that save_to_disk has written, or python-manual for the manual that"
+        " comes with Python.",
     )
-    dataset_name: str | None = option(
-        default=None, help="Data set on the Hub, instead of --train_file."
-    )
-    dataset_config_name: str | None = option(
-        default=None, help="Configuration of the data set on the Hub."
-    )
-    dataset_split: str = option(default="train", help="Split of the data set on the Hub.")
-    text_column: str = option(default="text", help="Column of the texts in tables.")
+    dataset_name: str | None = option(None, "Data set on the Hub, instead of --train_file.")
+    dataset_config_name: str | None = option(None, "Configuration of the data set on the Hub.")
+    dataset_split: str = option("train", "Split of the data set on the Hub.")
+    text_column: str = option("text", "Column of the texts in tables.")
     id_column: str = option(
-        default="id", help="Column of the ids in tables; documents without an id are numbered."
+        "id", "Column of the ids in tables; documents without an id are numbered."
     )
     corpus_dir: str | None = option(
-        default=None,
-        help="Folder to store the chunk vectors in, or to read them from (default:"
-        " OUTPUT_DIR-corpus).",
+        None,
+        "Folder to store the chunk vectors in, or to read them from (default: OUTPUT_DIR-corpus).",
     )
     characters_per_part: int = option(
-        default=4_000_000,
-        help="Characters in a part of the corpus, which one process writes; give fewer if there are"
+        4_000_000,
+        "Characters in a part of the corpus, which one process writes; give fewer if there are"
         " many processes.",
     )
     validation_file: str | None = option(
-        default=None,
-        help=(
-            "Documents to evaluate on, in the formats of --train_file; their vectors are stored in"
-            " CORPUS_DIR-validation (default: a share of the training documents is held out)."
-        ),
+        None,
+        "Documents to evaluate on, in the formats of --train_file; their vectors are stored in"
+        " CORPUS_DIR-validation (default: a share of the training documents is held out).",
     )
     validation_share: float = option(
-        default=0.05,
-        help=(
-            "Share of the documents to hold out, at least one document, if there is no"
-            " --validation_file; 0 holds out none."
-        ),
+        0.05,
+        "Share of the documents to hold out, at least one document, if there is no"
+        " --validation_file; 0 holds out none.",
     )
 
 
@@ -238,16 +198,14 @@ class PretrainingArguments(BaseTrainingArguments):
         default=False,
         help="Train; without it documents are only encoded, and a CDLM is only evaluated.",
     )
-    learning_rate: float = option(default=1e-4, help="Peak learning rate.")
-    lr_scheduler_type: str = option(default="cosine", help="Schedule of the learning rate.")
+    learning_rate: float = option(1e-4, "Peak learning rate.")
+    lr_scheduler_type: str = option("cosine", "Schedule of the learning rate.")
     warmup_steps: float = option(
-        default=0.05, help="Number of warm-up steps, or a share of all steps if below 1."
+        0.05, "Number of warm-up steps, or a share of all steps if below 1."
     )
-    num_train_epochs: float = option(default=20.0, help="Number of epochs.")
-    logging_steps: float = option(default=10, help="Number of steps between losses in the log.")
-    eval_strategy: str = option(default="epoch", help="When to evaluate: no, steps or epoch.")
+    num_train_epochs: float = option(20.0, "Number of epochs.")
+    logging_steps: float = option(10, "Number of steps between losses in the log.")
+    eval_strategy: str = option("epoch", "When to evaluate: no, steps or epoch.")
     eval_on_start: bool = option(default=True, help="Also evaluate before the first step.")
-    save_strategy: str = option(
-        default="epoch", help="When to save a checkpoint: no, steps or epoch."
-    )
-    save_total_limit: int | None = option(default=2, help="Checkpoints to keep.")
+    save_strategy: str = option("epoch", "When to save a checkpoint: no, steps or epoch.")
+    save_total_limit: int | None = option(2, "Checkpoints to keep.")

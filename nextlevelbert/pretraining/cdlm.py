@@ -21,7 +21,7 @@ from ..models.processing_cdlm import CdlmProcessor
 from ..training.cards import CardText, collect_card, name_on_hub, public_name, results_table
 from ..training.data import DataArguments
 from ..training.options import open_config, option, parse
-from ..training.plots import CURVE, plot_curves
+from ..training.plots import CURVE, Log, plot_curves
 from ..training.runs import bind_folder, fingerprint, write_whole
 from ..training.trainer import CardTrainer
 from .arguments import PretrainingArguments
@@ -309,7 +309,7 @@ def _write_card(
     args: PretrainingArguments,
     model_args: CdlmModelArguments,
     data_args: CdlmDataArguments,
-    log: list[dict[str, float]],
+    log: Log,
     settings: Mapping[str, object],
     scores: Scores,
 ) -> None:

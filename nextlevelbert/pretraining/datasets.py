@@ -20,6 +20,7 @@ from ..models.configuration_nextlevelbert import CLS, NOT_SPECIAL, SEP
 logger = logging.getLogger(__name__)
 
 Row = TypeVar("Row", covariant=True)
+Key = tuple[int, ...]  # seed, epoch and index, by which a row is drawn
 
 
 class EpochDataset(Dataset[Row], ABC):
@@ -62,7 +63,7 @@ class EpochDataset(Dataset[Row], ABC):
     def __len__(self) -> int: ...
 
     @abstractmethod
-    def _row(self, index: int, key: tuple[int, ...]) -> Row: ...
+    def _row(self, index: int, key: Key) -> Row: ...
 
 
 class VectorSequence(NamedTuple):
@@ -79,7 +80,7 @@ class VectorSequence(NamedTuple):
 
     inputs_embeds: torch.Tensor
     special_ids: torch.Tensor
-    mask_key: tuple[int, ...]
+    mask_key: Key
 
 
 class VectorSequenceDataset(EpochDataset[VectorSequence]):
@@ -158,7 +159,7 @@ class PackedVectorDataset(VectorSequenceDataset):
     def __len__(self) -> int:
         return -(-int(self._stream[-1]) // (self.sequence_length - 1))
 
-    def _row(self, index: int, key: tuple[int, ...]) -> VectorSequence:
+    def _row(self, index: int, key: Key) -> VectorSequence:
         stream_start = index * (self.sequence_length - 1)
         stream_stop = min(stream_start + self.sequence_length - 1, int(self._stream[-1]))
         length = 1 + stream_stop - stream_start
@@ -205,7 +206,7 @@ class DocumentVectorDataset(VectorSequenceDataset):
     def __len__(self) -> int:
         return int(self._first_pieces[-1])
 
-    def _row(self, index: int, key: tuple[int, ...]) -> VectorSequence:
+    def _row(self, index: int, key: Key) -> VectorSequence:
         document = int(np.searchsorted(self._first_pieces, index, side="right")) - 1
         first_piece, end = self._first_pieces[document : document + 2].tolist()
         piece = index - first_piece
@@ -232,7 +233,7 @@ class SegmentPair(NamedTuple):
     first: torch.Tensor
     second: torch.Tensor
     document: int
-    key: tuple[int, ...]
+    key: Key
 
 
 class SegmentPairDataset(EpochDataset[SegmentPair]):
@@ -296,7 +297,7 @@ class SegmentPairDataset(EpochDataset[SegmentPair]):
     def __len__(self) -> int:
         return int(self._first_pairs[-1])
 
-    def _row(self, index: int, key: tuple[int, ...]) -> SegmentPair:
+    def _row(self, index: int, key: Key) -> SegmentPair:
         row = int(np.searchsorted(self._first_pairs, index, side="right")) - 1
         document = int(self._documents[row])
         length = int(self._lengths[row])

@@ -12,7 +12,7 @@ from ..data.splits import sample_share
 from ..data.tables import RowLocation, dataset_rows, open_rows, short
 from ..models.processing_cdlm import DOCUMENT, CdlmProcessor
 from .collators import draw_vector_mask
-from .datasets import EpochDataset
+from .datasets import EpochDataset, Key
 
 logger = logging.getLogger(__name__)
 
@@ -125,7 +125,7 @@ class TokenSequence(NamedTuple):
 
     input_ids: np.ndarray
     maskable: np.ndarray
-    mask_key: tuple[int, ...]
+    mask_key: Key
 
 
 def _longest_stretch(max_length: int, document_share: float) -> int:
@@ -210,7 +210,7 @@ class ClusterDataset(EpochDataset[TokenSequence]):
     def __len__(self) -> int:
         return len(self._sets)
 
-    def _row(self, index: int, key: tuple[int, ...]) -> TokenSequence:
+    def _row(self, index: int, key: Key) -> TokenSequence:
         rng = np.random.default_rng([*key, 2])
         cls, begin, end, sep = self._special
         ids = [cls]

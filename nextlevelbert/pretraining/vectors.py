@@ -35,7 +35,7 @@ from ..training.cards import (
     results_table,
 )
 from ..training.options import expand_options_file, parse, pop_option, run_command
-from ..training.plots import CURVE, plot_curves
+from ..training.plots import CURVE, Log, plot_curves
 from ..training.runs import bind_folder
 from ..training.trainer import CardTrainer
 from . import cdlm
@@ -196,9 +196,8 @@ def open_encoder(options: NewModelArguments, family: FamilyArguments) -> LoadedC
     name = options.chunk_encoder
     if name is None:
         name = MINILM
-        checkpoint = _checkpoint_of(family)
-        if checkpoint and AutoConfig.from_pretrained(checkpoint).include_chunk_encoder:
-            name = checkpoint
+        if family.model and AutoConfig.from_pretrained(family.model).include_chunk_encoder:
+            name = family.model
 
     has_hub_name = bool(options.chunk_encoder_name) or not Path(name).is_dir()
     if not (options.include_chunk_encoder or has_hub_name):
@@ -283,11 +282,6 @@ def _refuse_beside_checkpoint(only_for_new: Collection[str]) -> None:
     )
 
 
-def _checkpoint_of(family: FamilyArguments) -> str | None:
-    """Returns the checkpoint to continue from; a HATE always starts anew."""
-    return getattr(family, "model", None)
-
-
 def given_options(options: NewModelArguments | FamilyArguments, *names: str) -> dict[str, Any]:
     """Returns the values of these options, if the command line names them."""
     return {name: getattr(options, name) for name in names if getattr(options, name) is not None}
@@ -310,7 +304,7 @@ def settings_of(
                 settings[name] = getattr(model.config, name, None)
     settings["chunk_encoder"] = model.config.chunk_encoder_fingerprint
     settings["weights"] = None
-    if _checkpoint_of(options.family):
+    if options.family.model:
         settings["weights"] = weights_fingerprint(model.base_model)
     settings |= options.training.result_settings()
     settings["documents"] = learned.corpus.fingerprint()
@@ -376,7 +370,7 @@ def new_objective(
     if masking.sequence_length > positions:
         raise ValueError(
             f"--sequence_length {masking.sequence_length} is above the {positions} positions that"
-            " the model reads at once."
+            " the model reads at once. Lower it."
         )
 
     dataset_class: type[VectorSequenceDataset] = PackedVectorDataset
@@ -410,7 +404,7 @@ def _contrastive_objective(
     if family.max_segment > window:
         raise ValueError(
             f"--max_segment {family.max_segment} is above the {window} chunks that the model reads"
-            " at once."
+            " at once. Lower it."
         )
     return Objective(
         dataset=partial(
@@ -500,13 +494,15 @@ def train(
 def fit_to_documents(
     model: VectorModel, learned: ChosenDocuments, whiten_chunks: bool, seed: int
 ) -> None:
-    """Fits the whitening, and draws stored chunk vectors for the model to choose among.
+    """Fits mean and matrix of a whitening to the documents, and draws candidates among them.
+
+    A model may have two whitening modules, which get the same mean and matrix: one for the inputs
+    of its encoder, and `target_whitening` for its targets and candidates.
 
     Args:
-        model: a new model, or a checkpoint to continue from, which keeps the whitening that its
-            encoder reads.
+        model: a new model, or a checkpoint to continue from.
         learned: the documents to train on.
-        whiten_chunks: if true, fits the whitening that the encoder reads.
+        whiten_chunks: if true, sets the whitening of the inputs; a checkpoint keeps its own.
         seed: seed of the random draw.
     """
     target_whitening = getattr(model, "target_whitening", None)
@@ -561,9 +557,8 @@ def publish(
         **vars(options.family),
     }
     settings.pop("model", None)
-    checkpoint = _checkpoint_of(options.family)
-    if checkpoint is not None:
-        settings["started from"] = public_name(checkpoint)
+    if options.family.model is not None:
+        settings["started from"] = public_name(options.family.model)
     is_masked = isinstance(objective.metrics, MaskedVectorMetrics)
     config = run.trainer.model.config
     if is_masked:
@@ -583,7 +578,7 @@ def publish(
     )
 
 
-def _what_was_learned(log: Sequence[Mapping[str, float]]) -> str:
+def _what_was_learned(log: Log) -> str:
     """Writes the last evaluation as a sentence."""
     scores = [entry for entry in log if "eval_masked_accuracy" in entry][-1]
     found = scores["eval_masked_accuracy"]

@@ -8,7 +8,7 @@ from typing import Any
 from transformers import PreTrainedModel, set_seed
 
 from ..finetuning.arguments import FinetuningArguments
-from ..finetuning.seeds import Scores, publish, report, reported_set, run_seeds
+from ..finetuning.seeds import ScoredSets, Scores, publish, report, reported_set, run_seeds
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.processing_cdlm import CdlmProcessor
 from ..pretraining.cdlm import CdlmModelArguments
@@ -65,7 +65,10 @@ def train_and_publish(
     Raises:
         ValueError: if a set is the training set.
     """
-    set_fingerprints = _fingerprints(sets)
+    set_fingerprints = {f"{name} set": fingerprint(data) for name, data in sets.items()}
+    for name in ("validation set", "test set"):
+        if set_fingerprints.get(name) == set_fingerprints["train set"]:
+            raise ValueError(f"The {name} is the training set; give another one.")
     if args.learning_rate is None:
         args.learning_rate = 3e-5  # as in pretraining
 
@@ -153,7 +156,7 @@ def _score(
     rows: Mapping[str, Any],
     predict: Callable[..., Predicted],
     choose: Callable[[Any, Any], Scores] | None,
-) -> tuple[dict[str, Scores], Scores]:
+) -> ScoredSets:
     """Scores a trained model, and writes the predictions of the reported set to the folder.
 
     Returns:
@@ -172,12 +175,3 @@ def _score(
         if name == reported_set(rows) and trainer.args.should_save:
             write_json_lines(folder / f"{name}_predictions.jsonl", records)
     return scores, chosen
-
-
-def _fingerprints(sets: Mapping[str, Any]) -> dict[str, str]:
-    """Returns a hash of each set; the training set must not be evaluated on."""
-    fingerprints = {f"{name} set": fingerprint(data) for name, data in sets.items()}
-    for name in ("validation set", "test set"):
-        if fingerprints.get(name) == fingerprints["train set"]:
-            raise ValueError(f"The {name} is the training set; give another one.")
-    return fingerprints

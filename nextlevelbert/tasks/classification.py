@@ -191,8 +191,8 @@ def load_classification(
 def _check_arrangement(name: str | Path, arrangement: str | None, *, possible: str | None) -> None:
     if arrangement not in (None, possible):
         raise ValueError(
-            f"{Path(name).name}: inverted is for EURLEX-57K, paired for the CMU Book Summary"
-            " Corpus."
+            f"{Path(name).name}: --arrangement inverted is for EURLEX-57K, and paired for the"
+            " CMU Book Summary Corpus. Leave the option out."
         )
 
 

@@ -389,15 +389,13 @@ def best_threshold(documents: Sequence[CoreferenceDocument], groups: Similaritie
     return max(np.arange(0.05, 1.0, 0.05).tolist(), key=conll_f1)
 
 
-def cluster_f1(
-    documents: Sequence[CoreferenceDocument], clusters: Sequence[object]
-) -> dict[str, float]:
+def cluster_f1(documents: Sequence[CoreferenceDocument], clusters: Sequence[object]) -> Scores:
     """Returns the F1 of each metric for clusters of all mentions."""
     scores = coreference_scores(clusters_of(documents), clusters)
     return {name: value for name, value in scores.items() if name.endswith("f1")}
 
 
-def _every_mention_alone(documents: Sequence[CoreferenceDocument]) -> dict[str, float]:
+def _every_mention_alone(documents: Sequence[CoreferenceDocument]) -> Scores:
     return cluster_f1(documents, range(len(clusters_of(documents))))
 
 
@@ -454,7 +452,7 @@ def main(argv: list[str]) -> None:
     model_args, args, data_args, options = parse(
         (CdlmModelArguments, FinetuningArguments, DataArguments, CoreferenceArguments),
         argv,
-        about=main.__doc__ or "",
+        about=main.__doc__,
         recipes="coreference-",
     )
     if data_args.dataset_name:

@@ -88,7 +88,7 @@ def main(argv: list[str]) -> None:
     """Trains CDLM to decide whether two documents are related."""
     classes = (CdlmModelArguments, FinetuningArguments, DataArguments, MatchingArguments)
     model_args, args, data_args, columns = parse(
-        classes, argv, about=main.__doc__ or "", recipes="document_matching-"
+        classes, argv, about=main.__doc__, recipes="document_matching-"
     )
 
     sets = data_args.read_sets(partial(load_document_pairs, columns=columns), seed=args.seed)
@@ -106,8 +106,8 @@ def main(argv: list[str]) -> None:
         related = expit(values[:, 1] - values[:, 0])
         labels = sets[name]["label"][:]
         records = []
-        columns = zip(sets[name]["id"], related.tolist(), labels, strict=True)
-        for pair_id, probability, label in columns:
+        predictions = zip(sets[name]["id"], related.tolist(), labels, strict=True)
+        for pair_id, probability, label in predictions:
             record = {"id": pair_id, "probability": round(probability, 6), "label": label}
             records.append(record)
         return binary_scores(labels, related), records

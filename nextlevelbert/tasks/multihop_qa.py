@@ -339,7 +339,7 @@ def main(argv: list[str]) -> None:
     model_args, args, data_args = parse(
         (CdlmModelArguments, FinetuningArguments, DataArguments),
         argv,
-        about=main.__doc__ or "",
+        about=main.__doc__,
         recipes="multihop_qa-",
     )
 

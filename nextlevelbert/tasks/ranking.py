@@ -21,6 +21,7 @@ from ..data.splits import sample_share
 from ..evaluation.retrieval import Ranking, RetrievalTask, retrieval_scores, trec_run
 from ..finetuning.arguments import FinetuningArguments, VectorModelArguments
 from ..finetuning.seeds import (
+    ScoredSets,
     Scores,
     mean_and_deviation,
     publish,
@@ -240,9 +241,7 @@ class RankingTrainer(CardTrainer):
         loss = MultipleNegativesRankingLoss(model)
         return loss.compute_loss_from_embeddings([queries, documents], labels=None)
 
-    def evaluate(
-        self, *args: object, metric_key_prefix: str = "eval", **kwargs: object
-    ) -> dict[str, float]:
+    def evaluate(self, *args: object, metric_key_prefix: str = "eval", **kwargs: object) -> Scores:
         values = self._rank(self.accelerator.unwrap_model(self.model))
         scores = {f"{metric_key_prefix}_{name}": value for name, value in values.items()}
         self.log(scores)
@@ -303,7 +302,7 @@ class RankingRun:
             args=args,
         )
 
-    def score(self, trainer: CardTrainer, folder: Path) -> tuple[dict[str, Scores], Scores]:
+    def score(self, trainer: CardTrainer, folder: Path) -> ScoredSets:
         """Scores a trained model on all sets but the training set, and an untrained one.
 
         The run file of the reported set is written to the folder.
@@ -345,7 +344,12 @@ def main(argv: list[str]) -> None:
     # 2. What the model reads: chunk vectors of all queries and documents.
     source = VectorSource.open(options, MEANS)
     _check_model(options, args, source=source)
-    vectors = _encode_sets(sets, args, source)
+    queries: list[str] = []
+    documents: list[str] = []
+    for task in sets.values():
+        queries += task.queries.values()
+        documents += task.documents.values()
+    vectors = source.encode(args, queries) | source.encode(args, documents)
     run = RankingRun(options, source, sets=sets, vectors=vectors, k=pairs.k)
 
     # 3. A training per seed.
@@ -417,19 +421,6 @@ def _check_model(
         require_layers(options.model)
     if args.learning_rate is None:
         args.learning_rate = usual_rate
-
-
-def _encode_sets(
-    sets: Mapping[str, RetrievalTask], args: FinetuningArguments, source: VectorSource
-) -> dict[str, torch.Tensor]:
-    """Returns the chunk vectors of all queries and documents, by text."""
-    queries: list[str] = []
-    documents: list[str] = []
-    for task in sets.values():
-        queries += task.queries.values()
-        documents += task.documents.values()
-    vectors = source.encode(args, queries)
-    return vectors | source.encode(args, documents)
 
 
 def _card_text(run: RankingRun) -> CardText:

@@ -40,6 +40,7 @@ from ..finetuning.arguments import (
 )
 from ..finetuning.seeds import (
     Result,
+    ScoredSets,
     Scores,
     publish,
     report,
@@ -54,6 +55,7 @@ from ..models.pretrained import load_backbone, load_tokenizer
 from ..training.cards import CardText, public_name
 from ..training.data import DataArguments
 from ..training.options import open_config, option, parse, pop_option
+from ..training.plots import Log
 from ..training.runs import fingerprint, write_json_lines
 from ..training.trainer import CardTrainer
 
@@ -338,7 +340,7 @@ class LowestLosses(TrainerCallback):
         return Path(folder) / "best" / f"step-{step}.safetensors"
 
     @staticmethod
-    def losses_by_step(log: Sequence[Mapping[str, float]]) -> dict[int, float]:
+    def losses_by_step(log: Log) -> dict[int, float]:
         """Returns the lowest losses of a trainer's log by step, in ascending order."""
         losses = []
         for entry in log:
@@ -384,7 +386,7 @@ class LowestLosses(TrainerCallback):
 
 def score_summaries(
     documents: Sequence[SummarizedDocument], chosen: Sequence[Sequence[int]]
-) -> dict[str, float]:
+) -> Scores:
     """Scores summaries that are made of sentences of the documents.
 
     Args:
@@ -406,9 +408,7 @@ def score_summaries(
     return scores
 
 
-def trivial_summaries(
-    documents: Sequence[SummarizedDocument], sentences: int
-) -> dict[str, dict[str, float]]:
+def trivial_summaries(documents: Sequence[SummarizedDocument], sentences: int) -> dict[str, Scores]:
     """Scores summaries without a model: the first sentences, and the greedy oracle's choice.
 
     Args:
@@ -507,7 +507,7 @@ class SummaryRun:
             callbacks=[LowestLosses()],
         )
 
-    def score(self, trainer: CardTrainer, folder: Path) -> tuple[dict[str, Scores], Scores]:
+    def score(self, trainer: CardTrainer, folder: Path) -> ScoredSets:
         """Scores the evaluations with the lowest losses, and writes the predictions of the best."""
         losses = LowestLosses.losses_by_step(trainer.state.log_history)
         if not losses:

@@ -16,7 +16,7 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from .arguments import BaseTrainingArguments
-from .plots import CURVE
+from .plots import CURVE, Log
 from .runs import safe_name
 
 # The arguments that every card of a training shows.
@@ -142,7 +142,7 @@ def collect_card(
     args: BaseTrainingArguments,
     text: CardText,
     *,
-    log: Sequence[Mapping[str, float]],
+    log: Log,
     model_type: str,
     settings: Mapping[str, object],
     table: str,
@@ -270,8 +270,17 @@ def model_card(
         **metadata,
     )
 
-    task = text.scored_task or text.pipeline_tag
-    results = _eval_results(scores or {}, task=task, dataset=dataset)
+    results = []
+    for metric, value in (scores or {}).items():
+        if not math.isnan(value):
+            result = EvalResult(
+                task_type=text.scored_task or text.pipeline_tag,
+                dataset_type="custom",
+                dataset_name=" ".join(dataset.split()),
+                metric_type=metric,
+                metric_value=round(value, 4),
+            )
+            results.append(result)
     if results:
         data.model_name = name
         data.eval_results = results
@@ -287,22 +296,6 @@ def model_card(
         citation=citation,
         code=code,
     )
-
-
-def _eval_results(scores: Mapping[str, float], *, task: str, dataset: str) -> list[EvalResult]:
-    results = []
-    for metric, value in scores.items():
-        if math.isnan(value):
-            continue
-        result = EvalResult(
-            task_type=task,
-            dataset_type="custom",
-            dataset_name=" ".join(dataset.split()),
-            metric_type=metric,
-            metric_value=round(value, 4),
-        )
-        results.append(result)
-    return results
 
 
 def results_table(rows: Mapping[str, Mapping[str, Sequence[float] | float]]) -> str:

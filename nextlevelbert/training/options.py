@@ -44,7 +44,7 @@ class _Parser(HfArgumentParser):
     The help shows only those options of `TrainingArguments` that `HELP` describes.
     """
 
-    def __init__(self, classes: Sequence[type[Any]], prog: str, about: str) -> None:
+    def __init__(self, classes: Sequence[type[Any]], prog: str, about: str | None) -> None:
         command = Path(sys.argv[0]).name
         super().__init__(
             classes,
@@ -83,7 +83,7 @@ def parse(
     classes: Sequence[type[Any]],
     words: Sequence[str],
     prog: str = "",
-    about: str = "",
+    about: str | None = None,
     recipes: str | None = None,
 ) -> tuple[Any, ...]:
     """Parses a command line into dataclasses; a mistake ends the program with an error.
@@ -196,7 +196,8 @@ def _with_recipe(words: list[str], recipes: str, default_type: str) -> list[str]
         default_type: value of ``--model_type`` if none is given.
 
     Raises:
-        ValueError: if no paper names settings for the model type.
+        ValueError: if no paper names settings for the model type, or the batch of one device does
+            not divide the paper's batch.
     """
     recipe, others = pop_option(words, "recipe")
     if recipe != "paper":
@@ -215,29 +216,18 @@ def _with_recipe(words: list[str], recipes: str, default_type: str) -> list[str]
         source = text.splitlines()[0].lstrip("# ")
         print(f"The paper's settings ({source}): {values}", file=sys.stderr)
     if "batch_size" in values:
-        values |= _accumulation(values.pop("batch_size"), others)
+        # Rows in a batch of all processes and steps together.
+        batch_size = values.pop("batch_size")
+        device_batch, _ = pop_option(others, "per_device_train_batch_size", "8")
+        rows_at_once = int(str(device_batch)) * int(os.environ.get("WORLD_SIZE", "1"))
+        if batch_size % rows_at_once > 0:
+            raise ValueError(
+                f"The paper's batch of {batch_size} needs a --per_device_train_batch_size that"
+                " divides it."
+            )
+        values["per_device_train_batch_size"] = device_batch
+        values["gradient_accumulation_steps"] = batch_size // rows_at_once
     return [*_as_words(values), *others]
-
-
-def _accumulation(batch_size: int, words: list[str]) -> dict[str, int]:
-    """Returns the batch size of a device and the accumulation steps for a batch of all processes.
-
-    Args:
-        batch_size: number of rows in a batch of all processes and steps together.
-        words: arguments of the command line, which may give the batch size of one device.
-
-    Raises:
-        ValueError: if the batch of one device does not divide the whole batch.
-    """
-    device_batch, _ = pop_option(words, "per_device_train_batch_size")
-    size = int(device_batch or 8)
-    steps, rest = divmod(batch_size, size * int(os.environ.get("WORLD_SIZE", "1")))
-    if rest:
-        raise ValueError(
-            f"The paper's batch of {batch_size} needs a --per_device_train_batch_size that divides"
-            " it."
-        )
-    return {"per_device_train_batch_size": size, "gradient_accumulation_steps": steps}
 
 
 def open_config(model: str, others: Sequence[str] = ()) -> PreTrainedConfig:

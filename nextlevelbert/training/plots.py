@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CURVE = "learning_curve.png"
-Log = list[dict[str, float]]
+Log = Sequence[Mapping[str, float]]
 
 
 def plot_curves(

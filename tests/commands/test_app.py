@@ -120,7 +120,7 @@ def test_a_document_of_one_section_is_similar_to_itself(page):
 
 
 def test_a_chunk_on_the_border_of_two_sections_is_not_compared_with_itself(page, monkeypatch):
-    text = page.library.text(2)
+    text = page.library.document(2).text
     first, second = page.library.spans[page.passages(2)][:2].tolist()
     border = (second[0] + second[1]) // 2
     sections = [Section("one", first[0], border), Section("two", border, len(text))]

@@ -102,7 +102,7 @@ def test_which_model(command, books, toy_checkpoint, minilm_path, monkeypatch):
     assert command("plan", books / "sea.txt", "--json").json["sea.txt"]["chunks"] == 1
     said = command("search", books, "whales?", "--model", minilm_path)
     assert (said.status, said.out) == (1, "")
-    assert "it is a 'bert'" in said.err
+    assert "model_type is 'bert'" in said.err
 
 
 def test_a_chunk_encoder_that_the_checkpoint_does_not_hold(

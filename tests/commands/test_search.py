@@ -107,7 +107,7 @@ def test_the_order_of_documents_and_passages(toy, books, open_library):
     assert [library.passage(passage).text for passage in answer.passages] == texts[:7]
     assert library.names == list(TEXTS)
     for number, text in enumerate(TEXTS.values()):
-        assert library.text(number) == text
+        assert library.document(number).text == text
         np.testing.assert_allclose(
             library.document_vectors[number], toy.encode(text).document, atol=1e-5
         )

@@ -84,7 +84,7 @@ def test_rows_of_a_table_and_books_of_every_kind(toy, open_library, tmp_path):
     library = open_library(toy, books)
     assert library.names == "same.docx same.epub same.pdf table.jsonl#é table.jsonl#2".split()
     for number, text in enumerate([*["The whale."] * 3, SEA, "Short — naïve."]):
-        assert library.text(number) == text
+        assert library.document(number).text == text
     assert library.document(3).metadata == {"year": 1851}
 
 
@@ -201,7 +201,7 @@ def test_a_splitter_by_name(command, books, toy_checkpoint, toy_encoder_path, tm
     assert "no sentence splitter 'nowhere.splitter'" in command(*words, "nowhere.splitter").err
     splitter = f"{__name__}.{sentences_outside_the_kitchen.__name__}"
     said = command("search", books, "whales?", *words[2:], splitter)
-    assert "left out: kitchen.txt: splitter: no sentence in a text" in said.err
+    assert "left out: kitchen.txt: The splitter found no sentence in a text" in said.err
     assert {row["place"] for row in said.json["documents"]} == {"far/court.txt", "sea.txt"}
 
 
@@ -216,5 +216,5 @@ def test_a_file_that_may_not_be_opened_is_named(command, books, monkeypatch):
     monkeypatch.setattr(shelf, "_content", refuse)
     said = command("search", books, "Who hunts the whale?", "--json", "--documents", 9)
     assert said.status == 0, said.err
-    assert "left out: kitchen.txt cannot be read: Permission denied. Give" in said.err
+    assert "left out: kitchen.txt cannot be read: Permission denied. Change" in said.err
     assert {row["place"] for row in said.json["documents"]} == {"far/court.txt", "sea.txt"}

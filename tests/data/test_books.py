@@ -3,6 +3,7 @@
 import gzip
 import time
 import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from nextlevelbert import read_documents
 from nextlevelbert.data import files
 from tests.book_toys import write_docx, write_epub
 
+BOOKS = Path(__file__).with_name("books")
 WHALE = "Call me Ishmael."
 XHTML = "application/xhtml+xml"
 CONTAINER = (
@@ -47,42 +49,6 @@ def package(items, spine):
         f'<package xmlns="http://www.idpf.org/2007/opf"><manifest>{manifest}</manifest>'
         f"<spine>{references}</spine></package>"
     )
-
-
-def pdf(path, pages, page_entries=b"", more=()):
-    """Writes a PDF of content streams; the objects `more` are numbered from 4 + 2 × pages on."""
-    objects = [
-        b"<</Type/Catalog/Pages 2 0 R/AcroForm<</Fields[6 0 R]/DA(/F1 11 Tf 0 g)>>>>",
-        b"<</Type/Pages/Count %d/Kids[%s]>>"
-        % (len(pages), b" ".join(b"%d 0 R" % (5 + 2 * number) for number in range(len(pages)))),
-        b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica/Encoding/WinAnsiEncoding>>",
-    ]
-    for number, content in enumerate(pages):
-        objects.append(b"<</Length %d>>stream\n%s\nendstream" % (len(content), content))
-        objects.append(
-            b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 612 792]/Resources<</Font<</F1 3 0 R>>>>"
-            b"/Contents %d 0 R%s>>" % (4 + 2 * number, page_entries)
-        )
-    objects.extend(more)
-    data = b"%PDF-1.7\n"
-    offsets = []
-    for number, body in enumerate(objects, start=1):
-        offsets.append(len(data))
-        data += b"%d 0 obj\n%s\nendobj\n" % (number, body)
-    table = b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
-    count = len(objects) + 1
-    path.write_bytes(
-        b"%sxref\n0 %d\n0000000000 65535 f \n%strailer\n<</Size %d/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF\n"
-        % (data, count, table, count, len(data))
-    )
-    return path
-
-
-def line(text):
-    return b"BT /F1 11 Tf 1 0 0 1 60 700 Tm (%s) Tj ET" % text
-
-
-PICTURE = b"q 500 0 0 700 50 50 cm BI /W 1 /H 1 /BPC 8 /CS /G ID \x00 EI Q"
 
 
 @pytest.mark.parametrize(
@@ -211,49 +177,24 @@ def test_an_epub_without_any_page_is_named(tmp_path, contents, message):
         text_of(path)
 
 
-def test_pages_of_a_pdf_that_are_pictures_are_named(tmp_path, caplog):
-    path = pdf(tmp_path / "deed.pdf", [line(b"The town archive"), b"", *[PICTURE] * 8])
-    [document] = read_documents(path)
+def test_pages_of_a_pdf_that_are_pictures_are_named(caplog):
+    """The deed has a line of text, a blank page and eight pictures, the scan two pictures."""
+    [document] = read_documents(BOOKS / "deed.pdf")
     assert document.text.strip() == "The town archive"
     assert document.metadata["pages"] == [0, 18, 20, 22, 24, 26, 28, 30, 32, 34]
     assert "deed.pdf was read in part: 8 of 10 pages (3, 4, 5, 6, 7, 8, 9, 10)" in caplog.text
     assert "OCR" in caplog.text
     with pytest.raises(ValueError, match=r"scan\.pdf holds no text: 2 of 2 pages .*OCR"):
-        text_of(pdf(tmp_path / "scan.pdf", [PICTURE] * 2))
+        text_of(BOOKS / "scan.pdf")
 
 
-def test_what_was_filled_into_a_pdf_form_is_read(tmp_path):
-    stream = b"/Tx BMC BT /F1 11 Tf 2 4 Td (Wilhelmina Quist) Tj ET EMC"
-    field = (
-        b"<</Type/Annot/Subtype/Widget/FT/Tx/T(applicant)/V(Wilhelmina Quist)/Rect[150 690 400 710]"
-        b"/F 4/DA(/F1 11 Tf 0 g)/P 5 0 R/AP<</N 7 0 R>>>>"
-    )
-    look = (
-        b"<</Type/XObject/Subtype/Form/BBox[0 0 250 20]/Resources<</Font<</F1 3 0 R>>>>"
-        b"/Length %d>>stream\n%s\nendstream" % (len(stream), stream)
-    )
-    path = pdf(tmp_path / "a.pdf", [line(b"Applicant:")], b"/Annots[6 0 R]", (field, look))
-    assert text_of(path).split() == ["Applicant:", "Wilhelmina", "Quist"]
+def test_what_was_filled_into_a_pdf_form_is_read():
+    assert text_of(BOOKS / "form.pdf").split() == ["Applicant:", "Wilhelmina", "Quist"]
 
 
-def test_line_breaks_and_notes_of_word_files(tmp_path):
-    path = write_docx(tmp_path / "a.docx", ["The mill@was sold# in spring."])
-    word = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
-    office = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
-    with zipfile.ZipFile(path) as zip_file:
-        contents = {name: zip_file.read(name).decode() for name in zip_file.namelist()}
-    document = contents["word/document.xml"].replace("@", "</w:t><w:br/><w:t>")
-    document = document.replace("#", '</w:t><w:footnoteReference w:id="2"/><w:t>')
-    contents["word/document.xml"] = document
-    contents["word/_rels/document.xml.rels"] = (
-        '<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships">'
-        f'<Relationship Id="n" Type="{office}/footnotes" Target="footnotes.xml"/></Relationships>'
-    )
-    contents["word/footnotes.xml"] = (
-        f'<w:footnotes xmlns:w="{word}"><w:footnote w:id="2"><w:p><w:r><w:t>The ledger disagrees.'
-        "</w:t></w:r></w:p></w:footnote></w:footnotes>"
-    )
-    assert text_of(archive(path, contents)).split("\n") == [
+def test_line_breaks_and_notes_of_word_files():
+    """A line break within a paragraph, and a footnote."""
+    assert text_of(BOOKS / "notes.docx").split("\n") == [
         "The mill",
         "was sold in spring.",
         "",

@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+from pathlib import Path
 
 import pytest
 from datasets import List
@@ -103,27 +104,8 @@ def test_a_long_first_line_is_of_another_set_than_muld(tmp_path):
     assert names_of(data) == ("b",)
 
 
-@pytest.fixture
-def laws(tmp_path):
-    """Files of EURLEX-57K."""
-    folder = tmp_path / "dataset" / "train"
-    folder.mkdir(parents=True)
-    for number, concepts in enumerate((["192", "2356"], ["192"], ["77"])):
-        law = {
-            "celex_id": f"32010R{number:04d}",
-            "type": "Regulation",
-            "concepts": concepts,
-            "title": "Regulation",
-            "header": f"COMMISSION REGULATION No {number}",
-            "recitals": ", Having regard to the Treaty,",
-            "main_body": ["Article one.", "Article two."],
-            "attachments": "Done at Brussels.",
-        }
-        (folder / f"{law['celex_id']}.json").write_text(json.dumps(law, indent=1))
-    return folder / "*.json"
-
-
-def test_laws_straight_and_inverted(laws):
+def test_laws_straight_and_inverted():
+    laws = Path(__file__).parent / "eurlex" / "*.json"
     straight = load_classification(laws)
     assert isinstance(straight.features["label"], List)
     assert names_of(straight) == ("192", "2356", "77")
@@ -198,53 +180,19 @@ def test_books_that_are_refused(books, options, culprit):
         load_classification(books[0], **options)
 
 
-CHAPTER = {
-    "bid": 1,
-    "summary_id": "s1",
-    "chapter": "It was a dark night.",
-    "summary_text": "Night.",
-}
-ARTICLE = {"id": "a1", "article": "It rained. Yes.", "highlights": "Rain .\nYes ."}
-LAW = {"celex_id": "1", "concepts": ["7"], "header": "A", "recitals": "B", "main_body": ["C"]}
-FILM = {"input": "Ripley\nINT. SHIP", "output": ["Hero"]}
-QUESTION = {"article": "A story.", "question": "Who?", "options": ["Ann", "Bob"], "gold_label": 1}
-HOP = {
-    "_id": "q1",
-    "question": "Who?",
-    "answer": "Ann",
-    "supporting_facts": [["Ann", 0]],
-    "context": [["Ann", ["Ann came."]]],
-}
-NEWS = {
-    "doc_id": "1_1ecb",
-    "topic": 1,
-    "subtopic": "1_ecb",
-    "text": "It fell.",
-    "sentences": [[0, 8]],
-    "sentence_ids": [0],
-    "validated_sentences": [0],
-    "mentions": [],
-}
+# For each set a good row, and then malformed ones.
+ROWS = json.loads(Path(__file__).with_name("malformed_rows.json").read_text())
 
 
 @pytest.mark.parametrize(
-    ("load", "good", "bad"),
-    [
-        (booksum.load, CHAPTER, {**CHAPTER, "chapter": None}),
-        (cnn_dailymail.load, ARTICLE, {**ARTICLE, "highlights": " "}),
-        (ecbplus.load, NEWS, {**NEWS, "doc_id": "1_2ecb", "mentions": [{"start": 0, "end": 2}]}),
-        (eurlex.load, LAW, {"celex_id": "2"}),
-        (hotpotqa.load, HOP, {**HOP, "_id": "q2", "context": None}),
-        (muld.load, FILM, {"output": ["Hero"]}),
-        (muld.load, FILM, {"input": "INT. SHIP", "output": ["Hero"]}),
-        (quality_race.load, QUESTION, {"question": "Who?", "options": ["Ann", "Bob"]}),
-        (quality_race.load, QUESTION, {"article": "A story.", "questions": "Who?"}),
-    ],
+    "published", [booksum, cnn_dailymail, ecbplus, eurlex, hotpotqa, muld, quality_race]
 )
-def test_a_malformed_row_is_named_by_file_and_line(load, good, bad, tmp_path):
-    path = write(tmp_path / "rows.jsonl", [good, bad])
-    with pytest.raises(ValueError, match=r"rows\.jsonl, line 2.*, column '"):
-        load(path)
+def test_a_malformed_row_is_named_by_file_and_line(published, tmp_path):
+    good, *malformed = ROWS[published.__name__.rpartition(".")[2]]
+    for row in malformed:
+        path = write(tmp_path / "rows.jsonl", [good, row])
+        with pytest.raises(ValueError, match=r"rows\.jsonl, line 2.*, column '"):
+            published.load(path)
 
 
 def test_a_malformed_pair_of_zhou_et_al_is_named(tmp_path):

@@ -17,7 +17,7 @@ from nextlevelbert.data.tables import RowLocation, hub_dataset, open_rows
 
 ROWS = [
     {"id": "2024-01-01", "text": "One.", "labels": [1, 0]},
-    {"id": "9" * 30, "text": "Two — ü.", "labels": []},
+    {"id": "9" * 30, "text": "Two — ü.\u2028\x85", "labels": []},
 ]
 
 
@@ -58,13 +58,13 @@ def test_every_kind_of_file_has_the_same_rows(tmp_path, suffix, places):
     ]
 
 
-def test_json_lines_and_one_object_in_a_json(tmp_path):
-    for content, rows in (
-        ('{"a": 1}\n{"a": 2}\n', [{"a": 1}, {"a": 2}]),
-        ('{"a":\n 1}', [{"a": 1}]),
-    ):
-        (tmp_path / "rows.json").write_text(content)
-        assert [row for _, row in open_rows(tmp_path / "rows.json").rows] == rows
+@pytest.mark.parametrize(
+    ("content", "rows"),
+    [('{"a": 1}\n{"a": 2}\n', [{"a": 1}, {"a": 2}]), ('{"a":\n 1}', [{"a": 1}])],
+)
+def test_json_lines_and_one_object_in_a_json(tmp_path, content, rows):
+    (tmp_path / "rows.json").write_text(content)
+    assert [row for _, row in open_rows(tmp_path / "rows.json").rows] == rows
 
 
 @pytest.mark.parametrize(
@@ -73,10 +73,12 @@ def test_json_lines_and_one_object_in_a_json(tmp_path):
 )
 def test_csv(tmp_path, name, packed):
     text = f'\ufeffid,text,rank\n\n2024-01-01,"One, ""two""\r\nthree",007\nNA,{"x" * 200_000},\n'
+    text += "9,a\u2028b\x85c\x1fd,\n"
     (tmp_path / name).write_bytes(packed(text.encode()))
     rows = [
         {"id": "2024-01-01", "text": 'One, "two"\r\nthree', "rank": "007"},
         {"id": "NA", "text": "x" * 200_000, "rank": ""},
+        {"id": "9", "text": "a\u2028b\x85c\x1fd", "rank": ""},
     ]
     assert [row for _, row in open_rows(tmp_path / name).rows] == rows
 

@@ -50,5 +50,5 @@ def test_labels_stand_for_clusters():
 def test_what_is_refused():
     with pytest.raises(ValueError, match="every mention"):
         coreference_scores([1, 2], [1])
-    with pytest.raises(ValueError, match="two clusters"):
+    with pytest.raises(ValueError, match="two gold clusters"):
         cluster_scores([{"a"}], [{"a", "b"}, {"b"}])

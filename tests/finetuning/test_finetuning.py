@@ -85,20 +85,24 @@ def test_seeds_twice(tmp_path):
         arguments(tmp_path, seeds=[3, 3])
 
 
-def test_the_list_of_tasks_and_a_file_of_options(capsys, tmp_path):
-    main(["--help"])
-    assert f"\n  {next(iter(TASKS))} " in capsys.readouterr().out
-    for words, culprit in (
+@pytest.mark.parametrize(
+    ("words", "culprit"),
+    [
         (["--task", "clasification"], "clasification"),
         (["--model", "x"], "--task"),
-    ):
-        with pytest.raises(SystemExit):
-            main(words)
-        assert culprit in capsys.readouterr().err
+        (["{folder}/options.yaml"], "--seed_count"),
+    ],
+)
+def test_a_task_or_an_option_that_is_not_there(words, culprit, tmp_path, capsys):
     (tmp_path / "options.yaml").write_text("task: classification\nmodel: x\nseed_count: 3\n")
     with pytest.raises(SystemExit):
-        main([str(tmp_path / "options.yaml")])
-    assert "--seed_count" in capsys.readouterr().err
+        main([word.format(folder=tmp_path) for word in words])
+    assert culprit in capsys.readouterr().err
+
+
+def test_the_list_of_tasks(capsys):
+    main(["--help"])
+    assert f"\n  {next(iter(TASKS))} " in capsys.readouterr().out
 
 
 # --- Models by name, texts encoded once
@@ -153,7 +157,7 @@ def test_any_other_encoder_gives_one_vector_of_what_it_reads(
     long = "the whale and the sea " * 40
     vectors = source.encode(arguments(tmp_path), [long, "short"])
     assert (source.family, vectors[long].shape) == ("other", (1, 32))
-    assert "first 64 tokens of a text are read; 1 of 2" in caplog.text
+    assert "first 64 tokens of each text are read; 1 of 2" in caplog.text
     ids = source.encoder.encoder.tokenizer(
         long, truncation=True, max_length=64, return_tensors="pt"
     )

@@ -46,7 +46,7 @@ def dense_states(model, ids, is_global):
     transformers' own modules."""
     positions = torch.arange(len(ids)) + PAD + 1
     hidden = model.embeddings(ids[None], None, positions[None])[0]
-    for layer, window in zip(model.encoder.layer, model.config.windows(), strict=True):
+    for layer, window in zip(model.encoder.layer, model.config.attention_window, strict=True):
         attended = dense_attention(layer.attention.self, hidden, is_global, window)
         attended = layer.attention.output(attended, hidden)
         hidden = layer.output(layer.intermediate(attended), attended)

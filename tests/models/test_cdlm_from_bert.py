@@ -41,7 +41,7 @@ def test_a_longformer_opens_and_gives_the_same(kind, cls, tmp_path):
     model, info = cls.from_pretrained(tmp_path, output_loading_info=True)
     assert not info["missing_keys"]
     assert not info["unexpected_keys"]  # LongformerModel has a pooler, which is not wanted
-    assert model.config.windows() == [4, 8, 4]
+    assert model.config.attention_window == [4, 8, 4]
     ids, mask = batch()
     real = mask.bool()
     for places in ("none", "many", "different"):

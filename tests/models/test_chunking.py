@@ -21,7 +21,6 @@ from nextlevelbert.models.chunking import (
     ChunkingRule,
     chunk_spans,
     iter_texts,
-    pack_sentences,
     tokenize_document,
 )
 from nextlevelbert.models.sentences import (
@@ -29,8 +28,6 @@ from nextlevelbert.models.sentences import (
     sentence_boundaries,
     splitter_sentences,
 )
-
-from ..vector_toys import close
 
 TEXTS = st.text(max_size=300) | st.lists(
     st.sampled_from(
@@ -158,7 +155,7 @@ LANDMARKS = (
     [23, END],
     [38, 39, END],
     [55, 56, END],
-)  # as `test_landmarks_end_a_chunk` checks of two of them
+)
 SENTENCES = st.lists(
     st.sampled_from([*LANDMARKS, [END], [10, END], [10, 11, 12, END], [13] * 9]), max_size=15
 )
@@ -260,32 +257,6 @@ def test_borders_are_sentence_ends_unless_a_sentence_is_too_long(ids, capacity):
             assert stop == [last, *within][-1]
 
 
-def test_landmarks_end_a_chunk():
-    """Worked by hand; capacity 8, so that landmarks are looked for 4 to 8 ids behind a chunk's
-    start."""
-    # Of each sentence, the number by which it is chosen, in twentieths; the first three are
-    # landmarks.
-    sentences = {
-        0.64: [55, 56, END],
-        0.36: [38, 39, END],
-        0.27: [36],
-        11.04: [42],
-        9.27: [24, 25, END],
-        13.66: [26, 27, 28, END],
-        4.16: [30, END],
-    }
-    for number, ids in sentences.items():
-        assert round(20 * number_of(ids), 2) == number
-    ids = np.concatenate([*sentences.values()])
-    borders = np.array([0, 3, 6, 7, 8, 11, 15, 17])
-    # From 0: the landmark at 3 is too near, of those at 6 and 7 the second is smaller; 8, which
-    # fits too, is none. From 7: no landmark, so the last that fits, 15. From 15: the rest.
-    assert pack_sentences(ids, borders, 8).tolist() == [0, 7, 15, 17]
-    # From 6: none ends at 9, so 8, the last before. From 11: none ends up to 14, so the sentence is
-    # cut.
-    assert pack_sentences(ids, borders, 3).tolist() == [0, 3, 6, 8, 11, 14, 17]
-
-
 def test_an_edit_of_a_novel_changes_about_one_percent_of_its_chunks(minilm, shared):
     """Sentences of other chapters inserted, taken away and replaced in the first twentieth of a
     book."""
@@ -309,21 +280,6 @@ def test_an_edit_of_a_novel_changes_about_one_percent_of_its_chunks(minilm, shar
             after = chunks_of(np.concatenate([ids[:start], *edit, ids[end:]]))
             shares.append(len(set(after) - set(before)) / len(after))
     assert np.mean(shares) <= 0.01
-
-
-def test_packed_chunks_are_the_same_from_text_and_ids(toy_encoder_path):
-    text = (
-        'Mr. Brown came. "Go away!" It cost 3.50 dollars. The sea was calm and the sky was blue. '
-        * 30
-    )
-    model = NextLevelBertModel.from_chunk_encoder(
-        toy_encoder_path, chunking="packed_sentences", chunk_size=32
-    )
-    embedding = model.encode(text)
-    assert {text[a:b][-1] for a, b in embedding.spans} <= set('.!"')
-    assert 15 < len(embedding.plain) < 120  # sentences are 120
-    output = model(**model.tokenizer(text, return_tensors="pt", verbose=False))
-    close(output.chunk_vectors[0], embedding.plain)
 
 
 SPLITTERS = {

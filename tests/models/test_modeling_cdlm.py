@@ -109,7 +109,7 @@ def test_a_two_in_the_attention_mask_is_global_attention(attention):
 def test_the_defaults_of_the_configuration_are_those_of_the_paper():
     config = CdlmConfig()
     assert config.pair_scorer_hidden_size == 1024
-    assert config.windows() == [512] * 12
+    assert config.attention_window == [512] * 12
     assert (config.max_sequence_length, config.global_attention) == (4096, "masked")
     assert (config.sparse_prediction, config.coreference_threshold) == (False, 0.5)
     assert config.classifier_dropout == config.hidden_dropout_prob == 0.1
@@ -314,16 +314,23 @@ def test_new_words_keep_the_head_tied():
     assert model.config.vocab_size == 107
 
 
-def test_what_the_models_refuse():
+@pytest.mark.parametrize(
+    ("read", "word"),
+    [
+        (lambda ids, mask: CdlmConfig(**{**SIZE, "attention_window": [4, 4, 7]}), "attention_wind"),
+        (lambda ids, mask: tiny()(torch.full((1, 65), 7)), "65 tokens"),
+        (lambda ids, mask: tiny()(ids, (1 - mask) * -10_000), "it has -10000"),
+        (lambda ids, mask: tiny()(ids, mask * 3), "it has 3"),
+    ],
+)
+def test_what_the_models_refuse(read, word):
     ids, mask, _ = masked_batch()
+    with pytest.raises(ValueError, match=word):
+        read(ids, mask)
+
+
+def test_a_mention_behind_the_end_is_refused():
+    ids, mask = mentions_batch()
     spans = torch.tensor([[[3, 5], [5, 6]], [[0, 1], [0, 2]], [[0, 1], [1, 2]]])
-    pairs = tiny(CdlmForCrossDocumentCoreference)
-    for word, call in (
-        ("attention_window", lambda: CdlmConfig(**{**SIZE, "attention_window": [4, 4, 7]})),
-        ("65 tokens", lambda: tiny()(torch.full((1, 65), 7))),
-        ("it has -10000", lambda: tiny()(ids, (1 - mask) * -10_000)),
-        ("it has 3", lambda: tiny()(ids, mask * 3)),
-        ("Mention 1 of row 1", lambda: pairs(ids[:3], spans, attention_mask=mask[:3])),
-    ):
-        with pytest.raises(ValueError, match=word):
-            call()
+    with pytest.raises(ValueError, match="Mention 1 of row 1"):
+        tiny(CdlmForCrossDocumentCoreference)(ids, spans, attention_mask=mask)

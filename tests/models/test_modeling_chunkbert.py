@@ -70,18 +70,6 @@ def test_from_a_pretrained_encoder_with_the_sizes_of_the_paper(minilm_path):
 
 
 @torch.no_grad()
-def test_the_pseudo_code_of_the_paper():
-    """Appendix B: split along the tokens, stacked along the batch, five states averaged, joined
-    along the tokens."""
-    model = tiny()
-    _, ids, _ = batch(lengths=(24, 24))
-    stacked = torch.cat(ids.split(8, dim=1), dim=0)  # [3 * 2, 8]
-    states = model.encoder(stacked, output_hidden_states=True).hidden_states
-    expected = torch.cat(torch.stack(states)[-5:].mean(0).chunk(3), dim=1)  # [2, 24, D]
-    close(model(ids).last_hidden_state, expected)
-
-
-@torch.no_grad()
 def text_cnn(weights, biases=None, **values):
     """One filter a width over features of one dimension, projected by ones."""
     encoder = BertConfig(hidden_size=1, num_attention_heads=1, intermediate_size=1).to_dict()

@@ -81,11 +81,7 @@ def layers_of(modules):
     return " ".join(names)
 
 
-def test_sinusoids_by_hand_and_as_a_library_makes_them():
-    rows = sinusoids(torch.tensor([0, 1, 50]), 4)
-    close(rows[0], torch.tensor([0.0, 1.0, 0.0, 1.0]))
-    close(rows[1], torch.tensor([math.sin(1), math.cos(1), math.sin(0.01), math.cos(0.01)]))
-    close(rows[2], torch.tensor([math.sin(50), math.cos(50), math.sin(0.5), math.cos(0.5)]))
+def test_sinusoids_as_a_library_makes_them():
     table = torch.empty(600, 32)
     create_sinusoidal_embeddings(n_pos=600, dim=32, out=table)
     close(sinusoids(torch.arange(600), 32), table, atol=1e-4)
@@ -186,15 +182,23 @@ def test_positions_suffice_for_longer_documents(toy_encoder_path):
     assert model.config.encoder_config.max_position_embeddings == 601  # one more for [CLS]
 
 
+@pytest.mark.parametrize(
+    "upper",
+    [
+        ModernBertConfig(**TINY),
+        LongformerConfig(**TINY),
+        DistilBertConfig(dim=32, hidden_dim=32, n_layers=1, n_heads=2, sinusoidal_pos_embds=True),
+    ],
+    ids=lambda upper: upper.model_type,
+)
+def test_other_models_over_sentences_are_refused(upper):
+    config = toy_config(encoder_config=upper.to_dict())
+    with pytest.raises(ValueError, match=upper.model_type):
+        HateModel(config)
+
+
 def test_what_it_refuses(minilm):
     with pytest.raises(ValueError, match="at most"):
         HateModel.from_chunk_encoder(minilm, hidden_size=512)
-    distil = DistilBertConfig(
-        dim=32, hidden_dim=32, n_layers=1, n_heads=2, sinusoidal_pos_embds=True
-    )
-    for upper in (ModernBertConfig(**TINY), LongformerConfig(**TINY), distil):
-        config = toy_config(encoder_config=upper.to_dict())
-        with pytest.raises(ValueError, match=upper.model_type):
-            HateModel(config)
     with pytest.raises(StrictDataclassError, match="loss"):
         toy_config(loss="smooth_l1")

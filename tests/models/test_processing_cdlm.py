@@ -331,14 +331,17 @@ def test_marked_text_is_read(marked, plain, spans):
     assert read_marked(marked) == (plain, spans)
 
 
-def test_what_is_refused_is_named(processor):
-    for word, call in (
-        ("document 1", lambda: processor.cluster(["It rained.", "  "])),
-        ("7 documents", lambda: processor.cluster(["one two"] * 7, 20)),
-        ("40 to 45", lambda: processor.mentions(STORM, [(1, 40, 45)])),
-        ("the question", lambda: processor.question(" ", PARAGRAPHS)),
-        ("list", lambda: processor("It rained.")),
-        ("m>", lambda: read_marked("one </m> two")),
-    ):
-        with pytest.raises(ValueError, match=word):
-            call()
+@pytest.mark.parametrize(
+    ("call", "word"),
+    [
+        (lambda processor: processor.cluster(["It rained.", "  "]), "document 1"),
+        (lambda processor: processor.cluster(["one two"] * 7, 20), "7 documents"),
+        (lambda processor: processor.mentions(STORM, [(1, 40, 45)]), "40 to 45"),
+        (lambda processor: processor.question(" ", PARAGRAPHS), "the question"),
+        (lambda processor: processor("It rained."), "list"),
+        (lambda processor: read_marked("one </m> two"), "m>"),
+    ],
+)
+def test_what_is_refused_is_named(processor, call, word):
+    with pytest.raises(ValueError, match=word):
+        call(processor)

@@ -19,7 +19,7 @@ from transformers import (
     BertModel,
 )
 
-from nextlevelbert import HateForSequenceClassification, HateModel, NextLevelBertModel
+from nextlevelbert import HateModel, NextLevelBertModel
 from nextlevelbert.finetuning.vector_reader import MeanClassifier, freeze
 from nextlevelbert.tasks import main
 from nextlevelbert.training.runs import read_json
@@ -125,19 +125,13 @@ def test_questions_and_halves(toy_checkpoint, tmp_path):
     assert len(settings["weights"]) == 64  # of what it starts from
 
 
-def test_hate_learns_and_has_no_choices(sea_files, toy_encoder_path, tmp_path, capsys):
-    torch.manual_seed(0)
-    hate = HateModel.from_chunk_encoder(
-        toy_encoder_path, hidden_size=16, num_hidden_layers=1, chunk_size=16
+def test_hate_has_no_choices(toy_encoder_path, tmp_path, capsys):
+    HateModel.from_chunk_encoder(toy_encoder_path, num_hidden_layers=1).save_pretrained(
+        tmp_path / "hate"
     )
-    hate.save_pretrained(tmp_path / "hate")
-    words = ["--model", str(tmp_path / "hate")]
-    results = run(tmp_path / "model", *words, *FAST, **sea_files)
-    assert results["seeds"]["0"]["accuracy"] > 6 / 11 + 0.1
-    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
-    assert isinstance(model, HateForSequenceClassification)
     choice = {"text": "A whale.", "question": "Who?", "choices": ["a whale", "a dog"], "label": 0}
-    words += ["--train_file", write(tmp_path / "rows.jsonl", [choice, choice | {"text": "A dog."}])]
+    file = write(tmp_path / "rows.jsonl", [choice, choice | {"text": "A dog."}])
+    words = ["--model", str(tmp_path / "hate"), "--train_file", file]
     with pytest.raises(SystemExit):
         run(tmp_path / "chooser", *words, task="multiple_choice")
     assert "HATE does not support multiple choice" in capsys.readouterr().err
@@ -274,7 +268,7 @@ def test_the_baselines_of_the_tables(toy_encoder_path, deep_encoder, tmp_path, c
     assert accuracy["tfidf"] == 1.0
     assert accuracy["avg_sbert"] > 0.8
     assert accuracy["sbert"] <= 6 / 11  # the first 14 tokens are the same in all documents
-    assert caplog.text.count("first chunk of a text is read; 51 of 51 are longer") == 1
+    assert caplog.text.count("first chunk of each text is read; 51 of 51 texts are longer") == 1
     # The mean and the first chunk read the same vectors.
     assert len(list((tmp_path / "cache").iterdir())) == 2
     with pytest.raises(SystemExit):

@@ -5,6 +5,7 @@ import gzip
 import json
 import logging
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,28 +17,8 @@ from nextlevelbert.tasks.multihop_qa import QuestionDataset, answer, facts_of, m
 
 # The data.
 
-PARAGRAPHS = [
-    ["Emma (novel)", ["Emma is a novel.", " It is by Jane Austen."]],
-    ["Jane Austen", ["Jane Austen was born in 1775.", "", " She died in 1817."]],
-    ["Moby-Dick", ["Moby-Dick is by Herman Melville."]],
-]
-ROW = {
-    "_id": "5a8b",
-    "question": "When was the author of Emma born?",
-    "answer": "1775",
-    "supporting_facts": [["Emma (novel)", 1], ["Jane Austen", 0]],
-    "context": PARAGRAPHS,
-}
-EXPECTED = {
-    "id": "5a8b",
-    "question": ROW["question"],
-    "answer": "1775",
-    "context": {
-        "title": ["Emma (novel)", "Jane Austen", "Moby-Dick"],
-        "sentences": [sentences for _, sentences in PARAGRAPHS],
-    },
-    "supporting_facts": {"title": ["Emma (novel)", "Jane Austen"], "sent_id": [1, 0]},
-}
+# A question about the novel Emma, as in the official files, and as on the Hub.
+ROW, EXPECTED = json.loads(Path(__file__).with_name("hotpotqa.json").read_text())
 
 
 def write(path, rows):
@@ -52,7 +33,7 @@ def test_both_forms_are_read_alike(tmp_path):
 
 
 def test_oddities_are_counted_and_kept(tmp_path, caplog):
-    again = [*PARAGRAPHS, ["Emma (novel)", ["Another text."]]]
+    again = [*ROW["context"], ["Emma (novel)", ["Another text."]]]
     beyond = [["Emma (novel)", 1], ["Jane Austen", 3], ["Moby-Dick", 1]]
     with caplog.at_level(logging.WARNING):
         [question] = hotpotqa.load(

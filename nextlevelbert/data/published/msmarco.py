@@ -62,13 +62,12 @@ def load(folder: str | Path, split: str) -> MsMarco:
 
     documents = {}
     is_whole = candidates is None and not in_training
-    for _, fields in columns_of(folder / DOCUMENTS, delimiter="\t", count=4):
-        name, _, title, body = fields
+    for _, (name, _, title, body) in columns_of(folder / DOCUMENTS, delimiter="\t", count=4):
         if is_whole or name in named:
             documents[name] = f"{title} {body}".strip()
     all_queries = {}
-    for _, fields in columns_of(folder / f"msmarco-{split}-queries.tsv", delimiter="\t", count=2):
-        query, text = fields
+    queries_file = folder / f"msmarco-{split}-queries.tsv"
+    for _, (query, text) in columns_of(queries_file, delimiter="\t", count=2):
         all_queries[query] = text
 
     unknown = (named - documents.keys()) | (relevant.keys() - all_queries.keys())
@@ -83,7 +82,12 @@ def load(folder: str | Path, split: str) -> MsMarco:
         for query, names in candidates.items():
             candidates[query] = [name for name in names if name in documents]
     logger.info("%s: %d queries, %d documents", split, len(queries), len(documents))
-    return MsMarco(queries, documents=documents, relevant=relevant, candidates=candidates)
+    return MsMarco(
+        queries=queries,
+        documents=documents,
+        relevant=relevant,
+        candidates=candidates,
+    )
 
 
 def _read_grades(path: Path) -> Grades:

@@ -42,6 +42,7 @@ from .models.sentences import Splitter, text_sentences
 logger = logging.getLogger(__name__)
 DONE = "_SUCCESS"
 FILES = "*.parquet"
+_CHECKED = {"document", "chunk", "start", "end", "vector"}  # other columns may hold nulls
 _PART = re.compile(r"part-(\d{6})-[0-9a-f]{16}\.parquet")
 _CARD = """---
 tags: [nextlevelbert, chunk-vectors]
@@ -208,15 +209,17 @@ def _values(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def _checksums(table: pa.Table, metadata: Mapping[bytes, bytes]) -> dict[str, int]:
-    """Returns a checksum of each column, and of each entry of the metadata except the checksums.
+    """Returns a checksum of each column of a corpus, and of each further entry of the metadata.
 
     Parquet's page checksum does not cover page headers.
     """
     sums = {key.decode(): zlib.crc32(value) for key, value in metadata.items() if key != b"sums"}
     for name in table.column_names:
+        if name not in _CHECKED:
+            continue
         column = table[name]
         if pa.types.is_string(column.type):
-            sums[name] = zlib.crc32("\0".join(column.to_pylist()).encode())
+            sums[name] = zlib.crc32("\0".join(map(str, column.to_pylist())).encode())
         else:
             sums[name] = zlib.crc32(np.ascontiguousarray(_values(column)).data)
     return sums

@@ -13,8 +13,8 @@ from typing import Any
 READS = """\
 SOURCE is a folder, a file, or a quoted pattern such as 'books/**/*.txt'. A text, Markdown, HTML,
 EPUB, PDF or DOCX file is one document (PDF and DOCX need the extra 'files'). In JSON Lines, JSON,
-CSV and Parquet, each row is a document, with its text in the column "text" or --text_column. If a
-file of these kinds cannot be read, it is named and left out.
+CSV, TSV and Parquet, each row is a document, with its text in the column "text" or --text_column.
+If a file of these kinds cannot be read, it is named and left out.
 """
 KEEPS = """\
 Passages and vectors are kept in the cache, as Parquet: the next time, only new and changed files

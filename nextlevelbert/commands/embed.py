@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from ..corpus import whole_file
 from ..models.modeling_nextlevelbert import NextLevelBertModel
-from .shelf import Part, ReadingOptions, open_shelf, report
+from .shelf import Part, ReadingOptions, check_output, open_shelf, report
 
 
 def run(
@@ -32,8 +32,9 @@ def run(
         **reading: options for reading the source, see `ReadingOptions`.
 
     Raises:
-        ValueError: if no document holds a word that the model can read.
+        ValueError: if no document holds a word that the model can read, or the output is one.
     """
+    check_output(source, output)
     parts = open_shelf(model, source, **reading)
     tables = []
     for part in parts:

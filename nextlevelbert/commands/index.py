@@ -16,13 +16,14 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import torch
-from safetensors.torch import save_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from scipy import sparse
 from torch.nn import functional as F
 
 from ..evaluation.words import search_words
 from ..models.modeling_nextlevelbert import NextLevelBertModel
-from .shelf import Part
+from .shelf import Part, lock_shelf
 
 _BOOK_WORDS = 30  # see `book_words`
 _LEAST_COUNT = 3
@@ -49,21 +50,30 @@ class WordCounts(NamedTuple):
     document_texts: list[int]
 
 
-def open_index(model: NextLevelBertModel, parts: list[Part]) -> Path:
-    """Returns the index of a shelf, which is built if the parts have changed."""
+def open_index(model: NextLevelBertModel, parts: list[Part]) -> dict[str, torch.Tensor]:
+    """Reads the index of a shelf, which is built if the parts have changed.
+
+    Raises:
+        ValueError: if the index is damaged; it is removed.
+    """
     names = " ".join(part.path.name for part in parts)
     digest = hashlib.sha256(names.encode()).hexdigest()[:32]
     folder = parts[0].path.parent
     path = folder / f"index-{digest}.safetensors"
-    if path.exists():
-        return path
-
-    temporary = path.with_suffix(".tmp")
-    write_index(model, parts, temporary)
-    for earlier in set(folder.glob("index-*")) - {temporary}:
-        earlier.unlink()
-    os.replace(temporary, path)
-    return path
+    with lock_shelf(folder):
+        if not path.exists():
+            temporary = path.with_suffix(".tmp")
+            write_index(model, parts, temporary)
+            for earlier in set(folder.glob("index-*")) - {temporary}:
+                earlier.unlink()
+            os.replace(temporary, path)
+        try:
+            return load_file(path)
+        except SafetensorError as error:
+            path.unlink()
+            raise ValueError(
+                f"{path} was damaged ({error}); run the command again to rebuild it."
+            ) from error
 
 
 def passage_texts(table: pa.Table) -> Iterator[tuple[str, list[str]]]:

@@ -13,7 +13,7 @@ from sklearn.preprocessing import normalize
 
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from .search import open_library
-from .shelf import MAP_CREATOR, ReadingOptions
+from .shelf import MAP_CREATOR, ReadingOptions, check_output
 
 _LONGEST_NAME = 36  # characters on the map
 
@@ -106,6 +106,7 @@ def run(
         output: the file to write; its suffix names the format.
         **reading: options for reading the source, see `ReadingOptions`.
     """
+    check_output(source, output)
     library = open_library(source, model, **reading)
     chunks = np.diff(library.starts).tolist()
     figure = draw_map(library.names, library.document_vectors, chunks)

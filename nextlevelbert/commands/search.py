@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
 from scipy import sparse
 
 from ..evaluation.words import search_words
@@ -144,7 +143,7 @@ class Library:
     """
 
     def __init__(self, model: NextLevelBertModel, parts: list[Part]) -> None:
-        tensors = load_file(open_index(model, parts))
+        tensors = open_index(model, parts)
         arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
         facts = json.loads(arrays["facts"].tobytes())
         self.model = model

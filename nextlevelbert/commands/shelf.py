@@ -16,7 +16,10 @@ import posixpath
 import re
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -27,13 +30,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 import transformers
+from filelock import FileLock, Timeout
 from tqdm.auto import tqdm
 from transformers import AutoConfig, AutoModel, PreTrainedTokenizerBase
 
 from ..chunk_vectors import ChunkVectors, chunk_table
 from ..corpus import find_splitter, write_part
-from ..data.documents import Document, read_documents, source_files
-from ..data.files import PartlyReadError, readable_name, reason, suffix
+from ..data.documents import Document, read_documents, root_of, source_files
+from ..data.files import PartlyReadError, find_paths, readable_name, reason, suffix
 from ..fitting import static_checkpoint
 from ..models.chunk_encoder import LoadedChunkEncoder, weights_fingerprint
 from ..models.chunking import tokenize_document
@@ -187,14 +191,11 @@ def list_files(source: str) -> list[Part]:
     Vectors (``embed`` and `encode_corpus`), models (``fit`` and the trainers) and maps are named on
     stderr.
     """
-    folder = source
-    if not os.path.isdir(source):
-        folder = os.path.dirname(source)
-    base = os.path.join(folder, "")
+    root = root_of(source)
     parts = []
     models = set()
     for path, document_id in source_files(source):
-        name = readable_name(str(path).removeprefix(base)).replace(os.sep, "/")
+        name = readable_name("/".join(path.parts[len(root.parts) :]))
         if path.name == "config.json" and (path.parent / "model.safetensors").is_file():
             models.add(path.parent)
             report(posixpath.dirname(name) or ".", [("left out", ": it is the folder of a model")])
@@ -223,10 +224,24 @@ def is_own_output(path: Path) -> bool:
     return False
 
 
+def check_output(source: str, output: Path) -> None:
+    """Refuses to write over a document of the source.
+
+    Raises:
+        ValueError: if the output is a PDF or Parquet file of the source that another program wrote.
+    """
+    output = output.resolve()
+    is_own = suffix(output) not in (".parquet", ".pdf") or is_own_output(output)
+    folders = [path.resolve() for path in find_paths(source)]
+    if output.exists() and not is_own and {output, *output.parents}.intersection(folders):
+        raise ValueError(f"{output} is a document of {source}; name another file to write.")
+
+
 def read_file(part: Part, column: str) -> tuple[list[Document], list[Note]]:
     """Reads the documents of a file that hold text.
 
-    If there is none, or the file cannot be read, a line on stderr says so.
+    If there is none, or the file cannot be read, a line on stderr says so. Of rows with the same
+    id, the second is named ``id (2)``.
 
     Args:
         part: the file.
@@ -237,7 +252,17 @@ def read_file(part: Part, column: str) -> tuple[list[Document], list[Note]]:
     """
     errors: list[ValueError] = []
     rows = read_documents(part.source, column, on_error=errors.append)
-    documents = [row for row in rows if row.text.strip()]
+    documents = []
+    times = Counter[str]()
+    for row in rows:
+        if not row.text.strip():
+            continue
+        times[row.id] += 1
+        name = row.id
+        if times[name] > 1:
+            name = f"{name} ({times[name]})"
+        documents.append(replace(row, id=name))
+
     notes = []
     for error in errors:
         head = "left out"
@@ -365,14 +390,31 @@ def open_shelf(
             parts.append(part._replace(path=folder / name))
 
     current = {part.path: part for part in parts}
-    for path in folder.glob("*.parquet*"):
-        if path not in current:  # a file that is gone, or what a killed process left
-            path.unlink(missing_ok=True)
-    writer.encode_files([part for path, part in current.items() if not path.exists()])
+    with lock_shelf(folder):
+        for path in folder.glob("*.parquet*"):
+            if path not in current:  # a file that is gone, or what a killed process left
+                path.unlink()
+        writer.encode_files([part for path, part in current.items() if not path.exists()])
     parts = [part for part in parts if part.path.exists()]
     if not parts:
         raise ValueError(f"No file of {source!r} can be read.")
     return parts
+
+
+def lock_shelf(folder: Path) -> AbstractContextManager[object]:
+    """Locks a shelf for writing; another command that opens the same shelf waits.
+
+    Args:
+        folder: the folder of the shelf. Nothing is locked if it is read-only.
+    """
+    if not os.access(folder, os.W_OK):
+        return nullcontext()
+    lock = FileLock(folder / "lock")
+    try:
+        return lock.acquire(timeout=1)
+    except Timeout:
+        print("Waiting for another command that reads the same files.", file=sys.stderr)
+        return lock.acquire()
 
 
 def _content(part: Part) -> str:

@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 
 # Tags that begin and end a paragraph; browsers treat tags that they do not know as part of a line.
 _BLOCK_TAGS = frozenset(
-    "address article aside blockquote body caption center dd details dialog dir div dl dt fieldset"
-    " figcaption figure footer form h1 h2 h3 h4 h5 h6 header hgroup hr html legend level level1"
-    " level2 level3 li listing main menu nav ol optgroup option p plaintext pre search section"
-    " select summary table tbody td text tfoot th thead tr ul xmp".split()
+    "address article aside audio blockquote body canvas caption center dd details dialog dir div dl"
+    " dt fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 header hgroup hr html iframe"
+    " legend level level1 level2 level3 li listing main menu nav object ol optgroup option p"
+    " plaintext pre search section select summary table tbody td text textarea tfoot th thead tr"
+    " ul video xmp".split()
 )
 _PREFORMATTED_TAGS = frozenset("listing plaintext pre xmp".split())
 _SILENT_TAGS = frozenset("rp rt script style template".split())

@@ -326,19 +326,15 @@ def _named_files(source: str | Path) -> Iterator[tuple[Path, str]]:
     paths = find_paths(source)
     if not paths:
         raise FileNotFoundError(f"There is no file or folder {str(source)!r}. Check the path.")
-    root = _root_of(source)
-    for path in paths:
-        files = [path]
-        if path.is_dir():
-            files = files_below(path)
-        for file in files:
-            name = readable_name("/".join(file.parts[len(root.parts) :]))
-            is_hidden = re.search(r"(^|/)\.[^/]", name) is not None
-            if not is_hidden:
-                yield file, name
+    root = root_of(source)
+    for file in files_below(paths):
+        name = readable_name("/".join(file.parts[len(root.parts) :]))
+        is_hidden = re.search(r"(^|/)(\.|~\$)[^/]", name) is not None  # ~$ is locked by Word
+        if not is_hidden:
+            yield file, name
 
 
-def _root_of(source: str | Path) -> Path:
+def root_of(source: str | Path) -> Path:
     """Returns the folder that the ids of a source begin below."""
     path = Path(source)
     if os.path.isdir(path):

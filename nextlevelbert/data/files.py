@@ -6,6 +6,7 @@ import glob
 import gzip
 import logging
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,9 @@ _BYTE_ORDER_MARKS = {
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
+# Characters that would end a line, colour a terminal or turn the direction of a text.
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_ANY_FOLDER = re.compile(r"(?<![^/\\])\*\*(?:[/\\]|$)")
 logger = logging.getLogger(__name__)
 
 
@@ -40,7 +44,9 @@ class NulError(UnicodeError):
     """Says that a text holds NUL characters, as no text does."""
 
     def __init__(self) -> None:
-        super().__init__("it holds NUL characters; perhaps it is UTF-16 without a byte order mark")
+        super().__init__(
+            "it holds NUL characters: it is packed, or no text, or UTF-16 without a byte order mark"
+        )
 
 
 class PartlyReadError(ValueError):
@@ -69,23 +75,37 @@ def packed(path: Path) -> Path:
 def readable_name(path: str | Path) -> str:
     r"""Returns a name that can be printed and stored, also if it is not valid Unicode.
 
-    Bytes of a file name that are not UTF-8, and halves of surrogate pairs, are written as escapes.
+    Bytes of a file name that are not UTF-8, halves of surrogate pairs, line ends and other control
+    characters are written as escapes.
 
     Example:
-        >>> readable_name("caf\udce9.txt"), readable_name("\ud83d")
-        ('caf\\xe9.txt', '\\ud83d')
+        >>> readable_name("caf\udce9.txt"), readable_name("\ud83d"), readable_name("a\nb.txt")
+        ('caf\\xe9.txt', '\\ud83d', 'a\\nb.txt')
     """
     try:
-        return os.fsencode(path).decode(errors="backslashreplace")
+        name = os.fsencode(path).decode(errors="backslashreplace")
     except UnicodeEncodeError:
-        return str(path).encode(errors="backslashreplace").decode()
+        name = str(path).encode(errors="backslashreplace").decode()
+    return _CONTROLS.sub(lambda match: ascii(match[0])[1:-1], name)
 
 
 def find_paths(source: str | Path) -> list[Path]:
-    """Returns the file or folder of this name, else all that match it as a pattern, in order."""
+    """Returns the file or folder of this name, else all that match it as a pattern, in order.
+
+    Like a folder, ``**`` enters each folder once, through links, too.
+    """
     if os.path.exists(source):
         return [Path(source)]
-    return sorted(Path(name) for name in glob.glob(str(source), recursive=True))
+    before, *after = _ANY_FOLDER.split(str(source), maxsplit=1)
+    if not after:
+        return sorted(map(Path, glob.glob(before)))
+    roots = sorted(map(Path, glob.glob(before or ".")))
+    if after == [""]:
+        return roots
+    paths = set[Path]()
+    for folder, _ in _folders_below(roots):
+        paths.update(find_paths(os.path.join(glob.escape(str(folder)), *after)))
+    return sorted(paths)
 
 
 def is_saved_dataset(folder: Path) -> bool:
@@ -95,15 +115,26 @@ def is_saved_dataset(folder: Path) -> bool:
     return any(os.path.isfile(folder / name) for name in ("state.json", "dataset_dict.json"))
 
 
-def files_below(root: Path) -> list[Path]:
-    """Returns the files and saved data sets in a folder and those below it, in order.
+def files_below(roots: list[Path]) -> list[Path]:
+    """Returns files, and the files and saved data sets in and below folders, in order."""
+    folders = [path for path in roots if os.path.isdir(path)]
+    paths = set(roots).difference(folders)
+    for folder, files in _folders_below(folders):
+        if is_saved_dataset(folder):
+            paths.add(folder)
+        else:
+            paths.update(folder / name for name in files)
+    return sorted(paths, key=attrgetter("parts"))  # paths take longer to compare
 
-    Links to folders are followed, each folder once. Folders that begin with a dot are left out.
-    Folders that may not be opened are named in a warning.
+
+def _folders_below(roots: list[Path]) -> Iterator[tuple[Path, list[str]]]:
+    """Yields folders and those below them, links last, with the names of their files.
+
+    Links to folders are followed, each folder once. Folders that begin with a dot are left out, and
+    those in a saved data set. Folders that may not be opened are named in a warning.
     """
-    paths = []
     visited = set()
-    waiting = [root]
+    waiting = sorted(roots, key=os.path.islink)
     for start in waiting:  # grows by the links that are found: folders come before links to them
         for folder, folders, files in os.walk(start, onerror=_warn_of_folder):
             real_folder = os.path.realpath(folder)
@@ -111,17 +142,13 @@ def files_below(root: Path) -> list[Path]:
                 folders.clear()
                 continue
             visited.add(real_folder)
+            yield Path(folder), files
 
             if is_saved_dataset(Path(folder)):
-                paths.append(Path(folder))
                 folders.clear()
-                continue
-
             folders[:] = [name for name in folders if not name.startswith(".")]
             links = [Path(folder, name) for name in folders if os.path.islink(Path(folder, name))]
             waiting.extend(links)
-            paths.extend(Path(folder, name) for name in files)
-    return sorted(paths, key=attrgetter("parts"))  # paths take longer to compare
 
 
 def _warn_of_folder(error: OSError) -> None:

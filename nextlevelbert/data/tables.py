@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .books import BOOKS
@@ -25,7 +26,7 @@ from .files import (
     table_lines,
 )
 
-TABLES = (".jsonl", ".json", ".csv", ".parquet")  # one document a row
+TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")  # one document a row
 TEXTS = (".txt", ".md", ".markdown", *BOOKS)  # one document a file
 
 
@@ -203,7 +204,7 @@ def rows_or_errors(path: Path) -> Iterator[tuple[str, dict[str, Any] | ValueErro
     ending = suffix(path)
     if ending == ".parquet":
         rows = _parquet_rows(path)
-    elif ending == ".csv":
+    elif ending in (".csv", ".tsv"):
         rows = _csv_rows(path)
     else:
         rows = _json_rows(path)
@@ -217,19 +218,25 @@ def rows_or_errors(path: Path) -> Iterator[tuple[str, dict[str, Any] | ValueErro
 
 def _parquet_rows(path: Path) -> Iterator[tuple[str, Any]]:
     with pq.ParquetFile(path) as table:
-        batches = (batch.to_pylist() for batch in table.iter_batches(16))
-        for index, row in enumerate(itertools.chain.from_iterable(batches)):
-            yield f"row {index}", row
+        batches = table.iter_batches(16)
+        slices = (batch.slice(index, 1) for batch in batches for index in range(len(batch)))
+        for index, row in enumerate(slices):
+            yield f"row {index}", _parquet_row(row)
+
+
+def _parquet_row(row: pa.RecordBatch) -> dict[str, Any] | ValueError:
+    try:
+        return row.to_pylist()[0]
+    except (ValueError, OverflowError, KeyError) as error:  # text, date or time zone
+        return ValueError(f"holds a value that Python does not know ({error})")
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
     csv.field_size_limit(UNPACKED_LIMIT)  # csv's own, 131,072, is less than a long document
     lines = table_lines(path, newline="")
     header = next(lines, "")
-    in_header = [delimiter for delimiter in ",;\t" if delimiter in header]  # a comma comes first
-    reader = csv.DictReader(
-        itertools.chain([header], lines), strict=True, delimiter=next(iter(in_header), ",")
-    )
+    delimiter = max(",;\t|", key=re.sub('"[^"]*"', "", header).count)  # outside of quotes
+    reader = csv.DictReader(itertools.chain([header], lines), strict=True, delimiter=delimiter)
     if reader.fieldnames is None:
         return
     while True:

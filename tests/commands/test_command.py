@@ -136,6 +136,8 @@ def test_plan(command, books, toy_checkpoint, encoded):
     first, *lines = command("plan", books).out.splitlines()
     assert first.split("\t") == ["characters", "tokens", "chunks", "windows", "document"]
     assert [line.split("\t")[-1] for line in lines] == list(rows)
+    for source in (f"{books}/**/*.txt", f"{books}//"):
+        assert command("plan", source, "--json").json == rows
     assert encoded == []
 
 

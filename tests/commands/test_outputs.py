@@ -12,9 +12,10 @@ from scipy.spatial.distance import pdist
 from sentence_transformers import SentenceTransformer
 from sklearn.decomposition import PCA
 
-from nextlevelbert import NextLevelBertModel
+from nextlevelbert import NextLevelBertModel, read_documents
 from nextlevelbert.commands.map import draw_map
 
+from ..book_toys import write_pdf
 from .conftest import COURT, KITCHEN, SEA
 
 TEXTS = {"far/court.txt": COURT, "kitchen.txt": KITCHEN, "sea.txt": SEA}
@@ -49,6 +50,17 @@ def test_embed_documents(command, books, toy_checkpoint, tmp_path):
         np.testing.assert_allclose(vector, model.encode(text).document, atol=1e-3)
 
 
+def test_embed_names_the_first_page_of_each_chunk(command, tmp_path):
+    path = write_pdf(tmp_path / "a.pdf", [SEA[:200], COURT[:200]])
+    [document] = read_documents(path)
+    command("embed", path, "-o", tmp_path / "out.parquet")
+    table = pq.read_table(tmp_path / "out.parquet")
+    starts = table["start"].to_numpy()
+    pages = np.searchsorted(document.metadata["pages"], starts, side="right")
+    assert set(pages) == {1, 2}
+    assert table["page"].to_pylist() == pages.tolist()
+
+
 def test_embed_keeps_metadata(command, tmp_path):
     (tmp_path / "in.jsonl").write_text(
         json.dumps({"id": "x", "body": SEA, "tags": ["é"], "year": 1851})
@@ -60,6 +72,16 @@ def test_embed_keeps_metadata(command, tmp_path):
         "in.jsonl#x",
         {"tags": ["é"], "year": 1851},
     )
+
+
+@pytest.mark.parametrize(("name", "output"), [("embed", "a.parquet"), ("map", "a.pdf")])
+def test_a_document_is_not_written_over(command, tmp_path, name, output):
+    write_pdf(tmp_path / "a.pdf", [SEA])
+    pq.write_table(pa.table({"text": [SEA]}), tmp_path / "a.parquet")
+    before = (tmp_path / output).read_bytes()
+    for source in (tmp_path, tmp_path / output, tmp_path / "a.*"):
+        assert "is a document" in command(name, source, "-o", tmp_path / output).err
+    assert (tmp_path / output).read_bytes() == before
 
 
 def test_map(command, books, tmp_path):

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from filelock import FileLock
 
 from nextlevelbert import NextLevelBertModel, text_sentences
 from nextlevelbert.commands import shelf
@@ -32,6 +33,20 @@ def test_only_what_is_new_or_changed_is_encoded(toy, books, open_library, encode
     assert encoded == ["A new one, about the moon.", SEA + "The end."]
     assert names == ["bakery.txt", "new.txt", "sea.txt"]
     assert len(list(tmp_path.rglob("*.parquet"))) == 3  # what is gone is forgotten
+
+
+def test_a_part_belongs_to_a_column_and_to_a_kind_of_file(command, tmp_path):
+    table = tmp_path / "docs" / "a.csv"
+    table.parent.mkdir()
+    table.write_text("text,body\nThe whale.,The baker.\n")
+    words = ("search", table.parent, "whale", "--json")
+    [row] = command(*words).json["passages"]
+    assert row["text"] == "The whale."
+    [row] = command(*words, "--text_column", "body").json["passages"]
+    assert row["text"] == "The baker."
+    table.rename(table.with_suffix(".txt"))
+    [row] = command(*words).json["documents"]
+    assert (row["place"], row["characters"]) == ("a.txt", 32)
 
 
 @torch.no_grad()
@@ -71,20 +86,40 @@ def test_a_changed_bit_in_a_part_is_noticed_and_the_part_made_again(
     encoded.clear()
     assert command(*words).out == before
     assert encoded[0] == SEA
+    [index] = (tmp_path / "cache").rglob("index-*")
+    index.write_bytes(index.read_bytes()[:-4])
+    assert f"{index} was damaged" in command(*words).err
+    assert command(*words).out == before
+
+
+def test_a_second_command_waits_for_the_first(command, books, tmp_path, monkeypatch):
+    before = command("search", books, "whales?").out
+    [folder] = (tmp_path / "cache").rglob(".shelves/*")
+    lock = FileLock(folder / "lock")
+    lock.acquire()
+    monkeypatch.setattr(shelf, "print", lambda *line, **_: lock.release(), raising=False)
+    assert command("search", books, "whales?").out == before
+    assert not lock.is_locked
 
 
 def test_rows_of_a_table_and_books_of_every_kind(toy, open_library, tmp_path):
     books = tmp_path / "books"
     books.mkdir()
-    rows = [{"id": "é", "text": SEA, "year": 1851}, {"text": "  "}, {"text": "Short — naïve."}]
+    rows = [
+        {"id": "é", "text": SEA, "year": 1851},
+        {"text": "  "},
+        {"text": "Short — naïve."},
+        {"id": "é", "text": "The second of this name."},
+    ]
     write(books / "table.jsonl", rows)
     write_pdf(books / "same.pdf", ["The whale."])
     write_epub(books / "same.epub", ["<p>The whale.</p>"])
     write_docx(books / "same.docx", ["The whale."])
     library = open_library(toy, books)
-    assert library.names == "same.docx same.epub same.pdf table.jsonl#é table.jsonl#2".split()
-    for number, text in enumerate([*["The whale."] * 3, SEA, "Short — naïve."]):
-        assert library.document(number).text == text
+    assert library.names[:3] == ["same.docx", "same.epub", "same.pdf"]
+    assert library.names[3:] == ["table.jsonl#é", "table.jsonl#2", "table.jsonl#é (2)"]
+    texts = [*["The whale."] * 3, *(rows[number]["text"] for number in (0, 2, 3))]
+    assert [library.document(number).text for number in range(6)] == texts
     assert library.document(3).metadata == {"year": 1851}
 
 

@@ -63,6 +63,7 @@ def package(items, spine):
         ("<p>Run:</p><pre>if x:\n    go()\n</pre><p>Done.", "Run:\n\nif x:\n    go()\n\nDone."),
         ("<pre><div>one</div><div>  two</div></pre>", "one\n  two"),
         ("<pre>a<br>b</pre>", "a\nb"),
+        ("<p>a<textarea>b</textarea><video>c</video>d", "a\n\nb\n\nc\n\nd"),
         ("<p>one<br>two<br><br>three", "one\ntwo\n\nthree"),
         ("<title>Bilge pumps</title><p>Shut the valve.", "Bilge pumps\n\nShut the valve."),
         ("<title>Pumps</title><h1>Pumps</h1>x", "Pumps\n\nx"),

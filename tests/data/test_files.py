@@ -4,6 +4,8 @@ import gzip
 import os
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset
 
@@ -97,6 +99,14 @@ def test_a_bad_row_costs_no_other(tmp_path, write):
     assert_one_is_named(path, "row 20: The text of document '20' is not a valid str: None")
 
 
+def test_a_date_beyond_those_of_python_costs_no_other_row(tmp_path):
+    """Databases write "infinity" so."""
+    dates = pa.array([*range(20), 2**63 - 1, *range(10)], pa.timestamp("us"))
+    table = pa.table({"text": [*ROWS[:20], "x", *ROWS[20:]], "until": dates})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    assert_one_is_named(tmp_path / "rows.parquet", "row 20: holds a value that Python does not")
+
+
 def test_many_bad_rows_are_counted(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "good"}\n' + "7\n" * 12)
@@ -147,9 +157,12 @@ def test_utf16_is_read_by_its_mark_or_refused(tmp_path, name, encoding):
         assert "UTF-16 without a byte order mark. Save it in UTF-8." in errors[0]
 
 
-@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
-def test_csv_of_other_delimiters(tmp_path, delimiter):
-    (tmp_path / "a.csv").write_text(f"id{delimiter}text\n1{delimiter}Der Hafen.\n")
+@pytest.mark.parametrize(
+    ("name", "delimiter"), [("a.csv", ","), ("a.csv", ";"), ("a.TSV", "\t"), ("a.csv", "|")]
+)
+def test_csv_of_other_delimiters(tmp_path, name, delimiter):
+    header = delimiter.join(("id", "text", '"notes, if any"'))
+    (tmp_path / name).write_text(f"{header}\n1{delimiter}Der Hafen.{delimiter}\n")
     assert [(row.id, row.text) for row in read_documents(tmp_path)] == [("1", "Der Hafen.")]
 
 
@@ -162,8 +175,10 @@ def test_links_to_folders_are_followed_once(tmp_path):
         (shelf / name).symlink_to(other)
     (shelf / "again").symlink_to(shelf / "z")
     (other / "round").symlink_to(shelf)
-    ids = [name for _, name in source_files(shelf)]
-    assert ids == ["linked/b", "z/b"]
+    ids = ["linked/b", "z/b"]
+    assert [name for _, name in source_files(shelf)] == ids
+    for pattern in ("**", "**/*", "*/**/[bc]**.txt"):
+        assert [name for _, name in source_files(f"{shelf}/{pattern}")] == ids
 
 
 def test_what_is_left_out_is_counted_by_kind(tmp_path, caplog):
@@ -172,6 +187,7 @@ def test_what_is_left_out_is_counted_by_kind(tmp_path, caplog):
     (tmp_path / "b.rtf").write_text("{\\rtf1}")
     (tmp_path / "b.rtf.gz").write_text("{\\rtf1}")
     (tmp_path / "README").write_text("no suffix")
+    (tmp_path / "~$letter.docx").write_bytes(b"\x05Ann")  # Word has letter.docx open
     (tmp_path / "gone.txt").symlink_to(tmp_path / "nothing")
     (tmp_path / "a.txt").write_text("x")
     assert len(source_files(tmp_path)) == 1

@@ -381,7 +381,7 @@ def test_pickled_or_copied_after_a_pass_it_is_the_same(models, name):
 def test_a_misspelt_argument_and_a_text_without_a_batch_are_errors(models, name):
     ids = torch.tensor([101, 102])
     with pytest.raises(TypeError, match="attentoin_mask"):
-        models[name](ids[None], attentoin_mask=ids[None])
+        models[name](ids[None], attentoin_mask=1)
     with pytest.raises(ValueError, match=r"Give input_ids \[B, T\]"):
         models[name](ids)
 
@@ -389,7 +389,7 @@ def test_a_misspelt_argument_and_a_text_without_a_batch_are_errors(models, name)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_weights_may_stay_on_disk(models, saved, tmp_path, name):
     model = HEADS[name][0].from_pretrained(saved / name).eval()
-    disk_offload(model, tmp_path, execution_device=torch.device("cpu"))
+    disk_offload(model, tmp_path)
     agree(outputs_of(name, model), outputs_of(name, models[name]))
 
 

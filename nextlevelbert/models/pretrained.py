@@ -292,13 +292,13 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         return base._tokenizer
 
     @tokenizer.setter
-    def tokenizer(self, tokenizer: PreTrainedTokenizerBase | None) -> None:
+    def tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
         """Sets the tokenizer; a copy with the model's length limit if its own limit is another.
 
         Only CDLM has a limit.
         """
         limit = getattr(self.config, "max_sequence_length", NO_LENGTH_LIMIT)
-        if tokenizer is not None and tokenizer.model_max_length != limit:
+        if tokenizer.model_max_length != limit:
             tokenizer = with_limit(tokenizer, limit)
         self.base_model._tokenizer = tokenizer
 

@@ -110,17 +110,6 @@ def test_neither_padding_nor_the_next_document_wins_the_maximum():
     close(scores, torch.tensor([[1.0, 1.0], [14.0, 20.0], [2.0, 2.0]]))
 
 
-def test_the_loss_of_several_labels_is_that_of_torch():
-    _, ids, mask = batch()
-    labels = torch.tensor([[0.0, 1.0, 1.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
-    kind = "multi_label_classification"
-    output = tiny(ChunkBertForSequenceClassification, num_labels=3, problem_type=kind)(
-        ids, mask, labels=labels
-    )
-    expected = torch.nn.functional.binary_cross_entropy_with_logits(output.logits, labels)
-    close(output.loss, expected)
-
-
 def test_training_is_cut_with_a_count_and_inference_never():
     model = tiny(max_training_tokens=16)
     model.encoder.eval()

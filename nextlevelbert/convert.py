@@ -129,7 +129,9 @@ def _read(source: str, revision: str | None) -> tuple[dict[str, Any], Weights]:
     )
     try:
         config_file = find("config.json")
-        weights_file = find(_WEIGHTS[0]) or find(_WEIGHTS[1])
+        weights_file = find(_WEIGHTS[0])
+        if weights_file is None:
+            weights_file = find(_WEIGHTS[1])
     except OSError as error:
         raise FileNotFoundError(
             f"There is no folder {source!r}, and the Hub has no such checkpoint (revision"

@@ -7,6 +7,7 @@ import pickle
 import pytest
 import torch
 import transformers
+from accelerate import disk_offload
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 
@@ -376,16 +377,25 @@ def test_pickled_or_copied_after_a_pass_it_is_the_same(models, name):
         assert after.keys() == before.keys()
 
 
-@pytest.mark.parametrize("name", HEADS)
-def test_a_misspelt_argument_is_an_error(models, name):
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_misspelt_argument_and_a_text_without_a_batch_are_errors(models, name):
+    ids = torch.tensor([101, 102])
     with pytest.raises(TypeError, match="attentoin_mask"):
-        models[name](**inputs_of(name, models[name]), attentoin_mask=1)
+        models[name](ids[None], attentoin_mask=ids[None])
+    with pytest.raises(ValueError, match=r"Give input_ids \[B, T\]"):
+        models[name](ids)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_ids_of_a_text_that_is_no_batch_are_an_error(models, name):
-    with pytest.raises(ValueError, match=r"Give input_ids \[B, T\]"):
-        models[name](input_ids=torch.tensor([101, 102]))
+def test_weights_may_stay_on_disk(models, saved, tmp_path, name):
+    model = HEADS[name][0].from_pretrained(saved / name).eval()
+    disk_offload(model, tmp_path, execution_device=torch.device("cpu"))
+    agree(outputs_of(name, model), outputs_of(name, models[name]))
+
+
+def test_a_trace_over_texts_is_refused(models):
+    with pytest.raises(ValueError, match="Trace the pass over chunk vectors"):
+        torch.jit.trace(models["hate"], torch.tensor([[101, 102]]))
 
 
 @pytest.mark.parametrize("asked", ["output_hidden_states", "output_attentions"])
@@ -396,13 +406,6 @@ def test_a_model_that_reads_piece_by_piece_has_no_outputs_of_layers(models, save
         opened(**inputs_of(name, opened))
     with pytest.raises(ValueError, match=f"has no {asked}"):
         models[name](**inputs_of(name, opened), **{asked: True})
-
-
-def test_a_copy_keeps_modules_shared(models):
-    model = copy.deepcopy(models["chunkbert"])
-    model.also = model.encoder.encoder
-    again = copy.deepcopy(model)
-    assert again.also is again.encoder.encoder
 
 
 @pytest.mark.parametrize("name", HEADS)

@@ -314,7 +314,7 @@ def source_files(source: str | Path | Iterable[str | Path]) -> list[tuple[Path, 
     if not names:
         raise ValueError(
             f"{source} holds no file that can be read; supported are {', '.join(TEXTS + TABLES)},"
-            " also .gz."
+            " all but .parquet also as .gz."
         )
     if others:
         _warn_of_other_kinds(others)

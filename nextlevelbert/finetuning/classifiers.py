@@ -328,7 +328,7 @@ class ClassifierRun:
             return
 
         family_name, limit = _FAMILIES[reader.family]
-        data = "documents of its author"
+        data = "its author's documents"
         if self.data.dataset_name is not None:
             data = plain(self.data.dataset_name)
         text = CardText(

@@ -144,7 +144,9 @@ class VectorSource:
         size = 256
         mode: Literal["fixed", "sentences"] = "fixed"
         if options.model == "sbert":
-            size = limit or 512
+            size = 512
+            if limit is not None:
+                size = limit
         elif options.model_type == "hate":
             mode = "sentences"
         rule = ChunkingRule.from_tokenizer(

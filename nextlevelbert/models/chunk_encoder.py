@@ -231,8 +231,11 @@ class ChunkEncoder(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Returns the device of the weights."""
-        return self.model.device
+        """Returns the device of the weights; the CPU if accelerate keeps the weights on disk."""
+        device = self.model.device
+        if device.type == "meta":
+            return torch.device("cpu")
+        return device
 
     @property
     def precision(self) -> str:

@@ -311,6 +311,8 @@ class CdlmModel(CdlmPreTrainedModel):
 
     def __init__(self, config: CdlmConfig) -> None:
         super().__init__(config)
+        if isinstance(config.attention_window, int):  # as `from_pretrained` sets it
+            config.attention_window = [config.attention_window] * config.num_hidden_layers
         self.embeddings = longformer.LongformerEmbeddings(config)
         self.encoder = longformer.LongformerEncoder(config)
         for index, layer in enumerate(self.encoder.layer):

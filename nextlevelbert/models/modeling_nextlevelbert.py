@@ -132,6 +132,14 @@ class NextLevelBertSpecialVectors(nn.Embedding):
     """Holds the trained vectors [PAD], [CLS], [SEP] and [MASK], ``[4, D]`` (paper, section 2.2)."""
 
 
+class ResidualProjection(nn.Linear):
+    """Multiplies by a square matrix that starts as a multiple of the identity."""
+
+    def __init__(self, hidden_size: int, start: float) -> None:
+        super().__init__(hidden_size, hidden_size, bias=False)
+        self.start = start
+
+
 class ResidualPooling(nn.Module):
     """Makes document vectors of length 1 that keep the plain mean: normalise(A p + C c).
 
@@ -142,9 +150,8 @@ class ResidualPooling(nn.Module):
 
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__()
-        size = config.hidden_size
-        self.plain = nn.Linear(size, size, bias=False)
-        self.contextual = nn.Linear(size, size, bias=False)
+        self.plain = ResidualProjection(config.hidden_size, start=1.0)
+        self.contextual = ResidualProjection(config.hidden_size, start=config.residual_start)
 
     def forward(self, plain: Tensor, contextual: Tensor) -> Tensor:
         """Maps both means ``[B, H]`` to document vectors ``[B, H]``."""
@@ -195,10 +202,8 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
                 # Length 1 on average, like the chunk vectors around them.
                 init.normal_(module.weight, std=self.config.hidden_size**-0.5)
                 init.zeros_(module.weight[PAD])
-        elif isinstance(module, ResidualPooling):
-            init.eye_(module.plain.weight)
-            identity = torch.eye(self.config.hidden_size)
-            init.copy_(module.contextual.weight, self.config.residual_start * identity)
+        elif isinstance(module, ResidualProjection):
+            init.copy_(module.weight, module.start * torch.eye(len(module.weight)))
         elif isinstance(module, ChunkCentring):
             init.zeros_(module.mean)
             if isinstance(module, ChunkWhitening):
@@ -438,7 +443,9 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             documents = self.encode_ids(input_ids, attention_mask)
             # A last row that is dropped, so that a batch of empty documents can be padded, too.
             # Without a gradient: a loss over a model with nothing to train is an error.
-            no_chunk = self.special_embeddings.weight[:1].detach()
+            device = self.get_chunk_encoder().device
+            size = self.config.chunk_hidden_size
+            no_chunk = torch.zeros(1, size, device=device, dtype=self.dtype)
             padded = pad_vectors([*documents, no_chunk])
             return padded["inputs_embeds"][:-1], padded["attention_mask"][:-1].bool()
 
@@ -448,7 +455,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
                 " chunks."
             )
         if attention_mask is None:
-            attention_mask = torch.ones(inputs_embeds.shape[:2], device=self.device)
+            attention_mask = torch.ones_like(inputs_embeds[..., 0])
         mask = attention_mask.bool()
         vectors = inputs_embeds.to(self.dtype)
         if traced() or not mask.all():
@@ -660,7 +667,15 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
 
         Returns:
             The chunk vectors of each document, ``[n, D]``.
+
+        Raises:
+            ValueError: `torch.jit.trace` records this pass.
         """
+        if torch.jit.is_tracing():
+            raise ValueError(
+                "A trace would keep the chunks of the example. Trace the pass over chunk vectors"
+                " (inputs_embeds)."
+            )
         mask = token_mask(input_ids, attention_mask)
         rule = self.config.chunking_rule()
         ids = []

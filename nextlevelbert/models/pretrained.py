@@ -199,9 +199,12 @@ class NextLevelPreTrainedModel(PreTrainedModel):
             encoder = getattr(self.config, "chunk_encoder_name", None)
             if "/" not in str(encoder):  # the name of a folder, which the Hub does not know
                 encoder = None
+            tags = []
+            if self.model_tags is not None:
+                tags = [*self.model_tags]
             data = ModelCardData(
                 library_name="nextlevelbert",
-                tags=list(self.model_tags or ()),
+                tags=tags,
                 base_model=encoder,
             )
             text = self.card_text("folder or Hub name")

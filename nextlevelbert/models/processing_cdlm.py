@@ -114,7 +114,10 @@ class _Layout:
         """Appends tokens with their spans; without spans they belong to no numbered text."""
         self.ids += ids
         self.is_global += [int(is_global)] * len(ids)
-        self.spans += spans or [_NO_TEXT] * len(ids)
+        if spans:
+            self.spans += spans
+        else:
+            self.spans += [_NO_TEXT] * len(ids)
 
     def add_marker(self, marker: str, is_global: bool = False) -> None:
         """Appends one special token."""

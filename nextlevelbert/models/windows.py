@@ -140,7 +140,8 @@ def special_ids_of_windows(chunks: Tensor, width: int, specials: int) -> Tensor:
     special_ids = torch.where(position <= ends, NOT_SPECIAL, PAD)
     special_ids = special_ids.masked_fill(position == 0, CLS)
     if specials == 2:
-        special_ids = special_ids.masked_fill(position == ends + 1, SEP)
+        separator = ends + 1
+        special_ids = special_ids.masked_fill(position == separator, SEP)
     return special_ids
 
 

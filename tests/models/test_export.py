@@ -98,3 +98,12 @@ def test_the_pass_over_vectors_compiles_without_graph_breaks(name):
         packed = packed_batch()
         inputs = {name: packed[name] for name in ("inputs_embeds", "special_ids")}
         close(compiled(**inputs).last_hidden_state, model(**inputs).last_hidden_state)
+
+
+@torch.inference_mode()
+def test_the_pass_over_texts_compiles_around_the_chunking():
+    torch._dynamo.reset()
+    model = toy("hate")
+    ids = torch.arange(40).view(2, 20) + 1_000
+    compiled = torch.compile(model, backend="eager")
+    close(compiled(ids).pooler_output, model(ids).pooler_output)

@@ -82,7 +82,12 @@ def load(folder: str | Path, split: str) -> MsMarco:
         for query, names in candidates.items():
             candidates[query] = [name for name in names if name in documents]
     logger.info("%s: %d queries, %d documents", split, len(queries), len(documents))
-    return MsMarco(queries, documents=documents, relevant=relevant, candidates=candidates)
+    return MsMarco(
+        queries=queries,
+        documents=documents,
+        relevant=relevant,
+        candidates=candidates,
+    )
 
 
 def _read_grades(path: Path) -> Grades:

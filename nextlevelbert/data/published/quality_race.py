@@ -16,8 +16,9 @@ from ..tables import Rows, Table, open_rows, short
 
 def recognises(first: Mapping[str, Any]) -> bool:
     """Returns whether the first row of a table is one of QuALITY or RACE."""
-    has_questions = "questions" in first or {"question", "options"} <= first.keys()
-    return "article" in first and has_questions
+    if "article" not in first:
+        return False
+    return "questions" in first or {"question", "options"} <= first.keys()
 
 
 def load(source: str | Path | Table, split: str = "train", columns: Columns = USUAL) -> Dataset:

@@ -175,10 +175,8 @@ def test_links_to_folders_are_followed_once(tmp_path):
         (shelf / name).symlink_to(other)
     (shelf / "again").symlink_to(shelf / "z")
     (other / "round").symlink_to(shelf)
-    ids = ["linked/b", "z/b"]
-    assert [name for _, name in source_files(shelf)] == ids
-    for pattern in ("**", "**/*", "*/**/[bc]**.txt"):
-        assert [name for _, name in source_files(f"{shelf}/{pattern}")] == ids
+    for source in (shelf, f"{shelf}/**", f"{shelf}/**/*", f"{shelf}/*/**/[bc]**.txt"):
+        assert [name for _, name in source_files(source)] == ["linked/b", "z/b"]
 
 
 def test_what_is_left_out_is_counted_by_kind(tmp_path, caplog):

@@ -43,7 +43,7 @@ test-mpnet: .venv/.installed-test .venv/.installed-mpnet  ## The tests on the re
 faults: .venv/.installed-test  ## Kill, starve and damage what is written, at every file operation
 	$(OFFLINE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m faults -n 2 --dist worksteal
 
-fuzz: .venv/.installed-test  ## 8,700 random files, texts, batches and configurations
+fuzz: .venv/.installed-test  ## Thousands of random files, texts, batches and configurations
 	$(OFFLINE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_fuzz.py --hypothesis-profile=fuzz -n 2 --dist worksteal
 
 .venv-lowest/.installed: pyproject.toml constraints-lowest.txt

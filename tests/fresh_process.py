@@ -75,8 +75,7 @@ class FreshProcess:
     ) -> str:
         """Runs a script; gives what it prints, or, where it `fails` as it should, its error.
 
-        `hidden`: as if this package were not installed. A process that has ended is started anew: a
-        machine that runs out of memory ends those that wait first.
+        `hidden`: as if this package were not installed. A process that has ended is started anew.
         """
         if self._process.poll() is not None:
             self._process = self._start()

@@ -118,7 +118,7 @@ def test_rows_of_a_table_and_books_of_every_kind(toy, open_library, tmp_path):
     library = open_library(toy, books)
     assert library.names[:3] == ["same.docx", "same.epub", "same.pdf"]
     assert library.names[3:] == ["table.jsonl#é", "table.jsonl#2", "table.jsonl#é (2)"]
-    texts = [*["The whale."] * 3, *(rows[number]["text"] for number in (0, 2, 3))]
+    texts = ["The whale."] * 3 + [SEA, "Short — naïve.", "The second of this name."]
     assert [library.document(number).text for number in range(6)] == texts
     assert library.document(3).metadata == {"year": 1851}
 

@@ -69,6 +69,13 @@ class BaseTrainingArguments(TrainingArguments):
     language: list[str] | None = field(
         default=None, metadata={"help": "Languages of the model for its card, such as en."}
     )
+    datasets: list[str] | None = field(
+        default=None,
+        metadata={
+            "help": "Data sets of the Hub for the model's card, if the files come from there"
+            " (default: --dataset_name)."
+        },
+    )
     # No option: an interrupted run resumes on its own.
     resume_from_checkpoint: str | None = field(init=False, default=None)
     # Not options: every given set is evaluated, and most losses do not support label smoothing.

@@ -155,7 +155,8 @@ def collect_card(
     """Makes the card of a model that was trained, with its learning curve.
 
     Args:
-        args: training arguments: name, licence and language, and the values that the card shows.
+        args: training arguments: name, licence, languages and data sets, and the values that the
+            card shows.
         text: sentences and code of the task.
         log: log of the trainer, which has the number of steps.
         model_type: family of the model, for the citation.
@@ -165,13 +166,13 @@ def collect_card(
         scores: scores of this checkpoint, for the Hub.
         dataset: name of the data that the scores were measured on.
         base_model: Hub name of the model that the training started from; None for a folder.
-        data_name: Hub name of the data set; None for files.
+        data_name: Hub name of the data set, if `args` has none; None for files.
         model: further rows about the model, in Markdown.
     """
     given = {name: value for name, value in settings.items() if value is not None}
     steps = max((int(entry["step"]) for entry in log), default=0)
-    datasets = None
-    if data_name is not None:
+    datasets = args.datasets
+    if datasets is None and data_name is not None:
         datasets = [data_name]
     return model_card(
         text,

@@ -67,13 +67,18 @@ def test_a_card_says_what_it_is_told_and_no_more(tmp_path):
     }  # the licence is the user's to choose
 
 
-def test_a_training_tells_its_card_the_rest(tmp_path):
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [(None, ["someone/books"]), (["someone/essays"], ["someone/essays"])],
+)
+def test_a_training_tells_its_card_the_rest(given, shown, tmp_path):
     """Licence, languages, data sets, base model, paper, and what the training ran on."""
     args = BaseTrainingArguments(
         output_dir=str(tmp_path / "reader"),
         use_cpu=True,
         license="apache-2.0",
         language=["en"],
+        datasets=given,
         gradient_accumulation_steps=2,
     )
     text = CardText(
@@ -99,11 +104,7 @@ def test_a_training_tells_its_card_the_rest(tmp_path):
     ).save(tmp_path / "README.md")
     card = ModelCard.load(tmp_path / "README.md")
     data = card.data
-    assert (data.license, data.language, data.datasets) == (
-        "apache-2.0",
-        ["en"],
-        ["someone/books"],
-    )
+    assert (data.license, data.language, data.datasets) == ("apache-2.0", ["en"], shown)
     assert (data.base_model, data.model_name) == ("someone/base", "reader")
     lines = set(card.text.splitlines())
     assert {

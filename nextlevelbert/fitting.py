@@ -71,8 +71,8 @@ def fit_whitening(documents: Iterable[Tensor], shrinkage: float = 0.1) -> tuple[
     if not has_variance:
         raise ValueError(
             f"Whitening needs chunks that differ within their document, but {chunks} chunk(s) do"
-            " not. Give longer documents or a smaller chunk_size, or train without whitening"
-            " (--loss smooth_l1)."
+            " not. Give longer documents or a smaller chunk_size; `pretrain --loss smooth_l1` needs"
+            " no whitening."
         )
     variances, axes = torch.linalg.eigh(scatter / chunks)
     scales = (variances + shrinkage * variances.mean()).rsqrt()

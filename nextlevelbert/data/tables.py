@@ -4,6 +4,7 @@ import csv
 import itertools
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -218,6 +219,7 @@ def rows_or_errors(path: Path) -> Iterator[tuple[str, dict[str, Any] | ValueErro
 
 def _parquet_rows(path: Path) -> Iterator[tuple[str, Any]]:
     with pq.ParquetFile(path) as table:
+        _check_names(table.schema_arrow.names)
         batches = table.iter_batches(16)
         slices = (batch.slice(index, 1) for batch in batches for index in range(len(batch)))
         for index, row in enumerate(slices):
@@ -239,6 +241,7 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
     reader = csv.DictReader(itertools.chain([header], lines), strict=True, delimiter=delimiter)
     if reader.fieldnames is None:
         return
+    _check_names(reader.fieldnames)
     while True:
         try:
             row: Any = next(reader, None)
@@ -250,6 +253,13 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
         except ValueError as error:
             row = error
         yield f"line {reader.reader.line_num}", row  # the DictReader's own lags behind at errors
+
+
+def _check_names(names: Sequence[str]) -> None:
+    """Refuses columns of the same name, because a row would keep only the last one."""
+    for name, count in Counter(names).items():
+        if name != "" and count > 1:
+            raise ValueError(f"it has {count} columns named {name!r}. Rename all but one.")
 
 
 def _check_csv_row(row: Mapping[Any, Any]) -> None:

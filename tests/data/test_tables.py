@@ -83,6 +83,12 @@ def test_csv(tmp_path, name, packed):
     assert [row for _, row in open_rows(tmp_path / name).rows] == rows
 
 
+def two_columns_of_one_name() -> bytes:
+    file = io.BytesIO()
+    pq.write_table(pa.table([["a"], ["b"]], names=["text", "text"]), file)
+    return file.getvalue()
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -91,6 +97,8 @@ def test_csv(tmp_path, name, packed):
         ("a.jsonl", b'{"a": "na\xefve"}', "0xef"),
         ("a.csv", b"id,text\n1,a\n2,b,c\n", "line 3 must have as many fields as line 1, got {"),
         ("a.csv", b'id,text\n1,"a\n2,b\n', "unexpected end of data"),
+        ("a.csv", b"text,text,,\na,b,,\n", "it has 2 columns named 'text'. Rename all but one."),
+        ("a.parquet", two_columns_of_one_name(), "it has 2 columns named 'text'"),
         ("a.jsonl.gz", gzip.compress(b'{"a": 1}' * 99, mtime=0)[:-9], "cannot be read"),
         ("a.parquet", b"PAR1 no Parquet PAR1", "cannot be read"),
         ("a.jsonl", b"\n", "is empty"),

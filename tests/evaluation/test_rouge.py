@@ -1,6 +1,10 @@
 """ROUGE and the greedy oracle: against published numbers and the library rouge-score."""
 
+import gzip
+import json
+
 import pytest
+from rouge_score.rouge_scorer import RougeScorer
 from rouge_score.tokenizers import DefaultTokenizer
 
 from nextlevelbert.evaluation.rouge import _stemmed_words, greedy_oracle, rouge_scores
@@ -72,3 +76,26 @@ def test_the_greedy_oracle_worked_by_hand():
     assert greedy_oracle(["same words", "same words"], ["same words"]) == [0]
     assert greedy_oracle(["c b a", "a b c"], ["a b c"]) == [1]  # pairs of words count
     assert greedy_oracle(["a b c d e", "a b c"], ["a b c"]) == [1]  # and what is too much
+
+
+def test_every_round_of_the_oracle_is_the_best_by_the_library(shared):
+    """On a real article each step is checked against scores of `rouge-score` on plain text."""
+    with gzip.open(shared / "data" / "cnndm_sample" / "sample.jsonl.gz", "rt") as file:
+        row = json.loads(file.readline())
+    sentences, reference = row["source_sentences"], "\n".join(row["summary_sentences"])
+    scorer = RougeScorer(["rouge1", "rouge2"], use_stemmer=True)
+
+    def value(numbers: list[int]) -> float:
+        scores = scorer.score(reference, "\n".join(sentences[number] for number in sorted(numbers)))
+        return scores["rouge1"].fmeasure + scores["rouge2"].fmeasure
+
+    chosen = greedy_oracle(sentences, row["summary_sentences"])
+    assert len(chosen) >= 2
+    best: list[int] = []
+    others = set(range(len(sentences)))
+    while len(best) < len(chosen):
+        best.append(max(others, key=lambda number: value([*best, number])))
+        others.remove(best[-1])
+    assert sorted(best) == chosen
+    for number in others:
+        assert value([*best, number]) <= value(best) + 1e-9

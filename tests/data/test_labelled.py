@@ -7,6 +7,7 @@ import pytest
 from datasets import Dataset, List
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.preprocessing import MultiLabelBinarizer
 
 from nextlevelbert.data.labelled import (
     USUAL,
@@ -207,3 +208,12 @@ def test_documents_are_halved(owners, shuffled):
 def test_what_cannot_be_split():
     with pytest.raises(ValueError, match="one document"):
         halve_by_document(data_of([1, 1]))
+
+
+def test_several_labels_as_scikit_learn_has_them(read):
+    rows = [["b", "a"], ["d"], [], ["c", "d", "a"]]
+    data = read(table(*rows))
+    binarizer = MultiLabelBinarizer()
+    indices = binarizer.fit_transform(rows)
+    assert labels_of(data) == [row.nonzero()[0].tolist() for row in indices]
+    assert names_of(data) == tuple(binarizer.classes_)

@@ -7,7 +7,7 @@ from pathlib import Path
 import evaluate
 import numpy as np
 import pytest
-from sklearn.metrics import top_k_accuracy_score
+from sklearn.metrics import average_precision_score, top_k_accuracy_score
 from sklearn.metrics.pairwise import cosine_similarity
 
 from nextlevelbert.evaluation import coreference_scores, load_metric, metrics
@@ -136,3 +136,25 @@ def test_a_folder_is_a_space_of_the_hub(hub, fresh_process):
         == files["same_work_retrieval.py"]
         == (folder / "same_work_retrieval.py").read_bytes()
     )
+
+
+def test_same_work_against_scikit_learn():
+    draw = np.random.default_rng(2)
+    works = ["Emma"] * 6 + ["Ulysses"] * 5 + ["Walden"] * 4 + ["Alone"]
+    centres = dict(zip(works, draw.normal(size=(len(works), 8)), strict=True))
+    noise = 1.2 * draw.normal(size=(len(works), 8))
+    vectors = (np.stack([centres[work] for work in works]) + noise).astype("float32")
+    scores = load_metric("same_work_retrieval").compute(predictions=vectors, references=works, k=3)
+    cosines = cosine_similarity(vectors.astype("float64"))
+    precisions = []
+    ranks = []
+    for number, work in enumerate(works[:-1]):
+        is_same = np.delete(np.array(works) == work, number)
+        others = np.delete(cosines[number], number)
+        precisions.append(average_precision_score(is_same, others))
+        ranks.append(1 + np.argmax(is_same[np.argsort(-others)]))
+    assert scores["queries"] == 15  # the passage that is alone is in the pool, and no query
+    assert scores["map"] == pytest.approx(np.mean(precisions))
+    assert scores["mrr"] == pytest.approx(np.mean(1 / np.array(ranks)))
+    assert scores["hit_rate@3"] == pytest.approx(np.mean(np.array(ranks) <= 3))
+    assert 0.2 < scores["map"] < 0.95

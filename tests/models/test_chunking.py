@@ -21,6 +21,7 @@ from nextlevelbert.models.chunking import (
     ChunkingRule,
     chunk_spans,
     iter_texts,
+    pack_sentences,
     tokenize_document,
 )
 from nextlevelbert.models.sentences import (
@@ -349,3 +350,29 @@ def test_rules_that_cannot_be(values, word):
 def test_what_is_not_text(texts, error, word):
     with pytest.raises(error, match=word):
         list(iter_texts(texts))
+
+
+def test_landmarks_end_a_chunk():
+    """Worked by hand; capacity 8, so that landmarks are looked for 4 to 8 ids behind a chunk's
+    start."""
+    # Of each sentence, the number by which it is chosen, in twentieths; the first three are
+    # landmarks.
+    sentences = {
+        0.64: [55, 56, END],
+        0.36: [38, 39, END],
+        0.27: [36],
+        11.04: [42],
+        9.27: [24, 25, END],
+        13.66: [26, 27, 28, END],
+        4.16: [30, END],
+    }
+    for number, ids in sentences.items():
+        assert round(20 * number_of(ids), 2) == number
+    ids = np.concatenate([*sentences.values()])
+    borders = np.array([0, 3, 6, 7, 8, 11, 15, 17])
+    # From 0: the landmark at 3 is too near, of those at 6 and 7 the second is smaller; 8, which
+    # fits too, is none. From 7: no landmark, so the last that fits, 15. From 15: the rest.
+    assert pack_sentences(ids, borders, 8).tolist() == [0, 7, 15, 17]
+    # From 6: none ends at 9, so 8, the last before. From 11: none ends up to 14, so the sentence is
+    # cut.
+    assert pack_sentences(ids, borders, 3).tolist() == [0, 3, 6, 8, 11, 14, 17]

@@ -174,3 +174,15 @@ def test_new_tokens_and_token_types():
 def test_configurations_that_are_refused(values, name):
     with pytest.raises(Exception, match=name):
         tiny(**values)
+
+
+@torch.no_grad()
+def test_the_pseudo_code_of_the_paper():
+    """Appendix B: split along the tokens, stacked along the batch, five states averaged, joined
+    along the tokens."""
+    model = tiny()
+    _, ids, _ = batch(lengths=(24, 24))
+    stacked = torch.cat(ids.split(8, dim=1), dim=0)  # [3 * 2, 8]
+    states = model.encoder(stacked, output_hidden_states=True).hidden_states
+    expected = torch.cat(torch.stack(states)[-5:].mean(0).chunk(3), dim=1)  # [2, 24, D]
+    close(model(ids).last_hidden_state, expected)

@@ -202,3 +202,14 @@ def test_what_it_refuses(minilm):
         HateModel.from_chunk_encoder(minilm, hidden_size=512)
     with pytest.raises(StrictDataclassError, match="loss"):
         toy_config(loss="smooth_l1")
+
+
+def test_sinusoids_by_hand_and_as_a_library_makes_them():
+    rows = sinusoids(torch.tensor([0, 1, 50]), 4)
+    close(rows[0], torch.tensor([0.0, 1.0, 0.0, 1.0]))
+    close(rows[1], torch.tensor([math.sin(1), math.cos(1), math.sin(0.01), math.cos(0.01)]))
+    close(rows[2], torch.tensor([math.sin(50), math.cos(50), math.sin(0.5), math.cos(0.5)]))
+    table = torch.empty(600, 32)
+    create_sinusoidal_embeddings(n_pos=600, dim=32, out=table)
+    close(sinusoids(torch.arange(600), 32), table, atol=1e-4)
+    assert sinusoids(torch.arange(3), 7).shape == (3, 7)

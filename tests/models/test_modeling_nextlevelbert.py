@@ -452,3 +452,20 @@ def test_mixed_precision_leaves_the_loss_alone(loss):
         mixed = masked_vector_loss(loss, predictions, targets)
     assert mixed.dtype == torch.float32
     close(mixed, exact, atol=0)
+
+
+def p_norm(predictions, targets, p=2.0):
+    return masked_vector_loss("p_norm", predictions, targets, p=p)
+
+
+def test_the_loss_of_three_masked_sentences_by_hand():
+    """HATE, with Ŝ = ln 2 · I and L = I: every row of softmax(Ŝ Lᵀ) is 1/2 at its own place and 1/4
+    at two others."""
+    predictions, targets = math.log(2) * torch.eye(3), torch.eye(3)
+    by_hand = math.sqrt(
+        0.5**2 + 0.25**2 + 0.25**2
+    )  # the distance of (1/2, 1/4, 1/4) from (1, 0, 0)
+    close(p_norm(predictions, targets), torch.tensor(by_hand))
+    close(p_norm(predictions, targets, p=1.0), torch.tensor(1.0))
+    # Every prediction certain of its neighbour: (0, 1, 0) from (1, 0, 0).
+    close(p_norm(100 * torch.eye(3).roll(1, 0), targets), torch.tensor(math.sqrt(2)))

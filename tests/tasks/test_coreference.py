@@ -334,3 +334,23 @@ def test_clusters_are_those_of_the_chosen_threshold(
     main(words)
     written = predictions(tmp_path / "validation_predictions.jsonl")
     assert len({row["cluster"] for row in written}) == count
+
+
+def test_clusters_are_those_of_a_plain_loop():
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        size, threshold = int(rng.integers(1, 9)), float(rng.uniform(0.2, 0.8))
+        matrix = rng.random((size, size))
+        matrix = (matrix + matrix.T) / 2
+        np.fill_diagonal(matrix, 1)
+        clusters = np.arange(size)  # of each mention
+        while True:
+            means = {}
+            for one, other in itertools.combinations(np.unique(clusters).tolist(), 2):
+                means[one, other] = matrix[clusters == one][:, clusters == other].mean()
+            nearest = max(means, key=means.get, default=None)
+            if nearest is None or means[nearest] <= threshold:
+                break
+            clusters[clusters == nearest[1]] = nearest[0]
+        labels = np.array(cluster_mentions([(list(range(size)), matrix)], threshold))
+        np.testing.assert_array_equal(labels[:, None] == labels, clusters[:, None] == clusters)

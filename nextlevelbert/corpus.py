@@ -259,8 +259,8 @@ def read_columns(
         differences = _differences(stored, recipe)
         if differences:
             raise ValueError(
-                f"{path} was made with other settings (there, here): {differences}. Write to"
-                " another folder, or delete this one."
+                f"{path} was made with other settings (of the file, of this call): {differences}."
+                " Write to another folder, or delete this one."
             )
     return metadata, table.columns
 

@@ -112,7 +112,7 @@ class VectorModelArguments:
         None,
         "Sentence encoder (folder or name on the Hub) for --model untrained and the baselines"
         " (default: sentence-transformers/all-MiniLM-L6-v2). If a checkpoint was saved without its"
-        " encoder, the encoder is loaded from the Hub by its name; if it has no name there, give"
+        " encoder, the encoder is loaded from the Hub by its name; if it has none on the Hub, give"
         " its folder here.",
     )
     chunk_encoder_name: str | None = option(

@@ -285,7 +285,7 @@ class BertAlModel(BertAlPreTrainedModel):
             input_ids: token ids ``[B, T]``, padded anywhere.
             attention_mask: mask ``[B, T]`` (default: no padding).
             token_type_ids: token types ``[B, T]``.
-            **kwargs: arguments that adapters pass on, which must be None or False.
+            **kwargs: arguments that adapters pass on. They must be None; `output_…` may be False.
         """
         self.check_arguments(kwargs)
         mask = self.tokens_to_read(input_ids, attention_mask)
@@ -435,7 +435,7 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
             token_type_ids: token types ``[B, T]``.
             labels: labels ``[B, S]``: 1 for a sentence of the summary, 0 for any other, -100 if
                 unknown.
-            **kwargs: arguments that adapters pass on, which must be None or False.
+            **kwargs: arguments that adapters pass on. They must be None; `output_…` may be False.
         """
         self.check_arguments(kwargs)
         mask = self.tokens_to_read(input_ids, attention_mask)
@@ -521,7 +521,7 @@ class BertAlForSequenceClassification(BertAlPreTrainedModel):
             token_type_ids: token types ``[B, T]``.
             labels: classes ``[B]`` as integers, ``[B, K]`` zeros and ones as floats, or values
                 ``[B]``.
-            **kwargs: arguments that adapters pass on, which must be None or False.
+            **kwargs: arguments that adapters pass on. They must be None; `output_…` may be False.
         """
         self.check_arguments(kwargs)
         output = self.model(

@@ -136,7 +136,7 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
             input_ids: token ids ``[B, T]``, padded anywhere.
             attention_mask: mask ``[B, T]`` (default: no padding).
             token_type_ids: token types ``[B, T]``.
-            **kwargs: arguments that adapters pass on, which must be None or False.
+            **kwargs: arguments that adapters pass on. They must be None; `output_…` may be False.
         """
         self.check_arguments(kwargs)
         features, mask = self.token_features(input_ids, attention_mask, token_type_ids)
@@ -214,7 +214,7 @@ class ChunkBertForSequenceClassification(ChunkBertPreTrainedModel):
             token_type_ids: token types ``[B, T]``.
             labels: classes ``[B]`` as integers, ``[B, K]`` zeros and ones as floats, or values
                 ``[B]``.
-            **kwargs: arguments that adapters pass on, which must be None or False.
+            **kwargs: arguments that adapters pass on. They must be None; `output_…` may be False.
         """
         self.check_arguments(kwargs)
         features, mask = self.model.token_features(input_ids, attention_mask, token_type_ids)

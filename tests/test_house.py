@@ -136,18 +136,16 @@ def test_a_checkpoint_carries_at_most_ten_files():
     assert len(files) <= 10
 
 
-# The law, measure by measure. What has not reached it yet stands at today's figure, and may only fall.
+# The law is about shape: how large the package is decides no test.
 CEILINGS = {
-    "nodes": 81_450,  # to 65,000
-    "nodes per code line": 6.3,
-    "hidden branches of all branches": 0.28,
+    "nodes per code line": 5.5,
+    "hidden branches of all branches": 0.20,
     "tuple assignments per 1,000": 3.0,
     "walruses per 1,000": 2.0,
     "products with a flag per 1,000": 0.0,
-    "calls by position per 1,000": 5.0,
+    "calls by position per 1,000": 3.0,
 }
-NODES_OF_TESTS = 88_050  # to 80,000
-NODES_PER_LINE_OF_TESTS = 6.5
+NODES_PER_LINE_OF_TESTS = 6.1
 DENSEST_FILE = 7.0
 
 
@@ -155,7 +153,6 @@ def measures(counts: Counter[str]) -> dict[str, float]:
     """The shares and rates that the law names."""
     branches = counts["branches"] + counts["hidden branches"]
     rates = {
-        "nodes": float(counts["nodes"]),
         "nodes per code line": counts["nodes"] / counts["code lines"],
         "hidden branches of all branches": counts["hidden branches"] / branches,
     }
@@ -187,7 +184,6 @@ def test_tests_are_plain():
     counts: Counter[str] = Counter()
     for path in (ROOT / "tests").rglob("*.py"):
         counts += count(path)
-    assert counts["nodes"] <= NODES_OF_TESTS
     assert counts["nodes"] <= NODES_PER_LINE_OF_TESTS * counts["code lines"]
 
 

@@ -1,360 +1,96 @@
-"""``--task coreference``: links mentions of one event or entity across documents.
+"""Links mentions of one event or entity across the documents of ECB+: Tables 2 and 3.
 
-This is the task of CDLM, section 3.2. Documents come from ECB+ (Cybulska and Vossen, 2014), either
-from the original XML or from parsed rows.
+"CDLM: Cross-Document Language Modeling" (Caciularu et al., 2021), section 3.2 and appendix C.1.
+Gold mentions are compared pair by pair, and clustered by average linkage; the validation set
+decides the threshold. `ecbplus.py` makes the files.
+
+    python examples/cdlm/coreference.py --recipe examples/recipes/cdlm_coreference.yaml \
+        --model MODEL --train_file ecbplus/train.jsonl --validation_file ecbplus/validation.jsonl \
+        --test_file ecbplus/test.jsonl --output_dir linker
+
+`--mention_kind entity` links entities, and `--context sentence` reads only the sentences with the
+mentions (Table 3).
 """
 
-import itertools
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from operator import attrgetter
+import json
+from collections.abc import Sequence
+from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
+import evaluate
 import numpy as np
-from scipy.spatial.distance import squareform
-from scipy.special import expit
-from sklearn.cluster import AgglomerativeClustering
-from torch.utils.data import Dataset
+from common import CdlmArguments, about, open_cdlm, parse_arguments
+from ecbplus import CoreferenceDocument, clusters_of, read_documents
+from mention_pairs import MentionPairDataset, Similarities
+from sklearn.cluster import AgglomerativeClustering, KMeans
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.metrics import silhouette_score
+from sklearn.model_selection import GroupShuffleSplit
+from transformers import Trainer, set_seed
 
-from ..data.published import ecbplus
-from ..data.splits import hold_out
-from ..evaluation.coreference import coreference_scores
-from ..finetuning.arguments import FinetuningArguments
-from ..finetuning.seeds import Scores
-from ..models.modeling_cdlm import CdlmForCrossDocumentCoreference
-from ..models.processing_cdlm import CdlmProcessor, Piece, warn_of_cuts
-from ..pretraining.cdlm import LIMITS, SUMMARY, CdlmModelArguments
-from ..training.cards import CardText
-from ..training.data import DataArguments
-from ..training.options import option, parse
-from .cdlm import MEASURED, TAGS, Predicted, train_and_publish
+from nextlevelbert import CdlmForCrossDocumentCoreference
 
-Pair = tuple[int, int]  # indices of mentions, counted through all documents
-# For each group the indices of its n mentions, and how probably any two mean the same, ``[n, n]``.
-Similarities = list[tuple[list[int], np.ndarray]]
-
-_SNIPPET = """\
-from nextlevelbert import CdlmForCrossDocumentCoreference, CdlmProcessor, read_marked
-
-model = CdlmForCrossDocumentCoreference.from_pretrained("{name}")
-processor = CdlmProcessor.from_model(model)
-marked = ["Apple <m>sued</m> Samsung.", "The <m>lawsuit</m> was filed on Friday."]
-texts, spans = zip(*map(read_marked, marked))
-mentions = [(index, *span) for index, of_text in enumerate(spans) for span in of_text]
-row = processor.mentions(texts, mentions)
-probability = model(**processor.pad([row])).logits.sigmoid()
-same = probability > model.config.coreference_threshold"""
-
-_CARD = CardText(
-    summary=SUMMARY,
-    intended_use="It links mentions of the same event or entity within and across documents.",
-    measured=MEASURED,
-    limits=LIMITS,
-    snippet=_SNIPPET,
-    pipeline_tag="token-classification",  # the Hub files coreference there
-    tags=(*TAGS, "cross-document-coreference"),
-)
+METRIC = Path(__file__).parents[2] / "nextlevelbert/evaluation/metrics" / "conll_coreference"
+HELD_OUT = 0.2  # share of the topics to validate on if there is no validation file
 
 
-# --- ECB+
+@dataclass(kw_only=True)
+class CoreferenceArguments(CdlmArguments):
+    """Options beside those of `TrainingArguments`."""
+
+    train_file: str = about("Training documents, as ecbplus.py writes them.", default=MISSING)
+    validation_file: str | None = about(
+        "Documents that decide the threshold (default: 20 % of the topics of --train_file)."
+    )
+    test_file: str | None = about("Documents to report on.")
+    mention_kind: Literal["event", "entity"] = about("Mentions to link.", default="event")
+    context: Literal["document", "sentence"] = about(
+        "Text around the mentions: whole documents, or only their sentences.", default="document"
+    )
+    mentions_at_once: Literal["pair", "all"] = about(
+        "Mentions in a sequence: one pair of mentions, as in the paper (pair), or all mentions of"
+        " two documents, which is many times faster (all).",
+        default="pair",
+    )
+    group_by: Literal["subtopic", "topic", "clusters"] = about(
+        "Compare only mentions in documents of the same subtopic, of the same topic, or of the same"
+        " cluster of similar documents; then training compares the mentions of a topic.",
+        default="subtopic",
+    )
+    negatives_per_positive: float | None = about(
+        "With --mentions_at_once pair, number of training pairs that do not corefer for each pair"
+        " that does, drawn at random (default: all pairs)."
+    )
 
 
-class CoreferenceMention(NamedTuple):
-    """A mention: its first character, one past its last, its cluster, and its sentence.
+# --- Groups of documents, and clusters of mentions
 
-    Mentions of one event or entity have the same `cluster` across documents; a mention in no
-    relation has a cluster of its own. `sentence` is the index of the sentence of its first piece.
+
+def group_documents(documents: Sequence[CoreferenceDocument], group_by: str) -> list[Any]:
+    """Returns the group of each document: its subtopic, its topic, or a cluster of documents.
+
+    Clusters are made as in Barhom et al. (2019), which Cattan et al. (2020) follow: k-means over
+    TF-IDF of one to three words, with the k of the highest silhouette.
     """
+    if group_by != "clusters":
+        return [getattr(document, group_by) for document in documents]
 
-    start: int
-    end: int
-    cluster: str
-    sentence: int
-
-
-class CoreferenceDocument(NamedTuple):
-    """A document with the spans of its sentences, and its mentions in the order of the text.
-
-    `topic` is the kind of event that the document reports, and `subtopic` one event
-    (``<topic>_ecb`` or ``<topic>_ecbplus``).
-    """
-
-    id: str
-    topic: int
-    subtopic: str
-    text: str
-    sentences: list[tuple[int, int]]
-    mentions: list[CoreferenceMention]
-
-
-def read_ecbplus(
-    source: str | Path, mention_kind: str = "event", split: str | None = None
-) -> list[CoreferenceDocument]:
-    """Reads mentions of events or of entities in ECB+.
-
-    Events are mentions whose type begins with ACTION or NEG_ACTION. Entities are all others:
-    participants, places and times. As is usual for this corpus (Cybulska and Vossen, 2015; Barhom
-    et al., 2019), only mentions in sentences with a validated annotation are read.
-
-    Args:
-        source: folder of the distribution, or a .jsonl of one split, as `ecbplus.load` accepts
-            them.
-        mention_kind: ``event`` or ``entity``.
-        split: ``train``, ``validation`` or ``test`` of a folder; None for all.
-
-    Raises:
-        ValueError: a document or row cannot be read, which the message names; or there is no
-            mention.
-    """
-    documents = []
-    for row in ecbplus.load(source, split):
-        document = CoreferenceDocument(
-            row["doc_id"],
-            topic=row["topic"],
-            subtopic=row["subtopic"],
-            text=row["text"],
-            sentences=[(start, end) for start, end in row["sentences"]],
-            mentions=_mentions_of(row, mention_kind),
-        )
-        documents.append(document)
-    if not any(document.mentions for document in documents):
-        raise ValueError(
-            f"{Path(source).name} has {len(documents)} documents, but no {mention_kind} mention in"
-            " a validated sentence."
-        )
-    return documents
-
-
-def _mentions_of(row: Mapping[str, Any], mention_kind: str) -> list[CoreferenceMention]:
-    """Returns the mentions of events, or of entities, in the validated sentences of a document."""
-    mentions = []
-    for index, mention in enumerate(row["mentions"]):
-        is_event = mention["type"].startswith(("ACTION", "NEG_ACTION"))
-        is_validated = mention["sentence"] in row["validated_sentences"]
-        if not is_validated or is_event != (mention_kind == "event"):
-            continue
-
-        cluster = mention["cluster"]
-        if cluster is None:
-            cluster = f"{row['doc_id']}@{index}"
-        mentions.append(
-            CoreferenceMention(
-                start=mention["start"],
-                end=mention["end"],
-                cluster=cluster,
-                sentence=row["sentence_ids"].index(mention["sentence"]),
-            )
-        )
-    return sorted(mentions, key=attrgetter("start", "end"))
-
-
-def clusters_of(documents: Iterable[CoreferenceDocument]) -> list[str]:
-    """Returns the cluster of every mention, documents and mentions in order."""
-    return [mention.cluster for document in documents for mention in document.mentions]
-
-
-def mention_groups(documents: Iterable[CoreferenceDocument], group_by: str) -> list[list[int]]:
-    """Groups mentions by subtopic or topic.
-
-    Args:
-        documents: the documents with their mentions.
-        group_by: ``"subtopic"`` or ``"topic"``.
-
-    Returns:
-        The indices of the mentions of each group, counted through all documents.
-    """
-    groups: dict[object, list[int]] = {}
-    start = 0
-    for document in documents:
-        end = start + len(document.mentions)
-        if document.mentions:
-            groups.setdefault(getattr(document, group_by), []).extend(range(start, end))
-        start = end
-    return list(groups.values())
-
-
-# --- Pairs of mentions
-
-
-class _Sequence(NamedTuple):
-    """The pairs to compare in a sequence, and the arguments of `CdlmProcessor.mentions`."""
-
-    length: int  # in tokens, before documents are truncated
-    pairs: list[Pair]
-    layout: dict[str, Any]
-
-
-class MentionPairDataset(Dataset):
-    """Sequences with marked mentions, shortest first; a row is laid out when it is read.
-
-    Pairs in two documents are read with both documents, pairs within one document with this
-    document (CDLM, appendix C.1).
-
-    Args:
-        documents: the documents with their mentions.
-        processor: processor that makes rows of token ids.
-        group_by: ``"subtopic"`` or ``"topic"``, the group within which mentions are compared.
-        mentions_at_once: ``"pair"``: two mentions in a sequence (the paper's); ``"all"``: all
-            mentions of two documents are marked and all pairs are scored in one pass, which takes a
-            small part of the time.
-        context: ``"document"``: whole documents; ``"sentence"``: only the sentences with the
-            mentions (the paper's Table 3).
-        negatives: number of pairs without coreference for each coreferent pair, drawn at random;
-            None for all. Only used if `mentions_at_once` is ``"pair"``.
-
-    Attributes:
-        pairs: the pairs of each sequence, by the indices of the mentions in all documents.
-    """
-
-    def __init__(
-        self,
-        documents: Sequence[CoreferenceDocument],
-        processor: CdlmProcessor,
-        group_by: str = "subtopic",
-        mentions_at_once: str = "pair",
-        context: str = "document",
-        negatives: float | None = None,
-    ) -> None:
-        self._processor = processor
-        self._documents = documents
-        self._groups = mention_groups(documents, group_by)
-        self._context = context
-        self._mentions = []
-        self._document_of = []
-        for index, document in enumerate(documents):
-            self._mentions += document.mentions
-            self._document_of += [index] * len(document.mentions)
-        self._pieces: dict[str, Piece] = {}  # tokenized texts
-
-        pairs_of_sequences = self._group_pairs(mentions_at_once)
-        if mentions_at_once == "pair" and negatives is not None:
-            pairs_of_sequences = self._draw(pairs_of_sequences, negatives)
-        if not pairs_of_sequences:
-            raise ValueError(
-                f"There are no two mentions in one {group_by}, so there is nothing to compare."
-            )
-        self._sequences = [self._new_sequence(pairs) for pairs in pairs_of_sequences]
-        self._sequences.sort(key=attrgetter("length"))
-        self.pairs = [sequence.pairs for sequence in self._sequences]
-
-        # Long sequences are laid out once here, so that mentions that do not fit are an error
-        # before training.
-        long_rows = []
-        for index, sequence in enumerate(self._sequences):
-            if sequence.length > processor.max_length:
-                long_rows.append(self[index])
-        warn_of_cuts(long_rows)
-
-    def _documents_of(self, pair: Pair) -> tuple[int, int]:
-        first, second = pair
-        return self._document_of[first], self._document_of[second]
-
-    def _group_pairs(self, mentions_at_once: str) -> list[list[Pair]]:
-        """Returns all pairs of mentions of one group; pairs of one sequence are together."""
-        sequences = []
-        for mentions in self._groups:
-            pairs = sorted(itertools.combinations(mentions, 2), key=self._documents_of)
-            if mentions_at_once == "all":
-                for _, same_documents in itertools.groupby(pairs, self._documents_of):
-                    sequences.append(list(same_documents))
-            else:
-                sequences += [[pair] for pair in pairs]
-        return sequences
-
-    def _draw(self, sequences: list[list[Pair]], negatives: float) -> list[list[Pair]]:
-        """Returns all sequences of a coreferent pair, and some others, in their order."""
-        is_coreferent = np.array([self._is_coreferent(pair) for [pair] in sequences], dtype=bool)
-        coreferent = np.flatnonzero(is_coreferent)
-        others = np.flatnonzero(~is_coreferent)
-        count = min(len(others), round(negatives * len(coreferent)))
-        drawn = np.random.default_rng(0).choice(others, count, replace=False)
-        return [sequences[index] for index in sorted([*coreferent, *drawn])]
-
-    def _new_sequence(self, pairs: list[Pair]) -> _Sequence:
-        """Reads the texts of the documents of these pairs, and the spans of the mentions there."""
-        mentions = sorted(set(itertools.chain.from_iterable(pairs)))
-        pieces: list[Piece] = []
-        spans = []
-        for index, mentions_of_text in itertools.groupby(mentions, self._document_of.__getitem__):
-            document = self._documents[index]
-            marked = [self._mentions[mention] for mention in mentions_of_text]
-            if self._context == "sentence":
-                text, borders = _sentences_only(document, marked)
-            else:
-                text = document.text
-                borders = [(mention.start, mention.end) for mention in marked]
-            spans += [(len(pieces), start, end) for start, end in borders]
-            if text not in self._pieces:
-                self._pieces[text] = self._processor.tokenize(text)
-            pieces.append(self._pieces[text])
-
-        position_of = {mention: position for position, mention in enumerate(mentions)}
-        layout = {
-            "documents": pieces,
-            "mentions": spans,
-            "pairs": [(position_of[first], position_of[second]) for first, second in pairs],
-            "labels": [self._is_coreferent(pair) for pair in pairs],
-        }
-        length = 2 + 2 * len(pieces) + 2 * len(spans)  # special tokens and marks
-        length += sum(len(piece.ids) for piece in pieces)
-        return _Sequence(length, pairs, layout)
-
-    def __len__(self) -> int:
-        return len(self._sequences)
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        return self._processor.mentions(**self._sequences[index].layout)
-
-    def similarities(self, logits: Sequence[np.ndarray] | np.ndarray) -> Similarities:
-        """Computes the probability that two mentions corefer, for all pairs in a group.
-
-        Args:
-            logits: logits of the pairs of each sequence. All pairs must be there, as with
-                ``negatives=None``; padding may follow the logits of a sequence.
-
-        Returns:
-            The indices of the mentions of each group, and the probabilities ``[n, n]``.
-        """
-        probability: dict[Pair, float] = {}
-        for pairs, scores in zip(self.pairs, logits, strict=True):
-            probability |= zip(pairs, expit(scores[: len(pairs)]), strict=True)
-
-        groups = []
-        for mentions in self._groups:
-            values = [probability[pair] for pair in itertools.combinations(mentions, 2)]
-            groups.append((mentions, squareform(values) + np.eye(len(mentions))))
-        return groups
-
-    def _is_coreferent(self, pair: Pair) -> int:
-        first, second = pair
-        return int(self._mentions[first].cluster == self._mentions[second].cluster)
-
-
-def _sentences_only(
-    document: CoreferenceDocument, marked: list[CoreferenceMention]
-) -> tuple[str, list[tuple[int, int]]]:
-    """Returns the sentences of these mentions, a line each, and the spans of the mentions there."""
-    text = ""
-    shifts = {}
-    for sentence in sorted({mention.sentence for mention in marked}):
-        start, end = document.sentences[sentence]
-        shifts[sentence] = len(text) - start
-        text += f"{document.text[start:end]}\n"
-
-    spans = []
-    for mention in marked:
-        shift = shifts[mention.sentence]
-        spans.append((mention.start + shift, mention.end + shift))
-    return text[:-1], spans
-
-
-# --- Clusters
+    vectorizer = TfidfVectorizer(ngram_range=(1, 3), stop_words="english")
+    vectors = vectorizer.fit_transform([document.text for document in documents])
+    best_score = -1.0
+    best_labels = np.zeros(len(documents), dtype=int)
+    for count in range(2, 1 + len(documents) // 2):
+        labels = KMeans(count, random_state=0).fit_predict(vectors)
+        score = silhouette_score(vectors, labels)
+        if score > best_score:
+            best_score = score
+            best_labels = labels
+    return best_labels.tolist()
 
 
 def cluster_mentions(groups: Similarities, threshold: float) -> list[str]:
-    """Clusters mentions agglomeratively, as long as the mean probability is above the threshold.
+    """Clusters mentions by average linkage, while the mean probability is above the threshold.
 
     Args:
         groups: groups and probabilities from `MentionPairDataset.similarities`.
@@ -379,143 +115,116 @@ def cluster_mentions(groups: Similarities, threshold: float) -> list[str]:
     return [names[mention] for mention in sorted(names)]
 
 
-def best_threshold(documents: Sequence[CoreferenceDocument], groups: Similarities) -> float:
+def best_threshold(gold: list[str], groups: Similarities, metric: Any) -> float:
     """Returns the threshold, in steps of 0.05, with the highest CoNLL F1."""
-    gold = clusters_of(documents)
 
     def conll_f1(threshold: float) -> float:
-        return coreference_scores(gold, cluster_mentions(groups, threshold))["conll_f1"]
+        predicted = cluster_mentions(groups, threshold)
+        return metric.compute(predictions=predicted, references=gold)["conll_f1"]
 
     return max(np.arange(0.05, 1.0, 0.05).tolist(), key=conll_f1)
 
 
-def cluster_f1(documents: Sequence[CoreferenceDocument], clusters: Sequence[object]) -> Scores:
-    """Returns the F1 of each metric for clusters of all mentions."""
-    scores = coreference_scores(clusters_of(documents), clusters)
-    return {name: value for name, value in scores.items() if name.endswith("f1")}
-
-
-def _every_mention_alone(documents: Sequence[CoreferenceDocument]) -> Scores:
-    return cluster_f1(documents, range(len(clusters_of(documents))))
-
-
-# --- The task
-
-
-@dataclass
-class CoreferenceArguments:
-    """Chooses the mentions to compare."""
-
-    _argument_group_name = "coreference"
-
-    mention_kind: Literal["event", "entity"] = option("event", "Mentions of ECB+ to link.")
-    context: Literal["document", "sentence"] = option(
-        "document", "Text around the mentions: whole documents, or only their sentences (Table 3)."
-    )
-    mentions_at_once: Literal["pair", "all"] = option(
-        "pair",
-        "Mentions in a sequence: one pair of mentions, as in the paper (pair), or all mentions of"
-        " two documents, which is many times faster (all).",
-    )
-    group_by: Literal["subtopic", "topic"] = option(
-        "subtopic", "Compare only mentions in documents of the same subtopic, or of the same topic."
-    )
-    negatives_per_positive: float = option(
-        1.0,
-        "With --mentions_at_once pair, number of training pairs that do not corefer for each pair"
-        " that does.",
-    )
-
-
-def _records(
-    documents: Sequence[CoreferenceDocument], clusters: Sequence[str]
-) -> list[dict[str, object]]:
-    """Returns each mention with its right and its predicted cluster."""
-    records = []
+def write_predictions(
+    path: Path, documents: Sequence[CoreferenceDocument], clusters: Sequence[str]
+) -> None:
+    """Writes each mention with its right and its predicted cluster."""
     cluster_of_next = iter(clusters)
-    for document in documents:
-        for mention in document.mentions:
-            record = {
-                "document": document.id,
-                "start": mention.start,
-                "end": mention.end,
-                "text": document.text[mention.start : mention.end],
-                "gold": mention.cluster,
-                "cluster": next(cluster_of_next),
-            }
-            records.append(record)
-    return records
+    with path.open("w", encoding="utf-8") as file:
+        for document in documents:
+            for mention in document.mentions:
+                record = {
+                    "document": document.id,
+                    "start": mention.start,
+                    "end": mention.end,
+                    "text": document.text[mention.start : mention.end],
+                    "gold": mention.cluster,
+                    "cluster": next(cluster_of_next),
+                }
+                file.write(json.dumps(record) + "\n")
 
 
-def main(argv: list[str]) -> None:
-    """Links mentions across documents with CDLM; the validation set decides the threshold."""
-    model_args, args, data_args, options = parse(
-        (CdlmModelArguments, FinetuningArguments, DataArguments, CoreferenceArguments),
-        argv,
-        about=main.__doc__,
-        recipes="coreference-",
-    )
-    if data_args.dataset_name:
-        raise ValueError(
-            "ECB+ is read from a folder or a file: give it with --train_file, not with"
-            " --dataset_name."
-        )
+# --- The experiment
 
+
+def read_sets(options: CoreferenceArguments, seed: int) -> dict[str, list[CoreferenceDocument]]:
+    """Reads the documents of each set, with gold mentions."""
+    sets = {}
     for name in ("train", "validation", "test"):
-        source = getattr(data_args, f"{name}_file")
-        has_split = getattr(data_args, f"{name}_split") is not None
-        if source and Path(source).is_dir() and not has_split:
-            raise ValueError(
-                f"{source} holds the topics of all splits, test topics too; give --{name}_split as"
-                " well."
-            )
+        path = getattr(options, f"{name}_file")
+        if path is not None:
+            sets[name] = read_documents(path, options.mention_kind)
+    if "validation" not in sets:
+        # Topics are held out as a whole, so that no cluster of events is in both sets.
+        documents = sets["train"]
+        topics = [document.topic for document in documents]
+        splitter = GroupShuffleSplit(n_splits=1, test_size=HELD_OUT, random_state=seed)
+        [(training, validation)] = splitter.split(documents, groups=topics)
+        sets["train"] = [documents[index] for index in training]
+        sets["validation"] = [documents[index] for index in validation]
+    return sets
 
-    def read(source: str, split: str, config: str | None) -> list[CoreferenceDocument]:
-        split_of_folder = None
-        if Path(source).is_dir():
-            split_of_folder = split
-        return read_ecbplus(source, mention_kind=options.mention_kind, split=split_of_folder)
 
-    sets = data_args.read_sets(
-        read,
-        seed=args.seed,
-        hold_out=partial(hold_out, key=attrgetter("topic")),  # no cluster of events is in two
-    )
+def main(argv: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
+    """Trains and evaluates; returns the scores by the name of a set."""
+    options, args = parse_arguments(CoreferenceArguments, argv)
+    set_seed(args.seed)
 
-    def sequences(name: str, processor: CdlmProcessor) -> MentionPairDataset:
+    # 1. Documents with gold mentions.
+    sets = read_sets(options, args.seed)
+
+    # 2. The model, and the pairs of mentions that it compares.
+    model, processor = open_cdlm(CdlmForCrossDocumentCoreference, options)
+    rows = {}
+    for name, documents in sets.items():
+        group_by = options.group_by
         negatives = None
         if name == "train":
             negatives = options.negatives_per_positive
-        return MentionPairDataset(
-            sets[name],
+            group_by = group_by.replace("clusters", "topic")
+        rows[name] = MentionPairDataset(
+            documents,
             processor,
-            group_by=options.group_by,
+            groups=group_documents(documents, group_by),
             mentions_at_once=options.mentions_at_once,
             context=options.context,
             negatives=negatives,
         )
 
-    def choose(rows: MentionPairDataset, logits: np.ndarray) -> Scores:
-        groups = rows.similarities(logits)
-        return {"coreference_threshold": best_threshold(sets["validation"], groups)}
-
-    def predict(
-        name: str, rows: MentionPairDataset, logits: np.ndarray, chosen: Scores
-    ) -> Predicted:
-        clusters = cluster_mentions(rows.similarities(logits), chosen["coreference_threshold"])
-        return cluster_f1(sets[name], clusters), _records(sets[name], clusters)
-
-    train_and_publish(
-        CdlmForCrossDocumentCoreference,
-        sets,
-        sequences=sequences,
-        predict=predict,
-        choose=choose,
-        baseline=("every mention alone", _every_mention_alone),
-        card=_CARD,
-        metric="conll_f1",
-        settings={"task": "coreference", **vars(options)},
-        model_args=model_args,
+    # 3. Training: binary cross-entropy over the pairs.
+    trainer = Trainer(
+        model=model,
         args=args,
-        data_args=data_args,
+        data_collator=lambda batch: dict(processor.pad(batch)),
+        train_dataset=rows.pop("train"),
+        eval_dataset=rows["validation"],
+        processing_class=processor,
     )
+    trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
+
+    # 4. The threshold of the validation set makes the clusters of both sets.
+    metric = evaluate.load(str(METRIC))
+    scores = {}
+    for name, pairs in rows.items():
+        gold = clusters_of(sets[name])
+        groups = pairs.similarities(trainer.predict(pairs).predictions)
+        if name == "validation":
+            model.config.coreference_threshold = best_threshold(gold, groups, metric)
+        clusters = cluster_mentions(groups, model.config.coreference_threshold)
+        scores[name] = metric.compute(predictions=clusters, references=gold)
+        alone = metric.compute(predictions=list(map(str, range(len(gold)))), references=gold)
+        scores[name]["conll_f1_of_every_mention_alone"] = alone["conll_f1"]
+        trainer.log_metrics(name, scores[name])
+        trainer.save_metrics(name, scores[name])
+        path = Path(args.output_dir) / f"{name}_predictions.jsonl"
+        write_predictions(path, sets[name], clusters=clusters)
+
+    # 5. The model, with the threshold in its configuration.
+    trainer.save_model()
+    if args.push_to_hub:
+        trainer.push_to_hub()
+    return scores
+
+
+if __name__ == "__main__":
+    main()

@@ -1,15 +1,28 @@
-"""ECB+ (Cybulska and Vossen, 2014): news with mentions of events and entities in clusters."""
+"""Writes ECB+ as JSON lines, a file for each split, and reads mentions from such files.
 
+ECB+ (Cybulska and Vossen, 2014) has news with mentions of events and entities in clusters. Unpack
+the distribution, then write its splits:
+
+    python examples/cdlm/ecbplus.py ECB+_LREC2014 --output_dir ecbplus
+
+A row is a document: `doc_id`; `topic`, the kind of event that it reports; `subtopic`, one event
+(`<topic>_ecb` or `<topic>_ecbplus`); `text`, tokens with spaces between them; `sentences` (start
+and end of each); `sentence_ids`; `validated_sentences` (of these ids); and `mentions`: `start`,
+`end`, `type`, `sentence` (id), and `cluster` (null if the mention is in no relation). Files of your
+own with these columns can be read, too.
+"""
+
+import argparse
 import csv
+import json
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from datasets import Dataset
-
-from ..tables import RowLocation, Rows, open_rows
+from nextlevelbert.data import RowLocation, open_rows
 
 # Topics, as Cybulska and Vossen (2015) divide them.
 SPLITS = {
@@ -27,99 +40,49 @@ COLUMNS = (
     "validated_sentences",
     "mentions",
 )
-_MENTION = {"start", "end", "type", "sentence", "cluster"}
-_VALIDATED = "ECBplus_coreference_sentences.csv"
-_FILE = re.compile(r"(?P<topic>\d+)_(?P<number>\d+)(?P<event>ecb|ecbplus)\.xml")
+MENTION_FIELDS = {"start", "end", "type", "sentence", "cluster"}
+VALIDATED = "ECBplus_coreference_sentences.csv"
+FILE = re.compile(r"(?P<topic>\d+)_(?P<number>\d+)(?P<event>ecb|ecbplus)\.xml")
 
 
-def load(source: str | Path, split: str | None = None) -> Dataset:
-    """Loads the documents of ECB+ from its XML or from parsed rows.
+# --- From XML to rows
 
-    The text of XML is its tokens with spaces between them.
+
+def xml_rows(folder: Path) -> Iterator[dict[str, Any]]:
+    """Yields a row for every document of the distribution, in the order of topics.
 
     Args:
-        source: the folder of the distribution, or the ``ECB+`` folder in it (``1/1_3ecb.xml`` is
-            document 3 of the first event of topic 1, ``1/1_3ecbplus.xml`` of the second); or a
-            .jsonl (also .gz) of one split with the columns below.
-        split: ``train``, ``validation`` or ``test`` of a folder, by topics as Cybulska and Vossen
-            (2015) divide them; None for all. A file is one split already.
-
-    Returns:
-        A row for each document: ``doc_id``; ``topic``, the kind of event that the document
-        reports; ``subtopic``, one event (``<topic>_ecb`` or ``<topic>_ecbplus``); ``text``;
-        ``sentences`` (start and end of each); ``sentence_ids``; ``validated_sentences`` (of these
-        ids); and ``mentions``: ``start``, ``end``, ``type``, ``sentence`` (id), ``cluster`` (null
-        if the mention is in no relation).
+        folder: the folder of the distribution, or the ``ECB+`` folder in it (``1/1_3ecb.xml`` is
+            document 3 of the first event of topic 1, ``1/1_3ecbplus.xml`` of the second).
 
     Raises:
-        ValueError: a document or row cannot be read; the message names it.
+        ValueError: a document cannot be read; the message names it.
     """
-    path = Path(source)
-    if path.is_dir():
-        rows = _xml_rows(path, split)
-    else:
-        rows = open_rows(source).rows
-
-    documents = {}
-    for location, values in rows:
-        for column in COLUMNS:
-            if column not in values:
-                raise location.error(column, f"is missing; a document has {', '.join(COLUMNS)}.")
-        name = values["doc_id"]
-        if name in documents:  # mentions in no relation would be of one cluster
-            raise location.error(
-                "doc_id", f"the id {name!r} is there twice. Give every document its own id."
-            )
-        _check_mentions(location, values)
-        documents[name] = {column: values[column] for column in COLUMNS}
-    return Dataset.from_list(list(documents.values()))
-
-
-def _check_mentions(location: RowLocation, values: Mapping[str, Any]) -> None:
-    for index, mention in enumerate(values["mentions"]):
-        absent = _MENTION - mention.keys()
-        if absent:
-            raise location.error("mentions", f"mention {index} (from 0) has no {min(absent)!r}.")
-        is_span = 0 <= mention["start"] < mention["end"] <= len(values["text"])
-        if not is_span or mention["sentence"] not in values["sentence_ids"]:
-            raise location.error(
-                "mentions",
-                f"mention {index} (from 0) must be the span of a sentence, got {mention}.",
-            )
-
-
-# --- XML
-
-
-def _xml_rows(folder: Path, split: str | None) -> Rows:
-    """Yields rows with the columns of the .jsonl, for every document of a split (None for all)."""
-    validated = _validated_sentences(folder)
+    validated = validated_sentences(folder)
     files = []
     for path in folder.rglob("*.xml"):
-        match = _FILE.fullmatch(path.name)
+        match = FILE.fullmatch(path.name)
         if match is not None:
             files.append((int(match["topic"]), match["event"], int(match["number"]), path))
 
     for topic, event, number, path in sorted(files):
-        if split is not None and topic not in SPLITS[split]:
-            continue
         name = f"{topic}_{number}{event}"
         try:
-            row = _xml_row(ElementTree.parse(path).getroot(), name)
+            row = xml_row(ElementTree.parse(path).getroot(), name)
         except (ElementTree.ParseError, KeyError, ValueError) as error:
             raise ValueError(f"{path.name} is not a document of ECB+: {error!r}") from error
         row |= {"doc_id": name, "topic": topic, "subtopic": f"{topic}_{event}"}
         row["validated_sentences"] = validated.get(name, [])
-        yield RowLocation(folder.name, path.name), row
+        yield row
 
 
-def _validated_sentences(folder: Path) -> dict[str, list[int]]:
+def validated_sentences(folder: Path) -> dict[str, list[int]]:
     """Returns the ids of the sentences with a validated annotation, by document."""
-    path = folder / _VALIDATED
+    path = folder / VALIDATED
     if not path.is_file():
-        path = folder.resolve().parent / _VALIDATED
+        path = folder.resolve().parent / VALIDATED
     if not path.is_file():
-        raise FileNotFoundError(f"No {_VALIDATED} in {folder} or next to it; it comes with ECB+.")
+        raise FileNotFoundError(f"No {VALIDATED} in {folder} or next to it; it comes with ECB+.")
 
     validated: dict[str, list[int]] = {}
     with path.open(encoding="utf-8-sig", newline="") as file:
@@ -129,13 +92,15 @@ def _validated_sentences(folder: Path) -> dict[str, list[int]]:
     return validated
 
 
-class _Token(NamedTuple):
+class Token(NamedTuple):
+    """The characters of a token, and the id of its sentence."""
+
     start: int
     end: int
     sentence: int
 
 
-def _xml_row(root: ElementTree.Element, name: str) -> dict[str, Any]:
+def xml_row(root: ElementTree.Element, name: str) -> dict[str, Any]:
     """Returns the text, sentences and mentions of a document."""
     words_of: dict[int, list[tuple[str, str]]] = {}
     for element in root.iter("token"):
@@ -149,7 +114,7 @@ def _xml_row(root: ElementTree.Element, name: str) -> dict[str, Any]:
     for sentence, words in words_of.items():
         first = len(text)
         for token_id, word in words:
-            tokens[token_id] = _Token(len(text), len(text) + len(word), sentence)
+            tokens[token_id] = Token(len(text), len(text) + len(word), sentence)
             text += f"{word} "
         sentences.append((first, len(text) - 1))
         text = f"{text[:-1]}\n"
@@ -157,13 +122,14 @@ def _xml_row(root: ElementTree.Element, name: str) -> dict[str, Any]:
         "text": text[:-1],
         "sentences": sentences,
         "sentence_ids": list(words_of),
-        "mentions": list(_xml_mentions(root, tokens, clusters=_xml_clusters(root, name))),
+        "mentions": list(xml_mentions(root, tokens, clusters=xml_clusters(root, name))),
     }
 
 
-def _xml_mentions(
-    root: ElementTree.Element, tokens: Mapping[str, _Token], clusters: Mapping[str, str]
+def xml_mentions(
+    root: ElementTree.Element, tokens: Mapping[str, Token], clusters: Mapping[str, str]
 ) -> Iterator[dict[str, Any]]:
+    """Yields the mentions of a document; one in pieces runs from its first to its last token."""
     for markable in root.iterfind("Markables/*"):
         anchors = markable.findall("token_anchor")
         pieces = sorted(tokens[anchor.attrib["t_id"]] for anchor in anchors)
@@ -177,7 +143,7 @@ def _xml_mentions(
             }
 
 
-def _xml_clusters(root: ElementTree.Element, name: str) -> dict[str, str]:
+def xml_clusters(root: ElementTree.Element, name: str) -> dict[str, str]:
     """Returns the cluster of each mention that is in a relation, by its id."""
     clusters = {}
     for relation in root.iter("INTRA_DOC_COREF"):
@@ -188,3 +154,137 @@ def _xml_clusters(root: ElementTree.Element, name: str) -> dict[str, str]:
         for mention in relation.findall("source"):
             clusters[mention.attrib["m_id"]] = relation.attrib["note"]
     return clusters
+
+
+# --- From rows to mentions
+
+
+class CoreferenceMention(NamedTuple):
+    """A mention: its first character, one past its last, its cluster, and its sentence.
+
+    Mentions of one event or entity have the same `cluster` across documents; a mention in no
+    relation has a cluster of its own. `sentence` is the index of the sentence of its first piece.
+    """
+
+    start: int
+    end: int
+    cluster: str
+    sentence: int
+
+
+class CoreferenceDocument(NamedTuple):
+    """A document with the spans of its sentences, and its mentions in the order of the text."""
+
+    id: str
+    topic: int
+    subtopic: str
+    text: str
+    sentences: list[tuple[int, int]]
+    mentions: list[CoreferenceMention]
+
+
+def read_documents(source: str | Path, mention_kind: str = "event") -> list[CoreferenceDocument]:
+    """Reads mentions of events or of entities.
+
+    Events are mentions whose type begins with ACTION or NEG_ACTION. Entities are all others:
+    participants, places and times. As is usual for this corpus (Cybulska and Vossen, 2015; Barhom
+    et al., 2019), only mentions in sentences with a validated annotation are read.
+
+    Args:
+        source: a table with the columns above, such as a ``.jsonl`` or ``.jsonl.gz``.
+        mention_kind: ``event`` or ``entity``.
+
+    Raises:
+        ValueError: a row cannot be read, which the message names; or there is no mention.
+    """
+    documents: dict[str, CoreferenceDocument] = {}
+    for location, row in open_rows(source).rows:
+        check_row(location, row)
+        if row["doc_id"] in documents:  # mentions in no relation would be of one cluster
+            raise location.error(
+                "doc_id",
+                f"the id {row['doc_id']!r} is there twice. Give every document its own id.",
+            )
+        documents[row["doc_id"]] = CoreferenceDocument(
+            row["doc_id"],
+            topic=row["topic"],
+            subtopic=row["subtopic"],
+            text=row["text"],
+            sentences=[(start, end) for start, end in row["sentences"]],
+            mentions=mentions_of(row, mention_kind),
+        )
+    if not any(document.mentions for document in documents.values()):
+        raise ValueError(
+            f"{Path(source).name} has {len(documents)} documents, but no {mention_kind} mention in"
+            " a validated sentence."
+        )
+    return list(documents.values())
+
+
+def check_row(location: RowLocation, row: Mapping[str, Any]) -> None:
+    """Raises an error for a row without a column, or with a mention that is no span."""
+    for column in COLUMNS:
+        if column not in row:
+            raise location.error(column, f"is missing; a document has {', '.join(COLUMNS)}.")
+    for index, mention in enumerate(row["mentions"]):
+        absent = MENTION_FIELDS - mention.keys()
+        if absent:
+            raise location.error("mentions", f"mention {index} (from 0) has no {min(absent)!r}.")
+        is_span = 0 <= mention["start"] < mention["end"] <= len(row["text"])
+        if not is_span or mention["sentence"] not in row["sentence_ids"]:
+            raise location.error(
+                "mentions",
+                f"mention {index} (from 0) must be the span of a sentence, got {mention}.",
+            )
+
+
+def mentions_of(row: Mapping[str, Any], mention_kind: str) -> list[CoreferenceMention]:
+    """Returns the mentions of events, or of entities, in the validated sentences of a document."""
+    mentions = []
+    for index, mention in enumerate(row["mentions"]):
+        is_event = mention["type"].startswith(("ACTION", "NEG_ACTION"))
+        is_validated = mention["sentence"] in row["validated_sentences"]
+        if not is_validated or is_event != (mention_kind == "event"):
+            continue
+
+        cluster = mention["cluster"]
+        if cluster is None:
+            cluster = f"{row['doc_id']}@{index}"
+        mentions.append(
+            CoreferenceMention(
+                start=mention["start"],
+                end=mention["end"],
+                cluster=cluster,
+                sentence=row["sentence_ids"].index(mention["sentence"]),
+            )
+        )
+    return sorted(mentions, key=attrgetter("start", "end"))
+
+
+def clusters_of(documents: Iterable[CoreferenceDocument]) -> list[str]:
+    """Returns the cluster of every mention, documents and mentions in order."""
+    return [mention.cluster for document in documents for mention in document.mentions]
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Writes the splits of the distribution."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, help="folder of the distribution")
+    parser.add_argument("--output_dir", type=Path, required=True)
+    args = parser.parse_args(argv)
+
+    lines: dict[str, list[str]] = {split: [] for split in SPLITS}
+    for row in xml_rows(args.folder):
+        for split, topics in SPLITS.items():
+            if row["topic"] in topics:
+                lines[split].append(json.dumps(row, ensure_ascii=False))
+
+    args.output_dir.mkdir(parents=True, exist_ok=True)
+    for split, rows in lines.items():
+        path = args.output_dir / f"{split}.jsonl"
+        path.write_text("".join(f"{line}\n" for line in rows), encoding="utf-8")
+        print(f"{path}: {len(rows)} documents")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,130 +1,143 @@
-"""The task ``document_matching``: are two documents related? (CDLM, section 3.3).
+"""Trains CDLM to decide whether two documents are related: Table 4.
 
-As in the benchmark of Zhou et al. (2020, arXiv 2010.01263): does one paper cite the other (AAN, OC,
-S2ORC), is a document plagiarised from the other (PAN).
+"CDLM: Cross-Document Language Modeling" (Caciularu et al., 2021), section 3.3. In the benchmark of
+Zhou et al. (2020, arXiv 2010.01263): does one paper cite the other (AAN, OC, S2ORC), is a document
+plagiarised from the other (PAN).
+
+    python examples/cdlm/match_documents.py --recipe examples/recipes/cdlm_matching.yaml \
+        --model MODEL --train_file train.csv --validation_file dev.csv --test_file test.csv \
+        --output_dir matcher
+
+A `.csv` is one of Zhou et al.: a label, 0 or 1, and two texts in each line, without a line of
+names. Any other table has the columns `text1`, `text2` and `label`.
 """
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from datasets import Dataset
+import pandas as pd
+from common import CdlmArguments, about, open_cdlm, parse_arguments
 from scipy.special import expit
+from sklearn.metrics import accuracy_score, f1_score
+from transformers import Trainer, set_seed
 
-from ..data.pairs import load_pairs
-from ..data.published import zhou_pairs
-from ..data.tables import open_rows
-from ..evaluation.scores import binary_scores
-from ..finetuning.arguments import FinetuningArguments
-from ..finetuning.seeds import Scores
-from ..models.modeling_cdlm import CdlmForDocumentMatching
-from ..models.processing_cdlm import CdlmProcessor, warn_of_cuts
-from ..pretraining.cdlm import LIMITS, SUMMARY, CdlmModelArguments
-from ..training.cards import CardText
-from ..training.data import DataArguments
-from ..training.options import option, parse
-from .cdlm import MEASURED, TAGS, Predicted, train_and_publish
+from nextlevelbert import CdlmForDocumentMatching
+from nextlevelbert.data import open_rows
 
 
-@dataclass
-class MatchingArguments:
-    """Names the columns of the sets."""
+@dataclass(kw_only=True)
+class MatchingArguments(CdlmArguments):
+    """Options beside those of `TrainingArguments`."""
 
-    _argument_group_name = "columns"
-
-    first_column: str = option("text1", "Column of the first document.")
-    second_column: str = option("text2", "Column of the second document.")
-    label_column: str = option("label", "Column of the labels: 1 for related documents, else 0.")
+    train_file: str = about("Pairs of documents to train on.", default=MISSING)
+    validation_file: str | None = about("Pairs to evaluate on during training.")
+    test_file: str = about("Pairs to report on.", default=MISSING)
 
 
-def load_document_pairs(
-    source: str | Path,
-    columns: MatchingArguments | None = None,
-    split: str = "train",
-    config: str | None = None,
-) -> Dataset:
-    """Reads pairs of documents from named columns, or from the files of Zhou et al. (2020).
+class DocumentPair(NamedTuple):
+    """Two documents; the label is 1 if they are related, otherwise 0."""
 
-    Args:
-        source: table to read, as `open_rows` accepts it, or a file of Zhou et al.
-        columns: names of the columns.
-        split: split to read if the source is a data set; a file is read whole.
-        config: configuration of a data set on the Hub.
+    first: str
+    second: str
+    label: int
 
-    Returns:
-        The columns of `load_pairs`.
+
+def read_pairs(source: str | Path) -> list[DocumentPair]:
+    """Reads pairs of documents.
+
+    Raises:
+        ValueError: for a row that cannot be read.
     """
-    if zhou_pairs.recognises(source):
-        return zhou_pairs.load(source)
-    if columns is None:
-        columns = MatchingArguments()
-    return load_pairs(open_rows(source, split, config), **vars(columns))
+    if ".csv" in Path(source).suffixes:
+        table = pd.read_csv(
+            source,
+            header=None,
+            names=["label", "text1", "text2"],
+            usecols=[0, 1, 2],
+            dtype=str,
+            keep_default_na=False,
+        )
+        table = table.replace("\x01", "", regex=True)  # marks citations
+        unknown = table.index[~table["label"].isin(["0", "1"])]
+        if len(unknown) > 0:
+            raise ValueError(f"{source}, row {unknown[0] + 1}: the first field must be 0 or 1.")
+        return [
+            DocumentPair(first, second, int(label))
+            for label, first, second in table.itertuples(index=False)
+        ]
+
+    pairs = []
+    for location, row in open_rows(source).rows:
+        if row.get("label") not in (0, 1):
+            raise location.error("label", f"must be 0 or 1, got {row.get('label')!r}.")
+        pairs.append(
+            DocumentPair(
+                location.text(row, "text1", "text1"),
+                second=location.text(row, "text2", "text2"),
+                label=int(row["label"]),
+            )
+        )
+    return pairs
 
 
-_SNIPPET = """\
-from transformers import AutoModelForSequenceClassification
+def main(argv: Sequence[str] | None = None) -> dict[str, float]:
+    """Trains and evaluates; returns the scores of the test pairs."""
+    options, args = parse_arguments(MatchingArguments, argv)
+    set_seed(args.seed)
 
-import nextlevelbert  # registers the architecture
-
-model = AutoModelForSequenceClassification.from_pretrained("{name}")
-processor = nextlevelbert.CdlmProcessor.from_model(model)
-probability = model(**processor([["one document", "the other"]])).logits.softmax(dim=-1)[:, 1]"""
-
-_CARD = CardText(
-    summary=SUMMARY,
-    intended_use="It decides whether two documents are related, such as by a citation.",
-    measured=MEASURED,
-    limits=LIMITS,
-    snippet=_SNIPPET,
-    pipeline_tag="text-classification",
-    tags=(*TAGS, "document-matching"),
-)
-
-
-def main(argv: list[str]) -> None:
-    """Trains CDLM to decide whether two documents are related."""
-    classes = (CdlmModelArguments, FinetuningArguments, DataArguments, MatchingArguments)
-    model_args, args, data_args, columns = parse(
-        classes, argv, about=main.__doc__, recipes="document_matching-"
-    )
-
-    sets = data_args.read_sets(partial(load_document_pairs, columns=columns), seed=args.seed)
-
-    def sequences(name: str, processor: CdlmProcessor) -> list[dict[str, Any]]:
-        rows = []
+    # 1. The model, and a sequence for each pair; [CLS] has global attention.
+    model, processor = open_cdlm(CdlmForDocumentMatching, options)
+    sets = {}
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for name in ("train", "validation", "test"):
+        path = getattr(options, f"{name}_file")
+        if path is None:
+            continue
+        sets[name] = read_pairs(path)
+        rows[name] = []
+        lost_tokens = 0
         for pair in sets[name]:
-            sequence = processor.cluster([pair["first"], pair["second"]])
-            rows.append({**sequence, "labels": pair["label"]})
-        warn_of_cuts(rows)
-        return rows
+            row = processor.cluster([pair.first, pair.second])
+            lost_tokens += sum(row["lost_tokens"])
+            rows[name].append({**row, "labels": pair.label})
+        print(f"{name}: {len(sets[name])} pairs lose {lost_tokens:,} tokens.")
 
-    def predict(name: str, rows: Sequence[Any], logits: np.ndarray, chosen: Scores) -> Predicted:
-        values = logits.astype(np.float64)  # [N, 2]
-        related = expit(values[:, 1] - values[:, 0])
-        labels = sets[name]["label"][:]
-        records = []
-        predictions = zip(sets[name]["id"], related.tolist(), labels, strict=True)
-        for pair_id, probability, label in predictions:
-            record = {"id": pair_id, "probability": round(probability, 6), "label": label}
-            records.append(record)
-        return binary_scores(labels, related), records
-
-    def always_related(pairs: Dataset) -> Scores:
-        return binary_scores(pairs["label"][:], [1.0] * len(pairs))
-
-    train_and_publish(
-        CdlmForDocumentMatching,
-        sets,
-        sequences=sequences,
-        predict=predict,
-        baseline=("always related", always_related),
-        card=_CARD,
-        metric="f1",
-        settings={"task": "document_matching", **vars(columns)},
-        model_args=model_args,
+    # 2. Training.
+    trainer = Trainer(
+        model=model,
         args=args,
-        data_args=data_args,
+        data_collator=lambda batch: dict(processor.pad(batch)),
+        train_dataset=rows["train"],
+        eval_dataset=rows.get("validation"),
+        processing_class=processor,
     )
+    trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
+    trainer.save_model()
+
+    # 3. F1 of the related pairs, beside the F1 of always answering that documents are related.
+    logits = trainer.predict(rows["test"]).predictions.astype(np.float64)  # [N, 2]
+    probabilities = expit(logits[:, 1] - logits[:, 0])
+    labels = [pair.label for pair in sets["test"]]
+    predicted = (probabilities > 0.5).astype(int)
+    scores = {
+        "f1": f1_score(labels, predicted),
+        "accuracy": accuracy_score(labels, predicted),
+        "f1_of_always_related": f1_score(labels, np.ones_like(predicted)),
+    }
+    trainer.log_metrics("test", scores)
+    trainer.save_metrics("test", scores)
+    with (Path(args.output_dir) / "test_predictions.jsonl").open("w", encoding="utf-8") as file:
+        for index, (probability, label) in enumerate(zip(probabilities, labels, strict=True)):
+            record = {"id": index, "probability": round(probability, 6), "label": label}
+            file.write(json.dumps(record) + "\n")
+    if args.push_to_hub:
+        trainer.push_to_hub()
+    return scores
+
+
+if __name__ == "__main__":
+    main()

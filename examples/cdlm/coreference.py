@@ -31,7 +31,7 @@ from transformers import Trainer, set_seed
 
 from nextlevelbert import CdlmForCrossDocumentCoreference
 
-METRIC = Path(__file__).parents[2] / "nextlevelbert/evaluation/metrics" / "conll_coreference"
+METRIC = Path(__file__).parents[2] / "metrics" / "conll_coreference"
 HELD_OUT = 0.2  # share of the topics to validate on if there is no validation file
 
 

@@ -26,7 +26,7 @@ from transformers import Trainer, set_seed
 from nextlevelbert import CdlmForMultiHopQuestionAnswering, CdlmProcessor
 from nextlevelbert.data import RowLocation, open_rows
 
-METRIC = Path(__file__).parents[2] / "nextlevelbert/evaluation/metrics" / "hotpotqa_joint"
+METRIC = Path(__file__).parents[2] / "metrics" / "hotpotqa_joint"
 TYPES = ("span", "yes", "no")
 LONGEST_ANSWER = 30  # tokens
 STARTS = 50  # the best starts, from which spans are considered

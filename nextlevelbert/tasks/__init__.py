@@ -13,9 +13,6 @@ TASKS = {
     "retrieval": "search without training, and report scores",
     "ranking": "rank documents for queries",
     "summarization": "select the sentences of a summary",
-    "document_matching": "decide whether two documents are related",
-    "coreference": "link mentions of the same event across documents",
-    "multihop_qa": "answer questions from ten paragraphs",
 }
 """By name of a task, which is the name of its module: its aim."""
 

@@ -1,41 +1,38 @@
-"""Document matching with CDLM: pairs of documents in both forms, and the task from sets to card."""
+"""Document matching with CDLM: pairs of documents in both forms, and the script from files to
+scores."""
 
 import csv
-import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.metrics import f1_score
 
 from nextlevelbert import CdlmForDocumentMatching, CdlmProcessor
-from nextlevelbert.tasks.document_matching import MatchingArguments, load_document_pairs, main
-from nextlevelbert.training.runs import read_json
 
-from ..finetuning_toys import predictions, write
+from ...finetuning_toys import predictions, write
+from .scripts import ROOT, TRAINING, match_documents
 
-TRAINING = (
-    "--max_length 64 --attention_window 16 --learning_rate 3e-3"
-    " --lr_scheduler_type constant --warmup_steps 0"
-    " --per_device_train_batch_size 4 --disable_tqdm true"
-).split()
 ROWS = [
-    {"id": "a-b", "text1": "Whales.", "text2": "The white whale.", "label": 1},
-    {"id": "a-c", "text1": "Whales.", "text2": "A ball at Netherfield.", "label": 0},
+    {"text1": "Whales.", "text2": "The white whale.", "label": 1},
+    {"text1": "Whales.", "text2": "A ball at Netherfield.", "label": 0},
 ]
 
 
 def test_named_columns(tmp_path):
-    assert list(load_document_pairs(write(tmp_path / "pairs.jsonl", ROWS))) == [
-        {"id": "a-b", "first": "Whales.", "second": "The white whale.", "label": 1},
-        {"id": "a-c", "first": "Whales.", "second": "A ball at Netherfield.", "label": 0},
+    pairs = match_documents.read_pairs(write(tmp_path / "pairs.jsonl", ROWS))
+
+    assert pairs == [
+        ("Whales.", "The white whale.", 1),
+        ("Whales.", "A ball at Netherfield.", 0),
     ]
-    (tmp_path / "renamed.csv").write_text("one,other,related\nWhales.,It.,0\nSea.,The ship.,1\n")
-    columns = MatchingArguments("one", "other", "related")
-    pairs = load_document_pairs(tmp_path / "renamed.csv", columns)
-    assert pairs["id"][:] == ["row-000000", "row-000001"]
-    assert pairs["label"][:] == [0, 1]
-    with pytest.raises(ValueError, match="label"):
-        load_document_pairs(write(tmp_path / "bad.jsonl", [{**ROWS[0], "label": 2}]))
+
+
+@pytest.mark.parametrize("changed", [{"label": 2}, {"label": None}, {"text2": " "}])
+def test_a_row_that_is_no_pair_is_named(tmp_path, changed):
+    path = write(tmp_path / "bad.jsonl", [ROWS[0], {**ROWS[0], **changed}])
+    with pytest.raises(ValueError, match="line 2"):
+        match_documents.read_pairs(path)
 
 
 def test_the_files_of_zhou_et_al(tmp_path):
@@ -44,17 +41,25 @@ def test_the_files_of_zhou_et_al(tmp_path):
     long = "word " * 40_000
     rows = [
         [1, 'It "works", as\x01 shown.\nSo it does.', long],
-        [0, "One, two.", "Three."],
+        [0, "One, two.", "NA"],
         [1, "a", "b", "more"],
     ]
-    with (tmp_path / "train_cite.csv").open("w", encoding="utf-8", newline="") as file:
+    path = tmp_path / "train_cite.csv"
+    with path.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows(rows)
-    pairs = load_document_pairs(tmp_path / "train_cite.csv")
-    assert [tuple(pair.values()) for pair in pairs] == [  # the shortest first
-        ("row-000002", "a", "b", 1),
-        ("row-000001", "One, two.", "Three.", 0),
-        ("row-000000", 'It "works", as shown.\nSo it does.', long, 1),
+
+    assert match_documents.read_pairs(path) == [
+        ('It "works", as shown.\nSo it does.', long, 1),
+        ("One, two.", "NA", 0),
+        ("a", "b", 1),
     ]
+
+
+def test_a_label_of_zhou_et_al_that_is_none(tmp_path):
+    path = tmp_path / "pairs.csv"
+    path.write_text("1,a,b\nlabel,c,d\n")
+    with pytest.raises(ValueError, match="row 2"):
+        match_documents.read_pairs(path)
 
 
 def pairs(folder: Path, name: str, count: int, seed: int) -> str:
@@ -70,35 +75,49 @@ def pairs(folder: Path, name: str, count: int, seed: int) -> str:
     return write(folder / name, rows)
 
 
-def test_matching_is_learnt_and_published(encoder, tmp_path):
+def test_matching_is_learnt(encoder, tmp_path):
     output = tmp_path / "matcher"
-    train = pairs(tmp_path, "train.jsonl", 48, 0)
-    validation = pairs(tmp_path, "validation.jsonl", 16, 1)
-    words = ["--model", encoder, "--train_file", train, "--validation_file", validation, *TRAINING]
-    words += ["--output_dir", str(output)]
-    with pytest.raises(ValueError, match="training set"):
-        main([*words, "--test_file", train])
-    with pytest.raises(ValueError, match="one of loss"):  # evaluations have no other score
-        main([*words, "--metric_for_best_model", "f1"])
-    main([*words, "--num_train_epochs", "6"])
-    rows = read_json(output / "results.json")["rows"]
-    assert next(iter(rows)).startswith("tiny (cdlm)")
-    assert next(iter(rows.values()))["accuracy"] > 0.8
-    # The model gives the probabilities that were written.
+    words = ["--model", encoder, "--train_file", pairs(tmp_path, "train.jsonl", 48, 0), *TRAINING]
+    test = pairs(tmp_path, "test.jsonl", 16, 1)
+    words += ["--test_file", test, "--num_train_epochs", "6", "--output_dir", str(output)]
+
+    scores = match_documents.main(words)
+
+    assert scores["accuracy"] > 0.8
+    assert scores["f1"] > scores["f1_of_always_related"]
+    # The saved model has the probabilities that were written, and they the scores.
     model = CdlmForDocumentMatching.from_pretrained(output).eval()
     processor = CdlmProcessor.from_pretrained(output)
-    documents = load_document_pairs(validation)
-    written = {}
-    for row in predictions(output / "validation_predictions.jsonl"):
-        written[row["id"]] = row["probability"]
-    for row in documents:
-        logits = model(**processor([[row["first"], row["second"]]])).logits
+    records = predictions(output / "test_predictions.jsonl")
+    for record, pair in zip(records, match_documents.read_pairs(test), strict=True):
+        logits = model(**processor([[pair.first, pair.second]])).logits
         probability = logits.softmax(dim=-1)[0, 1].item()
-        assert written[row["id"]] == pytest.approx(probability, abs=2e-5)
-    card = (output / "README.md").read_text()
-    [code] = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
-    names: dict = {}
-    exec(code.replace('"matcher"', repr(str(output))), names)
-    assert names["probability"].shape == (1,)
-    assert str(tmp_path) not in card
-    assert "Chosen on this set, too: the epoch" in card
+        assert record["probability"] == pytest.approx(probability, abs=2e-5)
+        assert record["label"] == pair.label
+    predicted = [record["probability"] > 0.5 for record in records]
+    labels = np.array([record["label"] for record in records], dtype=bool)
+    assert scores["f1"] == pytest.approx(f1_score(labels, predicted))
+
+
+class Stopped(Exception):
+    """The trainer would be made now."""
+
+
+def test_the_settings_of_the_papers_arrive(encoder, tmp_path, monkeypatch):
+    """Those of appendix C.2, and the learning rate of Zhou et al.'s script."""
+    made = {}
+
+    def stop(**parts):
+        made.update(parts)
+        raise Stopped
+
+    monkeypatch.setattr(match_documents, "Trainer", stop)
+    file = write(tmp_path / "pairs.jsonl", ROWS)
+    recipe = str(ROOT / "examples" / "recipes" / "cdlm_matching.yaml")
+    words = ["--recipe", recipe, "--model", encoder, "--train_file", file, "--test_file", file]
+    with pytest.raises(Stopped):
+        match_documents.main([*words, "--output_dir", str(tmp_path)])
+
+    args = made["args"]
+    assert args.per_device_train_batch_size * args.gradient_accumulation_steps == 32
+    assert (args.num_train_epochs, args.learning_rate) == (8, 2e-5)

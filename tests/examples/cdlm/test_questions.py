@@ -1,24 +1,24 @@
-"""Multi-hop questions with CDLM: the forms of HotpotQA, labels, answers, and the task from sets to
-card."""
+"""Multi-hop questions with CDLM: the forms of HotpotQA, labels, answers, and the script from files
+to scores."""
 
 import gzip
 import json
-import logging
-import re
 from pathlib import Path
 
+import evaluate
 import numpy as np
 import pytest
+import torch
 
 from nextlevelbert import CdlmForMultiHopQuestionAnswering, CdlmProcessor
-from nextlevelbert.data.published import hotpotqa
-from nextlevelbert.evaluation.hotpotqa import hotpotqa_scores
-from nextlevelbert.tasks.multihop_qa import QuestionDataset, answer, facts_of, main, read_answer
+
+from ...finetuning_toys import predictions
+from .scripts import ROOT, TRAINING, questions
 
 # The data.
 
 # A question about the novel Emma, as in the official files, and as on the Hub.
-ROW, EXPECTED = json.loads(Path(__file__).with_name("hotpotqa.json").read_text())
+OFFICIAL, OF_THE_HUB = json.loads(Path(__file__).with_name("hotpotqa.json").read_text())
 
 
 def write(path, rows):
@@ -27,22 +27,26 @@ def write(path, rows):
 
 
 def test_both_forms_are_read_alike(tmp_path):
-    """As the official files have it, and as the Hub does."""
-    for row in (ROW, EXPECTED):
-        assert list(hotpotqa.load(write(tmp_path / "dev.json", [row]))) == [EXPECTED]
+    [question] = questions.read_questions(write(tmp_path / "official.json", [OFFICIAL]))
+
+    assert questions.read_questions(write(tmp_path / "hub.json", [OF_THE_HUB])) == [question]
+    assert question.as_row() == {
+        name: OF_THE_HUB[name] for name in ("id", "answer", "supporting_facts")
+    }
+    assert question.text == OF_THE_HUB["question"]
+    assert dict(question.paragraphs) == dict(OFFICIAL["context"])
 
 
-def test_oddities_are_counted_and_kept(tmp_path, caplog):
-    again = [*ROW["context"], ["Emma (novel)", ["Another text."]]]
+def test_oddities_are_kept(tmp_path):
+    """A second paragraph of a title is left out; facts may name no sentence."""
+    again = [*OFFICIAL["context"], ["Emma (novel)", ["Another text."]]]
     beyond = [["Emma (novel)", 1], ["Jane Austen", 3], ["Moby-Dick", 1]]
-    with caplog.at_level(logging.WARNING):
-        [question] = hotpotqa.load(
-            write(tmp_path / "odd.json", [{**ROW, "context": again, "supporting_facts": beyond}])
-        )
-    assert question["context"] == EXPECTED["context"]
-    assert facts_of(question) == {("Emma (novel)", 1), ("Jane Austen", 3), ("Moby-Dick", 1)}
-    assert "1 paragraphs" in caplog.text
-    assert "2 supporting facts" in caplog.text
+    row = {**OFFICIAL, "context": again, "supporting_facts": beyond}
+
+    [question] = questions.read_questions(write(tmp_path / "odd.json", [row]))
+
+    assert dict(question.paragraphs) == dict(OFFICIAL["context"])
+    assert question.facts == [("Emma (novel)", 1), ("Jane Austen", 3), ("Moby-Dick", 1)]
 
 
 @pytest.mark.parametrize(
@@ -55,8 +59,9 @@ def test_oddities_are_counted_and_kept(tmp_path, caplog):
     ],
 )
 def test_rows_that_are_refused(tmp_path, changed, word):
+    rows = [{**OFFICIAL, "_id": "first"}, {**OFFICIAL, **changed}]
     with pytest.raises(ValueError, match=word):
-        hotpotqa.load(write(tmp_path / "bad.json", [{**ROW, "_id": "first"}, {**ROW, **changed}]))
+        questions.read_questions(write(tmp_path / "bad.json", rows))
 
 
 def official(row):
@@ -70,15 +75,22 @@ def official(row):
     return {**fields, "context": context, "supporting_facts": facts}
 
 
-def test_the_sample(shared, tmp_path, caplog):
+@pytest.fixture(scope="module")
+def sample(shared, tmp_path_factory):
     path = shared / "data" / "hotpotqa_sample" / "dev_sample100.jsonl.gz"
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         rows = list(map(official, map(json.loads, lines)))
-    questions = hotpotqa.load(write(tmp_path / "dev.json", rows))
-    assert len(questions) == 100
-    assert not caplog.records
-    perfect = {one["id"]: (one["answer"], facts_of(one)) for one in questions}
-    assert set(hotpotqa_scores(perfect, perfect).values()) == {1.0}
+    return questions.read_questions(write(tmp_path_factory.mktemp("sample") / "dev.json", rows))
+
+
+def test_the_sample(sample):
+    """Perfect logits decode to the right answers and facts of every question with two paragraphs."""
+    rows = [question.as_row() for question in sample]
+
+    scores = evaluate.load(str(questions.METRIC)).compute(predictions=rows, references=rows)
+
+    assert len(sample) == 100
+    assert set(scores.values()) == {1.0}
 
 
 # Labels and answers.
@@ -88,88 +100,211 @@ TEXTS = [
     ("Ann", ["She was born in New York.", "New York is large."]),
     ("Another", ["New York is far away."]),
 ]
-QUESTION = {
-    "id": "q",
-    "question": "Where was the author born?",
-    "answer": "New York",
-    "context": {
-        "title": ["The book", "Ann", "Another"],
-        "sentences": [sentences for _, sentences in TEXTS],
-    },
-    "supporting_facts": {"title": ["Ann", "The book"], "sent_id": [0, 0]},
-}
+QUESTION = questions.Question(
+    "q",
+    text="Where was the author born?",
+    answer="New York",
+    paragraphs=TEXTS,
+    facts=[("Ann", 0), ("The book", 0)],
+)
+
+
+def rows_of(question, processor):
+    return questions.QuestionDataset([question], processor)
 
 
 def test_answers_are_words_of_supporting_paragraphs(processor):
-    row = QuestionDataset([QUESTION], processor)[0]
+    row = rows_of(QUESTION, processor)[0]
+
     places = list(zip(row["start_positions"], row["end_positions"], strict=True))
     texts = [processor.tokenizer.decode(row["input_ids"][start : end + 1]) for start, end in places]
     assert texts == ["new york"] * 3  # once in "The book", twice in "Ann", not in "Another"
     assert row["sentence_labels"] == [1, 0, 1, 0, 0]
     assert row["paragraph_labels"] == [1, 1, 0]
     assert row["type_labels"] == 0
-    row = QuestionDataset([{**QUESTION, "answer": "yes"}], processor)[0]
+
+
+def test_yes_has_no_span(processor):
+    row = rows_of(QUESTION._replace(answer="yes"), processor)[0]
+
     assert (row["type_labels"], row["start_positions"], row["end_positions"]) == (1, [-1], [-1])
-    party = {"title": ["Party"], "sentences": [['It starts with "art".', "A party."]]}
-    facts = {"title": ["Party"], "sent_id": [0]}
-    for text, word in (("art", "art"), ("tar", "starts")):  # a word of its own, else a part of one
-        question = {**QUESTION, "answer": text, "context": party, "supporting_facts": facts}
-        row = QuestionDataset([question], processor)[0]
-        assert len(row["start_positions"]) == 1
-        assert processor.tokenizer.decode(row["input_ids"][row["start_positions"][0]]) == word
 
 
-def test_what_is_past_a_cut_has_no_label_and_is_reported(processor, caplog):
-    row = QuestionDataset([QUESTION], CdlmProcessor(processor.tokenizer, 48))[0]
+@pytest.mark.parametrize(("answer", "word"), [("art", "art"), ("tar", "starts")])
+def test_an_answer_is_a_word_of_its_own_else_a_part_of_one(processor, answer, word):
+    party = [("Party", ['It starts with "art".', "A party."])]
+    question = QUESTION._replace(answer=answer, paragraphs=party, facts=[("Party", 0)])
+
+    row = rows_of(question, processor)[0]
+
+    assert len(row["start_positions"]) == 1
+    assert processor.tokenizer.decode(row["input_ids"][row["start_positions"][0]]) == word
+
+
+def test_what_is_past_a_cut_has_no_label_and_is_reported(processor, capsys):
+    row = rows_of(QUESTION, CdlmProcessor(processor.tokenizer, 48))[0]
+
     assert len(row["input_ids"]) <= 48
     assert -1 in row["sentence_index"]
     for index, label in zip(row["sentence_index"], row["sentence_labels"], strict=True):
         assert (label == -100) == (index == -1)
-    assert "lose" in caplog.text
+    assert "lose" in capsys.readouterr().out
+
+
+def test_half_an_answer_is_no_answer(processor):
+    """Its second word is cut off."""
+    paragraphs = [("Ann", ["She was born in New York."])]
+    question = QUESTION._replace(paragraphs=paragraphs, facts=[("Ann", 0)])
+    whole = rows_of(question, processor)[0]
+    length = len(whole["input_ids"])
+
+    row = rows_of(question, CdlmProcessor(processor.tokenizer, length - 2))[0]
+
+    tokens = processor.tokenizer.convert_ids_to_tokens(row["input_ids"])
+    assert "new" in tokens
+    assert "york" not in tokens
+    assert row["start_positions"] == [-1]
+
+
+def scores_at(length, **values):
+    """Scores of tokens, 0 but at the positions that are named, such as ``at_3=5.0``."""
+    scores = np.zeros(length)
+    for name, value in values.items():
+        scores[int(name.removeprefix("at_"))] = value
+    return scores
+
+
+def place_of(row, text, start):
+    """The token that begins at this character of a text."""
+    return [(index, begin) for index, begin, _ in row["token_spans"]].index((text, start))
+
+
+SPAN = np.array([1.0, 0, 0])
+ALL_SENTENCES = np.array([-1.0, 2, -1, 3, -1])
+FIRST_TWO = np.array([2.0, 1.0, 0.0])
 
 
 def test_the_best_span_stays_within_a_sentence(processor):
-    row = QuestionDataset([QUESTION], processor)[0]
+    """ "Ann liked New York." has the best start, "She was …" after it the best end."""
+    row = rows_of(QUESTION, processor)[0]
     length = len(row["input_ids"])
-    # "Ann liked New York." has the best start, "She was …" after it the best end: no span goes
-    # across.
-    starts_of_tokens = [(text, start) for text, start, _ in row["token_spans"]]
-    first = starts_of_tokens.index((2, len("Ann liked ")))
-    across = starts_of_tokens.index((4, 0))
-    start = np.zeros(length)
-    start[first] = 5.0
-    end = np.zeros(length)
-    end[across] = 9.0
-    end[first + 1] = 4.0
-    logits = [start, end, np.array([1.0, 0, 0]), np.array([-1.0, 2, -1, 3, -1])]
-    assert read_answer(row, TEXTS, logits) == (
-        "New York",
-        [("The book", 1), ("Ann", 1)],
-    )
+    first = place_of(row, 2, len("Ann liked "))
+    across = place_of(row, 4, 0)
+    start = scores_at(length, **{f"at_{first}": 5.0})
+    end = scores_at(length, **{f"at_{across}": 9.0, f"at_{first + 1}": 4.0})
+    others = [SPAN, ALL_SENTENCES, FIRST_TWO]
+
+    text, supporting = questions.read_answer(row, TEXTS, [start, end, *others])
+
+    assert (text, supporting) == ("New York", [("The book", 1), ("Ann", 1)])
     in_question = np.where(np.arange(length) == 2, 99.0, start)
-    outside = [in_question, *logits[1:]]
-    assert read_answer(row, TEXTS, outside).text == "New York"
-    no = [*logits[:2], np.array([0, 0, 1.0]), logits[3]]
-    assert read_answer(row, TEXTS, no).text == "no"
+    assert questions.read_answer(row, TEXTS, [in_question, end, *others])[0] == "New York"
+    no = [start, end, np.array([0, 0, 1.0]), ALL_SENTENCES, FIRST_TWO]
+    assert questions.read_answer(row, TEXTS, no)[0] == "no"
 
 
-def test_questions_are_learnt_by_heart_and_published(encoder, tmp_path):
-    """Trained on one question, it gives its answer and its sentences."""
+@pytest.mark.parametrize(("words", "answered"), [(30, 30), (31, 1)])
+def test_an_answer_has_at_most_thirty_tokens(processor, words, answered):
+    """As in HotpotQA's baseline: 30 tokens from the best start to the best end, but not 31."""
+    sentence = " ".join(["one"] * words)
+    paragraphs = [("A", [sentence])]
+    row = rows_of(QUESTION._replace(paragraphs=paragraphs, facts=[("A", 0)]), processor)[0]
+    first = place_of(row, 1, 0)
+    length = len(row["input_ids"])
+    start = scores_at(length, **{f"at_{first}": 5.0})
+    end = scores_at(length, **{f"at_{first}": 1.0, f"at_{first + words - 1}": 5.0})
+
+    text, _ = questions.read_answer(row, paragraphs, [start, end, SPAN, np.ones(1), np.ones(1)])
+
+    assert len(text.split()) == answered
+
+
+@pytest.mark.parametrize(
+    ("sentences", "paragraphs", "expected"),
+    [
+        # Probable sentences of the third paragraph are no evidence: it is not among the best two.
+        ([1, -1, 1, -1, 9], [3, 2, 1], [("The book", 0), ("Ann", 0)]),
+        ([1, -1, 1, -1, 9], [1, 2, 3], [("Ann", 0), ("Another", 0)]),
+        # A logit of 0.3 is a probability above one half.
+        ([0.3, -0.3, -1, 0.3, 0.3], [3, 2, 1], [("The book", 0), ("Ann", 1)]),
+        # A paragraph without such a sentence has its best one.
+        ([-3, -2, 5, 4, -1], [3, 2, 1], [("The book", 1), ("Ann", 0), ("Ann", 1)]),
+    ],
+)
+def test_evidence_comes_from_exactly_two_paragraphs(processor, sentences, paragraphs, expected):
+    """The constraint of Beltagy et al. (2020, appendix D)."""
+    row = rows_of(QUESTION, processor)[0]
+    length = len(row["input_ids"])
+    logits = [np.zeros(length), np.zeros(length), np.array([0, 1.0, 0])]
+    padded = [np.array([*sentences, 50.0]), np.array([*paragraphs, 50.0])]
+
+    text, supporting = questions.read_answer(row, TEXTS, [*logits, *padded])
+
+    assert (text, supporting) == ("yes", expected)
+
+
+def test_a_lost_sentence_is_no_evidence(processor):
+    row = rows_of(QUESTION, CdlmProcessor(processor.tokenizer, 48))[0]
+    length = len(row["input_ids"])
+    logits = [np.zeros(length), np.zeros(length), np.array([0, 1.0, 0])]
+    lost = row["sentence_index"].index(-1)
+
+    _, supporting = questions.read_answer(row, TEXTS, [*logits, np.ones(5), np.ones(3)])
+
+    facts = questions.all_facts(TEXTS)
+    assert facts[lost] not in supporting
+    assert len(supporting) == sum(index >= 0 for index in row["sentence_index"][:4])
+
+
+def test_questions_are_learnt_by_heart(encoder, tmp_path):
+    """Trained on one question, the model knows its answer and its sentences."""
+    row = {"_id": "q", "question": QUESTION.text, "answer": QUESTION.answer}
+    row |= {"context": TEXTS, "supporting_facts": QUESTION.facts}
+    file = str(write(tmp_path / "one.json", [row]))
+    words = ["--model", encoder, "--train_file", file, "--test_file", file, *TRAINING]
+    words += ["--max_length", "128", "--attention_window", "32", "--learning_rate", "5e-3"]
     output = tmp_path / "answerer"
-    row = {**QUESTION, "_id": "q", "context": TEXTS}
-    words = ["--model", encoder, "--output_dir", str(output)]
-    words += ["--train_file", str(write(tmp_path / "one.json", [row]))]
-    words += ["--validation_file", str(write(tmp_path / "others.json", [{**row, "_id": "other"}]))]
-    words += "--max_length 128 --attention_window 32 --max_steps 60 --learning_rate 5e-3".split()
-    words += "--eval_strategy steps --eval_steps 60 --save_strategy steps --save_steps 60".split()
-    words += "--lr_scheduler_type constant --warmup_steps 0 --disable_tqdm true".split()
-    main(words)
-    [record] = map(json.loads, (output / "validation_predictions.jsonl").open())
-    assert record["answer"] == "New York"
+
+    scores = questions.main([*words, "--max_steps", "60", "--output_dir", str(output)])
+
+    assert (scores["joint_em"], scores["joint_f1"]) == (1.0, 1.0)
+    [record] = predictions(output / "test_predictions.jsonl")
+    assert (record["id"], record["answer"], record["gold"]) == ("q", "New York", "New York")
+    # The saved model answers alike.
     model = CdlmForMultiHopQuestionAnswering.from_pretrained(output).eval()
-    said = answer(model, CdlmProcessor.from_pretrained(output), QUESTION["question"], TEXTS)
-    assert (said.text, set(said.supporting)) == ("New York", facts_of(QUESTION))
-    card = (output / "README.md").read_text()
-    [code] = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
-    exec(code.replace('"answerer"', repr(str(output))), {})
-    assert str(tmp_path) not in card
+    processor = CdlmProcessor.from_pretrained(output)
+    inputs = processor.question(QUESTION.text, TEXTS)
+    with torch.no_grad():
+        scored = model(**processor.pad([inputs]))
+    names = ("start", "end", "type", "sentence", "paragraph")
+    logits = [scored[f"{name}_logits"][0].numpy() for name in names]
+    assert questions.read_answer(inputs, TEXTS, logits) == ("New York", sorted_facts(TEXTS))
+
+
+def sorted_facts(paragraphs):
+    """The facts of the question, in the order of its paragraphs."""
+    return [fact for fact in questions.all_facts(paragraphs) if fact in QUESTION.facts]
+
+
+class Stopped(Exception):
+    """The trainer would be made now."""
+
+
+def test_the_settings_of_the_paper_arrive(encoder, tmp_path, monkeypatch):
+    """Those of appendix C.3."""
+    made = {}
+
+    def stop(**parts):
+        made.update(parts)
+        raise Stopped
+
+    monkeypatch.setattr(questions, "Trainer", stop)
+    file = str(write(tmp_path / "one.json", [OFFICIAL]))
+    recipe = str(ROOT / "examples" / "recipes" / "cdlm_questions.yaml")
+    words = ["--recipe", recipe, "--model", encoder, "--train_file", file, "--test_file", file]
+    with pytest.raises(Stopped):
+        questions.main([*words, "--output_dir", str(tmp_path)])
+
+    args = made["args"]
+    assert args.per_device_train_batch_size * args.gradient_accumulation_steps == 32
+    assert (args.num_train_epochs, args.learning_rate, args.warmup_steps) == (5, 1e-4, 100)

@@ -18,7 +18,7 @@ PACKAGE = ROOT / "nextlevelbert"
 ORDER = (
     ("models",),
     ("data",),
-    ("word_lookup", "fitting", "corpus", "chunk_vectors", "vector_cache"),
+    ("word_lookup", "fitting", "corpus", "vector_cache"),
     ("evaluation",),
     ("training",),
     ("pretraining",),

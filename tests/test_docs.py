@@ -18,16 +18,15 @@ from huggingface_hub import ModelCard
 from transformers import HfArgumentParser
 
 from nextlevelbert import tasks
-from nextlevelbert.data.published import hotpotqa
 from nextlevelbert.pretraining import vectors
 from nextlevelbert.pretraining.document_sets import read_document_sets
 from nextlevelbert.tasks.classification import load_classification
-from nextlevelbert.tasks.coreference import read_ecbplus
-from nextlevelbert.tasks.document_matching import load_document_pairs
 from nextlevelbert.tasks.multiple_choice import load_multiple_choice
 from nextlevelbert.tasks.retrieval import PairArguments, read_retrieval_task
 from nextlevelbert.tasks.summarization import SummaryArguments, read_summaries
 from nextlevelbert.training.cards import CITATIONS, CardText, model_card
+
+from .examples.cdlm.scripts import ecbplus, match_documents, questions
 
 ROOT = Path(__file__).parent.parent
 CARDS = [*ROOT.glob("model_cards/*/README.md"), *ROOT.glob("checkpoints/*/README.md")]
@@ -209,10 +208,10 @@ READERS = {
     "multiple_choice": load_multiple_choice,
     "retrieval, ranking": lambda source: read_retrieval_task(source, PairArguments()).queries,
     "summarization": lambda source: read_summaries(SummaryArguments(model=""), source, "train"),
-    "document_matching": load_document_pairs,
-    "coreference": read_ecbplus,
-    "multihop_qa": hotpotqa.load,
-    "pretraining of CDLM": lambda source: read_document_sets(source, "event"),
+    "examples/cdlm/match_documents.py": match_documents.read_pairs,
+    "examples/cdlm/coreference.py": ecbplus.read_documents,
+    "examples/cdlm/questions.py": questions.read_questions,
+    "examples/cdlm/pretrain.py": lambda source: read_document_sets(source, "event"),
 }
 
 
@@ -220,6 +219,6 @@ READERS = {
 def test_the_rows_of_the_page_of_inputs_are_read(task, row, tmp_path):
     source = tmp_path / "rows.jsonl"
     source.write_text(
-        "\n".join([row.strip("`")] * (1 + task.endswith("CDLM")))
+        "\n".join([row.strip("`")] * (1 + task.endswith("pretrain.py")))
     )  # of documents of one set, two
     assert len(READERS.get(task, READERS["—"])(str(source))) == 1

@@ -1,9 +1,10 @@
 """Is one fine-tuned model better than another? Bootstrap and permutation test on two runs'
 predictions.
 
-Takes the output folders of two runs of `run_finetune.py` on the same set. Coreference is compared
-by CoNLL F1 over topics (CDLM, section 3.2), retrieval by MRR over queries, questions by the
-official exact match, everything else by accuracy. Both tests (Dror et al., 2018) are SciPy's.
+Takes the output folders of two runs of `run_finetune.py`, or of a script of `examples/cdlm`, on the
+same set. Coreference is compared by CoNLL F1 over topics (CDLM, section 3.2), retrieval by MRR over
+queries, questions by the official exact match, everything else by accuracy. Both tests (Dror et
+al., 2018) are SciPy's.
 
     python -m benchmarks.studies.compare_runs RUN OTHER_RUN
 """
@@ -21,8 +22,8 @@ import numpy as np
 from scipy import stats
 
 from benchmarks.common.measuring import print_table
-from nextlevelbert.evaluation.coreference import coreference_scores
-from nextlevelbert.evaluation.hotpotqa import normalize_answer
+from metrics.conll_coreference.conll_coreference import coreference_scores
+from metrics.hotpotqa_joint.hotpotqa_joint import normalize_answer
 
 
 class Comparison(NamedTuple):
@@ -101,7 +102,7 @@ def read_predictions(folder: Path) -> list[dict[str, Any]]:
     files = sorted([*folder.glob("*predictions.jsonl")])
     if not files:
         raise FileNotFoundError(
-            f"No predictions in {folder}; give the --output_dir of a run of run_finetune.py."
+            f"No predictions in {folder}; give the --output_dir of a run."
         )
     return [json.loads(line) for line in files[0].read_text(encoding="utf-8").splitlines()]
 

@@ -61,10 +61,11 @@ def read_pairs(source: str | Path) -> list[DocumentPair]:
             dtype=str,
             keep_default_na=False,
         )
-        table = table.replace("\x01", "", regex=True)  # marks citations
-        unknown = table.index[~table["label"].isin(["0", "1"])]
-        if len(unknown) > 0:
-            raise ValueError(f"{source}, row {unknown[0] + 1}: the first field must be 0 or 1.")
+        table = table.fillna("").replace("\x01", "", regex=True)  # U+0001 marks citations
+        is_blank = table.apply(lambda column: column.str.strip() == "").any(axis=1)
+        wrong_rows = table.index[is_blank | ~table["label"].isin(["0", "1"])]
+        if len(wrong_rows) > 0:
+            raise ValueError(f"{source}, row {wrong_rows[0] + 1}: must be 0 or 1, and two texts.")
         return [
             DocumentPair(first, second, int(label))
             for label, first, second in table.itertuples(index=False)

@@ -34,7 +34,6 @@ from nextlevelbert import (
 )
 from nextlevelbert.pretraining import hold_out_sets, read_document_sets
 
-Pattern = Literal["masked", "prefix", "none"]  # of the tokens with global attention
 HELD_OUT = 0.05  # share of the sets to evaluate on if there is no validation file
 
 
@@ -57,7 +56,7 @@ class PretrainingArguments(CdlmArguments):
         "Column of the text of a document (default: text), or of the texts of a set (default:"
         " document)."
     )
-    global_attention: Pattern | None = about(
+    global_attention: Literal["masked", "prefix", "none"] | None = about(
         "Tokens with global attention: the tokens to predict (masked), the same number of tokens at"
         " the beginning (prefix), or none. Default: as the saved model was trained; masked for a"
         " new model."
@@ -118,7 +117,9 @@ def read_all_sets(
     return sets
 
 
-def set_pattern(model: CdlmForMaskedLM, global_attention: Pattern | None) -> None:
+def set_pattern(
+    model: CdlmForMaskedLM, global_attention: Literal["masked", "prefix", "none"] | None
+) -> None:
     """Sets the pattern of global attention; weights that get no gradient with it are frozen."""
     if global_attention is not None:
         model.config.global_attention = global_attention

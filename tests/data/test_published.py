@@ -13,13 +13,10 @@ from nextlevelbert.data.published import (
     book_summaries,
     booksum,
     cnn_dailymail,
-    ecbplus,
     eurlex,
-    hotpotqa,
     msmarco,
     muld,
     quality_race,
-    zhou_pairs,
 )
 from nextlevelbert.tasks.classification import load_classification
 from nextlevelbert.tasks.multiple_choice import load_multiple_choice
@@ -184,24 +181,13 @@ def test_books_that_are_refused(books, options, culprit):
 ROWS = json.loads(Path(__file__).with_name("malformed_rows.json").read_text())
 
 
-@pytest.mark.parametrize(
-    "published", [booksum, cnn_dailymail, ecbplus, eurlex, hotpotqa, muld, quality_race]
-)
+@pytest.mark.parametrize("published", [booksum, cnn_dailymail, eurlex, muld, quality_race])
 def test_a_malformed_row_is_named_by_file_and_line(published, tmp_path):
     good, *malformed = ROWS[published.__name__.rpartition(".")[2]]
     for row in malformed:
         path = write(tmp_path / "rows.jsonl", [good, row])
         with pytest.raises(ValueError, match=r"rows\.jsonl, line 2.*, column '"):
             published.load(path)
-
-
-def test_a_malformed_pair_of_zhou_et_al_is_named(tmp_path):
-    (tmp_path / "train.csv").write_text('1,a,b\n0,"c\nd",e\n1,"f"g,h\n')
-    with pytest.raises(ValueError, match=r"train\.csv, line 4: "):
-        zhou_pairs.load(tmp_path / "train.csv")
-    (tmp_path / "train.csv").write_text("1,a,b\n0,c\n")
-    with pytest.raises(ValueError, match=r"train\.csv, line 2, column 'text2'"):
-        zhou_pairs.load(tmp_path / "train.csv")
 
 
 def test_a_malformed_book_is_named(tmp_path):

@@ -1,19 +1,18 @@
 """The scripts of `examples/cdlm`, which import each other by their plain names."""
 
 import sys
+from importlib import import_module
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT / "examples" / "cdlm"))
 
-import coreference
-import ecbplus
-import match_documents
-import mention_pairs
-import pretrain
-import questions
-
-__all__ = ["coreference", "ecbplus", "match_documents", "mention_pairs", "pretrain", "questions"]
+coreference = import_module("coreference")
+ecbplus = import_module("ecbplus")
+match_documents = import_module("match_documents")
+mention_pairs = import_module("mention_pairs")
+pretrain = import_module("pretrain")
+questions = import_module("questions")
 
 # A short training of a toy, which always comes out the same.
 TRAINING = (

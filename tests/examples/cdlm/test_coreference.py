@@ -105,6 +105,18 @@ def test_parsed_rows(tmp_path):
         ecbplus.read_documents(path, "entity")
 
 
+@pytest.mark.parametrize("changed", [{"mentions": [{"start": 0, "end": 2}]}, {"topic": ...}])
+def test_a_malformed_row_is_named_by_file_and_line(tmp_path, changed):
+    row = {"doc_id": "1_2ecb", "topic": 1, "subtopic": "1_ecb", "text": "It fell."}
+    row |= {"sentences": [[0, 8]], "sentence_ids": [0], "validated_sentences": [0], "mentions": []}
+    malformed = {**row, "doc_id": "1_3ecb", **changed}
+    if changed.get("topic") is ...:
+        del malformed["topic"]
+
+    with pytest.raises(ValueError, match=r"rows\.jsonl, line 2.*, column '"):
+        ecbplus.read_documents(write(tmp_path / "rows.jsonl", [row, malformed]))
+
+
 # Counts of mentions as published for these splits; of clusters, with a mention in no relation as
 # one by itself.
 @pytest.mark.parametrize(
@@ -427,7 +439,6 @@ def test_the_settings_of_the_papers_arrive(trainer_parts):
 
     assert args.per_device_train_batch_size * args.gradient_accumulation_steps == 128
     assert (args.num_train_epochs, args.learning_rate, args.weight_decay) == (10, 1e-5, 0.0)
-    assert args.optim == "adamw_torch_fused" or args.optim == "adamw_torch"
     # One topic of four documents with two mentions each: all pairs, one a sequence.
     assert len(training.documents) == 4
     assert [len(pairs) for pairs in training.pairs] == [1] * (8 * 7 // 2)

@@ -55,9 +55,10 @@ def test_the_files_of_zhou_et_al(tmp_path):
     ]
 
 
-def test_a_label_of_zhou_et_al_that_is_none(tmp_path):
+@pytest.mark.parametrize("line", ["label,c,d", "0,c", "0,c, ", "0"])
+def test_a_malformed_pair_of_zhou_et_al_is_named(tmp_path, line):
     path = tmp_path / "pairs.csv"
-    path.write_text("1,a,b\nlabel,c,d\n")
+    path.write_text(f"1,a,b\n{line}\n")
     with pytest.raises(ValueError, match="row 2"):
         match_documents.read_pairs(path)
 

@@ -29,9 +29,8 @@ SETTINGS = (
 @pytest.fixture(scope="module")
 def news(tmp_path_factory):
     """Eight sets of five documents, which share a word."""
-    rows = []
-    for subject in SUBJECTS:
-        rows.append({"document": [f"{subject} {' '.join(NUMBERS[n : n + 5])}" for n in range(5)]})
+    counts = [" ".join(NUMBERS[first : first + 5]) for first in range(5)]
+    rows = [{"document": [f"{subject} {count}" for count in counts]} for subject in SUBJECTS]
     return write(tmp_path_factory.mktemp("news") / "news.jsonl", rows)
 
 

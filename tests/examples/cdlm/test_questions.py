@@ -56,6 +56,8 @@ def test_oddities_are_kept(tmp_path):
         ({"supporting_facts": [["Jane Austen", "0"]]}, "row 1.*indices"),
         ({"supporting_facts": [7]}, "row 1.*pairs of title and sent_id"),
         ({"_id": "first"}, "first"),
+        ({"context": None}, "row 1.*pairs of title and sentences"),
+        ({"answer": ""}, "row 1.*answer"),
     ],
 )
 def test_rows_that_are_refused(tmp_path, changed, word):

@@ -284,11 +284,14 @@ def test_percentile_ranks():
 def test_pairs_of_mentions_are_ranked(encoder):
     model = CdlmModel.from_encoder(encoder, max_length=128, attention_window=16).eval()
     processor = CdlmProcessor.from_model(model)
+    new_document = attention_alignment.ECBPLUS["CoreferenceDocument"]
     mention = [attention_alignment.ECBPLUS["CoreferenceMention"](4, 8, "ship", 0)]
     documents = []
     for number, text in enumerate([SEA, "The ship came home."]):
-        name = f"1_{number}ecb"
-        documents.append(attention_alignment.ECBPLUS["CoreferenceDocument"](name, 1, "1_ecb", text, [(0, len(text))], mention))
+        sentences = [(0, len(text))]
+        documents.append(
+            new_document(f"1_{number}ecb", 1, "1_ecb", text, sentences, mentions=mention)
+        )
     [pair] = attention_alignment.draw_pairs(documents, 5, 0)
     assert pair.positive
     assert pair[1:3] == ((4, 8), (4, 8))

@@ -8,6 +8,7 @@ import io
 import re
 import shlex
 import sys
+from argparse import ArgumentParser
 from collections.abc import Iterator
 from itertools import pairwise
 from operator import attrgetter
@@ -26,7 +27,7 @@ from nextlevelbert.tasks.retrieval import PairArguments, read_retrieval_task
 from nextlevelbert.tasks.summarization import SummaryArguments, read_summaries
 from nextlevelbert.training.cards import CITATIONS, CardText, model_card
 
-from .examples.cdlm.scripts import ecbplus, match_documents, questions
+from .examples.scripts import load_script
 
 ROOT = Path(__file__).parent.parent
 CARDS = [*ROOT.glob("model_cards/*/README.md"), *ROOT.glob("checkpoints/*/README.md")]
@@ -112,7 +113,20 @@ class Understood(Exception):
     """The options of a command were read; nothing is run."""
 
 
+def run_example() -> None:
+    """Runs the script of `examples` that `sys.argv` names."""
+    load_script(sys.argv[0].removeprefix("examples/")).main(sys.argv[1:])
+
+
+ecbplus = load_script("cdlm/ecbplus.py")
+match_documents = load_script("cdlm/match_documents.py")
+questions = load_script("cdlm/questions.py")
 SCRIPTS = {
+    "examples/cdlm/coreference.py": run_example,
+    "examples/cdlm/ecbplus.py": run_example,
+    "examples/cdlm/match_documents.py": run_example,
+    "examples/cdlm/pretrain.py": run_example,
+    "examples/cdlm/questions.py": run_example,
     "pretrain": vectors.main,
     "run_pretraining.py": vectors.main,
     "finetune": tasks.main,
@@ -135,13 +149,19 @@ def refused(words: list[str]) -> str:
     """What a command says of its options; nothing if each exists, belongs to the task and model,
     and may be so."""
     read = HfArgumentParser.parse_args_into_dataclasses
+    read_plain = ArgumentParser.parse_args
 
     def read_only(self, *args, **kwargs):
         read(self, *args, **kwargs)
         raise Understood
 
+    def read_plain_only(self, *args, **kwargs):
+        read_plain(self, *args, **kwargs)
+        raise Understood
+
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(io.StringIO()) as errors:
         patch.setattr(HfArgumentParser, "parse_args_into_dataclasses", read_only)
+        patch.setattr(ArgumentParser, "parse_args", read_plain_only)
         patch.setattr(sys, "argv", words)
         with pytest.raises((Understood, SystemExit)) as end:
             SCRIPTS[words[0]]()

@@ -28,6 +28,7 @@ from nextlevelbert import CdlmModel, CdlmProcessor
 
 ECBPLUS = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "cdlm" / "ecbplus.py"))
 
+
 class Pair(NamedTuple):
     """Two mentions: texts (the source's first), characters, topic, and whether they corefer."""
 

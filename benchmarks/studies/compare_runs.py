@@ -101,9 +101,7 @@ def read_predictions(folder: Path) -> list[dict[str, Any]]:
     """Reads the predictions of a run, of ``test`` if there is one, otherwise of ``validation``."""
     files = sorted([*folder.glob("*predictions.jsonl")])
     if not files:
-        raise FileNotFoundError(
-            f"No predictions in {folder}; give the --output_dir of a run."
-        )
+        raise FileNotFoundError(f"No predictions in {folder}; give the --output_dir of a run.")
     return [json.loads(line) for line in files[0].read_text(encoding="utf-8").splitlines()]
 
 

@@ -1,18 +1,17 @@
-"""The scripts of `examples/cdlm`, which import each other by their plain names."""
+"""The scripts of `examples/cdlm`, and a short training."""
 
-import sys
-from importlib import import_module
 from pathlib import Path
 
-ROOT = Path(__file__).parents[3]
-sys.path.insert(0, str(ROOT / "examples" / "cdlm"))
+from ..scripts import load_script
 
-coreference = import_module("coreference")
-ecbplus = import_module("ecbplus")
-match_documents = import_module("match_documents")
-mention_pairs = import_module("mention_pairs")
-pretrain = import_module("pretrain")
-questions = import_module("questions")
+ROOT = Path(__file__).parents[3]
+
+coreference = load_script("cdlm/coreference.py")
+ecbplus = load_script("cdlm/ecbplus.py")
+match_documents = load_script("cdlm/match_documents.py")
+mention_pairs = load_script("cdlm/mention_pairs.py")
+pretrain = load_script("cdlm/pretrain.py")
+questions = load_script("cdlm/questions.py")
 
 # A short training of a toy, which always comes out the same.
 TRAINING = (

@@ -86,7 +86,7 @@ def sample(shared, tmp_path_factory):
 
 
 def test_the_sample(sample):
-    """Perfect logits decode to the right answers and facts of every question with two paragraphs."""
+    """The right answers and facts have perfect scores."""
     rows = [question.as_row() for question in sample]
 
     scores = evaluate.load(str(questions.METRIC)).compute(predictions=rows, references=rows)
@@ -118,8 +118,10 @@ def rows_of(question, processor):
 def test_answers_are_words_of_supporting_paragraphs(processor):
     row = rows_of(QUESTION, processor)[0]
 
-    places = list(zip(row["start_positions"], row["end_positions"], strict=True))
-    texts = [processor.tokenizer.decode(row["input_ids"][start : end + 1]) for start, end in places]
+    texts = []
+    for start, end in zip(row["start_positions"], row["end_positions"], strict=True):
+        tokens = row["input_ids"][start : end + 1]
+        texts.append(processor.tokenizer.decode(tokens))
     assert texts == ["new york"] * 3  # once in "The book", twice in "Ann", not in "Another"
     assert row["sentence_labels"] == [1, 0, 1, 0, 0]
     assert row["paragraph_labels"] == [1, 1, 0]
@@ -168,14 +170,6 @@ def test_half_an_answer_is_no_answer(processor):
     assert row["start_positions"] == [-1]
 
 
-def scores_at(length, **values):
-    """Scores of tokens, 0 but at the positions that are named, such as ``at_3=5.0``."""
-    scores = np.zeros(length)
-    for name, value in values.items():
-        scores[int(name.removeprefix("at_"))] = value
-    return scores
-
-
 def place_of(row, text, start):
     """The token that begins at this character of a text."""
     return [(index, begin) for index, begin, _ in row["token_spans"]].index((text, start))
@@ -191,9 +185,11 @@ def test_the_best_span_stays_within_a_sentence(processor):
     row = rows_of(QUESTION, processor)[0]
     length = len(row["input_ids"])
     first = place_of(row, 2, len("Ann liked "))
-    across = place_of(row, 4, 0)
-    start = scores_at(length, **{f"at_{first}": 5.0})
-    end = scores_at(length, **{f"at_{across}": 9.0, f"at_{first + 1}": 4.0})
+    start = np.zeros(length)
+    start[first] = 5.0
+    end = np.zeros(length)
+    end[first + 1] = 4.0
+    end[place_of(row, 4, 0)] = 9.0
     others = [SPAN, ALL_SENTENCES, FIRST_TWO]
 
     text, supporting = questions.read_answer(row, TEXTS, [start, end, *others])
@@ -213,8 +209,11 @@ def test_an_answer_has_at_most_thirty_tokens(processor, words, answered):
     row = rows_of(QUESTION._replace(paragraphs=paragraphs, facts=[("A", 0)]), processor)[0]
     first = place_of(row, 1, 0)
     length = len(row["input_ids"])
-    start = scores_at(length, **{f"at_{first}": 5.0})
-    end = scores_at(length, **{f"at_{first}": 1.0, f"at_{first + words - 1}": 5.0})
+    start = np.zeros(length)
+    start[first] = 5.0
+    end = np.zeros(length)
+    end[first] = 1.0
+    end[first + words - 1] = 5.0
 
     text, _ = questions.read_answer(row, paragraphs, [start, end, SPAN, np.ones(1), np.ones(1)])
 
@@ -225,24 +224,30 @@ def test_an_answer_has_at_most_thirty_tokens(processor, words, answered):
     ("sentences", "paragraphs", "expected"),
     [
         # Probable sentences of the third paragraph are no evidence: it is not among the best two.
-        ([1, -1, 1, -1, 9], [3, 2, 1], [("The book", 0), ("Ann", 0)]),
-        ([1, -1, 1, -1, 9], [1, 2, 3], [("Ann", 0), ("Another", 0)]),
+        ("1 -1  1 -1  9", "3 2 1", "Ann 0, The book 0"),
+        ("1 -1  1 -1  9", "1 2 3", "Ann 0, Another 0"),
         # A logit of 0.3 is a probability above one half.
-        ([0.3, -0.3, -1, 0.3, 0.3], [3, 2, 1], [("The book", 0), ("Ann", 1)]),
+        ("0.3 -0.3  -1 0.3  0.3", "3 2 1", "Ann 1, The book 0"),
         # A paragraph without such a sentence has its best one.
-        ([-3, -2, 5, 4, -1], [3, 2, 1], [("The book", 1), ("Ann", 0), ("Ann", 1)]),
+        ("-3 -2  5 4  -1", "3 2 1", "Ann 0, Ann 1, The book 1"),
     ],
 )
 def test_evidence_comes_from_exactly_two_paragraphs(processor, sentences, paragraphs, expected):
-    """The constraint of Beltagy et al. (2020, appendix D)."""
+    """The constraint of Beltagy et al. (2020, appendix D). Logits are followed by padding."""
     row = rows_of(QUESTION, processor)[0]
     length = len(row["input_ids"])
-    logits = [np.zeros(length), np.zeros(length), np.array([0, 1.0, 0])]
-    padded = [np.array([*sentences, 50.0]), np.array([*paragraphs, 50.0])]
+    logits = [
+        np.zeros(length),
+        np.zeros(length),
+        np.array([0, 1.0, 0]),
+        np.array(f"{sentences} 50".split(), dtype=float),
+        np.array(f"{paragraphs} 50".split(), dtype=float),
+    ]
 
-    text, supporting = questions.read_answer(row, TEXTS, [*logits, *padded])
+    text, supporting = questions.read_answer(row, TEXTS, logits)
 
-    assert (text, supporting) == ("yes", expected)
+    assert text == "yes"
+    assert ", ".join(f"{title} {index}" for title, index in sorted(supporting)) == expected
 
 
 def test_a_lost_sentence_is_no_evidence(processor):
@@ -263,11 +268,12 @@ def test_questions_are_learnt_by_heart(encoder, tmp_path):
     row = {"_id": "q", "question": QUESTION.text, "answer": QUESTION.answer}
     row |= {"context": TEXTS, "supporting_facts": QUESTION.facts}
     file = str(write(tmp_path / "one.json", [row]))
-    words = ["--model", encoder, "--train_file", file, "--test_file", file, *TRAINING]
-    words += ["--max_length", "128", "--attention_window", "32", "--learning_rate", "5e-3"]
     output = tmp_path / "answerer"
+    words = ["--model", encoder, "--train_file", file, "--test_file", file]
+    words += ["--output_dir", str(output), *TRAINING]
+    words += "--max_length 128 --attention_window 32 --learning_rate 5e-3 --max_steps 60".split()
 
-    scores = questions.main([*words, "--max_steps", "60", "--output_dir", str(output)])
+    scores = questions.main(words)
 
     assert (scores["joint_em"], scores["joint_f1"]) == (1.0, 1.0)
     [record] = predictions(output / "test_predictions.jsonl")

@@ -28,6 +28,7 @@ from transformers import (
     EarlyStoppingCallback,
     HfArgumentParser,
     Trainer,
+    TrainerControl,
     TrainingArguments,
     set_seed,
 )
@@ -50,7 +51,7 @@ DOCUMENTS = "msmarco-docs.tsv"  # id, URL, title and body; all files may be .gz
 TEXTS_AT_A_TIME = 1_024
 
 Batch = dict[str, dict[str, torch.Tensor]]
-Relevant = dict[str, dict[str, int]]  # query id → document id → grade
+Relevant = Mapping[str, Mapping[str, int]]  # query id → document id → grade
 
 
 @dataclass
@@ -121,7 +122,7 @@ def read_split(folder: Path, split: str, is_training: bool) -> RetrievalTask:
 
 
 def read_grades(path: Path) -> Relevant:
-    relevant: Relevant = {}
+    relevant: dict[str, dict[str, int]] = {}
     for location, (query, _, document, grade) in columns_of(path, delimiter=None, count=4):
         if not grade.removeprefix("-").isdecimal():
             raise location.error("grade", f"must be a whole number, got {grade!r}.")
@@ -304,7 +305,7 @@ class RankingTrainer(Trainer):
         values = retrieval_scores(rankings, self.k)
         scores = {f"eval_{name}": value for name, value in values.items()}
         self.log(scores)
-        self.control = self.callback_handler.on_evaluate(
+        self.control: TrainerControl = self.callback_handler.on_evaluate(
             self.args, self.state, self.control, metrics=scores
         )
         return scores

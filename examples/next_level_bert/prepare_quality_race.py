@@ -34,7 +34,7 @@ def question_rows(location: RowLocation, values: Mapping[str, Any]) -> Iterator[
         choices = question.get("options")
         if not isinstance(choices, list) or len(choices) < 2:
             raise location.error("options", f"must be a list of answers, got {choices!r:.60}.")
-        row = {
+        row: dict[str, Any] = {
             "text": article,
             "question": location.require_text(question.get("question"), "question"),
             "choices": [location.require_text(choice, "options") for choice in choices],

@@ -214,8 +214,8 @@ def main(argv: list[str] | None = None) -> dict[str, dict[str, float]]:
     results = {"task": task.name, "rows": scores, "by_length": by_length}
     (folder / "results.json").write_text(json.dumps(results, indent=2), encoding="utf-8")
     with (folder / "predictions.jsonl").open("w", encoding="utf-8") as file:
-        for query, ranking in rankings[model_row].items():
-            ranks = ranking.ranks.tolist()
+        for query, order in rankings[model_row].items():
+            ranks = order.ranks.tolist()
             print(json.dumps({"query": query, "ranks_of_relevant_documents": ranks}), file=file)
     return scores
 

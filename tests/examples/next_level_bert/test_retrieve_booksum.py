@@ -111,11 +111,17 @@ def trec_scores(task: RetrievalTask, scores) -> list[float]:
     """MRR@10 and hit rate at 10 by pytrec_eval."""
     run = {}
     for query, row in zip(task.queries, scores, strict=True):
-        ranked = dict(zip(task.documents, map(float, row), strict=True))
-        run[query] = dict(sorted(ranked.items(), key=lambda pair: -pair[1])[:10])
+        score_of = dict(zip(task.documents, row.tolist(), strict=True))
+        best = sorted(score_of, key=score_of.get)[-10:]
+        run[query] = {document: score_of[document] for document in best}
+
     measures = ("recip_rank", "success_10")
-    values = pytrec_eval.RelevanceEvaluator(task.relevant, set(measures)).evaluate(run).values()
-    return [np.mean([scores[measure] for scores in values]) for measure in measures]
+    evaluator = pytrec_eval.RelevanceEvaluator(task.relevant, set(measures))
+    means = []
+    for measure in measures:
+        values = [scores[measure] for scores in evaluator.evaluate(run).values()]
+        means.append(np.mean(values))
+    return means
 
 
 def cosines_of(row: str, task: RetrievalTask, checkpoint: str, encoder_path: str) -> np.ndarray:
@@ -123,12 +129,12 @@ def cosines_of(row: str, task: RetrievalTask, checkpoint: str, encoder_path: str
     texts = [*task.queries.values(), *task.documents.values()]
     queries = len(task.queries)
     if row == "BM25":
-        tokenize = bm25s.tokenization.Tokenizer(stopwords="english").tokenize
+        tokenizer = bm25s.tokenization.Tokenizer(stopwords="english")
+        words = tokenizer.tokenize(texts, return_as="string", show_progress=False)
         index = bm25s.BM25()
-        words = tokenize(texts[queries:], return_as="string", show_progress=False)
-        index.index(words, show_progress=False)
-        words = tokenize(texts[:queries], return_as="string", show_progress=False)
-        return np.stack([index.get_scores(query) for query in words])
+        index.index(words[queries:], show_progress=False)
+        scores = [index.get_scores(query) for query in words[:queries]]
+        return np.stack(scores)
     if row == "TF-IDF":
         vectorizer = TfidfVectorizer(sublinear_tf=True, max_df=0.5)
         pool = vectorizer.fit_transform(texts[queries:])

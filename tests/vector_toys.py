@@ -70,9 +70,8 @@ def close(actual, expected, atol=1e-5):
     torch.testing.assert_close(actual, expected, atol=atol, rtol=1e-5)
 
 
-def whitened(model, vectors):
+def whitened(whitening, vectors):
     """normalise(W (v - m)), in numpy and float64."""
-    whitening = model.base_model.whitening
     mean, weight = whitening.mean.double().numpy(), whitening.weight.double().numpy()
     rows = np.einsum("ij,...j->...i", weight, vectors.double().numpy() - mean)
     return torch.from_numpy(rows / np.linalg.norm(rows, axis=-1, keepdims=True)).float()

@@ -11,8 +11,7 @@ from tokenizers import Tokenizer
 from transformers import BertConfig
 
 from nextlevelbert import NextLevelBertConfig, VectorCorpus
-from nextlevelbert.chunk_vectors import chunk_table
-from nextlevelbert.corpus import corpus_schema, write_part
+from nextlevelbert.corpus import chunk_table, corpus_schema, write_part
 from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, SEP
 
 TEXTS = [

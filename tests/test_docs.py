@@ -23,7 +23,6 @@ from nextlevelbert.pretraining import vectors
 from nextlevelbert.pretraining.document_sets import read_document_sets
 from nextlevelbert.tasks.classification import load_classification
 from nextlevelbert.tasks.multiple_choice import load_multiple_choice
-from nextlevelbert.tasks.retrieval import PairArguments, read_retrieval_task
 from nextlevelbert.tasks.summarization import SummaryArguments, read_summaries
 from nextlevelbert.training.cards import CITATIONS, CardText, model_card
 
@@ -127,6 +126,10 @@ SCRIPTS = {
     "examples/cdlm/match_documents.py": run_example,
     "examples/cdlm/pretrain.py": run_example,
     "examples/cdlm/questions.py": run_example,
+    "examples/hate/rank_documents.py": run_example,
+    "examples/next_level_bert/prepare_muld.py": run_example,
+    "examples/next_level_bert/prepare_quality_race.py": run_example,
+    "examples/next_level_bert/retrieve_booksum.py": run_example,
     "pretrain": vectors.main,
     "run_pretraining.py": vectors.main,
     "finetune": tasks.main,
@@ -163,11 +166,11 @@ def refused(words: list[str]) -> str:
         patch.setattr(HfArgumentParser, "parse_args_into_dataclasses", read_only)
         patch.setattr(ArgumentParser, "parse_args", read_plain_only)
         patch.setattr(sys, "argv", words)
-        with pytest.raises((Understood, SystemExit)) as end:
+        with pytest.raises((Understood, SystemExit, ValueError)) as end:
             SCRIPTS[words[0]]()
     if end.type is Understood:
         return ""
-    return errors.getvalue()
+    return f"{errors.getvalue()}{end.value}"
 
 
 COMMANDS = [(page, words) for page in PAGES for words in commands(page.read_text(encoding="utf-8"))]
@@ -226,7 +229,6 @@ INPUTS = [
 READERS = {
     "—": load_classification,
     "multiple_choice": load_multiple_choice,
-    "retrieval, ranking": lambda source: read_retrieval_task(source, PairArguments()).queries,
     "summarization": lambda source: read_summaries(SummaryArguments(model=""), source, "train"),
     "examples/cdlm/match_documents.py": match_documents.read_pairs,
     "examples/cdlm/coreference.py": ecbplus.read_documents,

@@ -1,8 +1,8 @@
 """Is one fine-tuned model better than another? Bootstrap and permutation test on two runs'
 predictions.
 
-Takes the output folders of two runs of `run_finetune.py`, or of a script of `examples/cdlm`, on the
-same set. Coreference is compared by CoNLL F1 over topics (CDLM, section 3.2), retrieval by MRR over
+Takes the output folders of two runs of `run_finetune.py` or of a script of `examples` on the same
+set. Coreference is compared by CoNLL F1 over topics (CDLM, section 3.2), retrieval by MRR over
 queries, questions by the official exact match, everything else by accuracy. Both tests (Dror et
 al., 2018) are SciPy's.
 

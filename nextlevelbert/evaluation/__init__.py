@@ -1,16 +1,29 @@
 """Metrics, rankings, and rows of tables that need no model."""
 
-from .retrieval import Ranking, RetrievalTask, rank_by_scores, rank_documents, retrieval_scores
+from .baselines import bm25_scores, tfidf_scores
+from .retrieval import (
+    Ranking,
+    RetrievalTask,
+    rank_by_scores,
+    rank_documents,
+    retrieval_scores,
+    trec_run,
+)
 from .rouge import greedy_oracle, rouge_scores
 from .vectors import find_targets
+from .words import count_words
 
 __all__ = [
     "Ranking",
     "RetrievalTask",
+    "bm25_scores",
+    "count_words",
     "find_targets",
     "greedy_oracle",
     "rank_by_scores",
     "rank_documents",
     "retrieval_scores",
     "rouge_scores",
+    "tfidf_scores",
+    "trec_run",
 ]

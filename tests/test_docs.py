@@ -179,6 +179,7 @@ COMMANDS = [(page, words) for page in PAGES for words in commands(page.read_text
 @pytest.mark.parametrize(("page", "words"), COMMANDS, ids=[page.stem for page, _ in COMMANDS])
 def test_commands(page, words, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")  # which holds the recipes
     for option, value in pairwise(words):
         if option == "--train_file" and not Path(value).suffix:
             Path(value).mkdir()  # splits are for folders and the Hub, which is checked at once
@@ -194,6 +195,7 @@ PAPERS = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
 def test_options_in_the_cells_of_the_papers(section, monkeypatch, tmp_path):
     """Each is understood by one of the commands above its table, some without a value."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")  # which holds the recipes
     for folder in ("MSMARCO", "ECB+"):
         Path(folder).mkdir()
     cells = re.sub(r"```bash.*?```", "", section, flags=re.DOTALL)

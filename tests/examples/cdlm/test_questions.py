@@ -227,7 +227,7 @@ def test_an_answer_has_at_most_thirty_tokens(processor, words, answered):
         ("1 -1  1 -1  9", "3 2 1", "Ann 0, The book 0"),
         ("1 -1  1 -1  9", "1 2 3", "Ann 0, Another 0"),
         # A logit of 0.3 is a probability above one half.
-        ("0.3 -0.3  -1 0.3  0.3", "3 2 1", "Ann 1, The book 0"),
+        ("0.3 2  -0.3 0.3  0.3", "3 2 1", "Ann 1, The book 0, The book 1"),
         # A paragraph without such a sentence has its best one.
         ("-3 -2  5 4  -1", "3 2 1", "Ann 0, Ann 1, The book 1"),
     ],

@@ -1,727 +1,402 @@
-"""``--task summarization``: BERT-AL learns which sentences of a document make up its summary.
+"""Trains BERT-AL, or a baseline, to select the sentences of a summary: Table 4 of the paper.
 
-The reported score is the mean of the three evaluations with the lowest loss, as in the paper. Its
-baselines read a document at once, without recurrence: ``truncated`` reads the first segment, and
-``extended`` the whole document with a longer table of positions.
+"BERT-AL: BERT for Arbitrarily Long Document Understanding" (Zhang et al., 2019). The reported
+scores are means of the three evaluations with the lowest loss, as in the paper.
+
+    pip install nextlevelbert rouge-score
+    python examples/bert_al/summarize.py --recipe examples/recipes/bert_al.yaml \\
+        --model google-bert/bert-base-uncased --segment_length 256 --output_dir bert-al \\
+        --dataset_name abisee/cnn_dailymail --dataset_config_name 3.0.0 \\
+        --text_column article --summary_column highlights
+
+`--model_type truncated` is the paper's Baseline-1, and `--model_type extended` its Baseline-2.
 """
 
+import json
 import logging
 import math
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
-from scipy.special import expit
-from torch import nn
-from torch.nn.utils.rnn import pad_sequence
-from tqdm.auto import tqdm
+import yaml
+from datasets import Dataset, DatasetDict, load_dataset
+from rouge import greedy_oracle, rouge_scores
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.metrics.pairwise import cosine_similarity
 from transformers import (
-    PreTrainedConfig,
+    AutoConfig,
+    AutoModel,
+    AutoTokenizer,
+    DataCollatorForTokenClassification,
+    HfArgumentParser,
     PreTrainedTokenizerBase,
+    Trainer,
     TrainerCallback,
-    TrainerControl,
     TrainerState,
     TrainingArguments,
+    set_seed,
 )
 
-from ..data.published import cnn_dailymail
-from ..data.tables import RowLocation, dataset_rows, open_rows
-from ..evaluation.rouge import ROUGE, greedy_oracle, rouge_scores
-from ..finetuning.arguments import (
-    BertAlArguments,
-    FinetuningArguments,
-    TextModelArguments,
-)
-from ..finetuning.seeds import (
-    Result,
-    ScoredSets,
-    Scores,
-    publish,
-    report,
-    reported_set,
-    run_seeds,
-)
-from ..models.bert_al_sentences import encode_sentences, pad_batch, select_sentences, split_document
-from ..models.chunk_encoder import weights_fingerprint
-from ..models.configuration_nextlevelbert import usable_positions
-from ..models.modeling_bert_al import BertAlForExtractiveSummarization
-from ..models.pretrained import load_backbone, load_tokenizer
-from ..training.cards import CardText, public_name
-from ..training.data import DataArguments
-from ..training.options import open_config, option, parse, pop_option
-from ..training.plots import Log
-from ..training.runs import fingerprint, write_json_lines
-from ..training.trainer import CardTrainer
+from nextlevelbert import BertAlForExtractiveSummarization, text_sentences
+from nextlevelbert.models import encode_sentences, select_sentences
 
 logger = logging.getLogger(__name__)
 
-_USUAL_SEGMENT = 128  # tokens
-_LOWEST_LOSSES = 3  # evaluations whose mean is reported, as in the paper
-
-_SNIPPET = """from nextlevelbert import BertAlForExtractiveSummarization
-
-model = BertAlForExtractiveSummarization.from_pretrained("{name}")
-summary = str(model.summarize("the text of a whole document", {rule}))"""
+EVALUATIONS = 3  # with the lowest losses; their mean is reported
 
 
-# --- Options
+def option(help: str, default: Any = None) -> Any:
+    return field(default=default, metadata={"help": help})
 
 
-@dataclass(kw_only=True)
-class SummaryArguments(TextModelArguments):
-    """The model, the columns of the documents, and the length of a summary."""
+@dataclass
+class SummaryArguments:
+    """Options beside those of `TrainingArguments`."""
 
-    model_type: str = option(
-        "bert-al",
-        "Model to train: BERT-AL (bert-al), or a baseline. The encoder of truncated reads the first"
-        " segment only; extended enlarges the encoder's position table, and the new positions start"
-        " at random.",
-        choices=["bert-al", "truncated", "extended"],
+    model: str = field(metadata={"help": "Encoder to start from: a folder or a name on the Hub."})
+    recipe: str | None = option("YAML file of options; options of the command line override it.")
+    model_type: Literal["bert-al", "truncated", "extended"] = option(
+        "bert-al, or a baseline: truncated reads the first --segment_length tokens of a document;"
+        " extended reads all at once, with random positions after the first --segment_length.",
+        default="bert-al",
     )
-    text_column: str = option("text", "Column of the documents, texts or lists of sentences.")
-    summary_column: str = option(
-        "summary", "Column of the reference summaries, texts or lists of sentences."
+    recurrence: Literal["replace", "residual"] = option(
+        "The recurrence replaces a layer's output (the paper's), or is added.", default="residual"
     )
+    segment_length: int = option("Tokens per segment.", default=128)
+    max_training_tokens: int | None = option(
+        "Tokens that BERT-AL reads in training (default: all)."
+    )
+    keep_attention_dropout: bool = option(
+        "Train with the encoder's attention dropout, which doubles the time of a step on a CPU.",
+        default=True,
+    )
+    train_file: str | None = option("Training set: JSON lines, one document a line.")
+    validation_file: str | None = option("Validation set (default: a share of the training set).")
+    test_file: str | None = option("Set to report on (default: the validation set).")
+    validation_share: float = option("Share of the training set to hold out.", default=0.15)
+    dataset_name: str | None = option("Data set on the Hub, in place of the files.")
+    dataset_config_name: str | None = option("Configuration of the data set on the Hub.")
+    text_column: str = option("Column of documents: texts, or lists of sentences.", default="text")
+    summary_column: str = option("Column of reference summaries, likewise.", default="summary")
     label_column: str | None = option(
-        None,
-        "Column with a list of 0 and 1 for the sentences of each document (default: a greedy oracle"
-        " labels the sentences by ROUGE).",
+        "Column with 0 or 1 for each sentence (default: a greedy oracle labels them by ROUGE)."
     )
-    id_column: str = option("id", "Column of the ids; rows without an id are numbered.")
-    summary_sentences: int = option(3, "Sentences per summary.")
+    summary_sentences: int = option("Sentences per summary.", default=3)
     trigram_blocking: bool = option(
-        default=False, help="Skip sentences that share three words in a row with a better sentence."
+        "Skip sentences that share three words in a row with a better sentence.", default=False
     )
 
     def __post_init__(self) -> None:
+        if (self.train_file is None) == (self.dataset_name is None):
+            raise ValueError("Give the training set, with either --train_file or --dataset_name.")
         if self.summary_sentences < 1:
-            raise ValueError(
-                f"--summary_sentences must be 1 or more, got {self.summary_sentences}."
-            )
+            raise ValueError(f"--summary_sentences must be 1 or more: {self.summary_sentences}.")
 
 
-@dataclass(kw_only=True)
-class FirstSegmentArguments:
-    """Options of the baselines `truncated` and `extended`: the segment length.
+def parse_arguments(argv: Sequence[str]) -> tuple[SummaryArguments, TrainingArguments]:
+    """Reads the options of the command line, and those of `--recipe`."""
+    parser = HfArgumentParser((SummaryArguments, TrainingArguments))
+    parser.set_defaults(output_dir="bert-al", learning_rate=2e-5)
+    parser.set_defaults(eval_strategy="epoch", save_strategy="epoch", logging_strategy="epoch")
+    options, args = parser.parse_args_into_dataclasses(argv)
+    if options.recipe is not None:
+        recipe = yaml.safe_load(Path(options.recipe).read_text(encoding="utf-8"))
+        words = [f"--{name}={value}" for name, value in recipe.items()]
+        options, args = parser.parse_args_into_dataclasses([*words, *argv])
 
-    Recurrence, and the limit on tokens in training, are fixed.
-    """
-
-    _argument_group_name = "model"
-    segment_length: int | None = option(None, "Tokens of the first segment (default: 128).")
-    recurrence: str | None = field(init=False, default="none")
-    max_training_tokens: int | None = field(init=False, default=None)
-
-
-Sizes = BertAlArguments | FirstSegmentArguments
+    if args.eval_strategy != args.save_strategy or args.eval_steps not in (None, args.save_steps):
+        raise ValueError(
+            "Every evaluation needs a checkpoint. Give --eval_strategy and --save_strategy the same"
+            " value, and --eval_steps and --save_steps."
+        )
+    if any(Path(args.output_dir).glob("checkpoint-*")) and not args.resume_from_checkpoint:
+        raise ValueError(
+            f"{args.output_dir} has checkpoints of another training. Give another --output_dir, or"
+            " one of the checkpoints to --resume_from_checkpoint."
+        )
+    if args.push_to_hub and options.model_type != "bert-al":
+        raise ValueError(
+            f"--model_type {options.model_type} is a baseline, which is not published."
+        )
+    return options, args
 
 
 # --- Documents with summaries
 
 
-class SummarizedDocument(NamedTuple):
-    """A document with its reference summary, and a label for each of its sentences.
+def read_sets(options: SummaryArguments, seed: int) -> DatasetDict:
+    """Reads the sets; without a validation set, a share of the training set is held out."""
+    if options.dataset_name is not None:
+        sets = load_dataset(options.dataset_name, options.dataset_config_name)
+    else:
+        files = {}
+        for name in ("train", "validation", "test"):
+            file = getattr(options, f"{name}_file")
+            if file is not None:
+                files[name] = file
+        sets = load_dataset("json", data_files=files)
 
-    Label 1 means that the sentence belongs into the summary.
-    """
-
-    id: str
-    sentences: list[str]
-    reference: list[str]
-    labels: list[int]
+    if "validation" not in sets:
+        halves = sets["train"].train_test_split(options.validation_share, seed=seed)
+        sets["train"] = halves["train"]
+        sets["validation"] = halves["test"]
+    return sets
 
 
-def read_summaries(
-    options: SummaryArguments, source: str, split: str, config: str | None = None
-) -> list[SummarizedDocument]:
-    """Reads documents with reference summaries from named columns.
-
-    CNN/DailyMail is read as it is on the Hub (``article`` and ``highlights``). Without a column of
-    labels, the greedy ROUGE oracle labels the sentences.
-
-    Args:
-        options: options that name the columns.
-        source: a file, folder or name on the Hub, as `open_rows` accepts it.
-        split: split of the folder or dataset.
-        config: the configuration of a dataset on the Hub.
-
-    Raises:
-        ValueError: for a row that cannot be read, by source, row and column; or if no document
-            shares a word with its summary.
-    """
-    table = open_rows(source, split, config)
-    rows = table.rows
-    columns = (options.text_column, options.summary_column, options.id_column)
-    is_usual = columns == ("text", "summary", "id") and options.label_column is None
-    if is_usual and cnn_dailymail.recognises(table.first):
-        rows = dataset_rows(cnn_dailymail.load(table), table.name)
-
-    documents: list[SummarizedDocument] = []
-    unrelated = 0
-    for location, values in tqdm(rows, unit="text", desc=f"sentences of {table.name}", delay=2):
-        sentences = sentences_of(
-            location, values, column=options.text_column, option="--text_column"
+def sentences_of(row: dict[str, Any], column: str, by_line: bool = False) -> list[str]:
+    """Returns the sentences of a column; with `by_line`, several lines are the sentences."""
+    value = row.get(column)
+    sentences = value  # a list stays as it is
+    if isinstance(value, str):
+        sentences = [value[start:end] for start, end in text_sentences(value)]
+        lines = [line for line in value.splitlines() if line.strip()]
+        if by_line and len(lines) > 1:
+            sentences = lines
+    if not sentences or not all(sentence and sentence.strip() for sentence in sentences):
+        raise ValueError(
+            f"column {column!r} must be a text with words, or a list of sentences with words; it is"
+            f" {value!r} (columns: {', '.join(row)})."
         )
-        reference = sentences_of(
-            location,
-            values,
-            column=options.summary_column,
-            option="--summary_column",
-            by_line=True,
-        )
+    return sentences
+
+
+def label_sentences(row: dict[str, Any], index: int, options: SummaryArguments) -> dict[str, Any]:
+    """Splits a document and its reference into sentences, and labels those of the document."""
+    try:
+        sentences = sentences_of(row, options.text_column)
+        reference = sentences_of(row, options.summary_column, by_line=True)
         if options.label_column is None:
             in_summary = greedy_oracle(sentences, reference)
             labels = np.isin(np.arange(len(sentences)), in_summary).astype(int).tolist()
-            if not any(labels):
-                unrelated += 1
         else:
-            labels = location.column(values, options.label_column, "--label_column")
-            is_right = isinstance(labels, list) and len(labels) == len(sentences)
-            if not is_right or not set(labels) <= {0, 1}:
-                raise location.error(
-                    options.label_column,
-                    f"must be a list of {len(sentences)} labels, 0 or 1, one per sentence.",
+            labels = row[options.label_column]
+            if len(labels) != len(sentences) or not set(labels) <= {0, 1}:
+                raise ValueError(
+                    f"column {options.label_column!r} must be a list of {len(sentences)} labels, 0"
+                    f" or 1, one for each sentence; it is {labels}."
                 )
-        document_id = str(values.get(options.id_column, len(documents)))
-        documents.append(
-            SummarizedDocument(document_id, sentences, reference=reference, labels=labels)
-        )
+    except ValueError as error:
+        raise ValueError(f"Row {index} (from 0): {error}") from error
+    return {"sentences": sentences, "reference": reference, "labels": labels}
 
-    if unrelated:
-        message = (
-            f"{table.name}: {unrelated} of {len(documents)} documents share no word with their"
-            " summary."
-        )
+
+def read_documents(options: SummaryArguments, seed: int) -> DatasetDict:
+    """Reads the sets as sentences, references and labels."""
+    sets = read_sets(options, seed).map(
+        label_sentences, with_indices=True, fn_kwargs={"options": options}
+    )
+    for name, documents in sets.items():
+        unrelated = sum(not any(labels) for labels in documents["labels"])
+        message = f"{name}: {unrelated} of {len(documents)} share no word with their summary."
         if unrelated == len(documents):
             raise ValueError(f"{message} Give sentence labels with --label_column.")
-        logger.warning(message)
-    return documents
+        if unrelated:
+            logger.warning(message)
+    return sets
 
 
-def sentences_of(
-    location: RowLocation,
-    values: Mapping[str, object],
-    column: str,
-    option: str,
-    by_line: bool = False,
-) -> list[str]:
-    """Returns the sentences of one column of a row.
-
-    Args:
-        location: location of the row, for error messages.
-        values: the row.
-        column: column of a text, which is split into sentences, or of a list of sentences.
-        option: name of the column's option on the command line, for error messages.
-        by_line: if true, takes the lines of a text of several lines as its sentences.
-
-    Raises:
-        ValueError: if there are no sentences, naming row and column.
-    """
-    value = location.column(values, column, option)
-    if by_line and isinstance(value, str):
-        lines = [line for line in value.splitlines() if line.strip()]
-        if len(lines) > 1:
-            value = lines
-    try:
-        text, spans = split_document(value)
-    except ValueError as error:
-        raise location.error(column, str(error)) from error
-    return [text[start:end] for start, end in spans]
+def tokenize(row: dict, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> dict[str, Any]:
+    """Encodes a document in BERTSUM's format, with labels of the sentences within the limit."""
+    ids, types = encode_sentences(row["sentences"], tokenizer)
+    read = int((ids[:limit] == tokenizer.cls_token_id).sum())
+    return {
+        "input_ids": ids[:limit],
+        "token_type_ids": types[:limit],
+        "labels": row["labels"][:read],
+        "left_out": len(ids) - len(ids[:limit]),
+    }
 
 
-def tokenized(
-    documents: Sequence[SummarizedDocument],
-    tokenizer: PreTrainedTokenizerBase,
-    limit: int | None,
-) -> list[dict[str, Any]]:
-    """Encodes documents in BERTSUM's format, and truncates them with a warning.
-
-    Args:
-        documents: documents of S sentences each.
-        tokenizer: the tokenizer of the encoder.
-        limit: most tokens of a document; None for no limit.
-
-    Returns:
-        A row for each document: ``document``, its ids and types ``[T]``, and ``labels`` of the
-        sentences whose [CLS] is within the limit.
-    """
-    rows = []
-    lost = []
-    for document in tqdm(documents, unit="text", desc="tokenizing", delay=2):
-        all_ids, all_types = encode_sentences(document.sentences, tokenizer)
-        ids = all_ids[:limit]
-        types = all_types[:limit]
-        lost.append(len(all_ids) - len(ids))
-        sentences = int((ids == tokenizer.cls_token_id).sum())
-        labels = torch.tensor(document.labels[:sentences])
-        rows.append({"labels": labels, "document": (ids, types)})
-    if any(lost):
-        logger.warning(
-            "%d of %d documents lose %d tokens.", np.count_nonzero(lost), len(lost), sum(lost)
-        )
+def tokenize_documents(
+    documents: DatasetDict, tokenizer: PreTrainedTokenizerBase, limit: int | None
+) -> DatasetDict:
+    """Encodes the sets, and warns of the tokens beyond the limit."""
+    rows = documents.map(tokenize, fn_kwargs={"tokenizer": tokenizer, "limit": limit})
+    for name, dataset in rows.items():
+        left_out = sum(dataset["left_out"])
+        if left_out:
+            logger.warning("%s: %d tokens are left out.", name, left_out)
     return rows
-
-
-def collate(rows: Sequence[dict[str, Any]], padding: int) -> dict[str, torch.Tensor]:
-    """Pads rows of `tokenized` to a batch.
-
-    Args:
-        rows: B rows of `tokenized`.
-        padding: id of the padding token.
-
-    Returns:
-        ``labels`` ``[B, S]``, -100 after the last sentence, and the tensors of `pad_batch`.
-    """
-    labels = pad_sequence([row["labels"] for row in rows], batch_first=True, padding_value=-100)
-    return {"labels": labels, **pad_batch([row["document"] for row in rows], padding)}
 
 
 # --- Models
 
 
-def with_extended_positions(
-    name_or_path: str, learnt: int, total: int
-) -> BertAlForExtractiveSummarization:
-    """Makes a model that reads a long document at once (the paper's "Baseline-2").
+def save_extended_encoder(name: str, learnt: int, total: int, folder: str) -> None:
+    """Saves an encoder with `total` positions: the first `learnt` are kept, others are random."""
+    encoder = AutoModel.from_pretrained(name, dtype=torch.float32)
+    modules = dict(encoder.named_modules())
+    paths = [path for path in modules if path.endswith("position_embeddings")]
+    if len(paths) != 1:
+        kind = encoder.config.model_type
+        raise ValueError(f"--model {name} is a {kind}, which has no table of positions.")
+    table = modules[paths[0]]
+    unused = 0
+    if table.padding_idx is not None:
+        unused = table.padding_idx + 1  # RoBERTa's positions begin after its padding id
 
-    Args:
-        name_or_path: the encoder, a folder or name on the Hub.
-        learnt: the number of positions to keep of the encoder; later ones start at random.
-        total: the number of tokens to read at once.
-
-    Raises:
-        ValueError: for an encoder without a table of positions.
-    """
-    source = BertAlForExtractiveSummarization.from_encoder(
-        name_or_path, segment_length=learnt, recurrence="none"
+    extended = AutoModel.from_pretrained(
+        name,
+        dtype=torch.float32,
+        max_position_embeddings=unused + total,
+        ignore_mismatched_sizes=True,  # the table, which starts at random
     )
-    encoder_config = source.model.encoder.config
-    tables = []
-    for name, _ in source.named_parameters():
-        if name.endswith("position_embeddings.weight"):
-            tables.append(name)
-    usable = usable_positions(encoder_config)
-    if len(tables) != 1 or usable is None:
-        raise ValueError(
-            f"--model {name_or_path} is a {encoder_config.model_type}, which has no table of"
-            " positions."
-        )
-
-    total = max(total, learnt)
-    unused = encoder_config.max_position_embeddings - usable  # RoBERTa: up to its padding id
-    fields = source.config.to_dict()
-    fields["encoder_config"] = encoder_config.to_dict()
-    fields["encoder_config"]["max_position_embeddings"] = total + unused
-    fields["segment_length"] = total
-    fields["tokens_at_once"] = None
-    model = BertAlForExtractiveSummarization(type(source.config).from_dict(fields))
-
-    weights = source.state_dict()
-    positions = weights.pop(tables[0])[: learnt + unused]
-    model.load_state_dict(weights, strict=False)  # all but the table
     with torch.no_grad():
-        model.get_parameter(tables[0])[: len(positions)] = positions
-    model.tokenizer = source.tokenizer
-    return model.eval()
+        kept = table.weight[: unused + learnt]
+        extended.get_submodule(paths[0]).weight[: len(kept)] = kept
+    extended.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(name).save_pretrained(folder)
 
 
-class LowestLosses(TrainerCallback):
-    """Keeps the weights of the evaluations with the lowest loss, in ``best/step-N.safetensors``."""
+def make_model(options: SummaryArguments, longest: int, folder: str) -> Any:
+    """Makes a BERT-AL, or a baseline: a BERT-AL of one segment, without recurrence."""
+    name = options.model
+    fields: dict[str, Any] = {"segment_length": options.segment_length, "recurrence": "none"}
+    if options.model_type == "bert-al":
+        fields["recurrence"] = options.recurrence
+        fields["max_training_tokens"] = options.max_training_tokens
+    elif options.model_type == "extended":
+        fields["segment_length"] = max(longest, options.segment_length)
+        save_extended_encoder(name, options.segment_length, fields["segment_length"], folder)
+        name = folder
+    if options.keep_attention_dropout:
+        fields["encoder_config"] = AutoConfig.from_pretrained(name)
+    return BertAlForExtractiveSummarization.from_encoder(name, **fields)
 
-    @staticmethod
-    def path(folder: str | Path, step: int) -> Path:
-        """Returns the file of the weights at a step."""
-        return Path(folder) / "best" / f"step-{step}.safetensors"
 
-    @staticmethod
-    def losses_by_step(log: Log) -> dict[int, float]:
-        """Returns the lowest losses of a trainer's log by step, in ascending order."""
-        losses = []
-        for entry in log:
-            loss = entry.get("eval_loss", math.nan)
-            if math.isfinite(loss):
-                losses.append((loss, int(entry["step"])))
-        return {step: loss for loss, step in sorted(losses)[:_LOWEST_LOSSES]}
+def lowest_losses(state: TrainerState) -> dict[int, float]:
+    """Returns the lowest losses of the evaluations by step, in ascending order."""
+    losses = []
+    for entry in state.log_history:
+        loss = entry.get("eval_loss", math.nan)
+        if math.isfinite(loss):
+            losses.append((loss, entry["step"]))
+    return {step: loss for loss, step in sorted(losses)[:EVALUATIONS]}
 
-    def on_evaluate(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: nn.Module | None = None,
-        **kwargs: object,
-    ) -> None:
-        if not args.should_save or model is None:
-            return
-        if state.global_step in self.losses_by_step(state.log_history):
-            path = self.path(args.output_dir, state.global_step)
-            path.parent.mkdir(exist_ok=True)
-            weights = {name: weight.contiguous() for name, weight in model.state_dict().items()}
-            save_file(weights, path)
 
-    def on_save(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        **kwargs: object,
-    ) -> None:
-        # Not earlier: a run that resumes from a checkpoint needs the weights that were kept then.
-        if not args.should_save:
-            return
-        folder = Path(args.output_dir)
-        lowest = {self.path(folder, step) for step in self.losses_by_step(state.log_history)}
-        for path in set(folder.glob("best/*.safetensors")) - lowest:
-            path.unlink()
+class KeepLowestLosses(TrainerCallback):
+    """Deletes all checkpoints but the last one and those with the lowest losses."""
+
+    def on_save(self, args, state, control, **kwargs):
+        kept = {state.global_step, *lowest_losses(state)}
+        for folder in Path(args.output_dir).glob("checkpoint-*"):
+            step = int(folder.name.removeprefix("checkpoint-"))
+            if state.is_world_process_zero and step not in kept:
+                shutil.rmtree(folder)
 
 
 # --- Scores
 
 
-def score_summaries(
-    documents: Sequence[SummarizedDocument], chosen: Sequence[Sequence[int]]
-) -> Scores:
-    """Scores summaries that are made of sentences of the documents.
-
-    Args:
-        documents: the documents with their references.
-        chosen: indices of the chosen sentences, for each document.
-
-    Returns:
-        The scores of `rouge_scores`, and ``precision``, the share of chosen sentences with label 1.
-    """
+def score_summaries(documents: Dataset, chosen: Iterable[list[int]]) -> dict[str, float]:
+    """Returns ROUGE, and the precision: the share of the chosen sentences with label 1."""
     summaries = []
     labels = []
     for document, indices in zip(documents, chosen, strict=True):
-        summaries.append([document.sentences[index] for index in indices])
-        labels += [document.labels[index] for index in indices]
-    scores = rouge_scores(summaries, [document.reference for document in documents])
-    scores["precision"] = 0.0
-    if labels:
-        scores["precision"] = float(np.mean(labels))
-    return scores
+        summaries.append([document["sentences"][index] for index in indices])
+        labels += [document["labels"][index] for index in indices]
+    scores = rouge_scores(summaries, documents["reference"])
+    return scores | {"precision": float(np.mean(labels))}
 
 
-def trivial_summaries(documents: Sequence[SummarizedDocument], sentences: int) -> dict[str, Scores]:
-    """Scores summaries without a model: the first sentences, and the greedy oracle's choice.
-
-    Args:
-        documents: the documents with their references.
-        sentences: most sentences in a summary.
-
-    Returns:
-        The scores of `score_summaries` by row of the table.
-    """
+def score_without_model(train: Dataset, documents: Dataset, count: int) -> dict[str, dict]:
+    """Scores the first sentences, those nearest to the mean TF-IDF vector, and the oracle."""
+    words = TfidfVectorizer().fit(" ".join(sentences) for sentences in train["sentences"])
     first = []
-    oracle = []
+    central = []
+    best = []
     for document in documents:
-        first.append(list(range(min(sentences, len(document.sentences)))))
-        oracle.append(greedy_oracle(document.sentences, document.reference, limit=sentences))
+        sentences = document["sentences"]
+        vectors = words.transform(sentences)
+        [similarities] = cosine_similarity(np.asarray(vectors.mean(axis=0)), vectors)
+        first.append(list(range(min(count, len(sentences)))))
+        central.append(select_sentences(similarities, count))
+        best.append(greedy_oracle(sentences, document["reference"], limit=count))
     return {
-        f"first {sentences} sentences": score_summaries(documents, first),
-        f"oracle, at most {sentences} sentences": score_summaries(documents, oracle),
+        f"first {count} sentences": score_summaries(documents, first),
+        "TF-IDF centroid": score_summaries(documents, central),
+        f"oracle, at most {count} sentences": score_summaries(documents, best),
     }
 
 
-def prediction_record(
-    document: SummarizedDocument, chosen: list[int], logits: np.ndarray
-) -> dict[str, object]:
-    """Returns the chosen sentences, and a score for every sentence, to be written as JSON."""
-    return {
-        "id": document.id,
-        "indices": chosen,
-        "sentences": [document.sentences[index] for index in chosen],
-        "scores": expit(logits.astype(float)).round(6).tolist(),
-    }
+def choose_sentences(logits: np.ndarray, rows: Dataset, options: SummaryArguments) -> list:
+    """Returns the indices of the best sentences of each document, given logits ``[N, S]``."""
+    chosen = []
+    for scores, row in zip(logits, rows, strict=True):
+        blocked = None
+        if options.trigram_blocking:
+            blocked = row["sentences"]
+        scores_read = scores[: len(row["labels"])]  # the others are padding
+        chosen.append(select_sentences(scores_read, options.summary_sentences, blocked))
+    return chosen
 
 
-# --- The task
+def main(argv: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
+    """Trains a model, and returns the rows of the table."""
+    # 1. The options.
+    if argv is None:
+        argv = sys.argv[1:]
+    options, args = parse_arguments(argv)
+    set_seed(args.seed)
+    folder = Path(args.output_dir)
 
+    # 2. Documents as sentences, with a label for each sentence.
+    documents = read_documents(options, args.seed)
 
-@dataclass
-class SummaryRun:
-    """Holds what all seeds of a run share.
-
-    Args:
-        options: options that describe the model and the summaries.
-        sizes: the options of the model type.
-        base: the configuration of ``--model``.
-        sets: training, validation and perhaps test set, by name.
-        rows: the sets, tokenized by `tokenized`.
-        tokenizer: the tokenizer of the encoder.
-    """
-
-    options: SummaryArguments
-    sizes: Sizes
-    base: PreTrainedConfig
-    sets: Mapping[str, Sequence[SummarizedDocument]]
-    rows: Mapping[str, list[dict[str, Any]]]
-    tokenizer: PreTrainedTokenizerBase
-
-    @property
-    def reported(self) -> str:
-        """Returns the name of the set to report on."""
-        return reported_set(self.sets)
-
-    def new_model(self) -> BertAlForExtractiveSummarization:
-        """Returns the model at the start of a seed."""
-        name = self.options.model
-        length = {}
-        if self.sizes.segment_length is not None:
-            length["segment_length"] = self.sizes.segment_length
-
-        if self.options.model_type == "extended":
-            documents = [row["document"] for rows in self.rows.values() for row in rows]
-            longest = max(len(ids) for ids, _ in documents)
-            learnt = length.get("segment_length", _USUAL_SEGMENT)
-            model = with_extended_positions(name, learnt=learnt, total=longest)
-        elif self.base.model_type == "bert-al":
-            model = BertAlForExtractiveSummarization.from_pretrained(
-                name, dtype=torch.float32, **length
-            )
-        else:
-            model = BertAlForExtractiveSummarization.from_encoder(
-                name, recurrence=self.sizes.recurrence or "residual", **length
-            )
-
-        model.config.max_training_tokens = None  # the rows are truncated already
-        if self.options.attn_implementation:
-            model.set_attn_implementation(self.options.attn_implementation)
-        return model
-
-    def make_trainer(self, args: FinetuningArguments) -> CardTrainer:
-        """Returns the trainer of one seed."""
-        padding = self.tokenizer.pad_token_id or 0
-        return CardTrainer(
-            model=self.new_model(),
-            args=args,
-            data_collator=partial(collate, padding=padding),
-            train_dataset=self.rows["train"],
-            eval_dataset=self.rows["validation"],
-            callbacks=[LowestLosses()],
-        )
-
-    def score(self, trainer: CardTrainer, folder: Path) -> ScoredSets:
-        """Scores the evaluations with the lowest losses, and writes the predictions of the best."""
-        losses = LowestLosses.losses_by_step(trainer.state.log_history)
-        if not losses:
-            raise ValueError("No evaluation has a finite validation loss; lower --learning_rate.")
-        trainer.accelerator.wait_for_everyone()  # until the weights are written
-
-        documents = self.sets[self.reported]
-        model = trainer.accelerator.unwrap_model(trainer.model)
-        scores = {}
-        for rank, (step, loss) in enumerate(losses.items(), start=1):
-            model.load_state_dict(load_file(LowestLosses.path(folder, step)))
-            logits, chosen = self._predict(trainer)
-            rouge = score_summaries(documents, chosen)
-            scores[f"evaluation {rank}"] = {"step": step, "loss": loss, **rouge}
-            if rank == 1:
-                trainer.save_model(str(folder))
-                if trainer.args.should_save:
-                    records = map(prediction_record, documents, chosen, logits)
-                    write_json_lines(folder / f"{self.reported}_predictions.jsonl", records)
-
-        means = {}
-        for name in (*ROUGE, "precision"):
-            means[name] = float(np.mean([row[name] for row in scores.values()]))
-        scores["validation"] = {"loss": min(losses.values())}
-        scores[self.reported] = scores.get(self.reported, {}) | means
-        return scores, {}
-
-    def _predict(self, trainer: CardTrainer) -> tuple[list[np.ndarray], list[list[int]]]:
-        """Returns logits and chosen sentences of each document of the reported set."""
-        rows = self.rows[self.reported]
-        padded = trainer.predict(rows).predictions  # [documents, S]
-        logits = []
-        chosen = []
-        for padded_scores, row, document in zip(
-            padded, rows, self.sets[self.reported], strict=True
-        ):
-            scores = padded_scores[: len(row["labels"])]
-            blocked = None
-            if self.options.trigram_blocking:
-                blocked = document.sentences
-            logits.append(scores)
-            chosen.append(select_sentences(scores, self.options.summary_sentences, blocked))
-        return logits, chosen
-
-
-def main(argv: list[str]) -> None:
-    """Trains a model per seed to select sentences, and publishes the best one."""
-    model_type, _ = pop_option(argv, "model_type", "bert-al")
-    type_arguments: type[Sizes] = FirstSegmentArguments
-    if model_type == "bert-al":
-        type_arguments = BertAlArguments
-    options, data_args, args, sizes = parse(
-        (SummaryArguments, DataArguments, FinetuningArguments, type_arguments),
-        argv,
-        prog=f"--task summarization --model_type {model_type}",
-        about=(
-            "Selects the sentences of a summary. Each --model_type has its own options: bert-al,"
-            " truncated, extended."
-        ),
-        recipes="summarization-",
-    )
-    if args.learning_rate is None:
-        args.learning_rate = 2e-5
-    base = open_config(options.model)
-    _check_model(options, sizes, base=base, args=args)
-
-    # 1. The sets.
-    sets = data_args.read_sets(partial(read_summaries, options), seed=args.seed)
-
-    # 2. What the model reads: tokens.
-    tokenizer = load_tokenizer(options.model)
-    rows = {}
-    for name, documents in sets.items():
-        limit = _token_limit(name, options, sizes=sizes, base=base)
-        rows[name] = tokenized(documents, tokenizer, limit=limit)
-    run = SummaryRun(options, sizes, base=base, sets=sets, rows=rows, tokenizer=tokenizer)
-
-    # 3. A training per seed; its scores are means over the evaluations with the lowest loss.
-    results = run_seeds(
-        args,
-        settings=_settings(run, args),
-        make_trainer=run.make_trainer,
-        score=run.score,
-    )
-    if not args.should_save:
-        return
-    for weights in Path(args.output_dir).glob("seed-*/best"):
-        shutil.rmtree(weights)
-
-    # 4. The table.
-    best, table = report(
-        args,
-        results=results,
-        reported=run.reported,
-        name=f"{public_name(options.model)} ({options.model_type})",
-        baselines=trivial_summaries(sets[run.reported], options.summary_sentences),
-    )
-
-    # 5. The model of the best seed with its card; of a baseline, its predictions alone.
-    if options.model_type == "bert-al":
-        _publish(run, args, data_args.dataset_name, best=best, table=table)
-
-
-def _check_model(
-    options: SummaryArguments,
-    sizes: Sizes,
-    base: PreTrainedConfig,
-    args: FinetuningArguments,
-) -> None:
-    """Refuses options that contradict the model."""
-    if base.model_type == "bert-al" and sizes.recurrence is not None:
-        raise ValueError(
-            f"--model {options.model} is a BERT-AL already: leave out --recurrence and"
-            " --model_type."
-        )
-    if base.model_type != "bert-al" and hasattr(base, "encoder_config"):
-        raise ValueError(
-            f"--model takes a BERT, or a saved BERT-AL, and {options.model} is a {base.model_type}."
-        )
-    if args.push_to_hub and options.model_type != "bert-al":
-        raise ValueError(
-            f"--model_type {options.model_type} is a baseline, which is not published; leave out"
-            " --push_to_hub."
-        )
-
-
-def _token_limit(
-    name: str, options: SummaryArguments, sizes: Sizes, base: PreTrainedConfig
-) -> int | None:
-    """Returns the number of tokens read of each document of the set `name`; None for all."""
+    # 3. What the model reads: tokens. Baseline-1 reads those of the first segment.
+    tokenizer = AutoTokenizer.from_pretrained(options.model)
+    tokenizer.padding_side = "right"  # where the collator pads labels, too
+    limit = None
     if options.model_type == "truncated":
-        return sizes.segment_length or _USUAL_SEGMENT
-    if name != "train":
-        return None
-    return sizes.max_training_tokens or getattr(base, "max_training_tokens", None)
+        limit = options.segment_length
+    rows = tokenize_documents(documents, tokenizer, limit)
 
-
-def _settings(run: SummaryRun, args: FinetuningArguments) -> dict[str, object]:
-    """Returns the settings that decide the result."""
-    if run.base.model_type == "bert-al":
-        weights = weights_fingerprint(run.new_model())
-    else:
-        weights = weights_fingerprint(load_backbone(run.options.model))
-    settings = {
-        "task": "summarization",
-        "weights": weights,
-        **vars(run.options),
-        **vars(run.sizes),
-        "model": public_name(run.options.model),
-        **args.result_settings(),
-    }
-    for name, documents in run.sets.items():
-        settings[f"{name} set"] = fingerprint(documents)
-    return settings
-
-
-def _publish(
-    run: SummaryRun,
-    args: FinetuningArguments,
-    data_name: str | None,
-    best: Result,
-    table: str,
-) -> None:
-    """Publishes the best model with its card."""
-    options = run.options
-    rule = f"sentences={options.summary_sentences}"
-    if options.trigram_blocking:
-        rule += ", trigram_blocking=True"
-    settings = {"summaries": rule, "sentence labels": "of the greedy ROUGE oracle"}
-    if options.label_column is not None:
-        settings["sentence labels"] = options.label_column
-    for name, documents in run.sets.items():
-        settings[f"{name} set"] = f"{len(documents)} documents"
-
-    text = CardText(
-        summary=(
-            "This model is a BERT-AL. It selects the sentences of a document, of any length, that"
-            " make up its summary."
-        ),
-        intended_use="It makes extractive summaries of texts like those that it was trained on.",
-        measured=(
-            f"`summarize(..., {rule})` summarized the {run.reported} set. The scores are F1 of"
-            " ROUGE (words of a to z are stemmed; rougeL compares whole summaries), and precision,"
-            " the share of chosen sentences with label 1. The first row is the mean of the"
-            " evaluations with the lowest validation loss, at most three; this checkpoint is the"
-            " best of them."
-        ),
-        limits=(
-            "Whole sentences are copied, so a pronoun may lose what it refers to.",
-            (
-                "Information flows forward only: a sentence is scored without the segments after"
-                " its own."
-            ),
-            "The model learned from the summaries of one kind of text.",
-        ),
-        snippet=_SNIPPET.replace("{rule}", rule),
-        pipeline_tag="summarization",
-        tags=("bert-al", "long-documents", "extractive-summarization"),
-        caption="Loss over epochs",
+    # 4. The training, with a checkpoint for each evaluation.
+    collator = DataCollatorForTokenClassification(tokenizer)
+    longest = max(len(ids) for dataset in rows.values() for ids in dataset["input_ids"])
+    trainer = Trainer(
+        model=make_model(options, longest, folder=str(folder / "encoder")),
+        args=args,
+        data_collator=collator,
+        train_dataset=rows["train"],
+        eval_dataset=rows["validation"],
+        callbacks=[KeepLowestLosses()],
     )
+    trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
 
-    # The scores of this checkpoint, not the means.
-    published = replace(best, scores={run.reported: best.scores["evaluation 1"]})
-    publish(
-        args,
-        text,
-        published,
-        open_model=BertAlForExtractiveSummarization.from_pretrained,
-        reported=run.reported,
-        table=table,
-        model=options.model,
-        model_type="bert-al",
-        settings=settings,
-        metrics=ROUGE,
-        data_name=data_name,
-        chosen=["the evaluation"],
-    )
+    # 5. The scores of the evaluations with the lowest losses, the lowest last, and their means.
+    reported = "validation"
+    if "test" in rows:
+        reported = "test"
+    evaluations = []
+    for step in reversed(lowest_losses(trainer.state)):
+        model = BertAlForExtractiveSummarization.from_pretrained(folder / f"checkpoint-{step}")
+        trainer = Trainer(model=model, args=args, data_collator=collator)
+        logits = trainer.predict(rows[reported]).predictions
+        chosen = choose_sentences(logits, rows[reported], options)
+        evaluations.append(score_summaries(documents[reported], chosen))
+    if not evaluations:
+        raise ValueError("No evaluation has a finite loss; lower --learning_rate.")
+    means = {name: float(np.mean([row[name] for row in evaluations])) for name in evaluations[0]}
+
+    # 6. The table, with rows that need no training.
+    table = {f"{options.model_type}, {reported}": means}
+    table |= score_without_model(documents["train"], documents[reported], options.summary_sentences)
+    print(json.dumps(table, indent=2))
+
+    # 7. The model with the lowest loss, for `BertAlForExtractiveSummarization.from_pretrained`.
+    trainer.save_model()
+    if args.push_to_hub:
+        trainer.push_to_hub()
+    return table
+
+
+if __name__ == "__main__":
+    main()

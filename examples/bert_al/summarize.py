@@ -215,9 +215,12 @@ def tokenize(row: dict, tokenizer: PreTrainedTokenizerBase, limit: int | None) -
 
 
 def tokenize_documents(
-    documents: DatasetDict, tokenizer: PreTrainedTokenizerBase, limit: int | None
+    documents: DatasetDict, tokenizer: PreTrainedTokenizerBase, options: SummaryArguments
 ) -> DatasetDict:
-    """Encodes the sets, and warns of the tokens beyond the limit."""
+    """Encodes the sets; Baseline-1 reads the first segment, and loses the other tokens."""
+    limit = None
+    if options.model_type == "truncated":
+        limit = options.segment_length
     rows = documents.map(tokenize, fn_kwargs={"tokenizer": tokenizer, "limit": limit})
     for name, dataset in rows.items():
         left_out = sum(dataset["left_out"])
@@ -350,13 +353,10 @@ def main(argv: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
     # 2. Documents as sentences, with a label for each sentence.
     documents = read_documents(options, args.seed)
 
-    # 3. What the model reads: tokens. Baseline-1 reads those of the first segment.
+    # 3. What the model reads: tokens.
     tokenizer = AutoTokenizer.from_pretrained(options.model)
     tokenizer.padding_side = "right"  # where the collator pads labels, too
-    limit = None
-    if options.model_type == "truncated":
-        limit = options.segment_length
-    rows = tokenize_documents(documents, tokenizer, limit)
+    rows = tokenize_documents(documents, tokenizer, options)
 
     # 4. The training, with a checkpoint for each evaluation.
     collator = DataCollatorForTokenClassification(tokenizer)

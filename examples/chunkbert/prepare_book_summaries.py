@@ -1,72 +1,68 @@
-"""The CMU Book Summary Corpus (Bamman and Smith, 2013): summaries with the genres of each book.
+"""Writes the CMU Book Summary Corpus (Bamman and Smith, 2013) as JSON lines: books with genres.
 
-The corpus has no splits: here the SHA-256 of a book's id puts the book into ``"train"`` (80 %),
-``"validation"`` or ``"test"`` (10 % each). Books without a genre are left out and counted.
+    python examples/chunkbert/prepare_book_summaries.py booksummaries.txt books
+    nextlevelbert finetune --task classification --model_type chunkbert --recipe paper \\
+        --model google-bert/bert-base-uncased --label_names_file books/labels.json \\
+        --train_file books/train.jsonl --validation_file books/validation.jsonl \\
+        --test_file books/test.jsonl --output_dir table
+
+The corpus has no splits: the SHA-256 of a book's id puts the book into `train` (80 %),
+`validation` or `test` (10 % each). Books without a genre are left out. `--paired` makes one
+document of every two books, with the genres of both (Paired Book Summary of Park et al., 2022).
 """
 
 import hashlib
 import json
-import logging
+from argparse import ArgumentParser
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Unpack
+from typing import Any
 
-from datasets import Dataset
+from nextlevelbert.data import columns_of
 
-from ..labelled import ClassOptions, load_classes
-from ..tables import Rows, Table, columns_of
-
-logger = logging.getLogger(__name__)
-
-FILE = "booksummaries.txt"
-_DIGITS = {"train": range(8), "validation": range(8, 9), "test": range(9, 10)}
+SETS = ["train"] * 8 + ["validation", "test"]  # by the last digit of the hash
 
 
-def recognises(source: str | Path) -> bool:
-    """Returns whether a folder holds the file of the corpus."""
-    return (Path(source) / FILE).is_file()
+def main(argv: Sequence[str] | None = None) -> None:
+    # 1. The options.
+    parser = ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("file", type=Path, help="booksummaries.txt")
+    parser.add_argument("output_dir", type=Path, help="folder for the files to write")
+    parser.add_argument("--paired", action="store_true", help="join every two books")
+    args = parser.parse_args(argv)
+    args.output_dir.mkdir(parents=True, exist_ok=True)
+
+    # 2. The books, set by set.
+    sets: dict[str, list[dict[str, Any]]] = {"train": [], "validation": [], "test": []}
+    genres: set[str] = set()
+    left_out = 0
+    for book in read_books(args.file):
+        digest = int(hashlib.sha256(book["id"].encode()).hexdigest(), 16)
+        genres.update(book["label"])
+        if book["label"]:
+            sets[SETS[digest % 10]].append(book)
+        else:
+            left_out += 1
+    print(f"{left_out} books have no genre and are left out")
+
+    # 3. A file for each set.
+    for name, books in sets.items():
+        rows = books
+        if args.paired:
+            rows = [join(*pair) for pair in zip(books[::2], books[1::2], strict=False)]
+            print(f"{name}: {len(books) - 2 * len(rows)} books have no partner and are left out")
+        lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+        (args.output_dir / f"{name}.jsonl").write_text("\n".join(lines), encoding="utf-8")
+        print(f"{name}: {len(rows)} documents")
+
+    # 4. The classes: the genres of all sets, because the training set lacks some.
+    labels = json.dumps(sorted(genres), ensure_ascii=False, indent=0)
+    (args.output_dir / "labels.json").write_text(labels, encoding="utf-8")
+    print(f"{len(genres)} genres")
 
 
-def load(
-    source: str | Path, split: str = "train", paired: bool = False, **options: Unpack[ClassOptions]
-) -> Dataset:
-    """Reads a split.
-
-    Args:
-        source: the folder of ``booksummaries.txt``.
-        split: ``"train"``, ``"validation"`` or ``"test"``.
-        paired: if true, makes one document of every two books, with the genres of both (Paired Book
-            Summary of Park et al. 2022).
-        **options: options passed on to `load_classes`.
-
-    Returns:
-        The columns of `load_classes`, with several labels a row. All genres of the corpus are
-        classes.
-
-    Raises:
-        ValueError: for another split.
-    """
-    path = Path(source) / FILE
-    if split not in _DIGITS:
-        raise ValueError(
-            f"{FILE} is split into {', '.join(_DIGITS)} here; give one, got {split!r}."
-        )
-    rows = _book_rows(path, split)
-    if paired:
-        rows = _paired_rows(rows)
-    table = Table(f"{FILE} ({split})", {}, rows=rows, class_names={"label": genres_of(path)})
-    return load_classes(table, **options)
-
-
-def genres_of(path: Path) -> tuple[str, ...]:
-    """Returns all genres of the corpus, which are the classes of each split."""
-    names = set()
-    for _, row in _all_rows(path):
-        names.update(row["label"])
-    return tuple(sorted(names))
-
-
-def _all_rows(path: Path) -> Rows:
-    """Yields a row for each book: the first, sixth and seventh of the fields between tabs."""
+def read_books(path: Path) -> Iterator[dict[str, Any]]:
+    """Yields the id, the summary and the genres of each book: fields 1, 7 and 6 between tabs."""
     for location, fields in columns_of(path, delimiter="\t", count=7):
         genres = {}
         if fields[5]:
@@ -74,33 +70,17 @@ def _all_rows(path: Path) -> Rows:
                 genres = json.loads(fields[5])
             except json.JSONDecodeError as error:
                 raise location.error("genres", f"is not JSON ({error.msg}).") from error
-        row = {"id": fields[0], "text": fields[6].strip(), "label": list(genres.values())}
-        yield location, row
+        yield {"id": fields[0], "text": fields[6].strip(), "label": list(genres.values())}
 
 
-def _book_rows(path: Path, split: str) -> Rows:
-    left_out = 0
-    for location, row in _all_rows(path):
-        digest = int(hashlib.sha256(row["id"].encode()).hexdigest(), 16)
-        if digest % 10 not in _DIGITS[split]:
-            continue
-        if row["label"]:
-            yield location, row
-        else:
-            left_out += 1
-    logger.info("%s, %s: %d books without a genre are left out.", path.name, split, left_out)
+def join(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """Makes one document of two books."""
+    return {
+        "id": f"{one['id']}+{other['id']}",
+        "text": f"{one['text']}\n{other['text']}",
+        "label": list(dict.fromkeys(one["label"] + other["label"])),
+    }
 
 
-def _paired_rows(rows: Rows) -> Rows:
-    for location, one in rows:
-        _, other = next(rows, (None, None))
-        if other is None:
-            logger.warning("%s, %s has no partner and is left out.", location.source, location.row)
-            return
-
-        row = {
-            "id": f"{one['id']}+{other['id']}",
-            "text": f"{one['text']}\n{other['text']}",
-            "label": list(dict.fromkeys(one["label"] + other["label"])),
-        }
-        yield location, row
+if __name__ == "__main__":
+    main()

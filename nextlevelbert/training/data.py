@@ -21,7 +21,7 @@ class DataArguments:
         None,
         "Training set: a table (.jsonl, .json, .csv or .parquet), a quoted pattern of tables, a"
         " folder that save_to_disk has written, or a published data set that is a folder (ECB+, MS"
-        " MARCO, the CMU Book Summary Corpus).",
+        " MARCO).",
     )
     validation_file: str | None = option(
         None, "Validation set, which selects the epoch (default: rows held out from training)."

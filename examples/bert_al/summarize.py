@@ -372,13 +372,11 @@ def main(argv: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
     trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
 
     # 5. The scores of the evaluations with the lowest losses, the lowest last, and their means.
-    reported = "validation"
-    if "test" in rows:
-        reported = "test"
+    reported = "test" if "test" in rows else "validation"
     evaluations = []
     for step in reversed(lowest_losses(trainer.state)):
         model = BertAlForExtractiveSummarization.from_pretrained(folder / f"checkpoint-{step}")
-        trainer = Trainer(model=model, args=args, data_collator=collator)
+        trainer = Trainer(model, args, data_collator=collator, eval_dataset=rows["validation"])
         logits = trainer.predict(rows[reported]).predictions
         chosen = choose_sentences(logits, rows[reported], options)
         evaluations.append(score_summaries(documents[reported], chosen))

@@ -2,8 +2,8 @@
 
 from .coreference import cluster_scores, coreference_scores
 from .hotpotqa import hotpotqa_scores
-from .metrics import load_metric
 from .retrieval import Ranking, RetrievalTask, rank_by_scores, rank_documents, retrieval_scores
+from .vectors import find_targets
 from .words import split_words
 
 __all__ = [
@@ -11,8 +11,8 @@ __all__ = [
     "RetrievalTask",
     "cluster_scores",
     "coreference_scores",
+    "find_targets",
     "hotpotqa_scores",
-    "load_metric",
     "rank_by_scores",
     "rank_documents",
     "retrieval_scores",

@@ -16,7 +16,7 @@ from nextlevelbert.evaluation import RetrievalTask, rank_by_scores, rank_documen
 from nextlevelbert.evaluation.scores import scores_by_length
 from nextlevelbert.evaluation.words import count_words
 from nextlevelbert.finetuning.arguments import FinetuningArguments
-from nextlevelbert.tasks import main, multihop_qa, ranking, retrieval, summarization
+from nextlevelbert.tasks import main, multihop_qa, ranking, retrieval
 from nextlevelbert.tasks.ranking import read_ranking
 from nextlevelbert.tasks.retrieval import PairArguments, read_retrieval_task
 from nextlevelbert.training.runs import read_json
@@ -144,7 +144,6 @@ def toy_task(stories=6, **relevant):
     [
         ("retrieval", retrieval, "toy_checkpoint"),
         ("ranking", retrieval, "toy_checkpoint"),
-        ("summarization", summarization, "encoder"),
         ("multihop_qa", multihop_qa, "encoder"),
     ],
 )

@@ -161,11 +161,11 @@ def refused(words: list[str]) -> str:
         patch.setattr(HfArgumentParser, "parse_args_into_dataclasses", read_only)
         patch.setattr(ArgumentParser, "parse_args", read_plain_only)
         patch.setattr(sys, "argv", words)
-        with pytest.raises((Understood, SystemExit)) as end:
+        with pytest.raises((Understood, SystemExit, ValueError)) as end:
             SCRIPTS[words[0]]()
     if end.type is Understood:
         return ""
-    return errors.getvalue()
+    return f"{errors.getvalue()}{end.value}"
 
 
 COMMANDS = [(page, words) for page in PAGES for words in commands(page.read_text(encoding="utf-8"))]

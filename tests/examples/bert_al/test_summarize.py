@@ -1,5 +1,6 @@
 """BERT-AL's experiment: the data, the baselines of the paper, and the script from files to table."""
 
+import copy
 import gzip
 import json
 import shutil
@@ -7,6 +8,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from rouge_score.rouge_scorer import RougeScorer
 from transformers import (
     AutoModel,
     AutoTokenizer,
@@ -86,18 +88,18 @@ def test_the_columns_of_the_hub(tmp_path):
 @pytest.mark.parametrize(
     ("row", "culprit"),
     [
-        ({"labels": [1]}, r"Row 1 \(from 0\): column 'labels' must be a list of 2 labels"),
-        ({"labels": [1, 2]}, r"Row 1 \(from 0\): column 'labels'"),
-        ({"text": ["One.", " "]}, r"Row 1 \(from 0\): column 'text' must be a text with words"),
-        ({"summary": " "}, r"Row 1 \(from 0\): column 'summary' must be"),
-        ({"summary": None}, r"Row 1 \(from 0\): column 'summary' must be"),
+        ({"labels": [1]}, "'labels' must be a list of 2 labels"),
+        ({"labels": [1, 2]}, "'labels' must be a list of 2 labels"),
+        ({"text": ["One.", " "]}, "'text' must be a text with words"),
+        ({"summary": " "}, "'summary' must be a text with words"),
+        ({"summary": None}, "'summary' must be a text with words"),
     ],
 )
 def test_rows_that_are_refused(tmp_path, row, culprit):
     good = {"text": ["One.", "Two."], "summary": "One.", "labels": [1, 0]}
     file = write(tmp_path / "rows.jsonl", [good, {**good, **row}])
 
-    with pytest.raises(ValueError, match=culprit):
+    with pytest.raises(ValueError, match=rf"Row 1 \(from 0\): column {culprit}"):
         read(file, validation_file=file, label_column="labels")
 
 
@@ -302,12 +304,16 @@ def test_a_folder_with_checkpoints_is_refused(tmp_path):
 # --- The script
 
 
+SIZES = {"train": (40, 0), "validation": (6, 1), "test": (7, 2)}
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("summaries")
     words = []
-    for seed, (name, count) in enumerate({"train": 40, "validation": 6, "test": 7}.items()):
-        words += [f"--{name}_file", write(folder / f"{name}.jsonl", stories(count, seed))]
+    for name, size in SIZES.items():
+        file = write(folder / f"{name}.jsonl", stories(*size))
+        words += [f"--{name}_file", file]
     return words
 
 
@@ -329,30 +335,38 @@ def trained(encoder, files, tmp_path_factory):
     return folder, table
 
 
+def steps_of(folder):
+    """The steps of the checkpoints."""
+    return sorted(int(path.name.split("-")[1]) for path in folder.glob("checkpoint-*"))
+
+
 def losses_of(folder):
-    [*_, last] = sorted(folder.glob("checkpoint-*"), key=lambda path: path.stat().st_mtime)
+    """The validation losses by step."""
+    last = folder / f"checkpoint-{steps_of(folder)[-1]}"
     state = TrainerState.load_from_json(last / "trainer_state.json")
-    return {
-        entry["step"]: entry["eval_loss"] for entry in state.log_history if "eval_loss" in entry
-    }
+    losses = {}
+    for entry in state.log_history:
+        if "eval_loss" in entry:
+            losses[entry["step"]] = entry["eval_loss"]
+    return losses
 
 
 def test_the_mean_of_the_three_evaluations_with_the_lowest_loss_is_reported(trained, files):
     """The summaries of `summarize`, which reads a text at a time, have the reported scores."""
     folder, table = trained
-    rows = stories(7, 2)
     losses = losses_of(folder)
-    steps = sorted(losses, key=losses.get)[:3]
+    scorer = RougeScorer(["rouge2"], use_stemmer=True)
 
     rouge2 = []
-    for step in steps:
+    for step in sorted(losses, key=losses.get)[:3]:
         model = BertAlForExtractiveSummarization.from_pretrained(folder / f"checkpoint-{step}")
-        chosen = [model.summarize(row["text"], sentences=2).sentences for row in rows]
-        references = [script.sentences_of(row, "summary") for row in rows]
-        rouge2.append(script.rouge_scores(chosen, references)["rouge2"])
+        for row in stories(7, 2):
+            summary = model.summarize(row["text"], sentences=2)
+            scores = scorer.score(row["summary"], str(summary))
+            rouge2.append(scores["rouge2"].fmeasure)
 
     assert len(losses) == 8
-    assert table["bert-al, test"]["rouge2"] == pytest.approx(sum(rouge2) / 3)
+    assert table["bert-al, test"]["rouge2"] == pytest.approx(np.mean(rouge2))
     assert table["bert-al, test"]["precision"] > table["first 2 sentences"]["precision"]
 
 
@@ -365,8 +379,7 @@ def test_the_model_with_the_lowest_loss_is_saved_and_few_checkpoints_stay(traine
     saved = BertAlForExtractiveSummarization.from_pretrained(folder)
     best = BertAlForExtractiveSummarization.from_pretrained(folder / f"checkpoint-{lowest[0]}")
 
-    names = {path.name for path in folder.glob("checkpoint-*")}
-    assert names == {f"checkpoint-{step}" for step in [*lowest[:3], max(losses)]}
+    assert steps_of(folder) == sorted({*lowest[:3], max(losses)})
     assert saved.summarize(text).scores == best.summarize(text).scores
 
 
@@ -388,35 +401,35 @@ def test_the_paper_s_baselines_read_at_once(model_type, encoder, files, tmp_path
     """Baseline-2 has a position for each token of the longest document of all sets."""
     words = ["--model_type", model_type, "--segment_length", "24", "--num_train_epochs", "1"]
     longest = 0
-    for row in [*stories(40, 0), *stories(6, 1)]:
+    for row in stories(*SIZES["train"]) + stories(*SIZES["validation"]):
         ids, _ = encode_sentences(row["text"], AutoTokenizer.from_pretrained(encoder))
         longest = max(longest, len(ids))
 
     table = run(tmp_path, encoder, *files[:4], *words)
 
-    model = BertAlForExtractiveSummarization.from_pretrained(tmp_path)
-    length = {"truncated": 24, "extended": longest}[model_type]
-    assert next(iter(table)) == f"{model_type}, validation"
-    assert (model.config.segment_length, model.config.recurrence) == (length, "none")
+    config = BertAlForExtractiveSummarization.from_pretrained(tmp_path).config
+    length = {"truncated": 24, "extended": longest}
+    assert f"{model_type}, validation" in table
+    assert config.segment_length == length[model_type]
+    assert config.recurrence == "none"
 
 
 def test_an_xlnet_is_trained_though_its_tokenizer_pads_on_the_left(minilm, files, tmp_path):
+    encoder = tmp_path / "encoder"
     config = XLNetConfig(vocab_size=30_522, d_model=8, n_layer=1, n_head=2, d_inner=8)
-    AutoModel.from_config(config).save_pretrained(tmp_path / "encoder")
-    minilm.tokenizer.save_pretrained(tmp_path / "encoder")
-    path = tmp_path / "encoder" / "tokenizer_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"padding_side": "left"}))
+    AutoModel.from_config(config).save_pretrained(encoder)
+    tokenizer = copy.deepcopy(minilm.tokenizer)
+    tokenizer.padding_side = "left"
+    tokenizer.save_pretrained(encoder)
 
-    table = run(
-        tmp_path / "model", str(tmp_path / "encoder"), *files[:4], "--num_train_epochs", "1"
-    )
+    table = run(tmp_path / "model", str(encoder), *files[:4], "--num_train_epochs", "1")
 
     assert 0 < table["bert-al, validation"]["rouge1"] <= 1
 
 
 def test_a_stopped_training_resumes_to_the_same_table(trained, encoder, files, tmp_path):
     folder, table = trained
-    steps = sorted(int(path.name.split("-")[1]) for path in folder.glob("checkpoint-*"))
+    steps = steps_of(folder)
     for step in steps[:-1]:
         shutil.copytree(folder / f"checkpoint-{step}", tmp_path / f"checkpoint-{step}")
     words = [*WORDS, "--resume_from_checkpoint", str(tmp_path / f"checkpoint-{steps[-2]}")]

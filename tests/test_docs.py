@@ -26,7 +26,6 @@ from nextlevelbert.tasks.classification import load_classification
 from nextlevelbert.tasks.coreference import read_ecbplus
 from nextlevelbert.tasks.document_matching import load_document_pairs
 from nextlevelbert.tasks.multiple_choice import load_multiple_choice
-from nextlevelbert.tasks.retrieval import PairArguments, read_retrieval_task
 from nextlevelbert.training.cards import CITATIONS, CardText, model_card
 
 from .examples.scripts import load_script
@@ -125,6 +124,10 @@ SCRIPTS = {
     "examples/bert_al/summarize.py": run_example,
     "examples/chunkbert/prepare_book_summaries.py": run_example,
     "examples/chunkbert/prepare_eurlex.py": run_example,
+    "examples/hate/rank_documents.py": run_example,
+    "examples/next_level_bert/prepare_muld.py": run_example,
+    "examples/next_level_bert/prepare_quality_race.py": run_example,
+    "examples/next_level_bert/retrieve_booksum.py": run_example,
     "pretrain": vectors.main,
     "run_pretraining.py": vectors.main,
     "finetune": tasks.main,
@@ -231,7 +234,6 @@ def read_documents_with_summaries(source):
 READERS = {
     "—": load_classification,
     "multiple_choice": load_multiple_choice,
-    "retrieval, ranking": lambda source: read_retrieval_task(source, PairArguments()).queries,
     "summaries": read_documents_with_summaries,
     "document_matching": load_document_pairs,
     "coreference": read_ecbplus,

@@ -10,7 +10,6 @@ import numpy as np
 from datasets import Dataset
 
 from ..data.labelled import ClassOptions, load_classes, read_label_names
-from ..data.published import muld
 from ..data.tables import open_rows
 from ..evaluation.words import split_terms
 from ..finetuning.arguments import (
@@ -151,7 +150,7 @@ def load_classification(
     config: str | None = None,
     **options: Unpack[ClassOptions],
 ) -> Dataset:
-    """Reads a set with classes, also MuLD.
+    """Reads a set with classes.
 
     Args:
         source: table to read, as `open_rows` accepts it.
@@ -163,8 +162,6 @@ def load_classification(
         The columns of `load_classes`.
     """
     table = open_rows(source, split, config)
-    if muld.recognises(table.first):
-        return muld.load(table, **options)
     return load_classes(table, **options)
 
 

@@ -23,7 +23,6 @@ from nextlevelbert.pretraining import vectors
 from nextlevelbert.pretraining.document_sets import read_document_sets
 from nextlevelbert.tasks.classification import load_classification
 from nextlevelbert.tasks.multiple_choice import load_multiple_choice
-from nextlevelbert.tasks.summarization import SummaryArguments, read_summaries
 from nextlevelbert.training.cards import CITATIONS, CardText, model_card
 
 from .examples.scripts import load_script
@@ -120,12 +119,16 @@ def run_example() -> None:
 ecbplus = load_script("cdlm/ecbplus.py")
 match_documents = load_script("cdlm/match_documents.py")
 questions = load_script("cdlm/questions.py")
+summarize = load_script("bert_al/summarize.py")
 SCRIPTS = {
+    "examples/bert_al/summarize.py": run_example,
     "examples/cdlm/coreference.py": run_example,
     "examples/cdlm/ecbplus.py": run_example,
     "examples/cdlm/match_documents.py": run_example,
     "examples/cdlm/pretrain.py": run_example,
     "examples/cdlm/questions.py": run_example,
+    "examples/chunkbert/prepare_book_summaries.py": run_example,
+    "examples/chunkbert/prepare_eurlex.py": run_example,
     "examples/hate/rank_documents.py": run_example,
     "examples/next_level_bert/prepare_muld.py": run_example,
     "examples/next_level_bert/prepare_quality_race.py": run_example,
@@ -228,10 +231,17 @@ INPUTS = [
     for row in rows_of((ROOT / "docs" / "inputs.md").read_text(encoding="utf-8"))
     if row[-1][:2] == "`{"
 ]
+
+
+def read_documents_with_summaries(source):
+    arguments = summarize.SummaryArguments(model="", train_file=source, validation_file=source)
+    return summarize.read_documents(arguments, seed=0)["train"]
+
+
 READERS = {
     "—": load_classification,
     "multiple_choice": load_multiple_choice,
-    "summarization": lambda source: read_summaries(SummaryArguments(model=""), source, "train"),
+    "examples/bert_al/summarize.py": read_documents_with_summaries,
     "examples/cdlm/match_documents.py": match_documents.read_pairs,
     "examples/cdlm/coreference.py": ecbplus.read_documents,
     "examples/cdlm/questions.py": questions.read_questions,

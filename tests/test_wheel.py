@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from .finetuning_toys import sea_rows, write
-from .test_runs import RUNS, SUMMARIZING, fine_tuning, toys  # noqa: F401
+from .test_runs import RUNS, fine_tuning, toys  # noqa: F401
 
 ROOT = Path(__file__).parents[1]
 # For the papers whose defaults take minutes.
@@ -95,10 +95,6 @@ for script, *words in json.loads(sys.argv[1]):
 
 KINDS = {
     **{row.name: row.words for row in RUNS},
-    **{
-        f"{kind} summaries": [*SUMMARIZING, "--model_type", kind]
-        for kind in ("truncated", "extended")
-    },
     "bert-al": fine_tuning(
         "classification", "--model_type", "bert-al", "--model", "{encoder}", "--segment_length=16"
     ),

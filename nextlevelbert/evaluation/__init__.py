@@ -9,9 +9,8 @@ from .retrieval import (
     retrieval_scores,
     trec_run,
 )
-from .rouge import greedy_oracle, rouge_scores
 from .vectors import find_targets
-from .words import count_words
+from .words import count_words, split_words
 
 __all__ = [
     "Ranking",
@@ -19,11 +18,10 @@ __all__ = [
     "bm25_scores",
     "count_words",
     "find_targets",
-    "greedy_oracle",
     "rank_by_scores",
     "rank_documents",
     "retrieval_scores",
-    "rouge_scores",
+    "split_words",
     "tfidf_scores",
     "trec_run",
 ]

@@ -70,7 +70,8 @@ def saved(folder, steps, prompt=None):
     """A sentence encoder of these modules, with a default prompt or none."""
     model = SentenceTransformer(modules=steps, device="cpu")
     if prompt is not None:
-        model.prompts, model.default_prompt_name = {"given": prompt}, "given"
+        model.prompts = {"given": prompt}
+        model.default_prompt_name = "given"
     model.save_pretrained(str(folder))
     return str(folder)
 

@@ -325,8 +325,8 @@ def heads(folder):
 
 def _head(model):
     """Filled by name, but for the chunk encoder."""
-    model.base_model.chunk_encoder = None
     encoder = getattr(model.base_model, "chunk_encoder", None)
+    model.base_model.chunk_encoder = None
     filled(model)
     model.base_model.chunk_encoder = encoder
     return model.eval()

@@ -249,7 +249,7 @@ READERS = {
 }
 
 
-@pytest.mark.parametrize(("task", "row"), [(row[0], row[-1]) for row in INPUTS])
+@pytest.mark.parametrize(("task", "row"), [(row[0].strip("`"), row[-1]) for row in INPUTS])
 def test_the_rows_of_the_page_of_inputs_are_read(task, row, tmp_path):
     source = tmp_path / "rows.jsonl"
     source.write_text(

@@ -17,13 +17,14 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.image import imsave
 from sklearn.preprocessing import normalize
 
 from ..models.modeling_nextlevelbert import NextLevelBertModel
-from .map import principal_components, write_names
+from .map import NamePlacer, names_in_any_script, principal_components
 from .search import Library, SearchResult, open_library
 from .shelf import ReadingOptions
 
@@ -127,6 +128,8 @@ class Page:
         extent = np.ptp(points, axis=0)
         shares = (points - points.min(axis=0)) / np.maximum(extent, 1e-6)
         self.points = np.where(extent > 1e-6, shares, 0.5)
+        figure, axes = _empty_map()
+        self._names = NamePlacer(figure, axes, names=library.names, points=self.points)
 
     def passages(self, document: int) -> np.ndarray:
         """Returns the indices of a document's passages."""
@@ -163,12 +166,8 @@ class Page:
             ranked: documents whose points are orange and have a number.
             chosen: the document whose point has a ring.
         """
-        width, height = _MAP_SIZE
-        figure = Figure(figsize=(width / _DPI, height / _DPI), dpi=_DPI)
+        figure, axes = _empty_map()
         canvas = FigureCanvasAgg(figure)
-        axes = figure.add_axes((0, 0, 1, 1))
-        limits = (-_MARGIN, 1 + _MARGIN)
-        axes.set(xlim=limits, ylim=limits, xticks=[], yticks=[])
         x, y = self.points.T
         axes.scatter(x, y, 28, color=_BLUE / 255, alpha=0.5, linewidths=0)
         axes.scatter(x[list(ranked)], y[list(ranked)], 110, color=_ORANGE / 255)
@@ -185,9 +184,9 @@ class Page:
             )
 
         order = list(dict.fromkeys([*ranked, chosen, *range(len(x))]))
-        names = [self.library.names[document] for document in order]
-        write_names(figure, axes, names=names, points=self.points[order])
-        canvas.draw()
+        self._names.write(axes, order)
+        with names_in_any_script():
+            canvas.draw()
         return np.asarray(canvas.buffer_rgba())[..., :3]
 
     def nearest_point(self, x: float, y: float) -> int:
@@ -304,6 +303,15 @@ class Page:
             *self.text(ones[best[0]], heading=f"{row.heading} · "),
             *self.text(others[best[1]], heading=f"{column.heading} · "),
         ]
+
+
+def _empty_map() -> tuple[Figure, Axes]:
+    width, height = _MAP_SIZE
+    figure = Figure(figsize=(width / _DPI, height / _DPI), dpi=_DPI)
+    axes = figure.add_axes((0, 0, 1, 1))
+    limits = (-_MARGIN, 1 + _MARGIN)
+    axes.set(xlim=limits, ylim=limits, xticks=[], yticks=[])
+    return figure, axes
 
 
 def _colours(shares: np.ndarray) -> np.ndarray:

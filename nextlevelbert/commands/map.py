@@ -85,21 +85,26 @@ class NamePlacer:
             is_inside = (boxes[:, :2] >= low) & (boxes[:, 2:] <= high)
             self._is_inside.append(np.all(is_inside, axis=1))
 
-    def write(self, axes: Axes, order: Sequence[int]) -> None:
+    def write(self, axes: Axes, order: Sequence[int]) -> dict[int, np.ndarray]:
         """Writes names that do not overlap.
 
         Args:
             axes: axes like those of the map that was measured.
             order: the documents, in the order in which their names get a free place.
+
+        Returns:
+            The left, bottom, right and top edges of the written names in pixels, by document.
         """
         taken = np.empty((0, 4))
+        written = {}
         for index in order:
             for boxes, is_inside, side, alignment in zip(
                 self._boxes, self._is_inside, (1, -1), ("left", "right"), strict=True
             ):
                 box = boxes[index]
-                if is_inside[index] and not _overlaps(box, taken):
+                if is_inside[index] and not overlaps(box, taken):
                     taken = np.vstack([taken, box])
+                    written[index] = box
                     axes.annotate(
                         self._short[index],
                         self._points[index],
@@ -111,9 +116,11 @@ class NamePlacer:
                         parse_math=False,
                     )
                     break
+        return written
 
 
-def _overlaps(box: np.ndarray, others: np.ndarray) -> bool:
+def overlaps(box: np.ndarray, others: np.ndarray) -> bool:
+    """Returns whether a box overlaps any of several others, ``[n, 4]``, given by their edges."""
     begins_before = (box[:2] < others[:, 2:]).all(axis=1)
     ends_behind = (box[2:] > others[:, :2]).all(axis=1)
     return bool((begins_before & ends_behind).any())

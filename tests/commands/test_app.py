@@ -60,7 +60,7 @@ def test_a_question_on_thousands_of_documents_is_drawn_at_once():
     pixels = page.map([1, 2, 3], chosen=1)
 
     assert time.process_time() - start < 0.5
-    assert (pixels == 0).any()  # there are names
+    assert (pixels.max(axis=2) < 64).sum() > 1_000  # there are names
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,7 @@ def test_fit_to_short_notes(command, tmp_path):
     assert said.status == 0, said.err
     assert said.err.startswith("note: every document is one chunk")
     assert (
-        "| first 384 dimensions | `nextlevelbert-static, centred` |"
+        "| first 384 dimensions | all-MiniLM-L6-v2-static, centred |"
         in (folder / "README.md").read_text()
     )
     rows = command("search", notes, "heron", "--json", "--model", folder).json["documents"]

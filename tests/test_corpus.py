@@ -374,6 +374,19 @@ def test_two_processes_write_what_one_writes(corpus, source, rule, tmp_path):
     assert parts(tmp_path / "both") == parts(corpus.path)
 
 
+def test_a_process_that_never_writes_its_part_is_not_waited_for_without_end(
+    source, rule, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr("nextlevelbert.corpus.encode._LONGEST_WAIT", 0.5)
+
+    with pytest.raises(TimeoutError, match=r"part-000001-.* no further part appeared within"):
+        encode_corpus(["A whale.", "A ship."], source, rule, tmp_path, characters_per_part=1)
+
+    assert [path.name[:11] for path in tmp_path.glob("*.parquet")] == ["part-000000"]
+
+
 def test_dataset_map_and_arrow_batches_make_the_same_vectors(corpus, source, rule, tmp_path):
     from datasets import Dataset
 
@@ -398,9 +411,11 @@ def test_dataset_map_and_arrow_batches_make_the_same_vectors(corpus, source, rul
 
 
 def test_the_encoder_travels_by_name_or_whole(source, rule):
-    by_name, whole = ChunkVectors(STATIC, rule), ChunkVectors(source, rule)
+    by_name = ChunkVectors(STATIC, rule)
+    whole = ChunkVectors(source, rule)
     assert by_name.schema == whole.schema
-    small, large = pickle.dumps(by_name), pickle.dumps(whole)
+    small = pickle.dumps(by_name)
+    large = pickle.dumps(whole)
     assert len(small) < 10_000 < len(large)
     batch = {"id": ["tale"], "text": [DOCUMENTS[3].text]}
     assert pickle.loads(small)(batch).equals(pickle.loads(large)(batch))
@@ -411,7 +426,8 @@ def test_a_ray_cluster_with_a_killed_worker_makes_the_same_vectors(shared, sourc
     """Eight novels, two workers, one of which dies once."""
     import ray  # `make test-long` installs it
 
-    rule, mark = ChunkingRule.from_tokenizer(source.tokenizer, 256), tmp_path / "killed"
+    rule = ChunkingRule.from_tokenizer(source.tokenizer, 256)
+    mark = tmp_path / "killed"
     novels = list(islice(read_documents(shared / "data/novels/validation.jsonl.gz"), 8))
     straight = encode_corpus(novels, source, rule, tmp_path / "straight", progress=False)
 

@@ -17,7 +17,7 @@ from nextlevelbert.finetuning.arguments import (
 )
 from nextlevelbert.finetuning.vector_reader import with_lora
 from nextlevelbert.finetuning.vector_source import VectorSource, require_layers
-from nextlevelbert.tasks import TASKS, main
+from nextlevelbert.tasks import TASKS, classification, main, multiple_choice
 from nextlevelbert.training.data import DataArguments
 from nextlevelbert.training.trainer import CardTrainer
 
@@ -51,9 +51,11 @@ def test_sets_that_are_refused(options, message):
 
 def test_where_sets_are(tmp_path):
     data = DataArguments(train_file="a.jsonl", test_file="b.jsonl")
+
     sets = data.read_sets(
         lambda source, split, config: [source, split], 3, lambda rows, *how: (rows, how)
     )
+
     assert sets == {
         "train": ["a.jsonl", "train"],
         "test": ["b.jsonl", "train"],
@@ -95,6 +97,7 @@ def test_seeds_twice(tmp_path):
 )
 def test_a_task_or_an_option_that_is_not_there(words, culprit, tmp_path, capsys):
     (tmp_path / "options.yaml").write_text("task: classification\nmodel: x\nseed_count: 3\n")
+
     with pytest.raises(SystemExit):
         main([word.format(folder=tmp_path) for word in words])
     assert culprit in capsys.readouterr().err
@@ -103,6 +106,17 @@ def test_a_task_or_an_option_that_is_not_there(words, culprit, tmp_path, capsys)
 def test_the_list_of_tasks(capsys):
     main(["--help"])
     assert f"\n  {next(iter(TASKS))} " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("module", [classification, multiple_choice])
+def test_the_configuration_of_a_dataset_is_read(module, toy_checkpoint, monkeypatch, tmp_path):
+    monkeypatch.setattr(
+        module, "open_rows", lambda source, split, config: pytest.fail(f"{source} {config}")
+    )
+    words = f"--model {toy_checkpoint} --dataset_name me/pairs --dataset_config_name small"
+
+    with pytest.raises(pytest.fail.Exception, match="me/pairs small"):
+        module.main([*words.split(), "--output_dir", str(tmp_path)])
 
 
 # --- Models by name, texts encoded once
@@ -124,6 +138,12 @@ def test_texts_are_encoded_once_and_as_encode_does(toy_checkpoint, tmp_path, mon
     with pytest.raises(TypeError, match="not callable"):
         VectorSource.open(options).encode(arguments(tmp_path), texts)
     monkeypatch.undo()
+
+    halves = VectorSource.open(options).encode(arguments(tmp_path), texts)
+
+    for text in texts:
+        assert not torch.equal(halves[text], vectors[text])
+        close(halves[text], vectors[text], atol=2e-2)
     with pytest.raises(ValueError, match="no token"):
         source.encode(arguments(tmp_path), ["\u200b", "word"])
 
@@ -133,10 +153,12 @@ def test_a_model_gets_its_chunk_encoder_back(
 ):
     options = VectorModelArguments(model=toy_checkpoint)
     source = VectorSource.open(options, ())
-    model = source.new_model()
-    assert model.chunk_encoder is None
+
+    model = source.new_model("classification")
+
+    assert model.base_model.chunk_encoder is None
     model.save_pretrained(tmp_path / "seed")
-    whole = source.open_trained(tmp_path / "seed")
+    whole = source.open_trained(tmp_path / "seed", "classification").base_model
     text = "The whale and the sea. " * 20
     expected = NextLevelBertModel.from_pretrained(toy_checkpoint).encode(text)
     close(whole.encode(text).document, expected.document)
@@ -155,7 +177,9 @@ def test_any_other_encoder_gives_one_vector_of_what_it_reads(
     options = VectorModelArguments(model=encoder, cache_dir=str(tmp_path))
     source = VectorSource.open(options, ())
     long = "the whale and the sea " * 40
+
     vectors = source.encode(arguments(tmp_path), [long, "short"])
+
     assert (source.family, vectors[long].shape) == ("other", (1, 32))
     assert "first 64 tokens of each text are read; 1 of 2" in caplog.text
     ids = source.encoder.encoder.tokenizer(
@@ -171,14 +195,21 @@ def test_any_other_encoder_gives_one_vector_of_what_it_reads(
     rule = VectorSource.open(sbert, ("sbert",)).rule
     assert (rule.chunk_size, rule.mode) == (512, "fixed")
     assert load_chunk_encoder(toy_encoder_path).max_chunk_size == 512
+    mean = VectorModelArguments(
+        model="avg_sbert", model_type="hate", chunk_encoder=toy_encoder_path
+    )
+    rule = VectorSource.open(mean, ("avg_sbert",)).rule
+    assert (rule.chunk_size, rule.mode) == (256, "sentences")
 
 
 def test_a_card_names_what_a_model_was_made_of(toy_checkpoint, minilm_path):
     """The model on the Hub, else its chunk encoder, never a folder or the word untrained."""
     name = "sentence-transformers/all-MiniLM-L6-v2"
+
     new = VectorModelArguments(
         model="untrained", chunk_encoder=minilm_path, chunk_encoder_name=name
     )
+
     assert VectorSource.open(new).base_model == name
     alone = VectorModelArguments(model="untrained", chunk_encoder=minilm_path)
     assert VectorSource.open(alone).base_model is None
@@ -188,11 +219,27 @@ def test_a_card_names_what_a_model_was_made_of(toy_checkpoint, minilm_path):
 # --- Adapters
 
 
+def test_a_mean_of_chunk_vectors_has_no_layers_to_train(
+    sea_files, toy_encoder_path, tmp_path, capsys
+):
+    plain = NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunk_size=16, pooling="plain")
+    plain.save_pretrained(tmp_path / "plain")
+    words = f"--task classification --lora --model {tmp_path}/plain --output_dir {tmp_path}/out"
+
+    with pytest.raises(SystemExit):
+        main([*words.split(), "--train_file", sea_files["--train_file"]])
+
+    assert "no layers to train" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_adapters_train_less_than_a_tenth(minilm):
     """Of the real size, the frozen chunk encoder not counted; the head is trained whole."""
     model = NextLevelBertForMultipleChoice.from_chunk_encoder(minilm, include_chunk_encoder=False)
     adapted = with_lora(model, LoraArguments(lora=True))
+
     trainable, total = adapted.get_nb_trainable_parameters()
+
     assert total > 10_000_000
     assert 0.02 < trainable / total < 0.10
     for name, parameter in adapted.named_parameters():
@@ -241,7 +288,9 @@ class Point(nn.Module):
 
 def test_a_training_per_seed(seeded, tmp_path):
     _, run, made = seeded
+
     results = run(size=1)
+
     for seed, result in enumerate(results):
         assert (result.steps, result.parameters) == (3, (1, 1))
         assert (tmp_path / f"seed-{seed}" / "model.safetensors").exists()
@@ -256,7 +305,9 @@ def test_a_training_per_seed(seeded, tmp_path):
 def test_a_report_of_all_seeds_and_the_best_one(seeded, tmp_path, capsys):
     args, run, _ = seeded
     results = run(size=1)
+
     best, table = seeds.report(args, results, "test", "point", {"chance": {"accuracy": 0.25}})
+
     losses = [result.scores["validation"]["loss"] for result in results]
     assert best.scores["validation"]["loss"] == min(losses)
     assert "| chance | 0.2500 |" in table
@@ -274,5 +325,6 @@ def test_a_report_of_all_seeds_and_the_best_one(seeded, tmp_path, capsys):
 
 def test_mean_and_deviation_over_seeds():
     rows = [{"accuracy": 0.5, "loss": 1.0}, {"accuracy": 0.7, "loss": 2.0}]
+
     assert seeds.mean_and_deviation(rows)["accuracy"] == pytest.approx((0.6, 0.1 * 2**0.5))
     assert seeds.mean_and_deviation(rows[:1]) == {"accuracy": 0.5}

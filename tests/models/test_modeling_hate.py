@@ -3,9 +3,11 @@ house."""
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassError
+from scipy.stats import norm
 from torch.nn import functional as F
 from transformers import (
     BertConfig,
@@ -65,7 +67,9 @@ def test_the_widths_of_the_autoencoder(narrow, reduction, decoder):
         chunk_encoder_config=BertConfig(hidden_size=128, **size).to_dict(),
         include_chunk_encoder=False,
     )
+
     model = HateForMaskedSentencePrediction(config)
+
     assert layers_of(model.model.encoder.reduction) == reduction
     assert layers_of(model.head[0]) == decoder
 
@@ -81,17 +85,50 @@ def layers_of(modules):
     return " ".join(names)
 
 
-def test_sinusoids_as_a_library_makes_them():
-    table = torch.empty(600, 32)
-    create_sinusoidal_embeddings(n_pos=600, dim=32, out=table)
-    close(sinusoids(torch.arange(600), 32), table, atol=1e-4)
-    assert sinusoids(torch.arange(3), 7).shape == (3, 7)
+def gelu(values):
+    """x times the normal distribution function of x."""
+    return values * norm.cdf(values)
+
+
+def chain(modules, vectors):
+    """Linear layers with GELU between them, in numpy."""
+    linear = [module for module in modules if isinstance(module, torch.nn.Linear)]
+    for index, layer in enumerate(linear):
+        if index > 0:
+            vectors = gelu(vectors)
+        vectors = vectors @ layer.weight.double().numpy().T + layer.bias.double().numpy()
+    return vectors
+
+
+@torch.no_grad()
+def test_the_autoencoder_is_what_numpy_computes():
+    """The decoder is followed by a linear layer and a LayerNorm of the sentence vectors' size."""
+    model = toy(HateForMaskedSentencePrediction, hidden_size=16)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    sentences = torch.randn(4, 32)
+    states = torch.randn(4, 16)
+    decoder, last, layer_norm = model.head
+
+    reduced = model.model.encoder.reduction(sentences)
+    predicted = model.head(states)
+
+    close(
+        reduced.double(), torch.from_numpy(chain(model.model.encoder.reduction, sentences.numpy()))
+    )
+    decoded = chain([last], chain(decoder, states.numpy()))
+    centred = decoded - decoded.mean(axis=1, keepdims=True)
+    normalised = centred / np.sqrt(decoded.var(axis=1, keepdims=True) + 1e-5)
+    expected = normalised * layer_norm.weight.numpy() + layer_norm.bias.numpy()
+    close(predicted.double(), torch.from_numpy(expected))
 
 
 def test_the_document_model_is_transformers_bert_with_sinusoids_in_its_table():
     model = toy()
     bert = BertModel(model.config.encoder_config, add_pooling_layer=False).eval()
+
     missing, unexpected = bert.load_state_dict(model.encoder.layers.state_dict(), strict=False)
+
     assert not unexpected
     assert set(missing) == {
         "embeddings.word_embeddings.weight",
@@ -115,7 +152,9 @@ def test_cls_mean_and_sum_with_padding(pooling):
     torch.manual_seed(0)
     vectors = unit(2, 6, 32)
     mask = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0]])
+
     output = model(inputs_embeds=vectors, attention_mask=mask)
+
     close(model(inputs_embeds=vectors[1:, :3]).pooler_output[0], output.pooler_output[1])
     rows = output.last_hidden_state[1, :3]
     if pooling == "mean":
@@ -133,7 +172,9 @@ def test_cls_mean_and_sum_with_padding(pooling):
 
 def test_fixed_vectors_are_random_saved_and_never_trained():
     model = toy(HateForMaskedSentencePrediction, hidden_size=8)
+
     table = model.model.special_embeddings.weight
+
     assert (table[PAD] == 0).all()
     # As long as the vectors that they stand among.
     assert 0.5 < table[[CLS, MASK]].norm(dim=-1).mean() < 1.5
@@ -144,8 +185,10 @@ def test_fixed_vectors_are_random_saved_and_never_trained():
 
 def batch_of():
     torch.manual_seed(5)
-    special_ids, vectors = torch.full((3, 6), NOT_SPECIAL), unit(3, 6, 32)
-    special_ids[:, 0], special_ids[0, [1, 5]] = CLS, MASK
+    special_ids = torch.full((3, 6), NOT_SPECIAL)
+    vectors = unit(3, 6, 32)
+    special_ids[:, 0] = CLS
+    special_ids[0, [1, 5]] = MASK
     positions = special_ids == MASK
     return {
         "inputs_embeds": vectors,
@@ -160,7 +203,9 @@ def batch_of():
 def test_masked_sentences_are_predicted_in_their_own_space(loss, hidden_size):
     model = toy(HateForMaskedSentencePrediction, loss=loss, hidden_size=hidden_size)
     batch = batch_of()
+
     output = model(**batch)
+
     assert output.predictions.shape == output.targets.shape == (2, 32)
     close(output.predictions.mean(-1), torch.zeros(2))  # as a LayerNorm leaves them
     if loss == "p_norm":
@@ -206,6 +251,7 @@ def test_what_it_refuses(minilm):
 
 def test_sinusoids_by_hand_and_as_a_library_makes_them():
     rows = sinusoids(torch.tensor([0, 1, 50]), 4)
+
     close(rows[0], torch.tensor([0.0, 1.0, 0.0, 1.0]))
     close(rows[1], torch.tensor([math.sin(1), math.cos(1), math.sin(0.01), math.cos(0.01)]))
     close(rows[2], torch.tensor([math.sin(50), math.cos(50), math.sin(0.5), math.cos(0.5)]))

@@ -5,6 +5,7 @@ That a run goes on when it is killed, that its card runs and that its folder is 
 tests/test_runs.py.
 """
 
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,10 @@ def texts(path):
     return [row["text"] for row in predictions(Path(path))]
 
 
+def ids_of(path):
+    return [row["id"] for row in predictions(path)]
+
+
 def scores_of(folder):
     """Returns the stored scores of the test set."""
     rows = predictions(folder / "test_predictions.jsonl")
@@ -69,7 +74,9 @@ def test_only_the_head_on_the_vectors_of_encode(sea_files, toy_encoder_path, tmp
     model.save_pretrained(tmp_path / "before")
     words = ["--model", str(tmp_path / "before"), "--freeze_encoder", "--num_train_epochs", "2"]
     run(tmp_path / "head", *words, **sea_files)
+
     head = AutoModelForSequenceClassification.from_pretrained(tmp_path / "head").eval()
+
     assert head.config.encoder_config.hidden_dropout_prob > 0
     after = head.base_model.state_dict()
     for name, weight in model.state_dict().items():
@@ -82,11 +89,13 @@ def test_only_the_head_on_the_vectors_of_encode(sea_files, toy_encoder_path, tmp
     close(head.train()(inputs_embeds=vectors).logits, head.eval()(inputs_embeds=vectors).logits)
 
 
-def test_two_classes_by_one_sigmoid(sea_files, toy_checkpoint, tmp_path):
+def test_two_classes_by_one_sigmoid(sea_files, toy_checkpoint, tmp_path, capsys):
     """Section 3.2 of the NextLevelBERT paper, on MuLD: the second class where the sigmoid is above
-    0.5."""
+    0.5. A softmax over both classes is another run."""
     folder = tmp_path / "model"
+
     results = run(folder, "--model", toy_checkpoint, *FAST, "--sigmoid", **sea_files)
+
     model = AutoModelForSequenceClassification.from_pretrained(folder)
     assert model.config.id2label == {0: "sea"}
     assert model.config.problem_type == "multi_label_classification"
@@ -100,6 +109,11 @@ def test_two_classes_by_one_sigmoid(sea_files, toy_checkpoint, tmp_path):
         labels[number] = row["label"] == "sea"
     loss = nn.functional.binary_cross_entropy(scores, labels)
     assert results["seeds"]["0"]["loss"] == pytest.approx(loss.item(), abs=1e-4)
+
+    with pytest.raises(SystemExit):
+        run(folder, "--model", toy_checkpoint, *FAST, **sea_files)
+
+    assert "sigmoid" in capsys.readouterr().err
 
 
 def test_questions_and_halves(toy_checkpoint, tmp_path):
@@ -115,10 +129,20 @@ def test_questions_and_halves(toy_checkpoint, tmp_path):
     words += ["--halve_validation", "--num_train_epochs", "1", "--model", toy_checkpoint]
     words += ["--train_file", write(tmp_path / "rows.jsonl", rows)]
     words += ["--validation_file", write(tmp_path / "more.jsonl", rows[:12])]
-    assert run(folder, *words)["reported"] == "test"
+
+    results = run(folder, *words)
+
+    assert results["reported"] == "test"
     assert len([*(folder / "vectors").iterdir()]) == 2  # documents, and questions apart
-    for name in ("validation", "test"):
-        assert len(predictions(folder / f"{name}_predictions.jsonl")) == 6
+    # A document has two rows; the half with the lower hashes validates.
+    documents = sorted(
+        range(0, 12, 2), key=lambda row: sha256(rows[row]["story"].encode()).digest()
+    )
+    validated = ids_of(folder / "validation_predictions.jsonl")
+    tested = ids_of(folder / "test_predictions.jsonl")
+    assert validated[::2] == [f"row-{row:06d}" for row in sorted(documents[:3])]
+    assert len(validated) == len(tested) == 6
+    assert not {*validated} & {*tested}
     assert AutoModelForSequenceClassification.from_pretrained(folder).config.text_pair
     settings = read_json(folder / "settings.json")
     assert settings["learning_rate"] == 5e-5  # the usual one
@@ -132,6 +156,7 @@ def test_hate_has_no_choices(toy_encoder_path, tmp_path, capsys):
     choice = {"text": "A whale.", "question": "Who?", "choices": ["a whale", "a dog"], "label": 0}
     file = write(tmp_path / "rows.jsonl", [choice, choice | {"text": "A dog."}])
     words = ["--model", str(tmp_path / "hate"), "--train_file", file]
+
     with pytest.raises(SystemExit):
         run(tmp_path / "chooser", *words, task="multiple_choice")
     assert "HATE does not support multiple choice" in capsys.readouterr().err
@@ -179,7 +204,9 @@ def test_text_models_learn_and_long_documents_are_scored_apart(
     kind, long_files, deep_encoder, tmp_path
 ):
     words = ["--model_type", kind, "--model", deep_encoder, *FAST, *KINDS[kind]]
+
     rows = run(tmp_path / "model", *words, **long_files)["rows"]
+
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
     options = {}
     dropout = 0.0
@@ -219,7 +246,9 @@ def test_documents_over_512_tokens_are_long_for_every_encoder(minilm, tmp_path):
     rows[1]["text"] = "bread " * 511
     file = write(tmp_path / "rows.jsonl", rows)
     words = ["--model", str(tmp_path / "encoder"), "--train_file", file, "--validation_file", file]
+
     results = run(tmp_path / "model", *words, *"--model_type truncated --max_steps 1".split())
+
     [title] = [title for title in results["rows"] if "long" in title]
     assert "1 of 4 documents over 512 tokens" in title
 
@@ -235,7 +264,9 @@ def test_the_plain_mean_by_hand():
     mask = torch.tensor([[1, 1, 0], [1, 1, 1]])
     index = torch.tensor([0, 1, 1])
     labels = torch.tensor([1, 0, 1])
+
     output = model(documents, mask, pairs, index, labels)
+
     means = torch.stack([documents[0, :2].mean(0), documents[1].mean(0)])[index]  # not of length 1
     features = torch.cat([means[:, None].expand(3, 2, 4), pairs], dim=-1)
     logits = model.classifier[2](model.classifier[0](features).clamp(min=0)).squeeze(-1)
@@ -286,6 +317,7 @@ def test_word_counts_with_several_labels_and_a_test_set_without(tmp_path):
     words = ["--model", "tfidf", "--label_column", "labels"]
     for name, part in {"train": rows * 6, "validation": rows, "test": [{"text": "a sea"}]}.items():
         words += [f"--{name}_file", write(tmp_path / f"{name}.jsonl", part)]
+
     assert run(tmp_path / "model", *words)["reported"] == "validation"
     stored = predictions(tmp_path / "model" / "validation_predictions.jsonl")
     for row, expected in zip(stored, rows, strict=True):
@@ -309,6 +341,7 @@ def test_word_counts_with_several_labels_and_a_test_set_without(tmp_path):
 )
 def test_what_is_refused(words, culprit, sea_files, toy_checkpoint, tmp_path, capsys):
     words = ["--model", toy_checkpoint, "--num_train_epochs", "1", *words]
+
     with pytest.raises(SystemExit):
         run(tmp_path / "model", "--train_file", sea_files["--train_file"], *words)
     assert culprit in capsys.readouterr().err

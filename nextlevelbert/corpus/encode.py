@@ -1,0 +1,363 @@
+"""Makes the rows of a corpus from documents, in this process or in the processes of any engine.
+
+Shapes: N chunks of all documents, n of one, D values.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from ..data.documents import as_documents
+from ..models.chunk_encoder import LoadedChunkEncoder, encode_documents
+from ..models.chunking import ChunkingRule, chunk_spans, tokenize_document
+from ..models.from_encoder import load_chunk_encoder
+from ..models.sentences import Splitter
+from .parts import DONE, numbered_parts, read_columns, whole_file, write_part
+from .recipe import chunking_recipe, corpus_schema, recipe_facts
+from .store import VectorCorpus
+
+logger = logging.getLogger(__name__)
+_LONGEST_WAIT = 3_600.0  # seconds; a part takes minutes even of a large encoder on a CPU
+_SECONDS_BETWEEN_LOOKS = 0.2
+Group = dict[str, list[str]]  # ids and texts of some documents
+Batch = Mapping[str, Any]  # the same from any engine, such as an Arrow table
+
+
+def chunk_table(
+    schema: pa.Schema, ids: Sequence[object], spans: Sequence[np.ndarray], vectors: Tensor
+) -> pa.Table:
+    """Makes the table of several documents, with a row for each chunk.
+
+    Args:
+        schema: columns of the corpus.
+        ids: id of each document.
+        spans: the character spans of each document, ``[n, 2]``.
+        vectors: chunk vectors of all documents, one after the other, ``[N, D]``.
+    """
+    names = np.array([str(name) for name in ids], object)
+    counts = [len(span) for span in spans]
+    all_spans = np.concatenate(spans)
+    values = pa.array(vectors.cpu().half().numpy().reshape(-1))
+    columns = {
+        "document": np.repeat(names, counts),
+        "chunk": list(chain.from_iterable(map(range, counts))),
+        "start": all_spans[:, 0],
+        "end": all_spans[:, 1],
+        "vector": pa.FixedSizeListArray.from_arrays(values, vectors.shape[1]),
+    }
+    return pa.table(columns, schema=schema)
+
+
+class RowMaker(Protocol):
+    """Turns a batch of documents into rows, as `ChunkVectors` does."""
+
+    schema: pa.Schema
+
+    def __call__(self, batch: Group, /) -> pa.Table:
+        """Makes the rows of a batch of documents ``{"id": […], "text": […]}``."""
+
+
+@dataclass
+class ChunkVectors:
+    """Makes the rows of a batch of documents, and can be pickled.
+
+    Use an object with `datasets.Dataset.map(batched=True)`, with Ray Data's `map_batches`, with
+    Spark's `mapInArrow`, or in `encode_corpus`. It takes a batch with the columns ``id`` and
+    ``text``, and returns the columns ``document``, ``chunk``, ``start``, ``end`` and ``vector``.
+
+    Args:
+        encoder: encoder from `load_chunk_encoder`, which is pickled with the function; or the name
+            or path of one, which each process loads.
+        rule: chunking rule that splits the texts.
+        splitter: function that finds sentences, see the model's ``encode``; a corpus stores the
+            name of the function.
+        tokens_per_batch: most tokens in a batch of chunks, see ``ChunkEncoder.encode``.
+        device: device of the encoder (default: the one that the encoder is on).
+        bar: progress bar that counts chunks.
+    """
+
+    encoder: LoadedChunkEncoder | str
+    rule: ChunkingRule
+    splitter: Splitter | None = None
+    tokens_per_batch: int | None = None
+    device: str | None = None
+    bar: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "source"}
+
+    @cached_property
+    def source(self) -> LoadedChunkEncoder:
+        """Returns the encoder, loaded and on its device."""
+        source = self.encoder
+        if isinstance(source, str):
+            source = load_chunk_encoder(source)
+        if self.device is not None:
+            source.encoder.to(self.device)
+        return source
+
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """Returns what determines the vectors of a text: encoder and chunking."""
+        encoder = self.source.encoder
+        return {
+            "encoder": {
+                "hidden_size": encoder.hidden_size,
+                "pooling": encoder.pooling,
+                "normalize": encoder.normalize,
+                "name": self.source.name,
+                "fingerprint": self.source.fingerprint,
+                "dtype": encoder.precision,
+            },
+            "chunking": chunking_recipe(self.rule, self.splitter),
+        }
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Returns the columns of the rows, with the recipe as metadata."""
+        return corpus_schema(self.recipe)
+
+    def __call__(self, batch: Batch) -> pa.Table:
+        """Makes the rows of a batch of documents.
+
+        A warning names a document without a token, which has no row.
+
+        Args:
+            batch: documents ``{"id": […], "text": […]}``, as lists, arrays or an Arrow table.
+
+        Raises:
+            ValueError: vectors of a document are not finite.
+        """
+        ids = np.asarray(batch["id"], object).tolist()
+        texts = np.asarray(batch["text"], object).tolist()
+        documents = [tokenize_document(self.source.tokenizer, text) for text in texts]
+        boundaries = []
+        for name, text, document in zip(ids, texts, documents, strict=True):
+            if len(document) == 0:
+                logger.warning("Document %r holds no token, so it has no vectors.", name)
+            try:
+                boundaries.append(self.rule.text_boundaries(text, document, self.splitter))
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"Document {name!r}: {error}") from error
+
+        vectors = encode_documents(
+            self.source.encoder,
+            [document.input_ids for document in documents],
+            boundaries,
+            rule=self.rule,
+            tokens_per_batch=self.tokens_per_batch,
+            bar=self.bar,
+        )
+        for name, chunks in zip(ids, vectors, strict=True):
+            if not chunks.half().isfinite().all():
+                raise ValueError(
+                    f"Vectors of the encoder are not finite, first in document {name!r}. Compute"
+                    " in float32, or leave this document out."
+                )
+        spans = list(map(chunk_spans, documents, boundaries))
+        return chunk_table(self.schema, ids=ids, spans=spans, vectors=torch.cat(vectors))
+
+
+def encode_corpus(
+    documents: Iterable[Any],
+    encoder: LoadedChunkEncoder | str | RowMaker,
+    rule: ChunkingRule | None,
+    folder: str | Path,
+    *,
+    tokens_per_batch: int | None = None,
+    splitter: Splitter | None = None,
+    characters_per_part: int = 4_000_000,
+    append: bool = False,
+    progress: bool = True,
+) -> VectorCorpus:
+    """Encodes documents into a corpus folder, or resumes an earlier call that was interrupted.
+
+    Micro-batches never cross a part. A resumed run, or several processes (process ``RANK`` of
+    ``WORLD_SIZE`` writes every n-th part), therefore produce the same bytes as one uninterrupted
+    run on the same processor.
+
+    Args:
+        documents: texts, ``(id, text)`` pairs, dicts with ``id`` and ``text``, `Document` objects,
+            or a `datasets.Dataset`. For files, pass `read_documents`.
+        encoder: chunk encoder, see `ChunkVectors`; or a callable with the interface of
+            `ChunkVectors` (then `rule` is None).
+        rule: chunking rule that splits the texts.
+        folder: folder of the parts. If it holds a finished corpus of the same documents, that
+            corpus is returned unchanged.
+        tokens_per_batch: most tokens in a batch of chunks, see `ChunkVectors`.
+        splitter: function that finds sentences, see `ChunkVectors`.
+        characters_per_part: number of characters after which a part ends, with the document that
+            reaches it. An interruption costs one part at most.
+        append: if true, adds the documents to those in the folder, as further parts.
+        progress: if true, shows a progress bar.
+
+    Raises:
+        ValueError: for documents or vectors that cannot be stored, and a folder of other documents
+            or another recipe.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    rank = int(os.environ.get("RANK", "0"))
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+
+    groups = _groups(documents, characters_per_part)
+    planned = {}
+    with (
+        tqdm(desc=folder.name, unit="chunk", disable=not progress) as bar,
+        ThreadPoolExecutor(1) as disk,
+    ):
+        make_rows: Any = encoder
+        if rule is not None:
+            make_rows = ChunkVectors(
+                make_rows, rule=rule, splitter=splitter, tokens_per_batch=tokens_per_batch, bar=bar
+            )
+        writing = None  # a part is written while the next one is encoded
+        parts = _checked_parts(groups, folder, schema=make_rows.schema, append=append)
+        for number, path, group in parts:
+            planned[number] = path
+            if number % processes != rank or path.exists():
+                continue
+
+            (folder / DONE).unlink(missing_ok=True)
+            table = _rows_of_part(make_rows, group)
+            if writing is not None:
+                writing.result()
+            writing = disk.submit(write_part, path, table)
+        if writing is not None:
+            writing.result()
+
+    _finish(folder, planned, is_first_process=rank == 0)
+    return VectorCorpus(folder)
+
+
+def _rows_of_part(make_rows: RowMaker, group: Group) -> pa.Table:
+    """Makes the rows of a part, with the ids of documents without tokens in its metadata."""
+    table = make_rows(group)
+    if len(table) == 0:
+        raise ValueError(
+            f"No document from {group['id'][0]!r} to {group['id'][-1]!r} has a token. Leave these"
+            " documents out."
+        )
+    empty = set(group["id"]) - set(table["document"].unique().to_pylist())
+    metadata = {**table.schema.metadata, "empty": json.dumps(sorted(empty))}
+    return table.replace_schema_metadata(metadata)
+
+
+def _finish(folder: Path, planned: Mapping[int, Path], is_first_process: bool) -> None:
+    """Waits for the parts of other processes, and marks the corpus as complete."""
+    if not planned:
+        raise ValueError("No documents were given. A corpus needs at least one document.")
+    last = max(planned)
+    for number, path in numbered_parts(folder).items():
+        if number > last:
+            raise ValueError(
+                f"{folder} holds more documents than were given ({path.name}). Encode into another"
+                " folder."
+            )
+
+    done = folder / DONE
+    _wait_for(list(planned.values()))
+    if is_first_process and not done.exists():
+        for leftover in folder.glob("*.tmp"):  # of processes that were killed
+            leftover.unlink(missing_ok=True)
+        with whole_file(done) as file:
+            file.write(str(last + 1).encode())
+    _wait_for([done])
+
+
+def _wait_for(paths: list[Path]) -> None:
+    """Waits until other processes have written files.
+
+    Raises:
+        TimeoutError: no further file was written for an hour; its message names the first one that
+            is missing.
+    """
+    missing = [path for path in paths if not path.exists()]
+    last_change = time.monotonic()
+    while missing:
+        time.sleep(_SECONDS_BETWEEN_LOOKS)
+        remaining = [path for path in missing if not path.exists()]
+        if len(remaining) < len(missing):
+            last_change = time.monotonic()
+        elif time.monotonic() - last_change > _LONGEST_WAIT:
+            raise TimeoutError(
+                f"Another process was to write {missing[0]}, and no further part appeared within"
+                f" {_LONGEST_WAIT / 60:.0f} minutes. It may have failed: look at its output, and"
+                " run the same encoding again, which writes only what is missing."
+            )
+        missing = remaining
+
+
+def _checked_parts(
+    groups: Iterable[Group], folder: Path, schema: pa.Schema, append: bool
+) -> Iterator[tuple[int, Path, Group]]:
+    """Yields number, path and documents of each part.
+
+    A ValueError says that the folder holds another part of that number, or that ids are not unique.
+    """
+    recipe = json.loads(schema.metadata[b"recipe"])
+    present = numbered_parts(folder)
+    for path in present.values():
+        read_columns(path, recipe=recipe)
+
+    ids = set()
+    first = 0
+    for offset, group in enumerate(groups):
+        content = json.dumps([recipe_facts(recipe), group])
+        digest = hashlib.sha256(content.encode()).hexdigest()[:16]
+        if append and offset == 0:
+            # After all others, unless an earlier call has appended these documents.
+            earlier_call = [number for number, path in present.items() if digest in path.name]
+            first = min(earlier_call, default=len(present))
+            for earlier in range(first):
+                _, (names,) = read_columns(present[earlier], "document")
+                ids.update(names.to_pylist())
+
+        for name in group["id"]:
+            if name in ids:
+                raise ValueError(
+                    f"Two documents have the id {name!r}; ids must be unique in {folder}."
+                )
+            ids.add(name)
+
+        number = first + offset
+        path = folder / f"part-{number:06d}-{digest}.parquet"
+        present_path = present.get(number, path)
+        if present_path != path:
+            raise ValueError(
+                f"{present_path} holds other documents than were given (from {group['id'][0]!r}"
+                " on), or was written with another characters_per_part. Encode into another folder,"
+                " or delete this one."
+            )
+        yield number, path, group
+
+
+def _groups(documents: Iterable[Any], characters: int) -> Iterator[Group]:
+    """Yields the documents of each part. No part begins with a blank document."""
+    size = 0
+    group = Group(id=[], text=[])
+    for document in as_documents(documents):
+        if size >= characters and document.text.strip():
+            yield group
+            size = 0
+            group = Group(id=[], text=[])
+        group["id"].append(document.id)
+        group["text"].append(document.text)
+        size += len(document.text)
+    if group["id"]:
+        yield group

@@ -61,8 +61,7 @@ def open_index(model: NextLevelBertModel, parts: list[Part]) -> dict[str, torch.
     shelf = parts[0].shelf
     if shelf is None:
         raise ValueError("These parts belong to no shelf. Open it with open_shelf.")
-    names = " ".join(part.path.name for part in parts)
-    digest = hashlib.sha256(f"{_VERSION} {names}".encode()).hexdigest()[:32]
+    digest = _digest(parts)
     folder = parts[0].path.parent
     with wait_for(shelf.lock):
         for path in folder.glob(f"index-{digest}-*.safetensors"):
@@ -76,6 +75,14 @@ def open_index(model: NextLevelBertModel, parts: list[Part]) -> dict[str, torch.
             os.replace(temporary, path)
         shelf.remove_files(lambda other: other != path, "index-*")
         return load_file(path)
+
+
+def _digest(parts: list[Part]) -> str:
+    """Hashes the names of the parts, which depend on their contents."""
+    digest = hashlib.sha256(f"{_VERSION}".encode())
+    for part in parts:
+        digest.update(part.path.name.encode())
+    return digest.hexdigest()[:32]
 
 
 def passage_texts(table: pa.Table) -> Iterator[tuple[str, list[str]]]:
@@ -248,9 +255,12 @@ def write_index(model: NextLevelBertModel, parts: list[Part], path: Path) -> Non
         "word_weights": weights.data,
         "word_passages": weights.indices,
         "word_borders": weights.indptr,
-        "facts": np.frombuffer(bytearray(json.dumps(facts).encode()), np.uint8),
     }
-    tensors = {name: torch.from_numpy(values) for name, values in arrays.items()}
+    text = json.dumps(facts).encode()
+    arrays["facts"] = np.frombuffer(bytearray(text), np.uint8)
+    tensors = {}
+    for name, values in arrays.items():
+        tensors[name] = torch.from_numpy(values)
     tensors["vectors"] = torch.cat([_vectors(model, table) for table in tables])
     with writing(path):
         save_file(tensors, path)

@@ -262,10 +262,12 @@ class ChunkEncoder(nn.Module):
         return self.project_and_normalize(pool(hidden, mask, self.pooling).float())
 
     def project_and_normalize(self, pooled: Tensor) -> Tensor:
-        """Applies Dense layers and normalisation.
+        """Applies Dense layers, normalisation and truncation.
+
+        As in sentence-transformers, truncated vectors are not scaled to length 1 again.
 
         Args:
-            pooled: pooled vectors, ``[N, D]`` float32.
+            pooled: pooled vectors, ``[N, H]`` float32.
 
         Returns:
             ``[N, D]`` float32.
@@ -275,8 +277,8 @@ class ChunkEncoder(nn.Module):
             # Not the dtype of their weights, which quantised layers store in 8 bits.
             vectors = self.dense(pooled.to(self.model.dtype)).float()
         if self.normalize:
-            return F.normalize(vectors, dim=-1)
-        return vectors
+            vectors = F.normalize(vectors, dim=-1)
+        return vectors[:, : self.hidden_size]
 
     def check_ids(self, input_ids: np.ndarray) -> None:
         """Checks that the encoder has an embedding for every token id.

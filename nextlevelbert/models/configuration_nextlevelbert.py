@@ -8,6 +8,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 
+from .backbone_layers import embedding_size
 from .chunking import ChunkingRule
 
 PoolingMode = Literal[
@@ -57,7 +58,8 @@ def sentence_steps(config: PreTrainedConfig) -> dict[str, Any]:
     """Returns the further steps of a chunk encoder; most have none.
 
     ``"prompt"`` is a text before every chunk, whose ids are part of the chunking rule; ``"dense"``
-    lists the arguments of each `DenseLayer` after pooling.
+    lists the arguments of each `DenseLayer` after pooling; ``"truncate_dim"`` is the number of
+    values of a finished vector that are kept.
 
     Args:
         config: the configuration of the chunk encoder.
@@ -71,10 +73,11 @@ def vector_size(config: PreTrainedConfig) -> int:
     Args:
         config: the configuration of the chunk encoder.
     """
-    dense = sentence_steps(config).get("dense")
-    if dense:
-        return dense[-1]["out_features"]
-    return config.hidden_size
+    steps = sentence_steps(config)
+    size = config.hidden_size
+    if "dense" in steps:
+        size = steps["dense"][-1]["out_features"]
+    return min(size, steps.get("truncate_dim", size))
 
 
 @strict
@@ -255,12 +258,13 @@ class NextLevelBertConfig(PreTrainedConfig):
         Raises:
             ValueError: the sizes differ, or the pooling ``"plain"`` has layers.
         """
-        embedding_size = getattr(self.encoder_config, "embedding_size", self.hidden_size)
-        if not self.chunk_hidden_size == self.hidden_size == embedding_size:
+        size_read = embedding_size(self.encoder_config)
+        if not self.chunk_hidden_size == self.hidden_size == size_read:
             raise ValueError(
                 f"The chunk encoder returns vectors of {self.chunk_hidden_size} dimensions, but the"
-                f" encoder over chunks reads {embedding_size} and returns {self.hidden_size}. These"
-                " sizes must be equal."
+                f" encoder over chunks reads {size_read} and returns {self.hidden_size}. These"
+                f" sizes must be equal: give an encoder_config of hidden_size"
+                f" {self.chunk_hidden_size}, or leave encoder_config out."
             )
         if self.pooling == "plain" and getattr(self.encoder_config, "num_hidden_layers", None):
             raise ValueError(

@@ -12,6 +12,7 @@ from tokenizers.processors import TemplateProcessing
 from torch import nn
 from transformers import AutoModel, BertConfig, PreTrainedModel, PreTrainedTokenizerFast
 
+from .backbone_layers import embedding_size, with_layers
 from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder
 from .chunking import ChunkingRule, special_token_ids
 from .configuration_nextlevelbert import PoolingMode, StaticEmbeddingConfig
@@ -22,6 +23,14 @@ from .pretrained import (
     with_attention_dropout,
 )
 from .static_encoders import STATIC_MODELS, new_chunk_encoder
+
+
+# Models of sentence-transformers that give no dense vector of a text, and what they give instead.
+_OTHER_KINDS = {
+    "CrossEncoder": "it scores pairs of texts, and a chunk has no vector",
+    "MultiVectorEncoder": "it returns a vector for each token, not for each chunk",
+    "SparseEncoder": "it returns a weight for each word of its vocabulary, not a dense vector",
+}
 
 
 def load_chunk_encoder(
@@ -68,6 +77,7 @@ def load_chunk_encoder(
         stored = json.loads(Path(config_file).read_text(encoding="utf-8"))
     if "chunk_encoder_config" in stored:
         return _from_document_model(path, name)
+    _check_kind(path, stored, settings_file=load_file_path(path, "config_sentence_transformers.json"))
 
     public_name = name
     if public_name is None:
@@ -77,7 +87,9 @@ def load_chunk_encoder(
 
     if stored.get("model_type") in STATIC_MODELS:
         return _from_static_model(path, stored["model_type"], public_name)
-    if modules_file is None and config_file is not None and pooling is None:
+    adapter_file = load_file_path(path, "adapter_config.json")
+    is_plain = modules_file is None and (config_file is not None or adapter_file is not None)
+    if is_plain and pooling is None:
         # sentence-transformers would take the mean, without normalisation.
         raise ValueError(
             f"{path!r} has no modules.json, which says how it pools. Give pooling='cls'"
@@ -86,6 +98,33 @@ def load_chunk_encoder(
             " Pooling(size, 'mean'), Normalize()]).save(…)."
         )
     return _from_sentence_transformer(path, public_name, pooling)
+
+
+def _check_kind(path: str, stored: dict[str, Any], settings_file: str | None) -> None:
+    """Checks that a model of sentence-transformers gives one dense vector for each text.
+
+    sentence-transformers would open the transformer of any other model, and take the mean.
+
+    Args:
+        path: folder or Hub name of the model.
+        stored: the contents of its ``config.json``.
+        settings_file: its ``config_sentence_transformers.json``; None if there is none.
+
+    Raises:
+        ValueError: for a model of another kind.
+    """
+    kind = "SentenceTransformer"
+    if settings_file is not None:
+        settings = json.loads(Path(settings_file).read_text(encoding="utf-8"))
+        kind = settings.get("model_type", kind)
+    elif "sentence_transformers" in stored:  # written by versions without such a file
+        kind = "CrossEncoder"
+    if kind != "SentenceTransformer":
+        reason = _OTHER_KINDS.get(kind, "its vectors are not those of a SentenceTransformer")
+        raise ValueError(
+            f"{path!r} is a {kind}: {reason}. Give a SentenceTransformer, which returns one dense"
+            " vector for each text."
+        )
 
 
 def _from_static_model(path: str, model_type: str, public_name: str) -> LoadedChunkEncoder:
@@ -153,12 +192,13 @@ def _from_sentence_transformer(
         further_steps["prompt"] = prompt
         tokenizer = _prompting(tokenizer, prompt)
 
+    if source.truncate_dim is not None:
+        further_steps["truncate_dim"] = source.truncate_dim
     if further_steps:
         config.sentence_steps = further_steps
 
     encoder = new_chunk_encoder(config, pooling or own_pooling, normalize)
-    weights = network.state_dict()
-    encoder.model.load_state_dict({key: weights[key] for key in encoder.model.state_dict()})
+    encoder.model.load_state_dict(_weights_of(path, network, encoder.model))
     for layer, step in zip(encoder.dense, dense, strict=True):
         layer.load_state_dict(step.state_dict())
     return LoadedChunkEncoder(
@@ -167,6 +207,41 @@ def _from_sentence_transformer(
         name=public_name,
         fingerprint=encoder.fingerprint(),
     )
+
+
+def _weights_of(path: str, network: nn.Module, model: nn.Module) -> dict[str, torch.Tensor]:
+    """Returns the weights of an encoder by the names that a model has for them.
+
+    Args:
+        path: folder or Hub name of the encoder.
+        network: network of the encoder, as sentence-transformers has opened it.
+        model: network of the chunk encoder.
+
+    Raises:
+        ValueError: the encoder lacks weights of the model.
+    """
+    if hasattr(network, "peft_config"):
+        _merge_adapters(network)
+    weights = network.state_dict()
+    missing = sorted(model.state_dict().keys() - weights.keys())
+    if missing:
+        raise ValueError(
+            f"{path!r} has no {missing[0]!r}: sentence-transformers opens it as a"
+            f" {type(network).__name__}, but a chunk encoder would be a {type(model).__name__}."
+            " Give an encoder without a decoder and without adapters: merge adapters with"
+            " merge_and_unload() and save the encoder again."
+        )
+    return {name: weights[name] for name in model.state_dict()}
+
+
+def _merge_adapters(network: nn.Module) -> None:
+    """Adds adapters, such as those of LoRA, to the weights of their layers, and removes them."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    for name, layer in list(network.named_modules()):
+        if isinstance(layer, BaseTunerLayer):
+            layer.merge(safe_merge=True)
+            network.set_submodule(name, layer.get_base_layer())
 
 
 def _read_steps(path: str, steps: list[Any]) -> tuple[PoolingMode, list[Any], bool]:
@@ -183,6 +258,12 @@ def _read_steps(path: str, steps: list[Any]) -> tuple[PoolingMode, list[Any], bo
     if normalize:
         dense = dense[:-1]
 
+    if names[0] == "Router":
+        raise ValueError(
+            f"{path!r} has a Router, which reads questions and documents with different modules, but"
+            " all chunks are read by one encoder. Save the modules for documents as an encoder of"
+            " their own: SentenceTransformer(modules=[*model[0].sub_modules['document']]).save(…)."
+        )
     if own_pooling not in get_args(PoolingMode) or not all(map(_is_plain_dense, dense)):
         raise ValueError(
             f"{path!r} consists of {' → '.join(names)} with the pooling {own_pooling!r}. Supported"
@@ -375,6 +456,18 @@ def new_model_over(
     return model.eval()
 
 
+def can_copy_layers(encoder: ChunkEncoder) -> bool:
+    """Returns whether a chunk encoder's own layers could read its vectors.
+
+    Args:
+        encoder: the chunk encoder.
+    """
+    if not encoder.has_layers:
+        return False
+    config = encoder.model.config
+    return encoder.hidden_size == config.hidden_size == embedding_size(config)
+
+
 def layers_over(
     encoder: ChunkEncoder,
     *,
@@ -396,10 +489,10 @@ def layers_over(
     else:
         config = bert_over_vectors(encoder.hidden_size, layers=2)
 
+    if num_hidden_layers is not None:
+        config = type(config).from_dict(with_layers(config, num_hidden_layers))
     layers = with_attention_dropout(config, attention_dropout)
     layers.pop("sentence_steps", None)  # they follow the chunk encoder's layers only
-    if num_hidden_layers is not None:
-        layers["num_hidden_layers"] = num_hidden_layers
     return layers
 
 

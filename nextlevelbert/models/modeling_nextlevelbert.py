@@ -40,6 +40,7 @@ from .configuration_nextlevelbert import NOT_SPECIAL, PAD, NextLevelBertConfig
 from .document_encoding import DocumentEncodingMixin, warn_of_empty_documents
 from .from_encoder import (
     as_loaded_encoder,
+    can_copy_layers,
     copy_layers,
     layers_over,
     load_chunk_encoder,
@@ -224,17 +225,18 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
     ) -> Self:
         """Makes a model around a sentence encoder, from that encoder's layers and position table.
 
-        Over a static encoder, which has no layers, and over one whose Dense changes the size of its
-        vectors, the layers of the model start at random, and the document vector starts as the mean
-        of the chunk vectors (`pooling="residual"`), except in masked vector modelling, which would
-        not train this pooling.
+        The layers of the model start at random over a static encoder, which has no layers, and over
+        an encoder whose vectors have another size than its layers read: behind a Dense layer or
+        `truncate_dim` that changes the size, or in ALBERT and small ELECTRAs. The document vector
+        then starts as the mean of the chunk vectors (`pooling="residual"`), except in masked vector
+        modelling, which would not train this pooling.
 
         Args:
             chunk_encoder: name or folder of a sentence-transformers model, or an encoder that is
                 already loaded.
             chunk_size: most tokens in a chunk.
             num_hidden_layers: number of layers over the chunk vectors. They are the first layers of
-                the chunk encoder (default: all), or new layers over a static encoder (default:
+                the chunk encoder (default: all), or new layers if they start at random (default:
                 two). With 0, no information passes between chunks.
             random_layers: if true, layers start at random, which fails in the paper (section 4.5,
                 table 4).
@@ -254,7 +256,7 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
         source = as_loaded_encoder(chunk_encoder)
         encoder = source.encoder
         fields = {"chunking": "fixed", **config_kwargs}
-        can_copy = encoder.has_layers and encoder.hidden_size == encoder.model.config.hidden_size
+        can_copy = can_copy_layers(encoder)
         if not can_copy:
             fields.setdefault("pooling", cls.pooling_over_static)
         is_plain = fields.get("pooling") == "plain"
@@ -283,9 +285,8 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
         Vectors enter the model in this block, and hooks that need input gradients are set on it.
         """
         model = self.base_model
-        if model.encoder is None:
-            return model.special_embeddings
-        return model.encoder.embeddings
+        # Decoders and T5 have a table of tokens in place of such a block.
+        return getattr(model.encoder, "embeddings", model.special_embeddings)
 
     def set_input_embeddings(self, value: nn.Module) -> NoReturn:
         """Raises a ValueError: the tokens belong to the frozen chunk encoder."""

@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from transformers import (
     AutoConfig,
     AutoModel,
+    AutoModelForTextEncoding,
     AutoTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
@@ -58,6 +59,9 @@ _ATTENTION_PROJECTIONS = {
     "Wqkv",
     "qkv_proj",
 }
+
+# Encoder-decoders whose encoder can be used alone.
+_WITH_DECODER = ("mt5", "t5", "umt5")
 
 # The contents of `modules.json`, `sentence_bert_config.json` and
 # `config_sentence_transformers.json`, the files of sentence-transformers.
@@ -464,10 +468,18 @@ def backbone_from_config(config: PreTrainedConfig) -> PreTrainedModel:
         config: configuration of the encoder.
     """
     dtype = torch.get_default_dtype()
+    auto_class = _auto_class(config)
     try:
-        return AutoModel.from_config(config, dtype=dtype, add_pooling_layer=False)
+        return auto_class.from_config(config, dtype=dtype, add_pooling_layer=False)
     except TypeError:  # architectures without a pooler do not know the argument
-        return AutoModel.from_config(config, dtype=dtype)
+        return auto_class.from_config(config, dtype=dtype)
+
+
+def _auto_class(config: PreTrainedConfig) -> Any:
+    """Returns the auto class that makes an encoder, which is only half of a T5."""
+    if config.model_type in _WITH_DECODER:
+        return AutoModelForTextEncoding
+    return AutoModel
 
 
 def _write_json(path: Path, content: object) -> None:
@@ -561,14 +573,15 @@ def load_backbone(name_or_path: str | PathLike, **loading: Any) -> PreTrainedMod
     config = AutoConfig.from_pretrained(name, trust_remote_code=False, **loading)
     config = type(config).from_dict(with_attention_dropout(config))
     arguments = {**loading, "config": config, "dtype": torch.float32, "output_loading_info": True}
+    auto_class = _auto_class(config)
 
     # Otherwise every load prints a table of pooler or head weights that are not used.
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
     try:
-        encoder, info = AutoModel.from_pretrained(name, add_pooling_layer=False, **arguments)
+        encoder, info = auto_class.from_pretrained(name, add_pooling_layer=False, **arguments)
     except TypeError:  # architectures without a pooler do not know the argument
-        encoder, info = AutoModel.from_pretrained(name, **arguments)
+        encoder, info = auto_class.from_pretrained(name, **arguments)
     finally:
         logging.set_verbosity(verbosity)
 

@@ -377,10 +377,11 @@ def special_token_ids(
         tokenizer: any tokenizer.
 
     Raises:
-        ValueError: the tokenizer does not keep a text's ids together.
+        ValueError: the tokenizer does not keep a text's ids together, or has no ids for any text.
     """
-    inner = tokenizer("a", add_special_tokens=False)["input_ids"]
-    outer = tokenizer("a")["input_ids"]
+    example = _example_text(tokenizer)
+    inner = tokenizer(example, add_special_tokens=False)["input_ids"]
+    outer = tokenizer(example)["input_ids"]
     for start in range(len(outer) - len(inner) + 1):
         end = start + len(inner)
         if outer[start:end] == inner:
@@ -389,3 +390,17 @@ def special_token_ids(
         f"{type(tokenizer).__name__} does not keep the ids of a text together when it adds special"
         " tokens."
     )
+
+
+def _example_text(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Returns a text with ids that are not special: "a", or a token of the vocabulary.
+
+    A tokenizer for another script may drop "a", or replace it by a special token.
+    """
+    special = set(tokenizer.all_special_ids)
+    for token in itertools.chain(["a"], tokenizer.get_vocab()):
+        text = tokenizer.convert_tokens_to_string([token])
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        if ids and special.isdisjoint(ids):
+            return text
+    raise ValueError(f"{type(tokenizer).__name__} has no token that is not special.")

@@ -18,6 +18,7 @@ from .chunking import ChunkingRule, special_token_ids
 from .configuration_nextlevelbert import PoolingMode, StaticEmbeddingConfig
 from .pretrained import (
     NO_LENGTH_LIMIT,
+    encoder_half,
     load_tokenizer,
     split_arguments,
     with_attention_dropout,
@@ -25,6 +26,8 @@ from .pretrained import (
 from .static_encoders import STATIC_MODELS, new_chunk_encoder
 
 
+# Architectures that transformers cannot build without any layers.
+_NOT_WITHOUT_LAYERS = ("deberta-v2", "modernbert", "modernbert-decoder")
 # Models of sentence-transformers that give no dense vector of a text, and what they give instead.
 _OTHER_KINDS = {
     "CrossEncoder": "it scores pairs of texts, and a chunk has no vector",
@@ -209,7 +212,7 @@ def _from_sentence_transformer(
     )
 
 
-def _weights_of(path: str, network: nn.Module, model: nn.Module) -> dict[str, torch.Tensor]:
+def _weights_of(path: str, network: PreTrainedModel, model: nn.Module) -> dict[str, torch.Tensor]:
     """Returns the weights of an encoder by the names that a model has for them.
 
     Args:
@@ -222,7 +225,7 @@ def _weights_of(path: str, network: nn.Module, model: nn.Module) -> dict[str, to
     """
     if hasattr(network, "peft_config"):
         _merge_adapters(network)
-    weights = network.state_dict()
+    weights = encoder_half(network).state_dict()
     missing = sorted(model.state_dict().keys() - weights.keys())
     if missing:
         raise ValueError(
@@ -456,15 +459,18 @@ def new_model_over(
     return model.eval()
 
 
-def can_copy_layers(encoder: ChunkEncoder) -> bool:
+def can_copy_layers(encoder: ChunkEncoder, num_hidden_layers: int | None) -> bool:
     """Returns whether a chunk encoder's own layers could read its vectors.
 
     Args:
         encoder: the chunk encoder.
+        num_hidden_layers: number of layers to copy; None for all.
     """
     if not encoder.has_layers:
         return False
     config = encoder.model.config
+    if num_hidden_layers == 0 and config.model_type in _NOT_WITHOUT_LAYERS:
+        return False
     return encoder.hidden_size == config.hidden_size == embedding_size(config)
 
 

@@ -256,12 +256,12 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
         source = as_loaded_encoder(chunk_encoder)
         encoder = source.encoder
         fields = {"chunking": "fixed", **config_kwargs}
-        can_copy = can_copy_layers(encoder)
-        if not can_copy:
-            fields.setdefault("pooling", cls.pooling_over_static)
         is_plain = fields.get("pooling") == "plain"
         if is_plain and num_hidden_layers is None:
             num_hidden_layers = 0
+        can_copy = can_copy_layers(encoder, num_hidden_layers)
+        if not can_copy:
+            fields.setdefault("pooling", cls.pooling_over_static)
         if "encoder_config" not in fields:
             fields["encoder_config"] = layers_over(
                 encoder,

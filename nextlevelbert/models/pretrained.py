@@ -470,9 +470,10 @@ def backbone_from_config(config: PreTrainedConfig) -> PreTrainedModel:
     dtype = torch.get_default_dtype()
     auto_class = _auto_class(config)
     try:
-        return auto_class.from_config(config, dtype=dtype, add_pooling_layer=False)
+        model = auto_class.from_config(config, dtype=dtype, add_pooling_layer=False)
     except TypeError:  # architectures without a pooler do not know the argument
-        return auto_class.from_config(config, dtype=dtype)
+        model = auto_class.from_config(config, dtype=dtype)
+    return encoder_half(model)
 
 
 def _auto_class(config: PreTrainedConfig) -> Any:
@@ -480,6 +481,19 @@ def _auto_class(config: PreTrainedConfig) -> Any:
     if config.model_type in _WITH_DECODER:
         return AutoModelForTextEncoding
     return AutoModel
+
+
+def encoder_half(model: PreTrainedModel) -> PreTrainedModel:
+    """Returns the layers of a T5's encoder, without the second name of its table of tokens.
+
+    transformers ties the two names only in a model whose parts are all its own models.
+
+    Args:
+        model: any model; one that is no T5 is returned as it is.
+    """
+    if model.config.model_type in _WITH_DECODER:
+        return model.encoder
+    return model
 
 
 def _write_json(path: Path, content: object) -> None:
@@ -590,7 +604,7 @@ def load_backbone(name_or_path: str | PathLike, **loading: Any) -> PreTrainedMod
         raise ValueError(
             f"{name!r} lacks {len(missing)} weights of its {config.model_type} ({missing[0]}, …)."
         )
-    return encoder
+    return encoder_half(encoder)
 
 
 def with_attention_dropout(config: PreTrainedConfig, probability: float = 0.0) -> dict[str, Any]:

@@ -27,7 +27,9 @@ from transformers import (
     XLMRobertaConfig,
 )
 
-WORDS = "the a cat dog sat ran on mat home red blue house river went to and he she query passage : ."
+WORDS = (
+    "the a cat dog sat ran on mat home red blue house river went to and he she query passage : ."
+)
 TEXT = (
     "the red dog ran home . she sat on the mat and he went to the river . a blue cat sat on the red"
     " house . the dog went to the mat and the cat ran to the river ."

@@ -25,7 +25,6 @@ from .pretrained import (
 )
 from .static_encoders import STATIC_MODELS, new_chunk_encoder
 
-
 # Architectures that transformers cannot build without any layers.
 _NOT_WITHOUT_LAYERS = ("deberta-v2", "modernbert", "modernbert-decoder")
 # Models of sentence-transformers that give no dense vector of a text, and what they give instead.
@@ -80,7 +79,9 @@ def load_chunk_encoder(
         stored = json.loads(Path(config_file).read_text(encoding="utf-8"))
     if "chunk_encoder_config" in stored:
         return _from_document_model(path, name)
-    _check_kind(path, stored, settings_file=load_file_path(path, "config_sentence_transformers.json"))
+    _check_kind(
+        path, stored, settings_file=load_file_path(path, "config_sentence_transformers.json")
+    )
 
     public_name = name
     if public_name is None:
@@ -263,8 +264,8 @@ def _read_steps(path: str, steps: list[Any]) -> tuple[PoolingMode, list[Any], bo
 
     if names[0] == "Router":
         raise ValueError(
-            f"{path!r} has a Router, which reads questions and documents with different modules, but"
-            " all chunks are read by one encoder. Save the modules for documents as an encoder of"
+            f"{path!r} has a Router, which reads questions and documents with different modules,"
+            " but one encoder reads all chunks. Save the modules for documents as an encoder of"
             " their own: SentenceTransformer(modules=[*model[0].sub_modules['document']]).save(…)."
         )
     if own_pooling not in get_args(PoolingMode) or not all(map(_is_plain_dense, dense)):

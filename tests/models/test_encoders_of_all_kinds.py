@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 import pytest
-import torch
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel
 

@@ -22,22 +22,6 @@ _LISTS_OF_LAYERS = (
     "no_rope_layers",
     "num_attention_heads_per_layer",
 )
-_EMBEDDING_SIZES = ("embedding_size", "input_embedding_size", "word_embed_proj_dim")
-
-
-def embedding_size(config: PreTrainedConfig) -> int:
-    """Returns the size of the vectors that a backbone reads as `inputs_embeds`.
-
-    ALBERT and small ELECTRAs read narrower vectors than they return.
-
-    Args:
-        config: the configuration of the backbone.
-    """
-    for name in _EMBEDDING_SIZES:
-        size = getattr(config, name, None)
-        if size is not None:
-            return size
-    return config.hidden_size
 
 
 def with_layers(config: PreTrainedConfig, count: int) -> dict[str, Any]:

@@ -382,7 +382,7 @@ def special_token_ids(
     example = _example_text(tokenizer)
     inner = tokenizer(example, add_special_tokens=False)["input_ids"]
     outer = tokenizer(example)["input_ids"]
-    for start in range(len(outer) - len(inner) + 1):
+    for start in reversed(range(len(outer) - len(inner) + 1)):
         end = start + len(inner)
         if outer[start:end] == inner:
             return tuple(outer[:start]), tuple(outer[end:])

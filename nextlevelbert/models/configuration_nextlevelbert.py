@@ -8,7 +8,6 @@ from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 
-from .backbone_layers import embedding_size
 from .chunking import ChunkingRule
 
 PoolingMode = Literal[
@@ -38,6 +37,8 @@ _OFFSET_POSITIONS = (
     "xlm-roberta-xl",
     "xmod",
 )
+# Names of the size of `inputs_embeds`.
+_EMBEDDING_SIZES = ("embedding_size", "input_embedding_size", "word_embed_proj_dim")
 
 
 def usable_positions(config: PreTrainedConfig) -> int | None:
@@ -52,6 +53,21 @@ def usable_positions(config: PreTrainedConfig) -> int | None:
     if config.model_type in _OFFSET_POSITIONS:
         return positions - 2
     return positions
+
+
+def embedding_size(config: PreTrainedConfig) -> int:
+    """Returns the size of the vectors that a backbone reads as `inputs_embeds`.
+
+    ALBERT and small ELECTRAs read narrower vectors than they return.
+
+    Args:
+        config: the configuration of the backbone.
+    """
+    for name in _EMBEDDING_SIZES:
+        size = getattr(config, name, None)
+        if size is not None:
+            return size
+    return config.hidden_size
 
 
 def sentence_steps(config: PreTrainedConfig) -> dict[str, Any]:

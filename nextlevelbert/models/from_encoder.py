@@ -12,10 +12,10 @@ from tokenizers.processors import TemplateProcessing
 from torch import nn
 from transformers import AutoModel, BertConfig, PreTrainedModel, PreTrainedTokenizerFast
 
-from .backbone_layers import embedding_size, with_layers
+from .backbone_layers import with_layers
 from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder
 from .chunking import ChunkingRule, special_token_ids
-from .configuration_nextlevelbert import PoolingMode, StaticEmbeddingConfig
+from .configuration_nextlevelbert import PoolingMode, StaticEmbeddingConfig, embedding_size
 from .pretrained import (
     NO_LENGTH_LIMIT,
     encoder_half,
@@ -213,7 +213,7 @@ def _from_sentence_transformer(
     )
 
 
-def _weights_of(path: str, network: PreTrainedModel, model: nn.Module) -> dict[str, torch.Tensor]:
+def _weights_of(path: str, network: nn.Module, model: nn.Module) -> dict[str, torch.Tensor]:
     """Returns the weights of an encoder by the names that a model has for them.
 
     Args:
@@ -226,7 +226,9 @@ def _weights_of(path: str, network: PreTrainedModel, model: nn.Module) -> dict[s
     """
     if hasattr(network, "peft_config"):
         _merge_adapters(network)
-    weights = encoder_half(network).state_dict()
+    if isinstance(network, PreTrainedModel):
+        network = encoder_half(network)
+    weights = network.state_dict()
     missing = sorted(model.state_dict().keys() - weights.keys())
     if missing:
         raise ValueError(

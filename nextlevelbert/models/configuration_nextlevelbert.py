@@ -8,7 +8,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 
-from .chunking import ChunkingRule
+from .chunking import ChunkingRule, Prompts
 
 PoolingMode = Literal[
     "mean", "sum", "max", "cls", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"
@@ -73,9 +73,9 @@ def embedding_size(config: PreTrainedConfig) -> int:
 def sentence_steps(config: PreTrainedConfig) -> dict[str, Any]:
     """Returns the further steps of a chunk encoder; most have none.
 
-    ``"prompt"`` is a text before every chunk, whose ids are part of the chunking rule; ``"dense"``
-    lists the arguments of each `DenseLayer` after pooling; ``"truncate_dim"`` is the number of
-    values of a finished vector that are kept.
+    ``"include_prompt"`` is false if pooling leaves out the tokens of a prompt; ``"dense"`` lists
+    the arguments of each `DenseLayer` after pooling; ``"truncate_dim"`` is the number of values of
+    a finished vector that are kept.
 
     Args:
         config: the configuration of the chunk encoder.
@@ -165,6 +165,10 @@ class NextLevelBertConfig(PreTrainedConfig):
         chunk_encoder_pooling: pooling that makes a chunk vector of the chunk encoder's token
             vectors.
         chunk_encoder_normalize: if true, the chunk encoder scales chunk vectors to length 1.
+        prompts: prompts of the chunk encoder, by name: a prompt is a text before every chunk. The
+            names ``"query"`` and ``"document"`` or ``"passage"`` are those of sentence-transformers
+            for questions and documents.
+        default_prompt_name: name of the prompt that is used if none is chosen (default: none).
         include_chunk_encoder: if true, the checkpoint holds the weights of the chunk encoder.
         chunking: way of splitting a text, see `ChunkingRule.mode`; `chunk_size`,
             `sentence_token_ids`, `chunk_prefix_ids` and `chunk_suffix_ids` are also fields of the
@@ -214,6 +218,8 @@ class NextLevelBertConfig(PreTrainedConfig):
     chunk_encoder_fingerprint: str | None = None
     chunk_encoder_pooling: PoolingMode = "mean"
     chunk_encoder_normalize: bool = True
+    prompts: dict[str, str] | None = None
+    default_prompt_name: str | None = None
     include_chunk_encoder: bool = True
     chunking: Literal["fixed", "sentences", "packed_sentences"] = "fixed"
     chunk_size: int = 256
@@ -257,6 +263,7 @@ class NextLevelBertConfig(PreTrainedConfig):
                 f" got {self.temperature}, {self.classifier_hidden_size} and {self.norm_order}."
             )
         self.chunking_rule()
+        self.encoder_prompts().text()  # an error if there is no prompt of the default name
 
     @property
     def hidden_size(self) -> int:
@@ -316,8 +323,15 @@ class NextLevelBertConfig(PreTrainedConfig):
             )
         return size, overlap
 
+    def encoder_prompts(self) -> Prompts:
+        """Returns the prompts of the chunk encoder."""
+        return Prompts(self.prompts or {}, self.default_prompt_name)
+
     def chunking_rule(self) -> ChunkingRule:
-        """Returns the rule that splits documents into chunks, which checks its own values."""
+        """Returns the rule that splits documents into chunks, which checks its own values.
+
+        The rule has no prompt. `NextLevelBertModel.prompted_rule` has one.
+        """
         return ChunkingRule(
             chunk_size=self.chunk_size,
             mode=self.chunking,

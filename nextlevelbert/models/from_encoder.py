@@ -1,6 +1,5 @@
 """Sentence encoders from disk or the Hub, and new document models over them."""
 
-import copy
 import json
 from os import PathLike, fspath
 from pathlib import Path
@@ -14,7 +13,7 @@ from transformers import AutoModel, BertConfig, PreTrainedModel, PreTrainedToken
 
 from .backbone_layers import with_layers
 from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder
-from .chunking import ChunkingRule, special_token_ids
+from .chunking import ChunkingRule, Prompts, check_prompt
 from .configuration_nextlevelbert import PoolingMode, StaticEmbeddingConfig, embedding_size
 from .pretrained import (
     NO_LENGTH_LIMIT,
@@ -42,8 +41,9 @@ def load_chunk_encoder(
 ) -> LoadedChunkEncoder:
     """Loads a sentence-transformers model: a transformer with pooling, or a `StaticEmbedding`.
 
-    Vectors are normalised if the model normalises them. `Dense` layers after pooling become part
-    of the encoder, as does a default prompt, which the tokenizer then puts before every chunk.
+    Vectors are normalised if the model normalises them. `Dense` layers after pooling and
+    `truncate_dim` become part of the encoder, adapters are merged into its weights, and its prompts
+    come with it.
 
     Args:
         name_or_path: Hub name or folder of the encoder, or of a document model of this package that
@@ -185,17 +185,12 @@ def _from_sentence_transformer(
             for step in dense  # the arguments of a `DenseLayer`
         ]
 
-    if source.default_prompt_name is not None:
-        if not getattr(steps[1], "include_prompt", False):
-            raise ValueError(
-                f"{path!r} puts a prompt before every text, but its pooling leaves the prompt out,"
-                " which is not supported. Remove default_prompt_name from"
-                " config_sentence_transformers.json."
-            )
-        prompt = source.prompts[source.default_prompt_name]
-        further_steps["prompt"] = prompt
-        tokenizer = _prompting(tokenizer, prompt)
-
+    prompts = Prompts(
+        {name: text for name, text in source.prompts.items() if text}, source.default_prompt_name
+    )
+    check_prompt(prompts.text())
+    if prompts.texts and not all(getattr(step, "include_prompt", True) for step in steps):
+        further_steps["include_prompt"] = False
     if source.truncate_dim is not None:
         further_steps["truncate_dim"] = source.truncate_dim
     if further_steps:
@@ -210,6 +205,7 @@ def _from_sentence_transformer(
         tokenizer=tokenizer,
         name=public_name,
         fingerprint=encoder.fingerprint(),
+        prompts=prompts,
     )
 
 
@@ -340,43 +336,6 @@ def _static_parts(module: Any) -> tuple[StaticEmbeddingConfig, PreTrainedTokeniz
     return config, tokenizer
 
 
-def _prompting(tokenizer: PreTrainedTokenizerFast, prompt: str) -> PreTrainedTokenizerFast:
-    """Returns a tokenizer that adds a prompt's tokens after the special tokens before a text."""
-
-    def ids_of(text: str) -> list[int]:
-        return tokenizer(text, add_special_tokens=False)["input_ids"]
-
-    prompt_ids = ids_of(prompt.rstrip())
-    # Some tokenizers make the space before a word a part of its token.
-    expected = [prompt_ids + ids_of("word"), prompt_ids + ids_of(" word")]
-    if ids_of(f"{prompt}word") not in expected:
-        raise ValueError(
-            f"The prompt {prompt!r} would run into the first word of a text. End it with a space."
-        )
-
-    prefix, suffix = special_token_ids(tokenizer)
-    special_tokens = []
-    for name, ids in {"[BEFORE]": [*prefix, *prompt_ids], "[AFTER]": list(suffix)}.items():
-        tokens = tokenizer.convert_ids_to_tokens(ids)
-        special_tokens.append({"id": name, "ids": ids, "tokens": tokens})
-    backend = copy.deepcopy(tokenizer.backend_tokenizer)
-    backend.post_processor = TemplateProcessing(
-        single="[BEFORE] $A [AFTER]",
-        pair="[BEFORE] $A [AFTER] $B:1 [AFTER]:1",
-        special_tokens=special_tokens,
-    )
-
-    # A class of its own, such as BertTokenizer, would put back the special tokens of that class
-    # when it is loaded.
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        model_max_length=tokenizer.model_max_length,
-        padding_side=tokenizer.padding_side,
-        model_input_names=tokenizer.model_input_names,
-        **tokenizer.special_tokens_map,
-    )
-
-
 def as_loaded_encoder(
     chunk_encoder: str | PathLike | LoadedChunkEncoder,
 ) -> LoadedChunkEncoder:
@@ -440,12 +399,16 @@ def new_model_over(
         max_chunk_size=source.max_chunk_size,
     )
 
+    source.with_prompt(rule, source.prompts.passage)  # an error if it fills a chunk
+
     values = {
         "chunk_encoder_config": source.encoder.model.config.to_dict(),
         "chunk_encoder_name": source.name,
         "chunk_encoder_fingerprint": source.fingerprint,
         "chunk_encoder_pooling": source.encoder.pooling,
         "chunk_encoder_normalize": source.encoder.normalize,
+        "prompts": dict(source.prompts.texts) or None,
+        "default_prompt_name": source.prompts.default_name,
         "chunk_size": chunk_size,
         "chunk_prefix_ids": rule.prefix_ids,
         "chunk_suffix_ids": rule.suffix_ids,

@@ -36,6 +36,7 @@ from .chunk_encoder import (
     pool,
     unit,
 )
+from .chunking import ChunkingRule, split_prompt
 from .configuration_nextlevelbert import NOT_SPECIAL, PAD, NextLevelBertConfig
 from .document_encoding import DocumentEncodingMixin, warn_of_empty_documents
 from .from_encoder import (
@@ -662,6 +663,9 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
     def encode_ids(self, input_ids: Tensor, attention_mask: Tensor | None) -> list[Tensor]:
         """Encodes the chunks of whole documents.
 
+        If ids begin with a prompt of the configuration, as sentence-transformers' do, every chunk
+        gets that prompt; otherwise every chunk gets the default prompt, if there is one.
+
         Args:
             input_ids: token ids ``[B, T]``.
             attention_mask: mask ``[B, T]``; None if there is no padding.
@@ -678,16 +682,33 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
                 " (inputs_embeds)."
             )
         mask = token_mask(input_ids, attention_mask)
-        rule = self.config.chunking_rule()
+        encoder = self.get_chunk_encoder()
+        rules = self._rules_by_prompt()
+        members: dict[str, tuple[ChunkingRule, list[int]]] = {}
         ids = []
-        boundaries = []
-        for row, real in zip(input_ids.cpu(), mask.cpu(), strict=True):
-            document = rule.strip_special_tokens(row[real].numpy().astype(np.int32))
+        for index, (row, real) in enumerate(zip(input_ids.cpu(), mask.cpu(), strict=True)):
+            document = rules[-1].strip_special_tokens(row[real].numpy().astype(np.int32))
+            rule, document = split_prompt(document, rules)
             ids.append(document)
-            boundaries.append(rule.boundaries(document))
+            members.setdefault(rule.prompt, (rule, []))[1].append(index)
 
-        documents = encode_documents(self.get_chunk_encoder(), ids, boundaries, rule=rule)
-        return [vectors.to(self.dtype) for vectors in documents]
+        vectors: list[Any] = [None] * len(ids)
+        for rule, indices_of_rule in members.values():
+            documents = [ids[index] for index in indices_of_rule]
+            boundaries = [rule.boundaries(document) for document in documents]
+            encoded = encode_documents(encoder, documents, boundaries, rule=rule)
+            for index, chunks in zip(indices_of_rule, encoded, strict=True):
+                vectors[index] = chunks.to(self.dtype)
+        return vectors
+
+    def _rules_by_prompt(self) -> list[ChunkingRule]:
+        """Returns a rule for each prompt, the longest prompt first, then the rule of other ids."""
+        prompts = self.config.encoder_prompts()
+        # A prompt that ends in a word would run into the text.
+        texts = [text for text in prompts.texts.values() if text and not text[-1].isalnum()]
+        rules = list(map(self.prompted_rule, texts))
+        rules.sort(key=lambda rule: -len(rule.prompt_ids))
+        return [*rules, self.prompted_rule(prompts.text())]
 
     def encode_pairs(
         self,
@@ -756,6 +777,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             tokenizer=self.tokenizer,
             name=config.chunk_encoder_name or "the model's own chunk encoder",
             fingerprint=config.chunk_encoder_fingerprint or encoder.fingerprint(),
+            prompts=config.encoder_prompts(),
         )
 
     def check_chunk_encoder(self, source: LoadedChunkEncoder) -> None:

@@ -76,8 +76,6 @@ _SENTENCE_BERT_CONFIG: dict[str, Any] = {
 _CONFIG_SENTENCE_TRANSFORMERS: dict[str, Any] = {
     "model_type": "SentenceTransformer",
     "similarity_fn_name": "cosine",
-    "prompts": {},
-    "default_prompt_name": None,
 }
 
 _CARD = """# {title}
@@ -237,7 +235,10 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         """
         settings_file = folder / "config_sentence_transformers.json"
         if not settings_file.exists():
-            _write_json(settings_file, _CONFIG_SENTENCE_TRANSFORMERS)
+            settings = dict(_CONFIG_SENTENCE_TRANSFORMERS)
+            settings["prompts"] = getattr(self.config, "prompts", None) or {}
+            settings["default_prompt_name"] = getattr(self.config, "default_prompt_name", None)
+            _write_json(settings_file, settings)
         modules_file = folder / "modules.json"
         if not is_update or not modules_file.exists():
             _write_json(modules_file, _MODULES)

@@ -184,8 +184,8 @@ class VectorSource:
         documents = ((str(index), text) for index, text in enumerate(distinct))
         name = fingerprint([*recipe, *distinct])[:16]
         prompt = None
-        if self.rule is not None:
-            prompt = self.encoder.prompts.text()  # as a model that reads token ids does
+        if isinstance(encoder, LoadedChunkEncoder):
+            prompt = encoder.prompts.text()  # as a model that reads token ids does
         corpus = encode_corpus(documents, encoder, self.rule, folder=folder / name, prompt=prompt)
         vectors = {text: corpus[str(index)].vectors for index, text in enumerate(distinct)}
 

@@ -489,8 +489,8 @@ def with_prompt(
         ValueError: the prompt ends in a word, or fills a chunk.
     """
     check_prompt(prompt)
-    # Some tokenizers make the space behind a prompt a part of the next token, so that the ids of the
-    # prompt end before the space.
+    # Some tokenizers make the space behind a prompt a part of the next token: the ids of the prompt
+    # end before the space.
     example = _example_text(tokenizer)
     if not prompt[-1:].isspace():
         example = f" {example}"

@@ -136,11 +136,13 @@ def _from_static_model(path: str, model_type: str, public_name: str) -> LoadedCh
     model = STATIC_MODELS[model_type].from_pretrained(path, dtype=torch.float32)
     encoder = new_chunk_encoder(model.config)
     encoder.model = model
+    prompts = getattr(model.config, "prompts", {})
     return LoadedChunkEncoder(
         encoder=encoder.eval(),
         tokenizer=load_tokenizer(path, config=model.config),
         name=public_name,
         fingerprint=encoder.fingerprint(),
+        prompts=Prompts(prompts, getattr(model.config, "default_prompt_name", None)),
     )
 
 
@@ -173,7 +175,7 @@ def _from_sentence_transformer(
         config = network.config
         tokenizer = steps[0].tokenizer
 
-    further_steps = {}
+    further_steps: dict[str, Any] = {}
     if dense:
         further_steps["dense"] = [
             {
@@ -185,11 +187,12 @@ def _from_sentence_transformer(
             for step in dense  # the arguments of a `DenseLayer`
         ]
 
-    prompts = Prompts(
-        {name: text for name, text in source.prompts.items() if text}, source.default_prompt_name
-    )
+    default = source.default_prompt_name
+    # sentence-transformers adds empty prompts.
+    texts = {name: text for name, text in source.prompts.items() if text or name == default}
+    prompts = Prompts(texts, default)
     check_prompt(prompts.text())
-    if prompts.texts and not all(getattr(step, "include_prompt", True) for step in steps):
+    if not all(getattr(step, "include_prompt", True) for step in steps):
         further_steps["include_prompt"] = False
     if source.truncate_dim is not None:
         further_steps["truncate_dim"] = source.truncate_dim

@@ -17,9 +17,10 @@ from nextlevelbert import (
     load_chunk_encoder,
 )
 from nextlevelbert.commands import embed, search
+from nextlevelbert.fitting import combine_chunk_encoders
 
 from ..encoder_toys import CONFIGS, TEXT, save_encoder
-from ..vector_toys import close
+from ..vector_toys import close, unit
 
 E5 = {"query": "query : ", "passage": "passage : "}
 
@@ -251,3 +252,21 @@ def test_prompts_of_a_static_encoder(tmp_path, e5_path):
 
     check_chunks(path, model, prompt_name="query")
     check_chunks(path, model)
+
+
+def test_an_encoder_of_several_parts_keeps_prompts(e5_path, tmp_path):
+    source = load_chunk_encoder(e5_path)
+    texts = [TEXT, "the cat sat on the mat ."]
+    hybrid = combine_chunk_encoders(
+        [source], texts, tmp_path, weights=[1.0], whiten=[False], chunk_size=12
+    )
+    model = NextLevelBertModel.from_chunk_encoder(hybrid, chunk_size=12, num_hidden_layers=0)
+
+    book = model.encode(TEXT, prompt_name="query")
+
+    chunks = [TEXT[start:end] for start, end in book.spans.tolist()]
+    original = SentenceTransformer(e5_path, device="cpu")
+    expected = original.encode(chunks, prompt_name="query", convert_to_tensor=True)
+    mean = hybrid.encoder.model.whitenings[0].mean
+    close(book.plain, unit(expected - mean))
+    assert model.config.prompts == E5

@@ -283,38 +283,6 @@ RUNS += [
 ]
 
 
-# --- Ranking
-
-
-def asked():
-    """Three questions to each of twelve short documents."""
-    things = "whale train bread star ship crown sail oven whale train bread star".split()
-    subjects = [f"{thing} {n}" for n, thing in enumerate(things)]
-    return [
-        {
-            "query": f"What of the {subject}, {name}?",
-            "document": f"The {subject} was old and red again. " * 6,
-        }
-        for subject in subjects
-        for name in ("Ann", "Bo", "Cy")
-    ]
-
-
-RANKING = (
-    "run_finetune.py --task ranking --model {checkpoint} --train_file {asked}"
-    " --test_file {asked} --num_train_epochs 5 --learning_rate 3e-3"
-    " --per_device_train_batch_size 4 --cache_dir {folder}/ranking"
-).split()
-
-
-def ranks_better(results):
-    after, before, _ = (row["mrr@10"] for row in results["rows"].values())
-    return after > before
-
-
-RUNS.append(Run("ranking", RANKING, ranks_better, ["--weight_decay", "0.5"], kill_at=17))
-
-
 # --- The tests
 
 
@@ -332,7 +300,6 @@ def toys(toy_encoder_path, toy_checkpoint, encoder, tmp_path_factory):
         "books": books(mixed=False),
         "mixed_books": books(mixed=True),
         "sets": SETS,
-        "asked": asked(),
     }
     rows |= {"stories": stories(40, 0), "more_stories": stories(12, 1)}
     rows |= {f"{task}_{name}": make(*SIZES[name]) for task, make in ROWS.items() for name in SIZES}

@@ -1,16 +1,27 @@
 """Metrics, rankings, and rows of tables that need no model."""
 
+from .baselines import bm25_scores, tfidf_scores
 from .coreference import cluster_scores, coreference_scores
 from .hotpotqa import hotpotqa_scores
-from .retrieval import Ranking, RetrievalTask, rank_by_scores, rank_documents, retrieval_scores
+from .retrieval import (
+    Ranking,
+    RetrievalTask,
+    rank_by_scores,
+    rank_documents,
+    retrieval_scores,
+    trec_run,
+)
 from .rouge import greedy_oracle, rouge_scores
 from .vectors import find_targets
+from .words import count_words
 
 __all__ = [
     "Ranking",
     "RetrievalTask",
+    "bm25_scores",
     "cluster_scores",
     "coreference_scores",
+    "count_words",
     "find_targets",
     "greedy_oracle",
     "hotpotqa_scores",
@@ -18,4 +29,6 @@ __all__ = [
     "rank_documents",
     "retrieval_scores",
     "rouge_scores",
+    "tfidf_scores",
+    "trec_run",
 ]

@@ -10,7 +10,7 @@ import numpy as np
 from datasets import Dataset
 
 from ..data.labelled import ClassOptions, load_classes, read_label_names
-from ..data.published import book_summaries, eurlex, muld
+from ..data.published import book_summaries, eurlex
 from ..data.tables import open_rows
 from ..evaluation.words import split_terms
 from ..finetuning.arguments import (
@@ -159,7 +159,7 @@ def load_classification(
     arrangement: str | None = None,
     **options: Unpack[ClassOptions],
 ) -> Dataset:
-    """Reads a set with classes, also MuLD, EURLEX-57K and the CMU Book Summary Corpus.
+    """Reads a set with classes, also EURLEX-57K and the CMU Book Summary Corpus.
 
     Args:
         source: table to read, as `open_rows` accepts it, or a folder with ``booksummaries.txt``.
@@ -183,8 +183,6 @@ def load_classification(
         _check_arrangement(table.name, arrangement, possible="inverted")
         return eurlex.load(table, inverted=arrangement is not None, **options)
     _check_arrangement(table.name, arrangement, possible=None)
-    if muld.recognises(table.first):
-        return muld.load(table, **options)
     return load_classes(table, **options)
 
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from nextlevelbert.evaluation.words import search_words
+from nextlevelbert.evaluation.words import count_words, search_words
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,9 @@ def test_the_time_for_a_long_word_grows_linearly():
     start = time.process_time()
     search_words("a" * 1_000_000 + "-\n")
     assert time.process_time() - start < 5
+
+
+@pytest.mark.parametrize(("text", "count"), [("猫坐在。", 3), ("the cat, 猫が", 4), (" a  b\n", 2)])
+def test_words_are_counted(text, count):
+    """Each character of a script without spaces counts, and a mark belongs to the word before."""
+    assert count_words(text) == count

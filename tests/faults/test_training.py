@@ -114,7 +114,6 @@ def runs(toy_encoder_path, toy_checkpoint, encoder, tmp_path_factory):
     for name, model, make, words in (
         ("classification", toy_checkpoint, list, "--task classification"),
         ("adapter", toy_checkpoint, list, "--task classification --lora"),
-        ("ranking", toy_checkpoint, pairs, "--task ranking"),
         ("summarization", encoder, summaries, SUMMARIES),
     ):
         train = write(data / f"{name}-train.jsonl", make(sea_rows(8, 1)))
@@ -122,11 +121,6 @@ def runs(toy_encoder_path, toy_checkpoint, encoder, tmp_path_factory):
         files = f"--model {model} --train_file {train} --validation_file {validation}"
         add(name, "run_finetune.py", f"{words} {files} {EPOCHS}")
     return calls
-
-
-def pairs(rows):
-    """Queries by label and id, each with its document."""
-    return [{"query": row["label"] + row["id"], "document": row["text"]} for row in rows]
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +141,7 @@ def straight(runs, tmp_path_factory):
     return straight_of
 
 
-RUNS = {"masked": 2, "cdlm": 5, "classification": 2, "adapter": 5, "ranking": 5, "summarization": 5}
+RUNS = {"masked": 2, "cdlm": 5, "classification": 2, "adapter": 5, "summarization": 5}
 
 
 @pytest.mark.parametrize(("name", "every"), RUNS.items())

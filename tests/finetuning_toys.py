@@ -39,10 +39,13 @@ def predictions(path: Path) -> list[dict]:
 
 
 def run_here(*words: str, script: Path = SCRIPT) -> None:
-    """Runs the script in this process."""
-    before = sys.argv
+    """Runs the script in this process; as from a command line, it may import its neighbours."""
+    argv = sys.argv
+    path = sys.path
     sys.argv = [str(script), *words]
+    sys.path = [str(script.parent), *path]
     try:
         runpy.run_path(str(script), run_name="__main__")
     finally:
-        sys.argv = before
+        sys.argv = argv
+        sys.path = path

@@ -8,8 +8,9 @@ says why it does not run:
     <!-- skip: next "publishes on the Hub" -->
     <!-- skip: next if(missing("ray"), reason="needs ray") -->
 
-A `shell` block holds calls of the command `nextlevelbert`, which run like Python blocks. The pages of
-`docs/jobs` need more packages and more time than others, and run in `make test-long`.
+A `shell` block holds calls of the command `nextlevelbert` and of the scripts in `examples`, which
+run like Python blocks. The pages of `docs/jobs` need more packages and more time than others, and
+run in `make test-long`.
 """
 
 import contextlib
@@ -33,6 +34,8 @@ from sybil.parsers.markdown import CodeBlockParser, SkipParser
 import nextlevelbert
 import nextlevelbert_command
 
+from ..finetuning_toys import run_here
+
 ROOT = Path(__file__).parents[2]
 JOBS = ROOT / "docs" / "jobs"
 CHECKPOINT = ROOT / "nextlevelbert" / "static"
@@ -41,14 +44,19 @@ _COMPARISON = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 class CommandEvaluator:
-    """Runs the lines of a block, which call `nextlevelbert`, in this process."""
+    """Runs the lines of a block in this process: they call `nextlevelbert`, or a script of
+    `examples`."""
 
     def __call__(self, example: Example) -> None:
         for line in example.parsed.replace("\\\n", " ").splitlines():
             program, *words = shlex.split(line, comments=True)
-            assert program == "nextlevelbert", line
-            status = nextlevelbert_command.main(words)
-            assert not status, line
+            if program == "python":
+                assert words[0].startswith("examples/"), line
+                run_here(*words[1:], script=ROOT / words[0])
+            else:
+                assert program == "nextlevelbert", line
+                status = nextlevelbert_command.main(words)
+                assert not status, line
 
 
 class BlocksAndOutput:

@@ -8,9 +8,11 @@ sentence-transformers loads no other class without the flag.
 import copy
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
+from threading import Lock
 from types import MappingProxyType
 from typing import Any
 
@@ -386,6 +388,38 @@ class NextLevelPreTrainedModel(PreTrainedModel):
             for name, module in self.named_children()
             if module is not self.base_model and list(module.parameters())
         ]
+
+
+# The number of `evaluation_mode` blocks around each module that trains on after them.
+_evaluations: dict[nn.Module, int] = {}
+_evaluations_lock = Lock()
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Puts a model into evaluation mode within a block, and its modules back as they were.
+
+    Several threads may be in such blocks at once; the last one that leaves puts a module back.
+
+    Args:
+        model: the model, whose modules may be in different modes.
+    """
+    paused = []
+    with _evaluations_lock:
+        for module in model.modules():
+            if module.training or module in _evaluations:
+                _evaluations[module] = _evaluations.get(module, 0) + 1
+                module.training = False
+                paused.append(module)
+    try:
+        yield
+    finally:
+        with _evaluations_lock:
+            for module in paused:
+                _evaluations[module] -= 1
+                if _evaluations[module] == 0:
+                    del _evaluations[module]
+                    module.training = True
 
 
 def token_mask(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:

@@ -25,6 +25,7 @@ from ..evaluation.retrieval import (
 from ..evaluation.scores import bm25_scores, scores_by_length, tfidf_scores
 from ..finetuning.arguments import VectorModelArguments
 from ..finetuning.vector_source import VectorSource
+from ..models.pretrained import evaluation_mode
 from ..models.windows import pad_vectors
 from ..training.cards import public_name, results_table
 from ..training.options import option, parse
@@ -145,16 +146,16 @@ def document_vectors(model: nn.Module, chunks: Sequence[torch.Tensor]) -> torch.
     Returns:
         The document vectors, ``[N, H]``, in float32 on the CPU.
     """
-    model.eval()
     device = next(model.parameters()).device
     lengths = torch.tensor([len(vectors) for vectors in chunks])
     by_length = lengths.argsort(stable=True)  # so that batches need little padding
 
     batches = []
-    for indices in by_length.split(_BATCH):
-        padded = pad_vectors([chunks[index].float() for index in indices.tolist()])
-        batch = {name: values.to(device) for name, values in padded.items()}
-        batches.append(model(**batch).pooler_output.float().cpu())
+    with evaluation_mode(model):
+        for indices in by_length.split(_BATCH):
+            padded = pad_vectors([chunks[index].float() for index in indices.tolist()])
+            batch = {name: values.to(device) for name, values in padded.items()}
+            batches.append(model(**batch).pooler_output.float().cpu())
     return torch.cat(batches)[by_length.argsort()]
 
 

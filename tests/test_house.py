@@ -1,6 +1,7 @@
 """The plan of the house: who may import whom, and how plain the code is."""
 
 import ast
+import importlib
 import subprocess
 import sys
 from collections import Counter
@@ -134,6 +135,26 @@ def test_a_checkpoint_carries_at_most_ten_files():
     source = PACKAGE / "models" / "modeling_nextlevelbert.py"
     files = {source, *map(Path, get_relative_import_files(source))}
     assert len(files) <= 10
+
+
+EXAMPLES = sorted((ROOT / "examples").glob("*/*.py"))
+LONGEST_EXAMPLE = 400
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_an_example_is_short_and_imports_public_names_only(path):
+    """A public name is in the `__all__` of the package, or of one of its folders."""
+    source = path.read_text(encoding="utf-8")
+
+    assert len(source.splitlines()) <= LONGEST_EXAMPLE
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("nextlevelbert"):
+            public = importlib.import_module(str(node.module)).__all__
+            for alias in node.names:
+                assert alias.name in public, f"{node.module} does not export {alias.name}"
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                assert not alias.name.startswith("nextlevelbert."), ast.unparse(node)
 
 
 # The law is about shape: how large the package is decides no test.

@@ -20,7 +20,7 @@ from transformers import Trainer, TrainingArguments, set_seed
 
 from nextlevelbert import BertAlForExtractiveSummarization, text_sentences
 from nextlevelbert.evaluation import greedy_oracle, rouge_scores
-from nextlevelbert.models.bert_al_sentences import encode_sentences, pad_batch
+from nextlevelbert.models import encode_sentences, pad_batch
 
 SENTENCES = 3  # of a summary
 

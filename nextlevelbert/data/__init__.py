@@ -1,1 +1,5 @@
-"""Reads documents, and rows of labelled tasks."""
+"""Reads documents, tables, and rows of labelled tasks."""
+
+from .tables import RowLocation, Table, columns_of, open_rows
+
+__all__ = ["RowLocation", "Table", "columns_of", "open_rows"]

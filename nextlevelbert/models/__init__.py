@@ -2,3 +2,7 @@
 
 These files import their siblings only.
 """
+
+from .bert_al_sentences import encode_sentences, pad_batch
+
+__all__ = ["encode_sentences", "pad_batch"]

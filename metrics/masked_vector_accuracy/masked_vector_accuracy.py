@@ -4,7 +4,7 @@ import datasets
 import evaluate
 import torch
 
-from nextlevelbert.evaluation.vectors import find_targets
+from nextlevelbert.evaluation import find_targets
 
 
 class MaskedVectorAccuracy(evaluate.Metric):

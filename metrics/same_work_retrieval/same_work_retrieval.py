@@ -3,7 +3,7 @@
 import datasets
 import evaluate
 
-from nextlevelbert.evaluation.retrieval import RetrievalTask, rank_documents, retrieval_scores
+from nextlevelbert.evaluation import RetrievalTask, rank_documents, retrieval_scores
 
 
 class SameWorkRetrieval(evaluate.Metric):

@@ -56,8 +56,8 @@ def test_the_last_of_two_overlapping_blocks_ends_evaluation_mode(model):
 def test_an_error_ends_evaluation_mode(model):
     before = modes(model)
 
-    with pytest.raises(TypeError, match="is a int"):
-        model.encode([TEXT, 3])
+    with pytest.raises(KeyError, match="a failed pass"), evaluation_mode(model):
+        raise KeyError("a failed pass")
 
     assert modes(model) == before
 

@@ -9,8 +9,7 @@ import transformers
 
 __version__ = "0.1.0"
 
-from .chunk_vectors import ChunkVectors, encode_corpus
-from .corpus import VectorCorpus
+from .corpus import ChunkVectors, VectorCorpus, encode_corpus
 from .data.documents import Document, example_books, read_documents
 from .finetuning.collators import DataCollatorForDocumentChoice, DataCollatorForLabelledVectors
 from .fitting import static_checkpoint

@@ -374,6 +374,19 @@ def test_two_processes_write_what_one_writes(corpus, source, rule, tmp_path):
     assert parts(tmp_path / "both") == parts(corpus.path)
 
 
+def test_a_process_that_never_writes_its_part_is_not_waited_for_without_end(
+    source, rule, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr("nextlevelbert.corpus.encode._LONGEST_WAIT", 0.5)
+
+    with pytest.raises(TimeoutError, match=r"part-000001-.* no further part appeared within"):
+        encode_corpus(["A whale.", "A ship."], source, rule, tmp_path, characters_per_part=1)
+
+    assert [path.name[:11] for path in tmp_path.glob("*.parquet")] == ["part-000000"]
+
+
 def test_dataset_map_and_arrow_batches_make_the_same_vectors(corpus, source, rule, tmp_path):
     from datasets import Dataset
 

@@ -250,8 +250,16 @@ def test_dense_layers_can_be_quantised(toy_encoder_path, tmp_path):
 
 def test_new_layers_have_the_usual_dropout_and_a_loaded_backbone_none_on_its_attention(encoder):
     new = bert_over_vectors(32, 2)
+
     assert (new.hidden_dropout_prob, new.attention_probs_dropout_prob) == (0.1, 0.0)
     assert load_backbone(encoder).config.attention_probs_dropout_prob == 0.0
+
+
+def test_new_layers_have_the_shape_of_bert_in_minilm_s_size():
+    new = bert_over_vectors(384, 2)
+
+    assert (new.num_attention_heads, new.intermediate_size) == (12, 1_536)
+    assert bert_over_vectors(100, 2).num_attention_heads == 1  # 32 does not divide 100
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ from tokenizers import Tokenizer
 from transformers import BertConfig
 
 from nextlevelbert import NextLevelBertConfig, VectorCorpus
-from nextlevelbert.chunk_vectors import chunk_table
-from nextlevelbert.corpus import corpus_schema, write_part
+from nextlevelbert.corpus import chunk_table, corpus_schema, write_part
 from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, SEP
 
 TEXTS = [
@@ -70,9 +69,8 @@ def close(actual, expected, atol=1e-5):
     torch.testing.assert_close(actual, expected, atol=atol, rtol=1e-5)
 
 
-def whitened(model, vectors):
+def whitened(whitening, vectors):
     """normalise(W (v - m)), in numpy and float64."""
-    whitening = model.base_model.whitening
     mean, weight = whitening.mean.double().numpy(), whitening.weight.double().numpy()
     rows = np.einsum("ij,...j->...i", weight, vectors.double().numpy() - mean)
     return torch.from_numpy(rows / np.linalg.norm(rows, axis=-1, keepdims=True)).float()

@@ -34,8 +34,7 @@ from filelock import FileLock, Timeout
 from tqdm.auto import tqdm
 from transformers import AutoConfig, AutoModel, PreTrainedTokenizerBase
 
-from ..chunk_vectors import ChunkVectors, chunk_table
-from ..corpus import find_splitter, write_part
+from ..corpus import ChunkVectors, chunk_table, find_splitter, write_part
 from ..data.documents import Document, read_documents, root_of, source_files
 from ..data.files import PartlyReadError, find_paths, readable_name, reason, suffix
 from ..fitting import static_checkpoint

@@ -6,7 +6,7 @@ import os
 import re
 import sysconfig
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 from ..models.chunking import check_collection
 from .books import BOOKS, read_book
 from .files import (
+    NoDocumentError,
     PartlyReadError,
     files_below,
     find_paths,
@@ -99,7 +100,7 @@ def _row_as_document(
     row: Mapping[str, Any], index: int, *, text_column: str, id_column: str
 ) -> Document:
     if text_column not in row:
-        raise ValueError(
+        raise NoDocumentError(
             f"Document {index} has no column {text_column!r} (text_column); it has {[*row]}."
         )
     name = row.get(id_column)
@@ -115,6 +116,7 @@ _SHORTEST = 400  # characters of a text of the manual
 OnError = Callable[[ValueError], object]
 AsDocument = Callable[[Any, int], Document]
 _NAMED_ROWS = 10  # of a table, that cannot be read
+_SHOWN_NAMES = 10  # of files that are left out for the same reason
 
 
 def example_books() -> str:
@@ -270,6 +272,8 @@ def _documents_or_errors(
             if isinstance(row, ValueError):
                 raise row
             yield as_document(row, index)
+        except NoDocumentError as error:
+            yield NoDocumentError(f"{path}, {where}: {reason(error)}")
         except ValueError as error:
             yield ValueError(f"{path}, {where}: {reason(error)}")
 
@@ -330,7 +334,8 @@ def _named_files(source: str | Path) -> Iterator[tuple[Path, str]]:
     for file in files_below(paths):
         name = readable_name("/".join(file.parts[len(root.parts) :]))
         is_hidden = re.search(r"(^|/)(\.|~\$)[^/]", name) is not None  # ~$ is locked by Word
-        if not is_hidden:
+        is_source = str(file) == os.path.normpath(source)  # a hidden file that the user names
+        if is_source or not is_hidden:
             yield file, name
 
 
@@ -347,33 +352,52 @@ def root_of(source: str | Path) -> Path:
 
 def _warn_of_other_kinds(others: Mapping[Path, str]) -> None:
     suffixes = Counter[str]()
-    for path in others:
+    no_files = []
+    unsupported = []
+    for path, name in others.items():
         if not os.path.isfile(path):
-            suffixes["broken links and other things that are no files"] += 1
-        elif suffix(path) == "":
-            suffixes["without suffix"] += 1
-        else:
-            suffixes[suffix(path)] += 1
-    counts = ", ".join(f"{count} {ending}" for ending, count in suffixes.most_common())
-    logger.warning(
-        "Left out (unsupported kinds): %s; %s first.", counts, next(iter(others.values()))
-    )
+            no_files.append(name)
+            continue
+        unsupported.append(name)
+        suffixes[suffix(path) or "without suffix"] += 1
+    if unsupported:
+        counts = ", ".join(f"{count} {ending}" for ending, count in suffixes.most_common())
+        logger.warning("Left out (unsupported kinds): %s; %s first.", counts, unsupported[0])
+    if no_files:
+        names = names_in_line(no_files)
+        logger.warning("Left out (broken links, or things that are no files): %s.", names)
+
+
+def names_in_line(names: Sequence[str]) -> str:
+    """Joins the first names of a list, and counts the others."""
+    shown = ", ".join(names[:_SHOWN_NAMES])
+    others = len(names) - _SHOWN_NAMES
+    if others > 0:
+        return f"{shown} and {others:,} more"
+    return shown
 
 
 def _with_ids(names: Mapping[Path, str]) -> list[tuple[Path, str | None]]:
-    """Names each text without its suffix, unless another text has that name; a table gets None."""
-    stems = {
-        path: re.sub(r"(\.[^./]+)(\.gz)?$", "", name, flags=re.IGNORECASE)
-        for path, name in names.items()
-        if suffix(path) in TEXTS
-    }
-    times = Counter(stems.values())
+    """Gives every text an id of its own; a table gets None.
+
+    The id is the name of the text without its suffix, unless another text has this name or this id.
+    Then it is the name; and the whole path, if files of several sources have the same name.
+    """
+    texts = {path: name for path, name in names.items() if suffix(path) in TEXTS}
+    stems = {}
+    for path, name in texts.items():
+        stems[path] = re.sub(r"(\.[^./]+)(\.gz)?$", "", name, flags=re.IGNORECASE)
+    times = Counter([*stems.values(), *texts.values()])
+    name_times = Counter(texts.values())
+
     files = list[tuple[Path, str | None]]()
     for path, name in names.items():
-        stem = stems.get(path)
-        if stem is not None and times[stem] > 1:
-            stem = name
-        files.append((path, stem))
+        document_id = stems.get(path)
+        if document_id is not None and times[document_id] > 1:
+            document_id = name
+            if name_times[name] > 1:
+                document_id = readable_name(path)
+        files.append((path, document_id))
     return files
 
 

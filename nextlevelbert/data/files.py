@@ -4,6 +4,7 @@ import codecs
 import csv
 import glob
 import gzip
+import json
 import logging
 import os
 import re
@@ -51,6 +52,10 @@ class NulError(UnicodeError):
 
 class PartlyReadError(ValueError):
     """Names the missing parts of a file that was read in part."""
+
+
+class NoDocumentError(ValueError):
+    """Says that a row is no document: it has no column of the text, or no columns at all."""
 
 
 def suffix(path: Path) -> str:
@@ -109,10 +114,28 @@ def find_paths(source: str | Path) -> list[Path]:
 
 
 def is_saved_dataset(folder: Path) -> bool:
-    """Returns whether `datasets` wrote this folder by ``save_to_disk``."""
-    if not os.path.isdir(folder):
-        return False
-    return any(os.path.isfile(folder / name) for name in ("state.json", "dataset_dict.json"))
+    """Returns whether `datasets` wrote this folder by ``save_to_disk``.
+
+    Other programs, too, write a file ``state.json``, so the files are looked into.
+    """
+    splits = _json_object(folder / "dataset_dict.json").get("splits")
+    if isinstance(splits, list) and splits:
+        return all(is_saved_dataset(folder / str(split)) for split in splits)
+    state = _json_object(folder / "state.json")
+    return "_data_files" in state and os.path.isfile(folder / "dataset_info.json")
+
+
+def _json_object(path: Path) -> dict[str, Any]:
+    """Reads an object from a JSON file; it is empty if the file holds anything else."""
+    if not os.path.isfile(path):
+        return {}
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if not isinstance(value, dict):
+        return {}
+    return value
 
 
 def files_below(roots: list[Path]) -> list[Path]:
@@ -131,28 +154,56 @@ def _folders_below(roots: list[Path]) -> Iterator[tuple[Path, list[str]]]:
     """Yields folders and those below them, links last, with the names of their files.
 
     Links to folders are followed, each folder once. Folders that begin with a dot are left out, and
-    those in a saved data set. Folders that may not be opened are named in a warning.
+    those in a saved data set. Folders that may not be opened are named in a warning. Folders may be
+    nested deeper than Python's limit of recursion, which ends `os.walk`.
     """
     visited = set()
-    waiting = sorted(roots, key=os.path.islink)
+    waiting = sorted(map(str, roots), key=os.path.islink)
     for start in waiting:  # grows by the links that are found: folders come before links to them
-        for folder, folders, files in os.walk(start, onerror=_warn_of_folder):
-            real_folder = os.path.realpath(folder)
-            if real_folder in visited:
-                folders.clear()
+        open_folders = [start]
+        while open_folders:
+            folder = open_folders.pop()
+            try:
+                status = os.stat(folder)
+                with os.scandir(folder) as entries:
+                    folders, files = _names_by_kind(entries)
+            except OSError as error:
+                _warn_of_folder(folder, error)
                 continue
-            visited.add(real_folder)
+            identity = (status.st_dev, status.st_ino)
+            if identity in visited:
+                continue
+            visited.add(identity)
             yield Path(folder), files
 
             if is_saved_dataset(Path(folder)):
-                folders.clear()
-            folders[:] = [name for name in folders if not name.startswith(".")]
-            links = [Path(folder, name) for name in folders if os.path.islink(Path(folder, name))]
-            waiting.extend(links)
+                continue
+            for name in folders:
+                path = os.path.join(folder, name)
+                if os.path.islink(path):
+                    waiting.append(path)
+                else:
+                    open_folders.append(path)
 
 
-def _warn_of_folder(error: OSError) -> None:
-    logger.warning("Left out: folder %s: %s.", readable_name(error.filename), error.strerror)
+def _names_by_kind(entries: Iterator[os.DirEntry[str]]) -> tuple[list[str], list[str]]:
+    """Returns the names of folders that do not begin with a dot, and of files."""
+    folders = []
+    files = []
+    for entry in entries:
+        try:
+            is_folder = entry.is_dir()
+        except OSError:  # a link to itself
+            is_folder = False
+        if not is_folder:
+            files.append(entry.name)
+        elif not entry.name.startswith("."):
+            folders.append(entry.name)
+    return folders, files
+
+
+def _warn_of_folder(folder: str, error: OSError) -> None:
+    logger.warning("Left out: folder %s: %s.", readable_name(folder), error.strerror)
 
 
 @contextmanager

@@ -4,8 +4,10 @@ import csv
 import itertools
 import json
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +17,7 @@ import pyarrow.parquet as pq
 from .books import BOOKS
 from .files import (
     UNPACKED_LIMIT,
+    NoDocumentError,
     NulError,
     check_utf8,
     find_paths,
@@ -29,6 +32,10 @@ from .files import (
 
 TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")  # one document a row
 TEXTS = (".txt", ".md", ".markdown", *BOOKS)  # one document a file
+_SAMPLED_LINES = 20  # by which the delimiter of a CSV is chosen
+_QUOTED = re.compile('"[^"]*"')
+_NAMED_DELIMITER = re.compile('\ufeff?"?sep=([^"\\r\\n])"?\\r?\\n?$', re.IGNORECASE)
+_BETWEEN_VALUES = re.compile(r"[\s,]*")
 
 
 class RowLocation(NamedTuple):
@@ -214,7 +221,7 @@ def rows_or_errors(path: Path) -> Iterator[tuple[str, dict[str, Any] | ValueErro
             if isinstance(row, (dict, ValueError)):
                 yield where, row
             else:
-                yield where, ValueError(f"is not a JSON object, but {short(row)}")
+                yield where, NoDocumentError(f"is not a JSON object, but {short(row)}")
 
 
 def _parquet_rows(path: Path) -> Iterator[tuple[str, Any]]:
@@ -227,32 +234,140 @@ def _parquet_rows(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _parquet_row(row: pa.RecordBatch) -> dict[str, Any] | ValueError:
+    """Returns the values of a row; binary values that are UTF-8 are texts, as Spark writes them."""
     try:
-        return row.to_pylist()[0]
+        values = row.to_pylist()[0]
     except (ValueError, OverflowError, KeyError) as error:  # text, date or time zone
         return ValueError(f"holds a value that Python does not know ({error})")
+    for name, value in values.items():
+        if isinstance(value, bytes):
+            with suppress(UnicodeDecodeError):
+                values[name] = value.decode()
+    return values
+
+
+class _TableLines:
+    """The lines of a CSV, of which those of one record can be read again.
+
+    Attributes:
+        count: number of lines that were read.
+        record: the lines since `begin_record`.
+    """
+
+    def __init__(self, lines: Iterator[str]) -> None:
+        self.count = 0
+        self.record: list[str] = []
+        self._lines = lines
+        self._waiting = deque[str]()
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        if self._waiting:
+            line = self._waiting.popleft()
+        else:
+            line = next(self._lines)
+        self.count += 1
+        self.record.append(line)
+        return line
+
+    def begin_record(self) -> None:
+        """Forgets the lines of the record before."""
+        self.record = []
+
+    def unread(self, kept: int) -> None:
+        """Puts the lines of the record back, all but the first `kept`."""
+        returned = self.record[kept:]
+        self._waiting.extendleft(reversed(returned))
+        self.count -= len(returned)
+        self.record = self.record[:kept]
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
     csv.field_size_limit(UNPACKED_LIMIT)  # csv's own, 131,072, is less than a long document
-    lines = table_lines(path, newline="")
-    header = next(lines, "")
-    delimiter = max(",;\t|", key=re.sub('"[^"]*"', "", header).count)  # outside of quotes
-    reader = csv.DictReader(itertools.chain([header], lines), strict=True, delimiter=delimiter)
-    if reader.fieldnames is None:
+    lines = _TableLines(table_lines(path, newline=""))
+    delimiter = _delimiter(lines, suffix(path))
+    header = _csv_record(lines, delimiter)
+    if header is None:
         return
-    _check_names(reader.fieldnames)
+    if isinstance(header, ValueError):
+        raise ValueError(f"line {lines.count} {header}")
+    _check_names(header)
+    header_line = lines.count
     while True:
+        record = _csv_record(lines, delimiter)
+        if record is None:
+            return
+        where = f"line {lines.count - len(lines.record) + 1}"
+        row: Any = record
+        if not isinstance(record, ValueError):
+            row = dict(itertools.zip_longest(header, record))
+            try:
+                _check_csv_row(row, fields=len(record), header=header, header_line=header_line)
+            except ValueError as error:
+                row = error
+        yield where, row
+
+
+def _csv_record(lines: _TableLines, delimiter: str) -> list[str] | ValueError | None:
+    """Reads the fields of the next record; None at the end of the file.
+
+    If a record of several lines is no CSV, a quotation mark in its first line is not closed. Then
+    only the first line is lost, and the next lines are read as records of their own.
+    """
+    reader = csv.reader(lines, strict=True, delimiter=delimiter)
+    while True:
+        lines.begin_record()
         try:
-            row: Any = next(reader, None)
-            if row is None:
-                return
-            _check_csv_row(row)
+            fields = next(reader, None)
         except csv.Error as error:
-            row = ValueError(f"is not CSV ({error})")
-        except ValueError as error:
-            row = error
-        yield f"line {reader.reader.line_num}", row  # the DictReader's own lags behind at errors
+            return _csv_error(lines, error)
+        if fields != []:
+            return fields
+
+
+def _csv_error(lines: _TableLines, error: csv.Error) -> ValueError:
+    first = lines.count - len(lines.record) + 1
+    count = len(lines.record)
+    if count == 1:
+        return ValueError(f"is not CSV ({error})")
+    lines.unread(kept=1)
+    return ValueError(
+        f"begins a field in quotation marks that takes {count:,} lines, to line"
+        f" {first + count - 1}, and is not CSV ({error}). Close its quotation mark. The rest of"
+        " these lines was read as rows of their own"
+    )
+
+
+def _delimiter(lines: _TableLines, ending: str) -> str:
+    """Finds the character between the columns of a table.
+
+    Excel names it in a line "sep=;" before the header, which is left out. Else it is the character
+    by which most of the first records have as many fields as the header.
+    """
+    lines.begin_record()
+    sample = list(itertools.islice(lines, _SAMPLED_LINES))
+    named = _NAMED_DELIMITER.match("".join(sample[:1]))
+    if named is not None:
+        lines.unread(kept=1)
+        return named[1]
+    lines.unread(kept=0)
+    if ending == ".tsv" and "\t" in _QUOTED.sub("", "".join(sample[:1])):
+        return "\t"
+    return max(",;\t|", key=partial(_fit_of_delimiter, sample))
+
+
+def _fit_of_delimiter(sample: Sequence[str], delimiter: str) -> tuple[bool, int, int]:
+    """Returns how well a delimiter fits to the first lines of a table; larger is better."""
+    counts = list[int]()
+    with suppress(csv.Error):
+        records = csv.reader(sample, strict=True, delimiter=delimiter)
+        counts.extend(len(fields) for fields in records if fields)  # up to the first error
+    if not counts:
+        return False, 0, 0
+    columns = counts[0]
+    return columns > 1, counts.count(columns), columns
 
 
 def _check_names(names: Sequence[str]) -> None:
@@ -262,9 +377,11 @@ def _check_names(names: Sequence[str]) -> None:
             raise ValueError(f"it has {count} columns named {name!r}. Rename all but one.")
 
 
-def _check_csv_row(row: Mapping[Any, Any]) -> None:
-    if None in row or None in row.values():
-        raise ValueError(f"must have as many fields as line 1, got {short(row)}")
+def _check_csv_row(
+    row: Mapping[Any, Any], *, fields: int, header: Sequence[str], header_line: int
+) -> None:
+    if fields != len(header):
+        raise ValueError(f"must have as many fields as line {header_line}, got {short(row)}")
     for value in row.values():
         check_utf8(value)
         if "\0" in value:
@@ -272,12 +389,19 @@ def _check_csv_row(row: Mapping[Any, Any]) -> None:
 
 
 def _json_rows(path: Path) -> Iterator[tuple[str, Any]]:
-    if suffix(path) == ".json":
+    first_line = next(filter(str.strip, table_lines(path)), "")
+    begins_object = first_line != "" and first_line.strip("[{ \t\r\n") == ""
+    if suffix(path) == ".json" or begins_object:  # it goes on in the next line
+        text = read_text(path)
         try:
-            value = json.loads(read_text(path))
+            value = json.loads(text)
         except json.JSONDecodeError as error:
-            if error.msg != "Extra data":  # else JSON lines by another name
+            if error.msg != "Extra data":
                 raise
+            if not _is_json(first_line):
+                yield from _json_values(text)
+                return
+            # else JSON lines by another name
         else:
             if not isinstance(value, list):
                 value = [value]
@@ -288,6 +412,36 @@ def _json_rows(path: Path) -> Iterator[tuple[str, Any]]:
     for line_number, line in enumerate(table_lines(path), start=1):
         if line.strip():
             yield _json_row(line, f"line {line_number}")
+
+
+def _is_json(line: str) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _json_values(text: str) -> Iterator[tuple[str, Any]]:
+    """Yields values that take several lines each and follow each other, with their first lines."""
+    decoder = json.JSONDecoder()
+    line_number = 1
+    end = 0
+    while True:
+        start = _BETWEEN_VALUES.match(text, end).end()  # type: ignore[union-attr]  # it may be empty
+        line_number += text.count("\n", end, start)
+        if start == len(text):
+            return
+        value: Any
+        try:
+            value, end = decoder.raw_decode(text, start)
+        except (json.JSONDecodeError, RecursionError) as error:
+            value = ValueError(f"begins a value that is not JSON ({error})")
+            end = text.find("\n{", start + 1)
+            if end < 0:
+                end = len(text)
+        yield f"line {line_number}", value
+        line_number += text.count("\n", start, end)
 
 
 def _json_row(line: str, where: str) -> tuple[str, Any]:

@@ -16,8 +16,7 @@ from peft import PeftModel
 from torch import nn
 from transformers import AutoModel
 
-from ..chunk_vectors import chunk_table, encode_corpus
-from ..corpus import corpus_schema
+from ..corpus import chunk_table, corpus_schema, encode_corpus
 from ..data.tables import short
 from ..models.chunk_encoder import LoadedChunkEncoder, weights_fingerprint
 from ..models.chunking import ChunkingRule

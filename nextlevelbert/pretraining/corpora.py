@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from accelerate import PartialState
 
-from ..chunk_vectors import encode_corpus
-from ..corpus import VectorCorpus
+from ..corpus import VectorCorpus, encode_corpus
 from ..data.documents import Document, as_documents, read_documents
 from ..data.tables import hub_dataset
 from ..models.chunk_encoder import LoadedChunkEncoder

@@ -1,7 +1,10 @@
 """What can be read is read, what cannot is named once, and nothing ends the reading of others."""
 
 import gzip
+import json
 import os
+import shutil
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -166,6 +169,89 @@ def test_csv_of_other_delimiters(tmp_path, name, delimiter):
     assert [(row.id, row.text) for row in read_documents(tmp_path)] == [("1", "Der Hafen.")]
 
 
+def test_the_delimiter_is_the_one_by_which_rows_fit_the_header(tmp_path):
+    """Not the one that occurs most often in the names of columns."""
+    header = "name, first, second\tname, last\ttext\n"
+    (tmp_path / "a.tsv").write_text(header + "Ann\tSmith\tThe heron, a bird.\n")
+    (tmp_path / "b.csv").write_text(
+        "size, in mm, or more;text\n12;The otter, a beast; it dives\n" * 1
+    )
+    texts, [error] = read(tmp_path)
+    assert texts == ["The heron, a bird."]
+    assert "b.csv, line 2: must have as many fields as line 1" in error
+    (tmp_path / "b.csv").write_text("size, in mm, or more;text\n12;The otter dives\n")
+    assert read(tmp_path)[0][1:] == ["The otter dives"]
+
+
+@pytest.mark.parametrize("line", ["sep=;", '"sep=;"', "SEP=;"])
+def test_a_line_for_excel_names_the_delimiter(tmp_path, line):
+    rows = "id,a;text\r\n1;The heron.\r\n2\r\n3;The otter.\r\n"
+    (tmp_path / "a.csv").write_bytes(f"{line}\r\n{rows}".encode())
+    texts, [error] = read(tmp_path)
+    assert texts == ["The heron.", "The otter."]
+    assert "a.csv, line 4: must have as many fields as line 2" in error
+
+
+@pytest.mark.parametrize(("name", "delimiter"), [("a.csv", ","), ("a.tsv", "\t")])
+def test_a_quotation_mark_that_is_not_closed_costs_its_line(tmp_path, name, delimiter):
+    lines = [f"{number}{delimiter}Entry {number}." for number in range(30)]
+    lines[5] = f'5{delimiter}"Entry 5.'
+    lines[20] = f'20{delimiter}"Entry 20."'
+    for bad, end in ((lines[:20], 21), (lines, 22)):
+        (tmp_path / name).write_text("\n".join([f"id{delimiter}text", *bad]))
+        texts, [error] = read(tmp_path)
+        count = len(bad) - 1
+        assert len(texts) == count
+        assert texts[5] == "Entry 6."
+        assert (
+            f"{name}, line 7: begins a field in quotation marks that takes {end - 6} lines" in error
+        )
+        assert f"to line {end}, and is not CSV" in error
+
+
+def test_a_text_of_several_lines_is_one_row(tmp_path):
+    text = "One,\n\ntwo\nthree"
+    (tmp_path / "a.csv").write_text(f'id,text\n1,"{text}"\n2,"{text}",\n3,"{text}"\n')
+    texts, [error] = read(tmp_path)
+    assert texts == [text, text]
+    assert "a.csv, line 6: must have as many fields as line 1" in error
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.ndjson"])
+@pytest.mark.parametrize("between", ["\n", ",\n", "", "\n\n"])
+def test_objects_of_several_lines_follow_each_other(tmp_path, name, between):
+    objects = [json.dumps({"id": text, "text": text}, indent=2) for text in ROWS]
+    (tmp_path / name).write_text(between.join(objects))
+    assert read(tmp_path) == (ROWS, [])
+    (tmp_path / name).write_text("[" + ",".join(objects) + "]")
+    assert read(tmp_path) == (ROWS, [])
+
+
+def test_a_bad_object_costs_no_other(tmp_path):
+    objects = ['{\n "text": "x"\n}', '{\n "text": }', '{\n "text": "y"\n}', "7"]
+    (tmp_path / "a.json").write_text("\n".join(objects))
+    texts, errors = read(tmp_path)
+    assert texts == ["x", "y"]
+    assert "line 4: begins a value that is not JSON (Expecting value: line 5" in errors[0]
+    assert "line 9: is not a JSON object, but 7 (int)" in errors[1]
+
+
+def test_texts_that_are_stored_as_binary_are_read(tmp_path):
+    """As Spark and Impala write them."""
+    texts = pa.array([b"The heron.", "Der Fährmann.".encode(), b"caf\xe9"], pa.binary())
+    ids = pa.array([b"a", b"b", b"c"], pa.binary())
+    pq.write_table(pa.table({"id": ids, "text": texts}), tmp_path / "a.parquet")
+    errors = list[ValueError]()
+    documents = list(read_documents(tmp_path, on_error=errors.append))
+    assert [(row.id, row.text) for row in documents] == [
+        ("a", "The heron."),
+        ("b", "Der Fährmann."),
+    ]
+    assert "row 2: The text of document 'c' is not a valid str: b'caf\\xe9' (bytes)" in str(
+        errors[0]
+    )
+
+
 def test_links_to_folders_are_followed_once(tmp_path):
     shelf, other = tmp_path / "shelf", tmp_path / "other"
     for folder in (shelf / "z", other, shelf / ".hidden"):
@@ -189,8 +275,57 @@ def test_what_is_left_out_is_counted_by_kind(tmp_path, caplog):
     (tmp_path / "gone.txt").symlink_to(tmp_path / "nothing")
     (tmp_path / "a.txt").write_text("x")
     assert len(source_files(tmp_path)) == 1
-    assert "6 .odt, 2 .rtf, 1 without suffix, 1 broken links" in caplog.text
-    assert "README first" in caplog.text
+    (tmp_path / "self.txt").symlink_to("self.txt")
+    assert len(source_files(tmp_path)) == 1
+    assert "6 .odt, 2 .rtf, 1 without suffix; README first" in caplog.text
+    assert "(broken links, or things that are no files): gone.txt, self.txt." in caplog.text
+
+
+def test_a_state_of_another_program_makes_no_data_set(tmp_path):
+    """Editors and sync programs write a file of this name beside notes."""
+    (tmp_path / "a.txt").write_text("The observatory.")
+    for state in ('{"window": [0, 0, 800, 600]}', "[1]", "{", '{"_data_files": []}'):
+        (tmp_path / "state.json").write_text(state)
+        texts, errors = read(tmp_path)
+        assert texts == ["The observatory."]
+        assert "state.json" in errors[0]
+    (tmp_path / "dataset_dict.json").write_text('{"splits": ["train"]}')
+    assert read(tmp_path)[0] == ["The observatory."]
+
+
+def test_a_hidden_file_is_read_if_it_is_the_source(tmp_path):
+    (tmp_path / ".diary.txt").write_text("The observatory.")
+    (tmp_path / "a.txt").write_text("The estuary.")
+    assert read(tmp_path / ".diary.txt")[0] == ["The observatory."]
+    assert read(tmp_path)[0] == ["The estuary."]
+
+
+def test_folders_may_be_nested_deeper_than_python_can_call(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("The estuary.")
+    monkeypatch.chdir(tmp_path)
+    depth = sys.getrecursionlimit() + 10
+    for _ in range(depth):
+        os.mkdir("d")
+        os.chdir("d")
+    Path("deep.txt").write_text("The plough.")
+    assert read(tmp_path) == (["The estuary.", "The plough."], [])
+    for _ in range(depth):  # pytest, too, removes folders by recursion
+        shutil.rmtree("d", ignore_errors=True)
+        os.chdir("..")
+    shutil.rmtree("d")
+
+
+def test_every_document_has_an_id_of_its_own(tmp_path):
+    """A scan, notes on it, and its text under the name that programs for OCR give it."""
+    shelves = [tmp_path / "one", tmp_path / "two"]
+    for shelf in shelves:
+        shelf.mkdir()
+        for name in ("report.md", "report.txt", "report.md.txt", "other.txt"):
+            (shelf / name).write_text("The board met.")
+    _, ids = zip(*source_files(shelves[0]), strict=True)
+    assert ids == ("other", "report.md", "report.md.txt", "report.txt")
+    paths, ids = zip(*source_files(shelves), strict=True)
+    assert list(ids) == list(map(str, paths))
 
 
 def test_a_folder_that_may_not_be_opened_is_named(tmp_path, caplog, monkeypatch):

@@ -83,6 +83,14 @@ def test_csv(tmp_path, name, packed):
     assert [row for _, row in open_rows(tmp_path / name).rows] == rows
 
 
+def test_a_delimiter_within_quotes_of_the_header_is_a_part_of_a_name(tmp_path):
+    (tmp_path / "rows.csv").write_text('"title, author, year";text\n"Emma; Austen";A novel.\n')
+
+    table = open_rows(tmp_path / "rows.csv")
+
+    assert table.first == {"title, author, year": "Emma; Austen", "text": "A novel."}
+
+
 def two_columns_of_one_name() -> bytes:
     file = io.BytesIO()
     pq.write_table(pa.table([["a"], ["b"]], names=["text", "text"]), file)

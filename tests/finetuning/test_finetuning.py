@@ -124,6 +124,12 @@ def test_texts_are_encoded_once_and_as_encode_does(toy_checkpoint, tmp_path, mon
     with pytest.raises(TypeError, match="not callable"):
         VectorSource.open(options).encode(arguments(tmp_path), texts)
     monkeypatch.undo()
+
+    halves = VectorSource.open(options).encode(arguments(tmp_path), texts)
+
+    for text in texts:
+        assert not torch.equal(halves[text], vectors[text])
+        close(halves[text], vectors[text], atol=2e-2)
     with pytest.raises(ValueError, match="no token"):
         source.encode(arguments(tmp_path), ["\u200b", "word"])
 
@@ -171,6 +177,11 @@ def test_any_other_encoder_gives_one_vector_of_what_it_reads(
     rule = VectorSource.open(sbert, ("sbert",)).rule
     assert (rule.chunk_size, rule.mode) == (512, "fixed")
     assert load_chunk_encoder(toy_encoder_path).max_chunk_size == 512
+    mean = VectorModelArguments(
+        model="avg_sbert", model_type="hate", chunk_encoder=toy_encoder_path
+    )
+    rule = VectorSource.open(mean, ("avg_sbert",)).rule
+    assert (rule.chunk_size, rule.mode) == (256, "sentences")
 
 
 def test_a_card_names_what_a_model_was_made_of(toy_checkpoint, minilm_path):

@@ -45,7 +45,7 @@ def test_an_untrained_model_gives_the_mean_of_its_chunks(whiten):
     vectors = torch.randn(3, 6, 32)
     chunks = vectors
     if whiten:
-        chunks = whitened(model, vectors)
+        chunks = whitened(model.base_model.whitening, vectors)
     close(vectors_of(model, vectors), unit(chunks.mean(dim=1)), atol=1e-6)
     # Plain ones, as everywhere.
     assert torch.equal(model(inputs_embeds=vectors).chunk_vectors, vectors)
@@ -63,10 +63,14 @@ def test_plain_pooling_is_the_mean_and_has_no_weights(toy_encoder_path):
     names = {name.partition(".")[0] for name in model.state_dict()}
     assert names == {"special_embeddings", "whitening"}
     output = model(inputs_embeds=vectors)
-    close(output.last_hidden_state, whitened(model, vectors))
-    close(output.pooler_output, unit(whitened(model, vectors).mean(dim=1)), atol=1e-6)
+    close(output.last_hidden_state, whitened(model.base_model.whitening, vectors))
+    close(
+        output.pooler_output,
+        unit(whitened(model.base_model.whitening, vectors).mean(dim=1)),
+        atol=1e-6,
+    )
     few = vectors[:, :6]
-    mean = unit(whitened(model, few).mean(dim=1))
+    mean = unit(whitened(model.base_model.whitening, few).mean(dim=1))
     close(vectors_of(model, few), mean, atol=1e-6)
     exported = torch.export.export(model, (), {"inputs_embeds": few}).module()
     close(exported(inputs_embeds=few).pooler_output, mean, atol=1e-6)
@@ -96,10 +100,12 @@ def test_a_document_vector_is_the_sum_of_both_projections(trained, chunks):
         c = model.residual_pooling.contextual.weight.detach()
     without = residual(whiten=False)
     without.load_state_dict(model.state_dict(), strict=False)
-    contextual = without(inputs_embeds=whitened(model, vectors)).last_hidden_state
+    contextual = without(
+        inputs_embeds=whitened(model.base_model.whitening, vectors)
+    ).last_hidden_state
     output = model(inputs_embeds=vectors)
     close(output.last_hidden_state, contextual)
-    plain = unit(whitened(model, vectors).mean(dim=1))
+    plain = unit(whitened(model.base_model.whitening, vectors).mean(dim=1))
     contextual = unit(contextual.mean(dim=1))
     close(output.pooler_output, unit(plain @ a.T + contextual @ c.T), atol=1e-6)
     assert (output.pooler_output - plain).abs().max() > 0.01
@@ -161,7 +167,7 @@ def test_masked_vectors_are_predicted_as_whitened_ones():
     positions[::2, 2] = positions[1::2, 5] = positions[0, 3] = True
     batch["special_ids"][::2, 2] = MASK
     output = model(**batch, mask_positions=positions, labels=labels)
-    expected = whitened(model, labels[positions])
+    expected = whitened(model.base_model.whitening, labels[positions])
     close(output.targets, expected, atol=1e-6)
     close(output.loss, F.smooth_l1_loss(output.predictions, expected), atol=1e-6)
     assert output.loss > 0.01

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional as F
 from transformers import AlbertConfig, AutoModel, XLNetConfig
 
 from nextlevelbert import BertAlConfig, BertAlForExtractiveSummarization, BertAlModel
@@ -85,6 +86,35 @@ def test_without_normalisation_it_is_the_lstm_of_torch(monkeypatch):
     expected, (last_h, last_c) = plain(inputs, (h, c))
     close(outputs, expected)
     close(state, (last_h[0], last_c[0]))
+
+
+@torch.no_grad()
+def test_each_gate_has_its_own_normalisation_before_the_cell_of_torch():
+    """torch's `LSTMCell` with the identity as input weight gets the normalised gates as input."""
+    torch.manual_seed(0)
+    size = 6
+    lstm = LayerNormLSTM(size).double()
+    for parameter in lstm.parameters():
+        torch.nn.init.normal_(parameter)
+    inputs = torch.randn(5, 3, size).double()
+    h, c = torch.randn(2, 3, size).double()
+    cell = torch.nn.LSTMCell(4 * size, size, bias=False).double()
+    cell.weight_ih.copy_(torch.eye(4 * size))
+    cell.weight_hh.zero_()
+
+    outputs, state = lstm(inputs, (h, c))
+
+    weights = zip(lstm.gate_weight, lstm.gate_bias, strict=True)
+    scales = [{"weight": weight, "bias": bias} for weight, bias in weights]
+    for step, output in zip(inputs, outputs, strict=True):
+        sums = lstm.input_projection.weight @ step.T + lstm.recurrent_weight @ h.T
+        gates = []
+        for rows, scale in zip(sums.T.split(size, dim=1), scales, strict=True):
+            gates.append(F.layer_norm(rows, (size,), **scale))
+        _, c = cell(torch.cat(gates, dim=1), (h, c))
+        h = gates[3].sigmoid() * F.layer_norm(c, (size,), lstm.cell_weight, lstm.cell_bias).tanh()
+        close(output, h)
+    close(state, (h, c))
 
 
 def test_the_lstm_under_bfloat16():
@@ -218,7 +248,7 @@ def test_the_loss_is_that_of_torch_document_by_document():
     _, ids, mask = batch(lengths=(15, 7, 7))
     labels = torch.tensor([[1, -100, 0], [1, -100, -100], [-100, -100, -100]])
     output = model(ids, mask, labels=labels)
-    loss = torch.nn.functional.binary_cross_entropy_with_logits
+    loss = F.binary_cross_entropy_with_logits
     first = loss(output.logits[0, [0, 2]], torch.tensor([1.0, 0.0]))
     second = loss(output.logits[1, :1], torch.ones(1))
     close(output.loss, (first + second) / 2)

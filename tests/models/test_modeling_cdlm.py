@@ -146,18 +146,27 @@ def test_matching_gives_global_attention_to_cls():
         (2, 0, [18, 19], [6, 7, 8]),
     ],
 )
-def test_the_score_of_a_pair_worked_by_hand(row, pair, one, other):
+def test_the_score_of_a_pair_is_that_of_a_network_of_torch(row, pair, one, other):
+    """Appendix C.1: s is [CLS], m_i and m_j are the sums of the mentions' tokens."""
     model = tiny(CdlmForCrossDocumentCoreference)
     ids, mask = mentions_batch()
+    first = model.scorer.dense
+    last = model.scorer.projection
+    network = torch.nn.Sequential(
+        torch.nn.Linear(4 * model.config.hidden_size, model.config.pair_scorer_hidden_size),
+        torch.nn.Tanh(),
+        torch.nn.Linear(model.config.pair_scorer_hidden_size, 1),
+    )
+    weights = {"0.weight": first.weight, "0.bias": first.bias}
+    network.load_state_dict(weights | {"2.weight": last.weight, "2.bias": last.bias})
+
     output = model(ids, SPANS, PAIRS, mask, output_hidden_states=True)
+
     states = output.hidden_states[-1][row]
     m_i = states[one].sum(dim=0)
     m_j = states[other].sum(dim=0)
-    features = torch.cat([states[0], m_i, m_j, m_i * m_j])
-    first = model.scorer.dense
-    last = model.scorer.projection
-    score = last.weight[0] @ torch.tanh(first.weight @ features + first.bias) + last.bias[0]
-    close(output.logits[row, pair], score, atol=1e-4)
+    score = network(torch.cat([states[0], m_i, m_j, m_i * m_j]))
+    close(output.logits[row, pair], score[0], atol=1e-4)
 
 
 @torch.no_grad()

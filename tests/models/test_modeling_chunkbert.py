@@ -97,6 +97,35 @@ def test_the_text_cnn_worked_by_hand():
     close(both, torch.tensor([[7.0, 1.0], [16.0, 0.0]]))
 
 
+@torch.no_grad()
+def test_the_text_cnn_is_the_maximum_over_the_windows_of_each_document():
+    """Worked out by torch's `unfold`: documents one by one, every window of a filter's width."""
+    torch.manual_seed(0)
+    encoder = BertConfig(hidden_size=6, num_attention_heads=1, intermediate_size=1).to_dict()
+    config = ChunkBertConfig(
+        encoder_config=encoder,
+        num_labels=3,
+        num_filters=7,
+        filter_sizes=[3, 4, 5],
+        classifier_dropout=0.0,
+    )
+    classifier = TextCnnClassifier(config)
+    lengths = [9, 2, 5, 1, 4, 12]
+    documents = [torch.randn(length, 6) for length in lengths]
+
+    scores = classifier(torch.cat(documents), torch.tensor(lengths))
+
+    for document, document_scores in zip(documents, scores, strict=True):
+        features = []
+        for width, layer in zip([3, 4, 5], classifier.convolutions, strict=True):
+            zeros = torch.zeros(max(width - len(document), 0), 6)
+            windows = torch.cat([document, zeros]).unfold(0, width, 1)  # [positions, D, width]
+            responses = torch.einsum("pdw,fdw->pf", windows, layer.weight) + layer.bias
+            features.append(responses.relu().amax(dim=0))
+        projection = classifier.projection
+        close(document_scores, projection.weight @ torch.cat(features) + projection.bias)
+
+
 def test_neither_padding_nor_the_next_document_wins_the_maximum():
     classifier = text_cnn(
         [[1.0, 1.0, 1.0], [1.0] * 5], biases=[5.0, 5.0]

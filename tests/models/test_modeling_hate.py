@@ -3,9 +3,11 @@ house."""
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassError
+from scipy.stats import norm
 from torch.nn import functional as F
 from transformers import (
     BertConfig,
@@ -81,11 +83,42 @@ def layers_of(modules):
     return " ".join(names)
 
 
-def test_sinusoids_as_a_library_makes_them():
-    table = torch.empty(600, 32)
-    create_sinusoidal_embeddings(n_pos=600, dim=32, out=table)
-    close(sinusoids(torch.arange(600), 32), table, atol=1e-4)
-    assert sinusoids(torch.arange(3), 7).shape == (3, 7)
+def gelu(values):
+    """x times the normal distribution function of x."""
+    return values * norm.cdf(values)
+
+
+def chain(modules, vectors):
+    """Linear layers with GELU between them, in numpy."""
+    linear = [module for module in modules if isinstance(module, torch.nn.Linear)]
+    for index, layer in enumerate(linear):
+        if index > 0:
+            vectors = gelu(vectors)
+        vectors = vectors @ layer.weight.double().numpy().T + layer.bias.double().numpy()
+    return vectors
+
+
+@torch.no_grad()
+def test_the_autoencoder_is_what_numpy_computes():
+    """The decoder is followed by a linear layer and a LayerNorm of the sentence vectors' size."""
+    model = toy(HateForMaskedSentencePrediction, hidden_size=16)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    sentences = torch.randn(4, 32)
+    states = torch.randn(4, 16)
+    decoder, last, layer_norm = model.head
+
+    reduced = model.model.encoder.reduction(sentences)
+    predicted = model.head(states)
+
+    close(
+        reduced.double(), torch.from_numpy(chain(model.model.encoder.reduction, sentences.numpy()))
+    )
+    decoded = chain([last], chain(decoder, states.numpy()))
+    centred = decoded - decoded.mean(axis=1, keepdims=True)
+    normalised = centred / np.sqrt(decoded.var(axis=1, keepdims=True) + 1e-5)
+    expected = normalised * layer_norm.weight.numpy() + layer_norm.bias.numpy()
+    close(predicted.double(), torch.from_numpy(expected))
 
 
 def test_the_document_model_is_transformers_bert_with_sinusoids_in_its_table():

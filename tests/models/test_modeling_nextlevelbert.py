@@ -6,9 +6,12 @@ import math
 import shutil
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from datasets import Dataset
+from scipy.special import softmax
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch.nn import functional as F
 from transformers import (
     AutoModel,
@@ -19,7 +22,6 @@ from transformers import (
     RobertaConfig,
 )
 
-from benchmarks.common.objectives import Choice
 from nextlevelbert import (
     NextLevelBertForMaskedVectorModeling,
     NextLevelBertModel,
@@ -28,7 +30,15 @@ from nextlevelbert import (
 from nextlevelbert.models.configuration_nextlevelbert import CLS, NOT_SPECIAL, PAD, SEP
 from nextlevelbert.models.modeling_nextlevelbert import masked_vector_loss
 
-from ..vector_toys import TEXTS, TINY, close, packed_batch, save_random_table, toy_config
+from ..vector_toys import (
+    TEXTS,
+    TINY,
+    close,
+    packed_batch,
+    save_random_table,
+    toy_config,
+    whitened,
+)
 
 SPECIALS = {
     "pad_token_id": 0,
@@ -174,6 +184,16 @@ def test_groups_and_their_order_change_nothing(toy, monkeypatch):
     for alone, other in zip(toy.encode(texts), expected, strict=True):
         close(alone.document, other.document)
         close(alone.chunks, other.chunks)
+
+
+def test_encoding_leaves_dropout_out_and_the_model_in_its_mode(toy):
+    expected = toy.encode(TEXTS[0])
+    toy.train()
+
+    book = toy.encode(TEXTS[0])
+
+    close(book.document, expected.document)
+    assert toy.training
 
 
 def test_a_static_encoder_starts_as_the_mean_except_where_masks_train_the_vector(minilm, tmp_path):
@@ -391,46 +411,99 @@ def test_smooth_l1():
     assert loss.item() == pytest.approx((2.5 + 0 + 0 + 0.125) / 4, abs=1e-6)
 
 
-def test_cross_entropy_over_the_batch():
-    """Each prediction is to find its target by cosine, at temperature 0.5."""
-    cosines = F.cosine_similarity(PREDICTIONS[:, None], TARGETS[None], dim=-1)
-    loss = masked_vector_loss("cross_entropy", PREDICTIONS, TARGETS, temperature=0.5)
-    close(loss, F.cross_entropy(cosines / 0.5, torch.arange(2)))
+def ranking_loss(predictions, candidates, temperature):
+    """Finds candidate i for prediction i by cosine, as sentence-transformers trains it."""
+    columns = [{"sentence_embedding": predictions}, {"sentence_embedding": candidates}]
+    loss = MultipleNegativesRankingLoss(torch.nn.Identity(), scale=1 / temperature)
+    return loss(columns, labels=None)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.2, 0.05])
+def test_the_choice_is_the_ranking_loss_of_sentence_transformers(temperature):
+    """Random vectors of 32 dimensions are no near copies of each other."""
+    torch.manual_seed(0)
+    targets = torch.randn(6, 32)
+    predictions = (targets + torch.randn(6, 32)).requires_grad_()
+    candidates = torch.randn(9, 32)
+
+    among_targets = masked_vector_loss(
+        "cross_entropy", predictions, targets, temperature=temperature
+    )
+    among_all = masked_vector_loss(
+        "cross_entropy", predictions, targets, candidates=candidates, temperature=temperature
+    )
+
+    expected = ranking_loss(predictions, torch.cat([targets, candidates]), temperature)
+    close(among_targets, ranking_loss(predictions, targets, temperature))
+    close(among_all, expected)
+    [gradient] = torch.autograd.grad(among_all, predictions)
+    close(gradient, torch.autograd.grad(expected, predictions)[0])
 
 
 def test_cross_entropy_among_further_candidates():
-    """One right answer, one wrong candidate, and a near copy of the target that does not count."""
+    """The right answer, two wrong candidates, and a near copy of the target that does not count.
+
+    The second wrong candidate is similar to the target, but no near copy.
+    """
     prediction = torch.tensor([[3.0, 4.0]])
     target = torch.tensor([[0.0, 2.0]])  # cosine with the prediction: 0.8
-    candidates = torch.tensor([[5.0, 0.0], [0.3, 1.0]])  # cosines with the prediction: 0.6, 0.94
+    wrong = torch.tensor([[5.0, 0.0], [0.8, 1.8]])  # cosines with the target: 0, 0.914
+    near_copy = torch.tensor([[0.3, 1.0]])  # cosine with the target: 0.958
+
     loss = masked_vector_loss(
-        "cross_entropy", prediction, target, candidates=candidates, temperature=0.5
+        "cross_entropy",
+        prediction,
+        target,
+        candidates=torch.cat([wrong, near_copy]),
+        temperature=0.5,
     )
-    right = math.exp(0.8 / 0.5)
-    wrong = math.exp(0.6 / 0.5)
-    assert loss.item() == pytest.approx(-math.log(right / (right + wrong)), abs=1e-6)
+
+    scores = [math.exp(0.8 / 0.5)]
+    for x, y in wrong.tolist():
+        cosine = (0.6 * x + 0.8 * y) / math.hypot(x, y)
+        scores.append(math.exp(cosine / 0.5))
+    assert loss.item() == pytest.approx(-math.log(scores[0] / sum(scores)), abs=1e-6)
 
 
-def test_a_model_chooses_among_the_chunks_of_its_batch_and_stored_ones():
-    """The study's own form of the loss, `Choice`, gives the same."""
-    config = toy_config(loss="cross_entropy", num_candidates=5)
+@pytest.mark.parametrize("whiten_chunks", [False, True])
+def test_a_model_chooses_among_the_chunks_of_its_batch_and_stored_ones(whiten_chunks):
+    """Targets and candidates are whitened once, also if the inputs are whitened."""
+    torch.manual_seed(0)
+    config = toy_config(
+        loss="cross_entropy", num_candidates=5, temperature=0.2, whiten_chunks=whiten_chunks
+    )
     model = NextLevelBertForMaskedVectorModeling(config).eval()
-    whitening = model.target_whitening
-    whitening.mean.normal_()
-    whitening.weight.normal_()
-    model.candidates = whitening(torch.randn(5, 32))
+    target_whitening = model.target_whitening
+    target_whitening.mean.normal_()
+    target_whitening.weight.normal_()
+    if whiten_chunks:
+        model.model.whitening.load_state_dict(target_whitening.state_dict())
+    model.candidates = torch.randn(5, 32)
     batch = packed_batch()
+
     output = model(**batch)
 
     is_masked = batch["mask_positions"]
     is_visible = (batch["special_ids"] == NOT_SPECIAL) & ~is_masked
-    targets = whitening(batch["labels"][is_masked])
-    others = whitening(batch["labels"][is_visible])
-    assert len(others) > 0
+    targets = whitened(target_whitening, batch["labels"][is_masked])
+    others = whitened(target_whitening, batch["labels"][is_visible])
+    candidates = torch.cat([targets, others, model.candidates])
+    assert len(candidates) == 4 + 10 + 5
     close(output.targets, targets)
-    choice = Choice(model.candidates, temperature=config.temperature)
-    anchors = torch.zeros_like(targets)
-    close(output.loss, choice(output.predictions, targets, anchors=anchors, others=others))
+    close(output.loss, ranking_loss(output.predictions, candidates, temperature=0.2))
+    assert "candidates" not in model.state_dict()  # a training draws them anew
+
+
+def test_only_a_choice_has_a_whitening_of_its_targets():
+    regression = NextLevelBertForMaskedVectorModeling(
+        toy_config(loss="smooth_l1", num_candidates=5)
+    )
+    choice = NextLevelBertForMaskedVectorModeling(
+        toy_config(loss="cross_entropy", num_candidates=0)
+    )
+
+    assert regression.target_whitening is None
+    assert choice.target_whitening is None
 
 
 def test_the_mean_over_sequences_counts_those_with_a_masked_vector():
@@ -456,6 +529,20 @@ def test_mixed_precision_leaves_the_loss_alone(loss):
 
 def p_norm(predictions, targets, p=2.0):
     return masked_vector_loss("p_norm", predictions, targets, p=p)
+
+
+@pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 3.0])
+def test_the_p_norm_is_that_of_numpy(p):
+    """HATE: the distance of each row of softmax(Ŝ Lᵀ) from the row of the identity."""
+    rng = np.random.default_rng(0)
+    predictions = rng.normal(size=(5, 8))
+    targets = rng.normal(size=(5, 8))
+
+    loss = p_norm(torch.from_numpy(predictions), torch.from_numpy(targets), p)
+
+    chosen = softmax(predictions @ targets.T, axis=1)
+    distances = np.linalg.norm(chosen - np.eye(5), ord=p, axis=1)
+    assert loss.item() == pytest.approx(distances.mean(), abs=1e-6)
 
 
 def test_the_loss_of_three_masked_sentences_by_hand():

@@ -182,6 +182,22 @@ def test_replacements_come_from_other_sequences(counts, row):
         assert (drawn != own).all()  # never by itself
 
 
+def test_replacements_do_not_follow_the_masks():
+    """If the first chunk is selected, other chunks are replaced by vectors from anywhere."""
+    counts = np.array([40, 60])
+    drawn = []
+    for seed in range(1_000):
+        selected, _, _ = draw_vector_mask(np.ones(40, dtype=bool), (seed, 0, 0))
+        if selected[0]:
+            drawn.append(draw_replacements(counts, 0, np.arange(5, 9), key=(seed, 0, 0)))
+
+    means = np.stack(drawn).mean(axis=0)
+
+    # Five standard errors of the mean of 40 to 99.
+    error = np.sqrt((60**2 - 1) / 12 / len(drawn))
+    assert (abs(means - 69.5) < 5 * error).all()
+
+
 # --- Pairs of segments
 
 
@@ -386,12 +402,15 @@ def test_no_selection_scores_as_nothing():
 
 
 def test_the_mean_of_the_context():
-    """Of the vectors that are seen: not of specials, of padding, or of what is to be found."""
-    vectors = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [5.0, 5.0], [9.0, 0.0]])
+    """Of the vectors that are seen: not of specials, of padding, or of what is to be found.
+
+    Position 3 becomes [MASK]; position 4 is to be found, too, but keeps its vector.
+    """
+    vectors = [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [5.0, 5.0], [8.0, 6.0], [9.0, 0.0]]
     batch = {
-        "labels": vectors[None],
-        "special_ids": torch.tensor([[CLS, NOT_SPECIAL, NOT_SPECIAL, NOT_SPECIAL, SEP]]),
-        "mask_positions": torch.tensor([[False, False, False, True, False]]),
+        "labels": torch.tensor([vectors]),
+        "special_ids": torch.tensor([[CLS, NOT_SPECIAL, NOT_SPECIAL, MASK, NOT_SPECIAL, SEP]]),
+        "mask_positions": torch.tensor([[False, False, False, True, True, False]]),
     }
 
     def baseline(prepare) -> dict[str, float]:
@@ -403,6 +422,9 @@ def test_the_mean_of_the_context():
             metrics=MaskedVectorMetrics("cosine"),
         )
 
-    assert baseline(lambda labels: labels)["masked_cosine"] == pytest.approx(1.0)
+    as_they_are = baseline(lambda labels: labels)
     only_y = baseline(lambda labels: labels * torch.tensor([0.0, 1.0]))
+
+    # The mean is (0.5, 0.5): its cosines are 1 and 14 / (10 √2).
+    assert as_they_are["masked_cosine"] == pytest.approx((1 + 0.7 * 2**0.5) / 2)
     assert only_y["masked_cosine"] == pytest.approx(1.0)

@@ -8,6 +8,7 @@ import json
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ import pytest
 import torch
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
-from transformers import AutoModel
+from transformers import AutoModel, AutoModelForPreTraining
 
 from nextlevelbert import (
     ChunkingRule,
@@ -33,11 +34,12 @@ from nextlevelbert.pretraining.arguments import (
     NextLevelBertArguments,
 )
 from nextlevelbert.pretraining.corpora import ChosenDocuments, share_out
-from nextlevelbert.pretraining.vectors import fit_to_documents, new_model, pretrain
+from nextlevelbert.pretraining.scores import MaskedVectorMetrics, context_mean_baseline
+from nextlevelbert.pretraining.vectors import draw_vectors, fit_to_documents, new_model, pretrain
 from nextlevelbert.training.runs import read_json
 
 from ..finetuning_toys import write
-from ..vector_toys import close
+from ..vector_toys import close, corpus_of, whitened
 
 SCRIPT = Path(__file__).parents[2] / "run_pretraining.py"
 SETTINGS = (
@@ -95,19 +97,50 @@ def test_from_text_and_from_a_corpus_the_same_model_comes_out(run, books, source
     Encoding in half precision leaves the encoder that is saved as it was.
     """
     half = "--encoder_dtype bfloat16 --max_steps 4 --chunk_size 12".split()
+
     run(f"{tmp_path}/text/", "--train_file", str(books), *half, "--do_train", "false")
+
     last = capsys.readouterr().out.splitlines()[-1]
     assert "12 documents" in last
     assert "--do_train" in last
     assert not (tmp_path / "text").exists()
     assert VectorCorpus(f"{tmp_path}/text-corpus").recipe["encoder"]["dtype"] == "bfloat16"
+
     run(tmp_path / "text", "--train_file", str(books), *half)
+
     assert str(tmp_path / "text") in capsys.readouterr().out.splitlines()[-1]
+    assert "encoded in bfloat16" in (tmp_path / "text" / "README.md").read_text()
+
     run(tmp_path / "vectors", "--corpus_dir", f"{tmp_path}/text-corpus", *half)
+
     same(weights(tmp_path / "text"), weights(tmp_path / "vectors"))
     saved = AutoModel.from_pretrained(tmp_path / "text").chunk_encoder
     same(source.encoder.state_dict(), saved.state_dict())
-    assert "encoded in bfloat16" in (tmp_path / "text" / "README.md").read_text()
+
+
+def test_a_default_run_chooses_whitened_vectors_and_says_so(run, corpus, tmp_path, capsys):
+    """The printed share is that of the last evaluation; the baseline has the model's targets."""
+    folder = tmp_path / "model"
+
+    run(folder, "--corpus_dir", str(corpus.path), *"--chunk_size 12 --num_train_epochs 1".split())
+
+    model = AutoModelForPreTraining.from_pretrained(folder)
+    assert model.config.num_candidates == 8_192
+    results = read_json(folder / "results.json")
+    first, *_, last = [entry for entry in results["log"] if "eval_masked_accuracy" in entry]
+    assert last["eval_masked_accuracy"] > first["eval_masked_accuracy"] + 0.01
+    assert f"{last['eval_masked_accuracy']:.1%} of the masked" in capsys.readouterr().out
+    card = (folder / "README.md").read_text()
+    assert "| stored chunk vectors to choose among | `8192` |" in card
+    _, held_out = share_out(corpus, 0.25, 42, 1)
+    baseline = context_mean_baseline(
+        PackedVectorDataset(corpus, documents=held_out, sequence_length=16),
+        DataCollatorForVectorMasking(),
+        batch_size=8,
+        prepare=partial(whitened, model.target_whitening),
+        metrics=MaskedVectorMetrics("cross_entropy"),
+    )
+    assert results["baseline"] == pytest.approx(baseline, abs=1e-5)
 
 
 def same(one, other):
@@ -120,6 +153,7 @@ def test_stored_vectors_and_whitening_are_of_the_documents_to_train_on(source, c
     model = new_model(NewModelArguments(), NextLevelBertArguments(), source, sequence_length=16)
     assert model.config.loss == "cross_entropy"
     model.config.num_candidates = 20
+
     fit_to_documents(model, learned, whiten_chunks=False, seed=0)
 
     mean, weight = fit_whitening(documents)
@@ -130,8 +164,28 @@ def test_stored_vectors_and_whitening_are_of_the_documents_to_train_on(source, c
     close(cosines.max(dim=1).values, torch.ones(20))
     assert len(set(cosines.argmax(dim=1).tolist())) > 10  # toy texts repeat themselves
     first = model.candidates
+
     fit_to_documents(model, learned, whiten_chunks=False, seed=1)
+
     assert not torch.equal(model.candidates, first)
+
+
+def test_no_vector_is_drawn_twice(tmp_path):
+    documents = ChosenDocuments(corpus_of([20, 7, 30], tmp_path), np.array([0, 2]))
+
+    drawn = draw_vectors(documents, 49, seed=0)
+
+    assert drawn.unique(dim=0).shape == (49, 8)
+
+
+def test_a_checkpoint_keeps_its_loss(source, tmp_path):
+    first = new_model(NewModelArguments(), NextLevelBertArguments(loss="smooth_l1"), source, 16)
+    first.save_pretrained(tmp_path)
+
+    second = new_model(NewModelArguments(), NextLevelBertArguments(model=str(tmp_path)), source, 16)
+
+    assert second.config.loss == "smooth_l1"
+    assert second.target_whitening is None
 
 
 def test_contrastive_after_masked_continues_from_the_checkpoint(run, corpus, tmp_path):
@@ -149,12 +203,22 @@ def test_contrastive_after_masked_continues_from_the_checkpoint(run, corpus, tmp
     _, fitted = fit_whitening([corpus[int(number)].vectors for number in training])
     assert torch.equal(whitening, fitted)  # to none that is held out
     assert sorted([*training, *held_out]) == list(range(12))
-    assert (len(held_out), len(share_out(corpus, 0.01, 42, 2)[1])) == (3, 2)
+    assert len(held_out) == 3
     results = read_json(tmp_path / "both" / "results.json")
     assert 0 < results["log"][-1]["eval_chance_accuracy"] < 1
     card = ModelCard.load(tmp_path / "both" / "README.md")
     assert "| objective | `contrastive` |" in card.text
     assert card.data.eval_results[0].task_type == "sentence-similarity"
+    with pytest.raises(ValueError, match=r"holds another run.*weights"):
+        run(tmp_path / "both", *words, *segments, "--model", str(tmp_path / "both"))
+
+
+@pytest.mark.parametrize(
+    ("share", "at_least", "held_out"), [(0.15, 1, 2), (0.12, 1, 1), (0.01, 2, 2), (0.0, 2, 0)]
+)
+def test_a_share_is_rounded_to_whole_documents(corpus, share, at_least, held_out):
+    """0.15 of 12 documents are 1.8, and 0.12 are 1.44."""
+    assert len(share_out(corpus, share, 42, at_least)[1]) == held_out
 
 
 def test_the_card_says_what_the_model_is_made_of(run, books, source, tmp_path):
@@ -232,12 +296,18 @@ def test_a_validation_set_is_evaluated_in_place_of_a_share(run, books, tmp_path)
     others = tmp_path / "others.jsonl"
     write(others, BOOKS[:5])
     words = ["--train_file", str(books), "--chunk_size", "12", "--max_steps", "1"]
+    words += ["--loss", "smooth_l1"]
+
     run(tmp_path / "model", *words, "--validation_file", str(others))
+
     assert len(VectorCorpus(f"{tmp_path}/model-corpus")) == 12
     assert len(VectorCorpus(f"{tmp_path}/model-corpus-validation")) == 5
-    card = (tmp_path / "model" / "README.md").read_text()
-    assert "| documents held out | `5` |" in card
-    assert "| training corpus | 12 documents" in card
+    card = ModelCard.load(tmp_path / "model" / "README.md")
+    assert "| documents held out | `5` |" in card.text
+    assert "| training corpus | 12 documents" in card.text
+    assert "stored chunk vectors" not in card.text
+    metrics = [result.metric_type for result in card.data.eval_results]
+    assert metrics == ["masked_accuracy", "r2", "masked_cosine"]
     with pytest.raises(ValueError, match="validation_documents"):
         run(tmp_path / "model", *words)
     words += "--objective contrastive --min_segment 2 --max_segment 8".split()

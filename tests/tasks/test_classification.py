@@ -5,6 +5,7 @@ That a run goes on when it is killed, that its card runs and that its folder is 
 tests/test_runs.py.
 """
 
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,10 @@ def texts(path):
     return [row["text"] for row in predictions(Path(path))]
 
 
+def ids_of(path):
+    return [row["id"] for row in predictions(path)]
+
+
 def scores_of(folder):
     """Returns the stored scores of the test set."""
     rows = predictions(folder / "test_predictions.jsonl")
@@ -82,11 +87,13 @@ def test_only_the_head_on_the_vectors_of_encode(sea_files, toy_encoder_path, tmp
     close(head.train()(inputs_embeds=vectors).logits, head.eval()(inputs_embeds=vectors).logits)
 
 
-def test_two_classes_by_one_sigmoid(sea_files, toy_checkpoint, tmp_path):
+def test_two_classes_by_one_sigmoid(sea_files, toy_checkpoint, tmp_path, capsys):
     """Section 3.2 of the NextLevelBERT paper, on MuLD: the second class where the sigmoid is above
-    0.5."""
+    0.5. A softmax over both classes is another run."""
     folder = tmp_path / "model"
+
     results = run(folder, "--model", toy_checkpoint, *FAST, "--sigmoid", **sea_files)
+
     model = AutoModelForSequenceClassification.from_pretrained(folder)
     assert model.config.id2label == {0: "sea"}
     assert model.config.problem_type == "multi_label_classification"
@@ -100,6 +107,11 @@ def test_two_classes_by_one_sigmoid(sea_files, toy_checkpoint, tmp_path):
         labels[number] = row["label"] == "sea"
     loss = nn.functional.binary_cross_entropy(scores, labels)
     assert results["seeds"]["0"]["loss"] == pytest.approx(loss.item(), abs=1e-4)
+
+    with pytest.raises(SystemExit):
+        run(folder, "--model", toy_checkpoint, *FAST, **sea_files)
+
+    assert "sigmoid" in capsys.readouterr().err
 
 
 def test_questions_and_halves(toy_checkpoint, tmp_path):
@@ -115,10 +127,20 @@ def test_questions_and_halves(toy_checkpoint, tmp_path):
     words += ["--halve_validation", "--num_train_epochs", "1", "--model", toy_checkpoint]
     words += ["--train_file", write(tmp_path / "rows.jsonl", rows)]
     words += ["--validation_file", write(tmp_path / "more.jsonl", rows[:12])]
-    assert run(folder, *words)["reported"] == "test"
+
+    results = run(folder, *words)
+
+    assert results["reported"] == "test"
     assert len([*(folder / "vectors").iterdir()]) == 2  # documents, and questions apart
-    for name in ("validation", "test"):
-        assert len(predictions(folder / f"{name}_predictions.jsonl")) == 6
+    # A document has two rows; the half with the lower hashes validates.
+    documents = sorted(
+        range(0, 12, 2), key=lambda row: sha256(rows[row]["story"].encode()).digest()
+    )
+    validated = ids_of(folder / "validation_predictions.jsonl")
+    tested = ids_of(folder / "test_predictions.jsonl")
+    assert validated[::2] == [f"row-{row:06d}" for row in sorted(documents[:3])]
+    assert len(validated) == len(tested) == 6
+    assert not {*validated} & {*tested}
     assert AutoModelForSequenceClassification.from_pretrained(folder).config.text_pair
     settings = read_json(folder / "settings.json")
     assert settings["learning_rate"] == 5e-5  # the usual one

@@ -22,24 +22,18 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from .corpus import (
-    DONE,
-    VectorCorpus,
-    chunking_recipe,
-    corpus_schema,
-    numbered_parts,
-    read_columns,
-    recipe_facts,
-    whole_file,
-    write_part,
-)
-from .data.documents import as_documents
-from .models.chunk_encoder import LoadedChunkEncoder, encode_documents
-from .models.chunking import ChunkingRule, chunk_spans, tokenize_document
-from .models.from_encoder import load_chunk_encoder
-from .models.sentences import Splitter
+from ..data.documents import as_documents
+from ..models.chunk_encoder import LoadedChunkEncoder, encode_documents
+from ..models.chunking import ChunkingRule, chunk_spans, tokenize_document
+from ..models.from_encoder import load_chunk_encoder
+from ..models.sentences import Splitter
+from .parts import DONE, numbered_parts, read_columns, whole_file, write_part
+from .recipe import chunking_recipe, corpus_schema, recipe_facts
+from .store import VectorCorpus
 
 logger = logging.getLogger(__name__)
+_LONGEST_WAIT = 3_600.0  # seconds; a part takes minutes even of a large encoder on a CPU
+_SECONDS_BETWEEN_LOOKS = 0.2
 Group = dict[str, list[str]]  # ids and texts of some documents
 Batch = Mapping[str, Any]  # the same from any engine, such as an Arrow table
 
@@ -277,15 +271,36 @@ def _finish(folder: Path, planned: Mapping[int, Path], is_first_process: bool) -
             )
 
     done = folder / DONE
-    while not all(path.exists() for path in planned.values()):
-        time.sleep(0.2)
+    _wait_for(list(planned.values()))
     if is_first_process and not done.exists():
         for leftover in folder.glob("*.tmp"):  # of processes that were killed
             leftover.unlink(missing_ok=True)
         with whole_file(done) as file:
             file.write(str(last + 1).encode())
-    while not done.exists():
-        time.sleep(0.2)
+    _wait_for([done])
+
+
+def _wait_for(paths: list[Path]) -> None:
+    """Waits until other processes have written files.
+
+    Raises:
+        TimeoutError: no further file was written for an hour; its message names the first one that
+            is missing.
+    """
+    missing = [path for path in paths if not path.exists()]
+    last_change = time.monotonic()
+    while missing:
+        time.sleep(_SECONDS_BETWEEN_LOOKS)
+        remaining = [path for path in missing if not path.exists()]
+        if len(remaining) < len(missing):
+            last_change = time.monotonic()
+        elif time.monotonic() - last_change > _LONGEST_WAIT:
+            raise TimeoutError(
+                f"Another process was to write {missing[0]}, and no further part appeared within"
+                f" {_LONGEST_WAIT / 60:.0f} minutes. It may have failed: look at its output, and"
+                " run the same encoding again, which writes only what is missing."
+            )
+        missing = remaining
 
 
 def _checked_parts(

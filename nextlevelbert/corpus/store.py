@@ -2,10 +2,7 @@
 
 A row is a chunk: ``document``, ``chunk`` (its index in the document), ``start`` and ``end`` (its
 characters) and ``vector`` (float16); the rows of a document are next to each other. The *recipe*
-says how the vectors were made; it is in the metadata of the schema. `encode_corpus` in
-`chunk_vectors` writes corpora: it names a part by its number and a hash of its documents, and
-``_SUCCESS`` holds the number of parts once all are there. Other engines may name their parts as
-they like.
+says how the vectors were made; it is in the metadata of the schema.
 
 Shapes: N chunks of all documents, n of one, D values.
 """
@@ -15,35 +12,27 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
-import pkgutil
-import re
-import uuid
 import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from huggingface_hub import CommitInfo, HfApi, snapshot_download
 from torch import Tensor
 from transformers import PreTrainedConfig
 
-from .models.chunking import ChunkingRule
-from .models.sentences import Splitter, text_sentences
+from ..models.sentences import Splitter
+from .parts import DONE, FILES, column_values, finished_parts, read_columns, whole_file
+from .recipe import chunking_recipe, recipe_differences
 
 logger = logging.getLogger(__name__)
-DONE = "_SUCCESS"
-FILES = "*.parquet"
-_CHECKED = {"document", "chunk", "start", "end", "vector"}  # other columns may hold nulls
-_PART = re.compile(r"part-(\d{6})-[0-9a-f]{16}\.parquet")
 _CARD = """---
 tags: [nextlevelbert, chunk-vectors]
 ---
@@ -59,245 +48,6 @@ from nextlevelbert import VectorCorpus
 corpus = VectorCorpus.from_hub("{repo}")
 ```
 """
-
-
-def chunking_recipe(rule: ChunkingRule, splitter: Splitter | str | None) -> dict[str, Any]:
-    """Describes how texts are split, as values that JSON can store.
-
-    Args:
-        rule: rule by which texts are divided into chunks.
-        splitter: function that finds sentences, or the name of one.
-
-    Raises:
-        ValueError: the splitter has no name.
-    """
-    if splitter is not None and not isinstance(splitter, str):
-        named: Any = splitter
-        if not hasattr(splitter, "__qualname__"):  # an object that can be called
-            named = type(splitter)
-        splitter = f"{named.__module__}.{named.__qualname__}"
-        if splitter.endswith(("<lambda>", "functools.partial")):
-            raise ValueError(
-                "A corpus stores the name of its splitter, but a lambda or a partial has none. Give"
-                " a function that is defined with a name."
-            )
-    fields = asdict(rule)
-    del fields["max_chunk_size"]
-    fields["splitter"] = splitter
-    return json.loads(json.dumps(fields))
-
-
-def find_splitter(name: str | None) -> Splitter | None:
-    """Imports a sentence splitter by its name, such as ``nltk.tokenize.sent_tokenize``.
-
-    Args:
-        name: the module and the function, with dots. ``text_sentences`` is this package's own.
-            None stands for the chunking rule of the model.
-
-    Raises:
-        ValueError: if there is no such function.
-    """
-    if name is None:
-        return None
-    if name == "text_sentences":
-        return text_sentences
-    try:
-        splitter = pkgutil.resolve_name(name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(
-            f"There is no sentence splitter {name!r} ({error}). Give a module and a function, such"
-            " as nltk.tokenize.sent_tokenize, or text_sentences."
-        ) from error
-    if not callable(splitter):
-        raise ValueError(f"The sentence splitter {name!r} must be a function, got {splitter!r}.")
-    return splitter
-
-
-def corpus_schema(recipe: Mapping[str, Any]) -> pa.Schema:
-    """Returns the columns of a corpus, with the recipe as metadata.
-
-    Args:
-        recipe: recipe of the corpus; ``recipe["encoder"]["hidden_size"]`` is D.
-    """
-    columns = [
-        ("document", pa.string()),
-        ("chunk", pa.int32()),
-        ("start", pa.int64()),
-        ("end", pa.int64()),
-        ("vector", pa.list_(pa.float16(), recipe["encoder"]["hidden_size"])),
-    ]
-    return pa.schema(columns, metadata={"recipe": json.dumps(recipe)})
-
-
-def recipe_facts(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields that decide the vectors, without nesting.
-
-    The encoder's name is left out, because only the weights decide the vectors.
-
-    Args:
-        recipe: recipe of a corpus.
-    """
-    facts = {}
-    for section, fields in recipe.items():
-        for name, value in fields.items():
-            facts[f"{section}.{name}"] = value
-    facts.pop("encoder.name", None)
-    return facts
-
-
-def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """Names the fields in which two recipes differ, with both values."""
-    left = recipe_facts(one)
-    right = recipe_facts(other)
-    fields = [name for name in {**left, **right} if left.get(name) != right.get(name)]
-    # A fingerprint says nothing to a reader without the name of the encoder.
-    left["encoder.fingerprint"] = _name_of_encoder(one["encoder"])
-    right["encoder.fingerprint"] = _name_of_encoder(other["encoder"])
-    return "; ".join(f"{name}: {left.get(name)!r}, {right.get(name)!r}" for name in fields)
-
-
-def _name_of_encoder(encoder: Mapping[str, Any]) -> str:
-    fingerprint = str(encoder.get("fingerprint"))
-    return f"{encoder.get('name')} ({fingerprint[:12]}…)"
-
-
-@contextmanager
-def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """Opens a file for writing; the file gets its name when it is complete and on the disk.
-
-    Args:
-        path: the file.
-    """
-    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def write_part(path: str | Path, table: pa.Table) -> None:
-    """Writes rows as a Parquet part with checksums of its pages and columns, whole or not at all.
-
-    Args:
-        path: the file.
-        table: rows of the corpus.
-    """
-    metadata = table.schema.metadata or {}
-    sums = json.dumps(_checksums(table, metadata))
-    table = table.replace_schema_metadata({**metadata, "sums": sums})
-    with whole_file(Path(path)) as file:
-        pq.write_table(
-            table,
-            file,
-            compression="zstd",
-            use_dictionary=["document"],
-            write_statistics=["document", "chunk"],
-            write_page_checksum=True,
-        )
-
-
-def _values(column: pa.ChunkedArray) -> np.ndarray:
-    """Returns the numbers of a column; lists one after the other."""
-    array = column.combine_chunks()
-    if array.type.num_fields > 0:
-        array = array.flatten()  # which minds the offset of a slice
-    return np.asarray(array)
-
-
-def _checksums(table: pa.Table, metadata: Mapping[bytes, bytes]) -> dict[str, int]:
-    """Returns a checksum of each column of a corpus, and of each further entry of the metadata.
-
-    Parquet's page checksum does not cover page headers.
-    """
-    sums = {key.decode(): zlib.crc32(value) for key, value in metadata.items() if key != b"sums"}
-    for name in table.column_names:
-        if name not in _CHECKED:
-            continue
-        column = table[name]
-        if pa.types.is_string(column.type):
-            sums[name] = zlib.crc32("\0".join(map(str, column.to_pylist())).encode())
-        else:
-            sums[name] = zlib.crc32(np.ascontiguousarray(_values(column)).data)
-    return sums
-
-
-def read_columns(
-    path: Path, *names: str, recipe: Mapping[str, Any] | None = None
-) -> tuple[dict[bytes, bytes], list[pa.ChunkedArray]]:
-    """Reads metadata and columns of a part.
-
-    Args:
-        path: the part.
-        *names: names of the columns to read.
-        recipe: the recipe that the part must have been made with (default: any).
-
-    Raises:
-        ValueError: the part is damaged (Arrow's errors do not name it), or was made with another
-            recipe.
-    """
-    try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            metadata = file.schema_arrow.metadata or {}
-            table = file.read(list(names))
-        if _PART.fullmatch(path.name):
-            expected = json.loads(metadata.get(b"sums", b"{}"))
-            for name, value in _checksums(table, metadata).items():
-                if value != expected.get(name, value):
-                    raise ValueError(f"the checksum of {name!r} does not match.")
-    except (pa.ArrowException, OSError, ValueError, LookupError, AttributeError) as error:
-        raise ValueError(
-            f"{path} is damaged, or does not belong to this corpus: {error} Delete it and run the"
-            " same encoding again, which writes this part only."
-        ) from error
-
-    stored = json.loads(metadata.get(b"recipe", b"null"))
-    if stored and recipe:
-        differences = _differences(stored, recipe)
-        if differences:
-            raise ValueError(
-                f"{path} was made with other settings (of the file, of this call): {differences}."
-                " Write to another folder, or delete this one."
-            )
-    return metadata, table.columns
-
-
-def numbered_parts(folder: Path) -> dict[int, Path]:
-    """Returns the parts that `encode_corpus` wrote, by number, in order.
-
-    Args:
-        folder: folder of a corpus.
-    """
-    parts = {}
-    for path in sorted(folder.iterdir()):
-        name = _PART.fullmatch(path.name)
-        if name is not None:
-            parts[int(name[1])] = path
-    return parts
-
-
-def _finished_parts(folder: Path) -> list[Path]:
-    """Returns the parts of a corpus in order, if none is missing."""
-    paths = sorted(folder.glob(FILES))
-    if not paths:
-        raise FileNotFoundError(
-            f"There is no corpus in {folder}: it contains no Parquet file. encode_corpus writes"
-            " one."
-        )
-    numbered = numbered_parts(folder)
-    if numbered:
-        count = len(numbered) + 1
-        if (folder / DONE).exists():
-            count = int((folder / DONE).read_text())
-        missing = sorted(set(range(count)) - numbered.keys())
-        if missing:
-            raise ValueError(
-                f"{folder} is incomplete: it lacks part {missing[0]}. Run the same encoding again."
-            )
-    return paths
 
 
 @dataclass(frozen=True)
@@ -350,7 +100,7 @@ class VectorCorpus:
         self.path = Path(path)
         self.document_ids = []
         self.empty = set()
-        self._paths = _finished_parts(self.path)
+        self._paths = finished_parts(self.path)
         self._loaded: dict[int, Tensor] = {}
         chunks_of_parts = []
         for path_of_part in self._paths:
@@ -365,7 +115,7 @@ class VectorCorpus:
                     " recipe=ChunkVectors(…).recipe."
                 )
 
-            chunks = _values(column)
+            chunks = column_values(column)
             chunks_of_parts.append(chunks)
             self.empty.update(json.loads(metadata.get(b"empty", b"[]")))
             self.document_ids += names.filter(pa.array(chunks == 0)).to_pylist()
@@ -450,7 +200,7 @@ class VectorCorpus:
         spans = []
         for path in self._paths:
             _, columns = read_columns(path, "start", "end")
-            spans.append(np.stack([_values(column) for column in columns], axis=1))
+            spans.append(np.stack([column_values(column) for column in columns], axis=1))
         return torch.from_numpy(np.concatenate(spans))
 
     def __getitem__(self, document: int | str) -> EncodedDocument:
@@ -499,7 +249,7 @@ class VectorCorpus:
                 copy.unlink()
 
         _, (column,) = read_columns(path, "vector")
-        array = _values(column).reshape(-1, self.hidden_size).astype(np.float16)
+        array = column_values(column).reshape(-1, self.hidden_size).astype(np.float16)
         copy = folder / f"{name}.{zlib.crc32(array.data):08x}.npy"
         try:
             folder.mkdir(exist_ok=True)
@@ -531,7 +281,7 @@ class VectorCorpus:
         }
         model = {"encoder": encoder, "chunking": chunking_recipe(config.chunking_rule(), splitter)}
         stored_encoder = {name: self.recipe["encoder"].get(name) for name in encoder}
-        differences = _differences({**self.recipe, "encoder": stored_encoder}, model)
+        differences = recipe_differences({**self.recipe, "encoder": stored_encoder}, model)
         if differences:
             raise ValueError(
                 f"{self!r} does not fit the model (corpus, model): {differences}. Encode the"

@@ -1,0 +1,177 @@
+"""The files of a corpus: Parquet parts that are whole or absent, with checksums.
+
+`encode_corpus` names a part by its number and a hash of its documents; ``_SUCCESS`` holds the
+number of parts once all are there. Other engines may name their parts as they like.
+"""
+
+import json
+import os
+import re
+import uuid
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .recipe import recipe_differences
+
+DONE = "_SUCCESS"
+FILES = "*.parquet"
+_CHECKED = {"document", "chunk", "start", "end", "vector"}  # other columns may hold nulls
+_PART = re.compile(r"part-(\d{6})-[0-9a-f]{16}\.parquet")
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """Opens a file for writing; the file gets its name when it is complete and on the disk.
+
+    Args:
+        path: the file.
+    """
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_part(path: str | Path, table: pa.Table) -> None:
+    """Writes rows as a Parquet part with checksums of its pages and columns, whole or not at all.
+
+    Args:
+        path: the file.
+        table: rows of the corpus.
+    """
+    metadata = table.schema.metadata or {}
+    sums = json.dumps(_checksums(table, metadata))
+    table = table.replace_schema_metadata({**metadata, "sums": sums})
+    with whole_file(Path(path)) as file:
+        pq.write_table(
+            table,
+            file,
+            compression="zstd",
+            use_dictionary=["document"],
+            write_statistics=["document", "chunk"],
+            write_page_checksum=True,
+        )
+
+
+def column_values(column: pa.ChunkedArray) -> np.ndarray:
+    """Returns the numbers of a column; lists follow one another.
+
+    Args:
+        column: numbers, or lists of numbers.
+    """
+    array = column.combine_chunks()
+    if array.type.num_fields > 0:
+        array = array.flatten()  # which minds the offset of a slice
+    return np.asarray(array)
+
+
+def _checksums(table: pa.Table, metadata: Mapping[bytes, bytes]) -> dict[str, int]:
+    """Returns a checksum of each column of a corpus, and of each further entry of the metadata.
+
+    Parquet's page checksum does not cover page headers.
+    """
+    sums = {key.decode(): zlib.crc32(value) for key, value in metadata.items() if key != b"sums"}
+    for name in table.column_names:
+        if name not in _CHECKED:
+            continue
+        column = table[name]
+        if pa.types.is_string(column.type):
+            sums[name] = zlib.crc32("\0".join(map(str, column.to_pylist())).encode())
+        else:
+            sums[name] = zlib.crc32(np.ascontiguousarray(column_values(column)).data)
+    return sums
+
+
+def read_columns(
+    path: Path, *names: str, recipe: Mapping[str, Any] | None = None
+) -> tuple[dict[bytes, bytes], list[pa.ChunkedArray]]:
+    """Reads metadata and columns of a part.
+
+    Args:
+        path: the part.
+        *names: names of the columns to read.
+        recipe: the recipe that the part must have been made with (default: any).
+
+    Raises:
+        ValueError: the part is damaged (Arrow's errors do not name it), or was made with another
+            recipe.
+    """
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            metadata = file.schema_arrow.metadata or {}
+            table = file.read(list(names))
+        if _PART.fullmatch(path.name):
+            expected = json.loads(metadata.get(b"sums", b"{}"))
+            for name, value in _checksums(table, metadata).items():
+                if value != expected.get(name, value):
+                    raise ValueError(f"the checksum of {name!r} does not match.")
+    except (pa.ArrowException, OSError, ValueError, LookupError, AttributeError) as error:
+        raise ValueError(
+            f"{path} is damaged, or does not belong to this corpus: {error} Delete it and run the"
+            " same encoding again, which writes this part only."
+        ) from error
+
+    stored = json.loads(metadata.get(b"recipe", b"null"))
+    if stored and recipe:
+        differences = recipe_differences(stored, recipe)
+        if differences:
+            raise ValueError(
+                f"{path} was made with other settings (of the file, of this call): {differences}."
+                " Write to another folder, or delete this one."
+            )
+    return metadata, table.columns
+
+
+def numbered_parts(folder: Path) -> dict[int, Path]:
+    """Returns the parts that `encode_corpus` wrote, by number, in order.
+
+    Args:
+        folder: folder of a corpus.
+    """
+    parts = {}
+    for path in sorted(folder.iterdir()):
+        name = _PART.fullmatch(path.name)
+        if name is not None:
+            parts[int(name[1])] = path
+    return parts
+
+
+def finished_parts(folder: Path) -> list[Path]:
+    """Returns the parts of a corpus in order.
+
+    Args:
+        folder: folder of a corpus.
+
+    Raises:
+        FileNotFoundError: the folder holds no Parquet file.
+        ValueError: a part is missing.
+    """
+    paths = sorted(folder.glob(FILES))
+    if not paths:
+        raise FileNotFoundError(
+            f"There is no corpus in {folder}: it contains no Parquet file. encode_corpus writes"
+            " one."
+        )
+    numbered = numbered_parts(folder)
+    if numbered:
+        count = len(numbered) + 1
+        if (folder / DONE).exists():
+            count = int((folder / DONE).read_text())
+        missing = sorted(set(range(count)) - numbered.keys())
+        if missing:
+            raise ValueError(
+                f"{folder} is incomplete: it lacks part {missing[0]}. Run the same encoding again."
+            )
+    return paths

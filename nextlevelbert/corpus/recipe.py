@@ -1,0 +1,120 @@
+"""The recipe of a corpus: how its vectors were made, as values that JSON can store."""
+
+import json
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import pyarrow as pa
+
+from ..models.chunking import ChunkingRule
+from ..models.sentences import Splitter, text_sentences
+
+
+def chunking_recipe(rule: ChunkingRule, splitter: Splitter | str | None) -> dict[str, Any]:
+    """Describes how texts are split, as values that JSON can store.
+
+    Args:
+        rule: rule by which texts are divided into chunks.
+        splitter: function that finds sentences, or the name of one.
+
+    Raises:
+        ValueError: the splitter has no name.
+    """
+    if splitter is not None and not isinstance(splitter, str):
+        named: Any = splitter
+        if not hasattr(splitter, "__qualname__"):  # an object that can be called
+            named = type(splitter)
+        splitter = f"{named.__module__}.{named.__qualname__}"
+        if splitter.endswith(("<lambda>", "functools.partial")):
+            raise ValueError(
+                "A corpus stores the name of its splitter, but a lambda or a partial has none. Give"
+                " a function that is defined with a name."
+            )
+    fields = asdict(rule)
+    del fields["max_chunk_size"]
+    fields["splitter"] = splitter
+    return json.loads(json.dumps(fields))
+
+
+def find_splitter(name: str | None) -> Splitter | None:
+    """Imports a sentence splitter by its name, such as ``nltk.tokenize.sent_tokenize``.
+
+    Args:
+        name: the module and the function, with dots. ``text_sentences`` is this package's own.
+            None stands for the chunking rule of the model.
+
+    Raises:
+        ValueError: if there is no such function.
+    """
+    if name is None:
+        return None
+    if name == "text_sentences":
+        return text_sentences
+    try:
+        splitter = pkgutil.resolve_name(name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(
+            f"There is no sentence splitter {name!r} ({error}). Give a module and a function, such"
+            " as nltk.tokenize.sent_tokenize, or text_sentences."
+        ) from error
+    if not callable(splitter):
+        raise ValueError(f"The sentence splitter {name!r} must be a function, got {splitter!r}.")
+    return splitter
+
+
+def corpus_schema(recipe: Mapping[str, Any]) -> pa.Schema:
+    """Returns the columns of a corpus, with the recipe as metadata.
+
+    Args:
+        recipe: recipe of the corpus; ``recipe["encoder"]["hidden_size"]`` is D.
+    """
+    columns = [
+        ("document", pa.string()),
+        ("chunk", pa.int32()),
+        ("start", pa.int64()),
+        ("end", pa.int64()),
+        ("vector", pa.list_(pa.float16(), recipe["encoder"]["hidden_size"])),
+    ]
+    return pa.schema(columns, metadata={"recipe": json.dumps(recipe)})
+
+
+def recipe_facts(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields that decide the vectors, without nesting.
+
+    The encoder's name is left out, because only the weights decide the vectors.
+
+    Args:
+        recipe: recipe of a corpus.
+    """
+    facts = {}
+    for section, fields in recipe.items():
+        for name, value in fields.items():
+            facts[f"{section}.{name}"] = value
+    facts.pop("encoder.name", None)
+    return facts
+
+
+def recipe_differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """Names the fields in which two recipes differ, with both values.
+
+    Args:
+        one: a recipe.
+        other: the recipe to compare with.
+
+    Returns:
+        The differences in one line, empty if there are none.
+    """
+    left = recipe_facts(one)
+    right = recipe_facts(other)
+    fields = [name for name in {**left, **right} if left.get(name) != right.get(name)]
+    # A fingerprint says nothing to a reader without the name of the encoder.
+    left["encoder.fingerprint"] = _name_of_encoder(one["encoder"])
+    right["encoder.fingerprint"] = _name_of_encoder(other["encoder"])
+    return "; ".join(f"{name}: {left.get(name)!r}, {right.get(name)!r}" for name in fields)
+
+
+def _name_of_encoder(encoder: Mapping[str, Any]) -> str:
+    fingerprint = str(encoder.get("fingerprint"))
+    return f"{encoder.get('name')} ({fingerprint[:12]}…)"

@@ -1,11 +1,14 @@
 """Sentence encoders from disk or the Hub, and new document models over them."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, get_args
 
 import torch
+from huggingface_hub import snapshot_download
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 from torch import nn
@@ -19,25 +22,37 @@ from .pretrained import (
     NO_LENGTH_LIMIT,
     encoder_half,
     load_tokenizer,
-    split_arguments,
+    nearest,
+    refuse_remote_code,
     with_attention_dropout,
 )
 from .static_encoders import STATIC_MODELS, new_chunk_encoder
 
 # Architectures that transformers cannot build without any layers.
 _NOT_WITHOUT_LAYERS = ("deberta-v2", "modernbert", "modernbert-decoder")
+_SETTINGS = "config_sentence_transformers.json"
+_FILES = ("modules.json", "config.json", "adapter_config.json", _SETTINGS)
 # Models of sentence-transformers that give no dense vector of a text, and what they give instead.
 _OTHER_KINDS = {
     "CrossEncoder": "it scores pairs of texts, and a chunk has no vector",
     "MultiVectorEncoder": "it returns a vector for each token, not for each chunk",
     "SparseEncoder": "it returns a weight for each word of its vocabulary, not a dense vector",
 }
+_LOADING_ARGUMENTS = (
+    "revision",
+    "token",
+    "cache_dir",
+    "subfolder",
+    "local_files_only",
+    "trust_remote_code",
+)
 
 
 def load_chunk_encoder(
     name_or_path: str | PathLike,
     name: str | None = None,
     pooling: PoolingMode | None = None,
+    **loading: Any,
 ) -> LoadedChunkEncoder:
     """Loads a sentence-transformers model: a transformer with pooling, or a `StaticEmbedding`.
 
@@ -52,14 +67,69 @@ def load_chunk_encoder(
         pooling: pooling that makes one vector of the token vectors, in place of the encoder's own
             pooling; ``"cls"`` is HATE's. A plain transformers model, which does not say how it
             pools, needs this argument; the vectors of such a model are not normalised.
+        **loading: further arguments as in `from_pretrained`: `revision`, `token`, `cache_dir`,
+            `subfolder` and `local_files_only`. Code of an encoder is never run.
 
     Returns:
         The encoder with its tokenizer, in float32 on the CPU.
 
     Raises:
         FileNotFoundError: if there is no encoder of that name.
-        ValueError: for an unsupported step, an unknown pooling, or a model that does not say how
-            it pools.
+        TypeError: for an unknown argument.
+        ValueError: for an unsupported step, an unknown pooling, a model that does not say how it
+            pools, or `trust_remote_code=True`.
+    """
+    for argument in loading:
+        if argument not in _LOADING_ARGUMENTS:
+            known = {*_LOADING_ARGUMENTS, "name", "pooling"}
+            raise TypeError(
+                f"load_chunk_encoder has no argument {argument!r}{nearest(argument, known)}. Apart"
+                f" from name and pooling, it has {', '.join(_LOADING_ARGUMENTS)}."
+            )
+    refuse_remote_code(loading.pop("trust_remote_code", None))
+    path = fspath(name_or_path)
+    subfolder = loading.pop("subfolder", None)
+    if subfolder:
+        path = _path_of_subfolder(path, subfolder, loading)
+    by_sentence_transformers = dict(loading)  # which has another name for one argument
+    if "cache_dir" in loading:
+        by_sentence_transformers["cache_folder"] = by_sentence_transformers.pop("cache_dir")
+    files = _read_files(path, by_sentence_transformers)
+
+    stored = files.get("config.json", {})
+    if "chunk_encoder_config" in stored:
+        return _from_document_model(path, name, loading)
+    _check_kind(path, files)
+
+    public_name = name
+    if public_name is None:
+        public_name = path
+        if Path(path).is_dir():
+            public_name = Path(path).name
+
+    if stored.get("model_type") in STATIC_MODELS:
+        return _from_static_model(path, stored["model_type"], public_name, loading)
+    if files and "modules.json" not in files and pooling is None:
+        # sentence-transformers would take the mean, without normalisation.
+        raise ValueError(
+            f"{path!r} has no modules.json, which says how it pools. Give pooling='cls'"
+            " (--sentence_pooling cls) or another mode for vectors that are not normalised; or the"
+            " model becomes a sentence encoder by SentenceTransformer(modules=[Transformer(path),"
+            " Pooling(size, 'mean'), Normalize()]).save(…)."
+        )
+    source = _open_sentence_transformer(path, by_sentence_transformers)
+    return _from_sentence_transformer(source, path, public_name, pooling)
+
+
+def _read_files(path: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Reads the files that say what kind of model a folder or repository holds.
+
+    Args:
+        path: folder or Hub name of the model.
+        arguments: loading arguments, by sentence-transformers' names.
+
+    Returns:
+        The contents of those files that are there, by name.
     """
     # Importing sentence-transformers takes seconds. A checkpoint that is opened with its own code
     # does not need it: transformers asks for everything that is imported outside of `try`.
@@ -70,58 +140,31 @@ def load_chunk_encoder(
             "sentence-transformers opens encoders: pip install sentence-transformers"
         ) from error
 
-    path = fspath(name_or_path)
-    modules_file = load_file_path(path, "modules.json")
-    config_file = load_file_path(path, "config.json")
-
-    stored = {}
-    if config_file is not None:
-        stored = json.loads(Path(config_file).read_text(encoding="utf-8"))
-    if "chunk_encoder_config" in stored:
-        return _from_document_model(path, name)
-    _check_kind(
-        path, stored, settings_file=load_file_path(path, "config_sentence_transformers.json")
-    )
-
-    public_name = name
-    if public_name is None:
-        public_name = path
-        if Path(path).is_dir():
-            public_name = Path(path).name
-
-    if stored.get("model_type") in STATIC_MODELS:
-        return _from_static_model(path, stored["model_type"], public_name)
-    adapter_file = load_file_path(path, "adapter_config.json")
-    is_plain = modules_file is None and (config_file is not None or adapter_file is not None)
-    if is_plain and pooling is None:
-        # sentence-transformers would take the mean, without normalisation.
-        raise ValueError(
-            f"{path!r} has no modules.json, which says how it pools. Give pooling='cls'"
-            " (--sentence_pooling cls) or another mode for vectors that are not normalised; or the"
-            " model becomes a sentence encoder by SentenceTransformer(modules=[Transformer(path),"
-            " Pooling(size, 'mean'), Normalize()]).save(…)."
-        )
-    return _from_sentence_transformer(path, public_name, pooling)
+    contents = {}
+    with _named_errors(path):
+        for name in _FILES:
+            file = load_file_path(path, name, **arguments)
+            if file is not None:
+                contents[name] = json.loads(Path(file).read_text(encoding="utf-8"))
+    return contents
 
 
-def _check_kind(path: str, stored: dict[str, Any], settings_file: str | None) -> None:
+def _check_kind(path: str, files: dict[str, Any]) -> None:
     """Checks that a model of sentence-transformers gives one dense vector for each text.
 
     sentence-transformers would open the transformer of any other model, and take the mean.
 
     Args:
         path: folder or Hub name of the model.
-        stored: the contents of its ``config.json``.
-        settings_file: its ``config_sentence_transformers.json``; None if there is none.
+        files: contents of its files, see `_read_files`.
 
     Raises:
         ValueError: for a model of another kind.
     """
     kind = "SentenceTransformer"
-    if settings_file is not None:
-        settings = json.loads(Path(settings_file).read_text(encoding="utf-8"))
-        kind = settings.get("model_type", kind)
-    elif "sentence_transformers" in stored:  # written by versions without such a file
+    if _SETTINGS in files:
+        kind = files[_SETTINGS].get("model_type", kind)
+    elif "sentence_transformers" in files.get("config.json", {}):  # of versions without settings
         kind = "CrossEncoder"
     if kind != "SentenceTransformer":
         reason = _OTHER_KINDS.get(kind, "its vectors are not those of a SentenceTransformer")
@@ -131,24 +174,43 @@ def _check_kind(path: str, stored: dict[str, Any], settings_file: str | None) ->
         )
 
 
-def _from_static_model(path: str, model_type: str, public_name: str) -> LoadedChunkEncoder:
+def _path_of_subfolder(path: str, subfolder: str, loading: dict[str, Any]) -> str:
+    """Returns the folder of an encoder within a folder or a repository, which is downloaded."""
+    folder = path
+    if not Path(path).is_dir():
+        with _named_errors(path):
+            folder = snapshot_download(path, allow_patterns=f"{subfolder}/*", **loading)
+    inner = Path(folder) / subfolder
+    if not inner.is_dir():
+        raise FileNotFoundError(
+            f"There is no folder {subfolder!r} in {path!r}. Give the name of one as subfolder, or"
+            " leave subfolder out."
+        )
+    return str(inner)
+
+
+def _from_static_model(
+    path: str, model_type: str, public_name: str, loading: dict[str, Any]
+) -> LoadedChunkEncoder:
     """Opens a static encoder that this package has saved."""
-    model = STATIC_MODELS[model_type].from_pretrained(path, dtype=torch.float32)
+    model = STATIC_MODELS[model_type].from_pretrained(path, dtype=torch.float32, **loading)
     encoder = new_chunk_encoder(model.config)
     encoder.model = model
     prompts = getattr(model.config, "prompts", {})
     return LoadedChunkEncoder(
         encoder=encoder.eval(),
-        tokenizer=load_tokenizer(path, config=model.config),
+        tokenizer=load_tokenizer(path, config=model.config, **loading),
         name=public_name,
         fingerprint=encoder.fingerprint(),
         prompts=Prompts(prompts, getattr(model.config, "default_prompt_name", None)),
     )
 
 
-def _from_document_model(path: str, name: str | None) -> LoadedChunkEncoder:
+def _from_document_model(
+    path: str, name: str | None, loading: dict[str, Any]
+) -> LoadedChunkEncoder:
     """Opens the chunk encoder within a document model of this package."""
-    model: Any = AutoModel.from_pretrained(path, dtype=torch.float32)
+    model: Any = AutoModel.from_pretrained(path, dtype=torch.float32, **loading)
     if model.chunk_encoder is None:
         raise ValueError(
             f"{path!r} holds no chunk encoder. Load the encoder that it was made with:"
@@ -161,10 +223,9 @@ def _from_document_model(path: str, name: str | None) -> LoadedChunkEncoder:
 
 
 def _from_sentence_transformer(
-    path: str, public_name: str, pooling: PoolingMode | None
+    source: Any, path: str, public_name: str, pooling: PoolingMode | None
 ) -> LoadedChunkEncoder:
-    """Opens an encoder of ``Transformer → Pooling → Dense … → Normalize``, or a static one."""
-    source = _open_sentence_transformer(path)
+    """Takes over an encoder of ``Transformer → Pooling → Dense … → Normalize``, or a static one."""
     steps = list(source)
     own_pooling, dense, normalize = _read_steps(path, steps)
     if type(steps[0]).__name__ == "StaticEmbedding":
@@ -278,21 +339,29 @@ def _read_steps(path: str, steps: list[Any]) -> tuple[PoolingMode, list[Any], bo
     return own_pooling, dense, normalize
 
 
-def _open_sentence_transformer(path: str) -> Any:
+def _open_sentence_transformer(path: str, arguments: dict[str, Any]) -> Any:
     """Opens a model by sentence-transformers; its code is never run."""
-    try:
-        from sentence_transformers import SentenceTransformer
+    from sentence_transformers import SentenceTransformer
 
+    with _named_errors(path):
         return SentenceTransformer(
             path,
             device="cpu",
             model_kwargs={"dtype": torch.float32},
             trust_remote_code=False,
+            **arguments,
         )
+
+
+@contextmanager
+def _named_errors(path: str) -> Iterator[None]:
+    """Turns errors of the Hub's client into a FileNotFoundError that says what to do."""
+    try:
+        yield
     except (OSError, ValueError) as error:
         if Path(path).is_dir():
             raise
-        reason = str(error).splitlines()[0]
+        reason = str(error).strip().splitlines()[0]
         raise FileNotFoundError(
             f"There is no folder {path!r}, and the Hub gives no encoder of that name ({reason})."
             " Give the folder of an encoder (--chunk_encoder)."
@@ -340,12 +409,25 @@ def _static_parts(module: Any) -> tuple[StaticEmbeddingConfig, PreTrainedTokeniz
 
 
 def as_loaded_encoder(
-    chunk_encoder: str | PathLike | LoadedChunkEncoder,
+    chunk_encoder: str | PathLike | LoadedChunkEncoder, loading: dict[str, Any]
 ) -> LoadedChunkEncoder:
-    """Loads a chunk encoder by its name or folder; returns an encoder that is already loaded."""
-    if isinstance(chunk_encoder, LoadedChunkEncoder):
-        return chunk_encoder
-    return load_chunk_encoder(chunk_encoder)
+    """Loads a chunk encoder by its name or folder; returns an encoder that is already loaded.
+
+    Args:
+        chunk_encoder: name, folder, or loaded encoder.
+        loading: arguments of `load_chunk_encoder`, such as `revision`.
+
+    Raises:
+        ValueError: there are such arguments for an encoder that is already loaded.
+    """
+    if not isinstance(chunk_encoder, LoadedChunkEncoder):
+        return load_chunk_encoder(chunk_encoder, **loading)
+    if loading:
+        raise ValueError(
+            f"The chunk encoder is already loaded, so that {', '.join(loading)} would have no"
+            " effect. Give these arguments to load_chunk_encoder."
+        )
+    return chunk_encoder
 
 
 def bert_over_vectors(hidden_size: int, layers: int, positions: int = 512) -> BertConfig:
@@ -390,11 +472,7 @@ def new_model_over(
 
     Returns:
         The model in evaluation mode.
-
-    Raises:
-        ValueError: for an unknown field.
     """
-    split_arguments(model_class.config_class, fields)
     rule = ChunkingRule.from_tokenizer(
         source.tokenizer,
         chunk_size=chunk_size,

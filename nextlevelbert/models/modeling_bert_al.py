@@ -28,7 +28,12 @@ from .bert_al_sentences import (
     split_document,
 )
 from .configuration_bert_al import BertAlConfig
-from .pretrained import backbone_from_config, classification_loss, labelled_loss
+from .pretrained import (
+    backbone_from_config,
+    classification_loss,
+    evaluation_mode,
+    labelled_loss,
+)
 from .token_document import (
     TokenDocumentPreTrainedModel,
     TokenFeaturesOutput,
@@ -478,9 +483,9 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
         padding = self.config.pad_token_id or 0
         batch = pad_batch([encode_sentences(texts, self.tokenizer)], pad_token_id=padding)
 
-        self.eval()
         inputs = {name: values.to(self.device) for name, values in batch.items()}
-        output = self(**inputs, return_dict=True)
+        with evaluation_mode(self):
+            output = self(**inputs, return_dict=True)
         logits = output.logits[0].float().cpu()
         blocked_texts = None
         if trigram_blocking:

@@ -53,6 +53,7 @@ from .pretrained import (
     backbone_from_config,
     classification_loss,
     single_label_loss,
+    split_arguments,
     token_mask,
 )
 from .static_encoders import ChunkCentring, ChunkWhitening, new_chunk_encoder
@@ -243,7 +244,8 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
                 table 4).
             attention_dropout: dropout on the attention of the layers over chunks. The paper uses
                 0.1, which doubles the time of a step on a CPU.
-            **config_kwargs: further fields of `NextLevelBertConfig`. A given `encoder_config` is
+            **config_kwargs: further fields of `NextLevelBertConfig`, and arguments of
+                `load_chunk_encoder` such as `revision` and `token`. A given `encoder_config` is
                 used as it is, without `num_hidden_layers` and `attention_dropout`.
 
         Returns:
@@ -254,9 +256,10 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
         """
         if num_hidden_layers is not None and num_hidden_layers < 0:
             raise ValueError(f"num_hidden_layers must be 0 or more, got {num_hidden_layers}.")
-        source = as_loaded_encoder(chunk_encoder)
+        loading, fields = split_arguments(cls.config_class, config_kwargs)
+        source = as_loaded_encoder(chunk_encoder, loading)
         encoder = source.encoder
-        fields = {"chunking": "fixed", **config_kwargs}
+        fields.setdefault("chunking", "fixed")
         is_plain = fields.get("pooling") == "plain"
         if is_plain and num_hidden_layers is None:
             num_hidden_layers = 0
@@ -826,7 +829,14 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
                     " is not on the Hub, or has no fingerprint: use"
                     " attach_chunk_encoder(load_chunk_encoder(path)) or --chunk_encoder."
                 )
-            loaded = load_chunk_encoder(name, pooling=self.config.chunk_encoder_pooling)
+            # The other arguments name the checkpoint of this model.
+            loading = {
+                key: self._loaded_with[key]
+                for key in ("cache_dir", "local_files_only")
+                if key in self._loaded_with
+            }
+            pooling = self.config.chunk_encoder_pooling
+            loaded = load_chunk_encoder(name, pooling=pooling, **loading)
             self.check_chunk_encoder(loaded)
             self.borrowed_encoder = loaded
         return self.borrowed_encoder.encoder.to(self.device, self.dtype)

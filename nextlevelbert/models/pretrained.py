@@ -6,11 +6,14 @@ sentence-transformers loads no other class without the flag.
 """
 
 import copy
+import difflib
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
+from threading import Lock
 from types import MappingProxyType
 from typing import Any
 
@@ -113,7 +116,8 @@ class NextLevelPreTrainedModel(PreTrainedModel):
     family_auto_map: dict[str, str] = {}
     made_by = "from_encoder"  # the method that makes a new model from an encoder
 
-    # Of the base model; read on first use, with the arguments that `from_pretrained` got.
+    # Of the base model; read on first use, with the arguments that `from_pretrained` got. The
+    # access token is not among them: it would be pickled with the model.
     _tokenizer: PreTrainedTokenizerBase | None = None
     _loaded_with: Mapping[str, Any] = MappingProxyType({})
 
@@ -138,7 +142,10 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         model = loaded
         if isinstance(loaded, tuple):  # with output_loading_info=True
             model = loaded[0]
+        token = loaded_with.pop("token", None)
         model.base_model._loaded_with = loaded_with
+        if token is not None:  # which nothing keeps, so that the tokenizer has to be read now
+            model.base_model._read_tokenizer_with(token)
         return loaded
 
     @classmethod
@@ -296,6 +303,16 @@ class NextLevelPreTrainedModel(PreTrainedModel):
                 ) from error
         return base._tokenizer
 
+    def _read_tokenizer_with(self, token: str | bool) -> None:
+        """Reads the tokenizer with an access token, if the source has a tokenizer."""
+        arguments = {**self._loaded_with, "token": token}
+        try:
+            self.tokenizer = load_tokenizer(self.name_or_path, config=self.config, **arguments)
+        except (OSError, ValueError):
+            # A model without a tokenizer reads vectors. If it gets a text, the property
+            # `tokenizer` raises the error.
+            self._tokenizer = None
+
     @tokenizer.setter
     def tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
         """Sets the tokenizer; a copy with the model's length limit if its own limit is another.
@@ -391,6 +408,38 @@ class NextLevelPreTrainedModel(PreTrainedModel):
             for name, module in self.named_children()
             if module is not self.base_model and list(module.parameters())
         ]
+
+
+# The number of `evaluation_mode` blocks around each module that trains on after them.
+_evaluations: dict[nn.Module, int] = {}
+_evaluations_lock = Lock()
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Puts a model into evaluation mode within a block, and its modules back as they were.
+
+    Several threads may be in such blocks at once; the last one that leaves puts a module back.
+
+    Args:
+        model: the model, whose modules may be in different modes.
+    """
+    paused = []
+    with _evaluations_lock:
+        for module in model.modules():
+            if module.training or module in _evaluations:
+                _evaluations[module] = _evaluations.get(module, 0) + 1
+                module.training = False
+                paused.append(module)
+    try:
+        yield
+    finally:
+        with _evaluations_lock:
+            for module in paused:
+                _evaluations[module] -= 1
+                if _evaluations[module] == 0:
+                    del _evaluations[module]
+                    module.training = True
 
 
 def token_mask(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
@@ -551,24 +600,56 @@ def split_arguments(
             configuration.
     """
     fields = config_class.__dataclass_fields__
-    allowed = {"num_labels", "attn_implementation", *fields, *LOADING_ARGUMENTS}
+    own_fields = sorted(fields.keys() - PreTrainedConfig.__dataclass_fields__.keys())
+    further = ["num_labels", *LOADING_ARGUMENTS, "trust_remote_code"]
+    allowed = {"attn_implementation", *fields, *further}
     allowed -= {"dtype"}  # which belongs to the weights
-    unknown = sorted(arguments.keys() - allowed)
-    if unknown:
-        names = sorted(fields.keys() - PreTrainedConfig.__dataclass_fields__.keys())
-        raise ValueError(
-            f"{config_class.__name__} has no field {unknown}, only {', '.join(names)} and"
-            " num_labels."
-        )
+    for name in arguments:
+        if name not in allowed:
+            raise ValueError(
+                f"{config_class.__name__} has no field {name!r}{nearest(name, allowed)}. Its fields"
+                f" are {', '.join(own_fields)}; further arguments are {', '.join(further)}."
+            )
+    refuse_remote_code(arguments.get("trust_remote_code"))
 
     loading = {}
     configuration = {}
     for key, value in arguments.items():
         if key in LOADING_ARGUMENTS:
             loading[key] = value
-        else:
+        elif key != "trust_remote_code":
             configuration[key] = value
     return loading, configuration
+
+
+def nearest(name: str, names: Collection[str]) -> str:
+    """Returns a question after the name that an unknown one may stand for; empty without one.
+
+    Args:
+        name: the unknown name.
+        names: the names that there are.
+    """
+    similar = difflib.get_close_matches(name, sorted(names), n=1)
+    if not similar:
+        return ""
+    return f" (did you mean {similar[0]!r}?)"
+
+
+def refuse_remote_code(trust_remote_code: bool | None) -> None:
+    """Raises an error if the code of an encoder is to be run.
+
+    Args:
+        trust_remote_code: argument of the caller.
+
+    Raises:
+        ValueError: the argument is true.
+    """
+    if trust_remote_code:
+        raise ValueError(
+            "trust_remote_code=True: an encoder with code of its own cannot become part of a model"
+            " of this package, whose checkpoint would need that code. Leave the argument out, and"
+            " use an encoder of an architecture that transformers has."
+        )
 
 
 def load_backbone(name_or_path: str | PathLike, **loading: Any) -> PreTrainedModel:

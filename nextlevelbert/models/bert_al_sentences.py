@@ -110,9 +110,7 @@ def _ids_without_specials(
         private = private_tokenizer(tokenizer, split_special_tokens=True)
         return [document.input_ids.tolist() for document in private.batch(sentences)]
     # A tokenizer written in Python keeps no padding from other calls.
-    batch = tokenizer(
-        sentences, add_special_tokens=False, verbose=False, split_special_tokens=True
-    )
+    batch = tokenizer(sentences, add_special_tokens=False, verbose=False, split_special_tokens=True)
     return batch["input_ids"]
 
 

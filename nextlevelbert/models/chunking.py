@@ -26,10 +26,10 @@ from transformers import PreTrainedTokenizerBase
 from .sentences import Splitter, sentence_boundaries, sentence_token_ids, splitter_sentences
 
 try:
-    from nextlevelbert.word_lookup import new_word_lookup
+    from nextlevelbert.word_lookup import WordLookup, new_word_lookup
 except ImportError:
     # A checkpoint that is opened without the package gets the same ids, more slowly.
-    def new_word_lookup(tokenizer: Tokenizer) -> Any:
+    def new_word_lookup(tokenizer: Tokenizer) -> WordLookup | None:
         """Returns None: words cannot be looked up."""
         return None
 
@@ -175,9 +175,9 @@ def _tokenizer_state(tokenizer: PreTrainedTokenizerBase) -> tuple[object, ...]:
 
 
 # No value refers to its key, so that a tokenizer is freed with its model.
-_private_tokenizers: WeakKeyDictionary[
-    PreTrainedTokenizerBase, dict[bool, PrivateTokenizer]
-] = WeakKeyDictionary()
+_private_tokenizers: WeakKeyDictionary[PreTrainedTokenizerBase, dict[bool, PrivateTokenizer]] = (
+    WeakKeyDictionary()
+)
 _lock = Lock()
 
 

@@ -67,14 +67,9 @@ def load_chunk_encoder(
         ValueError: for an unsupported step, an unknown pooling, a model that does not say how it
             pools, or `trust_remote_code=True`.
     """
-    for argument in loading:
-        if argument not in _LOADING_ARGUMENTS:
-            known = {*_LOADING_ARGUMENTS, "name", "pooling"}
-            raise TypeError(
-                f"load_chunk_encoder has no argument {argument!r}{nearest(argument, known)}. Apart"
-                f" from name and pooling, it has {', '.join(_LOADING_ARGUMENTS)}."
-            )
-    refuse_remote_code(loading.pop("trust_remote_code", None))
+    check_loading_arguments(loading)
+    loading.pop("trust_remote_code", None)
+
     # Importing sentence-transformers takes seconds. A checkpoint that is opened with its own code
     # does not need it: transformers asks for everything that is imported outside of `try`.
     try:
@@ -88,9 +83,10 @@ def load_chunk_encoder(
     subfolder = loading.pop("subfolder", None)
     if subfolder:
         path = _path_of_subfolder(path, subfolder, loading)
-    by_sentence_transformers = dict(loading)  # which has another name for one argument
-    if "cache_dir" in loading:
-        by_sentence_transformers["cache_folder"] = by_sentence_transformers.pop("cache_dir")
+    # sentence-transformers has another name for `cache_dir`.
+    by_sentence_transformers = {
+        {"cache_dir": "cache_folder"}.get(key, key): value for key, value in loading.items()
+    }
     with _named_errors(path):
         modules_file = load_file_path(path, "modules.json", **by_sentence_transformers)
         config_file = load_file_path(path, "config.json", **by_sentence_transformers)
@@ -101,12 +97,7 @@ def load_chunk_encoder(
     if "chunk_encoder_config" in stored:
         return _from_document_model(path, name, loading)
 
-    public_name = name
-    if public_name is None:
-        public_name = path
-        if Path(path).is_dir():
-            public_name = Path(path).name
-
+    public_name = name or _public_name(path)
     if stored.get("model_type") in STATIC_MODELS:
         return _from_static_model(path, stored["model_type"], public_name, loading)
     if modules_file is None and config_file is not None and pooling is None:
@@ -119,6 +110,33 @@ def load_chunk_encoder(
         )
     source = _open_sentence_transformer(path, by_sentence_transformers)
     return _from_sentence_transformer(source, path, public_name, pooling)
+
+
+def check_loading_arguments(loading: dict[str, Any]) -> None:
+    """Checks the further arguments of `load_chunk_encoder`.
+
+    Args:
+        loading: the arguments by name.
+
+    Raises:
+        TypeError: an argument is unknown.
+        ValueError: code of the encoder is to be run.
+    """
+    for argument in loading:
+        if argument not in _LOADING_ARGUMENTS:
+            names = {*_LOADING_ARGUMENTS, "name", "pooling"}
+            raise TypeError(
+                f"load_chunk_encoder has no argument {argument!r}{nearest(argument, names)}. Apart"
+                f" from name and pooling, it has {', '.join(_LOADING_ARGUMENTS)}."
+            )
+    refuse_remote_code(loading.get("trust_remote_code"))
+
+
+def _public_name(path: str) -> str:
+    """Returns the name of an encoder on the Hub, or the name of its folder without the path."""
+    if Path(path).is_dir():
+        return Path(path).name
+    return path
 
 
 def _path_of_subfolder(path: str, subfolder: str, loading: dict[str, Any]) -> str:

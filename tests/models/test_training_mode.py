@@ -32,7 +32,8 @@ def test_encode_in_several_threads_leaves_every_module_in_its_mode(model):
     with ThreadPoolExecutor(4) as pool:
         embeddings = list(pool.map(model.encode, documents))
 
-    assert before[""] and not before["encoder.encoder.layer.1"]
+    assert before[""]
+    assert not before["encoder.encoder.layer.1"]
     assert modes(model) == before
     for embedding, document in zip(embeddings, expected, strict=True):
         torch.testing.assert_close(embedding.document, document, atol=1e-5, rtol=0)

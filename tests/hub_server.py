@@ -109,6 +109,10 @@ class HubServer:
         ``"space"``."""
         return dict(self._repositories[repo_type, repo_id].find("main")[1])
 
+    def repositories(self) -> list[tuple[str, str]]:
+        """Type and name of every repository."""
+        return list(self._repositories)
+
     def commits(self, repo_type: str, repo_id: str) -> list[str]:
         """Hashes of all commits, the first one being that of the empty repository."""
         return list(self._repositories[repo_type, repo_id].commits)

@@ -28,7 +28,7 @@ from .configuration_nextlevelbert import (
     usable_positions,
     vector_size,
 )
-from .pretrained import backbone_from_config
+from .pretrained import backbone_from_config, missing_passes
 
 # Token positions of one forward pass. On a CPU small batches stay in the cache (measured best on
 # two cores: 8 chunks of 256); a GPU needs enough work to be busy.
@@ -370,6 +370,10 @@ class ChunkEncoder(nn.Module):
             vectors[_copy(chunks, device)] = self(_copy(ids, device), mask, rule.unpooled)
             if bar is not None:
                 bar.update(len(chunks))
+
+        batches = len(list(micro_batches(lengths, tokens_per_batch)))
+        for _ in range(missing_passes(self, batches)):
+            self(torch.full((1, 1), pad_id, device=device))
         return vectors
 
     def fingerprint(self) -> str:

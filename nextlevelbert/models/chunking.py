@@ -26,10 +26,10 @@ from transformers import PreTrainedTokenizerBase
 from .sentences import Splitter, sentence_boundaries, sentence_token_ids, splitter_sentences
 
 try:
-    from nextlevelbert.word_lookup import new_word_lookup
+    from nextlevelbert.word_lookup import WordLookup, new_word_lookup
 except ImportError:
     # A checkpoint that is opened without the package gets the same ids, more slowly.
-    def new_word_lookup(tokenizer: Tokenizer) -> Any:
+    def new_word_lookup(tokenizer: Tokenizer) -> WordLookup | None:
         """Returns None: words cannot be looked up."""
         return None
 

@@ -79,21 +79,17 @@ def load_chunk_encoder(
         ValueError: for an unsupported step, an unknown pooling, a model that does not say how it
             pools, or `trust_remote_code=True`.
     """
-    for argument in loading:
-        if argument not in _LOADING_ARGUMENTS:
-            known = {*_LOADING_ARGUMENTS, "name", "pooling"}
-            raise TypeError(
-                f"load_chunk_encoder has no argument {argument!r}{nearest(argument, known)}. Apart"
-                f" from name and pooling, it has {', '.join(_LOADING_ARGUMENTS)}."
-            )
-    refuse_remote_code(loading.pop("trust_remote_code", None))
+    check_loading_arguments(loading)
+    loading.pop("trust_remote_code", None)
+
     path = fspath(name_or_path)
     subfolder = loading.pop("subfolder", None)
     if subfolder:
         path = _path_of_subfolder(path, subfolder, loading)
-    by_sentence_transformers = dict(loading)  # which has another name for one argument
-    if "cache_dir" in loading:
-        by_sentence_transformers["cache_folder"] = by_sentence_transformers.pop("cache_dir")
+    # sentence-transformers has another name for `cache_dir`.
+    by_sentence_transformers = {
+        {"cache_dir": "cache_folder"}.get(key, key): value for key, value in loading.items()
+    }
     files = _read_files(path, by_sentence_transformers)
 
     stored = files.get("config.json", {})
@@ -101,12 +97,7 @@ def load_chunk_encoder(
         return _from_document_model(path, name, loading)
     _check_kind(path, files)
 
-    public_name = name
-    if public_name is None:
-        public_name = path
-        if Path(path).is_dir():
-            public_name = Path(path).name
-
+    public_name = name or _public_name(path)
     if stored.get("model_type") in STATIC_MODELS:
         return _from_static_model(path, stored["model_type"], public_name, loading)
     if files and "modules.json" not in files and pooling is None:
@@ -172,6 +163,33 @@ def _check_kind(path: str, files: dict[str, Any]) -> None:
             f"{path!r} is a {kind}: {reason}. Give a SentenceTransformer, which returns one dense"
             " vector for each text."
         )
+
+
+def check_loading_arguments(loading: dict[str, Any]) -> None:
+    """Checks the further arguments of `load_chunk_encoder`.
+
+    Args:
+        loading: the arguments by name.
+
+    Raises:
+        TypeError: an argument is unknown.
+        ValueError: code of the encoder is to be run.
+    """
+    for argument in loading:
+        if argument not in _LOADING_ARGUMENTS:
+            names = {*_LOADING_ARGUMENTS, "name", "pooling"}
+            raise TypeError(
+                f"load_chunk_encoder has no argument {argument!r}{nearest(argument, names)}. Apart"
+                f" from name and pooling, it has {', '.join(_LOADING_ARGUMENTS)}."
+            )
+    refuse_remote_code(loading.get("trust_remote_code"))
+
+
+def _public_name(path: str) -> str:
+    """Returns the name of an encoder on the Hub, or the name of its folder without the path."""
+    if Path(path).is_dir():
+        return Path(path).name
+    return path
 
 
 def _path_of_subfolder(path: str, subfolder: str, loading: dict[str, Any]) -> str:

@@ -33,6 +33,7 @@ from .pretrained import (
     classification_loss,
     evaluation_mode,
     labelled_loss,
+    missing_passes,
 )
 from .token_document import (
     TokenDocumentPreTrainedModel,
@@ -351,6 +352,7 @@ class BertAlModel(BertAlPreTrainedModel):
         if self.config.tokens_at_once is not None:
             steps_at_once = max(1, self.config.tokens_at_once // (length * len(mask)))
         lstm_states: list[State | None] = [None] * len(self.recurrences)
+        passes = 0
         for first in range(0, steps, steps_at_once):
             in_pass = (step >= first) & (step < first + steps_at_once)  # of all segments
             index = SegmentIndex(step=step[in_pass] - first, document=document[in_pass])
@@ -369,7 +371,14 @@ class BertAlModel(BertAlPreTrainedModel):
 
             states = output.last_hidden_state[real[in_pass]]  # [m, D]
             is_token_in_pass = in_pass[segment]  # [N]
+            passes += 1
             yield is_token_in_pass.nonzero().flatten(), states
+
+        for _ in range(missing_passes(self.encoder, passes)):
+            inputs_of_pass = {name: values[:1, :1] for name, values in inputs.items()}
+            unused = self.encoder(**inputs_of_pass, return_dict=True).last_hidden_state
+            # No token, but a path for the backward pass.
+            yield segment[:0], unused[0, :0] + 0.0 * unused.sum()
 
     def _recur(
         self,

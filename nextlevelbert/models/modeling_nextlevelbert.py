@@ -52,6 +52,7 @@ from .pretrained import (
     NextLevelPreTrainedModel,
     backbone_from_config,
     classification_loss,
+    missing_passes,
     single_label_loss,
     split_arguments,
     token_mask,
@@ -533,7 +534,8 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         # A graph that is recorded must not depend on the number of documents.
         width = length + specials
         if length <= size and (extras or traced() or batch * width <= _POSITIONS_PER_PASS):
-            return self._read_window(chunks, lengths, extras)
+            states, output = self._read_window(chunks, lengths, extras)
+            return self._with_missing_passes(states, passes=1), output
 
         # Windows of similar lengths share a pass of the encoder. Each state belongs to a row: row 0
         # of a document is its [CLS], row 1 + c its chunk c. States at padding are zero and belong
@@ -556,7 +558,20 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             rows=torch.cat(rows_of_passes),
             count=batch * rows_of_document,
         )
+        means = self._with_missing_passes(means, passes=len(states_of_passes))
         return means.unflatten(0, (batch, rows_of_document)), BaseModelOutput()
+
+    def _with_missing_passes(self, states: Tensor, passes: int) -> Tensor:
+        """Returns states unchanged, after the passes that other processes need.
+
+        The result depends on the further passes, so that the backward pass runs through them.
+        """
+        for _ in range(missing_passes(self.encoder, passes)):
+            chunk = states.new_zeros(1, 1, self.config.chunk_hidden_size)
+            count = torch.ones(1, dtype=torch.long, device=states.device)
+            unused, _ = self._read_window(chunk, count, {})
+            states = states + 0.0 * unused.sum()
+        return states
 
     def _read_window(
         self, chunks: Tensor, counts: Tensor, extras: dict[str, bool]

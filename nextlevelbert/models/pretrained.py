@@ -8,8 +8,9 @@ sentence-transformers loads no other class without the flag.
 import copy
 import difflib
 import json
+import math
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
@@ -18,8 +19,9 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from huggingface_hub import ModelCard, ModelCardData
-from torch import Tensor, nn
+from huggingface_hub import ModelCard, ModelCardData, create_repo
+from huggingface_hub.errors import EntryNotFoundError
+from torch import Tensor, distributed, nn
 from torch.nn import functional as F
 from transformers import (
     AutoConfig,
@@ -192,6 +194,9 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         if push:
             hub = {key: kwargs.pop(key) for key in _HUB_ARGUMENTS if key in kwargs}
         folder = Path(save_directory)
+        name = "folder or Hub name"
+        if push and is_main_process:
+            name, uploaded = self._prepare_upload(folder, hub)
         tokenizer = self._find_tokenizer()
         is_update = self._is_saved_in(folder)
         self.config.auto_map = dict(self.family_auto_map)
@@ -216,10 +221,45 @@ class NextLevelPreTrainedModel(PreTrainedModel):
                 tags=tags,
                 base_model=encoder,
             )
-            text = self.card_text("folder or Hub name")
+            text = self.card_text(name)
             ModelCard(f"---\n{data.to_yaml()}\n---\n\n{text}").save(folder / "README.md")
         if push:
-            self.push_to_hub(hub.pop("repo_id", folder.name), **hub)
+            self._upload_modified_files(
+                folder,
+                name,
+                uploaded,
+                commit_message=hub.get("commit_message"),
+                token=hub.get("token"),
+                create_pr=hub.get("create_pr", False),
+                revision=hub.get("revision"),
+            )
+
+    def _prepare_upload(self, folder: Path, hub: dict[str, Any]) -> tuple[str, dict[str, float]]:
+        """Makes the repository of a folder that is about to be saved.
+
+        Returns:
+            Name of the repository, and the times of the files that are not to be uploaded.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        name = self._repository(folder, hub)
+        times = self._get_files_timestamps(folder)
+        try:
+            ModelCard.load(name, token=hub.get("token"))
+        except EntryNotFoundError:
+            return name, times
+        # Somebody wrote a card there, which stays.
+        return name, {**times, "README.md": math.inf}
+
+    @staticmethod
+    def _repository(folder: Path, hub: dict[str, Any]) -> str:
+        """Returns the name of the repository for a folder, which is created if need be."""
+        url = create_repo(
+            hub.get("repo_id", folder.name),
+            token=hub.get("token"),
+            private=hub.get("private"),
+            exist_ok=True,
+        )
+        return url.repo_id
 
     def _is_saved_in(self, folder: Path) -> bool:
         """Returns whether the folder holds a checkpoint of this family, which a save replaces."""
@@ -386,15 +426,35 @@ class NextLevelPreTrainedModel(PreTrainedModel):
             if isinstance(layer, nn.Linear) and "chunk_encoder." not in name
         }
         targets = linear_layers & _ATTENTION_PROJECTIONS
+        whole = self.modules_to_train_whole()
+        quantized = self._quantized_in(whole)
+        if quantized:
+            warnings.warn(
+                f"{', '.join(sorted(quantized))}: quantised weights cannot be trained whole, so"
+                " these layers get adapters. To train them whole, add the modules to"
+                " llm_int8_skip_modules of the quantisation.",
+                stacklevel=2,
+            )
         if not targets:
             raise ValueError(
                 f"{type(self).__name__} has no linear layer named {sorted(_ATTENTION_PROJECTIONS)}."
             )
         return {
-            "target_modules": sorted(targets),
-            "modules_to_save": self.modules_to_train_whole(),
+            "target_modules": sorted(targets.union(*quantized.values())),
+            "modules_to_save": [name for name in whole if name not in quantized],
             "exclude_modules": r".*\bchunk_encoder\b.*",
         }
+
+    def _quantized_in(self, names: Sequence[str]) -> dict[str, set[str]]:
+        """Returns the quantised linear layers in each of some modules, all by their last names."""
+        quantized: dict[str, set[str]] = {}
+        for path, layer in self.named_modules():
+            if not isinstance(layer, nn.Linear) or layer.weight.is_floating_point():
+                continue
+            parts = path.split(".")
+            for name in set(names).intersection(parts):
+                quantized.setdefault(name, set()).add(parts[-1])
+        return quantized
 
     def modules_to_train_whole(self) -> list[str]:
         """Returns the names of the heads, which are trained whole beside an adapter.
@@ -408,6 +468,32 @@ class NextLevelPreTrainedModel(PreTrainedModel):
             for name, module in self.named_children()
             if module is not self.base_model and list(module.parameters())
         ]
+
+
+def missing_passes(encoder: nn.Module | None, passes: int) -> int:
+    """Counts the passes of an encoder that this process has to add to its own.
+
+    A pass of an encoder that is sharded (FSDP) gathers weights from all processes, so that all
+    processes must run it equally often. Otherwise one of them waits for ever.
+
+    Args:
+        encoder: the encoder; None if there is none.
+        passes: number of passes that this process needs.
+
+    Returns:
+        Passes that another process needs beyond those; zero if the encoder is not sharded.
+    """
+    if encoder is None or not distributed.is_available() or not distributed.is_initialized():
+        return 0
+    from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+
+    sharded = (FSDPModule, FullyShardedDataParallel)
+    if not any(isinstance(module, sharded) for module in encoder.modules()):
+        return 0
+    device = next(encoder.parameters()).device
+    most = torch.tensor(passes, device=device)
+    distributed.all_reduce(most, op=distributed.ReduceOp.MAX)
+    return int(most) - passes
 
 
 # The number of `evaluation_mode` blocks around each module that trains on after them.

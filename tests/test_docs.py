@@ -26,7 +26,6 @@ from nextlevelbert.tasks.classification import load_classification
 from nextlevelbert.tasks.coreference import read_ecbplus
 from nextlevelbert.tasks.document_matching import load_document_pairs
 from nextlevelbert.tasks.multiple_choice import load_multiple_choice
-from nextlevelbert.tasks.summarization import SummaryArguments, read_summaries
 from nextlevelbert.training.cards import CITATIONS, CardText, model_card
 
 from .examples.scripts import load_script
@@ -120,7 +119,11 @@ def run_example() -> None:
     load_script(sys.argv[0].removeprefix("examples/")).main(sys.argv[1:])
 
 
+summarize = load_script("bert_al/summarize.py")
 SCRIPTS = {
+    "examples/bert_al/summarize.py": run_example,
+    "examples/chunkbert/prepare_book_summaries.py": run_example,
+    "examples/chunkbert/prepare_eurlex.py": run_example,
     "examples/hate/rank_documents.py": run_example,
     "examples/next_level_bert/prepare_muld.py": run_example,
     "examples/next_level_bert/prepare_quality_race.py": run_example,
@@ -221,10 +224,17 @@ INPUTS = [
     for row in rows_of((ROOT / "docs" / "inputs.md").read_text(encoding="utf-8"))
     if row[-1][:2] == "`{"
 ]
+
+
+def read_documents_with_summaries(source):
+    arguments = summarize.SummaryArguments(model="", train_file=source, validation_file=source)
+    return summarize.read_documents(arguments, seed=0)["train"]
+
+
 READERS = {
     "—": load_classification,
     "multiple_choice": load_multiple_choice,
-    "summarization": lambda source: read_summaries(SummaryArguments(model=""), source, "train"),
+    "summaries": read_documents_with_summaries,
     "document_matching": load_document_pairs,
     "coreference": read_ecbplus,
     "multihop_qa": hotpotqa.load,

@@ -11,9 +11,8 @@ from .retrieval import (
     retrieval_scores,
     trec_run,
 )
-from .rouge import greedy_oracle, rouge_scores
 from .vectors import find_targets
-from .words import count_words
+from .words import count_words, split_words
 
 __all__ = [
     "Ranking",
@@ -23,12 +22,11 @@ __all__ = [
     "coreference_scores",
     "count_words",
     "find_targets",
-    "greedy_oracle",
     "hotpotqa_scores",
     "rank_by_scores",
     "rank_documents",
     "retrieval_scores",
-    "rouge_scores",
+    "split_words",
     "tfidf_scores",
     "trec_run",
 ]

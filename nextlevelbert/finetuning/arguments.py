@@ -28,7 +28,7 @@ class FinetuningArguments(BaseTrainingArguments):
     learning_rate: float | None = option(  # type: ignore[assignment]
         None,
         "Peak learning rate (default: 5e-5; 1e-3 with --freeze_encoder, --lora or a baseline; 3e-5"
-        " for model families that read tokens, and 2e-5 for summaries).",
+        " for model families that read tokens).",
     )
     num_train_epochs: float = option(20.0, "Maximum number of epochs.")
     per_device_eval_batch_size: int = option(32, "Batch size per device in evaluation.")

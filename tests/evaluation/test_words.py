@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from nextlevelbert.evaluation.words import count_words, search_words
+from nextlevelbert.evaluation.words import count_words, search_words, split_terms
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,10 @@ from nextlevelbert.evaluation.words import count_words, search_words
 )
 def test_words_of_search(text, words):
     assert search_words(text) == words
+
+
+def test_terms_have_two_letters_or_are_a_character():
+    assert split_terms("A cat_1 б ба, 猫x yz") == ["cat_1", "ба", "猫", "yz"]
 
 
 def test_the_time_for_a_long_word_grows_linearly():

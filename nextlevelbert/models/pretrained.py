@@ -343,16 +343,6 @@ class NextLevelPreTrainedModel(PreTrainedModel):
                 ) from error
         return base._tokenizer
 
-    def _read_tokenizer_with(self, token: str | bool) -> None:
-        """Reads the tokenizer with an access token, if the source has a tokenizer."""
-        arguments = {**self._loaded_with, "token": token}
-        try:
-            self.tokenizer = load_tokenizer(self.name_or_path, config=self.config, **arguments)
-        except (OSError, ValueError):
-            # A model without a tokenizer reads vectors. If it gets a text, the property
-            # `tokenizer` raises the error.
-            self._tokenizer = None
-
     @tokenizer.setter
     def tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
         """Sets the tokenizer; a copy with the model's length limit if its own limit is another.
@@ -363,6 +353,16 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         if tokenizer.model_max_length != limit:
             tokenizer = with_limit(tokenizer, limit)
         self.base_model._tokenizer = tokenizer
+
+    def _read_tokenizer_with(self, token: str | bool) -> None:
+        """Reads the tokenizer with an access token, if the source has a tokenizer."""
+        arguments = {**self._loaded_with, "token": token}
+        try:
+            self.tokenizer = load_tokenizer(self.name_or_path, config=self.config, **arguments)
+        except (OSError, ValueError):
+            # A model without a tokenizer reads vectors. If it gets a text, the property
+            # `tokenizer` raises the error.
+            self._tokenizer = None
 
     def _find_tokenizer(self) -> PreTrainedTokenizerBase | None:
         """Returns the tokenizer; None for a model that never had one.

@@ -33,7 +33,7 @@ def notebook(script: Path, arguments: list[str]) -> NotebookNode:
     made = jupytext.reads(body, fmt="py:light")
     made.cells = [
         new_markdown_cell(f"# {description}"),
-        new_code_cell("%pip install --quiet nextlevelbert"),
+        new_code_cell('%pip install --quiet "nextlevelbert[examples]"'),
         new_code_cell(f"import sys\n\nsys.argv = {[script.name, *arguments]!r}"),
         *made.cells,
     ]

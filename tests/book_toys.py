@@ -1,7 +1,7 @@
 """Small PDF, EPUB and Word files."""
 
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -24,7 +24,8 @@ _RELATIONSHIPS = """<?xml version="1.0"?>
 <Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships"><Relationship Id="r1"
  Type="http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument"
  Target="word/document.xml"/></Relationships>"""
-_WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+_OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 
 
 def write_pdf(path: Path, pages: Sequence[str]) -> Path:
@@ -59,15 +60,33 @@ def write_epub(path: Path, pages: Sequence[str]) -> Path:
     return path
 
 
+def write_archive(path: Path, contents: Mapping[str, str | bytes]) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in contents.items():
+            archive.writestr(name, content)
+    return path
+
+
 def write_docx(path: Path, paragraphs: Sequence[str]) -> Path:
     body = "".join(
         f"<w:p><w:r><w:t>{escape(paragraph)}</w:t></w:r></w:p>" for paragraph in paragraphs
     )
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("[Content_Types].xml", _CONTENT_TYPES)
-        archive.writestr("_rels/.rels", _RELATIONSHIPS)
-        archive.writestr(
-            "word/document.xml",
-            f'<w:document xmlns:w="{_WORD}"><w:body>{body}</w:body></w:document>',
-        )
-    return path
+    return write_word(path, body)
+
+
+def write_word(path: Path, body: str, namespaces: str = "", word: str = WORD, **parts: str) -> Path:
+    """A Word file of a body in XML; the kinds of its other parts are also their names and ids."""
+    relations = "".join(
+        f'<Relationship Id="{kind}" Type="{_OFFICE}/{kind}" Target="{kind}.xml"/>' for kind in parts
+    )
+    contents: dict[str, str | bytes] = {
+        "[Content_Types].xml": _CONTENT_TYPES,
+        "_rels/.rels": _RELATIONSHIPS,
+        "word/_rels/document.xml.rels": f"<Relationships>{relations}</Relationships>",
+        "word/document.xml": (
+            f'<w:document xmlns:w="{word}" {namespaces}><w:body>{body}</w:body></w:document>'
+        ),
+    }
+    for kind, part in parts.items():
+        contents[f"word/{kind}.xml"] = part
+    return write_archive(path, contents)

@@ -8,6 +8,7 @@ import io
 import re
 import shlex
 import sys
+from argparse import ArgumentParser
 from collections.abc import Iterator
 from itertools import pairwise
 from operator import attrgetter
@@ -25,9 +26,9 @@ from nextlevelbert.tasks.classification import load_classification
 from nextlevelbert.tasks.coreference import read_ecbplus
 from nextlevelbert.tasks.document_matching import load_document_pairs
 from nextlevelbert.tasks.multiple_choice import load_multiple_choice
-from nextlevelbert.tasks.retrieval import PairArguments, read_retrieval_task
-from nextlevelbert.tasks.summarization import SummaryArguments, read_summaries
 from nextlevelbert.training.cards import CITATIONS, CardText, model_card
+
+from .examples.scripts import load_script
 
 ROOT = Path(__file__).parent.parent
 CARDS = [*ROOT.glob("model_cards/*/README.md"), *ROOT.glob("checkpoints/*/README.md")]
@@ -113,7 +114,20 @@ class Understood(Exception):
     """The options of a command were read; nothing is run."""
 
 
+def run_example() -> None:
+    """Runs the script of `examples` that `sys.argv` names."""
+    load_script(sys.argv[0].removeprefix("examples/")).main(sys.argv[1:])
+
+
+summarize = load_script("bert_al/summarize.py")
 SCRIPTS = {
+    "examples/bert_al/summarize.py": run_example,
+    "examples/chunkbert/prepare_book_summaries.py": run_example,
+    "examples/chunkbert/prepare_eurlex.py": run_example,
+    "examples/hate/rank_documents.py": run_example,
+    "examples/next_level_bert/prepare_muld.py": run_example,
+    "examples/next_level_bert/prepare_quality_race.py": run_example,
+    "examples/next_level_bert/retrieve_booksum.py": run_example,
     "pretrain": vectors.main,
     "run_pretraining.py": vectors.main,
     "finetune": tasks.main,
@@ -136,19 +150,25 @@ def refused(words: list[str]) -> str:
     """What a command says of its options; nothing if each exists, belongs to the task and model,
     and may be so."""
     read = HfArgumentParser.parse_args_into_dataclasses
+    read_plain = ArgumentParser.parse_args
 
     def read_only(self, *args, **kwargs):
         read(self, *args, **kwargs)
         raise Understood
 
+    def read_plain_only(self, *args, **kwargs):
+        read_plain(self, *args, **kwargs)
+        raise Understood
+
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(io.StringIO()) as errors:
         patch.setattr(HfArgumentParser, "parse_args_into_dataclasses", read_only)
+        patch.setattr(ArgumentParser, "parse_args", read_plain_only)
         patch.setattr(sys, "argv", words)
-        with pytest.raises((Understood, SystemExit)) as end:
+        with pytest.raises((Understood, SystemExit, ValueError)) as end:
             SCRIPTS[words[0]]()
     if end.type is Understood:
         return ""
-    return errors.getvalue()
+    return f"{errors.getvalue()}{end.value}"
 
 
 COMMANDS = [(page, words) for page in PAGES for words in commands(page.read_text(encoding="utf-8"))]
@@ -204,11 +224,17 @@ INPUTS = [
     for row in rows_of((ROOT / "docs" / "inputs.md").read_text(encoding="utf-8"))
     if row[-1][:2] == "`{"
 ]
+
+
+def read_documents_with_summaries(source):
+    arguments = summarize.SummaryArguments(model="", train_file=source, validation_file=source)
+    return summarize.read_documents(arguments, seed=0)["train"]
+
+
 READERS = {
     "—": load_classification,
     "multiple_choice": load_multiple_choice,
-    "retrieval, ranking": lambda source: read_retrieval_task(source, PairArguments()).queries,
-    "summarization": lambda source: read_summaries(SummaryArguments(model=""), source, "train"),
+    "summaries": read_documents_with_summaries,
     "document_matching": load_document_pairs,
     "coreference": read_ecbplus,
     "multihop_qa": hotpotqa.load,

@@ -4,7 +4,6 @@ knows its folder.
 A row of `RUNS` is a run: add one for another task or model type. All tests are over all rows.
 """
 
-import itertools
 import json
 import re
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
-from nextlevelbert import BertAlForExtractiveSummarization, ChunkBertForSequenceClassification
+from nextlevelbert import ChunkBertForSequenceClassification
 from nextlevelbert.training.trainer import CardTrainer
 
 from .faults.harness import tree
@@ -95,52 +94,6 @@ def opens_in_three_ways(folder, checkpoint):
         assert not any("chunk_encoder" in name for name in load_file(checkpoint))
 
 
-# --- Summaries
-
-
-def stories(count, seed):
-    """Documents of 4 to 8 sentences, of which the two that speak of a storm belong to the
-    summary."""
-    draw = np.random.default_rng(seed)
-    rows = []
-    for number in range(count):
-        labels = [1, 1] + [0] * (2 + number % 5)
-        draw.shuffle(labels)
-        text = [
-            f"On day {draw.integers(10, 31)} we had {('bread', 'storm')[label]}."
-            for label in labels
-        ]
-        summary = " ".join(itertools.compress(text, labels))
-        rows.append({"id": f"{seed}-{number}", "text": text, "summary": summary, "labels": labels})
-    return rows
-
-
-SUMMARIZING = (
-    "run_finetune.py --task summarization --model {encoder} --segment_length 16"
-    " --label_column labels --train_file {stories}"
-    " --validation_file {more_stories} --summary_sentences 2"
-    " --num_train_epochs 9 --early_stopping_patience 9 --learning_rate 1e-2"
-    " --lr_scheduler_type constant --warmup_steps 0"
-).split()
-
-
-def summaries_got_better(results):
-    return (
-        next(iter(results["rows"].values()))["precision"]
-        > results["rows"]["first 2 sentences"]["precision"]
-    )
-
-
-def summarizes_as_stored(folder, checkpoint):
-    model = BertAlForExtractiveSummarization.from_pretrained(folder)
-    stored = predictions(folder / "validation_predictions.jsonl")
-    for record, row in zip(stored, stories(12, 1), strict=True):
-        summary = model.summarize(row["text"], sentences=2)
-        chosen = [record["id"], record["indices"], record["sentences"]]
-        assert chosen == [row["id"], summary.indices, summary.sentences]
-        assert record["scores"] == pytest.approx(summary.scores, abs=1e-4)
-
-
 # --- CDLM
 
 
@@ -187,15 +140,6 @@ RUNS = [
         ["--norm_order", "1"],
         opens_in_three_ways,
         card="vectors",
-    ),
-    Run(
-        "summarization",
-        SUMMARIZING,
-        summaries_got_better,
-        ["--segment_length", "24"],
-        summarizes_as_stored,
-        kill_at=12,
-        card="summary",
     ),
     Run("cdlm", PRETRAINING_ON_SETS, loss_fell, ["--document_share", "0.5"], kill_at=5),
 ]
@@ -283,38 +227,6 @@ RUNS += [
 ]
 
 
-# --- Ranking
-
-
-def asked():
-    """Three questions to each of twelve short documents."""
-    things = "whale train bread star ship crown sail oven whale train bread star".split()
-    subjects = [f"{thing} {n}" for n, thing in enumerate(things)]
-    return [
-        {
-            "query": f"What of the {subject}, {name}?",
-            "document": f"The {subject} was old and red again. " * 6,
-        }
-        for subject in subjects
-        for name in ("Ann", "Bo", "Cy")
-    ]
-
-
-RANKING = (
-    "run_finetune.py --task ranking --model {checkpoint} --train_file {asked}"
-    " --test_file {asked} --num_train_epochs 5 --learning_rate 3e-3"
-    " --per_device_train_batch_size 4 --cache_dir {folder}/ranking"
-).split()
-
-
-def ranks_better(results):
-    after, before, _ = (row["mrr@10"] for row in results["rows"].values())
-    return after > before
-
-
-RUNS.append(Run("ranking", RANKING, ranks_better, ["--weight_decay", "0.5"], kill_at=17))
-
-
 # --- The tests
 
 
@@ -332,9 +244,7 @@ def toys(toy_encoder_path, toy_checkpoint, encoder, tmp_path_factory):
         "books": books(mixed=False),
         "mixed_books": books(mixed=True),
         "sets": SETS,
-        "asked": asked(),
     }
-    rows |= {"stories": stories(40, 0), "more_stories": stories(12, 1)}
     rows |= {f"{task}_{name}": make(*SIZES[name]) for task, make in ROWS.items() for name in SIZES}
     models = {
         "sentence_encoder": toy_encoder_path,

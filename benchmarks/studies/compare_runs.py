@@ -1,9 +1,10 @@
 """Is one fine-tuned model better than another? Bootstrap and permutation test on two runs'
 predictions.
 
-Takes the output folders of two runs of `run_finetune.py` on the same set. Coreference is compared
-by CoNLL F1 over topics (CDLM, section 3.2), retrieval by MRR over queries, questions by the
-official exact match, everything else by accuracy. Both tests (Dror et al., 2018) are SciPy's.
+Takes the output folders of two runs of `run_finetune.py` or of a script of `examples` on the same
+set. Coreference is compared by CoNLL F1 over topics (CDLM, section 3.2), retrieval by MRR over
+queries, questions by the official exact match, everything else by accuracy. Both tests (Dror et
+al., 2018) are SciPy's.
 
     python -m benchmarks.studies.compare_runs RUN OTHER_RUN
 """

@@ -27,8 +27,14 @@ from torch.nn import functional as F
 from benchmarks.common import measuring
 from nextlevelbert import NextLevelBertModel
 from nextlevelbert.data.tables import open_rows
-from nextlevelbert.evaluation import Ranking, RetrievalTask, rank_by_scores, retrieval_scores
-from nextlevelbert.evaluation.scores import bm25_scores, tfidf_scores
+from nextlevelbert.evaluation import (
+    Ranking,
+    RetrievalTask,
+    bm25_scores,
+    rank_by_scores,
+    retrieval_scores,
+    tfidf_scores,
+)
 
 SHARE = 0.2  # of the vectors beside TF-IDF; chosen on training novels and stories
 WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")

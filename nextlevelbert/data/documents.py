@@ -15,6 +15,7 @@ from typing import Any
 
 from ..models.chunking import check_collection
 from .books import BOOKS, read_book
+from .encodings import decode_escapes
 from .files import (
     NoDocumentError,
     PartlyReadError,
@@ -31,6 +32,8 @@ from .tables import TABLES, TEXTS, rows_or_errors, saved_dataset, short
 
 PYTHON_MANUAL = "python-manual"
 logger = logging.getLogger(__name__)
+# A picture that is written into Markdown; short ones are examples in a text.
+_PICTURE_DATA = re.compile(r"""data:image/[\w.+-]+(?:;[\w.=-]+)*,[^\s)"'<>]{100,}""")
 _NOT_DOCUMENTATION = set(
     "site-packages test tests idlelib lib2to3 __pycache__ turtledemo pydoc_data".split()
 )
@@ -201,7 +204,7 @@ def _documents(
 
 def _read_document(path: Path, name: str, on_error: OnError | None) -> Document:
     if suffix(path) not in BOOKS:
-        return Document(name, read_text(path))
+        return Document(name, _read_plain(path))
     text, metadata, missing = read_book(path, suffix(path))
     if missing:
         error = PartlyReadError(f"{path} was read in part: {missing}.")
@@ -210,6 +213,14 @@ def _read_document(path: Path, name: str, on_error: OnError | None) -> Document:
         else:
             on_error(error)
     return Document(name, text, metadata)
+
+
+def _read_plain(path: Path) -> str:
+    with named_errors(path):
+        text = decode_escapes(read_text(path))
+    if suffix(path) == ".md":
+        return _PICTURE_DATA.sub("", text)
+    return text
 
 
 def _with_file(path: Path, error: Exception) -> ValueError:

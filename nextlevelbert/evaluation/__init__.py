@@ -1,21 +1,32 @@
 """Metrics, rankings, and rows of tables that need no model."""
 
+from .baselines import bm25_scores, tfidf_scores
 from .coreference import cluster_scores, coreference_scores
 from .hotpotqa import hotpotqa_scores
-from .retrieval import Ranking, RetrievalTask, rank_by_scores, rank_documents, retrieval_scores
-from .rouge import greedy_oracle, rouge_scores
+from .retrieval import (
+    Ranking,
+    RetrievalTask,
+    rank_by_scores,
+    rank_documents,
+    retrieval_scores,
+    trec_run,
+)
 from .vectors import find_targets
+from .words import count_words, split_words
 
 __all__ = [
     "Ranking",
     "RetrievalTask",
+    "bm25_scores",
     "cluster_scores",
     "coreference_scores",
+    "count_words",
     "find_targets",
-    "greedy_oracle",
     "hotpotqa_scores",
     "rank_by_scores",
     "rank_documents",
     "retrieval_scores",
-    "rouge_scores",
+    "split_words",
+    "tfidf_scores",
+    "trec_run",
 ]

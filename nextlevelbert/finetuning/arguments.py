@@ -28,7 +28,7 @@ class FinetuningArguments(BaseTrainingArguments):
     learning_rate: float | None = option(  # type: ignore[assignment]
         None,
         "Peak learning rate (default: 5e-5; 1e-3 with --freeze_encoder, --lora or a baseline; 3e-5"
-        " for model families that read tokens, and 2e-5 for summaries).",
+        " for model families that read tokens).",
     )
     num_train_epochs: float = option(20.0, "Maximum number of epochs.")
     per_device_eval_batch_size: int = option(32, "Batch size per device in evaluation.")
@@ -46,7 +46,7 @@ class FinetuningArguments(BaseTrainingArguments):
     metric_for_best_model: str | None = option(
         "loss",
         "Validation score that selects the best evaluation: loss, or a score of the table, such as"
-        " accuracy, macro_f1 or mrr@10, if the task has it.",
+        " accuracy or macro_f1, if the task has it.",
     )
     early_stopping_patience: int = option(
         3,
@@ -99,8 +99,8 @@ class VectorModelArguments:
         MISSING,
         "Model to fine-tune (required): a checkpoint (folder or name on the Hub), or untrained for"
         " a new model around --chunk_encoder. Baselines: avg_sbert (mean of chunk vectors), sbert"
-        " (first chunk), tfidf (word counts, in classification and retrieval), bm25 (in retrieval),"
-        " or the name of another encoder, which reads the beginning of each text.",
+        " (first chunk), tfidf (word counts, in classification), or the name of another encoder,"
+        " which reads the beginning of each text.",
     )
     model_type: str = option(
         "nextlevelbert",

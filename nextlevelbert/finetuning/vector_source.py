@@ -21,11 +21,10 @@ from ..data.tables import short
 from ..models.chunk_encoder import LoadedChunkEncoder, weights_fingerprint
 from ..models.chunking import ChunkingRule
 from ..models.from_encoder import load_chunk_encoder
-from ..models.modeling_hate import HateForSequenceClassification, HateModel
+from ..models.modeling_hate import HateForSequenceClassification
 from ..models.modeling_nextlevelbert import (
     NextLevelBertForMultipleChoice,
     NextLevelBertForSequenceClassification,
-    NextLevelBertModel,
 )
 from ..training.cards import name_on_hub
 from ..training.options import open_config
@@ -37,12 +36,10 @@ logger = logging.getLogger(__name__)
 # What a card adds to the number of their parameters.
 WITHOUT_ENCODER = " without the frozen chunk encoder"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
-Head = Literal["none", "classification", "multiple_choice"]
+Head = Literal["classification", "multiple_choice"]
 MODELS: dict[tuple[str, Head], Any] = {
-    ("nextlevelbert", "none"): NextLevelBertModel,
     ("nextlevelbert", "classification"): NextLevelBertForSequenceClassification,
     ("nextlevelbert", "multiple_choice"): NextLevelBertForMultipleChoice,
-    ("hate", "none"): HateModel,
     ("hate", "classification"): HateForSequenceClassification,
 }
 
@@ -203,7 +200,7 @@ class VectorSource:
             )
         return {text: chunks[:1] for text, chunks in vectors.items()}
 
-    def new_model(self, head: Head = "none", **config: object) -> Any:
+    def new_model(self, head: Head, **config: object) -> Any:
         """Opens the model over stored vectors for a new training, without its chunk encoder.
 
         Args:
@@ -220,7 +217,7 @@ class VectorSource:
             self.options.model, ignore_mismatched_sizes=True, **config
         )
 
-    def open_trained(self, folder: Path, head: Head = "none", base: nn.Module | None = None) -> Any:
+    def open_trained(self, folder: Path, head: Head, base: nn.Module | None = None) -> Any:
         """Opens the model in the folder of a seed with its chunk encoder, to be saved whole.
 
         Args:

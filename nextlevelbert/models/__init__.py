@@ -3,6 +3,6 @@
 These files import their siblings only.
 """
 
-from .bert_al_sentences import encode_sentences, pad_batch
+from .bert_al_sentences import encode_sentences, select_sentences
 
-__all__ = ["encode_sentences", "pad_batch"]
+__all__ = ["encode_sentences", "select_sentences"]

@@ -10,7 +10,6 @@ import numpy as np
 from datasets import Dataset
 
 from ..data.labelled import ClassOptions, load_classes, read_label_names
-from ..data.published import book_summaries, eurlex, muld
 from ..data.tables import open_rows
 from ..evaluation.words import split_terms
 from ..finetuning.arguments import (
@@ -67,12 +66,6 @@ class ClassArguments:
         " classes of the training set). Integer labels are indices of the list, unless a class in"
         " it is an integer: then integer labels are names.",
     )
-    arrangement: str | None = option(
-        None,
-        "Arrangement of a published data set: EURLEX-57K with the main body first (inverted), or"
-        " the CMU Book Summary Corpus with every two books joined to one document (paired).",
-        choices=["inverted", "paired"],
-    )
     sigmoid: bool = option(
         default=False,
         help="Use one output for two classes, the probability of the second class, as the paper"
@@ -110,7 +103,6 @@ def main(argv: list[str]) -> None:
 
     load = partial(
         load_classification,
-        arrangement=class_args.arrangement,
         columns=columns.names(),
         class_names=class_names,
     )
@@ -156,44 +148,21 @@ def load_classification(
     source: str | Path,
     split: str = "train",
     config: str | None = None,
-    arrangement: str | None = None,
     **options: Unpack[ClassOptions],
 ) -> Dataset:
-    """Reads a set with classes, also MuLD, EURLEX-57K and the CMU Book Summary Corpus.
+    """Reads a set with classes.
 
     Args:
-        source: table to read, as `open_rows` accepts it, or a folder with ``booksummaries.txt``.
+        source: table to read, as `open_rows` accepts it.
         split: split to read if the source is a data set; a file is read whole.
         config: configuration of a data set on the Hub.
-        arrangement: ``"inverted"`` for EURLEX-57K with the main body first, ``"paired"`` for the
-            Book Summary Corpus with every two books joined.
         **options: options passed on to `load_classes`.
 
     Returns:
         The columns of `load_classes`.
-
-    Raises:
-        ValueError: for an arrangement that belongs to another data set.
     """
-    if book_summaries.recognises(source):
-        _check_arrangement(source, arrangement, possible="paired")
-        return book_summaries.load(source, split, paired=arrangement is not None, **options)
     table = open_rows(source, split, config)
-    if eurlex.recognises(table.first):
-        _check_arrangement(table.name, arrangement, possible="inverted")
-        return eurlex.load(table, inverted=arrangement is not None, **options)
-    _check_arrangement(table.name, arrangement, possible=None)
-    if muld.recognises(table.first):
-        return muld.load(table, **options)
     return load_classes(table, **options)
-
-
-def _check_arrangement(name: str | Path, arrangement: str | None, *, possible: str | None) -> None:
-    if arrangement not in (None, possible):
-        raise ValueError(
-            f"{Path(name).name}: --arrangement inverted is for EURLEX-57K, and paired for the"
-            " CMU Book Summary Corpus. Leave the option out."
-        )
 
 
 # --- The baseline that needs no encoder

@@ -5,7 +5,6 @@ from pathlib import Path
 from datasets import Dataset
 
 from ..data.labelled import USUAL, Columns, load_choices
-from ..data.published import quality_race
 from ..data.tables import open_rows
 from ..finetuning.arguments import (
     FinetuningArguments,
@@ -86,7 +85,7 @@ def load_multiple_choice(
     config: str | None = None,
     columns: Columns = USUAL,
 ) -> Dataset:
-    """Reads a set with choices, also QuALITY and RACE.
+    """Reads a set with choices.
 
     Args:
         source: table to read, as `open_rows` accepts it.
@@ -97,7 +96,4 @@ def load_multiple_choice(
     Returns:
         The columns of `load_choices`.
     """
-    table = open_rows(source, split, config)
-    if quality_race.recognises(table.first):
-        return quality_race.load(table, columns=columns)
-    return load_choices(table, columns)
+    return load_choices(open_rows(source, split, config), columns)

@@ -20,8 +20,7 @@ class DataArguments:
     train_file: str | None = option(
         None,
         "Training set: a table (.jsonl, .json, .csv or .parquet), a quoted pattern of tables, a"
-        " folder that save_to_disk has written, or a published data set that is a folder (ECB+, MS"
-        " MARCO, the CMU Book Summary Corpus).",
+        " folder that save_to_disk has written, or a published data set that is a folder (ECB+).",
     )
     validation_file: str | None = option(
         None, "Validation set, which selects the epoch (default: rows held out from training)."

@@ -66,35 +66,6 @@ def _draw_lines(axes: Axes, logs: Sequence[Log], key: str, *, x: str, color: str
         label = "_"  # one label for all seeds; the legend leaves this one out
 
 
-def plot_by_length(results: Mapping[str, list[dict[str, float]]], path: Path, title: str) -> None:
-    """Draws MRR over length, with a line for each row of the table, as a PNG.
-
-    Args:
-        results: row of the table → scores by length.
-        path: file to write.
-        title: title of the picture.
-    """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 4.2), layout="constrained")
-    axes = figure.subplots()
-    for name, rows in results.items():
-        ticks = []
-        for row in rows:
-            words = f"{row['from_words']:,.0f}–{row['below_words'] - 1:,.0f}"
-            ticks.append(f"{words}\n({row['queries']:,.0f})")
-        axes.plot(ticks, [row["mrr"] for row in rows], "o-", label=name, markersize=4)
-    axes.set(
-        xlabel="words of the longer side (number of queries)",
-        ylabel="MRR",
-        ylim=(0, 1.02),
-        title=title,
-    )
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
-    save_figure(figure, path)
-
-
 def save_figure(figure: Figure, path: str | Path) -> None:
     """Writes a picture as a PNG, completely or not at all.
 

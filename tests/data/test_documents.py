@@ -143,7 +143,7 @@ def test_the_text_of_books(tmp_path):
         ("c", f"{WHALE}\n\n{SEA}"),
         ("d", "\n\n".join(PARAGRAPHS)),
     ]
-    assert pdf.text == f"{WHALE}\nThe leviathan\n\n\n\n{SEA}"
+    assert pdf.text == f"{WHALE}\nThe leviat-\nhan\n\n\n\n{SEA}"
     assert [pdf.text[start:][:5] for start in pdf.metadata["pages"]] == [
         "Call ",
         f"\n\n{SEA[:3]}",

@@ -164,10 +164,10 @@ def page_folder(
     metric_caches: None,
 ) -> Iterator[Path]:
     """The current folder while the blocks of one page run: empty for a job, which begins from zero;
-    with checkpoints, metrics, a model and some books for others."""
+    with checkpoints, examples, metrics, a model and some books for others."""
     folder = tmp_path_factory.mktemp("page")
     if JOBS not in request.path.parents:
-        for name in ("checkpoints", "metrics"):
+        for name in ("checkpoints", "examples", "metrics"):
             (folder / name).symlink_to(ROOT / name)
         shutil.copytree(CHECKPOINT, folder / "my-model")  # a page may save over it
         shutil.copytree(nextlevelbert.example_books(), folder / "my_books")

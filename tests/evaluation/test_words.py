@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from nextlevelbert.evaluation.words import search_words
+from nextlevelbert.evaluation.words import count_words, search_words, split_terms
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,17 @@ def test_words_of_search(text, words):
     assert search_words(text) == words
 
 
+def test_terms_have_two_letters_or_are_a_character():
+    assert split_terms("A cat_1 б ба, 猫x yz") == ["cat_1", "ба", "猫", "yz"]
+
+
 def test_the_time_for_a_long_word_grows_linearly():
     start = time.process_time()
     search_words("a" * 1_000_000 + "-\n")
     assert time.process_time() - start < 5
+
+
+@pytest.mark.parametrize(("text", "count"), [("猫坐在。", 3), ("the cat, 猫が", 4), (" a  b\n", 2)])
+def test_words_are_counted(text, count):
+    """Each character of a script without spaces counts, and a mark belongs to the word before."""
+    assert count_words(text) == count

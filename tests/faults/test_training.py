@@ -31,7 +31,6 @@ STEPS = (
     "--max_steps 3 --save_strategy steps --save_steps 1 --save_total_limit 1"
     " --eval_strategy steps --eval_steps 2 --validation_share 0.2"
 )
-SUMMARIES = "--task summarization --segment_length 24 --summary_sentences 2"
 EPOCHS = "--num_train_epochs 3 --per_device_train_batch_size 4"
 
 
@@ -42,15 +41,6 @@ def script(name, *words):
             run_here(*words, script=ROOT / name)
     except SystemExit as end:
         raise SystemExit(f"{end.code}\n{said.getvalue()}") from None
-
-
-def summaries(rows):
-    """Documents as sentences, of which every third belongs to the summary."""
-    made = []
-    for row in rows:
-        sentences = [f"{sentence}." for sentence in row["text"].split(". ")[:5]]
-        made.append({"id": row["id"], "text": sentences, "summary": " ".join(sentences[::3])})
-    return made
 
 
 def results(folder):
@@ -114,19 +104,12 @@ def runs(toy_encoder_path, toy_checkpoint, encoder, tmp_path_factory):
     for name, model, make, words in (
         ("classification", toy_checkpoint, list, "--task classification"),
         ("adapter", toy_checkpoint, list, "--task classification --lora"),
-        ("ranking", toy_checkpoint, pairs, "--task ranking"),
-        ("summarization", encoder, summaries, SUMMARIES),
     ):
         train = write(data / f"{name}-train.jsonl", make(sea_rows(8, 1)))
         validation = write(data / f"{name}-validation.jsonl", make(sea_rows(4, 2)))
         files = f"--model {model} --train_file {train} --validation_file {validation}"
         add(name, "run_finetune.py", f"{words} {files} {EPOCHS}")
     return calls
-
-
-def pairs(rows):
-    """Queries by label and id, each with its document."""
-    return [{"query": row["label"] + row["id"], "document": row["text"]} for row in rows]
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +130,7 @@ def straight(runs, tmp_path_factory):
     return straight_of
 
 
-RUNS = {"masked": 2, "cdlm": 5, "classification": 2, "adapter": 5, "ranking": 5, "summarization": 5}
+RUNS = {"masked": 2, "cdlm": 5, "classification": 2, "adapter": 5}
 
 
 @pytest.mark.parametrize(("name", "every"), RUNS.items())

@@ -17,7 +17,7 @@ from nextlevelbert.finetuning.arguments import (
 )
 from nextlevelbert.finetuning.vector_reader import with_lora
 from nextlevelbert.finetuning.vector_source import VectorSource, require_layers
-from nextlevelbert.tasks import TASKS, main
+from nextlevelbert.tasks import TASKS, classification, main, multiple_choice
 from nextlevelbert.training.data import DataArguments
 from nextlevelbert.training.trainer import CardTrainer
 
@@ -105,6 +105,17 @@ def test_the_list_of_tasks(capsys):
     assert f"\n  {next(iter(TASKS))} " in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("module", [classification, multiple_choice])
+def test_the_configuration_of_a_dataset_is_read(module, toy_checkpoint, monkeypatch, tmp_path):
+    monkeypatch.setattr(
+        module, "open_rows", lambda source, split, config: pytest.fail(f"{source} {config}")
+    )
+    words = f"--model {toy_checkpoint} --dataset_name me/pairs --dataset_config_name small"
+
+    with pytest.raises(pytest.fail.Exception, match="me/pairs small"):
+        module.main([*words.split(), "--output_dir", str(tmp_path)])
+
+
 # --- Models by name, texts encoded once
 
 
@@ -139,10 +150,10 @@ def test_a_model_gets_its_chunk_encoder_back(
 ):
     options = VectorModelArguments(model=toy_checkpoint)
     source = VectorSource.open(options, ())
-    model = source.new_model()
-    assert model.chunk_encoder is None
+    model = source.new_model("classification")
+    assert model.base_model.chunk_encoder is None
     model.save_pretrained(tmp_path / "seed")
-    whole = source.open_trained(tmp_path / "seed")
+    whole = source.open_trained(tmp_path / "seed", "classification").base_model
     text = "The whale and the sea. " * 20
     expected = NextLevelBertModel.from_pretrained(toy_checkpoint).encode(text)
     close(whole.encode(text).document, expected.document)
@@ -197,6 +208,20 @@ def test_a_card_names_what_a_model_was_made_of(toy_checkpoint, minilm_path):
 
 
 # --- Adapters
+
+
+def test_a_mean_of_chunk_vectors_has_no_layers_to_train(
+    sea_files, toy_encoder_path, tmp_path, capsys
+):
+    plain = NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunk_size=16, pooling="plain")
+    plain.save_pretrained(tmp_path / "plain")
+    words = f"--task classification --lora --model {tmp_path}/plain --output_dir {tmp_path}/out"
+
+    with pytest.raises(SystemExit):
+        main([*words.split(), "--train_file", sea_files["--train_file"]])
+
+    assert "no layers to train" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_adapters_train_less_than_a_tenth(minilm):

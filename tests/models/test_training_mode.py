@@ -7,7 +7,6 @@ import torch
 
 from nextlevelbert import BertAlForExtractiveSummarization, NextLevelBertModel
 from nextlevelbert.models.pretrained import evaluation_mode
-from nextlevelbert.tasks.retrieval import document_vectors
 
 TEXT = "The keeper wrote every evening. He noted the wind. He noted the height of the sea. "
 
@@ -61,16 +60,6 @@ def test_an_error_ends_evaluation_mode(model):
         raise KeyError("a failed pass")
 
     assert modes(model) == before
-
-
-def test_stored_vectors_are_read_without_dropout(model):
-    before = modes(model)
-    chunks = [torch.randn(3, 32), torch.randn(5, 32)]
-
-    vectors = document_vectors(model, chunks)
-
-    assert torch.equal(vectors, document_vectors(model.eval(), chunks))
-    assert before[""]
 
 
 def test_summarize_leaves_the_model_in_training(toy_encoder_path):

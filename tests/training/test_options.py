@@ -128,11 +128,15 @@ PAPERS = yaml.safe_load(Path(__file__).with_name("papers.yaml").read_text())
 BESIDE = {"early_stopping_patience", "eval_strategy", "eval_steps", "save_strategy", "save_steps"}
 
 
-@pytest.mark.parametrize("file", sorted(RECIPES.glob("*.yaml")), ids=lambda file: file.stem)
+EXAMPLES = Path(__file__).parents[2] / "examples"
+RECIPE_FILES = [*RECIPES.glob("*.yaml"), *EXAMPLES.glob("recipes/*.yaml")]
+
+
+@pytest.mark.parametrize("file", sorted(RECIPE_FILES), ids=lambda file: file.stem)
 def test_every_recipe_has_the_values_of_its_paper(file):
     recipe = yaml.safe_load(file.read_text())
     assert {name: recipe[name] for name in recipe if name not in BESIDE} == PAPERS[file.stem]
 
 
 def test_there_is_a_recipe_for_every_paper():
-    assert {file.stem for file in RECIPES.glob("*.yaml")} == PAPERS.keys()
+    assert {file.stem for file in RECIPE_FILES} == PAPERS.keys()

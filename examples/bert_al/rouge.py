@@ -1,12 +1,19 @@
-"""ROUGE of extractive summaries and the greedy oracle, both by the `rouge-score` package."""
+"""ROUGE of extractive summaries and the greedy oracle, both by the `rouge-score` package.
+
+    pip install rouge-score
+
+`summarize.py` imports this file; it is no script of its own.
+"""
 
 from collections.abc import Sequence
 from itertools import chain
 from types import SimpleNamespace
 
 import numpy as np
+from rouge_score.rouge_scorer import RougeScorer
+from rouge_score.tokenizers import DefaultTokenizer
 
-from .words import split_words
+from nextlevelbert.evaluation import split_words
 
 ROUGE = ("rouge1", "rouge2", "rougeL")
 _LEAST_GAIN = 1e-9  # smaller gains are rounding errors
@@ -33,8 +40,6 @@ def rouge_scores(
         >>> {name: round(score, 3) for name, score in scores.items()}
         {'rouge1': 0.667, 'rouge2': 0.5, 'rougeL': 0.667}
     """
-    from rouge_score.rouge_scorer import RougeScorer
-
     names = ["rouge1", "rouge2", "rougeLsum"]
     scorer = RougeScorer(names, tokenizer=SimpleNamespace(tokenize=_stemmed_words))
 
@@ -49,8 +54,6 @@ def rouge_scores(
 
 def _stemmed_words(text: str) -> list[str]:
     """Splits a text of any script into words; words of a to z are stemmed by `rouge-score`."""
-    from rouge_score.tokenizers import DefaultTokenizer
-
     english = DefaultTokenizer(use_stemmer=True)
     words = []
     for word in split_words(text):
@@ -83,8 +86,6 @@ def greedy_oracle(
         Indices of the chosen sentences, ascending; empty if no sentence shares a word with the
         reference.
     """
-    from rouge_score.rouge_scorer import RougeScorer
-
     words_of = list(map(_stemmed_words, sentences))
     target = list(chain.from_iterable(map(_stemmed_words, reference)))
     # The words are ready: this tokenizer passes them on.

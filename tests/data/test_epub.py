@@ -1,0 +1,146 @@
+"""Pages of EPUB files under the names that makers of books give them, and pages without text."""
+
+import re
+
+import pytest
+
+from nextlevelbert import read_documents
+from tests.book_toys import write_archive, write_epub
+
+WHALE = "Call me Ishmael."
+XHTML = "application/xhtml+xml"
+CONTAINER = (
+    '<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles><rootfile'
+    ' full-path="OEBPS/book.opf"/></rootfiles></container>'
+)
+
+
+def text_of(path):
+    [document] = read_documents(path)
+    return document.text
+
+
+def package(items, spine):
+    manifest = "".join(
+        f'<item id="{name}" href="{href}" media-type="{kind}"/>' for name, href, kind in items
+    )
+    references = "".join(f'<itemref idref="{name}"/>' for name in spine)
+    return (
+        f'<package xmlns="http://www.idpf.org/2007/opf"><manifest>{manifest}</manifest>'
+        f"<spine>{references}</spine></package>"
+    )
+
+
+def test_an_epub_with_odd_entries_loses_only_those(tmp_path, caplog):
+    kinds = "text/html text/xml application/xml text/x-oeb1-document".split()
+    items = [
+        ("ad", "ad.xhtml", XHTML),
+        ("latin", "latin.xhtml", XHTML),
+        ("case", "Text/CASE.xhtml#start", XHTML),
+    ]
+    contents: dict[str, str | bytes] = {
+        "META-INF/container.xml": CONTAINER,
+        "OEBPS/latin.xhtml": '<?xml version="1.0" encoding="iso-8859-1"?><p>café'.encode("latin-1"),
+        "OEBPS/text\\case.xhtml": "<html><head><title/></head><p>weir",
+    }
+    for number, kind in enumerate([XHTML, XHTML.upper(), *kinds]):
+        items.append((f"c{number}", f"{number}.xhtml", kind))
+        contents[f"OEBPS/{number}.xhtml"] = f"<p>number{number}"
+    spine = ["cover", *(name for name, _, _ in items)]
+    contents["OEBPS/book.opf"] = package(items, spine)
+
+    text = text_of(write_archive(tmp_path / "a.epub", contents))
+
+    assert text.split() == "café weir number0 number1 number2 number3 number4 number5".split()
+    assert "page 'cover' is not in the manifest" in caplog.text
+    assert "page ad.xhtml cannot be read (the archive lacks it)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "href"),
+    [
+        ("OEBPS/Chapter%201.xhtml", "Chapter%201.xhtml"),
+        ("OEBPS/Chapter 1.xhtml", "Chapter%201.xhtml"),
+        ("OEBPS/Chapter%201.xhtml", "Chapter 1.xhtml"),
+        ("OEBPS/cafe\u0301.xhtml", "caf\u00e9.xhtml"),
+        ("OEBPS/text/a.xhtml", "/OEBPS/text/a.xhtml"),
+        ("/OEBPS/a.xhtml", "a.xhtml"),
+        ("a.xhtml", "../a.xhtml"),
+    ],
+)
+def test_a_page_is_read_by_other_spellings_of_its_name(tmp_path, name, href):
+    contents = {
+        "META-INF/container.xml": CONTAINER,
+        "OEBPS/book.opf": package([("a", href, XHTML)], ["a"]),
+        name: f"<p>{WHALE}",
+    }
+
+    assert text_of(write_archive(tmp_path / "a.epub", contents)) == WHALE
+
+
+def test_a_name_in_utf_8_whose_entry_does_not_say_so(tmp_path):
+    contents = {
+        "book.opf": package([("a", "caf\u00e9.xhtml", XHTML)], ["a"]),
+        "caf__.xhtml": f"<p>{WHALE}",
+    }
+    path = write_archive(tmp_path / "a.epub", contents)
+    path.write_bytes(path.read_bytes().replace(b"caf__.xhtml", "caf\u00e9.xhtml".encode()))
+
+    assert text_of(path) == WHALE
+
+
+def test_two_pages_whose_names_differ_in_capitals_are_both_read(tmp_path):
+    contents = {
+        "book.opf": package([("a", "a.xhtml", XHTML), ("b", "A.xhtml", XHTML)], ["a", "b"]),
+        "A.xhtml": "<p>capital",
+        "a.xhtml": "<p>small",
+    }
+
+    assert text_of(write_archive(tmp_path / "a.epub", contents)) == "small\n\ncapital"
+
+
+def test_an_epub_without_container_is_read(tmp_path):
+    contents = {"book.opf": package([("a", "a.html", XHTML)], ["a"]), "a.html": f"<p>{WHALE}"}
+
+    assert text_of(write_archive(tmp_path / "a.epub", contents)) == WHALE
+
+
+def test_pages_that_are_pictures_are_named_except_the_cover(tmp_path, caplog):
+    picture = '<div><img src="x.jpg"/></div>'
+    write_epub(tmp_path / "novel.epub", [picture, "<p>One.</p>", "<hr/>"])
+    write_epub(tmp_path / "comic.epub", [picture, "<p>One.</p>", picture, "<svg/>"])
+
+    texts = [document.text for document in read_documents(tmp_path)]
+
+    assert texts == ["One.", "One."]
+    assert "novel.epub" not in caplog.text
+    assert re.search(r"comic\.epub .*: 2 of 4 pages are pictures without text \(.*2", caplog.text)
+
+
+@pytest.mark.parametrize(
+    ("contents", "message"),
+    [
+        ({}, "cannot be read as EPUB .*no package file"),
+        (
+            {"book.opf": package([("a", "a.html", XHTML)], ["a"])},
+            "holds no text: page a.html cannot be read",
+        ),
+        (
+            {
+                "book.opf": package([("a", "a.html", XHTML)], ["a"]),
+                "a.html": b"noise",
+                "META-INF/encryption.xml": '<e><CipherReference URI="a.html"/></e>',
+            },
+            r"holds no text: .*encrypted \(DRM\)",
+        ),
+        (
+            {"book.opf": package([("a", "a.html", XHTML)], ["a"]), "a.html": "<img src='x'/>"},
+            "holds no text: 1 of 1 pages are pictures",
+        ),
+    ],
+)
+def test_an_epub_without_any_page_is_named(tmp_path, contents, message):
+    path = write_archive(tmp_path / "a.epub", contents)
+
+    with pytest.raises(ValueError, match=rf"a\.epub {message}"):
+        text_of(path)

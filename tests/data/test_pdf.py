@@ -1,0 +1,57 @@
+"""Text of PDF files, and pages that are named because their text is a picture."""
+
+from pathlib import Path
+
+import pytest
+from matplotlib.backends.backend_pdf import PdfPages
+from matplotlib.figure import Figure
+
+from nextlevelbert import read_documents
+from nextlevelbert.evaluation.words import search_words
+
+BOOKS = Path(__file__).with_name("books")
+
+
+def text_of(path):
+    [document] = read_documents(path)
+    return document.text
+
+
+def test_pages_of_a_pdf_that_are_pictures_are_named(caplog):
+    """The deed has a line of text, a blank page and eight pictures, the scan two pictures."""
+    [document] = read_documents(BOOKS / "deed.pdf")
+
+    assert document.text.strip() == "The town archive"
+    assert document.metadata["pages"] == [0, 18, 20, 22, 24, 26, 28, 30, 32, 34]
+    assert "deed.pdf was read in part: 8 of 10 pages (3, 4, 5, 6, 7, 8, 9, 10)" in caplog.text
+    assert "OCR" in caplog.text
+    with pytest.raises(ValueError, match=r"scan\.pdf holds no text: 2 of 2 pages .*OCR"):
+        text_of(BOOKS / "scan.pdf")
+
+
+def test_what_was_filled_into_a_pdf_form_is_read():
+    assert text_of(BOOKS / "form.pdf").split() == ["Applicant:", "Wilhelmina", "Quist"]
+
+
+def test_hyphens_at_line_ends_stay_so_that_both_forms_are_searched(tmp_path):
+    figure = Figure()
+    figure.text(0.1, 0.5, "the long-\nterm lease of naviga-\ntional charts")
+    with PdfPages(tmp_path / "a.pdf") as pdf:
+        pdf.savefig(figure)
+
+    text = text_of(tmp_path / "a.pdf")
+
+    assert text == "the long-\nterm lease of naviga-\ntional charts"
+    assert {"long", "term", "longterm", "navigational"} <= set(search_words(text))
+
+
+def test_remarks_on_a_page_are_read_once(tmp_path):
+    """A remark typed onto the page, and one that quotes a line of the page."""
+    figure = Figure()
+    figure.text(0.1, 0.5, "Accounts of the mill")
+    with PdfPages(tmp_path / "a.pdf") as pdf:
+        pdf.attach_note("See the ledger", positionRect=[10, 10, 200, 40])
+        pdf.attach_note("Accounts of\nthe mill", positionRect=[10, 50, 200, 80])
+        pdf.savefig(figure)
+
+    assert text_of(tmp_path / "a.pdf") == "Accounts of the mill\n\nSee the ledger"

@@ -355,7 +355,7 @@ class ChunkEncoder(nn.Module):
         lengths = np.diff(boundaries) + len(rule.head_ids) + len(rule.suffix_ids)
         pad_id = getattr(self.model.config, "pad_token_id", None) or 0
 
-        vectors = torch.empty(len(lengths), self.hidden_size, device=device)
+        vectors = torch.empty(len(lengths), self.hidden_size, dtype=torch.float32, device=device)
         for chunks in micro_batches(lengths, tokens_per_batch):
             width = int(lengths[chunks[0]])
             ids = np.full((len(chunks), width), pad_id, np.int64)  # [N, C]

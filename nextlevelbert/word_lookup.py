@@ -29,7 +29,7 @@ _SPACE = 1
 _MARK = 2
 _CLASSES = np.zeros(256, np.uint8)
 _CLASSES[[ord(" "), ord("\n")]] = _SPACE
-_CLASSES[[ord(mark) for mark in string.punctuation]] = _MARK
+_CLASSES[np.frombuffer(string.punctuation.encode(), np.uint8)] = _MARK
 # Dashes, curly quotation marks and the ellipsis have three bytes in UTF-8, the first two the same.
 _FIRST = 0xE2
 _SECOND = 0x80
@@ -142,7 +142,8 @@ class WordLookup:
         begins, ends = np.asarray(spans, np.int32).reshape(-1, 2).T
         added = np.stack([ids, begins, ends])
         self._tokens = np.concatenate([self._tokens, added], axis=1)
-        self._first_token = np.append(self._first_token, self._first_token[-1] + np.cumsum(counts))
+        next_tokens = self._first_token[-1] + np.cumsum(counts)
+        self._first_token = np.append(self._first_token, next_tokens)
         for word in words:
             self._index_of[word] = len(self._index_of)
 

@@ -117,7 +117,8 @@ class WordLookup:
         counts = first_token[row + 1] - first_token[row]  # [W]
         first_of_word = np.cumsum(counts) - counts  # [W], among the tokens of the text
         token_in_word = np.arange(counts.sum()) - np.repeat(first_of_word, counts)  # [T]
-        token_in_table = np.repeat(first_token[row], counts) + token_in_word
+        first_in_table = np.repeat(first_token[row], counts)
+        token_in_table = first_in_table + token_in_word
         ids, begins, ends = tokens[:, token_in_table]
         shift = np.repeat(first_character.astype(np.int32), counts)
         return ids, begins + shift, ends + shift
@@ -129,7 +130,8 @@ class WordLookup:
         new = [word for word in words if word not in self._index_of]
         if new:
             self._add(new)
-        return np.fromiter(map(self._index_of.__getitem__, words), np.int64, len(words))
+        rows = map(self._index_of.__getitem__, words)
+        return np.fromiter(rows, np.int64, len(words))
 
     def _add(self, words: list[str]) -> None:
         """Tokenises new words."""

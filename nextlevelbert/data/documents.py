@@ -32,8 +32,8 @@ from .tables import TABLES, TEXTS, rows_or_errors, saved_dataset, short
 
 PYTHON_MANUAL = "python-manual"
 logger = logging.getLogger(__name__)
-# A picture that is written into Markdown; short ones are examples in a text.
-_PICTURE_DATA = re.compile(r"""data:image/[\w.+-]+(?:;[\w.=-]+)*,[^\s)"'<>]{100,}""")
+# A picture or another file that is written into Markdown; short ones are examples in a text.
+_DATA_LINK = re.compile(r"""data:\w+/[\w.+-]+(?:;[\w.=-]+)*,[^\s)"'<>]{100,}""")
 _NOT_DOCUMENTATION = set(
     "site-packages test tests idlelib lib2to3 __pycache__ turtledemo pydoc_data".split()
 )
@@ -219,7 +219,7 @@ def _read_plain(path: Path) -> str:
     with named_errors(path):
         text = decode_escapes(read_text(path))
     if suffix(path) == ".md":
-        return _PICTURE_DATA.sub("", text)
+        return _DATA_LINK.sub("", text)
     return text
 
 

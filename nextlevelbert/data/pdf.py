@@ -46,10 +46,13 @@ def read_pdf(data: bytes) -> tuple[list[str], list[str]]:
 
 def _read_page(document: PdfDocument, index: int, has_form: bool) -> tuple[str, bool]:
     """Returns the text of a page with its remarks, and whether the page shows anything."""
+    from pypdfium2 import raw
+
     page = document[index]
     remarks = list(_remarks(page))
-    if has_form:
-        page.flatten()  # what was filled in becomes text of the page
+    if has_form or remarks:
+        # What was filled in or typed onto the page becomes text of the page.
+        raw.FPDFPage_Flatten(page, raw.FLAT_NORMALDISPLAY)
         page.close()
         page = document[index]
     text_page = page.get_textpage()
@@ -59,12 +62,12 @@ def _read_page(document: PdfDocument, index: int, has_form: bool) -> tuple[str, 
     page.close()
 
     words = " ".join(text.split())
-    new_remarks = [remark for remark in remarks if " ".join(remark.split()) not in words]
-    return "\n\n".join([text, *new_remarks]).strip(), has_content
+    comments = [remark for remark in remarks if " ".join(remark.split()) not in words]
+    return "\n\n".join([text, *comments]).strip(), has_content
 
 
 def _remarks(page: PdfPage) -> Iterator[str]:
-    """Yields what readers of a page have typed onto it, or into its comments."""
+    """Yields the text of each remark on a page, such as a comment, a stamp or a box of text."""
     from pypdfium2 import raw
 
     without_remarks = (raw.FPDF_ANNOT_LINK, raw.FPDF_ANNOT_POPUP, raw.FPDF_ANNOT_WIDGET)

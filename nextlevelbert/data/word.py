@@ -70,8 +70,8 @@ class _WordFile:
         paragraphs.extend(dict.fromkeys(self._paragraphs_of_kinds(_MARGINS)))
         paragraphs.extend(self._paragraphs_of_kinds(_COMMENTS))
         for font, count in self.unknown_symbols.items():
-            self.notes.append(f"{count} symbols of the font {font} have no known character")
-        return paragraphs, self.notes
+            self.notes.append(f"symbols of the font {font} without a known character: {count}")
+        return paragraphs, list(dict.fromkeys(self.notes))
 
     def _relations(self, part: str) -> dict[str, tuple[str, str]]:
         """Returns the kind and the target of the relations of a part, by their ids."""
@@ -152,7 +152,7 @@ class _WordFile:
         from mammoth.docx.dingbats import dingbats
 
         font = value(element, "font")
-        code = int(value(element, "char"), 16)
+        code = int(value(element, "char") or "0", 16)
         character = dingbats.get((font, code & 0xFF)) or dingbats.get((font, code))
         if character is None:
             self.unknown_symbols[font] += 1

@@ -11,7 +11,8 @@ from nextlevelbert import Document, read_documents
 from nextlevelbert.data.documents import as_documents, source_files
 from tests.book_toys import write_docx, write_epub, write_pdf
 
-WHALE, SEA = "Call me Ishmael.", "The sea & the “whale”."
+WHALE = "Call me Ishmael."
+SEA = "The sea & the “whale”."
 PAGE = """<!DOCTYPE html>
 <html><head><title>A title</title><style>p { color: red }</style>
 <script>if (a < b && c) { document.write("<p>no</p>") }</script>
@@ -149,6 +150,48 @@ def test_the_text_of_books(tmp_path):
         f"\n\n{SEA[:3]}",
         SEA[:5],
     ]
+
+
+@pytest.mark.parametrize(
+    ("codec", "text"),
+    [
+        ("iso2022_jp", "記録\nfinished\n"),
+        ("iso2022_jp_1", "丂記録\nfinished\n"),  # 丂 is in JIS X 0212
+        ("iso2022_kr", "기록\nfinished\n"),
+    ],
+)
+def test_a_text_whose_bytes_are_all_ascii_is_decoded(tmp_path, codec, text):
+    (tmp_path / "mail.txt").write_bytes(text.encode(codec))
+
+    [document] = read_documents(tmp_path)
+
+    assert document.text == text
+
+
+def test_a_damaged_text_in_iso_2022_jp_is_named(tmp_path):
+    (tmp_path / "mail.txt").write_bytes(b"\x1b$B9\x1b(B")
+
+    with pytest.raises(ValueError, match=r"mail\.txt cannot be read: .*Save it in UTF-8"):
+        list(read_documents(tmp_path))
+
+
+def test_colours_of_a_terminal_are_no_encoding(tmp_path):
+    (tmp_path / "log.txt").write_text("\x1b[31mred\x1b(B and \x1b$ text")
+
+    [document] = read_documents(tmp_path)
+
+    assert document.text == "\x1b[31mred\x1b(B and \x1b$ text"
+
+
+def test_pictures_within_markdown_are_no_text(tmp_path):
+    """A short one is an example."""
+    long = f"data:image/jpeg;base64,{'QUJD' * 50}=="
+    note = f"# Walk\n\n![pond]({long})\n\n[a]: {long}\n\n`data:image/png;base64,AAAA` is one.\n"
+    (tmp_path / "a.md").write_text(note)
+
+    [document] = read_documents(tmp_path)
+
+    assert document.text == "# Walk\n\n![pond]()\n\n[a]: \n\n`data:image/png;base64,AAAA` is one.\n"
 
 
 @pytest.mark.parametrize(

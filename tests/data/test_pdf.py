@@ -1,10 +1,13 @@
 """Text of PDF files, and pages that are named because their text is a picture."""
 
+import ctypes
 from pathlib import Path
 
+import pypdfium2
 import pytest
 from matplotlib.backends.backend_pdf import PdfPages
 from matplotlib.figure import Figure
+from pypdfium2 import raw
 
 from nextlevelbert import read_documents
 from nextlevelbert.evaluation.words import search_words
@@ -55,3 +58,21 @@ def test_remarks_on_a_page_are_read_once(tmp_path):
         pdf.savefig(figure)
 
     assert text_of(tmp_path / "a.pdf") == "Accounts of the mill\n\nSee the ledger"
+
+
+def test_words_on_a_stamp_are_read(tmp_path):
+    """The stamp has a text object as its appearance, and no text of a comment."""
+    document = pypdfium2.PdfDocument.new()
+    page = document.new_page(300, 300)
+    stamp = raw.FPDFPage_CreateAnnot(page, raw.FPDF_ANNOT_STAMP)
+    words = raw.FPDFPageObj_NewTextObj(document, b"Helvetica", 12)
+    characters = ctypes.create_string_buffer("Approved\0".encode("utf-16-le"))
+    raw.FPDFText_SetText(words, ctypes.cast(characters, raw.FPDF_WIDESTRING))
+    raw.FPDFPageObj_Transform(words, 1, 0, 0, 1, 50, 50)
+    raw.FPDFAnnot_SetRect(stamp, raw.FS_RECTF(left=40, bottom=40, right=200, top=80))
+    raw.FPDFAnnot_AppendObject(stamp, words)
+    raw.FPDFPage_CloseAnnot(stamp)
+    document.save(tmp_path / "a.pdf")
+    document.close()
+
+    assert text_of(tmp_path / "a.pdf") == "Approved"

@@ -199,8 +199,11 @@ def test_line_breaks_and_notes_of_word_files():
 @pytest.mark.parametrize(
     ("content", "note"),
     [
-        ("<w:r><w:sym w:font='Marlett' w:char='F061'/></w:r>", "1 symbols of the font Marlett"),
-        ("<w:altChunk r:id='x'/>", "a file within the file is not read"),
+        (
+            "<w:r><w:sym w:font='Marlett' w:char='F061'/></w:r>",
+            "symbols of the font Marlett without a known character: 1.",
+        ),
+        ("<w:altChunk r:id='x'/><w:subDoc r:id='y'/>", "a file within the file is not read."),
     ],
 )
 def test_what_cannot_be_read_is_named(tmp_path, caplog, content, note):

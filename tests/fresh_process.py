@@ -49,7 +49,9 @@ class FreshProcess:
     """The process that forks, as a context manager, with `folder` for what it writes."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
-        self.folder, self._output, self._errors = folder, folder / "output", folder / "errors"
+        self.folder = folder
+        self._output = folder / "output"
+        self._errors = folder / "errors"
         self._environment = environment
         self._process = self._start()
 
@@ -88,6 +90,7 @@ class FreshProcess:
         print(json.dumps(message), file=self._process.stdin, flush=True)
         answer = self._process.stdout.readline()
         assert answer, f"The process that forks ended with status {self._process.wait()}."
-        status, errors = int(answer), self._errors.read_text()
+        status = int(answer)
+        errors = self._errors.read_text()
         assert status == int(fails), errors
         return errors if fails else self._output.read_text()

@@ -17,7 +17,8 @@ from nextlevelbert import read_documents
 from .vector_toys import close
 
 ROOT = Path(__file__).parents[1]
-STATIC, HATE = ROOT / "nextlevelbert" / "static", ROOT / "checkpoints" / "hate-static"
+STATIC = ROOT / "nextlevelbert" / "static"
+HATE = ROOT / "checkpoints" / "hate-static"
 MINILM = ROOT / "checkpoints" / "nextlevelbert-minilm-256"
 TEXTS = ["Call me Ishmael. I went to sea. " * 200, "It is a truth universally acknowledged."]
 # A user who has transformers and sentence-transformers, and not this package.

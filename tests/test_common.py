@@ -121,12 +121,15 @@ def inputs_of(name, model):
     """A batch for the head, with labels where it has a loss."""
     if name == "nextlevelbert-contrastive":
         special_ids = torch.full((3, 2, 5), -1)
-        special_ids[..., 0], special_ids[..., -1] = 1, 2
+        special_ids[..., 0] = 1
+        special_ids[..., -1] = 2
         rows = vectors(model, 3, 2, 5)
         return {"inputs_embeds": rows, "special_ids": special_ids, "document_ids": torch.arange(3)}
     if name in PACKED:
         special_ids = torch.full((2, 7), -1)
-        special_ids[:, 0], special_ids[:, 3], special_ids[0, 5] = 1, 3, 3
+        special_ids[:, 0] = 1
+        special_ids[:, 3] = 3
+        special_ids[0, 5] = 3
         rows = vectors(model, 2, 7)
         batch = {"inputs_embeds": rows, "special_ids": special_ids}
         return batch | {"labels": rows, "mask_positions": special_ids == 3}
@@ -140,14 +143,16 @@ def inputs_of(name, model):
     if name == "bert-al-summarization":
         story = " [SEP] [CLS] ".join(["the whale swims"] * 12)  # sentences beyond the first segment
         labels = torch.full((3, 12), -100)
-        labels[:, 0], labels[0] = 1, torch.arange(12) % 2
+        labels[:, 0] = 1
+        labels[0] = torch.arange(12) % 2
         return tokens(model, [story, *TEXTS[1:]]) | {"labels": labels}
     if name == "cdlm-masked":
         labels = torch.full_like(batch["input_ids"], -100)
         labels[:, 2] = batch["input_ids"][:, 2]
         return batch | {"labels": labels}
     if name == "cdlm-coreference":
-        spans, pairs = torch.tensor([[[1, 2], [2, 3]]] * 3), torch.tensor([[[0, 1]]] * 3)
+        spans = torch.tensor([[[1, 2], [2, 3]]] * 3)
+        pairs = torch.tensor([[[0, 1]]] * 3)
         return batch | {"mention_spans": spans, "mention_pairs": pairs, "labels": torch.ones(3, 1)}
     if name == "cdlm-questions":
         wide = torch.zeros_like(batch["input_ids"])
@@ -357,7 +362,8 @@ def test_a_row_labelled_minus_100_does_not_count(models, name):
     batch = inputs_of(name, models[name])
     labels = batch["labels"].clone()
     labels[2] = -100
-    loss, logits = models[name](**{**batch, "labels": labels}).loss, models[name](**batch).logits
+    loss = models[name](**{**batch, "labels": labels}).loss
+    logits = models[name](**batch).logits
     assert models[name](**{**batch, "labels": torch.full_like(labels, -100)}).loss == 0
     rows = logits[:2].reshape(-1, logits.shape[-1])
     close(loss, torch.nn.functional.cross_entropy(rows, batch["labels"][:2].reshape(-1)))

@@ -18,7 +18,10 @@ from nextlevelbert.models.chunk_encoder import ChunkEncoder, LoadedChunkEncoder
 from .reference import test_authors_inference as inference
 from .reference import test_authors_pretraining_step as pretraining_step
 
-tiny, encoders, step = inference.tiny, inference.encoders, pretraining_step.step  # fixtures
+# The fixtures of both tests.
+tiny = inference.tiny
+encoders = inference.encoders
+step = pretraining_step.step
 
 LAYER = "bert.encoder.layer.0."
 FROZEN = "encoder.0.auto_model."
@@ -243,7 +246,8 @@ class Hostile:
 
 @pytest.mark.parametrize("zipped", [True, False])
 def test_hostile_pickle(encoders, config, weights, tmp_path, zipped):
-    trace, folder = tmp_path / "trace", tmp_path / "hostile"
+    trace = tmp_path / "trace"
+    folder = tmp_path / "hostile"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config))
     content = {**weights, "special_vec_embeddings.weight": Hostile(trace)}

@@ -411,9 +411,11 @@ def test_dataset_map_and_arrow_batches_make_the_same_vectors(corpus, source, rul
 
 
 def test_the_encoder_travels_by_name_or_whole(source, rule):
-    by_name, whole = ChunkVectors(STATIC, rule), ChunkVectors(source, rule)
+    by_name = ChunkVectors(STATIC, rule)
+    whole = ChunkVectors(source, rule)
     assert by_name.schema == whole.schema
-    small, large = pickle.dumps(by_name), pickle.dumps(whole)
+    small = pickle.dumps(by_name)
+    large = pickle.dumps(whole)
     assert len(small) < 10_000 < len(large)
     batch = {"id": ["tale"], "text": [DOCUMENTS[3].text]}
     assert pickle.loads(small)(batch).equals(pickle.loads(large)(batch))
@@ -424,7 +426,8 @@ def test_a_ray_cluster_with_a_killed_worker_makes_the_same_vectors(shared, sourc
     """Eight novels, two workers, one of which dies once."""
     import ray  # `make test-long` installs it
 
-    rule, mark = ChunkingRule.from_tokenizer(source.tokenizer, 256), tmp_path / "killed"
+    rule = ChunkingRule.from_tokenizer(source.tokenizer, 256)
+    mark = tmp_path / "killed"
     novels = list(islice(read_documents(shared / "data/novels/validation.jsonl.gz"), 8))
     straight = encode_corpus(novels, source, rule, tmp_path / "straight", progress=False)
 

@@ -55,7 +55,9 @@ def test_minilm_as_sentence_transformers_has_it(minilm, minilm_path, budget):
 
 def test_micro_batches_keep_to_the_budget_and_lose_nothing():
     lengths = np.random.default_rng(0).integers(3, 60, 500)
+
     batches = list(micro_batches(lengths, 256))
+
     assert sorted(np.concatenate(batches).tolist()) == list(range(500))
     padded = [lengths[batch].max() * len(batch) for batch in batches]
     assert max(padded) <= 256
@@ -70,7 +72,8 @@ def saved(folder, steps, prompt=None):
     """A sentence encoder of these modules, with a default prompt or none."""
     model = SentenceTransformer(modules=steps, device="cpu")
     if prompt is not None:
-        model.prompts, model.default_prompt_name = {"given": prompt}, "given"
+        model.prompts = {"given": prompt}
+        model.default_prompt_name = "given"
     model.save_pretrained(str(folder))
     return str(folder)
 
@@ -133,6 +136,7 @@ def test_prompts_dense_layers_and_weighted_means_as_sentence_transformers_has_th
     text = " ".join(["the ship sails home"] * 12)
     model = NextLevelBertModel.from_chunk_encoder(source, chunk_size=16)
     model.save_pretrained(tmp_path / "model")
+
     for opened in (model, NextLevelBertModel.from_pretrained(tmp_path / "model")):
         book = opened.encode(text)
         assert len(book.plain) > 2
@@ -179,7 +183,9 @@ def test_real_mpnet_as_sentence_transformers_has_it(mpnet_path):
     """all-mpnet-base-v2: padding id 1, positions from 2, 768 dimensions."""
     model = SentenceTransformer(mpnet_path, device="cpu")
     expected = model.encode(SENTENCES, convert_to_tensor=True)
+
     source = load_chunk_encoder(mpnet_path)
+
     assert source.max_chunk_size == 512
     close(encode_sentences(source, SENTENCES), expected)
 
@@ -194,6 +200,7 @@ def test_another_pooling_than_the_encoder_s_own(toy_encoder_path):
     mean."""
     source = load_chunk_encoder(toy_encoder_path, pooling="cls")
     usual = load_chunk_encoder(toy_encoder_path)
+
     assert (source.encoder.pooling, usual.encoder.pooling) == ("cls", "mean")
     assert source.fingerprint != usual.fingerprint
     batch = usual.tokenizer(["The ship sailed home."], return_tensors="pt")
@@ -205,6 +212,7 @@ def test_another_pooling_than_the_encoder_s_own(toy_encoder_path):
 def test_a_plain_transformer_is_an_encoder_if_its_pooling_is_given(encoder):
     """HATE's sentence model: BERT's output at [CLS], as it is."""
     source = load_chunk_encoder(encoder, pooling="cls")
+
     assert (source.encoder.pooling, source.encoder.normalize) == ("cls", False)
     batch = source.tokenizer(["The ship sailed home."], return_tensors="pt")
     bert = BertModel.from_pretrained(encoder)
@@ -238,7 +246,9 @@ def test_dense_layers_can_be_quantised(toy_encoder_path, tmp_path):
     source = load_chunk_encoder(saved(tmp_path / "encoder", steps))
     expected = encode_sentences(source, SENTENCES)
     source.encoder.to(torch.bfloat16)
+
     half = encode_sentences(source, SENTENCES)
+
     assert half.dtype == torch.float32
     close(half, expected, atol=2e-2)
     source.encoder.to(torch.float32)
@@ -293,7 +303,9 @@ def test_a_document_model_without_a_fingerprint_gets_that_of_its_weights(toy_che
     model = NextLevelBertModel.from_pretrained(toy_checkpoint)
     model.config.chunk_encoder_fingerprint = ""
     model.save_pretrained(tmp_path)
+
     fingerprint = load_chunk_encoder(tmp_path).fingerprint
+
     assert fingerprint == load_chunk_encoder(toy_checkpoint).fingerprint
 
 
@@ -307,5 +319,6 @@ def test_code_that_comes_with_an_encoder_is_not_run(toy_encoder_path, tmp_path):
     }
     (folder / "config.json").write_text(json.dumps(custom))
     (folder / "code.py").write_text("raise SystemExit('run')")
+
     with pytest.raises(Exception, match="trust_remote_code"):
         load_chunk_encoder(folder)

@@ -132,6 +132,7 @@ def test_similarities_are_those_of_scikit_learn(tfidf):
     for word, row in words.items():
         if not re.search(r"[^\W\d_]", word):
             counts[:, row] = 0
+
     assert counts.max() > 1
     # scikit-learn adds 1 to the logarithm, so that words of every chunk count, too.
     weights = TfidfTransformer(smooth_idf=True, norm=None).fit(counts).idf_ - 1
@@ -153,6 +154,7 @@ def test_similarities_are_those_of_scikit_learn(tfidf):
 def test_texts_without_a_known_word(tfidf):
     """Punctuation and nothing give the zero vector; unknown tokens do, too, and are warned of."""
     model = NextLevelBertModel.from_chunk_encoder(tfidf, chunk_size=CHUNK_SIZE, num_hidden_layers=0)
+
     assert model.encode("").plain.shape == (0, 4_096)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -169,6 +171,7 @@ def chunks_of(part, model, text):
 
 def test_another_weighting_is_another_encoder(parts, hybrid, tmp_path):
     other = combine_chunk_encoders(parts, TEXTS, tmp_path / "other", weights=[4, 3], chunk_size=12)
+
     assert other.fingerprint != hybrid.fingerprint
     with pytest.raises(ValueError, match="chunk_encoder_fingerprint"):
         NextLevelBertModel.from_chunk_encoder(hybrid, chunk_size=12).encode(
@@ -193,6 +196,7 @@ def test_vectors_by_hand(parts, model, tmp_path, whiten):
             mean = torch.cat(chunks).mean(dim=0)
             matrix = torch.eye(len(mean))
         shares.append(weight * unit((chunks[2] - mean) @ matrix.T))
+
     close(chunks_of(both, model, TEXTS[2]), torch.cat(shares, dim=1))
     assert load_chunk_encoder(tmp_path / "both").fingerprint == both.fingerprint
 
@@ -200,6 +204,7 @@ def test_vectors_by_hand(parts, model, tmp_path, whiten):
 def test_saved_opened_and_lent(hybrid, model, fresh_process, tmp_path):
     """In half precision, under the same fingerprint; and by its own code."""
     copy.deepcopy(model).half().save_pretrained(tmp_path)
+
     assert str(tmp_path) not in (tmp_path / "config.json").read_text()
     lent = load_chunk_encoder(tmp_path)
     assert (lent.name, lent.fingerprint) == (hybrid.name, hybrid.fingerprint)
@@ -226,6 +231,7 @@ def test_what_it_refuses(parts, minilm, tmp_path):
     foreign = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="[UNK]")
     unlike = [parts[0], dataclasses.replace(minilm, tokenizer=foreign)]
     options = {"weights": [1, 1], "chunk_size": 12}
+
     for wrong, texts, word in [
         (unlike, TEXTS, "different vocabularies"),
         (parts, [""], "no tokens"),

@@ -25,7 +25,8 @@ class Counted:
     """A chunk encoder that counts what it encodes."""
 
     def __init__(self, encoder):
-        self.encoder, self.chunks = encoder, 0
+        self.encoder = encoder
+        self.chunks = 0
 
     def __getattr__(self, name):
         return getattr(self.encoder, name)

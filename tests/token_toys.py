@@ -34,13 +34,12 @@ def batch(lengths=(37, 3, 8, 17), side="right"):
     for document in documents:
         document[::7] = CLS
     longest = max(lengths)
-    ids, mask = (
-        torch.zeros(len(lengths), longest, dtype=torch.long),
-        torch.zeros(len(lengths), longest).long(),
-    )
+    ids = torch.zeros(len(lengths), longest, dtype=torch.long)
+    mask = torch.zeros(len(lengths), longest).long()
     for row, document in enumerate(documents):
         place = (
             slice(0, len(document)) if side == "right" else slice(longest - len(document), longest)
         )
-        ids[row, place], mask[row, place] = document, 1
+        ids[row, place] = document
+        mask[row, place] = 1
     return documents, ids, mask

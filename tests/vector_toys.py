@@ -44,7 +44,9 @@ def toy_config(**overrides) -> NextLevelBertConfig:
 def packed_batch(hidden_size=32, length=10, rows=2):
     torch.manual_seed(5)
     special_ids = torch.full((rows, length), NOT_SPECIAL)
-    special_ids[:, 0], special_ids[:, 4], special_ids[:, -1] = CLS, SEP, SEP
+    special_ids[:, 0] = CLS
+    special_ids[:, 4] = SEP
+    special_ids[:, -1] = SEP
     positions = torch.zeros(rows, length, dtype=torch.bool)
     positions[:, 2] = positions[:, 6] = True
     special_ids[:, 2] = MASK
@@ -71,7 +73,8 @@ def close(actual, expected, atol=1e-5):
 
 def whitened(whitening, vectors):
     """normalise(W (v - m)), in numpy and float64."""
-    mean, weight = whitening.mean.double().numpy(), whitening.weight.double().numpy()
+    mean = whitening.mean.double().numpy()
+    weight = whitening.weight.double().numpy()
     rows = np.einsum("ij,...j->...i", weight, vectors.double().numpy() - mean)
     return torch.from_numpy(rows / np.linalg.norm(rows, axis=-1, keepdims=True)).float()
 

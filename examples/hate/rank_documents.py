@@ -355,7 +355,7 @@ def main(argv: list[str] | None = None) -> dict[str, dict[str, float]]:
         )
     encoder = model.detach_chunk_encoder()
     encoder.encoder.to(args.device)
-    vectors = encode_texts([judged, test], model, encoder, folder / "vectors")
+    vectors = encode_texts([judged, test], model, encoder, folder / "_vectors")  # never uploaded
 
     # 3. The rows that need no training.
     name = Path(options.model).resolve().name

@@ -38,7 +38,8 @@ def test_the_map_marks_what_was_found_and_knows_its_points(page):
     pixels = page.map([2, 0], 1)
     height, width, _ = pixels.shape
     for number, (x, y) in enumerate((page.points + 0.06) / 1.12):
-        column, row = round(x * width), round((1 - y) * height)
+        column = round(x * width)
+        row = round((1 - y) * height)
         assert page.nearest_point(column, row) == number
         around = pixels[row - 8 : row + 8, column - 8 : column + 8].reshape(-1, 3).tolist()
         assert (ORANGE in around) == (number in (2, 0))

@@ -98,7 +98,8 @@ def page(address) -> Iterator[Any]:
     assert path, (
         "There is no chromium. Install it (apt-get install chromium), and run this test again."
     )
-    requests, errors = [], []
+    requests = []
+    errors = []
     with sync_playwright() as playwright:
         context = playwright.chromium.launch(executable_path=path, args=CHROMIUM).new_context()
         context.set_default_timeout(120_000)  # milliseconds: other work may keep the machine busy

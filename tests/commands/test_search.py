@@ -25,7 +25,8 @@ def by_words(pieces: list[str], question: str) -> tuple[np.ndarray, float]:
     """BM25 as bm25s indexes it in Robertson's form, at least a tenth of Lucene's (k1 1.5, b 0.75),
     and the length of the question's rarities."""
     words = [re.findall(r"\w+", piece.lower()) for piece in pieces]
-    reference, lucene = bm25s.BM25(method="robertson"), bm25s.BM25(method="lucene")
+    reference = bm25s.BM25(method="robertson")
+    lucene = bm25s.BM25(method="lucene")
     for index in (reference, lucene):
         index.index(words, show_progress=False)
     asked = [word for word in re.findall(r"\w+", question.lower()) if word in reference.vocab_dict]

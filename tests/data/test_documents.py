@@ -11,7 +11,8 @@ from nextlevelbert import Document, read_documents
 from nextlevelbert.data.documents import as_documents, source_files
 from tests.book_toys import write_docx, write_epub, write_pdf
 
-WHALE, SEA = "Call me Ishmael.", "The sea & the “whale”."
+WHALE = "Call me Ishmael."
+SEA = "The sea & the “whale”."
 PAGE = """<!DOCTYPE html>
 <html><head><title>A title</title><style>p { color: red }</style>
 <script>if (a < b && c) { document.write("<p>no</p>") }</script>

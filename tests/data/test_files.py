@@ -253,7 +253,8 @@ def test_texts_that_are_stored_as_binary_are_read(tmp_path):
 
 
 def test_links_to_folders_are_followed_once(tmp_path):
-    shelf, other = tmp_path / "shelf", tmp_path / "other"
+    shelf = tmp_path / "shelf"
+    other = tmp_path / "other"
     for folder in (shelf / "z", other, shelf / ".hidden"):
         folder.mkdir(parents=True)
         (folder / "b.txt").write_text(folder.name)

@@ -51,7 +51,9 @@ def test_every_kind_of_file_has_the_same_rows(tmp_path, suffix, places):
     """Ids that look like dates or numbers stay the strings that they are."""
     path = tmp_path / f"rows[1]{suffix}"
     path.write_bytes(content_of(suffix))
+
     table = open_rows(path)
+
     assert (table.name, table.first, table.class_names) == (path.name, ROWS[0], {})
     assert list(table.rows) == [
         (RowLocation(str(path), place), row) for place, row in zip(places, ROWS, strict=True)
@@ -80,6 +82,7 @@ def test_csv(tmp_path, name, packed):
         {"id": "NA", "text": "x" * 200_000, "rank": ""},
         {"id": "9", "text": "a\u2028b\x85c\x1fd", "rank": ""},
     ]
+
     assert [row for _, row in open_rows(tmp_path / name).rows] == rows
 
 
@@ -114,6 +117,7 @@ def two_columns_of_one_name() -> bytes:
 )
 def test_what_cannot_be_read_is_named(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
+
     with pytest.raises(ValueError, match=re.escape(message)) as raised:
         list(open_rows(tmp_path / name).rows)
     assert name in str(raised.value)
@@ -134,7 +138,9 @@ def test_a_table_of_texts_alone_is_one(tmp_path):
 def test_a_pattern_of_files_is_one_source(tmp_path):
     for number, row in enumerate(ROWS):
         (tmp_path / f"part-{number}.jsonl").write_text(json.dumps(row))
+
     table = open_rows(tmp_path / "part-*.jsonl")
+
     assert (table.name, [row for _, row in table.rows]) == (str(tmp_path / "part-*.jsonl"), ROWS)
 
 
@@ -157,6 +163,7 @@ def test_folders_of_save_to_disk_and_names_of_classes(tmp_path):
     one.save_to_disk(tmp_path / "one")
     DatasetDict({"train": one, "test": one.select([1])}).save_to_disk(tmp_path / "both")
     one.to_parquet(str(tmp_path / "rows.parquet"))
+
     for source in ("one", "rows.parquet", "both"):
         table = open_rows(tmp_path / source)
         assert (table.name, table.class_names, table.first) == (
@@ -195,6 +202,7 @@ def test_a_seed_always_holds_out_the_same():
 @given(st.integers(2, 60), st.floats(0.001, 0.999), st.integers(0, 2**32))
 def test_neither_side_is_ever_empty(total, share, seed):
     held = sample_share(range(total), share, seed, "rows")
+
     assert 1 <= len(held) < total
     assert abs(len(held) - share * total) <= 1
     for share, total in ((0, 3), (1, 3), (0.5, 1)):
@@ -204,6 +212,7 @@ def test_neither_side_is_ever_empty(total, share, seed):
 
 def test_text_that_is_no_unicode_is_named_with_its_row():
     location = RowLocation("books.jsonl", "line 3")
+
     with pytest.raises(
         ValueError, match=r"books.jsonl, line 3, column 'text': is not valid Unicode"
     ):

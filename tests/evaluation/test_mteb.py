@@ -45,7 +45,8 @@ def scores_of_mteb(model, task):
         )
 
         def load_data(self, **kwargs):
-            self.queries, self.corpus = {"test": dict(task.queries)}, {"test": dict(task.documents)}
+            self.queries = {"test": dict(task.queries)}
+            self.corpus = {"test": dict(task.documents)}
             self.relevant_docs = {
                 "test": {query: dict(pages) for query, pages in task.relevant.items()}
             }
@@ -59,7 +60,8 @@ def scores_of_mteb(model, task):
 def test_mteb_scores_a_checkpoint_as_we_do(toy_encoder_path, tmp_path):
     torch.manual_seed(0)
     NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunk_size=16).save_pretrained(tmp_path)
-    model, task = SentenceTransformer(str(tmp_path), device="cpu"), manual_task()
+    model = SentenceTransformer(str(tmp_path), device="cpu")
+    task = manual_task()
     expected = scores_of_mteb(model, task)
     queries, documents = (
         model.encode(list(texts.values())) for texts in (task.queries, task.documents)

@@ -117,7 +117,8 @@ def test_ranking_candidates_is_ranking_a_smaller_pool():
     candidates = {"q0": ["d3", "d1", "d2"], "q1": ["d0", "d1"]}
     task = replace(task_of(2, 6, {0: {0: 1, 3: 1}, 1: {5: 1}}), candidates=candidates)
     torch.manual_seed(0)
-    queries, documents = torch.randn(2, 4), torch.randn(6, 4)
+    queries = torch.randn(2, 4)
+    documents = torch.randn(6, 4)
     rankings = rank_documents(task, queries, documents)
     cosines = torch.cosine_similarity(queries[:1], documents[[3, 1, 2]])
     assert rankings["q0"].ranks.tolist() == [

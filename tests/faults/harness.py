@@ -80,7 +80,8 @@ def _run(call, folder, kill_at, how, pipe):
     torch.set_num_threads(1)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
-    count, copying = 0, False
+    count = 0
+    copying = False
     place = str(folder)
     last: dict[str, tuple[int, int]] = {}
 
@@ -103,7 +104,8 @@ def _run(call, folder, kill_at, how, pipe):
         if not (path.startswith(place) or (path and os.sep not in path)):
             return
         if how == "copy":
-            copying, before = True, last
+            copying = True
+            before = last
             files = [path for path in folder.rglob("*") if path.suffix != ".py"]
             last = {str(path): (0, 0) if path.is_dir() else _stamp(path) for path in files}
             if last != before:

@@ -51,9 +51,11 @@ def test_sets_that_are_refused(options, message):
 
 def test_where_sets_are(tmp_path):
     data = DataArguments(train_file="a.jsonl", test_file="b.jsonl")
+
     sets = data.read_sets(
         lambda source, split, config: [source, split], 3, lambda rows, *how: (rows, how)
     )
+
     assert sets == {
         "train": ["a.jsonl", "train"],
         "test": ["b.jsonl", "train"],
@@ -95,6 +97,7 @@ def test_seeds_twice(tmp_path):
 )
 def test_a_task_or_an_option_that_is_not_there(words, culprit, tmp_path, capsys):
     (tmp_path / "options.yaml").write_text("task: classification\nmodel: x\nseed_count: 3\n")
+
     with pytest.raises(SystemExit):
         main([word.format(folder=tmp_path) for word in words])
     assert culprit in capsys.readouterr().err
@@ -150,7 +153,9 @@ def test_a_model_gets_its_chunk_encoder_back(
 ):
     options = VectorModelArguments(model=toy_checkpoint)
     source = VectorSource.open(options, ())
+
     model = source.new_model("classification")
+
     assert model.base_model.chunk_encoder is None
     model.save_pretrained(tmp_path / "seed")
     whole = source.open_trained(tmp_path / "seed", "classification").base_model
@@ -172,7 +177,9 @@ def test_any_other_encoder_gives_one_vector_of_what_it_reads(
     options = VectorModelArguments(model=encoder, cache_dir=str(tmp_path))
     source = VectorSource.open(options, ())
     long = "the whale and the sea " * 40
+
     vectors = source.encode(arguments(tmp_path), [long, "short"])
+
     assert (source.family, vectors[long].shape) == ("other", (1, 32))
     assert "first 64 tokens of each text are read; 1 of 2" in caplog.text
     ids = source.encoder.encoder.tokenizer(
@@ -198,9 +205,11 @@ def test_any_other_encoder_gives_one_vector_of_what_it_reads(
 def test_a_card_names_what_a_model_was_made_of(toy_checkpoint, minilm_path):
     """The model on the Hub, else its chunk encoder, never a folder or the word untrained."""
     name = "sentence-transformers/all-MiniLM-L6-v2"
+
     new = VectorModelArguments(
         model="untrained", chunk_encoder=minilm_path, chunk_encoder_name=name
     )
+
     assert VectorSource.open(new).base_model == name
     alone = VectorModelArguments(model="untrained", chunk_encoder=minilm_path)
     assert VectorSource.open(alone).base_model is None
@@ -228,7 +237,9 @@ def test_adapters_train_less_than_a_tenth(minilm):
     """Of the real size, the frozen chunk encoder not counted; the head is trained whole."""
     model = NextLevelBertForMultipleChoice.from_chunk_encoder(minilm, include_chunk_encoder=False)
     adapted = with_lora(model, LoraArguments(lora=True))
+
     trainable, total = adapted.get_nb_trainable_parameters()
+
     assert total > 10_000_000
     assert 0.02 < trainable / total < 0.10
     for name, parameter in adapted.named_parameters():
@@ -277,7 +288,9 @@ class Point(nn.Module):
 
 def test_a_training_per_seed(seeded, tmp_path):
     _, run, made = seeded
+
     results = run(size=1)
+
     for seed, result in enumerate(results):
         assert (result.steps, result.parameters) == (3, (1, 1))
         assert (tmp_path / f"seed-{seed}" / "model.safetensors").exists()
@@ -292,7 +305,9 @@ def test_a_training_per_seed(seeded, tmp_path):
 def test_a_report_of_all_seeds_and_the_best_one(seeded, tmp_path, capsys):
     args, run, _ = seeded
     results = run(size=1)
+
     best, table = seeds.report(args, results, "test", "point", {"chance": {"accuracy": 0.25}})
+
     losses = [result.scores["validation"]["loss"] for result in results]
     assert best.scores["validation"]["loss"] == min(losses)
     assert "| chance | 0.2500 |" in table
@@ -310,5 +325,6 @@ def test_a_report_of_all_seeds_and_the_best_one(seeded, tmp_path, capsys):
 
 def test_mean_and_deviation_over_seeds():
     rows = [{"accuracy": 0.5, "loss": 1.0}, {"accuracy": 0.7, "loss": 2.0}]
+
     assert seeds.mean_and_deviation(rows)["accuracy"] == pytest.approx((0.6, 0.1 * 2**0.5))
     assert seeds.mean_and_deviation(rows[:1]) == {"accuracy": 0.5}

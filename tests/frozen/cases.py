@@ -105,7 +105,8 @@ def static(folder):
 
 def minilm(folder):
     """From MiniLM's own layers, fixed chunks and packed sentences."""
-    encoder, tensors = nlb.load_chunk_encoder(MINILM, "sentence-transformers/all-MiniLM-L6-v2"), {}
+    encoder = nlb.load_chunk_encoder(MINILM, "sentence-transformers/all-MiniLM-L6-v2")
+    tensors = {}
     for chunking in ("fixed", "packed_sentences"):
         model = nlb.NextLevelBertModel.from_chunk_encoder(encoder, chunk_size=32, chunking=chunking)
         filled(model.special_embeddings)
@@ -171,7 +172,8 @@ def masked(folder):
 
 def hate(folder):
     """HATE with its bottleneck: document vectors, and both losses over one batch."""
-    encoder, tensors = chunk_encoder(folder), {}
+    encoder = chunk_encoder(folder)
+    tensors = {}
     sizes = {"hidden_size": 8, "num_hidden_layers": 2}
     for loss in ("p_norm", "cross_entropy"):
         model = nlb.HateForMaskedSentencePrediction.from_chunk_encoder(
@@ -233,7 +235,8 @@ def cdlm(folder):
         "pair_scorer_hidden_size": 12,
     }
     ids = torch.randint(10, 100, (2, 33), generator=torch.Generator().manual_seed(2))
-    mask, wide = torch.ones_like(ids), torch.zeros_like(ids)
+    mask = torch.ones_like(ids)
+    wide = torch.zeros_like(ids)
     mask[1, 20:] = 0
     wide[:, [0, 7, 15]] = 1
     batch = {"input_ids": ids, "attention_mask": mask}
@@ -282,8 +285,10 @@ def fit(folder):
 
 def heads(folder):
     """Classification, multiple choice and pairs of segments over the same toy encoder."""
-    encoder, source = chunk_encoder(folder), folder / "bert"
-    tensors, batch = {}, _ids(TEXTS, source)
+    encoder = chunk_encoder(folder)
+    source = folder / "bert"
+    tensors = {}
+    batch = _ids(TEXTS, source)
     pair = {
         f"pair_{key}": v.view(4, 2, -1)
         for key, v in _ids(["the whale?", "who sails?"] * 4, source).items()
@@ -309,7 +314,8 @@ def heads(folder):
         encoder, chunk_size=12, pooling="residual", residual_start=0.5
     )
     special_ids = torch.full((3, 2, 5), -1)
-    special_ids[..., 0], special_ids[..., -1] = 1, 2
+    special_ids[..., 0] = 1
+    special_ids[..., -1] = 2
     vectors = torch.randn(3, 2, 5, 16, generator=torch.Generator().manual_seed(1))
     outputs = _head(contrastive)(
         inputs_embeds=vectors, special_ids=special_ids, document_ids=torch.arange(3)
@@ -319,7 +325,8 @@ def heads(folder):
 
 def _head(model):
     """Filled by name, but for the chunk encoder."""
-    model.base_model.chunk_encoder, encoder = None, getattr(model.base_model, "chunk_encoder", None)
+    encoder = getattr(model.base_model, "chunk_encoder", None)
+    model.base_model.chunk_encoder = None
     filled(model)
     model.base_model.chunk_encoder = encoder
     return model.eval()

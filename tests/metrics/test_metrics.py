@@ -134,10 +134,8 @@ print(json.dumps(metric.compute(predictions=json.loads(sys.argv[2]), references=
 @pytest.mark.long
 def test_a_folder_is_a_space_of_the_hub(hub, fresh_process):
     """Uploaded as it is by the Hub's client, and loaded from there by name."""
-    vectors, works = (
-        [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]],
-        ["Emma", "Emma", "Walden", "Walden"],
-    )
+    vectors = [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]]
+    works = ["Emma", "Emma", "Walden", "Walden"]
     folder = METRICS / "same_work_retrieval"
     printed = fresh_process(PUSH_AND_LOAD, folder, json.dumps(vectors), json.dumps(works))
     files = hub.files("space", "user/same_work_retrieval")

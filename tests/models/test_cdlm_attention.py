@@ -90,7 +90,8 @@ def test_gradients_of_both_kinds_of_attention_are_equal(places):
 
 def test_blocks_where_they_save_something_and_the_square_elsewhere():
     real = torch.ones(1, 40, dtype=torch.bool)
-    few, many = globals_of([[0, 7]], 40).bool(), globals_of([range(30)], 40).bool()
+    few = globals_of([[0, 7]], 40).bool()
+    many = globals_of([range(30)], 40).bool()
     blocks = plan_attention(real, few, 8)
     assert blocks.block == 4
     assert blocks.allowed.shape == (10, 1, 4, 3 * 4 + 2)

@@ -141,7 +141,11 @@ def test_only_the_tokenizers_own_specials_are_stripped(tokenizer):
     assert ChunkingRule(prefix_ids=(7,), suffix_ids=(7,)).strip_special_tokens(one) is one
 
 
-END, CLOSE, QUOTE, ABBREVIATION, NUMBER = 1, 2, 3, 4, 5
+END = 1
+CLOSE = 2
+QUOTE = 3
+ABBREVIATION = 4
+NUMBER = 5
 CLASSES = {
     "end": [END],
     "close": [CLOSE],
@@ -174,7 +178,9 @@ def number_of(sentence: Sequence[int] | np.ndarray) -> float:
 
 def read_quotes(quotes: list[bool]) -> list[bool]:
     """The rule of `closing_quotes` in words of one step a mark."""
-    closing, is_open, last = [], False, None
+    closing = []
+    is_open = False
+    last = None
     for position, quote in enumerate(quotes):
         closing.append(False)
         if not quote:
@@ -186,7 +192,8 @@ def read_quotes(quotes: list[bool]) -> list[bool]:
         elif position + 1 < len(quotes) and quotes[position + 1]:
             is_open = True
         closing[position] = is_open
-        is_open, last = not is_open, position
+        is_open = not is_open
+        last = position
     return closing
 
 

@@ -46,6 +46,7 @@ def test_an_untrained_model_gives_the_mean_of_its_chunks(whiten):
     chunks = vectors
     if whiten:
         chunks = whitened(model.base_model.whitening, vectors)
+
     close(vectors_of(model, vectors), unit(chunks.mean(dim=1)), atol=1e-6)
     # Plain ones, as everywhere.
     assert torch.equal(model(inputs_embeds=vectors).chunk_vectors, vectors)
@@ -60,6 +61,7 @@ def test_plain_pooling_is_the_mean_and_has_no_weights(toy_encoder_path):
     )
     model = shaken(NextLevelBertModel(config))
     vectors = torch.randn(2, 19, 32)  # 8 in a window
+
     names = {name.partition(".")[0] for name in model.state_dict()}
     assert names == {"special_embeddings", "whitening"}
     output = model(inputs_embeds=vectors)
@@ -103,7 +105,9 @@ def test_a_document_vector_is_the_sum_of_both_projections(trained, chunks):
     contextual = without(
         inputs_embeds=whitened(model.base_model.whitening, vectors)
     ).last_hidden_state
+
     output = model(inputs_embeds=vectors)
+
     close(output.last_hidden_state, contextual)
     plain = unit(whitened(model.base_model.whitening, vectors).mean(dim=1))
     contextual = unit(contextual.mean(dim=1))
@@ -114,9 +118,11 @@ def test_a_document_vector_is_the_sum_of_both_projections(trained, chunks):
 
 
 def test_batch_neighbours_packing_and_empty_documents_change_no_document_vector():
-    model, lengths = shaken(residual()), [3, 8, 0, 5]
+    model = shaken(residual())
+    lengths = [3, 8, 0, 5]
     vectors = torch.randn(4, 8, 32)
     mask = torch.arange(8) < torch.tensor(lengths)[:, None]
+
     with pytest.warns(UserWarning, match=r"Document\(s\) 2 contain no token"):
         together = vectors_of(model, vectors, attention_mask=mask)
     assert (together[2] == 0).all()
@@ -132,7 +138,8 @@ def test_batch_neighbours_packing_and_empty_documents_change_no_document_vector(
 def segments(pairs=4, chunks=6):
     torch.manual_seed(7)
     special_ids = torch.full((pairs, 2, chunks + 2), NOT_SPECIAL)
-    special_ids[..., 0], special_ids[..., -1] = CLS, SEP
+    special_ids[..., 0] = CLS
+    special_ids[..., -1] = SEP
     vectors = torch.randn(pairs, 2, chunks + 2, 32)
     return {
         "inputs_embeds": vectors,
@@ -143,13 +150,16 @@ def segments(pairs=4, chunks=6):
 
 @torch.no_grad()
 def test_scores_and_loss_of_a_batch_of_pairs():
-    model, batch = shaken(residual(NextLevelBertForContrastiveLearning)), segments()
+    model = shaken(residual(NextLevelBertForContrastiveLearning))
+    batch = segments()
     model.logit_scale.data.fill_(math.log(7))
     documents = vectors_of(model.model, batch["inputs_embeds"][:, :, 1:-1].flatten(0, 1)).unflatten(
         0, (4, 2)
     )
     expected = 7 * documents[:, 0] @ documents[:, 1].T
+
     output = model(**batch)
+
     close(output.scores, expected)
     close(output.loss, image_text_contrastive_loss(expected))
     batch["document_ids"] = torch.tensor([0, 1, 1, 2])
@@ -161,12 +171,16 @@ def test_scores_and_loss_of_a_batch_of_pairs():
 
 @torch.no_grad()
 def test_masked_vectors_are_predicted_as_whitened_ones():
-    model, batch = shaken(residual(NextLevelBertForMaskedVectorModeling)), segments()
+    model = shaken(residual(NextLevelBertForMaskedVectorModeling))
+    batch = segments()
     batch = {name: values.flatten(0, 1) for name, values in batch.items() if name != "document_ids"}
-    positions, labels = torch.zeros(8, 8, dtype=torch.bool), batch["inputs_embeds"].clone()
+    positions = torch.zeros(8, 8, dtype=torch.bool)
+    labels = batch["inputs_embeds"].clone()
     positions[::2, 2] = positions[1::2, 5] = positions[0, 3] = True
     batch["special_ids"][::2, 2] = MASK
+
     output = model(**batch, mask_positions=positions, labels=labels)
+
     expected = whitened(model.base_model.whitening, labels[positions])
     close(output.targets, expected, atol=1e-6)
     close(output.loss, F.smooth_l1_loss(output.predictions, expected), atol=1e-6)

@@ -27,7 +27,8 @@ MODELS = {
     "hate": lambda: HateModel(HateConfig(**DOUBLE, chunking="fixed", chunk_size=8, max_chunks=8)),
 }
 LONG = [pytest.param(name, marks=pytest.mark.long) for name in ("static", "hate")]
-ROWS, CHUNKS = Dim("documents"), Dim("chunks", max=8)
+ROWS = Dim("documents")
+CHUNKS = Dim("chunks", max=8)
 
 
 def toy(name):
@@ -54,7 +55,8 @@ def shapes(inputs, length):
 @torch.no_grad()
 @pytest.mark.parametrize("name", [pytest.param("static", marks=pytest.mark.long), "hate"])
 def test_an_exported_graph_reads_other_numbers_of_documents_and_chunks(name):
-    model, batch = toy(name), vectors()
+    model = toy(name)
+    batch = vectors()
     program = torch.export.export(model, (), batch, dynamic_shapes=shapes(batch, CHUNKS))
     for rows, chunks in ((2, 8), (5, 4)):
         other = vectors(rows, chunks)
@@ -91,7 +93,8 @@ def test_onnx_gives_the_same_vectors(name, tmp_path):
 @pytest.mark.parametrize("name", ["layers", *LONG])
 def test_the_pass_over_vectors_compiles_without_graph_breaks(name):
     torch._dynamo.reset()
-    model, batch = toy(name), vectors()
+    model = toy(name)
+    batch = vectors()
     compiled = torch.compile(model, backend="eager", fullgraph=True)
     close(compiled(**batch).pooler_output, model(**batch).pooler_output)
     if name == "layers":

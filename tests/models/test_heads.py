@@ -63,11 +63,9 @@ def test_a_classifier_over_the_document_vector(documents):
 
 def test_candidates_of_a_question_share_a_softmax(documents):
     model = toy(NextLevelBertForMultipleChoice)
-    candidates, index, labels = (
-        torch.randn(4, 4, 32),
-        torch.tensor([2, 2, 0, 1]),
-        torch.tensor([3, 0, 1, 1]),
-    )
+    candidates = torch.randn(4, 4, 32)
+    index = torch.tensor([2, 2, 0, 1])
+    labels = torch.tensor([3, 0, 1, 1])
     output = model(**documents, pair_embeds=candidates, document_index=index, labels=labels)
     vector = model.model(**documents).pooler_output
     for row in range(4):
@@ -106,8 +104,10 @@ def test_the_pipeline_of_transformers(tokenizer, tmp_path):
 
 def test_questions_stand_beside_the_document_vector_and_it_is_read_once(documents):
     model = toy(NextLevelBertForSequenceClassification, num_labels=2, text_pair=True)
-    questions, index = torch.randn(5, 32), torch.tensor([0, 0, 2, 1, 0])
-    vector, read = model.model(**documents).pooler_output, []
+    questions = torch.randn(5, 32)
+    index = torch.tensor([0, 0, 2, 1, 0])
+    vector = model.model(**documents).pooler_output
+    read = []
     model.model.register_forward_hook(lambda *of_pass: read.append(1))
     output = model(**documents, pair_embeds=questions, document_index=index)
     assert read == [1]

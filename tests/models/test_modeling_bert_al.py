@@ -82,7 +82,9 @@ def test_without_normalisation_it_is_the_lstm_of_torch(monkeypatch):
     plain.bias_hh_l0.zero_()
     inputs = torch.randn(5, 3, 6)
     h, c = torch.randn(2, 1, 3, 6)
+
     outputs, state = lstm(inputs, (h[0], c[0]))
+
     expected, (last_h, last_c) = plain(inputs, (h, c))
     close(outputs, expected)
     close(state, (last_h[0], last_c[0]))
@@ -119,12 +121,15 @@ def test_each_gate_has_its_own_normalisation_before_the_cell_of_torch():
 
 def test_the_lstm_under_bfloat16():
     torch.manual_seed(0)
-    lstm, inputs = LayerNormLSTM(6), torch.randn(5, 3, 6)
+    lstm = LayerNormLSTM(6)
+    inputs = torch.randn(5, 3, 6)
     for weight in lstm.parameters():
         torch.nn.init.normal_(weight)
     exact = lstm(inputs)[0]
+
     with torch.autocast("cpu", dtype=torch.bfloat16):
         outputs, (_, cell) = lstm(inputs)
+
     assert (outputs.dtype, cell.dtype) == (torch.bfloat16, torch.float32)
     outputs.float().sum().backward()
     assert lstm.recurrent_weight.grad.dtype == torch.float32
@@ -142,7 +147,9 @@ def test_the_forget_gates_of_a_new_model_start_open():
 
 def test_a_new_residual_model_is_plain_bert(minilm_path):
     plain = AutoModel.from_pretrained(minilm_path, add_pooling_layer=False)
+
     model = BertAlModel.from_encoder(minilm_path, recurrence="residual")
+
     assert model.encoder.state_dict().keys() == plain.state_dict().keys()
     tokens = model.tokenizer(["Call me Ishmael.", "Some years ago."], padding=True)
     tokens = tokens.convert_to_tensors("pt")
@@ -156,7 +163,9 @@ def test_a_new_residual_model_is_plain_bert(minilm_path):
 @torch.no_grad()
 def test_a_new_residual_model_is_the_encoder_segment_by_segment(encoder):
     documents, ids, mask = batch()
+
     model = tiny(encoder=encoder)
+
     assert len(model.recurrences) == 4
     features = model(ids, mask).last_hidden_state
     without = tiny(encoder=encoder, recurrence="none")
@@ -184,6 +193,7 @@ def test_layer_by_layer_and_channel_by_channel(recurrence):
     model = awake(tiny(recurrence=recurrence))
     _, ids, _ = batch(lengths=(24,))
     states = model.encoder.embeddings(ids.view(3, 8))  # [3, 8, D]
+
     for layer, behind in zip(model.encoder.encoder.layer, model.recurrences, strict=True):
         for segment in range(3):
             states[segment] = layer(states[segment][None])[0]
@@ -193,6 +203,7 @@ def test_layer_by_layer_and_channel_by_channel(recurrence):
                 states[:, position] = h[:, 0]
             else:
                 states[:, position] += behind.residual(h[:, 0])
+
     close(model(ids).last_hidden_state[0], states.flatten(0, 1))
 
 
@@ -203,8 +214,10 @@ def test_the_recurrence_around_xlnet_worked_by_hand():
     model = tiny(encoder_config=config, recurrence="replace")
     _, ids, _ = batch(lengths=(64,))
     states = model.encoder(ids.view(8, 8)).last_hidden_state  # [segment, position, D]
+
     for position in range(8):
         states[:, position] = model.recurrences[0].lstm(states[:, position, None])[0][:, 0]
+
     close(model(ids).last_hidden_state[0], states.flatten(0, 1))
 
 
@@ -213,7 +226,9 @@ def test_each_segment_is_read_with_its_own_token_types():
     model = tiny(recurrence="none")
     _, ids, mask = batch(lengths=(20, 13))
     types = (ids == CLS).cumsum(dim=1) % 2  # in turn by sentence
+
     features = model(ids, mask, types).last_hidden_state
+
     for row, start, end in ((0, 0, 8), (0, 8, 16), (0, 16, 20), (1, 0, 8), (1, 8, 13)):
         part = ids[row : row + 1, start:end]
         expected = model.encoder(part, token_type_ids=types[row : row + 1, start:end])
@@ -226,7 +241,9 @@ def test_each_segment_is_read_with_its_own_token_types():
 def test_any_pass_and_any_padding_give_the_same(encoder):
     model = awake(tiny(BertAlForExtractiveSummarization, encoder, tokens_at_once=None))
     documents, ids, mask = batch()
+
     whole = model(ids, mask)
+
     assert whole.sentence_mask.sum(dim=1).tolist() == [6, 1, 2, 3]
     for at_once in (1, 64):
         model.config.tokens_at_once = at_once
@@ -247,7 +264,9 @@ def test_the_loss_is_that_of_torch_document_by_document():
     model = tiny(BertAlForExtractiveSummarization)
     _, ids, mask = batch(lengths=(15, 7, 7))
     labels = torch.tensor([[1, -100, 0], [1, -100, -100], [-100, -100, -100]])
+
     output = model(ids, mask, labels=labels)
+
     loss = F.binary_cross_entropy_with_logits
     first = loss(output.logits[0, [0, 2]], torch.tensor([1.0, 0.0]))
     second = loss(output.logits[1, :1], torch.ones(1))
@@ -263,7 +282,9 @@ def test_labels_behind_the_cut_are_left_out():
     with pytest.warns(UserWarning, match="1 of 2 documents of this batch lose 7 tokens"):
         cut = model(ids, mask, labels=labels)
     model.eval()
+
     short = model(ids[:, :8], mask[:, :8], labels=labels[:, :2])
+
     close((cut.loss, cut.logits), (short.loss, short.logits))
 
 
@@ -272,6 +293,7 @@ def test_threads_do_not_hear_each_other():
     model = awake(tiny(BertAlForExtractiveSummarization))
     _, ids, mask = batch()
     expected = model(ids, mask).logits
+
     with ThreadPoolExecutor(4) as pool:
         for logits in pool.map(lambda _: model(ids, mask).logits, range(12)):
             close(logits, expected, atol=1e-6)
@@ -288,7 +310,9 @@ def test_a_summary_stands_in_its_document(summarizer):
         "  It rained all day, Mr. Smith said.\n\nA heading\n\nThe match was off! [CLS] is a word."
         " Tea was served."
     )
+
     summary = summarizer.train().summarize(text, sentences=2)  # without the dropout of training
+
     assert summary == summarizer.summarize(text, sentences=2)
     assert [text[start:end] for start, end in summary.spans] == summary.sentences
     best = np.argsort(summary.scores)[-2:]
@@ -318,6 +342,7 @@ def test_a_summary_stands_in_its_document(summarizer):
 def test_encoders_without_a_stack_of_layers():
     _, ids, mask = batch(lengths=(15, 7))
     albert = AlbertConfig(**SIZE, embedding_size=16)
+
     with pytest.raises(ValueError, match="no stack of 4 layers"):
         BertAlModel(BertAlConfig(encoder_config=albert, segment_length=8))
     BertAlModel(BertAlConfig(encoder_config=albert, segment_length=8, recurrence="none")).eval()(

@@ -31,7 +31,9 @@ from ..vector_toys import close
 
 def test_the_loss_over_words_is_that_of_torch_and_sparse_prediction_has_it():
     ids, mask, labels = masked_batch()
-    outputs, gradients = [], []
+    outputs = []
+    gradients = []
+
     for sparse in (False, True):
         model = tiny(CdlmForMaskedLM, sparse_prediction=sparse)
         outputs.append(model(ids, mask, labels=labels))
@@ -54,7 +56,9 @@ def test_the_loss_over_words_is_that_of_torch_and_sparse_prediction_has_it():
 def test_masked_words_have_global_attention_by_default():
     model = tiny(CdlmForMaskedLM, attention_window=4)
     ids, mask, _ = masked_batch()
+
     by_default = model(ids, mask).logits
+
     assert torch.equal(by_default, model(ids, mask, (ids == 4).long()).logits)
     assert not torch.allclose(by_default, model(ids, mask, torch.zeros_like(ids)).logits, atol=0.1)
     model.config.mask_token_id = None
@@ -70,6 +74,7 @@ def test_the_pattern_of_the_training_is_the_default_of_a_saved_model(tmp_path, p
     tiny(CdlmForMaskedLM, attention_window=4, global_attention=pattern).save_pretrained(tmp_path)
     model = CdlmForMaskedLM.from_pretrained(tmp_path)
     ids, mask, _ = masked_batch()
+
     wide = globals_of(places, ids.shape[1])
     assert torch.equal(model(ids, mask).logits, model(ids, mask, wide).logits)
     # The same with padding on the left.
@@ -83,7 +88,9 @@ def test_the_pattern_of_the_training_is_the_default_of_a_saved_model(tmp_path, p
 def test_a_batch_without_a_masked_word_has_a_loss_of_zero(sparse):
     ids, mask = batch()
     model = tiny(CdlmForMaskedLM, sparse_prediction=sparse)
+
     loss = model(ids, mask, labels=torch.full_like(ids, -100)).loss
+
     assert loss.item() == 0.0
     loss.backward()
     assert not model.longformer.embeddings.word_embeddings.weight.grad.any()
@@ -97,6 +104,7 @@ def test_a_two_in_the_attention_mask_is_global_attention(attention):
     wide = globals_of([[0, 20], [], [3], [8]], ids.shape[1])
     model = tiny(attention=attention, attention_window=4)
     expected = model(ids, mask, wide).last_hidden_state
+
     assert not torch.allclose(model(ids, mask).last_hidden_state, expected, atol=0.1)
     close(model(ids, mask + wide).last_hidden_state, expected)
     first = globals_of([[0], [], [3], []], ids.shape[1])
@@ -108,6 +116,7 @@ def test_a_two_in_the_attention_mask_is_global_attention(attention):
 
 def test_the_defaults_of_the_configuration_are_those_of_the_paper():
     config = CdlmConfig()
+
     assert config.pair_scorer_hidden_size == 1024
     assert config.attention_window == [512] * 12
     assert (config.max_sequence_length, config.global_attention) == (4096, "masked")
@@ -122,7 +131,9 @@ def test_the_defaults_of_the_configuration_are_those_of_the_paper():
 def test_matching_gives_global_attention_to_cls():
     model = tiny(CdlmForDocumentMatching, attention_window=4, num_labels=2)
     ids, mask = batch()
+
     by_default = model(ids, mask).logits
+
     first = globals_of([[0]] * 4, ids.shape[1])
     assert torch.equal(by_default, model(ids, mask, first).logits)
     assert not torch.allclose(
@@ -173,7 +184,9 @@ def test_the_score_of_a_pair_is_that_of_a_network_of_torch(row, pair, one, other
 def test_pairs_that_are_not_there_have_no_score_and_two_mentions_need_none():
     model = tiny(CdlmForCrossDocumentCoreference)
     ids, mask = mentions_batch()
+
     output = model(ids, SPANS, PAIRS, mask)
+
     assert output.pair_mask.tolist() == [[True, True], [True, False], [True, False]]
     assert output.logits[1:, 1].tolist() == [0.0, 0.0]
     alone = model(ids[2:, :20], SPANS[2:, :2])
@@ -187,7 +200,9 @@ def test_mentions_and_their_markers_have_global_attention():
     wide = globals_of(
         [[0, *range(2, 6), 19, 20, 21, *range(29, 35)], [0], [0, *range(5, 10), 17, 18, 19]], 37
     )
+
     by_default = model(ids, SPANS, PAIRS, mask).logits
+
     close(by_default, model(ids, SPANS, PAIRS, mask, wide).logits)
     for place in (0, 2, 5, 20, 34):
         fewer = wide.clone()
@@ -202,7 +217,9 @@ def test_the_loss_of_pairs_leaves_out_what_is_unknown():
     ids, mask = mentions_batch()
     output = model(ids, SPANS, PAIRS, mask, labels=torch.tensor([[1, -100], [0, -100], [1, -100]]))
     first, second, third = output.logits[:, 0]
+
     losses = binary(first, 1) + binary(second, 0) + binary(third, 1)
+
     close(output.loss, losses / 3, atol=1e-4)
     nothing = model(ids, SPANS, PAIRS, mask, labels=torch.full((3, 2), -100))
     assert float(nothing.loss.detach()) == 0.0
@@ -247,8 +264,12 @@ def test_scores_of_a_question_worked_by_hand():
 def test_losses_of_a_question_worked_by_hand():
     model = tiny(CdlmForMultiHopQuestionAnswering, num_labels=2)
     output = model(**question_batch(), **ANSWERS)
-    start, end, kind = output.start_logits, output.end_logits, output.type_logits
-    sentence, paragraph = output.sentence_logits, output.paragraph_logits
+    start = output.start_logits
+    end = output.end_logits
+    kind = output.type_logits
+    sentence = output.sentence_logits
+    paragraph = output.paragraph_logits
+
     parts = {
         "start_positions": any_of(start[0], 10, 14, 33) + any_of(start[1], 8),
         "end_positions": any_of(end[0], 11, 14, 35) + any_of(end[1], 8),
@@ -258,6 +279,7 @@ def test_losses_of_a_question_worked_by_hand():
         "paragraph_labels": (binary(paragraph[0, 0], 1) + binary(paragraph[0, 1], 0)) / 2
         + binary(paragraph[1, 0], 1),
     }
+
     for name, part in parts.items():
         close(model(**question_batch(), **{name: ANSWERS[name]}).loss, part / 2, atol=1e-4)
     close(output.loss, sum(parts.values()) / 2, atol=1e-4)
@@ -275,7 +297,9 @@ def test_losses_of_a_question_worked_by_hand():
 def test_what_is_unknown_of_a_question_is_left_out(name, labels, unknown):
     model = tiny(CdlmForMultiHopQuestionAnswering)
     labels = torch.tensor(labels)
+
     together = model(**question_batch(), **{name: labels}).loss
+
     one = {key: values[:1] for key, values in question_batch().items()}
     close(together, model(**one, **{name: labels[:1]}).loss)
     nothing = model(**question_batch(), **{name: torch.full_like(labels, unknown)}).loss
@@ -306,7 +330,9 @@ def test_padding_on_the_left_changes_nothing(cls, inputs):
             moved[name] = torch.where(values >= 0, values + 3, values)
         else:
             moved[name] = torch.nn.functional.pad(values, (3, 0))
+
     scores = model(**inputs).to_tuple()
+
     for one, other in zip(scores, model(**moved).to_tuple(), strict=True):
         close(one, other[..., -one.shape[-1] :])
 
@@ -316,7 +342,9 @@ def test_new_words_keep_the_head_tied():
     model = tiny(CdlmForMaskedLM)
     ids, mask, _ = masked_batch()
     before = model(ids, mask).logits
+
     model.resize_token_embeddings(107, mean_resizing=False)
+
     close(model(ids, mask).logits[..., :100], before)
     assert model.lm_head.decoder.weight is model.longformer.embeddings.word_embeddings.weight
     assert model.lm_head.decoder.bias is model.lm_head.bias
@@ -341,5 +369,6 @@ def test_what_the_models_refuse(read, word):
 def test_a_mention_behind_the_end_is_refused():
     ids, mask = mentions_batch()
     spans = torch.tensor([[[3, 5], [5, 6]], [[0, 1], [0, 2]], [[0, 1], [1, 2]]])
+
     with pytest.raises(ValueError, match="Mention 1 of row 1"):
         tiny(CdlmForCrossDocumentCoreference)(ids, spans, attention_mask=mask)

@@ -34,8 +34,10 @@ def test_features_are_those_of_the_encoder_chunk_by_chunk(encoder):
     """And so, with any number of chunks at once and any padding, the scores are the same."""
     model = tiny(ChunkBertForSequenceClassification, encoder, num_labels=3)
     documents, ids, mask = batch()
+
     features = model.model(ids, mask).last_hidden_state
     logits = model(ids, mask).logits
+
     for row, document in enumerate(documents):
         expected = torch.cat([last_five(model.model.encoder, chunk) for chunk in document.split(8)])
         close(features[row, : len(document)], expected)
@@ -59,7 +61,9 @@ def test_features_are_those_of_the_encoder_chunk_by_chunk(encoder):
 def test_from_a_pretrained_encoder_with_the_sizes_of_the_paper(minilm_path):
     model = ChunkBertForSequenceClassification.from_encoder(minilm_path, num_labels=20)
     tokens = model.tokenizer(["Call me Ishmael.", "Some years ago."], padding=True)
+
     output = model.model(**tokens.convert_to_tensors("pt"))
+
     real = output.token_mask[0]
     close(output.pooler_output[0], output.last_hidden_state[0][real].mean(0))
     for layer, width in zip(model.classifier.convolutions, (3, 4, 5), strict=True):
@@ -89,6 +93,7 @@ def text_cnn(weights, biases=None, **values):
 def test_the_text_cnn_worked_by_hand():
     classifier = text_cnn([[1.0, 2.0, 3.0], [1.0, 0.0, 0.0, -1.0]])
     features = torch.tensor([1.0, 0.0, 2.0, 4.0, 1.0]).unsqueeze(-1)  # [5, 1]
+
     # width 3: 1+0+6 = 7, 0+4+12 = 16, 2+8+3 = 13; width 4: 1-4 = -3, 0-1 = -1, both below zero
     close(classifier(features, torch.tensor([5])), torch.tensor([[16.0, 0.0]]))
     # the first three tokens alone: 7; and with one zero behind them, for the wider filter: 1-0 = 1
@@ -133,9 +138,10 @@ def test_neither_padding_nor_the_next_document_wins_the_maximum():
     features = torch.tensor(
         [-1.0, -1.0, -2.0, 3.0, 3.0, 3.0, 3.0, 3.0, -1.0, -1.0, -1.0]
     ).unsqueeze(-1)
-    scores = classifier(
-        features, torch.tensor([3, 5, 3])
-    )  # 3 tokens, 5, 3: windows across them would give more
+
+    scores = classifier(features, torch.tensor([3, 5, 3]))
+
+    # Windows across the documents would give more.
     close(scores, torch.tensor([[1.0, 1.0], [14.0, 20.0], [2.0, 2.0]]))
 
 
@@ -144,10 +150,12 @@ def test_training_is_cut_with_a_count_and_inference_never():
     model.encoder.eval()
     _, ids, mask = batch(lengths=(21, 3, 16, 17))
     model.training = True  # without the dropout, so that results can be compared
+
     with pytest.warns(
         UserWarning, match=r"first 16 tokens.*2 of 4 documents of this batch lose 6 tokens"
     ):
         output = model(ids, mask)
+
     assert output.token_mask.sum(dim=1).tolist() == [16, 3, 16, 16]
     close(output.last_hidden_state[:, :16], model(ids[:, :16], mask[:, :16]).last_hidden_state)
     model.eval()
@@ -169,13 +177,16 @@ def test_the_stock_pipeline_reads_long_texts_whole(toy_encoder_path, tmp_path, t
     classify = pipeline("text-classification", str(tmp_path), tokenizer=tokenizer, device="cpu")
     scores = {row["label"]: row["score"] for row in classify(text, top_k=None)}
     expected = model.eval()(**model.tokenizer(text, return_tensors="pt")).logits.softmax(-1)[0]
+
     assert [scores["calm"], scores["angry"]] == pytest.approx(expected.tolist(), abs=1e-5)
     assert "longer than" not in transformers_log.text
 
 
 def test_a_half_precision_configuration_makes_no_mixed_model():
     config = BertConfig(**SIZE, dtype="float16")
+
     model = ChunkBertForSequenceClassification(ChunkBertConfig(encoder_config=config, chunk_size=8))
+
     assert {weight.dtype for weight in model.parameters()} == {torch.float32}
 
 
@@ -184,7 +195,9 @@ def test_new_tokens_and_token_types():
     model = tiny()
     _, ids, mask = batch()
     types = (torch.arange(ids.shape[1]) > 10).long().expand_as(ids)
+
     features = model(ids, mask, types).last_hidden_state[0]
+
     for start in range(0, 37, 8):
         chunk = slice(start, start + 8)
         expected = last_five(model.encoder, ids[0, chunk], token_type_ids=types[:1, chunk])
@@ -214,4 +227,5 @@ def test_the_pseudo_code_of_the_paper():
     stacked = torch.cat(ids.split(8, dim=1), dim=0)  # [3 * 2, 8]
     states = model.encoder(stacked, output_hidden_states=True).hidden_states
     expected = torch.cat(torch.stack(states)[-5:].mean(0).chunk(3), dim=1)  # [2, 24, D]
+
     close(model(ids).last_hidden_state, expected)

@@ -67,7 +67,9 @@ def test_the_widths_of_the_autoencoder(narrow, reduction, decoder):
         chunk_encoder_config=BertConfig(hidden_size=128, **size).to_dict(),
         include_chunk_encoder=False,
     )
+
     model = HateForMaskedSentencePrediction(config)
+
     assert layers_of(model.model.encoder.reduction) == reduction
     assert layers_of(model.head[0]) == decoder
 
@@ -124,7 +126,9 @@ def test_the_autoencoder_is_what_numpy_computes():
 def test_the_document_model_is_transformers_bert_with_sinusoids_in_its_table():
     model = toy()
     bert = BertModel(model.config.encoder_config, add_pooling_layer=False).eval()
+
     missing, unexpected = bert.load_state_dict(model.encoder.layers.state_dict(), strict=False)
+
     assert not unexpected
     assert set(missing) == {
         "embeddings.word_embeddings.weight",
@@ -148,7 +152,9 @@ def test_cls_mean_and_sum_with_padding(pooling):
     torch.manual_seed(0)
     vectors = unit(2, 6, 32)
     mask = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0]])
+
     output = model(inputs_embeds=vectors, attention_mask=mask)
+
     close(model(inputs_embeds=vectors[1:, :3]).pooler_output[0], output.pooler_output[1])
     rows = output.last_hidden_state[1, :3]
     if pooling == "mean":
@@ -166,7 +172,9 @@ def test_cls_mean_and_sum_with_padding(pooling):
 
 def test_fixed_vectors_are_random_saved_and_never_trained():
     model = toy(HateForMaskedSentencePrediction, hidden_size=8)
+
     table = model.model.special_embeddings.weight
+
     assert (table[PAD] == 0).all()
     # As long as the vectors that they stand among.
     assert 0.5 < table[[CLS, MASK]].norm(dim=-1).mean() < 1.5
@@ -177,8 +185,10 @@ def test_fixed_vectors_are_random_saved_and_never_trained():
 
 def batch_of():
     torch.manual_seed(5)
-    special_ids, vectors = torch.full((3, 6), NOT_SPECIAL), unit(3, 6, 32)
-    special_ids[:, 0], special_ids[0, [1, 5]] = CLS, MASK
+    special_ids = torch.full((3, 6), NOT_SPECIAL)
+    vectors = unit(3, 6, 32)
+    special_ids[:, 0] = CLS
+    special_ids[0, [1, 5]] = MASK
     positions = special_ids == MASK
     return {
         "inputs_embeds": vectors,
@@ -193,7 +203,9 @@ def batch_of():
 def test_masked_sentences_are_predicted_in_their_own_space(loss, hidden_size):
     model = toy(HateForMaskedSentencePrediction, loss=loss, hidden_size=hidden_size)
     batch = batch_of()
+
     output = model(**batch)
+
     assert output.predictions.shape == output.targets.shape == (2, 32)
     close(output.predictions.mean(-1), torch.zeros(2))  # as a LayerNorm leaves them
     if loss == "p_norm":
@@ -239,6 +251,7 @@ def test_what_it_refuses(minilm):
 
 def test_sinusoids_by_hand_and_as_a_library_makes_them():
     rows = sinusoids(torch.tensor([0, 1, 50]), 4)
+
     close(rows[0], torch.tensor([0.0, 1.0, 0.0, 1.0]))
     close(rows[1], torch.tensor([math.sin(1), math.cos(1), math.sin(0.01), math.cos(0.01)]))
     close(rows[2], torch.tensor([math.sin(50), math.cos(50), math.sin(0.5), math.cos(0.5)]))

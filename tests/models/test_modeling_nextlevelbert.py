@@ -54,6 +54,7 @@ def test_padding_on_either_side_changes_nothing(toy):
     tokens = toy.tokenizer(TEXTS[2], return_tensors="pt")
     padding = torch.full((1, 5), -100)  # its ids do not matter
     expected = toy(**tokens).pooler_output
+
     for order in ([padding, tokens["input_ids"]], [tokens["input_ids"], padding]):
         ids = torch.cat(order, dim=1)
         close(toy(input_ids=ids, attention_mask=(ids != -100).long()).pooler_output, expected)
@@ -62,7 +63,9 @@ def test_padding_on_either_side_changes_nothing(toy):
 @torch.no_grad()
 def test_mean_max_and_cls(toy):
     vectors = torch.randn(1, 5, 32)
+
     raw = toy(inputs_embeds=vectors, output_hidden_states=True)
+
     chunks = raw.last_hidden_state[0]
     close(raw.pooler_output[0], chunks.mean(dim=0))
     assert raw.hidden_states[-1].shape == (1, 7, 32)
@@ -76,7 +79,9 @@ def test_mean_max_and_cls(toy):
 def test_truncation_keeps_the_first_window_and_says_so(toy, caplog):
     vectors = torch.randn(2, 11, 32)
     toy.config.long_documents = "truncate"
+
     first = toy(inputs_embeds=vectors[:, :8])
+
     assert not caplog.text  # a document of exactly one window is whole
     output = toy(inputs_embeds=vectors)
     assert "Documents [0, 1]" in caplog.text
@@ -89,6 +94,7 @@ def test_truncation_keeps_the_first_window_and_says_so(toy, caplog):
 
 def test_too_long_is_an_error_where_asked(toy):
     toy.config.long_documents = "error"
+
     toy(inputs_embeds=torch.randn(1, 8, 32))  # as many as fit
     with pytest.raises(
         ValueError, match=r"Documents \[1\] have \[11\] chunks, more than max_chunks = 8"
@@ -103,9 +109,11 @@ def by_windows(model, vectors):
     """Contextual vectors of one document, window by window: the same starts, and the mean where
     they overlap."""
     size, overlap = model.config.window()
-    count, step = len(vectors), size - overlap
+    count = len(vectors)
+    step = size - overlap
     starts = [0] if count <= size else [*range(0, count - size, step), count - size]
-    total, times = torch.zeros(count, vectors.shape[1]), torch.zeros(count, 1)
+    total = torch.zeros(count, vectors.shape[1])
+    times = torch.zeros(count, 1)
     firsts = []
     for start in starts:
         piece = vectors[start : start + size]
@@ -139,8 +147,10 @@ def test_ragged_batches_are_what_a_loop_over_windows_gives(
     documents = [torch.randn(length, 32, generator=draw) for length in lengths]
     batch = torch.nn.utils.rnn.pad_sequence(documents, batch_first=True)
     mask = torch.arange(40) < torch.tensor(lengths)[:, None]
+
     output = toy(inputs_embeds=batch, attention_mask=mask)
     contextual, pooled = toy.contextualize(documents)
+
     assert not output.last_hidden_state[~mask].any()
     close(torch.cat(contextual), output.last_hidden_state[mask])
     for row, vectors in enumerate(documents):
@@ -153,7 +163,9 @@ def test_ragged_batches_are_what_a_loop_over_windows_gives(
 
 def test_the_plan_counts_what_encoding_will_do(toy):
     text = "word " * 60 + "tail"
+
     plan = toy.plan(text)
+
     assert (plan.tokens, plan.chunks, plan.windows) == (61, 11, 2)
     assert len(toy.encode(text).chunks) == plan.chunks
     assert [toy.plan("word " * count).windows for count in (0, 1, 48, 49, 84, 85)] == [
@@ -172,6 +184,7 @@ def test_the_plan_counts_what_encoding_will_do(toy):
 )
 def test_documents_come_in_every_form_that_people_have(toy, made):
     texts = ["the sea", "a whale and a ship", "the storm"]
+
     assert toy.plan(made(texts)) == toy.plan(texts)
     for embedding, expected in zip(toy.iter_encode(made(texts)), toy.encode(texts), strict=True):
         close(embedding.document, expected.document)
@@ -181,6 +194,7 @@ def test_groups_and_their_order_change_nothing(toy, monkeypatch):
     texts = ["one", "word " * 200, "two", "word " * 60, "three"]
     expected = toy.encode(texts)
     monkeypatch.setattr("nextlevelbert.models.document_encoding._CHUNKS_PER_GROUP", 12)
+
     for alone, other in zip(toy.encode(texts), expected, strict=True):
         close(alone.document, other.document)
         close(alone.chunks, other.chunks)
@@ -198,7 +212,9 @@ def test_encoding_leaves_dropout_out_and_the_model_in_its_mode(toy):
 
 def test_a_static_encoder_starts_as_the_mean_except_where_masks_train_the_vector(minilm, tmp_path):
     save_random_table(minilm.tokenizer, 32, tmp_path)
+
     model = NextLevelBertModel.from_chunk_encoder(tmp_path, chunk_size=16)
+
     assert (model.config.pooling, model.config.encoder_config.num_hidden_layers) == ("residual", 2)
     book = model.encode("the sea and the ship " * 20)
     close(book.document, torch.nn.functional.normalize(book.plain.mean(dim=0), dim=0))
@@ -215,7 +231,9 @@ def test_a_checkpoint_without_its_encoder_borrows_it_when_text_arrives(
     expected = whole.encode(TEXTS[2]).document
     whole.detach_chunk_encoder()
     whole.save_pretrained(tmp_path)
+
     again = NextLevelBertModel.from_pretrained(tmp_path)
+
     close(again.encode(TEXTS[2], chunk_encoder=source).document, expected)
     for field, value in (
         ("chunk_encoder_fingerprint", ""),
@@ -240,7 +258,9 @@ def test_a_checkpoint_without_its_encoder_borrows_it_when_text_arrives(
 def test_hidden_states_are_given_if_the_configuration_asks_for_them(toy):
     vectors = torch.randn(1, 5, 32)
     toy.config.output_hidden_states = True
+
     output = toy(inputs_embeds=vectors)
+
     assert len(output.hidden_states) == 3
     assert toy(inputs_embeds=vectors, output_hidden_states=False).hidden_states is None
     toy.config.return_dict = False
@@ -263,8 +283,10 @@ def test_training_a_model_without_anything_to_train_warns_and_ends_in_an_error(m
     model = NextLevelBertModel.from_chunk_encoder(tmp_path, chunk_size=16, pooling="plain")
     batch = model.tokenizer(TEXTS[2:], padding=True, return_tensors="pt")
     model(**batch)  # in evaluation mode
+
     with pytest.warns(UserWarning, match=r"nothing to train.*pooling='residual'"):
         output = model.train()(**batch)
+
     with pytest.raises(RuntimeError, match="does not require grad"):
         output.pooler_output.sum().backward()
 
@@ -274,7 +296,9 @@ def test_the_targets_are_the_labels_and_not_the_corrupted_vectors():
     batch = packed_batch()
     masked = batch["mask_positions"]
     batch["inputs_embeds"][masked] = 0.0
+
     output = model(**batch)
+
     close(output.targets, batch["labels"][masked])
     close(output.loss, masked_vector_loss("smooth_l1", output.predictions, output.targets))
 
@@ -304,6 +328,7 @@ def test_a_slip_in_an_argument_and_a_model_without_a_tokenizer_are_refused(toy_e
 def test_blank_text_has_the_zero_vector_and_a_warning(toy):
     with pytest.warns(UserWarning, match=r"Document\(s\) 1, 3 contain no token"):
         books = toy.encode(["words", "", "more words", " \n\t"])
+
     assert (books[1].document == 0).all()
     assert books[1].chunks.shape == books[3].plain.shape == (0, 32)
     assert books[1].spans.shape == (0, 2)
@@ -318,6 +343,7 @@ def test_it_starts_from_the_encoders_own_layers(minilm):
     model = NextLevelBertModel.from_chunk_encoder(minilm)
     source = minilm.encoder.model.state_dict()
     del source["embeddings.word_embeddings.weight"]
+
     torch.testing.assert_close(dict(model.encoder.state_dict()), dict(source), atol=0, rtol=0)
     assert model.config.max_chunks == 510
     # Special vectors are as long as the chunk vectors between them, and padding is zero.
@@ -351,6 +377,7 @@ def test_it_starts_from_the_encoders_own_layers(minilm):
 )
 def test_any_backbone_that_takes_vectors(config, tmp_path):
     model = NextLevelBertModel(toy_config(encoder_config=config.to_dict())).eval()
+
     assert model.config.max_chunks == 10
     vectors = torch.randn(2, 25, 32)
     expected = model(inputs_embeds=vectors).pooler_output
@@ -508,9 +535,12 @@ def test_only_a_choice_has_a_whitening_of_its_targets():
 
 def test_the_mean_over_sequences_counts_those_with_a_masked_vector():
     """Sequence 0 has one position, 2 has two, and 1 has none: it is in no mean."""
-    predictions, targets = torch.tensor([[1.0], [2.0], [4.0]]), torch.zeros(3, 1)
+    predictions = torch.tensor([[1.0], [2.0], [4.0]])
+    targets = torch.zeros(3, 1)
     sequences = torch.tensor([0, 2, 2])
+
     loss = masked_vector_loss("smooth_l1", predictions, targets, sequences=sequences)
+
     assert loss.item() == pytest.approx((0.5 + (1.5 + 3.5) / 2) / 2)
 
 
@@ -521,8 +551,10 @@ def test_mixed_precision_leaves_the_loss_alone(loss):
     targets = 10 * F.normalize(torch.randn(50, 32), dim=-1)
     predictions = targets + torch.randn(50, 32)
     exact = masked_vector_loss(loss, predictions, targets)
+
     with torch.autocast("cpu", torch.bfloat16):
         mixed = masked_vector_loss(loss, predictions, targets)
+
     assert mixed.dtype == torch.float32
     close(mixed, exact, atol=0)
 
@@ -548,10 +580,12 @@ def test_the_p_norm_is_that_of_numpy(p):
 def test_the_loss_of_three_masked_sentences_by_hand():
     """HATE, with Ŝ = ln 2 · I and L = I: every row of softmax(Ŝ Lᵀ) is 1/2 at its own place and 1/4
     at two others."""
-    predictions, targets = math.log(2) * torch.eye(3), torch.eye(3)
+    predictions = math.log(2) * torch.eye(3)
+    targets = torch.eye(3)
     by_hand = math.sqrt(
         0.5**2 + 0.25**2 + 0.25**2
     )  # the distance of (1/2, 1/4, 1/4) from (1, 0, 0)
+
     close(p_norm(predictions, targets), torch.tensor(by_hand))
     close(p_norm(predictions, targets, p=1.0), torch.tensor(1.0))
     # Every prediction certain of its neighbour: (0, 1, 0) from (1, 0, 0).

@@ -103,7 +103,8 @@ def test_the_mask_token_is_what_it_says(processor):
 
 
 def test_the_longest_documents_are_cut_and_markers_never(processor):
-    long, short = "one two three four five six seven eight nine ten", "one two"
+    long = "one two three four five six seven eight nine ten"
+    short = "one two"
     # 20 - 2 - 3 * 2 = 12 tokens; the short one has 2, the others 5 each and lose 5. Alone a
     # document has room.
     with pytest.warns(UserWarning, match="2 of 5 documents lose 10 tokens"):
@@ -157,7 +158,9 @@ def test_a_mention_of_a_part_of_a_token_is_the_token(processor):
 
 def test_nested_mentions_that_share_an_end(processor):
     """The outer mention opens first and closes last, whichever is named first."""
-    inner, outer, last = (0, 0, 3), (0, 0, 9), (0, 4, 9)
+    inner = (0, 0, 3)
+    outer = (0, 0, 9)
+    last = (0, 4, 9)
     marked = "[CLS] <doc-s> <m> <m> the </m> <m> storm </m> </m> . </doc-s> [SEP]"
     row = processor.mentions(["The storm."], [inner, outer, last])
     assert words(processor, row) == marked

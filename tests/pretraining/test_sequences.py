@@ -56,6 +56,7 @@ def masks_of(rows) -> torch.Tensor:
 @given(length=st.integers(3, 80))
 def test_packing_keeps_every_chunk_and_closes_every_document(corpus, length):
     rows = rows_of(PackedVectorDataset(corpus, length))
+
     assert {len(row.special_ids) for row in rows[:-1]} <= {length}
     for row in rows:
         assert row.special_ids[0] == CLS
@@ -73,6 +74,7 @@ def test_a_choice_of_documents(corpus):
     dataset = PackedVectorDataset(corpus, 16, documents=[1, 3])
     specials, vectors = joined(rows_of(dataset))
     chosen = torch.cat([corpus[1].vectors, corpus[3].vectors])
+
     assert torch.equal(vectors[specials == NOT_SPECIAL], chosen)
     with pytest.raises(IndexError, match="is not among"):
         dataset[len(dataset)]
@@ -84,6 +86,7 @@ def test_a_choice_of_documents(corpus):
 @given(length=st.integers(3, 40))
 def test_a_document_is_cut_into_the_fewest_pieces_of_nearly_equal_length(corpus, length):
     rows = iter(rows_of(DocumentVectorDataset(corpus, length)))
+
     for document in corpus:
         vectors = []
         for _ in range(-(-len(document.vectors) // (length - 1))):
@@ -99,7 +102,9 @@ def test_a_document_is_cut_into_the_fewest_pieces_of_nearly_equal_length(corpus,
 def test_the_collator_s_batch(corpus):
     dataset = PackedVectorDataset(corpus, 16)
     rows = rows_of(dataset)
+
     batch = DataCollatorForVectorMasking(probability=0.5, mask_share=0.5, random_share=0.3)(rows)
+
     before = pad_sequence([row.special_ids for row in rows], batch_first=True, padding_value=PAD)
     real = before == NOT_SPECIAL
     selected = batch["mask_positions"]
@@ -121,14 +126,18 @@ def test_replacements_are_vectors_of_other_sequences_as_they_were():
     rows = [
         VectorSequence(torch.full((21, 2), float(row)), specials, (0, 0, row)) for row in range(3)
     ]
+
     batch = DataCollatorForVectorMasking(probability=1.0, mask_share=0.0, random_share=1.0)(rows)
+
     for row, vectors in enumerate(batch["inputs_embeds"][:, 1:, 0].tolist()):
         assert row not in vectors
 
 
 def test_masks_follow_the_epoch_and_nothing_else(corpus):
     dataset = PackedVectorDataset(corpus, 32, seed=9)
+
     first = masks_of(rows_of(dataset))
+
     assert not torch.equal(first[0], first[1])
     torch.manual_seed(1)
     np.random.seed(1)
@@ -155,7 +164,9 @@ def test_shares_that_cannot_be(values):
 def test_the_paper_s_shares():
     maskable = np.ones(200_000, bool)
     maskable[::10] = False
+
     selected, masked, replaced = draw_vector_mask(maskable, (1, 2, 3))
+
     assert not (selected & ~maskable).any()
     assert not (masked & replaced | (masked | replaced) & ~selected).any()
     # Four standard deviations of a binomial: a wrong share of one percent fails.
@@ -173,7 +184,9 @@ def test_replacements_come_from_other_sequences(counts, row):
     row = row % len(counts)
     start = sum(counts[:row])
     own = np.arange(start, start + counts[row])
+
     drawn = draw_replacements(np.array(counts), row, replaced=own - start, key=(1, 2))
+
     assert drawn.shape == own.shape
     assert set(drawn.tolist()) <= set(range(sum(counts)))
     is_alone = sum(counts) == counts[row]
@@ -241,7 +254,9 @@ def test_segments_lie_anywhere_from_the_first_chunk_to_the_last(stories):
     dataset = SegmentPairDataset(stories, 2, 6, documents=[0, 1])
     room = len(stories[0].vectors) - 2 * 6
     firsts = set()
+
     seconds = set()
+
     assert room > 2
     for epoch in range(400):
         dataset.set_epoch(epoch)
@@ -254,14 +269,18 @@ def test_segments_lie_anywhere_from_the_first_chunk_to_the_last(stories):
 
 def test_an_epoch_has_about_as_many_chunks_as_the_corpus(stories):
     lengths = np.diff(stories.document_offsets)
+
     pairs = np.maximum(lengths[lengths >= 4] // 24, 1)
+
     assert len(SegmentPairDataset(stories, 2, 12)) == pairs.sum()
 
 
 def test_a_batch_is_cut_to_one_length(stories):
     dataset = SegmentPairDataset(stories, 2, 40)
     collator = DataCollatorForSegmentPairs(2, 40)
+
     drawn = set()
+
     for epoch in range(25):
         dataset.set_epoch(epoch)
         pairs = [dataset[0], dataset[3], dataset[7]]
@@ -286,10 +305,12 @@ def test_short_segments_are_as_frequent_as_long_ones():
     """Log-uniform from 2 to 31: half of all below 8, and a quarter below 4."""
     vectors = torch.ones(31, 1)
     lengths = []
+
     for index in range(400):
         pair = SegmentPair(vectors, vectors, document=0, key=(1, 0, index))
         batch = DataCollatorForSegmentPairs(2, 31)([pair])
         lengths.append(int((batch["special_ids"][0, 0] == NOT_SPECIAL).sum()))
+
     assert (min(lengths), max(lengths)) == (2, 31)
     # Four standard deviations of a binomial.
     assert np.mean(np.array(lengths) < 8) == pytest.approx(0.5, abs=0.1)
@@ -298,6 +319,7 @@ def test_short_segments_are_as_frequent_as_long_ones():
 
 def test_documents_too_short_are_counted(stories, caplog):
     SegmentPairDataset(stories, 1, 8, documents=[0, 1])
+
     assert not caplog.text
     just = SegmentPairDataset(
         stories, 8, 8, documents=[0, 11]
@@ -313,8 +335,10 @@ def test_documents_too_short_are_counted(stories, caplog):
 @pytest.mark.parametrize("prepare", [lambda data: data, copy.deepcopy], ids=["itself", "copy"])
 def test_workers_that_persist_draw_anew_in_every_epoch(corpus, prepare):
     data = prepare(PackedVectorDataset(corpus, sequence_length=16))
+
     # One row a batch, so that a worker draws what is drawn here.
     loader = DataLoader(data, collate_fn=masks_of, num_workers=1, persistent_workers=True)
+
     for epoch in range(2):
         data.set_epoch(epoch)
         for index, masks in enumerate(loader):
@@ -326,11 +350,9 @@ def test_workers_that_persist_draw_anew_in_every_epoch(corpus, prepare):
 
 def test_pairs_that_find_each_other_worked_out_by_hand():
     scores = torch.tensor([[3.0, 1.0, -torch.inf], [2.0, 1.5, 4.0], [0.0, 1.0, 5.0]])
-    expected = [
-        [2, 1 / 2 + 1 / 3],
-        [1, 2 / 3],
-        [2, 1 / 3 + 1 / 2],
-    ]  # row 1 finds 2, column 1 finds 1
+    # Row 1 finds 2, and column 1 finds 1.
+    expected = [[2, 1 / 2 + 1 / 3], [1, 2 / 3], [2, 1 / 3 + 1 / 2]]
+
     close(pairs_found(scores, torch.arange(3)), torch.tensor(expected) / 2)
 
 
@@ -338,7 +360,9 @@ def test_scores_by_sequence():
     predictions = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     targets = torch.tensor([[1.0, 0.0], [1.0, 0.2], [0.0, 1.0]])
     positions = torch.tensor([[True, False, True], [False, True, False], [False, False, False]])
+
     table = masked_vector_scores(predictions, targets, positions)
+
     cosines = [1.0, 0.2 / math.sqrt(1.04), 1 / math.sqrt(2)]
     # The second is nearest to (0, 1); the third to (1, 0.2), at cosine 0.83.
     assert table[:, 0].tolist() == [2, 1, 0]
@@ -374,6 +398,7 @@ def test_r2_is_the_loss_against_that_of_the_mean():
 def test_metrics_say_what_a_trainer_must_be_given():
     metrics = MaskedVectorMetrics()
     vectors = torch.zeros(1, 4)
+
     with pytest.raises(ValueError, match="label_names"):
         metrics.score_batch((vectors, vectors), torch.zeros(1, 2, 4))
     with pytest.raises(ValueError, match="preprocess_logits_for_metrics"):

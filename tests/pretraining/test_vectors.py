@@ -192,9 +192,11 @@ def test_contrastive_after_masked_continues_from_the_checkpoint(run, corpus, tmp
     words = ["--corpus_dir", str(corpus.path), "--pooling", "residual"]
     run(tmp_path / "masked", *words, "--whiten_chunks", "--max_steps", "2", "--chunk_size", "12")
     segments = "--objective contrastive --min_segment 2 --max_segment 8 --max_steps 3".split()
+
     run(tmp_path / "both", *words, *segments, "--model", str(tmp_path / "masked"))
     first = weights(tmp_path / "masked")
     second = weights(tmp_path / "both")
+
     whitening = first["model.whitening.weight"]
     assert torch.equal(second["model.whitening.weight"], whitening)
     positions = "model.encoder.embeddings.position_embeddings.weight"
@@ -246,7 +248,9 @@ def test_the_card_says_what_the_model_is_made_of(run, books, source, tmp_path):
         "--validation_share",
         "0",
     )
+
     card = ModelCard.load(tmp_path / "hate" / "README.md")
+
     assert {
         "| chunking | sentences, at most 32 tokens per chunk |",
         "| encoder over chunks | 1 layers of 16, 15 chunks in a window |",
@@ -320,6 +324,7 @@ def test_masks_and_sequences_are_by_default_the_papers(corpus):
     options = MaskingArguments()
     collator = DataCollatorForVectorMasking()
     paper = {"masking_probability": 0.15, "mask_share": 0.8, "random_share": 0.1}
+
     assert vars(options) == {"sequence_length": 512, **paper}
     assert list(vars(collator).values()) == [*paper.values()]
     for kind in (PackedVectorDataset, DocumentVectorDataset):
@@ -332,6 +337,7 @@ def test_layers_start_as_copies_or_at_random(source, toy_encoder_path, random):
     model = new_model(options, NextLevelBertArguments(random_layers=random), source, 16)
     new = model.base_model.encoder.encoder.layer[0].attention.self.query.weight
     copied = source.encoder.model.encoder.layer[0].attention.self.query.weight
+
     assert torch.allclose(new, copied, atol=1e-3) != random
 
 
@@ -351,6 +357,7 @@ def test_two_processes_encode_and_learn_what_one_does(run, books, toy_encoder_pa
     command = [sys.executable, *launcher, str(SCRIPT), *SETTINGS, *words]
     command += ["--output_dir", str(tmp_path / "two")]
     subprocess.run(command, check=True, timeout=300)
+
     one = parts(tmp_path / "one-corpus")
     assert len(one) > 3  # some for both
     assert one == parts(tmp_path / "two-corpus")

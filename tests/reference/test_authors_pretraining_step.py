@@ -28,7 +28,8 @@ def model(step):
     )
     model = NextLevelBertForMaskedVectorModeling(config).eval()
     # The authors' head is 384 wide whatever the hidden size; at theirs, 384, it has our shape.
-    model.head[0], model.head[2] = torch.nn.Linear(32, 384), torch.nn.Linear(384, 32)
+    model.head[0] = torch.nn.Linear(32, 384)
+    model.head[2] = torch.nn.Linear(384, 32)
     names = {"special_vec_embeddings.weight": "model.special_embeddings.weight"}
     weights = {}
     for key, tensor in step.items():
@@ -48,7 +49,8 @@ def batch_of(step, scheme):
         for name in ("masked_indices", "cls_mask", "sep_mask")
     }
     special = torch.full(mask["cls_mask"].shape, NOT_SPECIAL)
-    special[mask["cls_mask"]], special[mask["sep_mask"]] = CLS, SEP
+    special[mask["cls_mask"]] = CLS
+    special[mask["sep_mask"]] = SEP
     return mask["masked_indices"], special
 
 

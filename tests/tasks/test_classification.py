@@ -74,7 +74,9 @@ def test_only_the_head_on_the_vectors_of_encode(sea_files, toy_encoder_path, tmp
     model.save_pretrained(tmp_path / "before")
     words = ["--model", str(tmp_path / "before"), "--freeze_encoder", "--num_train_epochs", "2"]
     run(tmp_path / "head", *words, **sea_files)
+
     head = AutoModelForSequenceClassification.from_pretrained(tmp_path / "head").eval()
+
     assert head.config.encoder_config.hidden_dropout_prob > 0
     after = head.base_model.state_dict()
     for name, weight in model.state_dict().items():
@@ -154,6 +156,7 @@ def test_hate_has_no_choices(toy_encoder_path, tmp_path, capsys):
     choice = {"text": "A whale.", "question": "Who?", "choices": ["a whale", "a dog"], "label": 0}
     file = write(tmp_path / "rows.jsonl", [choice, choice | {"text": "A dog."}])
     words = ["--model", str(tmp_path / "hate"), "--train_file", file]
+
     with pytest.raises(SystemExit):
         run(tmp_path / "chooser", *words, task="multiple_choice")
     assert "HATE does not support multiple choice" in capsys.readouterr().err
@@ -201,7 +204,9 @@ def test_text_models_learn_and_long_documents_are_scored_apart(
     kind, long_files, deep_encoder, tmp_path
 ):
     words = ["--model_type", kind, "--model", deep_encoder, *FAST, *KINDS[kind]]
+
     rows = run(tmp_path / "model", *words, **long_files)["rows"]
+
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
     options = {}
     dropout = 0.0
@@ -241,7 +246,9 @@ def test_documents_over_512_tokens_are_long_for_every_encoder(minilm, tmp_path):
     rows[1]["text"] = "bread " * 511
     file = write(tmp_path / "rows.jsonl", rows)
     words = ["--model", str(tmp_path / "encoder"), "--train_file", file, "--validation_file", file]
+
     results = run(tmp_path / "model", *words, *"--model_type truncated --max_steps 1".split())
+
     [title] = [title for title in results["rows"] if "long" in title]
     assert "1 of 4 documents over 512 tokens" in title
 
@@ -257,7 +264,9 @@ def test_the_plain_mean_by_hand():
     mask = torch.tensor([[1, 1, 0], [1, 1, 1]])
     index = torch.tensor([0, 1, 1])
     labels = torch.tensor([1, 0, 1])
+
     output = model(documents, mask, pairs, index, labels)
+
     means = torch.stack([documents[0, :2].mean(0), documents[1].mean(0)])[index]  # not of length 1
     features = torch.cat([means[:, None].expand(3, 2, 4), pairs], dim=-1)
     logits = model.classifier[2](model.classifier[0](features).clamp(min=0)).squeeze(-1)
@@ -308,6 +317,7 @@ def test_word_counts_with_several_labels_and_a_test_set_without(tmp_path):
     words = ["--model", "tfidf", "--label_column", "labels"]
     for name, part in {"train": rows * 6, "validation": rows, "test": [{"text": "a sea"}]}.items():
         words += [f"--{name}_file", write(tmp_path / f"{name}.jsonl", part)]
+
     assert run(tmp_path / "model", *words)["reported"] == "validation"
     stored = predictions(tmp_path / "model" / "validation_predictions.jsonl")
     for row, expected in zip(stored, rows, strict=True):
@@ -331,6 +341,7 @@ def test_word_counts_with_several_labels_and_a_test_set_without(tmp_path):
 )
 def test_what_is_refused(words, culprit, sea_files, toy_checkpoint, tmp_path, capsys):
     words = ["--model", toy_checkpoint, "--num_train_epochs", "1", *words]
+
     with pytest.raises(SystemExit):
         run(tmp_path / "model", "--train_file", sea_files["--train_file"], *words)
     assert culprit in capsys.readouterr().err

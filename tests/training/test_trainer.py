@@ -57,7 +57,8 @@ def weights(trainer):
 
 @pytest.mark.parametrize("kind", [CardTrainer, Trainer])
 def test_a_dataset_learns_of_every_epoch_also_after_resuming(tmp_path, kind):
-    straight, resumed = Rows(), Rows()
+    straight = Rows()
+    resumed = Rows()
     first = trainer(tmp_path, straight, kind=kind)
     first.train()
     assert straight.drawn == [0] * 8 + [1] * 8 + [2] * 8

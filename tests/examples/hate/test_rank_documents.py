@@ -272,6 +272,27 @@ def test_the_files_of_a_run(ranked):
     assert "library_name: nextlevelbert" in card
 
 
+RUN = """
+import runpy, sys
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.mark.long
+def test_a_trained_model_is_uploaded_without_its_texts(ranked, hub, fresh_process, tmp_path):
+    folder, _ = ranked
+    words = f"--model {folder}/hate --data_dir {TOY} --output_dir {tmp_path}/ranker --use_cpu"
+    words += " --num_train_epochs 1 --push_to_hub --hub_model_id user/ranker"
+
+    fresh_process(RUN, script.__file__, *words.split())
+
+    files = hub.files("model", "user/ranker")
+    assert {"model.safetensors", "tokenizer.json", "predictions.trec"} <= files.keys()
+    assert b"library_name: nextlevelbert" in files["README.md"]
+    assert "parquet" not in " ".join(files)
+
+
 def test_a_model_without_layers_is_refused(toy_encoder_path, tmp_path):
     plain = NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunk_size=16, pooling="plain")
     plain.save_pretrained(tmp_path / "plain")

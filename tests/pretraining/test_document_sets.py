@@ -1,24 +1,18 @@
-"""Sets of documents: how they are read, sampled and masked; and pretraining on them to a checkpoint
-that opens."""
+"""Sets of documents: how they are read, sampled and masked."""
 
-import math
 import re
 
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModel, AutoModelForMaskedLM, AutoProcessor
 
 from nextlevelbert import (
-    CdlmForMaskedLM,
     CdlmModel,
     CdlmProcessor,
     ClusterDataset,
     DataCollatorForCrossDocumentMasking,
 )
-from nextlevelbert.pretraining import cdlm
 from nextlevelbert.pretraining.document_sets import TokenSequence, hold_out_sets, read_document_sets
-from nextlevelbert.training.runs import read_json
 
 from ..finetuning_toys import write
 
@@ -47,12 +41,6 @@ def test_rows_of_a_set_are_lists_or_have_the_separator_of_multi_news(tmp_path):
     rows = [{"document": "One.\n|||||Two.|||||  "}, {"document": ["One.", " ", "|||||"]}]
     sets = read_document_sets(write(tmp_path / "sets.jsonl", rows))
     assert sets == {"0": ["One.", "Two."], "1": ["One.", "|||||"]}
-    path = tmp_path / "train.src.cleaned"
-    path.write_text("One. NEWLINE_CHAR Two. ||||| Three.\nFour. ||||| Five. ||||| Six.\n")
-    assert read_document_sets(path) == {
-        "0": ["One. \n Two.", "Three."],
-        "1": ["Four.", "Five.", "Six."],
-    }
 
 
 @pytest.mark.parametrize(
@@ -221,100 +209,3 @@ def test_masks_follow_their_key_alone(processor):
     for name in alone:
         assert torch.equal(together[name][1, :200], alone[name][0])
     assert not torch.equal(collator([long_sequence(200, key=(1, 3, 3))])["labels"], alone["labels"])
-
-
-# --- Runs
-
-
-SETTINGS = (
-    "--max_length 48 --attention_window 8 --per_device_train_batch_size 2"
-    " --gradient_accumulation_steps 1 --warmup_steps 1 --learning_rate 3e-3"
-    " --eval_steps 3 --disable_tqdm true --validation_share 0.25"
-    " --eval_strategy steps --save_strategy no"
-).split()
-
-
-@pytest.fixture(scope="module")
-def news(tmp_path_factory):
-    return write(
-        tmp_path_factory.mktemp("news") / "news.jsonl",
-        [{"document": texts} for texts in sets(6, 5)],
-    )
-
-
-@pytest.fixture
-def run(toy_encoder_path, news):
-    def pretrain(output, *words, model=toy_encoder_path, files=("--train_file", str(news))):
-        cdlm.main([*files, "--model", str(model), "--output_dir", str(output), *SETTINGS, *words])
-        return read_json(output / "results.json")
-
-    return pretrain
-
-
-def test_pretraining_leaves_a_checkpoint_that_opens(run, news, tmp_path):
-    folder = tmp_path / "cdlm"
-    results = run(folder, "--do_train", "--max_steps", "6")
-    first, *_, last = [entry for entry in results["log"] if "eval_loss" in entry]
-    assert (first["step"], last["step"]) == (0, 6)
-    scores = results["rows"]["validation"]
-    assert scores["loss"] == pytest.approx(last["eval_loss"])
-    assert scores["loss"] < first["eval_loss"]
-    assert scores["perplexity"] == pytest.approx(math.exp(scores["loss"]))
-    # What is saved opens, and its perplexity on the same sets is the one that was told.
-    model, info = AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True)
-    assert type(model) is CdlmForMaskedLM
-    assert not info["missing_keys"]
-    assert not model.config.sparse_prediction
-    assert AutoProcessor.from_pretrained(folder).max_length == 48
-    assert model.config.max_sequence_length == 48
-    again = run(tmp_path / "alone", model=folder)["rows"]["validation"]
-    assert again == pytest.approx(scores, abs=1e-3)
-    card = (folder / "README.md").read_text()
-    assert f"| validation | {scores['loss']:.4f} | {scores['perplexity']:.4f} |" in card
-    # An evaluation leaves the results of the training as they are.
-    with pytest.raises(ValueError, match="do_train"):
-        run(folder, "--max_steps", "6")
-    assert read_json(folder / "results.json") == results
-
-
-def test_perplexity_without_training_and_on_a_test_set(run, news, toy_encoder_path, tmp_path):
-    files = ("--test_file", str(news))
-    results = run(tmp_path, "--global_attention", "none", files=files)
-    torch.manual_seed(42)
-    model = CdlmForMaskedLM.from_encoder(toy_encoder_path, max_length=48, attention_window=8)
-    processor = CdlmProcessor.from_model(model, 48)
-    dataset = ClusterDataset([*read_document_sets(news).values()], processor)
-    collator = DataCollatorForCrossDocumentMasking(processor, "none")
-    expected = model(**collator(list(dataset))).loss.item()
-    # The markers' rows are drawn.
-    assert results["rows"]["test"]["loss"] == pytest.approx(expected, abs=0.05)
-    assert not (tmp_path / "model.safetensors").exists()
-    with pytest.raises(ValueError, match="--do_train"):
-        run(tmp_path, "--do_train", files=files)
-    with pytest.raises(ValueError, match="--metric_for_best_model"):
-        run(tmp_path, "--metric_for_best_model", "perplexity")
-
-
-@pytest.mark.parametrize("pattern", ["none", "prefix"])
-def test_a_model_is_evaluated_with_the_pattern_it_was_trained_with(run, tmp_path, pattern):
-    folder = tmp_path / "cdlm"
-    trained = run(folder, "--do_train", "--global_attention", pattern, "--max_steps", "2")
-    assert AutoModel.from_pretrained(folder).config.global_attention == pattern
-    again = run(tmp_path / "again", model=folder)
-    assert again["rows"]["validation"] == pytest.approx(trained["rows"]["validation"], abs=1e-4)
-    other = run(tmp_path / "other", "--global_attention", "masked", model=folder)
-    assert other["rows"] != again["rows"]
-    assert f"| global_attention | `{pattern}` |" in (folder / "README.md").read_text()
-
-
-def test_global_projections_that_learn_nothing_end_as_copies(run, toy_encoder_path, tmp_path):
-    run(tmp_path, "--do_train", "--global_attention", "none", "--max_steps", "2")
-    model = AutoModel.from_pretrained(tmp_path)
-    for layer in model.encoder.layer:
-        attention = layer.attention.self
-        for part in ("query", "key", "value"):
-            local = getattr(attention, part).state_dict()
-            for name, weight in getattr(attention, f"{part}_global").state_dict().items():
-                assert torch.equal(weight, local[name])
-    before = CdlmModel.from_encoder(toy_encoder_path, max_length=48).encoder.layer[1]
-    assert not torch.equal(attention.query.weight, before.attention.self.query.weight)

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of tasks."""
+"""Fixtures of the tests of CDLM's scripts."""
 
 import pytest
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nextlevelbert.evaluation.coreference import cluster_scores, coreference_scores
+from metrics.conll_coreference.conll_coreference import cluster_scores, coreference_scores
 
 
 def clusters(text):

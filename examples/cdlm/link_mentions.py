@@ -3,7 +3,7 @@
 Enclose each mention in <m> and </m>. Each file is a document, and all documents should be about
 related things:
 
-python examples/link_mentions.py --model linker first.txt second.txt third.txt
+    python examples/cdlm/link_mentions.py --model linker first.txt second.txt third.txt
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from coreference import cluster_mentions
 
 from nextlevelbert import CdlmForCrossDocumentCoreference, CdlmProcessor, read_marked
-from nextlevelbert.tasks.coreference import cluster_mentions
 
 
 @torch.no_grad()

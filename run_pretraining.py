@@ -1,4 +1,4 @@
-"""Pretrains a NextLevelBERT, a HATE or a CDLM.
+"""Pretrains a NextLevelBERT or a HATE.
 
 Documents → chunk vectors on disk → masked vector modelling → a checkpoint with its card:
 
@@ -6,8 +6,6 @@ Documents → chunk vectors on disk → masked vector modelling → a checkpoint
         --output_dir model --do_train
     python run_pretraining.py --model_type hate --hidden_size 64 --train_file books.jsonl \
         --output_dir hate --do_train
-    python run_pretraining.py --model_type cdlm --model FacebookAI/roberta-base \
-        --train_file sets.jsonl --do_train
 
 If a run is interrupted, repeat the command to resume it. Without ``--do_train`` documents are only
 encoded; without documents a finished ``--corpus_dir`` is read. ``torchrun --nproc_per_node 2

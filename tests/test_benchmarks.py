@@ -24,11 +24,11 @@ from benchmarks.studies import (
     compare_runs,
     masked_objectives,
 )
+from metrics.conll_coreference.conll_coreference import coreference_scores
 from nextlevelbert import CdlmModel, CdlmProcessor
 from nextlevelbert.commands.search import Library
 from nextlevelbert.commands.shelf import open_model, open_shelf
-from nextlevelbert.evaluation import RetrievalTask, coreference_scores
-from nextlevelbert.tasks.coreference import CoreferenceDocument, CoreferenceMention
+from nextlevelbert.evaluation import RetrievalTask
 
 from .finetuning_toys import write
 from .vector_toys import close
@@ -284,11 +284,14 @@ def test_percentile_ranks():
 def test_pairs_of_mentions_are_ranked(encoder):
     model = CdlmModel.from_encoder(encoder, max_length=128, attention_window=16).eval()
     processor = CdlmProcessor.from_model(model)
-    mention = [CoreferenceMention(4, 8, "ship", 0)]
+    new_document = attention_alignment.ECBPLUS["CoreferenceDocument"]
+    mention = [attention_alignment.ECBPLUS["CoreferenceMention"](4, 8, "ship", 0)]
     documents = []
     for number, text in enumerate([SEA, "The ship came home."]):
-        name = f"1_{number}ecb"
-        documents.append(CoreferenceDocument(name, 1, "1_ecb", text, [(0, len(text))], mention))
+        sentences = [(0, len(text))]
+        documents.append(
+            new_document(f"1_{number}ecb", 1, "1_ecb", text, sentences, mentions=mention)
+        )
     [pair] = attention_alignment.draw_pairs(documents, 5, 0)
     assert pair.positive
     assert pair[1:3] == ((4, 8), (4, 8))

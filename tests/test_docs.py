@@ -19,12 +19,9 @@ from huggingface_hub import ModelCard
 from transformers import HfArgumentParser
 
 from nextlevelbert import tasks
-from nextlevelbert.data.published import hotpotqa
 from nextlevelbert.pretraining import vectors
 from nextlevelbert.pretraining.document_sets import read_document_sets
 from nextlevelbert.tasks.classification import load_classification
-from nextlevelbert.tasks.coreference import read_ecbplus
-from nextlevelbert.tasks.document_matching import load_document_pairs
 from nextlevelbert.tasks.multiple_choice import load_multiple_choice
 from nextlevelbert.training.cards import CITATIONS, CardText, model_card
 
@@ -119,9 +116,17 @@ def run_example() -> None:
     load_script(sys.argv[0].removeprefix("examples/")).main(sys.argv[1:])
 
 
+ecbplus = load_script("cdlm/ecbplus.py")
+match_documents = load_script("cdlm/match_documents.py")
+questions = load_script("cdlm/questions.py")
 summarize = load_script("bert_al/summarize.py")
 SCRIPTS = {
     "examples/bert_al/summarize.py": run_example,
+    "examples/cdlm/coreference.py": run_example,
+    "examples/cdlm/ecbplus.py": run_example,
+    "examples/cdlm/match_documents.py": run_example,
+    "examples/cdlm/pretrain.py": run_example,
+    "examples/cdlm/questions.py": run_example,
     "examples/chunkbert/prepare_book_summaries.py": run_example,
     "examples/chunkbert/prepare_eurlex.py": run_example,
     "examples/hate/rank_documents.py": run_example,
@@ -177,6 +182,7 @@ COMMANDS = [(page, words) for page in PAGES for words in commands(page.read_text
 @pytest.mark.parametrize(("page", "words"), COMMANDS, ids=[page.stem for page, _ in COMMANDS])
 def test_commands(page, words, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")  # which holds the recipes
     for option, value in pairwise(words):
         if option == "--train_file" and not Path(value).suffix:
             Path(value).mkdir()  # splits are for folders and the Hub, which is checked at once
@@ -192,6 +198,7 @@ PAPERS = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
 def test_options_in_the_cells_of_the_papers(section, monkeypatch, tmp_path):
     """Each is understood by one of the commands above its table, some without a value."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")  # which holds the recipes
     for folder in ("MSMARCO", "ECB+"):
         Path(folder).mkdir()
     cells = re.sub(r"```bash.*?```", "", section, flags=re.DOTALL)
@@ -234,18 +241,18 @@ def read_documents_with_summaries(source):
 READERS = {
     "—": load_classification,
     "multiple_choice": load_multiple_choice,
-    "summaries": read_documents_with_summaries,
-    "document_matching": load_document_pairs,
-    "coreference": read_ecbplus,
-    "multihop_qa": hotpotqa.load,
-    "pretraining of CDLM": lambda source: read_document_sets(source, "event"),
+    "examples/bert_al/summarize.py": read_documents_with_summaries,
+    "examples/cdlm/match_documents.py": match_documents.read_pairs,
+    "examples/cdlm/coreference.py": ecbplus.read_documents,
+    "examples/cdlm/questions.py": questions.read_questions,
+    "examples/cdlm/pretrain.py": lambda source: read_document_sets(source, "event"),
 }
 
 
-@pytest.mark.parametrize(("task", "row"), [(row[0], row[-1]) for row in INPUTS])
+@pytest.mark.parametrize(("task", "row"), [(row[0].strip("`"), row[-1]) for row in INPUTS])
 def test_the_rows_of_the_page_of_inputs_are_read(task, row, tmp_path):
     source = tmp_path / "rows.jsonl"
     source.write_text(
-        "\n".join([row.strip("`")] * (1 + task.endswith("CDLM")))
+        "\n".join([row.strip("`")] * (1 + task.endswith("pretrain.py")))
     )  # of documents of one set, two
     assert len(READERS.get(task, READERS["—"])(str(source))) == 1

@@ -9,19 +9,16 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 from transformers import AutoModelForSequenceClassification
 
 from nextlevelbert import (
-    CdlmForCrossDocumentCoreference,
-    CdlmProcessor,
     NextLevelBertModel,
     VectorCorpus,
     encode_corpus,
     static_checkpoint,
 )
 
-from .finetuning_toys import run_here, write
+from .finetuning_toys import write
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 PAPERS = EXAMPLES / "papers"
@@ -67,35 +64,6 @@ def test_the_demo_learns_what_chance_and_neighbours_do_not_give(tmp_path):
     for name in ("map.png", "model/learning_curve.png", "model/README.md"):
         assert str(tmp_path / name) in printed
         assert (tmp_path / name).stat().st_size > 1_000
-
-
-def test_mentions_are_linked(encoder, tmp_path, capsys):
-    """The groups are those of the probabilities that the model gives to each pair by itself."""
-    torch.manual_seed(0)
-    model = CdlmForCrossDocumentCoreference.from_encoder(
-        encoder, max_length=64, attention_window=16
-    )
-    CdlmProcessor.from_model(model)
-    model.save_pretrained(tmp_path / "linker")
-    texts = ["A <m>storm</m> came. It <m>rained</m>.", "The <m>storm</m> passed.", "No mention."]
-    files = [tmp_path / f"{number}.txt" for number in range(3)]
-    for file, text in zip(files, texts, strict=True):
-        file.write_text(text)
-    script = EXAMPLES / "link_mentions.py"
-
-    def lines(threshold):
-        run_here(
-            "--model",
-            str(tmp_path / "linker"),
-            "--threshold",
-            threshold,
-            *map(str, files),
-            script=script,
-        )
-        return capsys.readouterr().out.splitlines()
-
-    assert lines("0.999") == ["'storm' (0.txt)", "'rained' (0.txt)", "'storm' (1.txt)"]
-    assert lines("0.001") == ["'storm' (0.txt); 'rained' (0.txt); 'storm' (1.txt)"]
 
 
 def run(name, output, **options):

@@ -14,7 +14,7 @@ import pytest
 from nextlevelbert import DocumentVectorDataset
 from nextlevelbert.finetuning.labels import SINGLE
 from nextlevelbert.pretraining import vectors
-from nextlevelbert.tasks import classification, coreference, multiple_choice
+from nextlevelbert.tasks import classification, multiple_choice
 from nextlevelbert.training.trainer import CardTrainer
 
 from .finetuning_toys import write
@@ -45,8 +45,6 @@ def stop(*args, **kwargs):
 
 
 CONCEPTS = {"77": {"label": "tea"}, "192": {}, "2356": {}}  # an object, of class names
-# The news are two reports of each subtopic, with a sentence that has no mention, an event and an
-# entity.
 ROWS = json.loads(Path(__file__).with_name("toy_rows.json").read_text())
 
 
@@ -78,30 +76,6 @@ RUNS: dict[str, tuple[Callable[[list[str]], None], list[str], list[dict], dict[s
             "--norm_order 1.5": lambda run: (
                 run.model.config.norm_order == 1.5 and type(run.train) is DocumentVectorDataset
             ),
-        },
-    ),
-    "cdlm": (
-        vectors.pretrain,
-        "--model_type cdlm --model {encoder} --max_length 60 --do_train".split(),
-        ROWS["sets"],
-        {
-            "--random_clusters": lambda run: (
-                (run.train.related, run.validation.related) == (False, True)
-            ),
-            "--mlm_probability 0.3": lambda run: run.collator.mlm_probability == 0.3,
-            "--document_share 0.5": lambda run: (
-                run.train._longest == 27
-            ),  # half of 58 tokens, with two separators
-            "--global_attention prefix": lambda run: run.collator.pattern == "prefix",
-        },
-    ),
-    "coreference": (
-        coreference.main,
-        "--model {encoder} --max_length 60".split(),
-        ROWS["coreference"],
-        {
-            "--context sentence": lambda run: "rained" not in first_row(run),
-            "--mention_kind entity": lambda run: "<m> apple </m> sued" in first_row(run),
         },
     ),
     "classification": (
@@ -147,10 +121,6 @@ def attention_dropout(run):
         module for module in run.model.modules() if module.__class__.__name__ == "BertSelfAttention"
     ]
     return layers[-1].dropout.p
-
-
-def first_row(run):
-    return run.model.tokenizer.decode(run.train[0]["input_ids"])
 
 
 @pytest.mark.parametrize(("main", "words", "rows", "options"), RUNS.values(), ids=RUNS)

@@ -94,20 +94,6 @@ def opens_in_three_ways(folder, checkpoint):
         assert not any("chunk_encoder" in name for name in load_file(checkpoint))
 
 
-# --- CDLM
-
-
-SUBJECTS = ["rain", "bread", "stars", "trains", "whales", "music", "sugar", "glass"]
-SETS = [
-    {"document": [f"{subject} and {subject} on day {n}" for n in range(5)]} for subject in SUBJECTS
-]
-PRETRAINING_ON_SETS = (
-    "run_pretraining.py --model_type cdlm --model {encoder} --max_length 60"
-    " --attention_window 8 --do_train --train_file {sets}"
-    " --validation_share 0.25 --per_device_train_batch_size 2"
-    " --gradient_accumulation_steps 1 --max_steps 24 --warmup_steps 1"
-    " --learning_rate 1e-2 --eval_steps 8 --save_steps 3"
-).split()
 SEGMENTS = "--objective contrastive --min_segment 2 --max_segment 8 --pooling residual".split()
 SEGMENTS += "--whiten_chunks --learning_rate 1e-2 --num_train_epochs 6".split()
 MASKS = "--loss cross_entropy --masking_probability 0.3".split()
@@ -141,7 +127,6 @@ RUNS = [
         opens_in_three_ways,
         card="vectors",
     ),
-    Run("cdlm", PRETRAINING_ON_SETS, loss_fell, ["--document_share", "0.5"], kill_at=5),
 ]
 
 
@@ -243,7 +228,6 @@ def toys(toy_encoder_path, toy_checkpoint, encoder, tmp_path_factory):
     rows = {
         "books": books(mixed=False),
         "mixed_books": books(mixed=True),
-        "sets": SETS,
     }
     rows |= {f"{task}_{name}": make(*SIZES[name]) for task, make in ROWS.items() for name in SIZES}
     models = {

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from .finetuning_toys import sea_rows, write
-from .test_options_arrive import ROWS
 from .test_runs import RUNS, fine_tuning, toys  # noqa: F401
 
 ROOT = Path(__file__).parents[1]
@@ -77,7 +76,7 @@ def test_the_wheel_holds_every_file_of_the_package(wheel):
 @pytest.mark.long
 def test_the_console_scripts_run_from_an_installed_wheel(installed, tmp_path):
     assert "--model_type" in run(installed / "nextlevelbert-pretrain", "--help", cwd=tmp_path)
-    assert "multihop_qa" in run(installed / "nextlevelbert-finetune", "--help", cwd=tmp_path)
+    assert "multiple_choice" in run(installed / "nextlevelbert-finetune", "--help", cwd=tmp_path)
     write(tmp_path / "rows.jsonl", sea_rows(16, 0))
     words = ["search", "rows.jsonl", "a whale that swims", "--cache_dir", "cache"]
     assert "rows.jsonl#" in run(
@@ -94,14 +93,8 @@ for script, *words in json.loads(sys.argv[1]):
 """
 
 
-CDLM = (
-    "run_finetune.py --model_type cdlm --model {encoder} --max_length 60 --validation_share"
-).split()
-CDLM += "0.5 --train_file {folder}/TASK.jsonl --task TASK".split()
-SEVERAL = ("coreference", "document_matching", "multihop_qa")
 KINDS = {
     **{row.name: row.words for row in RUNS},
-    **{task: [word.replace("TASK", task) for word in CDLM] for task in SEVERAL},
     "bert-al": fine_tuning(
         "classification", "--model_type", "bert-al", "--model", "{encoder}", "--segment_length=16"
     ),
@@ -121,8 +114,6 @@ KINDS = {
 @pytest.mark.long
 def test_every_task_and_model_type_runs_to_its_end(installed, toys, tmp_path):  # noqa: F811
     """Two steps each, in a process that has the wheel."""
-    for task in SEVERAL:
-        write(Path(toys["folder"], f"{task}.jsonl"), ROWS[task])
     calls = []
     for name, words in KINDS.items():
         line = " ".join([*words, "--max_steps 2 --use_cpu --output_dir"]).format(**toys)

@@ -7,13 +7,16 @@ attention between it and them, in both directions, summed over heads. The mean p
 says where the other mention, the target, stands among the tokens of its document; 50 % is chance.
 The control is a source of random tokens of the same document.
 
-    python -m benchmarks.studies.attention_alignment --model cdlm local-cdlm --file ECB+_LREC2014
+    python -m benchmarks.studies.attention_alignment --model cdlm local-cdlm \
+        --file ecbplus/validation.jsonl
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import runpy
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +25,8 @@ from tqdm import tqdm
 
 from benchmarks.common.measuring import print_header, print_table, with_interval
 from nextlevelbert import CdlmModel, CdlmProcessor
-from nextlevelbert.tasks.coreference import CoreferenceDocument, read_ecbplus
+
+ECBPLUS = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "cdlm" / "ecbplus.py"))
 
 
 class Pair(NamedTuple):
@@ -35,10 +39,10 @@ class Pair(NamedTuple):
     positive: bool
 
 
-def draw_pairs(documents: list[CoreferenceDocument], count: int, seed: int) -> list[Pair]:
+def draw_pairs(documents: list[Any], count: int, seed: int) -> list[Pair]:
     """Draws as many coreferent pairs as others, each in two documents of one topic.
 
-    There are fewer pairs if the documents have no more.
+    There are fewer pairs if the documents, `CoreferenceDocument`s of the example, have no more.
     """
     rng = np.random.default_rng(seed)
     pairs: dict[bool, list[Pair]] = {True: [], False: []}
@@ -136,7 +140,7 @@ def main() -> None:
     parser.add_argument(
         "--model", nargs="+", required=True, help="saved CDLMs with their processors"
     )
-    parser.add_argument("--file", required=True, help="ECB+, as --task coreference reads it")
+    parser.add_argument("--file", required=True, help="ECB+, as examples/cdlm/ecbplus.py writes it")
     parser.add_argument(
         "--kinds", nargs="+", default=["event", "entity"], choices=["event", "entity"]
     )
@@ -155,7 +159,7 @@ def main() -> None:
         ranked = [
             (pair, rank(model, processor, pair), rank(model, processor, pair, rng))
             for pair in tqdm(
-                draw_pairs(read_ecbplus(args.file, kind), args.pairs, args.seed),
+                draw_pairs(ECBPLUS["read_documents"](args.file, kind), args.pairs, args.seed),
                 unit="pair",
                 desc=name,
             )

@@ -22,8 +22,8 @@ import numpy as np
 from scipy import stats
 
 from benchmarks.common.measuring import print_table
-from nextlevelbert.evaluation.coreference import coreference_scores
-from nextlevelbert.evaluation.hotpotqa import normalize_answer
+from metrics.conll_coreference.conll_coreference import coreference_scores
+from metrics.hotpotqa_joint.hotpotqa_joint import normalize_answer
 
 
 class Comparison(NamedTuple):
@@ -101,9 +101,7 @@ def read_predictions(folder: Path) -> list[dict[str, Any]]:
     """Reads the predictions of a run, of ``test`` if there is one, otherwise of ``validation``."""
     files = sorted([*folder.glob("*predictions.jsonl")])
     if not files:
-        raise FileNotFoundError(
-            f"No predictions in {folder}; give the --output_dir of a run of run_finetune.py."
-        )
+        raise FileNotFoundError(f"No predictions in {folder}; give the --output_dir of a run.")
     return [json.loads(line) for line in files[0].read_text(encoding="utf-8").splitlines()]
 
 

@@ -539,6 +539,7 @@ class Shelf:
             model.tokenizer,
             name=str(config.chunk_encoder_name),
             fingerprint=config.chunk_encoder_fingerprint or encoder.fingerprint(),
+            prompts=config.encoder_prompts(),
         )
         self.schema = ChunkVectors(loaded, config.chunking_rule(), splitter).schema
         self.is_slow = encoder.has_layers
@@ -707,6 +708,7 @@ class Shelf:
                 texts,
                 show_progress_bar=self.is_slow and sys.stderr.isatty(),
                 splitter=self.splitter,
+                prompt=self.model.config.encoder_prompts().passage,
             )
             embeddings = list(encoded)
         start = 0

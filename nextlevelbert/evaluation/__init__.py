@@ -1,8 +1,6 @@
 """Metrics, rankings, and rows of tables that need no model."""
 
 from .baselines import bm25_scores, tfidf_scores
-from .coreference import cluster_scores, coreference_scores
-from .hotpotqa import hotpotqa_scores
 from .retrieval import (
     Ranking,
     RetrievalTask,
@@ -18,11 +16,8 @@ __all__ = [
     "Ranking",
     "RetrievalTask",
     "bm25_scores",
-    "cluster_scores",
-    "coreference_scores",
     "count_words",
     "find_targets",
-    "hotpotqa_scores",
     "rank_by_scores",
     "rank_documents",
     "retrieval_scores",

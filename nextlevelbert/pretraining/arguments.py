@@ -16,9 +16,8 @@ class NewModelArguments:
 
     _argument_group_name = "model"
 
-    model_type: Literal["nextlevelbert", "hate", "cdlm"] = option(
-        "nextlevelbert",
-        "Model family to pretrain. --model_type cdlm has other options than these.",
+    model_type: Literal["nextlevelbert", "hate"] = option(
+        "nextlevelbert", "Model family to pretrain."
     )
     chunk_encoder: str | None = option(
         None,
@@ -196,7 +195,7 @@ class PretrainingArguments(BaseTrainingArguments):
 
     do_train: bool = option(
         default=False,
-        help="Train; without it documents are only encoded, and a CDLM is only evaluated.",
+        help="Train; without it documents are only encoded.",
     )
     learning_rate: float = option(1e-4, "Peak learning rate.")
     lr_scheduler_type: str = option("cosine", "Schedule of the learning rate.")

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ..data.splits import sample_share
-from ..data.tables import RowLocation, dataset_rows, open_rows, short
+from ..data.tables import RowLocation, open_rows, short
 from ..models.processing_cdlm import DOCUMENT, CdlmProcessor
 from .collators import draw_vector_mask
 from .datasets import EpochDataset, Key
@@ -30,8 +30,7 @@ def read_document_sets(
     """Reads sets of related documents; blank documents are left out.
 
     Args:
-        source: a .jsonl or .parquet (also .gz), a dataset on the Hub, or Multi-News as its authors
-            publish it: a ``.src`` or ``.src.cleaned`` with a set in each line.
+        source: a .jsonl or .parquet (also .gz), or a dataset on the Hub.
         set_column: if a row is a document, the column that names its set. None if a row is a set.
         text_column: if a row is a document, the column of its text (default ``"text"``); if a row
             is a set, the column of a list of texts, or of one text with ``|||||`` between documents
@@ -45,21 +44,13 @@ def read_document_sets(
     Raises:
         ValueError: a row does not fit, or no set has two documents.
     """
-    if ".src" in Path(source).suffixes:
-        from ..data.published import multi_news  # it imports `datasets`, which takes seconds
-
-        rows = dataset_rows(multi_news.load(source), Path(source).name)
-        set_column = None
-        text_column = "document"
-    else:
-        rows = open_rows(source, split, config).rows
     if text_column is None:
         text_column = "text"
         if set_column is None:
             text_column = "document"
 
     sets: dict[str, list[str]] = {}
-    for index, (location, row) in enumerate(rows):
+    for index, (location, row) in enumerate(open_rows(source, split, config).rows):
         value = location.column(row, text_column, "--text_column")
         if set_column is not None:
             documents = sets.setdefault(_name_of_set(location, row, set_column), [])

@@ -38,7 +38,6 @@ from ..training.options import expand_options_file, parse, pop_option, run_comma
 from ..training.plots import CURVE, Log, plot_curves
 from ..training.runs import bind_folder
 from ..training.trainer import CardTrainer
-from . import cdlm
 from .arguments import (
     CorpusArguments,
     HateArguments,
@@ -81,7 +80,7 @@ _NO_SETTINGS = ("model", "chunk_encoder", "chunk_encoder_name", "include_chunk_e
 _ABOUT = """\
 Pretrains a NextLevelBERT or HATE. It encodes documents as chunk vectors on disk, trains a model to
 predict masked vectors, and saves a checkpoint with its card. Without --do_train, it only encodes
-the documents. --model_type cdlm --help shows the options of a CDLM."""
+the documents."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -107,17 +106,13 @@ class Options:
 def pretrain(argv: list[str]) -> None:
     """Encodes the documents, trains on their vectors and saves the model with its card.
 
-    An interrupted run resumes if the same options are given again. A CDLM is trained from tokens,
-    by `cdlm.main`.
+    An interrupted run resumes if the same options are given again.
 
     Args:
         argv: arguments of the command.
     """
     argv = expand_options_file(argv)
     model_type, _ = pop_option(argv, "model_type")
-    if model_type == "cdlm":
-        cdlm.main(argv)
-        return
     family: type[FamilyArguments] = NextLevelBertArguments
     if model_type == "hate":
         family = HateArguments

@@ -10,9 +10,6 @@ from ..training.options import expand_options_file, pop_option, run_command
 TASKS = {
     "classification": "predict a class, or several, for each document",
     "multiple_choice": "choose among candidate answers about a document",
-    "document_matching": "decide whether two documents are related",
-    "coreference": "link mentions of the same event across documents",
-    "multihop_qa": "answer questions from ten paragraphs",
 }
 """By name of a task, which is the name of its module: its aim."""
 

@@ -20,7 +20,7 @@ class DataArguments:
     train_file: str | None = option(
         None,
         "Training set: a table (.jsonl, .json, .csv or .parquet), a quoted pattern of tables, a"
-        " folder that save_to_disk has written, or a published data set that is a folder (ECB+).",
+        " folder that save_to_disk has written.",
     )
     validation_file: str | None = option(
         None, "Validation set, which selects the epoch (default: rows held out from training)."

@@ -95,11 +95,6 @@ def runs(toy_encoder_path, toy_checkpoint, encoder, tmp_path_factory):
     words = f"--do_train --chunk_encoder {toy_encoder_path} --chunk_size 12 --sequence_length 12"
     words += f" --train_file {books} --corpus_dir {data}/corpus --per_device_train_batch_size 2"
     add("masked", "run_pretraining.py", f"{words} {STEPS}")
-    sets = [{"document": [row["text"] for row in sea_rows(3, seed)]} for seed in range(6)]
-    news = write(data / "news.jsonl", sets)
-    words = f"--model_type cdlm --do_train --model {encoder} --max_length 60 --warmup_steps 1"
-    words += f" --train_file {news} --per_device_train_batch_size 1"
-    add("cdlm", "run_pretraining.py", f"{words} {STEPS}")
 
     for name, model, make, words in (
         ("classification", toy_checkpoint, list, "--task classification"),
@@ -130,7 +125,7 @@ def straight(runs, tmp_path_factory):
     return straight_of
 
 
-RUNS = {"masked": 2, "cdlm": 5, "classification": 2, "adapter": 5}
+RUNS = {"masked": 2, "classification": 2, "adapter": 5}
 
 
 @pytest.mark.parametrize(("name", "every"), RUNS.items())

@@ -1,0 +1,204 @@
+"""Pretrains a CDLM on sets of related documents, or measures the perplexity of one: Table 1.
+
+"CDLM: Cross-Document Language Modeling" (Caciularu et al., 2021), sections 2 and 3.1.
+
+    python examples/cdlm/pretrain.py --recipe examples/recipes/cdlm.yaml \
+        --model allenai/longformer-base-4096 --train_file train.src.cleaned \
+        --validation_file val.src.cleaned --do_train --output_dir cdlm
+    python examples/cdlm/pretrain.py --model cdlm --test_file test.src.cleaned --output_dir scores
+
+The ablations are `--global_attention none` (Local), `--global_attention prefix` (Prefix) and
+`--random_clusters` (Rand). A saved model is evaluated with the pattern that it was trained with.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from common import CdlmArguments, about, open_cdlm, parse_arguments
+from transformers import (
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+    set_seed,
+)
+
+from nextlevelbert import (
+    CdlmForMaskedLM,
+    ClusterDataset,
+    DataCollatorForCrossDocumentMasking,
+)
+from nextlevelbert.pretraining import hold_out_sets, read_document_sets
+
+HELD_OUT = 0.05  # share of the sets to evaluate on if there is no validation file
+
+
+@dataclass(kw_only=True)
+class PretrainingArguments(CdlmArguments):
+    """Options beside those of `TrainingArguments`."""
+
+    train_file: str | None = about(
+        "Sets of documents to train on: .jsonl or .parquet, with a document or a set of documents"
+        " in each row; or Multi-News's .src, with a set in each line."
+    )
+    validation_file: str | None = about(
+        "Sets to evaluate on (default: 5 % of the sets of --train_file)."
+    )
+    test_file: str | None = about("Sets to report on.")
+    cluster_column: str | None = about(
+        "Column that names the set of a document; leave it out if each row is a set."
+    )
+    text_column: str | None = about(
+        "Column of the text of a document (default: text), or of the texts of a set (default:"
+        " document)."
+    )
+    global_attention: Literal["masked", "prefix", "none"] | None = about(
+        "Tokens with global attention: the tokens to predict (masked), the same number of tokens at"
+        " the beginning (prefix), or none. Default: as the saved model was trained; masked for a"
+        " new model."
+    )
+    random_clusters: bool = about("Train on sets of unrelated documents.", default=False)
+    mlm_probability: float = about("Share of the words to predict.", default=0.15)
+
+
+class NewDraws(TrainerCallback):
+    """Draws other documents and masks in every epoch.
+
+    `Trainer` sets the epoch of a data set in one process only, and not if it resumes within one.
+    """
+
+    def on_epoch_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        train_dataloader: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Sets the epoch of the training set."""
+        train_dataloader.dataset.set_epoch(int(state.epoch or 0))
+
+
+def read_sets(path: str, options: PretrainingArguments) -> dict[str, list[str]]:
+    """Reads sets of documents by their names."""
+    if ".src" not in Path(path).suffixes:
+        return read_document_sets(
+            path, set_column=options.cluster_column, text_column=options.text_column
+        )
+
+    # Multi-News as its authors publish it (Fabbri et al., 2019).
+    sets = {}
+    with Path(path).open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines):
+            texts = [text.strip() for text in line.replace("NEWLINE_CHAR", "\n").split("|||||")]
+            sets[str(number)] = [text for text in texts if text]
+    return sets
+
+
+def read_all_sets(
+    options: PretrainingArguments, args: TrainingArguments
+) -> dict[str, dict[str, list[str]]]:
+    """Reads the sets of documents to train on, to validate on and to report on."""
+    sets = {}
+    for name in ("train", "validation", "test"):
+        path = getattr(options, f"{name}_file")
+        if path is not None:
+            sets[name] = read_sets(path, options)
+    if not sets or args.do_train != ("train" in sets):
+        raise ValueError("Give --train_file with --do_train, or --test_file without.")
+    if args.do_train and "validation" not in sets:
+        sets["train"], sets["validation"] = hold_out_sets(
+            sets["train"], share=HELD_OUT, seed=args.seed
+        )
+    return sets
+
+
+def set_pattern(
+    model: CdlmForMaskedLM, global_attention: Literal["masked", "prefix", "none"] | None
+) -> None:
+    """Sets the pattern of global attention; weights that get no gradient with it are frozen."""
+    if global_attention is not None:
+        model.config.global_attention = global_attention
+    if model.config.global_attention == "none":
+        # Several processes would wait for the gradients of these weights.
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_("_global." not in name)
+
+
+def save(trainer: Trainer) -> None:
+    """Saves the model, which then scores all positions."""
+    model = trainer.model
+    model.config.sparse_prediction = False
+    if model.config.global_attention == "none":
+        model.requires_grad_(requires_grad=True)
+        # For fine-tuning, as Longformer does (section 3, "Baseline LMs").
+        model.copy_local_to_global()
+    trainer.save_model()
+
+
+def main(argv: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
+    """Pretrains or evaluates; returns loss and perplexity by the name of a set."""
+    options, args = parse_arguments(PretrainingArguments, argv)
+    set_seed(args.seed)
+
+    # 1. Sets of related documents.
+    sets = read_all_sets(options, args)
+
+    # 2. The model. Only masked words are scored, which saves memory.
+    model, processor = open_cdlm(CdlmForMaskedLM, options)
+    model.config.sparse_prediction = True
+    set_pattern(model, options.global_attention)
+
+    # 3. Sequences of documents, and their masks.
+    rows = {}
+    for name, documents in sets.items():
+        rows[name] = ClusterDataset(
+            list(documents.values()),
+            processor=processor,
+            # The model is evaluated on related documents (section 3.1).
+            related=name != "train" or not options.random_clusters,
+            seed=args.seed,
+        )
+    collator = DataCollatorForCrossDocumentMasking(
+        processor,
+        pattern=model.config.global_attention,
+        mlm_probability=options.mlm_probability,
+    )
+
+    # 4. Training.
+    args.prediction_loss_only = True  # scores of all words would fill the memory
+    trainer = Trainer(
+        model=model,
+        args=args,
+        data_collator=collator,
+        train_dataset=rows.get("train"),
+        eval_dataset=rows.get("validation"),
+        processing_class=processor,
+        callbacks=[NewDraws()],
+    )
+    if args.do_train:
+        trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
+
+    # 5. Perplexity: the exponential of the loss, with the model's own pattern of global attention.
+    scores = {}
+    for name in ("validation", "test"):
+        if name in rows:
+            loss = trainer.evaluate(rows[name], metric_key_prefix=name)[f"{name}_loss"]
+            scores[name] = {"loss": loss, "perplexity": math.exp(loss)}
+            trainer.log_metrics(name, scores[name])
+            trainer.save_metrics(name, scores[name])
+
+    # 6. The checkpoint.
+    if args.do_train:
+        save(trainer)
+    if args.push_to_hub:
+        trainer.push_to_hub()
+    return scores
+
+
+if __name__ == "__main__":
+    main()

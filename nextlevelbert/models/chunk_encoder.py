@@ -28,7 +28,7 @@ from .configuration_nextlevelbert import (
     usable_positions,
     vector_size,
 )
-from .pretrained import backbone_from_config
+from .pretrained import backbone_from_config, missing_passes
 
 # Token positions of one forward pass. On a CPU small batches stay in the cache (measured best on
 # two cores: 8 chunks of 256); a GPU needs enough work to be busy.
@@ -330,7 +330,7 @@ class ChunkEncoder(nn.Module):
         lengths = np.diff(boundaries) + len(rule.prefix_ids) + len(rule.suffix_ids)
         pad_id = getattr(self.model.config, "pad_token_id", None) or 0
 
-        vectors = torch.empty(len(lengths), self.hidden_size, device=device)
+        vectors = torch.empty(len(lengths), self.hidden_size, dtype=torch.float32, device=device)
         for chunks in micro_batches(lengths, tokens_per_batch):
             width = int(lengths[chunks[0]])
             ids = np.full((len(chunks), width), pad_id, np.int64)  # [N, C]
@@ -345,6 +345,10 @@ class ChunkEncoder(nn.Module):
             vectors[_copy(chunks, device)] = self(_copy(ids, device), mask)
             if bar is not None:
                 bar.update(len(chunks))
+
+        batches = len(list(micro_batches(lengths, tokens_per_batch)))
+        for _ in range(missing_passes(self, batches)):
+            self(torch.full((1, 1), pad_id, device=device))
         return vectors
 
     def fingerprint(self) -> str:

@@ -9,25 +9,27 @@ Notation for shapes: T tokens in a document, n chunks in a document.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import itertools
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import numpy as np
+from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
 from .sentences import Splitter, sentence_boundaries, sentence_token_ids, splitter_sentences
 
 try:
-    from nextlevelbert.word_lookup import look_up_words
+    from nextlevelbert.word_lookup import WordLookup, new_word_lookup
 except ImportError:
     # A checkpoint that is opened without the package gets the same ids, more slowly.
-    def look_up_words(
-        tokenizer: PreTrainedTokenizerBase, text: str
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    def new_word_lookup(tokenizer: Tokenizer) -> WordLookup | None:
         """Returns None: words cannot be looked up."""
         return None
 
@@ -110,12 +112,83 @@ def iter_texts(documents: str | Iterable[Any]) -> Iterator[str]:
         yield text
 
 
-def tokenize_document(tokenizer: PreTrainedTokenizerBase, text: str) -> TokenizedDocument:
-    """Tokenises a whole document: no special tokens, no truncation, no length warning.
+class PrivateTokenizer:
+    """Tokenises texts by a copy of a tokenizer that nothing else uses.
+
+    A tokenizer keeps the padding and the truncation of its last call, in all threads: a batch of
+    questions that one thread pads would pad the documents of another. The copy has neither.
 
     Args:
         tokenizer: a fast tokenizer.
-        text: text of any length.
+        split_special_tokens: if true, a word that spells a special token is read as a word.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, split_special_tokens: bool) -> None:
+        self.state = _tokenizer_state(tokenizer)
+        self._backend: Tokenizer = copy.deepcopy(tokenizer).backend_tokenizer
+        self._backend.no_padding()
+        self._backend.no_truncation()
+        self._backend.encode_special_tokens = split_special_tokens
+        self.look_up_words = None
+        if not split_special_tokens:
+            self.look_up_words = new_word_lookup(self._backend)
+
+    def __call__(self, text: str) -> TokenizedDocument:
+        """Tokenises a text of any length, without special tokens.
+
+        Args:
+            text: the text.
+        """
+        if self.look_up_words is not None:
+            arrays = self.look_up_words(text)
+            if arrays is not None:
+                return TokenizedDocument(*arrays)
+        return self.batch([text])[0]
+
+    def batch(self, texts: list[str]) -> list[TokenizedDocument]:
+        """Tokenises several texts, without special tokens.
+
+        Args:
+            texts: the texts.
+        """
+        documents = []
+        for encoding in self._backend.encode_batch(texts, add_special_tokens=False):
+            spans = np.asarray(encoding.offsets, np.int32).reshape(-1, 2)
+            document = TokenizedDocument(
+                input_ids=np.asarray(encoding.ids, np.int32),
+                char_starts=spans[:, 0],
+                char_ends=spans[:, 1],
+            )
+            documents.append(document)
+        return documents
+
+
+def _tokenizer_state(tokenizer: PreTrainedTokenizerBase) -> tuple[object, ...]:
+    """Returns what decides the ids of a text; it differs after a change such as new tokens."""
+    backend = tokenizer.backend_tokenizer
+    return (
+        repr(backend.normalizer),
+        repr(backend.pre_tokenizer),
+        backend.get_vocab_size(with_added_tokens=True),
+        backend.get_added_tokens_decoder(),
+    )
+
+
+# No value refers to its key, so that a tokenizer is freed with its model.
+_private_tokenizers: WeakKeyDictionary[PreTrainedTokenizerBase, dict[bool, PrivateTokenizer]] = (
+    WeakKeyDictionary()
+)
+_lock = Lock()
+
+
+def private_tokenizer(
+    tokenizer: PreTrainedTokenizerBase, split_special_tokens: bool | None = None
+) -> PrivateTokenizer:
+    """Returns the private copy of a tokenizer; a new one if the tokenizer was changed.
+
+    Args:
+        tokenizer: a fast tokenizer.
+        split_special_tokens: see `PrivateTokenizer` (default: the tokenizer's own setting).
 
     Raises:
         TypeError: the tokenizer does not return the characters of tokens.
@@ -125,24 +198,28 @@ def tokenize_document(tokenizer: PreTrainedTokenizerBase, text: str) -> Tokenize
             f"{type(tokenizer).__name__} cannot return character offsets. Use an encoder with a"
             " tokenizer.json."
         )
-    arrays = look_up_words(tokenizer, text)
-    if arrays is not None:
-        return TokenizedDocument(*arrays)
+    if split_special_tokens is None:
+        split_special_tokens = tokenizer.split_special_tokens
+    with _lock:
+        copies = _private_tokenizers.setdefault(tokenizer, {})
+        private = copies.get(split_special_tokens)
+        if private is None or private.state != _tokenizer_state(tokenizer):
+            private = PrivateTokenizer(tokenizer, split_special_tokens)
+            copies[split_special_tokens] = private
+    return private
 
-    encoded = tokenizer(
-        text,
-        add_special_tokens=False,
-        truncation=False,
-        padding=False,
-        return_offsets_mapping=True,
-        verbose=False,
-    )
-    spans = np.asarray(encoded["offset_mapping"], np.int32).reshape(-1, 2)
-    return TokenizedDocument(
-        input_ids=np.asarray(encoded["input_ids"], np.int32),
-        char_starts=spans[:, 0],
-        char_ends=spans[:, 1],
-    )
+
+def tokenize_document(tokenizer: PreTrainedTokenizerBase, text: str) -> TokenizedDocument:
+    """Tokenises a whole document: no special tokens, no truncation, no length warning.
+
+    Args:
+        tokenizer: a fast tokenizer, of which a private copy is used.
+        text: text of any length.
+
+    Raises:
+        TypeError: the tokenizer does not return the characters of tokens.
+    """
+    return private_tokenizer(tokenizer)(text)
 
 
 @dataclass(frozen=True)

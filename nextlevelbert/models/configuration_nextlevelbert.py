@@ -1,6 +1,7 @@
 """Configurations of NextLevelBERT and its static chunk encoders, and values derived from them."""
 
 # No `from __future__ import annotations` here: `strict` checks types only if they are not strings.
+import copy
 import math
 from typing import Any, Literal
 
@@ -51,6 +52,17 @@ def usable_positions(config: PreTrainedConfig) -> int | None:
     if config.model_type in _OFFSET_POSITIONS:
         return positions - 2
     return positions
+
+
+def without_name(config: PreTrainedConfig) -> PreTrainedConfig:
+    """Copies a configuration without its name, which may be a path that must not be published.
+
+    Args:
+        config: a configuration, which may be the caller's own and stays unchanged.
+    """
+    config = copy.deepcopy(config)
+    config._name_or_path = ""
+    return config
 
 
 def sentence_steps(config: PreTrainedConfig) -> dict[str, Any]:
@@ -226,8 +238,8 @@ class NextLevelBertConfig(PreTrainedConfig):
         # From JSON they come back as lists; to compare equal, they have to be lists from the start.
         self.chunk_prefix_ids = list(self.chunk_prefix_ids)
         self.chunk_suffix_ids = list(self.chunk_suffix_ids)
-        for nested in (self.encoder_config, self.chunk_encoder_config):
-            nested._name_or_path = ""  # otherwise a path of this machine is published
+        self.encoder_config = without_name(self.encoder_config)
+        self.chunk_encoder_config = without_name(self.chunk_encoder_config)
 
         self.check_sizes()
         self.max_chunks, _ = self.window()

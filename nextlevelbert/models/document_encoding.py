@@ -17,7 +17,7 @@ from .chunking import (
     iter_texts,
     tokenize_document,
 )
-from .pretrained import NextLevelPreTrainedModel
+from .pretrained import NextLevelPreTrainedModel, evaluation_mode
 from .sentences import Splitter
 from .windows import count_windows
 
@@ -182,9 +182,7 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
         ids = [document.input_ids for document, _ in group]
         group_boundaries = [boundaries for _, boundaries in group]
         bar.total += sum(len(boundaries) - 1 for boundaries in group_boundaries)
-        training = self.training
-        self.eval()
-        try:
+        with evaluation_mode(self):
             plain = encode_documents(
                 encoder,
                 ids,
@@ -194,8 +192,6 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
                 bar=bar,
             )
             contextual, pooled = self.contextualize(plain)
-        finally:
-            self.train(training)
 
         embeddings = []
         for index, (document, boundaries) in enumerate(group):

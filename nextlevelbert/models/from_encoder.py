@@ -2,11 +2,14 @@
 
 import copy
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, get_args
 
 import torch
+from huggingface_hub import snapshot_download
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 from torch import nn
@@ -18,16 +21,27 @@ from .configuration_nextlevelbert import PoolingMode, StaticEmbeddingConfig
 from .pretrained import (
     NO_LENGTH_LIMIT,
     load_tokenizer,
-    split_arguments,
+    nearest,
+    refuse_remote_code,
     with_attention_dropout,
 )
 from .static_encoders import STATIC_MODELS, new_chunk_encoder
+
+_LOADING_ARGUMENTS = (
+    "revision",
+    "token",
+    "cache_dir",
+    "subfolder",
+    "local_files_only",
+    "trust_remote_code",
+)
 
 
 def load_chunk_encoder(
     name_or_path: str | PathLike,
     name: str | None = None,
     pooling: PoolingMode | None = None,
+    **loading: Any,
 ) -> LoadedChunkEncoder:
     """Loads a sentence-transformers model: a transformer with pooling, or a `StaticEmbedding`.
 
@@ -41,15 +55,21 @@ def load_chunk_encoder(
         pooling: pooling that makes one vector of the token vectors, in place of the encoder's own
             pooling; ``"cls"`` is HATE's. A plain transformers model, which does not say how it
             pools, needs this argument; the vectors of such a model are not normalised.
+        **loading: further arguments as in `from_pretrained`: `revision`, `token`, `cache_dir`,
+            `subfolder` and `local_files_only`. Code of an encoder is never run.
 
     Returns:
         The encoder with its tokenizer, in float32 on the CPU.
 
     Raises:
         FileNotFoundError: if there is no encoder of that name.
-        ValueError: for an unsupported step, an unknown pooling, or a model that does not say how
-            it pools.
+        TypeError: for an unknown argument.
+        ValueError: for an unsupported step, an unknown pooling, a model that does not say how it
+            pools, or `trust_remote_code=True`.
     """
+    check_loading_arguments(loading)
+    loading.pop("trust_remote_code", None)
+
     # Importing sentence-transformers takes seconds. A checkpoint that is opened with its own code
     # does not need it: transformers asks for everything that is imported outside of `try`.
     try:
@@ -60,23 +80,26 @@ def load_chunk_encoder(
         ) from error
 
     path = fspath(name_or_path)
-    modules_file = load_file_path(path, "modules.json")
-    config_file = load_file_path(path, "config.json")
+    subfolder = loading.pop("subfolder", None)
+    if subfolder:
+        path = _path_of_subfolder(path, subfolder, loading)
+    # sentence-transformers has another name for `cache_dir`.
+    by_sentence_transformers = {
+        {"cache_dir": "cache_folder"}.get(key, key): value for key, value in loading.items()
+    }
+    with _named_errors(path):
+        modules_file = load_file_path(path, "modules.json", **by_sentence_transformers)
+        config_file = load_file_path(path, "config.json", **by_sentence_transformers)
 
     stored = {}
     if config_file is not None:
         stored = json.loads(Path(config_file).read_text(encoding="utf-8"))
     if "chunk_encoder_config" in stored:
-        return _from_document_model(path, name)
+        return _from_document_model(path, name, loading)
 
-    public_name = name
-    if public_name is None:
-        public_name = path
-        if Path(path).is_dir():
-            public_name = Path(path).name
-
+    public_name = name or _public_name(path)
     if stored.get("model_type") in STATIC_MODELS:
-        return _from_static_model(path, stored["model_type"], public_name)
+        return _from_static_model(path, stored["model_type"], public_name, loading)
     if modules_file is None and config_file is not None and pooling is None:
         # sentence-transformers would take the mean, without normalisation.
         raise ValueError(
@@ -85,25 +108,72 @@ def load_chunk_encoder(
             " model becomes a sentence encoder by SentenceTransformer(modules=[Transformer(path),"
             " Pooling(size, 'mean'), Normalize()]).save(…)."
         )
-    return _from_sentence_transformer(path, public_name, pooling)
+    source = _open_sentence_transformer(path, by_sentence_transformers)
+    return _from_sentence_transformer(source, path, public_name, pooling)
 
 
-def _from_static_model(path: str, model_type: str, public_name: str) -> LoadedChunkEncoder:
+def check_loading_arguments(loading: dict[str, Any]) -> None:
+    """Checks the further arguments of `load_chunk_encoder`.
+
+    Args:
+        loading: the arguments by name.
+
+    Raises:
+        TypeError: an argument is unknown.
+        ValueError: code of the encoder is to be run.
+    """
+    for argument in loading:
+        if argument not in _LOADING_ARGUMENTS:
+            names = {*_LOADING_ARGUMENTS, "name", "pooling"}
+            raise TypeError(
+                f"load_chunk_encoder has no argument {argument!r}{nearest(argument, names)}. Apart"
+                f" from name and pooling, it has {', '.join(_LOADING_ARGUMENTS)}."
+            )
+    refuse_remote_code(loading.get("trust_remote_code"))
+
+
+def _public_name(path: str) -> str:
+    """Returns the name of an encoder on the Hub, or the name of its folder without the path."""
+    if Path(path).is_dir():
+        return Path(path).name
+    return path
+
+
+def _path_of_subfolder(path: str, subfolder: str, loading: dict[str, Any]) -> str:
+    """Returns the folder of an encoder within a folder or a repository, which is downloaded."""
+    folder = path
+    if not Path(path).is_dir():
+        with _named_errors(path):
+            folder = snapshot_download(path, allow_patterns=f"{subfolder}/*", **loading)
+    inner = Path(folder) / subfolder
+    if not inner.is_dir():
+        raise FileNotFoundError(
+            f"There is no folder {subfolder!r} in {path!r}. Give the name of one as subfolder, or"
+            " leave subfolder out."
+        )
+    return str(inner)
+
+
+def _from_static_model(
+    path: str, model_type: str, public_name: str, loading: dict[str, Any]
+) -> LoadedChunkEncoder:
     """Opens a static encoder that this package has saved."""
-    model = STATIC_MODELS[model_type].from_pretrained(path, dtype=torch.float32)
+    model = STATIC_MODELS[model_type].from_pretrained(path, dtype=torch.float32, **loading)
     encoder = new_chunk_encoder(model.config)
     encoder.model = model
     return LoadedChunkEncoder(
         encoder=encoder.eval(),
-        tokenizer=load_tokenizer(path, config=model.config),
+        tokenizer=load_tokenizer(path, config=model.config, **loading),
         name=public_name,
         fingerprint=encoder.fingerprint(),
     )
 
 
-def _from_document_model(path: str, name: str | None) -> LoadedChunkEncoder:
+def _from_document_model(
+    path: str, name: str | None, loading: dict[str, Any]
+) -> LoadedChunkEncoder:
     """Opens the chunk encoder within a document model of this package."""
-    model: Any = AutoModel.from_pretrained(path, dtype=torch.float32)
+    model: Any = AutoModel.from_pretrained(path, dtype=torch.float32, **loading)
     if model.chunk_encoder is None:
         raise ValueError(
             f"{path!r} holds no chunk encoder. Load the encoder that it was made with:"
@@ -116,10 +186,9 @@ def _from_document_model(path: str, name: str | None) -> LoadedChunkEncoder:
 
 
 def _from_sentence_transformer(
-    path: str, public_name: str, pooling: PoolingMode | None
+    source: Any, path: str, public_name: str, pooling: PoolingMode | None
 ) -> LoadedChunkEncoder:
-    """Opens an encoder of ``Transformer → Pooling → Dense … → Normalize``, or a static one."""
-    source = _open_sentence_transformer(path)
+    """Takes over an encoder of ``Transformer → Pooling → Dense … → Normalize``, or a static one."""
     steps = list(source)
     own_pooling, dense, normalize = _read_steps(path, steps)
     if type(steps[0]).__name__ == "StaticEmbedding":
@@ -192,21 +261,29 @@ def _read_steps(path: str, steps: list[Any]) -> tuple[PoolingMode, list[Any], bo
     return own_pooling, dense, normalize
 
 
-def _open_sentence_transformer(path: str) -> Any:
+def _open_sentence_transformer(path: str, arguments: dict[str, Any]) -> Any:
     """Opens a model by sentence-transformers; its code is never run."""
-    try:
-        from sentence_transformers import SentenceTransformer
+    from sentence_transformers import SentenceTransformer
 
+    with _named_errors(path):
         return SentenceTransformer(
             path,
             device="cpu",
             model_kwargs={"dtype": torch.float32},
             trust_remote_code=False,
+            **arguments,
         )
+
+
+@contextmanager
+def _named_errors(path: str) -> Iterator[None]:
+    """Turns errors of the Hub's client into a FileNotFoundError that says what to do."""
+    try:
+        yield
     except (OSError, ValueError) as error:
         if Path(path).is_dir():
             raise
-        reason = str(error).splitlines()[0]
+        reason = str(error).strip().splitlines()[0]
         raise FileNotFoundError(
             f"There is no folder {path!r}, and the Hub gives no encoder of that name ({reason})."
             " Give the folder of an encoder (--chunk_encoder)."
@@ -291,12 +368,25 @@ def _prompting(tokenizer: PreTrainedTokenizerFast, prompt: str) -> PreTrainedTok
 
 
 def as_loaded_encoder(
-    chunk_encoder: str | PathLike | LoadedChunkEncoder,
+    chunk_encoder: str | PathLike | LoadedChunkEncoder, loading: dict[str, Any]
 ) -> LoadedChunkEncoder:
-    """Loads a chunk encoder by its name or folder; returns an encoder that is already loaded."""
-    if isinstance(chunk_encoder, LoadedChunkEncoder):
-        return chunk_encoder
-    return load_chunk_encoder(chunk_encoder)
+    """Loads a chunk encoder by its name or folder; returns an encoder that is already loaded.
+
+    Args:
+        chunk_encoder: name, folder, or loaded encoder.
+        loading: arguments of `load_chunk_encoder`, such as `revision`.
+
+    Raises:
+        ValueError: there are such arguments for an encoder that is already loaded.
+    """
+    if not isinstance(chunk_encoder, LoadedChunkEncoder):
+        return load_chunk_encoder(chunk_encoder, **loading)
+    if loading:
+        raise ValueError(
+            f"The chunk encoder is already loaded, so that {', '.join(loading)} would have no"
+            " effect. Give these arguments to load_chunk_encoder."
+        )
+    return chunk_encoder
 
 
 def bert_over_vectors(hidden_size: int, layers: int, positions: int = 512) -> BertConfig:
@@ -341,11 +431,7 @@ def new_model_over(
 
     Returns:
         The model in evaluation mode.
-
-    Raises:
-        ValueError: for an unknown field.
     """
-    split_arguments(model_class.config_class, fields)
     rule = ChunkingRule.from_tokenizer(
         source.tokenizer,
         chunk_size=chunk_size,

@@ -50,7 +50,9 @@ from .pretrained import (
     NextLevelPreTrainedModel,
     backbone_from_config,
     classification_loss,
+    missing_passes,
     single_label_loss,
+    split_arguments,
     token_mask,
 )
 from .static_encoders import ChunkCentring, ChunkWhitening, new_chunk_encoder
@@ -240,7 +242,8 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
                 table 4).
             attention_dropout: dropout on the attention of the layers over chunks. The paper uses
                 0.1, which doubles the time of a step on a CPU.
-            **config_kwargs: further fields of `NextLevelBertConfig`. A given `encoder_config` is
+            **config_kwargs: further fields of `NextLevelBertConfig`, and arguments of
+                `load_chunk_encoder` such as `revision` and `token`. A given `encoder_config` is
                 used as it is, without `num_hidden_layers` and `attention_dropout`.
 
         Returns:
@@ -251,9 +254,10 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
         """
         if num_hidden_layers is not None and num_hidden_layers < 0:
             raise ValueError(f"num_hidden_layers must be 0 or more, got {num_hidden_layers}.")
-        source = as_loaded_encoder(chunk_encoder)
+        loading, fields = split_arguments(cls.config_class, config_kwargs)
+        source = as_loaded_encoder(chunk_encoder, loading)
         encoder = source.encoder
-        fields = {"chunking": "fixed", **config_kwargs}
+        fields.setdefault("chunking", "fixed")
         can_copy = encoder.has_layers and encoder.hidden_size == encoder.model.config.hidden_size
         if not can_copy:
             fields.setdefault("pooling", cls.pooling_over_static)
@@ -528,7 +532,8 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         # A graph that is recorded must not depend on the number of documents.
         width = length + specials
         if length <= size and (extras or traced() or batch * width <= _POSITIONS_PER_PASS):
-            return self._read_window(chunks, lengths, extras)
+            states, output = self._read_window(chunks, lengths, extras)
+            return self._with_missing_passes(states, passes=1), output
 
         # Windows of similar lengths share a pass of the encoder. Each state belongs to a row: row 0
         # of a document is its [CLS], row 1 + c its chunk c. States at padding are zero and belong
@@ -551,7 +556,20 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             rows=torch.cat(rows_of_passes),
             count=batch * rows_of_document,
         )
+        means = self._with_missing_passes(means, passes=len(states_of_passes))
         return means.unflatten(0, (batch, rows_of_document)), BaseModelOutput()
+
+    def _with_missing_passes(self, states: Tensor, passes: int) -> Tensor:
+        """Returns states unchanged, after the passes that other processes need.
+
+        The result depends on the further passes, so that the backward pass runs through them.
+        """
+        for _ in range(missing_passes(self.encoder, passes)):
+            chunk = states.new_zeros(1, 1, self.config.chunk_hidden_size)
+            count = torch.ones(1, dtype=torch.long, device=states.device)
+            unused, _ = self._read_window(chunk, count, {})
+            states = states + 0.0 * unused.sum()
+        return states
 
     def _read_window(
         self, chunks: Tensor, counts: Tensor, extras: dict[str, bool]
@@ -803,7 +821,14 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
                     " is not on the Hub, or has no fingerprint: use"
                     " attach_chunk_encoder(load_chunk_encoder(path)) or --chunk_encoder."
                 )
-            loaded = load_chunk_encoder(name, pooling=self.config.chunk_encoder_pooling)
+            # The other arguments name the checkpoint of this model.
+            loading = {
+                key: self._loaded_with[key]
+                for key in ("cache_dir", "local_files_only")
+                if key in self._loaded_with
+            }
+            pooling = self.config.chunk_encoder_pooling
+            loaded = load_chunk_encoder(name, pooling=pooling, **loading)
             self.check_chunk_encoder(loaded)
             self.borrowed_encoder = loaded
         return self.borrowed_encoder.encoder.to(self.device, self.dtype)

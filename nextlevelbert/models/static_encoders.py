@@ -162,7 +162,7 @@ class HashedTfidfModel(StaticModel):
         token = pairs % words
 
         values = (1 + counts.float().log()) * self.weight[token].float()
-        sums = torch.zeros(len(lengths) * size, device=lengths.device)
+        sums = torch.zeros(len(lengths) * size, dtype=torch.float32, device=lengths.device)
         sums.index_add_(0, chunk * size + self.places[token], values)
         return sums.view(-1, size) / lengths.clamp(min=1)[:, None]
 

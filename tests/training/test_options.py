@@ -3,14 +3,13 @@
 import json
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
 import pytest
 import yaml
 
 from nextlevelbert.training.arguments import BaseTrainingArguments
-from nextlevelbert.training.options import RECIPES, open_config, parse, run_command
+from nextlevelbert.training.options import open_config, parse, run_command
 
 
 @dataclass
@@ -122,21 +121,3 @@ def test_what_a_command_refuses_is_told_without_a_traceback(capsys, error, statu
     assert "Traceback" not in capsys.readouterr().err
     with pytest.raises(KeyError):
         run_command(lambda words: {}["a mistake of ours"], [])
-
-
-PAPERS = yaml.safe_load(Path(__file__).with_name("papers.yaml").read_text())
-BESIDE = {"early_stopping_patience", "eval_strategy", "eval_steps", "save_strategy", "save_steps"}
-
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
-RECIPE_FILES = [*RECIPES.glob("*.yaml"), *EXAMPLES.glob("recipes/*.yaml")]
-
-
-@pytest.mark.parametrize("file", sorted(RECIPE_FILES), ids=lambda file: file.stem)
-def test_every_recipe_has_the_values_of_its_paper(file):
-    recipe = yaml.safe_load(file.read_text())
-    assert {name: recipe[name] for name in recipe if name not in BESIDE} == PAPERS[file.stem]
-
-
-def test_there_is_a_recipe_for_every_paper():
-    assert {file.stem for file in RECIPE_FILES} == PAPERS.keys()

@@ -466,7 +466,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
 
 
 def missing_passes(encoder: nn.Module | None, passes: int) -> int:
-    """Counts the passes of an encoder that this process has to add to its own.
+    """Counts the passes of an encoder that this process has to add to its own; ask before them.
 
     A pass of an encoder that is sharded (FSDP) gathers weights from all processes, so that all
     processes must run it equally often. Otherwise one of them waits for ever.

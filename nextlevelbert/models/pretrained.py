@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from huggingface_hub import ModelCard, ModelCardData, create_repo
+from huggingface_hub import HfApi, ModelCard, ModelCardData
 from huggingface_hub.errors import EntryNotFoundError
 from torch import Tensor, distributed, nn
 from torch.nn import functional as F
@@ -251,7 +251,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
     @staticmethod
     def _repository(folder: Path, hub: dict[str, Any]) -> str:
         """Returns the name of the repository for a folder, which is created if need be."""
-        url = create_repo(
+        url = HfApi().create_repo(
             hub.get("repo_id", folder.name),
             token=hub.get("token"),
             private=hub.get("private"),

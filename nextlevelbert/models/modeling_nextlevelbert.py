@@ -36,10 +36,12 @@ from .chunk_encoder import (
     pool,
     unit,
 )
+from .chunking import ChunkingRule, split_prompt
 from .configuration_nextlevelbert import NOT_SPECIAL, PAD, NextLevelBertConfig
 from .document_encoding import DocumentEncodingMixin, warn_of_empty_documents
 from .from_encoder import (
     as_loaded_encoder,
+    can_copy_layers,
     copy_layers,
     layers_over,
     load_chunk_encoder,
@@ -226,17 +228,18 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
     ) -> Self:
         """Makes a model around a sentence encoder, from that encoder's layers and position table.
 
-        Over a static encoder, which has no layers, and over one whose Dense changes the size of its
-        vectors, the layers of the model start at random, and the document vector starts as the mean
-        of the chunk vectors (`pooling="residual"`), except in masked vector modelling, which would
-        not train this pooling.
+        The layers of the model start at random over a static encoder, which has no layers, and over
+        an encoder whose vectors have another size than its layers read: behind a Dense layer or
+        `truncate_dim` that changes the size, or in ALBERT and small ELECTRAs. The document vector
+        then starts as the mean of the chunk vectors (`pooling="residual"`), except in masked vector
+        modelling, which would not train this pooling.
 
         Args:
             chunk_encoder: name or folder of a sentence-transformers model, or an encoder that is
                 already loaded.
             chunk_size: most tokens in a chunk.
             num_hidden_layers: number of layers over the chunk vectors. They are the first layers of
-                the chunk encoder (default: all), or new layers over a static encoder (default:
+                the chunk encoder (default: all), or new layers if they start at random (default:
                 two). With 0, no information passes between chunks.
             random_layers: if true, layers start at random, which fails in the paper (section 4.5,
                 table 4).
@@ -258,12 +261,12 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
         source = as_loaded_encoder(chunk_encoder, loading)
         encoder = source.encoder
         fields.setdefault("chunking", "fixed")
-        can_copy = encoder.has_layers and encoder.hidden_size == encoder.model.config.hidden_size
-        if not can_copy:
-            fields.setdefault("pooling", cls.pooling_over_static)
         is_plain = fields.get("pooling") == "plain"
         if is_plain and num_hidden_layers is None:
             num_hidden_layers = 0
+        can_copy = can_copy_layers(encoder, num_hidden_layers)
+        if not can_copy:
+            fields.setdefault("pooling", cls.pooling_over_static)
         if "encoder_config" not in fields:
             fields["encoder_config"] = layers_over(
                 encoder,
@@ -287,9 +290,8 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
         Vectors enter the model in this block, and hooks that need input gradients are set on it.
         """
         model = self.base_model
-        if model.encoder is None:
-            return model.special_embeddings
-        return model.encoder.embeddings
+        # Decoders and T5 have a table of tokens in place of such a block.
+        return getattr(model.encoder, "embeddings", model.special_embeddings)
 
     def set_input_embeddings(self, value: nn.Module) -> NoReturn:
         """Raises a ValueError: the tokens belong to the frozen chunk encoder."""
@@ -682,6 +684,9 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
     def encode_ids(self, input_ids: Tensor, attention_mask: Tensor | None) -> list[Tensor]:
         """Encodes the chunks of whole documents.
 
+        If ids begin with a prompt of the configuration, as sentence-transformers' do, every chunk
+        gets that prompt; otherwise every chunk gets the default prompt, if there is one.
+
         Args:
             input_ids: token ids ``[B, T]``.
             attention_mask: mask ``[B, T]``; None if there is no padding.
@@ -698,16 +703,33 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
                 " (inputs_embeds)."
             )
         mask = token_mask(input_ids, attention_mask)
-        rule = self.config.chunking_rule()
+        encoder = self.get_chunk_encoder()
+        rules = self._rules_by_prompt()
+        members: dict[str, tuple[ChunkingRule, list[int]]] = {}
         ids = []
-        boundaries = []
-        for row, real in zip(input_ids.cpu(), mask.cpu(), strict=True):
-            document = rule.strip_special_tokens(row[real].numpy().astype(np.int32))
+        for index, (row, real) in enumerate(zip(input_ids.cpu(), mask.cpu(), strict=True)):
+            document = rules[-1].strip_special_tokens(row[real].numpy().astype(np.int32))
+            rule, document = split_prompt(document, rules)
             ids.append(document)
-            boundaries.append(rule.boundaries(document))
+            members.setdefault(rule.prompt, (rule, []))[1].append(index)
 
-        documents = encode_documents(self.get_chunk_encoder(), ids, boundaries, rule=rule)
-        return [vectors.to(self.dtype) for vectors in documents]
+        vectors: list[Any] = [None] * len(ids)
+        for rule, indices_of_rule in members.values():
+            documents = [ids[index] for index in indices_of_rule]
+            boundaries = [rule.boundaries(document) for document in documents]
+            encoded = encode_documents(encoder, documents, boundaries, rule=rule)
+            for index, chunks in zip(indices_of_rule, encoded, strict=True):
+                vectors[index] = chunks.to(self.dtype)
+        return vectors
+
+    def _rules_by_prompt(self) -> list[ChunkingRule]:
+        """Returns a rule for each prompt, the longest prompt first, then the rule of other ids."""
+        prompts = self.config.encoder_prompts()
+        # A prompt that ends in a word would run into the text.
+        texts = [text for text in prompts.texts.values() if text and not text[-1].isalnum()]
+        rules = list(map(self.prompted_rule, texts))
+        rules.sort(key=lambda rule: -len(rule.prompt_ids))
+        return [*rules, self.prompted_rule(prompts.text())]
 
     def encode_pairs(
         self,
@@ -776,6 +798,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             tokenizer=self.tokenizer,
             name=config.chunk_encoder_name or "the model's own chunk encoder",
             fingerprint=config.chunk_encoder_fingerprint or encoder.fingerprint(),
+            prompts=config.encoder_prompts(),
         )
 
     def check_chunk_encoder(self, source: LoadedChunkEncoder) -> None:

@@ -14,8 +14,13 @@ from torch.nn import functional as F
 from tqdm.auto import tqdm
 
 from .models.chunk_encoder import LoadedChunkEncoder
-from .models.chunking import ChunkingRule, special_token_ids, tokenize_document
-from .models.configuration_nextlevelbert import HashedTfidfConfig, HybridConfig
+from .models.chunking import (
+    ChunkingRule,
+    special_token_ids,
+    tokenize_behind_prompt,
+    tokenize_document,
+)
+from .models.configuration_nextlevelbert import HashedTfidfConfig, HybridConfig, sentence_steps
 from .models.from_encoder import load_chunk_encoder
 from .models.pretrained import NO_LENGTH_LIMIT, with_limit
 from .models.static_encoders import HashedTfidfModel, HybridModel, StaticModel
@@ -206,10 +211,11 @@ def combine_chunk_encoders(
     limits = [part.max_chunk_size for part in parts if part.max_chunk_size is not None]
     limit = min(limits, default=None)
     rule = ChunkingRule.from_tokenizer(source.tokenizer, chunk_size, max_chunk_size=limit)
+    rule = source.with_prompt(rule, source.prompts.passage)
 
     documents = []
     for text in texts:
-        ids = tokenize_document(source.tokenizer, text).input_ids
+        ids = tokenize_behind_prompt(source.tokenizer, text, rule).input_ids
         documents.append((ids, rule.boundaries(ids)))
     if all(len(ids) == 0 for ids, _ in documents):
         raise ValueError(
@@ -233,6 +239,8 @@ def combine_chunk_encoders(
         max_position_embeddings=limit,
         pad_token_id=source.tokenizer.pad_token_id,
     )
+    if "include_prompt" in sentence_steps(source.encoder.model.config):
+        config.sentence_steps = {"include_prompt": False}
     model = HybridModel(config)
     for index, part in enumerate(parts):
         model.parts[index].load_state_dict(part.encoder.state_dict())
@@ -276,7 +284,13 @@ def _save(
     folder: str | PathLike,
     name: str | None = None,
 ) -> LoadedChunkEncoder:
-    """Saves an encoder with a tokenizer that reads whole documents, and opens it again."""
+    """Saves an encoder with a tokenizer that reads whole documents, and opens it again.
+
+    The encoder keeps the prompts of the one that it was made from.
+    """
+    if source.prompts.texts:
+        model.config.prompts = dict(source.prompts.texts)
+        model.config.default_prompt_name = source.prompts.default_name
     model.save_pretrained(folder)
     with_limit(source.tokenizer, NO_LENGTH_LIMIT).save_pretrained(folder)
     return load_chunk_encoder(folder, name or Path(folder).name)

@@ -105,7 +105,7 @@ class CachedEncoder:
         Returns:
             The chunk vectors, ``[N, D]`` float32 on the encoder's device.
         """
-        head = f"{self._head} {rule.prefix_ids} {rule.suffix_ids} ".encode()
+        head = f"{self._head} {rule.head_ids} {rule.suffix_ids} {rule.unpooled} ".encode()
         chunks = [input_ids[start:end] for start, end in itertools.pairwise(boundaries)]
         keys = [hashlib.sha256(head + chunk.astype("<i4").tobytes()).digest() for chunk in chunks]
         vectors = self._cache.read(keys)

@@ -29,7 +29,7 @@ _SPACE = 1
 _MARK = 2
 _CLASSES = np.zeros(256, np.uint8)
 _CLASSES[[ord(" "), ord("\n")]] = _SPACE
-_CLASSES[[ord(mark) for mark in string.punctuation]] = _MARK
+_CLASSES[np.frombuffer(string.punctuation.encode(), np.uint8)] = _MARK
 # Dashes, curly quotation marks and the ellipsis have three bytes in UTF-8, the first two the same.
 _FIRST = 0xE2
 _SECOND = 0x80
@@ -117,7 +117,8 @@ class WordLookup:
         counts = first_token[row + 1] - first_token[row]  # [W]
         first_of_word = np.cumsum(counts) - counts  # [W], among the tokens of the text
         token_in_word = np.arange(counts.sum()) - np.repeat(first_of_word, counts)  # [T]
-        token_in_table = np.repeat(first_token[row], counts) + token_in_word
+        first_in_table = np.repeat(first_token[row], counts)
+        token_in_table = first_in_table + token_in_word
         ids, begins, ends = tokens[:, token_in_table]
         shift = np.repeat(first_character.astype(np.int32), counts)
         return ids, begins + shift, ends + shift
@@ -129,7 +130,8 @@ class WordLookup:
         new = [word for word in words if word not in self._index_of]
         if new:
             self._add(new)
-        return np.fromiter(map(self._index_of.__getitem__, words), np.int64, len(words))
+        rows = map(self._index_of.__getitem__, words)
+        return np.fromiter(rows, np.int64, len(words))
 
     def _add(self, words: list[str]) -> None:
         """Tokenises new words."""
@@ -142,7 +144,8 @@ class WordLookup:
         begins, ends = np.asarray(spans, np.int32).reshape(-1, 2).T
         added = np.stack([ids, begins, ends])
         self._tokens = np.concatenate([self._tokens, added], axis=1)
-        self._first_token = np.append(self._first_token, self._first_token[-1] + np.cumsum(counts))
+        next_tokens = self._first_token[-1] + np.cumsum(counts)
+        self._first_token = np.append(self._first_token, next_tokens)
         for word in words:
             self._index_of[word] = len(self._index_of)
 

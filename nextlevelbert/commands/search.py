@@ -221,7 +221,8 @@ class Library:
         """
         if unknown_share(self.model.tokenizer, question) is None:
             raise ValueError(f"The question {question!r} holds no word that the model can read.")
-        [encoded] = self.model.iter_encode([question])
+        prompt = self.model.config.encoder_prompts().query
+        [encoded] = self.model.iter_encode([question], prompt=prompt)
         query = comparable(self.model, encoded.plain.mean(dim=0, keepdim=True))[0]
         # Row by row, so that equal passages have equal scores.
         blocks = self.vectors.split(_ROWS_AT_ONCE)

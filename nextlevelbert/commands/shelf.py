@@ -460,6 +460,7 @@ class _PartWriter:
             model.tokenizer,
             name=str(config.chunk_encoder_name),
             fingerprint=config.chunk_encoder_fingerprint or encoder.fingerprint(),
+            prompts=config.encoder_prompts(),
         )
         self.schema = ChunkVectors(loaded, config.chunking_rule(), splitter).schema
         self.is_slow = encoder.has_layers
@@ -512,7 +513,10 @@ class _PartWriter:
         with warnings.catch_warnings():  # `notes_on_words` names the files
             warnings.filterwarnings("ignore", ".* (no token|unknown tokens only)")
             encoded = self.model.iter_encode(
-                texts, show_progress_bar=self.is_slow, splitter=self.splitter
+                texts,
+                show_progress_bar=self.is_slow,
+                splitter=self.splitter,
+                prompt=self.model.config.encoder_prompts().passage,
             )
             embeddings = list(encoded)
         start = 0

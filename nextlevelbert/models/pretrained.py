@@ -19,13 +19,14 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from huggingface_hub import ModelCard, ModelCardData, create_repo
+from huggingface_hub import HfApi, ModelCard, ModelCardData
 from huggingface_hub.errors import EntryNotFoundError
 from torch import Tensor, distributed, nn
 from torch.nn import functional as F
 from transformers import (
     AutoConfig,
     AutoModel,
+    AutoModelForTextEncoding,
     AutoTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
@@ -64,6 +65,9 @@ _ATTENTION_PROJECTIONS = {
     "qkv_proj",
 }
 
+# Encoder-decoders whose encoder can be used alone.
+_WITH_DECODER = ("mt5", "t5", "umt5")
+
 # The contents of `modules.json`, `sentence_bert_config.json` and
 # `config_sentence_transformers.json`, the files of sentence-transformers.
 _MODULES = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
@@ -77,8 +81,6 @@ _SENTENCE_BERT_CONFIG: dict[str, Any] = {
 _CONFIG_SENTENCE_TRANSFORMERS: dict[str, Any] = {
     "model_type": "SentenceTransformer",
     "similarity_fn_name": "cosine",
-    "prompts": {},
-    "default_prompt_name": None,
 }
 
 _CARD = """# {title}
@@ -251,7 +253,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
     @staticmethod
     def _repository(folder: Path, hub: dict[str, Any]) -> str:
         """Returns the name of the repository for a folder, which is created if need be."""
-        url = create_repo(
+        url = HfApi().create_repo(
             hub.get("repo_id", folder.name),
             token=hub.get("token"),
             private=hub.get("private"),
@@ -280,7 +282,10 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         """
         settings_file = folder / "config_sentence_transformers.json"
         if not settings_file.exists():
-            _write_json(settings_file, _CONFIG_SENTENCE_TRANSFORMERS)
+            settings = dict(_CONFIG_SENTENCE_TRANSFORMERS)
+            settings["prompts"] = getattr(self.config, "prompts", None) or {}
+            settings["default_prompt_name"] = getattr(self.config, "default_prompt_name", None)
+            _write_json(settings_file, settings)
         modules_file = folder / "modules.json"
         if not is_update or not modules_file.exists():
             _write_json(modules_file, _MODULES)
@@ -338,16 +343,6 @@ class NextLevelPreTrainedModel(PreTrainedModel):
                 ) from error
         return base._tokenizer
 
-    def _read_tokenizer_with(self, token: str | bool) -> None:
-        """Reads the tokenizer with an access token, if the source has a tokenizer."""
-        arguments = {**self._loaded_with, "token": token}
-        try:
-            self.tokenizer = load_tokenizer(self.name_or_path, config=self.config, **arguments)
-        except (OSError, ValueError):
-            # A model without a tokenizer reads vectors. If it gets a text, the property
-            # `tokenizer` raises the error.
-            self._tokenizer = None
-
     @tokenizer.setter
     def tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
         """Sets the tokenizer; a copy with the model's length limit if its own limit is another.
@@ -358,6 +353,16 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         if tokenizer.model_max_length != limit:
             tokenizer = with_limit(tokenizer, limit)
         self.base_model._tokenizer = tokenizer
+
+    def _read_tokenizer_with(self, token: str | bool) -> None:
+        """Reads the tokenizer with an access token, if the source has a tokenizer."""
+        arguments = {**self._loaded_with, "token": token}
+        try:
+            self.tokenizer = load_tokenizer(self.name_or_path, config=self.config, **arguments)
+        except (OSError, ValueError):
+            # A model without a tokenizer reads vectors. If it gets a text, the property
+            # `tokenizer` raises the error.
+            self._tokenizer = None
 
     def _find_tokenizer(self) -> PreTrainedTokenizerBase | None:
         """Returns the tokenizer; None for a model that never had one.
@@ -466,7 +471,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
 
 
 def missing_passes(encoder: nn.Module | None, passes: int) -> int:
-    """Counts the passes of an encoder that this process has to add to its own.
+    """Counts the passes of an encoder that this process has to add to its own; ask before them.
 
     A pass of an encoder that is sharded (FSDP) gathers weights from all processes, so that all
     processes must run it equally often. Otherwise one of them waits for ever.
@@ -599,10 +604,32 @@ def backbone_from_config(config: PreTrainedConfig) -> PreTrainedModel:
         config: configuration of the encoder.
     """
     dtype = torch.get_default_dtype()
+    auto_class = _auto_class(config)
     try:
-        return AutoModel.from_config(config, dtype=dtype, add_pooling_layer=False)
+        model = auto_class.from_config(config, dtype=dtype, add_pooling_layer=False)
     except TypeError:  # architectures without a pooler do not know the argument
-        return AutoModel.from_config(config, dtype=dtype)
+        model = auto_class.from_config(config, dtype=dtype)
+    return encoder_half(model)
+
+
+def _auto_class(config: PreTrainedConfig) -> Any:
+    """Returns the auto class that makes an encoder, which is only half of a T5."""
+    if config.model_type in _WITH_DECODER:
+        return AutoModelForTextEncoding
+    return AutoModel
+
+
+def encoder_half(model: PreTrainedModel) -> PreTrainedModel:
+    """Returns the layers of a T5's encoder, without the second name of its table of tokens.
+
+    transformers ties the two names only in a model whose parts are all its own models.
+
+    Args:
+        model: any model; one that is no T5 is returned as it is.
+    """
+    if model.config.model_type in _WITH_DECODER:
+        return model.encoder
+    return model
 
 
 def _write_json(path: Path, content: object) -> None:
@@ -728,14 +755,15 @@ def load_backbone(name_or_path: str | PathLike, **loading: Any) -> PreTrainedMod
     config = AutoConfig.from_pretrained(name, trust_remote_code=False, **loading)
     config = type(config).from_dict(with_attention_dropout(config))
     arguments = {**loading, "config": config, "dtype": torch.float32, "output_loading_info": True}
+    auto_class = _auto_class(config)
 
     # Otherwise every load prints a table of pooler or head weights that are not used.
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
     try:
-        encoder, info = AutoModel.from_pretrained(name, add_pooling_layer=False, **arguments)
+        encoder, info = auto_class.from_pretrained(name, add_pooling_layer=False, **arguments)
     except TypeError:  # architectures without a pooler do not know the argument
-        encoder, info = AutoModel.from_pretrained(name, **arguments)
+        encoder, info = auto_class.from_pretrained(name, **arguments)
     finally:
         logging.set_verbosity(verbosity)
 
@@ -744,7 +772,7 @@ def load_backbone(name_or_path: str | PathLike, **loading: Any) -> PreTrainedMod
         raise ValueError(
             f"{name!r} lacks {len(missing)} weights of its {config.model_type} ({missing[0]}, …)."
         )
-    return encoder
+    return encoder_half(encoder)
 
 
 def with_attention_dropout(config: PreTrainedConfig, probability: float = 0.0) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def model(toy_encoder_path):
 def test_encode_in_several_threads_leaves_every_module_in_its_mode(model):
     before = modes(model)
     documents = [TEXT * count for count in range(1, 13)]
-    expected = [model.encode(text).document for text in documents]
+    expected = list(map(model.encode, documents))
 
     with ThreadPoolExecutor(4) as pool:
         embeddings = list(pool.map(model.encode, documents))
@@ -34,8 +34,8 @@ def test_encode_in_several_threads_leaves_every_module_in_its_mode(model):
     assert before[""]
     assert not before["encoder.encoder.layer.1"]
     assert modes(model) == before
-    for embedding, document in zip(embeddings, expected, strict=True):
-        torch.testing.assert_close(embedding.document, document, atol=1e-5, rtol=0)
+    for embedding, other in zip(embeddings, expected, strict=True):
+        torch.testing.assert_close(embedding.document, other.document, atol=1e-5, rtol=0)
 
 
 def test_the_last_of_two_overlapping_blocks_ends_evaluation_mode(model):

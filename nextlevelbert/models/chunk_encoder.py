@@ -356,7 +356,9 @@ class ChunkEncoder(nn.Module):
         pad_id = getattr(self.model.config, "pad_token_id", None) or 0
 
         vectors = torch.empty(len(lengths), self.hidden_size, dtype=torch.float32, device=device)
-        for chunks in micro_batches(lengths, tokens_per_batch):
+        batches = list(micro_batches(lengths, tokens_per_batch))
+        missing = missing_passes(self, len(batches))
+        for chunks in batches:
             width = int(lengths[chunks[0]])
             ids = np.full((len(chunks), width), pad_id, np.int64)  # [N, C]
             for row, chunk in zip(ids, chunks, strict=True):
@@ -371,8 +373,7 @@ class ChunkEncoder(nn.Module):
             if bar is not None:
                 bar.update(len(chunks))
 
-        batches = len(list(micro_batches(lengths, tokens_per_batch)))
-        for _ in range(missing_passes(self, batches)):
+        for _ in range(missing):
             self(torch.full((1, 1), pad_id, device=device))
         return vectors
 

@@ -352,8 +352,9 @@ class BertAlModel(BertAlPreTrainedModel):
         if self.config.tokens_at_once is not None:
             steps_at_once = max(1, self.config.tokens_at_once // (length * len(mask)))
         lstm_states: list[State | None] = [None] * len(self.recurrences)
-        passes = 0
-        for first in range(0, steps, steps_at_once):
+        first_steps = range(0, steps, steps_at_once)
+        missing = missing_passes(self.encoder, len(first_steps))
+        for first in first_steps:
             in_pass = (step >= first) & (step < first + steps_at_once)  # of all segments
             index = SegmentIndex(step=step[in_pass] - first, document=document[in_pass])
             inputs_of_pass = {name: values[in_pass] for name, values in inputs.items()}
@@ -371,10 +372,9 @@ class BertAlModel(BertAlPreTrainedModel):
 
             states = output.last_hidden_state[real[in_pass]]  # [m, D]
             is_token_in_pass = in_pass[segment]  # [N]
-            passes += 1
             yield is_token_in_pass.nonzero().flatten(), states
 
-        for _ in range(missing_passes(self.encoder, passes)):
+        for _ in range(missing):
             inputs_of_pass = {name: values[:1, :1] for name, values in inputs.items()}
             unused = self.encoder(**inputs_of_pass, return_dict=True).last_hidden_state
             # No token, but a path for the backward pass.

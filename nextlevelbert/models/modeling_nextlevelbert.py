@@ -534,8 +534,9 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         # A graph that is recorded must not depend on the number of documents.
         width = length + specials
         if length <= size and (extras or traced() or batch * width <= _POSITIONS_PER_PASS):
+            missing = missing_passes(self.encoder, passes=1)
             states, output = self._read_window(chunks, lengths, extras)
-            return self._with_missing_passes(states, passes=1), output
+            return self._with_missing_passes(states, missing), output
 
         # Windows of similar lengths share a pass of the encoder. Each state belongs to a row: row 0
         # of a document is its [CLS], row 1 + c its chunk c. States at padding are zero and belong
@@ -543,7 +544,9 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         rows_of_document = 1 + length
         states_of_passes = []
         rows_of_passes = []
-        for window_indices in micro_batches(lengths.cpu().numpy() + specials, _POSITIONS_PER_PASS):
+        passes = list(micro_batches(lengths.cpu().numpy() + specials, _POSITIONS_PER_PASS))
+        missing = missing_passes(self.encoder, passes=len(passes))
+        for window_indices in passes:
             windows = torch.from_numpy(window_indices).to(counts.device)
             longest = int(lengths[windows].max())
             chunk = starts[windows].unsqueeze(-1) + indices(longest, like=counts)  # [j, S]
@@ -558,15 +561,15 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             rows=torch.cat(rows_of_passes),
             count=batch * rows_of_document,
         )
-        means = self._with_missing_passes(means, passes=len(states_of_passes))
+        means = self._with_missing_passes(means, missing)
         return means.unflatten(0, (batch, rows_of_document)), BaseModelOutput()
 
-    def _with_missing_passes(self, states: Tensor, passes: int) -> Tensor:
+    def _with_missing_passes(self, states: Tensor, missing: int) -> Tensor:
         """Returns states unchanged, after the passes that other processes need.
 
         The result depends on the further passes, so that the backward pass runs through them.
         """
-        for _ in range(missing_passes(self.encoder, passes)):
+        for _ in range(missing):
             chunk = states.new_zeros(1, 1, self.config.chunk_hidden_size)
             count = torch.ones(1, dtype=torch.long, device=states.device)
             unused, _ = self._read_window(chunk, count, {})

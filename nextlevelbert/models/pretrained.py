@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from huggingface_hub import ModelCard, ModelCardData, create_repo
+from huggingface_hub import HfApi, ModelCard, ModelCardData
 from huggingface_hub.errors import EntryNotFoundError
 from torch import Tensor, distributed, nn
 from torch.nn import functional as F
@@ -253,7 +253,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
     @staticmethod
     def _repository(folder: Path, hub: dict[str, Any]) -> str:
         """Returns the name of the repository for a folder, which is created if need be."""
-        url = create_repo(
+        url = HfApi().create_repo(
             hub.get("repo_id", folder.name),
             token=hub.get("token"),
             private=hub.get("private"),
@@ -471,7 +471,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
 
 
 def missing_passes(encoder: nn.Module | None, passes: int) -> int:
-    """Counts the passes of an encoder that this process has to add to its own.
+    """Counts the passes of an encoder that this process has to add to its own; ask before them.
 
     A pass of an encoder that is sharded (FSDP) gathers weights from all processes, so that all
     processes must run it equally often. Otherwise one of them waits for ever.

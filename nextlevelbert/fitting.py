@@ -27,6 +27,13 @@ from .models.static_encoders import HashedTfidfModel, HybridModel, StaticModel
 
 # Chunk vectors of many documents are multiplied at once, since each product takes D x D sums.
 _ROWS_PER_PRODUCT = 4_096
+# Squared differences between chunks of a document that are rounding errors, as a share of the
+# squares of the vectors.
+_ROUNDING = 1e-10
+
+
+class WhiteningError(ValueError):
+    """Says that no document has chunks that differ, so that there is nothing to whiten by."""
 
 
 def static_checkpoint() -> str:
@@ -59,22 +66,24 @@ def fit_whitening(documents: Iterable[Tensor], shrinkage: float = 0.1) -> tuple[
         The mean ``[D]`` and the symmetric matrix W ``[D, D]``.
 
     Raises:
-        ValueError: the vectors of no document differ.
+        WhiteningError: the vectors of no document differ.
     """
     chunks = 0
     total = torch.zeros((), dtype=torch.float64)
     scatter = total
+    squares = total
     for block in _blocks(documents):
         counts = torch.tensor([len(vectors) for vectors in block], device=block[0].device)
         means = torch.stack([vectors.mean(dim=0) for vectors in block])  # [B, D]
         deviations = torch.cat(block) - means.repeat_interleave(counts, dim=0)  # [N, D]
         total = total + counts.double() @ means
         scatter = scatter + deviations.T @ deviations
+        squares = squares + torch.cat(block).square().sum()
         chunks += int(counts.sum())
 
-    has_variance = scatter.trace() > 0  # false for NaN, too
+    has_variance = scatter.trace() > _ROUNDING * squares  # false for NaN, too
     if not has_variance:
-        raise ValueError(
+        raise WhiteningError(
             f"Whitening needs chunks that differ within their document, but {chunks} chunk(s) do"
             " not. Give longer documents or a smaller chunk_size; `pretrain --loss smooth_l1` needs"
             " no whitening."
@@ -158,7 +167,8 @@ def _inverse_frequencies(
     rule = ChunkingRule.from_tokenizer(source.tokenizer, chunk_size)
     chunks = 0
     containing = np.zeros(rows, np.int64)
-    for text in tqdm(texts, desc="counting", unit="document"):
+    # Bars are hidden (None) if stderr is a file.
+    for text in tqdm(texts, desc="counting", unit="document", disable=None):
         ids = tokenize_document(source.tokenizer, text).input_ids
         boundaries = rule.boundaries(ids)
         chunk = np.repeat(np.arange(len(boundaries) - 1), np.diff(boundaries))
@@ -201,6 +211,7 @@ def combine_chunk_encoders(
 
     Raises:
         ValueError: the parts have different tokens, or the texts hold none.
+        WhiteningError: no text has chunks that differ; the parts can only be centred.
     """
     if whiten is None:
         whiten = [True] * len(parts)
@@ -244,7 +255,7 @@ def combine_chunk_encoders(
     model = HybridModel(config)
     for index, part in enumerate(parts):
         model.parts[index].load_state_dict(part.encoder.state_dict())
-        bar = tqdm(documents, desc=f"fitting {part.name}", unit="document")
+        bar = tqdm(documents, desc=f"fitting {part.name}", unit="document", disable=None)
         vectors = (part.encoder.encode(ids, boundaries, rule) for ids, boundaries in bar)
         if whiten[index]:
             mean, weight = fit_whitening(vectors)
@@ -288,6 +299,9 @@ def _save(
 
     The encoder keeps the prompts of the one that it was made from.
     """
+    for part, value in model.state_dict().items():
+        if value.is_floating_point() and not value.isfinite().all():
+            raise ValueError(f"The fitted {part} holds values that are not finite.")
     if source.prompts.texts:
         model.config.prompts = dict(source.prompts.texts)
         model.config.default_prompt_name = source.prompts.default_name

@@ -14,14 +14,26 @@ from torch.nn import functional as F
 from tqdm.auto import tqdm
 
 from .models.chunk_encoder import LoadedChunkEncoder
-from .models.chunking import ChunkingRule, special_token_ids, tokenize_document
-from .models.configuration_nextlevelbert import HashedTfidfConfig, HybridConfig
+from .models.chunking import (
+    ChunkingRule,
+    special_token_ids,
+    tokenize_behind_prompt,
+    tokenize_document,
+)
+from .models.configuration_nextlevelbert import HashedTfidfConfig, HybridConfig, sentence_steps
 from .models.from_encoder import load_chunk_encoder
 from .models.pretrained import NO_LENGTH_LIMIT, with_limit
 from .models.static_encoders import HashedTfidfModel, HybridModel, StaticModel
 
 # Chunk vectors of many documents are multiplied at once, since each product takes D x D sums.
 _ROWS_PER_PRODUCT = 4_096
+# Squared differences between chunks of a document that are rounding errors, as a share of the
+# squares of the vectors.
+_ROUNDING = 1e-10
+
+
+class WhiteningError(ValueError):
+    """Says that no document has chunks that differ, so that there is nothing to whiten by."""
 
 
 def static_checkpoint() -> str:
@@ -54,22 +66,24 @@ def fit_whitening(documents: Iterable[Tensor], shrinkage: float = 0.1) -> tuple[
         The mean ``[D]`` and the symmetric matrix W ``[D, D]``.
 
     Raises:
-        ValueError: the vectors of no document differ.
+        WhiteningError: the vectors of no document differ.
     """
     chunks = 0
     total = torch.zeros((), dtype=torch.float64)
     scatter = total
+    squares = total
     for block in _blocks(documents):
         counts = torch.tensor([len(vectors) for vectors in block], device=block[0].device)
         means = torch.stack([vectors.mean(dim=0) for vectors in block])  # [B, D]
         deviations = torch.cat(block) - means.repeat_interleave(counts, dim=0)  # [N, D]
         total = total + counts.double() @ means
         scatter = scatter + deviations.T @ deviations
+        squares = squares + torch.cat(block).square().sum()
         chunks += int(counts.sum())
 
-    has_variance = scatter.trace() > 0  # false for NaN, too
+    has_variance = scatter.trace() > _ROUNDING * squares  # false for NaN, too
     if not has_variance:
-        raise ValueError(
+        raise WhiteningError(
             f"Whitening needs chunks that differ within their document, but {chunks} chunk(s) do"
             " not. Give longer documents or a smaller chunk_size; `pretrain --loss smooth_l1` needs"
             " no whitening."
@@ -153,7 +167,8 @@ def _inverse_frequencies(
     rule = ChunkingRule.from_tokenizer(source.tokenizer, chunk_size)
     chunks = 0
     containing = np.zeros(rows, np.int64)
-    for text in tqdm(texts, desc="counting", unit="document"):
+    # Bars are hidden (None) if stderr is a file.
+    for text in tqdm(texts, desc="counting", unit="document", disable=None):
         ids = tokenize_document(source.tokenizer, text).input_ids
         boundaries = rule.boundaries(ids)
         chunk = np.repeat(np.arange(len(boundaries) - 1), np.diff(boundaries))
@@ -196,6 +211,7 @@ def combine_chunk_encoders(
 
     Raises:
         ValueError: the parts have different tokens, or the texts hold none.
+        WhiteningError: no text has chunks that differ; the parts can only be centred.
     """
     if whiten is None:
         whiten = [True] * len(parts)
@@ -206,10 +222,11 @@ def combine_chunk_encoders(
     limits = [part.max_chunk_size for part in parts if part.max_chunk_size is not None]
     limit = min(limits, default=None)
     rule = ChunkingRule.from_tokenizer(source.tokenizer, chunk_size, max_chunk_size=limit)
+    rule = source.with_prompt(rule, source.prompts.passage)
 
     documents = []
     for text in texts:
-        ids = tokenize_document(source.tokenizer, text).input_ids
+        ids = tokenize_behind_prompt(source.tokenizer, text, rule).input_ids
         documents.append((ids, rule.boundaries(ids)))
     if all(len(ids) == 0 for ids, _ in documents):
         raise ValueError(
@@ -233,10 +250,12 @@ def combine_chunk_encoders(
         max_position_embeddings=limit,
         pad_token_id=source.tokenizer.pad_token_id,
     )
+    if "include_prompt" in sentence_steps(source.encoder.model.config):
+        config.sentence_steps = {"include_prompt": False}
     model = HybridModel(config)
     for index, part in enumerate(parts):
         model.parts[index].load_state_dict(part.encoder.state_dict())
-        bar = tqdm(documents, desc=f"fitting {part.name}", unit="document")
+        bar = tqdm(documents, desc=f"fitting {part.name}", unit="document", disable=None)
         vectors = (part.encoder.encode(ids, boundaries, rule) for ids, boundaries in bar)
         if whiten[index]:
             mean, weight = fit_whitening(vectors)
@@ -276,7 +295,16 @@ def _save(
     folder: str | PathLike,
     name: str | None = None,
 ) -> LoadedChunkEncoder:
-    """Saves an encoder with a tokenizer that reads whole documents, and opens it again."""
+    """Saves an encoder with a tokenizer that reads whole documents, and opens it again.
+
+    The encoder keeps the prompts of the one that it was made from.
+    """
+    for part, value in model.state_dict().items():
+        if value.is_floating_point() and not value.isfinite().all():
+            raise ValueError(f"The fitted {part} holds values that are not finite.")
+    if source.prompts.texts:
+        model.config.prompts = dict(source.prompts.texts)
+        model.config.default_prompt_name = source.prompts.default_name
     model.save_pretrained(folder)
     with_limit(source.tokenizer, NO_LENGTH_LIMIT).save_pretrained(folder)
     return load_chunk_encoder(folder, name or Path(folder).name)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,22 @@ if TYPE_CHECKING:
 _CHUNKS_PER_WRITE = 1_024  # little of a long document is lost when a process is killed
 
 
+class VectorCacheError(OSError):
+    """Names the database of a `VectorCache` in an error of SQLite, with the remedy."""
+
+
+@contextmanager
+def _named_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise VectorCacheError(
+            f"{path} cannot be used: {error}. Make room on its disk, or change its permissions. If"
+            " it is damaged, delete this file and those that begin with its name; its vectors are"
+            " then computed again."
+        ) from error
+
+
 class VectorCache:
     """Stores vectors by their keys in a folder, which grows until you delete it.
 
@@ -35,31 +52,37 @@ class VectorCache:
     Args:
         folder: folder of the database, which is created if it does not exist. It must be on a disk
             of this machine, not on a network drive.
+
+    Raises:
+        VectorCacheError: the database is damaged, or cannot be opened or written.
     """
 
     def __init__(self, folder: str | Path) -> None:
         Path(folder).mkdir(parents=True, exist_ok=True)
-        self._database = sqlite3.connect(Path(folder) / "vectors.sqlite3", timeout=30)
-        self._database.execute("PRAGMA journal_mode=WAL")
-        self._database.execute("PRAGMA synchronous=NORMAL")
-        self._database.execute(
-            "CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB NOT NULL)"
-            " WITHOUT ROWID"
-        )
+        self._path = Path(folder) / "vectors.sqlite3"
+        with _named_errors(self._path):
+            self._database = sqlite3.connect(self._path, timeout=30)
+            self._database.execute("PRAGMA journal_mode=WAL")
+            self._database.execute("PRAGMA synchronous=NORMAL")
+            self._database.execute(
+                "CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB NOT NULL)"
+                " WITHOUT ROWID"
+            )
 
     def read(self, keys: Iterable[bytes]) -> dict[bytes, np.ndarray]:
         """Reads the vectors ``[D]`` float32 of those keys that are in the cache."""
         vectors = {}
-        for key in set(keys):
-            query = "SELECT vector FROM vectors WHERE key = ?"
-            for (vector,) in self._database.execute(query, [key]):
-                vectors[key] = np.frombuffer(vector, "<f4")
+        query = "SELECT vector FROM vectors WHERE key = ?"
+        with _named_errors(self._path):
+            for key in set(keys):
+                for (vector,) in self._database.execute(query, [key]):
+                    vectors[key] = np.frombuffer(vector, "<f4")
         return vectors
 
     def write(self, keys: Sequence[bytes], vectors: np.ndarray) -> None:
         """Adds the vectors ``[N, D]`` of N keys in one transaction; existing vectors stay."""
         rows = [vector.tobytes() for vector in vectors.astype("<f4")]
-        with self._database:
+        with _named_errors(self._path), self._database:
             self._database.executemany(
                 "INSERT OR IGNORE INTO vectors VALUES (?, ?)", zip(keys, rows, strict=True)
             )
@@ -105,7 +128,7 @@ class CachedEncoder:
         Returns:
             The chunk vectors, ``[N, D]`` float32 on the encoder's device.
         """
-        head = f"{self._head} {rule.prefix_ids} {rule.suffix_ids} ".encode()
+        head = f"{self._head} {rule.head_ids} {rule.suffix_ids} {rule.unpooled} ".encode()
         chunks = [input_ids[start:end] for start, end in itertools.pairwise(boundaries)]
         keys = [hashlib.sha256(head + chunk.astype("<i4").tobytes()).digest() for chunk in chunks]
         vectors = self._cache.read(keys)

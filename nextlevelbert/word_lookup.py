@@ -10,13 +10,12 @@ import itertools
 import re
 import string
 from threading import Lock
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import pyarrow
+from tokenizers import Tokenizer
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
-from transformers import PreTrainedTokenizerBase
 
 # With more different words, which only odd texts have, the table starts anew.
 _MOST_WORDS = 1_000_000
@@ -30,7 +29,7 @@ _SPACE = 1
 _MARK = 2
 _CLASSES = np.zeros(256, np.uint8)
 _CLASSES[[ord(" "), ord("\n")]] = _SPACE
-_CLASSES[[ord(mark) for mark in string.punctuation]] = _MARK
+_CLASSES[np.frombuffer(string.punctuation.encode(), np.uint8)] = _MARK
 # Dashes, curly quotation marks and the ellipsis have three bytes in UTF-8, the first two the same.
 _FIRST = 0xE2
 _SECOND = 0x80
@@ -45,11 +44,15 @@ class WordLookup:
     """Looks up the words that a tokenizer has seen, with their ids.
 
     Args:
-        tokenizer: tokenizer of BERT's kind, which treats every word on its own.
+        tokenizer: tokenizer of BERT's kind, which treats every word on its own. It must have
+            neither padding nor truncation, and nothing may change it: the table stores its ids.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
+        self._added_tokens = []
+        for token in tokenizer.get_added_tokens_decoder().values():
+            self._added_tokens.append(token.content)
         self._lock = Lock()
         self._forget()
 
@@ -60,16 +63,36 @@ class WordLookup:
         # Ids, and the characters of the word from which and to which.
         self._tokens = np.zeros((3, 0), np.int32)
 
-    def __call__(self, text: str) -> Tokens:
+    def __call__(self, text: str) -> Tokens | None:
         """Finds the tokens of a text, without special tokens.
 
         Args:
-            text: text of up to a few million characters.
+            text: text of any length.
 
         Returns:
             Ids, and the first and one past the last character of each token in the text, ``[T]``
-            int32 each.
+            int32 each; None for a text with an added token such as ``[SEP]``.
         """
+        for content in self._added_tokens:
+            if content in text:
+                return None
+
+        blocks = [np.zeros((3, 0), np.int32)]
+        start = 0
+        while start < len(text):
+            stop = len(text)
+            space = _WHITE_SPACE.search(text, min(start + _BLOCK_CHARACTERS, len(text)))
+            if space is not None:
+                stop = space.start()
+            ids, begins, ends = self._tokens_of_block(text[start:stop])
+            shift = np.int32(start)
+            blocks.append(np.stack([ids, begins + shift, ends + shift]))
+            start = stop
+        ids, begins, ends = np.concatenate(blocks, axis=1)
+        return ids, begins, ends
+
+    def _tokens_of_block(self, text: str) -> Tokens:
+        """Finds the tokens of a text of up to a few million characters."""
         # 1. The words of the text, and the row of each in the table.
         raw = np.frombuffer(text.encode(), np.uint8)  # [S]
         is_ascii = len(raw) == len(text)
@@ -94,7 +117,8 @@ class WordLookup:
         counts = first_token[row + 1] - first_token[row]  # [W]
         first_of_word = np.cumsum(counts) - counts  # [W], among the tokens of the text
         token_in_word = np.arange(counts.sum()) - np.repeat(first_of_word, counts)  # [T]
-        token_in_table = np.repeat(first_token[row], counts) + token_in_word
+        first_in_table = np.repeat(first_token[row], counts)
+        token_in_table = first_in_table + token_in_word
         ids, begins, ends = tokens[:, token_in_table]
         shift = np.repeat(first_character.astype(np.int32), counts)
         return ids, begins + shift, ends + shift
@@ -106,27 +130,22 @@ class WordLookup:
         new = [word for word in words if word not in self._index_of]
         if new:
             self._add(new)
-        return np.fromiter(map(self._index_of.__getitem__, words), np.int64, len(words))
+        rows = map(self._index_of.__getitem__, words)
+        return np.fromiter(rows, np.int64, len(words))
 
     def _add(self, words: list[str]) -> None:
         """Tokenises new words."""
-        encoded = self._tokenizer(
-            words,
-            add_special_tokens=False,
-            truncation=False,
-            padding=False,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-            return_offsets_mapping=True,
-            verbose=False,
-        )
-        counts = [len(ids) for ids in encoded["input_ids"]]
-        ids = np.fromiter(itertools.chain.from_iterable(encoded["input_ids"]), np.int32)
-        spans = list(itertools.chain.from_iterable(encoded["offset_mapping"]))
+        encodings = self._tokenizer.encode_batch(words, add_special_tokens=False)
+        counts = [len(encoding) for encoding in encodings]
+        ids_of_words = [encoding.ids for encoding in encodings]
+        ids = np.fromiter(itertools.chain.from_iterable(ids_of_words), np.int32)
+        spans_of_words = [encoding.offsets for encoding in encodings]
+        spans = list(itertools.chain.from_iterable(spans_of_words))
         begins, ends = np.asarray(spans, np.int32).reshape(-1, 2).T
         added = np.stack([ids, begins, ends])
         self._tokens = np.concatenate([self._tokens, added], axis=1)
-        self._first_token = np.append(self._first_token, self._first_token[-1] + np.cumsum(counts))
+        next_tokens = self._first_token[-1] + np.cumsum(counts)
+        self._first_token = np.append(self._first_token, next_tokens)
         for word in words:
             self._index_of[word] = len(self._index_of)
 
@@ -165,50 +184,19 @@ def _distinct_words(
     return words.dictionary_encode()
 
 
-_tables: WeakKeyDictionary[PreTrainedTokenizerBase, tuple[object, WordLookup]] = WeakKeyDictionary()
-
-
-def look_up_words(tokenizer: PreTrainedTokenizerBase, text: str) -> Tokens | None:
-    """Finds the tokens of a text of any length by looking words up.
+def new_word_lookup(tokenizer: Tokenizer) -> WordLookup | None:
+    """Makes an empty table of words.
 
     Args:
-        tokenizer: tokenizer of the text.
-        text: text of any length.
+        tokenizer: tokenizer that nothing changes, see `WordLookup`.
 
     Returns:
-        The result of `WordLookup`; None for tokenizers of another kind than BERT's, and for texts
-        with an added token such as ``[SEP]``.
+        The table; None for a tokenizer of another kind than BERT's.
     """
-    backend = tokenizer.backend_tokenizer
-    has_words = isinstance(backend.normalizer, BertNormalizer) and isinstance(
-        backend.pre_tokenizer, BertPreTokenizer
+    has_words = isinstance(tokenizer.normalizer, BertNormalizer) and isinstance(
+        tokenizer.pre_tokenizer, BertPreTokenizer
     )
-    if not has_words:
+    added_tokens = tokenizer.get_added_tokens_decoder().values()
+    if not has_words or any(token.normalized for token in added_tokens):
         return None
-    for token in tokenizer.added_tokens_decoder.values():
-        if token.normalized or token.content in text:
-            return None
-
-    lookup = _lookup_of(tokenizer)
-    blocks = [np.zeros((3, 0), np.int32)]
-    start = 0
-    while start < len(text):
-        stop = len(text)
-        space = _WHITE_SPACE.search(text, min(start + _BLOCK_CHARACTERS, len(text)))
-        if space is not None:
-            stop = space.start()
-        ids, begins, ends = lookup(text[start:stop])
-        shift = np.int32(start)
-        blocks.append(np.stack([ids, begins + shift, ends + shift]))
-        start = stop
-    ids, begins, ends = np.concatenate(blocks, axis=1)
-    return ids, begins, ends
-
-
-def _lookup_of(tokenizer: PreTrainedTokenizerBase) -> WordLookup:
-    """Returns the words of a tokenizer; starts empty if the tokenizer was changed."""
-    backend = tokenizer.backend_tokenizer
-    state = (repr(backend.normalizer), backend.get_vocab_size(with_added_tokens=True))
-    if tokenizer not in _tables or _tables[tokenizer][0] != state:
-        _tables[tokenizer] = (state, WordLookup(tokenizer))
-    return _tables[tokenizer][1]
+    return WordLookup(tokenizer)

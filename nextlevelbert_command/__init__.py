@@ -65,6 +65,20 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _readable(message: str) -> str:
+    """Returns a message in which characters that a terminal would obey are written as escapes.
+
+    `nextlevelbert.data.files` has this, too, but takes seconds to import.
+    """
+    characters = []
+    for character in message:
+        if character.isprintable() or character in "\n\t":
+            characters.append(character)
+        else:
+            characters.append(ascii(character)[1:-1])
+    return "".join(characters)
+
+
 def run(argv: Sequence[str]) -> None:
     """Runs the sub-command of a command line."""
     if argv and argv[0] in _DELEGATED:
@@ -99,6 +113,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (OSError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {_readable(str(error))}", file=sys.stderr)
         return 1
     return 0

@@ -71,6 +71,7 @@ class HubServer:
     def __init__(self) -> None:
         self._repositories: dict[tuple[str, str], Repository] = {}
         self._lock = threading.Lock()
+        self.authorizations: set[str] = set()  # headers of all requests
         handler = type("Handler", (_Handler,), {"hub": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
@@ -107,6 +108,10 @@ class HubServer:
         """Content of every file on the main branch. `repo_type` is ``"model"``, ``"dataset"`` or
         ``"space"``."""
         return dict(self._repositories[repo_type, repo_id].find("main")[1])
+
+    def repositories(self) -> list[tuple[str, str]]:
+        """Type and name of every repository."""
+        return list(self._repositories)
 
     def commits(self, repo_type: str, repo_id: str) -> list[str]:
         """Hashes of all commits, the first one being that of the empty repository."""
@@ -200,6 +205,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.hub.authorizations.add(self.headers.get("Authorization", ""))
         status, headers, content = self.hub.answer(self.command, self.path, body)
         self.send_response(status)
         for name, value in {**headers, "Content-Length": str(len(content))}.items():

@@ -151,29 +151,23 @@ def test_prompts_dense_layers_and_weighted_means_as_sentence_transformers_has_th
     close(model.encode(text, chunk_encoder=again).plain, book.plain)
 
 
-def test_prompt_and_dense_layers_are_part_of_the_fingerprint(toy_encoder_path, tmp_path):
+def test_dense_layers_are_part_of_the_fingerprint(toy_encoder_path, tmp_path):
     torch.manual_seed(1)
     toy = SentenceTransformer(toy_encoder_path, device="cpu")[0]
     dense = modules.Dense(32, 32)
     other = modules.Dense(32, 32, activation_function=GELU())
     other.load_state_dict(dense.state_dict())
     sources = {}
-    for more, prompt in (
-        ([], "query: "),
-        ([], "passage: "),
-        ([dense], None),
-        ([other], None),
-        ([modules.Dense(32, 32)], None),
-    ):
+    for more in ([], [dense], [other], [modules.Dense(32, 32)]):
         steps = [toy, modules.Pooling(32), *more, modules.Normalize()]
-        source = load_chunk_encoder(saved(tmp_path / f"{len(sources)}", steps, prompt))
+        source = load_chunk_encoder(saved(tmp_path / f"{len(sources)}", steps))
         sources[source.fingerprint] = source
         # Layers over the chunks start from the encoder's own, and have no such steps.
         model = NextLevelBertModel.from_chunk_encoder(source, chunk_size=16)
         assert not hasattr(model.config.encoder_config, "sentence_steps")
         weight = model.encoder.encoder.layer[0].output.dense.weight
         assert torch.equal(weight, source.encoder.model.encoder.layer[0].output.dense.weight)
-    assert len(sources) == 5
+    assert len(sources) == 4
     with pytest.raises(ValueError, match="chunk_encoder_fingerprint"):
         model.attach_chunk_encoder(next(iter(sources.values())))
 
@@ -277,7 +271,6 @@ def test_new_layers_have_the_shape_of_bert_in_minilm_s_size():
     [
         ([modules.Pooling(32), modules.LayerNorm(32)], None, "LayerNorm"),
         ([modules.Pooling(32, ("cls", "mean"))], None, "'cls', 'mean'"),
-        ([modules.Pooling(32, include_prompt=False)], "query: ", "prompt"),
         ([modules.Pooling(32)], "re", "'re'"),
     ],
 )

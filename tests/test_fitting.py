@@ -110,6 +110,7 @@ def test_whitening_is_the_inverse_root_of_the_covariance_within_documents_as_skl
     [
         ([torch.randn(1, 3) for _ in range(4)], 0.1, r"4 chunk\(s\).*--loss smooth_l1"),
         ([torch.ones(3, 4), torch.zeros(3, 4)], 0.1, "differ within their document"),
+        ([torch.ones(3, 4) * torch.tensor([[1], [1 + 1e-7], [1]])], 0.1, "differ within"),
     ],
 )
 def test_what_whitening_cannot_be_fitted_to(documents, shrinkage, message):

@@ -106,3 +106,22 @@ def test_a_killed_writer_leaves_whole_transactions(tmp_path):
         assert len(rows) == 50 or (number > done and not rows)
         for row in rows.values():
             assert (row == number).all()
+
+
+@pytest.mark.parametrize(("content", "size"), [(b"no database" * 500, None), (None, 9_000)])
+def test_a_damaged_database_is_named_with_the_remedy(tmp_path, content, size):
+    """Overwritten, or cut off by a power cut."""
+    VectorCache(tmp_path).write(keys_of(1), np.ones((50, 384), "f4"))
+    path = tmp_path / "vectors.sqlite3"
+    path.write_bytes((content or path.read_bytes())[:size])
+    for log in tmp_path.glob("vectors.sqlite3-*"):
+        log.unlink()
+
+    with pytest.raises(OSError, match=r"vectors\.sqlite3 cannot be used: .*delete this file"):
+        VectorCache(tmp_path).read(keys_of(1))
+
+
+def test_a_database_that_cannot_be_opened_is_named(tmp_path):
+    (tmp_path / "vectors.sqlite3").mkdir()
+    with pytest.raises(OSError, match=r"vectors\.sqlite3 cannot be used: unable to open"):
+        VectorCache(tmp_path)

@@ -11,7 +11,7 @@ from tokenizers.normalizers import BertNormalizer
 
 from nextlevelbert import word_lookup
 from nextlevelbert.models import chunking
-from nextlevelbert.models.chunking import tokenize_document
+from nextlevelbert.models.chunking import private_tokenizer, tokenize_document
 
 WORDS = st.sampled_from(
     [
@@ -63,6 +63,10 @@ def by_tokenizer(tokenizer, text):
     return encoded["input_ids"], spans[:, 0].tolist(), spans[:, 1].tolist()
 
 
+def table_of(tokenizer):
+    return private_tokenizer(tokenizer).look_up_words
+
+
 def looked_up(tokenizer, text):
     document = tokenize_document(tokenizer, text)
     return document.input_ids.tolist(), document.char_starts.tolist(), document.char_ends.tolist()
@@ -75,7 +79,7 @@ def looked_up(tokenizer, text):
 @example("\u2018\u0301a")
 def test_any_text(tokenizer, text):
     if not any(token.content in text for token in tokenizer.added_tokens_decoder.values()):
-        assert word_lookup.look_up_words(tokenizer, text) is not None
+        assert table_of(tokenizer)(text) is not None
     assert looked_up(tokenizer, text) == by_tokenizer(tokenizer, text)
 
 
@@ -101,8 +105,8 @@ def test_blocks_of_a_long_text(minilm, monkeypatch):
 def test_texts_with_added_tokens_go_through_the_tokenizer(minilm):
     tokenizer = copy.deepcopy(minilm.tokenizer)
     text = "A [MASK] here, <doc-s> there."
-    assert word_lookup.look_up_words(tokenizer, text) is None
-    assert word_lookup.look_up_words(tokenizer, "A <doc-s> there.") is not None
+    assert table_of(tokenizer)(text) is None
+    assert table_of(tokenizer)("A <doc-s> there.") is not None
     before = looked_up(tokenizer, "A <doc-s> there.")
     tokenizer.add_tokens(["<doc-s>"], special_tokens=True)
     assert looked_up(tokenizer, text) == by_tokenizer(tokenizer, text)
@@ -126,11 +130,14 @@ def test_the_table_stays_small(minilm, monkeypatch):
     for start in range(0, 60, 6):
         text = " ".join(f"word{number}" for number in range(start, start + 9))
         assert looked_up(tokenizer, text) == by_tokenizer(tokenizer, text)
-        assert len(word_lookup._tables[tokenizer][1]._index_of) <= 10 + 2 * 9
+        assert len(table_of(tokenizer)._index_of) <= 10 + 2 * 9
 
 
 def test_without_the_lookup(minilm, monkeypatch):
     """Where a checkpoint is opened without the package."""
     expected = looked_up(minilm.tokenizer, "The sea’s tides.")
-    monkeypatch.setattr(chunking, "look_up_words", lambda tokenizer, text: None)
-    assert looked_up(minilm.tokenizer, "The sea’s tides.") == expected
+    monkeypatch.setattr(chunking, "new_word_lookup", lambda tokenizer: None)
+    other = copy.deepcopy(minilm.tokenizer)
+
+    assert looked_up(other, "The sea’s tides.") == expected
+    assert table_of(other) is None

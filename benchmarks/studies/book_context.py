@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -155,7 +156,10 @@ def cut_out(library: search.Library, parts: list[Part]) -> tuple[list[Part], lis
                 questions.append(Question(text[before:after], int(passage), book, "cut out"))
     encoded = zip(altered, library.model.iter_encode(list(altered.values())), strict=True)
     vectors = {passage: one.plain.mean(dim=0).half().numpy() for passage, one in encoded}
-    copies = [part._replace(path=part.path.parent / "cut out" / part.path.name) for part in parts]
+    copies = [
+        replace(part, path=part.path.parent / "cut out" / part.path.name, is_checked=True)
+        for part in parts
+    ]
     copies[0].path.parent.mkdir(exist_ok=True)
     row = 0
     for part, copy in zip(parts, copies, strict=True):

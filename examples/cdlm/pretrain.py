@@ -130,7 +130,7 @@ def set_pattern(
 
 
 def save(trainer: Trainer) -> None:
-    """Saves the model, which then scores all positions."""
+    """Saves the model, which then scores all positions, and uploads it if asked for."""
     model = trainer.model
     model.config.sparse_prediction = False
     if model.config.global_attention == "none":
@@ -138,6 +138,8 @@ def save(trainer: Trainer) -> None:
         # For fine-tuning, as Longformer does (section 3, "Baseline LMs").
         model.copy_local_to_global()
     trainer.save_model()
+    if trainer.args.push_to_hub:
+        trainer.push_to_hub()
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
@@ -195,8 +197,6 @@ def main(argv: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
     # 6. The checkpoint.
     if args.do_train:
         save(trainer)
-    if args.push_to_hub:
-        trainer.push_to_hub()
     return scores
 
 

@@ -166,42 +166,13 @@ def draw_by_length(
     figure.savefig(path, dpi=120)
 
 
-def main(argv: list[str] | None = None) -> dict[str, dict[str, float]]:
-    args = parse_arguments(argv)
-    folder = Path(args.output_dir)
+def report(
+    task: RetrievalTask, rankings: Mapping[str, dict[str, Ranking]], model_row: str, folder: Path
+) -> dict[str, dict[str, float]]:
+    """Prints the table; writes scores, a picture, and the model's ranks.
 
-    # 1. The queries and the pool.
-    task = read_task(args.dataset, args.query_column, args.document_column)
-    print(f"{task.name}: {len(task.queries)} queries, {len(task.documents)} documents")
-
-    # 2. Chunk vectors of all texts, and the document vectors that the model makes of them.
-    model = AutoModel.from_pretrained(args.model).to(PartialState().device).eval()
-    corpus = encode_chunks(task, model, folder / "vectors")
-    ids = [*task.queries, *task.documents]
-    chunks = [corpus[name].vectors.float() for name in ids]
-    with torch.no_grad():
-        _, documents = model.contextualize(chunks)
-    means = [vectors.mean(dim=0) for vectors in chunks]
-
-    # 3. The rows: each ranks the pool for every query.
-    model_row = Path(args.model).resolve().name
-    rankings = {
-        model_row: rank_vectors(task, dict(zip(ids, documents.float().cpu(), strict=True))),
-        "Avg. SBERT": rank_vectors(task, dict(zip(ids, means, strict=True))),
-    }
-    sbert = args.sbert or model.config.chunk_encoder_name
-    max_tokens = load_chunk_encoder(sbert).max_chunk_size  # more than SBERT models are set to
-    rankings["SBERT"] = rank_beginnings(task, sbert, max_tokens=max_tokens)
-    for name in args.encoders:
-        rankings[name] = rank_beginnings(task, name)
-
-    queries = list(task.queries.values())
-    pool = list(task.documents.values())
-    rankings["BM25"] = rank_by_scores(task, bm25_scores(queries, pool))
-    rankings["TF-IDF"] = rank_by_scores(task, tfidf_scores(queries, pool))
-
-    # 4. The table, the scores by length with their picture, and the ranks for a test of
-    # significance (benchmarks/studies/compare_runs.py).
+    By the ranks, `benchmarks/studies/compare_runs.py` tests whether a model is better than another.
+    """
     scores = {}
     by_length = {}
     print(f"| | MRR@{K} | hit rate at {K} |\n| --- | --- | --- |")
@@ -218,6 +189,50 @@ def main(argv: list[str] | None = None) -> dict[str, dict[str, float]]:
             ranks = order.ranks.tolist()
             print(json.dumps({"query": query, "ranks_of_relevant_documents": ranks}), file=file)
     return scores
+
+
+def main(argv: list[str] | None = None) -> dict[str, dict[str, float]]:
+    args = parse_arguments(argv)
+    folder = Path(args.output_dir)
+
+    # 1. The queries and the pool.
+    task = read_task(args.dataset, args.query_column, args.document_column)
+    print(f"{task.name}: {len(task.queries)} queries, {len(task.documents)} documents")
+
+    # 2. The model, and the encoder of the row SBERT, which reads as many tokens as it can.
+    model = AutoModel.from_pretrained(args.model).to(PartialState().device).eval()
+    sbert = args.sbert
+    if sbert is None:
+        sbert = model.config.chunk_encoder_name
+    if not sbert:
+        raise ValueError(f"{args.model} does not name its chunk encoder. Give --sbert.")
+    max_tokens = load_chunk_encoder(sbert).max_chunk_size
+
+    # 3. Chunk vectors of all texts, and the document vectors that the model makes of them.
+    corpus = encode_chunks(task, model, folder / "vectors")
+    ids = [*task.queries, *task.documents]
+    chunks = [corpus[name].vectors.float() for name in ids]
+    with torch.no_grad():
+        _, documents = model.contextualize(chunks)
+    means = [vectors.mean(dim=0) for vectors in chunks]
+
+    # 4. The rows: each ranks the pool for every query.
+    model_row = Path(args.model).resolve().name
+    rankings = {
+        model_row: rank_vectors(task, dict(zip(ids, documents.float().cpu(), strict=True))),
+        "Avg. SBERT": rank_vectors(task, dict(zip(ids, means, strict=True))),
+    }
+    rankings["SBERT"] = rank_beginnings(task, sbert, max_tokens=max_tokens)
+    for name in args.encoders:
+        rankings[name] = rank_beginnings(task, name)
+
+    queries = list(task.queries.values())
+    pool = list(task.documents.values())
+    rankings["BM25"] = rank_by_scores(task, bm25_scores(queries, pool))
+    rankings["TF-IDF"] = rank_by_scores(task, tfidf_scores(queries, pool))
+
+    # 5. The table, and the files of scores and ranks.
+    return report(task, rankings, model_row, folder)
 
 
 if __name__ == "__main__":

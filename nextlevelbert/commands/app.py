@@ -17,13 +17,14 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.image import imsave
 from sklearn.preprocessing import normalize
 
 from ..models.modeling_nextlevelbert import NextLevelBertModel
-from .map import principal_components, write_names
+from .map import NamePlacer, names_in_any_script, overlaps, principal_components
 from .search import Library, SearchResult, open_library
 from .shelf import ReadingOptions
 
@@ -128,6 +129,16 @@ class Page:
         shares = (points - points.min(axis=0)) / np.maximum(extent, 1e-6)
         self.points = np.where(extent > 1e-6, shares, 0.5)
 
+        # Drawn once, because names of thousands of documents take seconds.
+        figure, axes = _empty_map()
+        self._names = NamePlacer(figure, axes, names=library.names, points=self.points)
+        self._name_boxes = self._names.write(axes, range(len(self.points)))
+        self._names_picture = _draw(figure)
+        figure, axes = _empty_map()
+        x, y = self.points.T
+        axes.scatter(x, y, 28, color=_BLUE / 255, alpha=0.5, linewidths=0)
+        self._points_picture = _draw(figure)
+
     def passages(self, document: int) -> np.ndarray:
         """Returns the indices of a document's passages."""
         start, stop = self.library.starts[document : document + 2]
@@ -164,13 +175,8 @@ class Page:
             chosen: the document whose point has a ring.
         """
         width, height = _MAP_SIZE
-        figure = Figure(figsize=(width / _DPI, height / _DPI), dpi=_DPI)
-        canvas = FigureCanvasAgg(figure)
-        axes = figure.add_axes((0, 0, 1, 1))
-        limits = (-_MARGIN, 1 + _MARGIN)
-        axes.set(xlim=limits, ylim=limits, xticks=[], yticks=[])
+        figure, axes = _empty_map()
         x, y = self.points.T
-        axes.scatter(x, y, 28, color=_BLUE / 255, alpha=0.5, linewidths=0)
         axes.scatter(x[list(ranked)], y[list(ranked)], 110, color=_ORANGE / 255)
         axes.scatter(x[chosen], y[chosen], 130, facecolors="none", edgecolors="black")
         for rank, document in enumerate(ranked, start=1):
@@ -184,11 +190,17 @@ class Page:
                 va="center",
             )
 
-        order = list(dict.fromkeys([*ranked, chosen, *range(len(x))]))
-        names = [self.library.names[document] for document in order]
-        write_names(figure, axes, names=names, points=self.points[order])
-        canvas.draw()
-        return np.asarray(canvas.buffer_rgba())[..., :3]
+        boxes = self._names.write(axes, list(dict.fromkeys([*ranked, chosen])))
+        names = self._names_picture.copy()
+        for document, box in self._name_boxes.items():
+            if document in boxes or overlaps(box, np.array([*boxes.values()]).reshape(-1, 4)):
+                left, bottom, right, top = box.round().astype(int).tolist()
+                names[height - top - 1 : height - bottom + 1, left - 1 : right + 1] = 0
+        picture = np.full((height, width, 3), 255.0)
+        for layer in (self._points_picture, names, _draw(figure)):
+            opacity = layer[..., 3:] / 255
+            picture += opacity * (layer[..., :3] - picture)
+        return picture.round().astype(np.uint8)
 
     def nearest_point(self, x: float, y: float) -> int:
         """Returns the document that is nearest to a pixel of the map."""
@@ -304,6 +316,23 @@ class Page:
             *self.text(ones[best[0]], heading=f"{row.heading} · "),
             *self.text(others[best[1]], heading=f"{column.heading} · "),
         ]
+
+
+def _empty_map() -> tuple[Figure, Axes]:
+    width, height = _MAP_SIZE
+    figure = Figure(figsize=(width / _DPI, height / _DPI), dpi=_DPI, frameon=False)
+    axes = figure.add_axes((0, 0, 1, 1), frameon=False)
+    limits = (-_MARGIN, 1 + _MARGIN)
+    axes.set(xlim=limits, ylim=limits, xticks=[], yticks=[])
+    return figure, axes
+
+
+def _draw(figure: Figure) -> np.ndarray:
+    """Draws a figure on a transparent ground, ``[height, width, 4]``."""
+    canvas = FigureCanvasAgg(figure)
+    with names_in_any_script():
+        canvas.draw()
+    return np.array(canvas.buffer_rgba())
 
 
 def _colours(shares: np.ndarray) -> np.ndarray:

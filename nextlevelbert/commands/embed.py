@@ -10,8 +10,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..corpus import whole_file
+from ..data.files import readable_name
 from ..models.modeling_nextlevelbert import NextLevelBertModel
-from .shelf import Part, ReadingOptions, check_output, open_shelf, report
+from .notes import Notes
+from .shelf import Part, ReadingOptions, check_output, open_shelf
 
 
 def run(
@@ -37,23 +39,25 @@ def run(
     check_output(source, output)
     parts = open_shelf(model, source, **reading)
     tables = []
+    notes = Notes()
     for part in parts:
         if rows == "documents":
             table = _document_rows(part, model.config.hidden_size)
         else:
             table = _chunk_rows(part, model.config.chunk_hidden_size)
-        report(part.name, json.loads(table.schema.metadata[b"notes"]))
+        notes.add(part.name, json.loads(table.schema.metadata[b"notes"]))
         names = [part.name_of(document) for document in table["document"].to_pylist()]
         table = table.set_column(0, "document", pa.array(names, pa.string()))
         metadata = {"recipe": table.schema.metadata[b"recipe"]}
         tables.append(table.replace_schema_metadata(metadata))
+    notes.print()
     table = pa.concat_tables(tables)
     if len(table) == 0:
         raise ValueError(f"{source} holds no word that the model can read.")
     with whole_file(output) as file:
         pq.write_table(table, file)
     size = table.schema.field("vector").type.list_size
-    print(f"Wrote {output}: {len(table):,} rows with vectors of {size} values.")
+    print(f"Wrote {readable_name(output)}: {len(table):,} rows with vectors of {size} values.")
 
 
 def _document_rows(part: Part, size: int) -> pa.Table:

@@ -1,11 +1,21 @@
 """``nextlevelbert fit``: a model whose vectors are fitted to documents in closed form."""
 
+import sys
 import tempfile
+import warnings
+from functools import partial
 from pathlib import Path
 
 import torch
+import transformers
 
-from ..fitting import combine_chunk_encoders, fit_tfidf_encoder, static_checkpoint
+from ..data.files import readable_name
+from ..fitting import (
+    WhiteningError,
+    combine_chunk_encoders,
+    fit_tfidf_encoder,
+    static_checkpoint,
+)
 from ..models.from_encoder import load_chunk_encoder
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from ..training.cards import CITATIONS, SIMILARITY_WIDGET, CardText, model_card
@@ -16,6 +26,10 @@ PLACES = 4_096  # that tokens are hashed to
 # The squared weight of the token vectors. Both numbers were chosen on held-out stories
 # (docs/results.md).
 STATIC_SHARE = 0.2
+_NOT_WHITENED = (
+    "every document is one chunk, or its chunks are alike, so that the token vectors are centred,"
+    " but not whitened. Longer documents give better vectors."
+)
 _SUMMARY = (
     "This model is a NextLevelBERT without an encoder over chunks. The vector of a document is the"
     " mean of the vectors of its chunks, which join token vectors and word counts. The model was"
@@ -54,34 +68,42 @@ def run(source: str, output: Path, *, text_column: str, chunk_encoder: str | Non
         chunk_encoder: folder or name of the chunk encoder (default: the installed checkpoint).
 
     Raises:
-        ValueError: if the folder is not empty, or there are fewer than two documents.
+        ValueError: if the folder is not empty, or there are fewer than two different documents.
     """
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ValueError(f"{output} exists already. Give a new or an empty folder.")
     if chunk_encoder is None:
         chunk_encoder = static_checkpoint()
+    transformers.utils.logging.disable_progress_bar()
     encoder = load_chunk_encoder(chunk_encoder)
     texts = [document.text for _, document in read_files(source, text_column, encoder.tokenizer)]
-    if len(texts) < 2:
-        raise ValueError(f"fit needs at least two documents, but {source} has {len(texts)}.")
+    different = len({text.strip() for text in texts})
+    if different < 2:
+        raise ValueError(
+            f"fit needs at least two different documents, but {source} has {different}."
+        )
 
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        # `read_files` has named the files.
+        warnings.filterwarnings("ignore", ".* unknown tokens only")
         words = fit_tfidf_encoder(encoder, texts, f"{folder}/words", hidden_size=PLACES)
-        both = combine_chunk_encoders(
+        combine = partial(
+            combine_chunk_encoders,
             [encoder, words],
             texts,
             f"{folder}/both",
             weights=[STATIC_SHARE**0.5, (1 - STATIC_SHARE) ** 0.5],
-            whiten=[True, False],
             name=f"{encoder.name}-and-words",
         )
+        fitted = "centred and whitened"
+        try:
+            both = combine(whiten=[True, False])
+        except WhiteningError:
+            fitted = "centred"
+            both = combine(whiten=[False, False])
+            print(f"note: {_NOT_WHITENED}", file=sys.stderr)
         model = NextLevelBertModel.from_chunk_encoder(both, pooling="plain")
-    halves = {}  # half the room; the model still opens in float32
-    for name, value in model.state_dict().items():
-        halves[name] = value
-        if value.is_floating_point():
-            halves[name] = value.to(torch.float16)
-    model.save_pretrained(output, state_dict=halves)
+    model.save_pretrained(output, state_dict=halved(model.state_dict()))
 
     size = model.config.hidden_size
     token_vectors = safe_name(Path(encoder.name).name)
@@ -90,7 +112,7 @@ def run(source: str, output: Path, *, text_column: str, chunk_encoder: str | Non
         name=safe_name(output.resolve().name),
         training={"command": "nextlevelbert fit", "documents": len(texts)},
         model={
-            f"first {size - PLACES:,} dimensions": f"{token_vectors}, centred and whitened",
+            f"first {size - PLACES:,} dimensions": f"{token_vectors}, {fitted}",
             f"other {PLACES:,} dimensions": (
                 "TF-IDF, each token hashed to one of these dimensions; centred"
             ),
@@ -99,4 +121,19 @@ def run(source: str, output: Path, *, text_column: str, chunk_encoder: str | Non
         citation=CITATIONS["nextlevelbert"],
     )
     card.save(output / "README.md")
-    print(f"Wrote {output}: fitted to {len(texts):,} documents, vectors of {size:,} values.")
+    name = readable_name(output)
+    print(f"Wrote {name}: fitted to {len(texts):,} documents, vectors of {size:,} values.")
+
+
+def halved(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Returns weights in float16, which take half the room; the model still opens in float32.
+
+    Weights that float16 cannot hold are kept: whitening by very small differences makes large ones.
+    """
+    halves = {}
+    for name, value in weights.items():
+        halves[name] = value
+        half = value.to(torch.float16)
+        if value.is_floating_point() and half.isfinite().all():
+            halves[name] = half
+    return halves

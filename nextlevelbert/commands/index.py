@@ -16,15 +16,16 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from scipy import sparse
 from torch.nn import functional as F
 
 from ..evaluation.words import search_words
 from ..models.modeling_nextlevelbert import NextLevelBertModel
-from .shelf import Part, lock_shelf
+from .shelf import Part, checksum, is_whole, wait_for, writing
 
+# Raised when an index has other contents than before, so that it is made anew.
+_VERSION = 1
 _BOOK_WORDS = 30  # see `book_words`
 _LEAST_COUNT = 3
 SPANS = ("start", "end", "passage_start", "passage_end")
@@ -51,29 +52,37 @@ class WordCounts(NamedTuple):
 
 
 def open_index(model: NextLevelBertModel, parts: list[Part]) -> dict[str, torch.Tensor]:
-    """Reads the index of a shelf, which is built if the parts have changed.
+    """Reads the index of a shelf, which is built if the parts have changed, or if it is damaged.
 
     Raises:
-        ValueError: if the index is damaged; it is removed.
+        CacheError: if the index cannot be written.
+        ValueError: if there is no passage.
     """
-    names = " ".join(part.path.name for part in parts)
-    digest = hashlib.sha256(names.encode()).hexdigest()[:32]
+    shelf = parts[0].shelf
+    if shelf is None:
+        raise ValueError("These parts belong to no shelf. Open it with open_shelf.")
+    digest = _digest(parts)
     folder = parts[0].path.parent
-    path = folder / f"index-{digest}.safetensors"
-    with lock_shelf(folder):
-        if not path.exists():
-            temporary = path.with_suffix(".tmp")
-            write_index(model, parts, temporary)
-            for earlier in set(folder.glob("index-*")) - {temporary}:
-                earlier.unlink()
-            os.replace(temporary, path)
-        try:
-            return load_file(path)
-        except SafetensorError as error:
+    with wait_for(shelf.lock):
+        for path in folder.glob(f"index-{digest}-*.safetensors"):
+            if is_whole(path):
+                return load_file(path)
             path.unlink()
-            raise ValueError(
-                f"{path} was damaged ({error}); run the command again to rebuild it."
-            ) from error
+        temporary = folder / f"index-{digest}.new"
+        write_index(model, parts, temporary)
+        with writing(folder):
+            path = folder / f"index-{digest}-{checksum(temporary)}.safetensors"
+            os.replace(temporary, path)
+        shelf.remove_files(lambda other: other != path, "index-*")
+        return load_file(path)
+
+
+def _digest(parts: list[Part]) -> str:
+    """Hashes the names of the parts, which depend on their contents."""
+    digest = hashlib.sha256(f"{_VERSION}".encode())
+    for part in parts:
+        digest.update(part.path.name.encode())
+    return digest.hexdigest()[:32]
 
 
 def passage_texts(table: pa.Table) -> Iterator[tuple[str, list[str]]]:
@@ -246,11 +255,17 @@ def write_index(model: NextLevelBertModel, parts: list[Part], path: Path) -> Non
         "word_weights": weights.data,
         "word_passages": weights.indices,
         "word_borders": weights.indptr,
-        "facts": np.frombuffer(bytearray(json.dumps(facts).encode()), np.uint8),
     }
-    tensors = {name: torch.from_numpy(values) for name, values in arrays.items()}
+    text = json.dumps(facts).encode()
+    arrays["facts"] = np.frombuffer(bytearray(text), np.uint8)
+    tensors = {}
+    for name, values in arrays.items():
+        tensors[name] = torch.from_numpy(values)
     tensors["vectors"] = torch.cat([_vectors(model, table) for table in tables])
-    save_file(tensors, path)
+    with writing(path):
+        save_file(tensors, path)
+        with path.open("rb+") as file:
+            os.fsync(file.fileno())
 
 
 def _vectors(model: NextLevelBertModel, table: pa.Table) -> torch.Tensor:

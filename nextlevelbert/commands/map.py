@@ -1,21 +1,27 @@
 """``nextlevelbert map``: a picture of a folder, in which every document is a point."""
 
-from collections.abc import Sequence
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Unpack
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.transforms import Bbox
+from matplotlib.font_manager import FontProperties, findfont, get_font
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import normalize
 
+from ..data.files import readable_name
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from .search import open_library
 from .shelf import MAP_CREATOR, ReadingOptions, check_output
 
 _LONGEST_NAME = 36  # characters on the map
+_NAME_SIZE = 7  # points, like the distance of a name from its point
+_NAME_OFFSET = 7
 
 
 def principal_components(vectors: np.ndarray) -> tuple[np.ndarray, float]:
@@ -34,39 +40,106 @@ def principal_components(vectors: np.ndarray) -> tuple[np.ndarray, float]:
     return np.pad(points, ((0, 0), (0, 2 - points.shape[1]))), share
 
 
-def write_names(figure: Figure, axes: Axes, *, names: Sequence[str], points: np.ndarray) -> None:
-    """Writes names beside their points, right or left, if there is room.
+class NamePlacer:
+    """Finds room on a map for names, right or left of their points.
+
+    All names are measured once, because that takes most of the time.
 
     Args:
-        figure: the map.
+        figure: the map, laid out, so that positions in pixels are final.
         axes: axes of the map.
-        names: names to write, in the order in which they get a free place.
-        points: the point of each name, ``[n, 2]``.
+        names: the names of n documents.
+        points: the points of the documents, ``[n, 2]``.
     """
-    figure.draw_without_rendering()  # lays the axes out, so that positions in pixels are final
-    taken: list[Bbox] = []
-    for name, point in zip(names, points, strict=True):
-        short = name
-        if len(name) > _LONGEST_NAME:
-            short = f"{name[: _LONGEST_NAME - 1]}…"
-        for offset, alignment in ((7, "left"), (-7, "right")):
-            note = axes.annotate(
-                short,
-                point,
-                xytext=(offset, 0),
-                textcoords="offset points",
-                ha=alignment,
-                va="center",
-                fontsize=7,
-                parse_math=False,
-            )
 
-            box = note.get_window_extent()
-            is_inside = axes.bbox.count_contains(box.corners()) == 4
-            if is_inside and not box.count_overlaps(taken):
-                taken.append(box)
-                break
-            note.remove()
+    def __init__(
+        self, figure: Figure, axes: Axes, *, names: Sequence[str], points: np.ndarray
+    ) -> None:
+        self._points = points
+        self._short = []
+        for name in names:
+            short = name
+            if len(name) > _LONGEST_NAME:
+                short = f"{name[: _LONGEST_NAME - 1]}…"
+            self._short.append(short)
+
+        sizes = []  # in pixels
+        with names_in_any_script():
+            text = figure.text(0, 0, "", fontsize=_NAME_SIZE, parse_math=False)
+            for short in self._short:
+                text.set_text(short)
+                sizes.append(text.get_window_extent().size)
+            text.remove()
+        pixels = axes.transData.transform(points)
+        widths, heights = np.array(sizes).T
+        offset = _NAME_OFFSET * figure.dpi / 72
+        bottoms = pixels[:, 1] - heights / 2
+        self._boxes = list[np.ndarray]()  # by side: left, bottom, right and top edge of each name
+        for left in (pixels[:, 0] + offset, pixels[:, 0] - offset - widths):
+            edges = [left, bottoms, left + widths, bottoms + heights]
+            self._boxes.append(np.stack(edges, axis=1))
+        low = axes.bbox.min
+        high = axes.bbox.max
+        self._is_inside = list[np.ndarray]()
+        for boxes in self._boxes:
+            is_inside = (boxes[:, :2] >= low) & (boxes[:, 2:] <= high)
+            self._is_inside.append(np.all(is_inside, axis=1))
+
+    def write(self, axes: Axes, order: Sequence[int]) -> dict[int, np.ndarray]:
+        """Writes names that do not overlap.
+
+        Args:
+            axes: axes like those of the map that was measured.
+            order: the documents, in the order in which their names get a free place.
+
+        Returns:
+            The left, bottom, right and top edges of the written names in pixels, by document.
+        """
+        taken = np.empty((0, 4))
+        written = {}
+        for index in order:
+            for boxes, is_inside, side, alignment in zip(
+                self._boxes, self._is_inside, (1, -1), ("left", "right"), strict=True
+            ):
+                box = boxes[index]
+                if is_inside[index] and not overlaps(box, taken):
+                    taken = np.vstack([taken, box])
+                    written[index] = box
+                    axes.annotate(
+                        self._short[index],
+                        self._points[index],
+                        xytext=(side * _NAME_OFFSET, 0),
+                        textcoords="offset points",
+                        ha=alignment,
+                        va="center",
+                        fontsize=_NAME_SIZE,
+                        parse_math=False,
+                    )
+                    break
+        return written
+
+
+def overlaps(box: np.ndarray, others: np.ndarray) -> bool:
+    """Returns whether a box overlaps any of several others, ``[n, 4]``, given by their edges."""
+    begins_before = (box[:2] < others[:, 2:]).all(axis=1)
+    ends_behind = (box[2:] > others[:, :2]).all(axis=1)
+    return bool((begins_before & ends_behind).any())
+
+
+@contextmanager
+def names_in_any_script() -> Iterator[None]:
+    """Draws letters that the font lacks as boxes, without a warning for each."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from")
+        warnings.filterwarnings("ignore", "Matplotlib currently does not support")
+        yield
+
+
+def count_unreadable(names: Sequence[str]) -> int:
+    """Counts the names with letters that the font of the map lacks."""
+    font = get_font(findfont(FontProperties()))
+    known = font.get_charmap().keys()
+    return sum(not known >= set(map(ord, name)) for name in names)
 
 
 def draw_map(names: Sequence[str], vectors: np.ndarray, chunks: Sequence[int]) -> Figure:
@@ -88,7 +161,9 @@ def draw_map(names: Sequence[str], vectors: np.ndarray, chunks: Sequence[int]) -
         " variance"
     )
     axes.margins(0.12)
-    write_names(figure, axes, names=names, points=points)
+    figure.draw_without_rendering()  # lays the axes out
+    placer = NamePlacer(figure, axes, names=names, points=points)
+    placer.write(axes, range(len(names)))
     return figure
 
 
@@ -113,5 +188,10 @@ def run(
     metadata = None
     if output.suffix.lower() == ".pdf":
         metadata = {"Creator": MAP_CREATOR}  # so that the map is not taken for a document
-    figure.savefig(output, metadata=metadata)
-    print(f"Wrote {output}: {len(library.names)} documents.")
+    with names_in_any_script():
+        figure.savefig(output, metadata=metadata)
+    unreadable = count_unreadable(library.names)
+    if unreadable:
+        line = f"note: the font of the map lacks letters of {unreadable:,} names; they are boxes."
+        print(line, file=sys.stderr)
+    print(f"Wrote {readable_name(output)}: {len(library.names)} documents.")

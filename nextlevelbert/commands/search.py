@@ -1,11 +1,12 @@
 """``nextlevelbert search``: finds the passages and documents that are nearest to a question."""
 
 import json
+import re
 import shutil
 import sys
 import textwrap
 from collections import Counter
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any, NamedTuple, Unpack
 
@@ -13,11 +14,13 @@ import numpy as np
 import torch
 from scipy import sparse
 
+from ..data.files import readable_text
 from ..evaluation.words import search_words
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from ..models.sentences import text_sentences
 from .index import comparable, open_index, rarity
-from .shelf import Part, ReadingOptions, open_shelf, report, unknown_share
+from .notes import Notes
+from .shelf import Part, ReadingOptions, open_shelf, unknown_share
 
 # A document's score is the mean of its three best passages. On stories this beat the best passage
 # alone and document vectors.
@@ -25,6 +28,8 @@ _BEST = 3
 _ROWS_AT_ONCE = 65_536
 _LONGEST_PASSAGE = 2_000  # characters of a passage that are shown
 _KEPT_DOCUMENTS = 16
+# Characters that a terminal would obey, and that `json` writes as they are.
+_CONTROLS_IN_JSON = re.compile("[\x7f-\x9f\u202d\u202e]")
 
 
 class SearchResult(NamedTuple):
@@ -122,6 +127,29 @@ class StoredDocument(NamedTuple):
     page_starts: list[int] | None
 
 
+def _read_document(
+    parts: list[Part], part_starts: np.ndarray, part_of: list[int], starts: np.ndarray, index: int
+) -> StoredDocument:
+    """Reads a document from its part.
+
+    Args:
+        parts: the shelf.
+        part_starts: the first passage of each part.
+        part_of: the part of each document.
+        starts: the first passage of each document.
+        index: the document.
+    """
+    part_index = part_of[index]
+    table = parts[part_index].read("text", "metadata", "pages")
+    start, end = starts[index : index + 2] - part_starts[part_index]
+    rows = table[start:end]
+    return StoredDocument(
+        text="".join(rows["text"].to_pylist()),
+        metadata=json.loads(rows["metadata"][0].as_py()),
+        page_starts=rows["pages"][0].as_py(),
+    )
+
+
 class Library:
     """The n documents of a shelf that hold a token, with N passages in all.
 
@@ -162,26 +190,13 @@ class Library:
             shape=(len(self.vectors), len(self._word_index)),
         )
 
-        self._parts = parts
-        self._part_starts = arrays["part_starts"]
-        part_ends = self._part_starts[1:]
-        self._part_of = np.searchsorted(part_ends, self.starts[:-1], side="right").tolist()
+        part_starts = arrays["part_starts"]
+        part_of = np.searchsorted(part_starts[1:], self.starts[:-1], side="right").tolist()
         self.names = []
-        for part_index, document_id in zip(self._part_of, facts["ids"], strict=True):
+        for part_index, document_id in zip(part_of, facts["ids"], strict=True):
             self.names.append(parts[part_index].name_of(document_id))
-        self.document = lru_cache(_KEPT_DOCUMENTS)(self._read_document)
-
-    def _read_document(self, index: int) -> StoredDocument:
-        """Reads a document from its part."""
-        part_index = self._part_of[index]
-        table = self._parts[part_index].read("text", "metadata", "pages")
-        start, end = self.starts[index : index + 2] - self._part_starts[part_index]
-        rows = table[start:end]
-        return StoredDocument(
-            text="".join(rows["text"].to_pylist()),
-            metadata=json.loads(rows["metadata"][0].as_py()),
-            page_starts=rows["pages"][0].as_py(),
-        )
+        read = partial(_read_document, parts, part_starts, part_of, self.starts)
+        self.document = lru_cache(_KEPT_DOCUMENTS)(read)
 
     def document_of(self, passage: int) -> int:
         """Returns the document of a passage."""
@@ -221,7 +236,8 @@ class Library:
         """
         if unknown_share(self.model.tokenizer, question) is None:
             raise ValueError(f"The question {question!r} holds no word that the model can read.")
-        [encoded] = self.model.iter_encode([question])
+        prompt = self.model.config.encoder_prompts().query
+        [encoded] = self.model.iter_encode([question], prompt=prompt)
         query = comparable(self.model, encoded.plain.mean(dim=0, keepdim=True))[0]
         # Row by row, so that equal passages have equal scores.
         blocks = self.vectors.split(_ROWS_AT_ONCE)
@@ -295,8 +311,10 @@ def open_library(
     """
     parts = open_shelf(model, source, **reading)
     library = Library(model, parts)
+    all_notes = Notes()
     for part, notes in zip(parts, library.notes, strict=True):
-        report(part.name, notes)
+        all_notes.add(part.name, notes)
+    all_notes.print()
     return library
 
 
@@ -329,7 +347,8 @@ def run(
             "documents": document_rows(library, answer),
             "passages": passage_rows(library, answer),
         }
-        print(json.dumps(rows, ensure_ascii=False, indent=2))
+        text = json.dumps(rows, ensure_ascii=False, indent=2)
+        print(_CONTROLS_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
     else:
         print_answer(library, answer)
 
@@ -388,7 +407,8 @@ def print_answer(library: Library, answer: SearchResult) -> None:
         name = library.names[library.document_of(index)]
         print(f"{answer.score[index]:.3f}  {name}  {passage.characters}, {passage.position}")
         _print_copies(library.copies_of_passage(index))
-        print(textwrap.fill(passage.text, width, initial_indent=indent, subsequent_indent=indent))
+        text = readable_text(passage.text)
+        print(textwrap.fill(text, width, initial_indent=indent, subsequent_indent=indent))
         print()
 
 

@@ -1,8 +1,10 @@
 """A shelf: the passages and vectors of a folder's files, kept in the cache and brought up to date.
 
 A shelf is a folder of Parquet parts as `corpus` writes them. A part holds one file and is named by
-a hash of the file's bytes: a renamed file is not encoded again, a changed file is, and a command
-that is killed keeps the parts that it has written. The further columns are ``passage_start`` and
+a hash of the file's bytes, and by a checksum of its own: a renamed file is not encoded again, a
+changed file is, a command that is killed keeps the parts that it has written, and a part that is
+damaged is made again. The parts of files that are gone are removed when no other process has the
+shelf open. The further columns are ``passage_start`` and
 ``passage_end`` (the chunk, widened to whole sentences), ``text`` (from the chunk, or the beginning,
 to the next chunk) and, in the first row of a document, ``metadata`` (JSON: the other columns of its
 row), ``pages`` (the character at which each page of a PDF begins) and ``document_vector``. The
@@ -15,11 +17,14 @@ import os
 import posixpath
 import re
 import sys
+import uuid
 import warnings
+import weakref
+import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -31,12 +36,20 @@ import pyarrow.parquet as pq
 import torch
 import transformers
 from filelock import FileLock, Timeout
+from safetensors import SafetensorError
 from tqdm.auto import tqdm
 from transformers import AutoConfig, AutoModel, PreTrainedTokenizerBase
 
 from ..corpus import ChunkVectors, chunk_table, find_splitter, write_part
 from ..data.documents import Document, read_documents, root_of, source_files
-from ..data.files import PartlyReadError, find_paths, readable_name, reason, suffix
+from ..data.files import (
+    NoDocumentError,
+    PartlyReadError,
+    find_paths,
+    readable_name,
+    reason,
+    suffix,
+)
 from ..fitting import static_checkpoint
 from ..models.chunk_encoder import LoadedChunkEncoder, weights_fingerprint
 from ..models.chunking import tokenize_document
@@ -44,13 +57,15 @@ from ..models.document_encoding import DocumentEmbedding
 from ..models.from_encoder import load_chunk_encoder
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from ..models.sentences import Splitter, text_sentences
+from .notes import Note, Notes
 
 # Raised when a part has other columns or other contents than before, so that parts are made anew.
-_VERSION = 3
+_VERSION = 4
 # A document is named if the model does not know the words that make up this share of its text.
 _UNKNOWN_SHARE = 0.05
 # Characters. A passage is widened to whole sentences of up to this length, else to whole words.
 _LONGEST_SENTENCE = 1_000
+_READINGS = 3  # of a file that changes while it is read
 _WORD = re.compile(r"\S{1,100}")
 # `map` writes it into the facts about a PDF, which stand in the last bytes of the file.
 MAP_CREATOR = "nextlevelbert map"
@@ -65,25 +80,67 @@ _INCIDENTAL = (
 )
 
 
-# What of a file was not read, or is unknown to the model: how the printed line begins, and the rest
-# of a sentence that begins with the name of the file.
-Note = tuple[str, str]
+class CacheError(OSError):
+    """Says that a file of the cache cannot be written."""
 
 
-class Part(NamedTuple):
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Names a file of the cache in an error of writing, with the remedy.
+
+    Raises:
+        CacheError: if the file cannot be written.
+    """
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        cause = str(error)
+        if isinstance(error, OSError) and error.strerror:
+            cause = error.strerror
+        raise CacheError(
+            f"{path} cannot be written: {cause}. Make room on its disk, or name another folder for"
+            " the cache with --cache_dir."
+        ) from error
+
+
+def checksum(path: Path) -> str:
+    """Returns the CRC-32 of a file's bytes."""
+    value = 0
+    with path.open("rb") as file:
+        for block in iter(partial(file.read, 1 << 20), b""):
+            value = zlib.crc32(block, value)
+    return f"{value:08x}"
+
+
+def is_whole(path: Path) -> bool:
+    """Returns whether a file of the shelf has the checksum with which its name ends."""
+    try:
+        return path.stem.endswith(f"-{checksum(path)}")
+    except OSError:
+        return False
+
+
+@dataclass
+class Part:
     """A file, and the part of a shelf that is made from it.
 
-    Args:
+    Attributes:
         source: the file.
         name: printed name of the file, which is the path below the folder.
         is_table: true for a table, in which each row is a document.
+        content: hash of the file's bytes.
         path: path of the part.
+        shelf: the shelf, which makes the part again if it is damaged.
+        is_checked: true if the part is known to be whole.
     """
 
     source: Path
     name: str
     is_table: bool
+    content: str = ""
     path: Path = Path()
+    shelf: "Shelf | None" = None
+    is_checked: bool = False
 
     def name_of(self, document: str) -> str:
         """Returns the printed name of a document of the file."""
@@ -92,25 +149,35 @@ class Part(NamedTuple):
         return self.name
 
     def read(self, *columns: str) -> pa.Table:
-        """Reads columns of the part.
+        """Reads columns of the part, which is made again first if it is damaged.
 
         Raises:
-            ValueError: if the part is damaged; it is removed.
+            ValueError: if the part is damaged, and its file has changed since.
         """
+        if not self.is_checked and not is_whole(self.path):
+            self._make_again()
+        try:
+            table = self._read(columns)
+        except (pa.ArrowException, OSError, ValueError, KeyError):  # removed or changed since
+            self._make_again()
+            table = self._read(columns)
+        self.is_checked = True
+        return table
+
+    def _read(self, columns: Sequence[str]) -> pa.Table:
         # The memory of the part before is released first; threads would hold as much each.
         pa.default_memory_pool().release_unused()
-        try:
-            with pq.ParquetFile(
-                self.path,
-                memory_map=True,
-                page_checksum_verification=True,
-            ) as file:
-                return file.read(list(columns), use_threads=False)
-        except (pa.ArrowException, OSError) as error:
-            self.path.unlink(missing_ok=True)
-            raise ValueError(
-                f"{self.path} was damaged ({error}); run the command again to rebuild it."
-            ) from error
+        with pq.ParquetFile(
+            self.path,
+            memory_map=True,
+            page_checksum_verification=True,
+        ) as file:
+            return file.read(list(columns), use_threads=False)
+
+    def _make_again(self) -> None:
+        if self.shelf is None:
+            raise ValueError(f"{self.path} is damaged. Remove it, and run the command again.")
+        self.shelf.make_again(self)
 
 
 def open_model(
@@ -169,12 +236,6 @@ def open_splitter(model: NextLevelBertModel, name: str | None) -> Splitter | Non
     return find_splitter(name)
 
 
-def report(name: str, notes: Iterable[Sequence[str]]) -> None:
-    """Prints the notes about a file to stderr, beside a progress bar."""
-    for head, rest in notes:
-        tqdm.write(f"{head}: {name}{rest}", file=sys.stderr)
-
-
 def rest_of_message(part: Part, error: Exception) -> str:
     """Returns the message of an error about a file, without the path that it begins with."""
     message = readable_name(str(error))
@@ -184,11 +245,13 @@ def rest_of_message(part: Part, error: Exception) -> str:
     return f": {message}"
 
 
-def list_files(source: str) -> list[Part]:
+def list_files(source: str, notes: Notes) -> list[Part]:
     """Lists the files of a source, without those that this package has written.
 
-    Vectors (``embed`` and `encode_corpus`), models (``fit`` and the trainers) and maps are named on
-    stderr.
+    Args:
+        source: a file, a folder or a pattern.
+        notes: gets a note on vectors (of ``embed`` and `encode_corpus`), models (of ``fit`` and the
+            trainers) and maps.
     """
     root = root_of(source)
     parts = []
@@ -197,10 +260,11 @@ def list_files(source: str) -> list[Part]:
         name = readable_name("/".join(path.parts[len(root.parts) :]))
         if path.name == "config.json" and (path.parent / "model.safetensors").is_file():
             models.add(path.parent)
-            report(posixpath.dirname(name) or ".", [("left out", ": it is the folder of a model")])
+            note = Note("left out", ": it is the folder of a model.")
+            notes.add(posixpath.dirname(name) or ".", [note])
         elif is_own_output(path):
-            rest = ": nextlevelbert wrote it; it holds vectors or a map"
-            report(name, [("left out", rest)])
+            rest = ": nextlevelbert wrote it; it holds vectors or a map."
+            notes.add(name, [Note("left out", rest)])
         else:
             parts.append(Part(source=path, name=name, is_table=document_id is None))
     if models:
@@ -239,15 +303,15 @@ def check_output(source: str, output: Path) -> None:
 def read_file(part: Part, column: str) -> tuple[list[Document], list[Note]]:
     """Reads the documents of a file that hold text.
 
-    If there is none, or the file cannot be read, a line on stderr says so. Of rows with the same
-    id, the second is named ``id (2)``.
+    Of rows with the same id, the second is named ``id (2)``.
 
     Args:
         part: the file.
         column: the text column of tables.
 
     Returns:
-        The documents, and notes about rows and pages that were not read.
+        The documents, and notes about rows and pages that were not read. Without documents, there
+        is at least one note.
     """
     errors: list[ValueError] = []
     rows = read_documents(part.source, column, on_error=errors.append)
@@ -267,9 +331,13 @@ def read_file(part: Part, column: str) -> tuple[list[Document], list[Note]]:
         head = "left out"
         if isinstance(error, PartlyReadError):
             head = "note"
-        notes.append((head, rest_of_message(part, error)))
-    if not documents:
-        report(part.name, notes or [("left out", " holds no text.")])
+        notes.append(Note(head, rest_of_message(part, error)))
+    if documents:
+        return documents, notes
+    if not notes:
+        notes.append(Note("left out", " holds no text."))
+    if errors and isinstance(errors[0], NoDocumentError):  # settings, perhaps hundreds of files
+        notes = [notes[0]._replace(kind="no table of documents")]
     return documents, notes
 
 
@@ -285,13 +353,17 @@ def read_files(
         column: the text column of tables.
         tokenizer: the tokenizer of the model.
     """
-    for part in list_files(source):
-        documents, notes = read_file(part, column)
-        if documents:
-            notes += notes_on_words(tokenizer, part, documents)
-            report(part.name, notes)
-        for document in documents:
-            yield part.name_of(readable_name(document.id)), document
+    all_notes = Notes()
+    try:
+        for part in list_files(source, all_notes):
+            documents, notes = read_file(part, column)
+            if documents:
+                notes += notes_on_words(tokenizer, part, documents)
+            all_notes.add(part.name, notes)
+            for document in documents:
+                yield part.name_of(readable_name(document.id)), document
+    finally:
+        all_notes.print()
 
 
 def notes_on_words(
@@ -321,7 +393,7 @@ def notes_on_words(
         rows = ""
         if part.is_table:
             rows = f", in {len(ids)} of {len(documents)} rows, {ids[0]!r} first"
-        notes.append(("note", f": {fault}{rows}."))
+        notes.append(Note("note", f": {fault}{rows}."))
     return notes
 
 
@@ -375,45 +447,45 @@ def open_shelf(
     Raises:
         ValueError: if no file can be read.
     """
-    writer = _PartWriter(model, text_column, splitter=open_splitter(model, splitter))
-    # The dot keeps the shelves of a cache that lies in the source from being read.
-    folder = cache_dir / ".shelves" / writer.shelf_name(source)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # it holds texts
-    parts = []
-    for part in list_files(source):
-        try:
-            name = f"{_content(part)}.parquet"
-        except OSError as error:
-            report(part.name, [("left out", f" cannot be read: {reason(error)}")])
-        else:
-            parts.append(part._replace(path=folder / name))
-
-    current = {part.path: part for part in parts}
-    with lock_shelf(folder):
-        for path in folder.glob("*.parquet*"):
-            if path not in current:  # a file that is gone, or what a killed process left
-                path.unlink()
-        writer.encode_files([part for path, part in current.items() if not path.exists()])
-    parts = [part for part in parts if part.path.exists()]
+    shelf = Shelf(model, text_column, splitter=open_splitter(model, splitter))
+    shelf.open(source, cache_dir)
+    notes = Notes()
+    try:
+        parts = []
+        for part in list_files(source, notes):
+            try:
+                part.content = _content(part)
+            except OSError as error:
+                note = Note("left out", f" cannot be read: {reason(error)}")
+                notes.add(part.name, [note])
+            else:
+                parts.append(part)
+        parts = shelf.update(parts, notes)
+    finally:
+        notes.print()
     if not parts:
         raise ValueError(f"No file of {source!r} can be read.")
     return parts
 
 
-def lock_shelf(folder: Path) -> AbstractContextManager[object]:
+def wait_for(lock: FileLock) -> AbstractContextManager[object]:
     """Locks a shelf for writing; another command that opens the same shelf waits.
 
     Args:
-        folder: the folder of the shelf. Nothing is locked if it is read-only.
+        lock: the lock of the shelf. Nothing is locked if its folder is read-only.
     """
-    if not os.access(folder, os.W_OK):
+    if not os.access(os.path.dirname(lock.lock_file), os.W_OK):
         return nullcontext()
-    lock = FileLock(folder / "lock")
     try:
         return lock.acquire(timeout=1)
     except Timeout:
         print("Waiting for another command that reads the same files.", file=sys.stderr)
         return lock.acquire()
+
+
+def _end_reading(lock: FileLock) -> None:
+    lock.release()
+    Path(lock.lock_file).unlink(missing_ok=True)
 
 
 def _content(part: Part) -> str:
@@ -438,14 +510,21 @@ class _FileContent(NamedTuple):
     notes: list[Note]
 
 
-class _PartWriter:
+class Shelf:
     """Reads files, encodes them, and writes a part for each.
 
     Args:
         model: the document model.
         column: the text column of tables.
         splitter: function that finds sentences, as in ``encode``.
+
+    Attributes:
+        folder: folder of the parts, after `open`.
+        lock: the lock for writing into the folder.
     """
+
+    folder: Path
+    lock: FileLock
 
     def __init__(
         self, model: NextLevelBertModel, column: str, *, splitter: Splitter | None
@@ -460,6 +539,7 @@ class _PartWriter:
             model.tokenizer,
             name=str(config.chunk_encoder_name),
             fingerprint=config.chunk_encoder_fingerprint or encoder.fingerprint(),
+            prompts=config.encoder_prompts(),
         )
         self.schema = ChunkVectors(loaded, config.chunking_rule(), splitter).schema
         self.is_slow = encoder.has_layers
@@ -473,34 +553,147 @@ class _PartWriter:
         path = os.fsencode(os.path.abspath(source))
         return hashlib.sha256(repr(key).encode() + path).hexdigest()[:32]
 
-    def encode_files(self, parts: list[Part]) -> None:
-        """Reads files and writes the parts, encoding many files together for speed."""
+    def open(self, source: str, cache_dir: Path) -> None:
+        """Makes the folder of the shelf of a source.
+
+        Raises:
+            CacheError: if the folder cannot be made.
+        """
+        # The dot keeps the shelves of a cache that lies in the source from being read.
+        self.folder = cache_dir / ".shelves" / self.shelf_name(source)
+        with writing(self.folder):
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # it holds texts
+        self.lock = FileLock(self.folder / "lock", thread_local=False)
+        # Other processes remove nothing from the folder while this lock is held.
+        self._reader_lock = FileLock(
+            self.folder / f"reader-{uuid.uuid4().hex}.lock", thread_local=False
+        )
+
+    def update(self, parts: list[Part], notes: Notes) -> list[Part]:
+        """Makes the parts that are missing, and removes those of files that are gone.
+
+        Args:
+            parts: the files, with their contents.
+            notes: gets notes about files that cannot be read.
+
+        Returns:
+            The files that could be read, with the paths of their parts.
+        """
+        with wait_for(self.lock):
+            if self.lock.is_locked:
+                self._reader_lock.acquire()
+                weakref.finalize(self, _end_reading, self._reader_lock)
+            present = self._paths()
+            self.encode_files([part for part in parts if part.content not in present], notes)
+            present = self._paths()
+            contents = {part.content for part in parts}
+            self.remove_files(lambda path: path.stem.partition("-")[0] not in contents, "*.parquet")
+            if self.lock.is_locked:
+                for path in self.folder.glob("*.new*"):  # what a killed process left
+                    path.unlink()
+        readable = [part for part in parts if part.content in present]
+        for part in readable:
+            part.path = present[part.content]
+            part.shelf = self
+        return readable
+
+    def _paths(self) -> dict[str, Path]:
+        """Returns the path of each part, by the content of its file."""
+        return {path.stem.partition("-")[0]: path for path in self.folder.glob("*.parquet")}
+
+    def remove_files(self, is_outdated: Callable[[Path], bool], pattern: str) -> None:
+        """Removes files of the shelf, unless another process has the shelf open."""
+        outdated = list(filter(is_outdated, self.folder.glob(pattern)))
+        if outdated and self.lock.is_locked and not self._has_other_readers():
+            for path in outdated:
+                path.unlink()
+
+    def _has_other_readers(self) -> bool:
+        for path in self.folder.glob("reader-*.lock"):
+            if str(path) == str(self._reader_lock.lock_file):
+                continue
+            lock = FileLock(path, thread_local=False)
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                return True
+            _end_reading(lock)  # of a process that was killed
+        return False
+
+    def make_again(self, part: Part) -> None:
+        """Makes a part that is damaged from its file.
+
+        Raises:
+            ValueError: if the file has changed, or cannot be read any more.
+        """
+        content = part.content
+        with wait_for(self.lock):
+            with writing(part.path):
+                part.path.unlink(missing_ok=True)
+            if os.path.exists(part.source) and _content(part) == content:
+                self.encode_files([part], Notes())
+            path = self._paths().get(content)
+        if path is None:
+            raise ValueError(
+                f"{part.path} was damaged, and {part.source} has changed since. Run the command"
+                " again."
+            )
+        part.path = path
+
+    def encode_files(self, parts: list[Part], notes: Notes) -> None:
+        """Reads files and writes the parts, encoding many files together for speed.
+
+        Args:
+            parts: the files. Of files with the same content, one part is written.
+            notes: gets notes about files that cannot be read.
+        """
         limit = 2_000_000  # characters; a kill costs no more
         if self.is_slow:
             limit = 200_000
         waiting = []
         characters = 0
-        for part in tqdm(parts, unit="file", disable=not parts):
-            documents, notes = read_file(part, self.column)
-            if documents:
-                waiting.append(_FileContent(part, documents, notes))
-                characters += sum(len(document.text) for document in documents)
+        unreadable = dict[str, list[Note]]()  # notes by content; none if it was read
+        hidden = None  # no bar in a log file
+        if not parts:
+            hidden = True
+        for part in tqdm(parts, unit="file", disable=hidden):
+            if part.content not in unreadable:
+                documents, notes_on_reading = self._read_unchanged(part)
+                unreadable[part.content] = notes_on_reading
+                if documents:
+                    unreadable[part.content] = []
+                    waiting.append(_FileContent(part, documents, notes_on_reading))
+                    characters += sum(len(document.text) for document in documents)
+            notes.add(part.name, unreadable[part.content])
             if waiting and (characters >= limit or part is parts[-1]):
                 try:
                     self.write_parts(waiting)
                 except (ValueError, TypeError):
-                    self.write_readable_parts(waiting)
+                    self.write_readable_parts(waiting, notes)
                 waiting = []
                 characters = 0
 
-    def write_readable_parts(self, waiting: list[_FileContent]) -> None:
+    def _read_unchanged(self, part: Part) -> tuple[list[Document], list[Note]]:
+        """Reads a file, again if it has changed meanwhile, and stores the hash of what was read."""
+        for _ in range(_READINGS):
+            documents, notes = read_file(part, self.column)
+            try:
+                content = _content(part)
+            except OSError as error:  # `read_file` may have opened it before it went away
+                return [], [Note("left out", f" cannot be read: {reason(error)}")]
+            if content == part.content:
+                return documents, notes
+            part.content = content
+        return [], [Note("left out", " changes while it is read. Run the command again.")]
+
+    def write_readable_parts(self, waiting: list[_FileContent], notes: Notes) -> None:
         """Encodes file by file, and names the files that cannot be encoded."""
         for content in waiting:
             try:
                 self.write_parts([content])
             except (ValueError, TypeError) as error:
                 part = content.part
-                report(part.name, [("left out", rest_of_message(part, error))])
+                notes.add(part.name, [Note("left out", rest_of_message(part, error))])
 
     def write_parts(self, waiting: list[_FileContent]) -> None:
         """Encodes the documents of several files together and writes a part for each file.
@@ -512,7 +705,10 @@ class _PartWriter:
         with warnings.catch_warnings():  # `notes_on_words` names the files
             warnings.filterwarnings("ignore", ".* (no token|unknown tokens only)")
             encoded = self.model.iter_encode(
-                texts, show_progress_bar=self.is_slow, splitter=self.splitter
+                texts,
+                show_progress_bar=self.is_slow and sys.stderr.isatty(),
+                splitter=self.splitter,
+                prompt=self.model.config.encoder_prompts().passage,
             )
             embeddings = list(encoded)
         start = 0
@@ -522,7 +718,11 @@ class _PartWriter:
             start = stop
             notes = [*notes_on_reading, *notes_on_words(self.model.tokenizer, part, documents)]
             metadata = {**self.schema.metadata, "notes": json.dumps(notes)}
-            write_part(part.path, pa.concat_tables(rows).replace_schema_metadata(metadata))
+            table = pa.concat_tables(rows).replace_schema_metadata(metadata)
+            with writing(self.folder):
+                new = self.folder / f"{part.content}.new"
+                write_part(new, table)
+                os.replace(new, self.folder / f"{part.content}-{checksum(new)}.parquet")
 
     def rows(self, part: Part, document: Document, embedding: DocumentEmbedding) -> pa.Table:
         """Makes the rows of one document."""

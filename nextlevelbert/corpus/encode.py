@@ -24,7 +24,7 @@ from tqdm.auto import tqdm
 
 from ..data.documents import as_documents
 from ..models.chunk_encoder import LoadedChunkEncoder, encode_documents
-from ..models.chunking import ChunkingRule, chunk_spans, tokenize_document
+from ..models.chunking import ChunkingRule, chunk_spans, tokenize_behind_prompt
 from ..models.from_encoder import load_chunk_encoder
 from ..models.sentences import Splitter
 from .parts import DONE, numbered_parts, read_columns, whole_file, write_part
@@ -89,6 +89,10 @@ class ChunkVectors:
         tokens_per_batch: most tokens in a batch of chunks, see ``ChunkEncoder.encode``.
         device: device of the encoder (default: the one that the encoder is on).
         bar: progress bar that counts chunks.
+        prompt_name: name of a prompt of the encoder, which is put before every chunk (default:
+            ``"document"``, ``"passage"`` or ``"corpus"`` if the encoder has one of them, or else
+            its default prompt).
+        prompt: text of a prompt, in place of `prompt_name`.
     """
 
     encoder: LoadedChunkEncoder | str
@@ -97,9 +101,22 @@ class ChunkVectors:
     tokens_per_batch: int | None = None
     device: str | None = None
     bar: Any = None
+    prompt_name: str | None = None
+    prompt: str | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "source"}
+        computed = ("source", "prompted_rule")
+        return {name: value for name, value in self.__dict__.items() if name not in computed}
+
+    @cached_property
+    def prompted_rule(self) -> ChunkingRule:
+        """Returns the rule with the prompt that every chunk begins with."""
+        prompts = self.source.prompts
+        if self.rule.prompt:
+            return self.rule
+        if self.prompt is None and self.prompt_name is None:
+            return self.source.with_prompt(self.rule, prompts.passage)
+        return self.source.with_prompt(self.rule, prompts.text(self.prompt_name, self.prompt))
 
     @cached_property
     def source(self) -> LoadedChunkEncoder:
@@ -124,7 +141,7 @@ class ChunkVectors:
                 "fingerprint": self.source.fingerprint,
                 "dtype": encoder.precision,
             },
-            "chunking": chunking_recipe(self.rule, self.splitter),
+            "chunking": chunking_recipe(self.prompted_rule, self.splitter),
         }
 
     @property
@@ -145,13 +162,15 @@ class ChunkVectors:
         """
         ids = np.asarray(batch["id"], object).tolist()
         texts = np.asarray(batch["text"], object).tolist()
-        documents = [tokenize_document(self.source.tokenizer, text) for text in texts]
+        rule = self.prompted_rule
+        tokenizer = self.source.tokenizer
+        documents = [tokenize_behind_prompt(tokenizer, text, rule) for text in texts]
         boundaries = []
         for name, text, document in zip(ids, texts, documents, strict=True):
             if len(document) == 0:
                 logger.warning("Document %r holds no token, so it has no vectors.", name)
             try:
-                boundaries.append(self.rule.text_boundaries(text, document, self.splitter))
+                boundaries.append(rule.text_boundaries(text, document, self.splitter))
             except (TypeError, ValueError) as error:
                 raise type(error)(f"Document {name!r}: {error}") from error
 
@@ -159,7 +178,7 @@ class ChunkVectors:
             self.source.encoder,
             [document.input_ids for document in documents],
             boundaries,
-            rule=self.rule,
+            rule=rule,
             tokens_per_batch=self.tokens_per_batch,
             bar=self.bar,
         )
@@ -184,6 +203,8 @@ def encode_corpus(
     characters_per_part: int = 4_000_000,
     append: bool = False,
     progress: bool = True,
+    prompt_name: str | None = None,
+    prompt: str | None = None,
 ) -> VectorCorpus:
     """Encodes documents into a corpus folder, or resumes an earlier call that was interrupted.
 
@@ -205,6 +226,8 @@ def encode_corpus(
             reaches it. An interruption costs one part at most.
         append: if true, adds the documents to those in the folder, as further parts.
         progress: if true, shows a progress bar.
+        prompt_name: name of a prompt of the encoder, see `ChunkVectors`.
+        prompt: text of a prompt, see `ChunkVectors`.
 
     Raises:
         ValueError: for documents or vectors that cannot be stored, and a folder of other documents
@@ -224,7 +247,13 @@ def encode_corpus(
         make_rows: Any = encoder
         if rule is not None:
             make_rows = ChunkVectors(
-                make_rows, rule=rule, splitter=splitter, tokens_per_batch=tokens_per_batch, bar=bar
+                make_rows,
+                rule=rule,
+                splitter=splitter,
+                tokens_per_batch=tokens_per_batch,
+                bar=bar,
+                prompt_name=prompt_name,
+                prompt=prompt,
             )
         writing = None  # a part is written while the next one is encoded
         parts = _checked_parts(groups, folder, schema=make_rows.schema, append=append)

@@ -33,7 +33,10 @@ def chunking_recipe(rule: ChunkingRule, splitter: Splitter | str | None) -> dict
                 " a function that is defined with a name."
             )
     fields = asdict(rule)
-    del fields["max_chunk_size"]
+    for name in ("max_chunk_size", "prompt_ids", "unpooled"):  # of the encoder, which is named
+        del fields[name]
+    if rule.prompt == "":
+        del fields["prompt"]
     fields["splitter"] = splitter
     return json.loads(json.dumps(fields))
 

@@ -16,7 +16,7 @@ import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -279,7 +279,8 @@ class VectorCorpus:
             "normalize": config.chunk_encoder_normalize,
             "hidden_size": config.chunk_hidden_size,
         }
-        model = {"encoder": encoder, "chunking": chunking_recipe(config.chunking_rule(), splitter)}
+        rule = replace(config.chunking_rule(), prompt=config.encoder_prompts().passage)
+        model = {"encoder": encoder, "chunking": chunking_recipe(rule, splitter)}
         stored_encoder = {name: self.recipe["encoder"].get(name) for name in encoder}
         differences = recipe_differences({**self.recipe, "encoder": stored_encoder}, model)
         if differences:

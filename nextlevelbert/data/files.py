@@ -27,6 +27,8 @@ _BYTE_ORDER_MARKS = {
 }
 # Characters that would end a line, colour a terminal or turn the direction of a text.
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+# The same for texts, in which white space and the direction of a phrase are no control.
+_CONTROLS_IN_TEXT = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\u202d\u202e]")
 _ANY_FOLDER = re.compile(r"(?<![^/\\])\*\*(?:[/\\]|$)")
 logger = logging.getLogger(__name__)
 
@@ -92,6 +94,16 @@ def readable_name(path: str | Path) -> str:
     except UnicodeEncodeError:
         name = str(path).encode(errors="backslashreplace").decode()
     return _CONTROLS.sub(lambda match: ascii(match[0])[1:-1], name)
+
+
+def readable_text(text: str) -> str:
+    r"""Returns a text in which characters that a terminal would obey are written as escapes.
+
+    Example:
+        >>> readable_text("clear \x1b[2J the screen")
+        'clear \\x1b[2J the screen'
+    """
+    return _CONTROLS_IN_TEXT.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def find_paths(source: str | Path) -> list[Path]:
@@ -231,6 +243,8 @@ def reason(error: Exception) -> str:
     Args:
         error: error that reading a file raised.
     """
+    if isinstance(error, FileNotFoundError):
+        return "It was removed meanwhile."
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}. Change its permissions, or leave it out."
     sentence = f"{str(error).rstrip('.')}."

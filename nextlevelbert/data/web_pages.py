@@ -26,8 +26,8 @@ _PREFORMATTED_TAGS = frozenset("listing plaintext pre xmp".split())
 _SILENT_TAGS = frozenset("rp rt script style".split())
 _MARKS = frozenset("br image img input tspan".split())
 _FOREIGN_TAGS = frozenset("math svg".split())
-# The title of a page; names and descriptions of a drawing, which browsers do not show as text.
-_NAMES = frozenset("desc metadata title".split())
+# The title of a page; descriptions of drawings and sources of formulas, which browsers do not show.
+_NAMES = frozenset("annotation annotation-xml desc metadata title".split())
 _PARTS = _FOREIGN_TAGS | _NAMES | {"template"}
 _INPUTS_WITHOUT_TEXT = frozenset("checkbox color file hidden image password radio range".split())
 _HTML_PREFIXES = ("h", "html", "xhtml")

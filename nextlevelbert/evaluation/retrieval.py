@@ -7,6 +7,7 @@ a query.
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
@@ -66,7 +67,7 @@ class RetrievalTask:
                 name = f"document {document!r}, relevant for query {query!r} of task {self.name!r}"
                 if document not in self.documents:
                     raise ValueError(f"The {name}, is not among the task's documents.")
-                if not isinstance(grade, int) or grade < 1:
+                if not isinstance(grade, Integral) or grade < 1:  # of numpy, too
                     raise ValueError(
                         f"Grades are whole numbers from 1, got {grade!r} for {name}; leave it out."
                     )

@@ -23,12 +23,43 @@ _NEXT_CHARACTER = rf"[[\p{{L}}\p{{M}}\p{{N}}]{_SPACED}--ー]"
 _SEARCHED = regex.compile(
     rf"\p{{Han}}|{_RUN.pattern}|{_FIRST_CHARACTER}{_NEXT_CHARACTER}*", regex.V1
 )
-_ACCENT = regex.compile("[\u0300-\u036f]")
+# Accents, and the vowel points of Hebrew and Arabic, which most texts leave out. The vowels of
+# Indian scripts stay.
+_ACCENT = regex.compile(
+    r"[\u0300-\u036f[\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed&&\p{M}]]", regex.V1
+)
+# Letters that Unicode does not decompose, in the spelling of those who lack them (as ICU's
+# transliteration from Latin to ASCII has it); variants of Arabic letters; the tatweel.
+_LETTERS = str.maketrans(
+    {
+        "æ": "ae",
+        "ð": "d",
+        "đ": "d",
+        "ħ": "h",
+        "ı": "i",
+        "ł": "l",
+        "ŋ": "n",
+        "ø": "o",
+        "œ": "oe",
+        "þ": "th",
+        "ŧ": "t",
+        "ى": "ي",
+        "ی": "ي",
+        "ک": "ك",
+        "\u0640": None,
+    }
+)
 _INVISIBLE = regex.compile(r"\p{Cf}")  # soft hyphens, joiners, zero-width spaces
+# Persian divides words by this, where others write a space or nothing.
+_NON_JOINER = regex.compile(r"(?<=\p{Arabic})\u200c(?=\p{Arabic})")
 # From an ASCII character to a space, if it is neither a letter nor a digit.
 _BETWEEN = {code: " " for code in range(128) if not chr(code).isalnum()}
 _OFTEN_NOT_ASCII = "“”‘’—™"
-_DIVIDED = regex.compile(r"\b([^\W\d_]++)-\n[ \t]*([^\W\d_]++)")
+_HYPHENS = "-\u2010\u2011\u05be"
+# "sign-off", and a word that is divided at the end of a line; no numbers such as 1914-18.
+_COMPOUND = regex.compile(rf"(?<![^\W_])[^\W\d_]++(?:[{_HYPHENS}](?:\n[ \t]*)?[^\W_]++)+", regex.V1)
+_BETWEEN_PARTS = regex.compile(rf"[{_HYPHENS}\s]+")
+_VERSION = regex.compile(r"\d++(?:\.\d++)+")
 
 
 def split_words(text: str) -> list[str]:
@@ -50,35 +81,40 @@ def split_terms(text: str) -> list[str]:
 
 
 def search_words(text: str) -> list[str]:
-    r"""Returns the words that search compares: in lower case, without accents.
+    r"""Returns the words that search compares: in lower case, without accents and vowel points.
 
-    A word is a run of letters and digits. A word that is divided at the end of a line is also
-    joined. A Chinese character is a word; in other scripts without spaces, each pair of neighbours
-    is a word.
+    A word is a run of letters and digits. A word with hyphens, which may be divided at the end of a
+    line, is also joined, and the numbers of a version also count together. A Chinese character is a
+    word; in other scripts without spaces, each pair of neighbours is a word.
 
     Example:
         >>> search_words("Don't read_Brontë in 2⁴ ﬁles"), search_words("フェリー")
         (['don', 't', 'read', 'bronte', 'in', '24', 'files'], ['フェ', 'ェリ', 'リー'])
-        >>> search_words("a naviga-\ntional chart")
-        ['a', 'naviga', 'tional', 'chart', 'navigational']
+        >>> search_words("The e-mail of Łódź on 14.2")
+        ['the', 'e', 'mail', 'of', 'lodz', 'on', '14', '2', 'email', '14.2']
     """
-    if "-\n" in text:
-        joined = ["".join(halves) for halves in _DIVIDED.findall(text)]
-        text = " ".join([text, *joined])
     for mark in _OFTEN_NOT_ASCII:
         text = text.replace(mark, " ")
     if text.isascii():
-        return text.lower().translate(_BETWEEN).split()
+        text = text.lower()
+        return text.translate(_BETWEEN).split() + _joined_words(text)
 
-    decomposed = unicodedata.normalize("NFKD", _INVISIBLE.sub("", text))
-    unaccented = unicodedata.normalize("NFC", _ACCENT.sub("", decomposed)).lower()
+    text = _INVISIBLE.sub("", _NON_JOINER.sub("-", text))
+    text = _ACCENT.sub("", unicodedata.normalize("NFKD", text))
+    text = unicodedata.normalize("NFC", text.casefold().translate(_LETTERS))
     words = list[str]()
-    for word in _SEARCHED.findall(unaccented):
+    for word in _SEARCHED.findall(text):
         if len(word) > 2 and _RUN.match(word):
             words.extend(word[start : start + 2] for start in range(len(word) - 1))
         else:
             words.append(word)
-    return words
+    return words + _joined_words(text)
+
+
+def _joined_words(text: str) -> list[str]:
+    """Returns the words with hyphens, joined, and the versions of a text."""
+    compounds = [_BETWEEN_PARTS.sub("", word) for word in _COMPOUND.findall(text)]
+    return compounds + _VERSION.findall(text)
 
 
 def count_words(text: str) -> int:

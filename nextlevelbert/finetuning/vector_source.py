@@ -180,7 +180,10 @@ class VectorSource:
         encoder.encoder.to(device=args.device, dtype=dtype)
         documents = ((str(index), text) for index, text in enumerate(distinct))
         name = fingerprint([*recipe, *distinct])[:16]
-        corpus = encode_corpus(documents, encoder, self.rule, folder=folder / name)
+        prompt = None
+        if isinstance(encoder, LoadedChunkEncoder):
+            prompt = encoder.prompts.text()  # as a model that reads token ids does
+        corpus = encode_corpus(documents, encoder, self.rule, folder=folder / name, prompt=prompt)
         vectors = {text: corpus[str(index)].vectors for index, text in enumerate(distinct)}
 
         empty = [text for text, chunks in vectors.items() if len(chunks) == 0]

@@ -12,6 +12,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
+from .chunking import private_tokenizer
 from .sentences import text_sentences
 
 _WORD = re.compile(r"\w+")
@@ -91,19 +92,26 @@ def encode_sentences(
     replaced = {cls_id: tokenizer.unk_token_id}
     encoded = []
     for first in range(0, len(sentences), _SENTENCES_PER_CALL):
-        batch = tokenizer(
-            list(sentences[first : first + _SENTENCES_PER_CALL]),
-            add_special_tokens=False,
-            verbose=False,
-            split_special_tokens=True,
-        )
-        for ids in batch["input_ids"]:
+        batch = list(sentences[first : first + _SENTENCES_PER_CALL])
+        for ids in _ids_without_specials(batch, tokenizer):
             words = [replaced.get(word, word) for word in ids]
             encoded.append(np.array([cls_id, *words, tokenizer.sep_token_id], np.int32))
 
     lengths = [len(row) for row in encoded]
     types = np.repeat(np.arange(len(encoded)) % 2, lengths)
     return np.concatenate(encoded), types.astype(np.int32)
+
+
+def _ids_without_specials(
+    sentences: list[str], tokenizer: PreTrainedTokenizerBase
+) -> list[list[int]]:
+    """Returns the ids of each sentence; a word that spells a special token is read as a word."""
+    if tokenizer.is_fast:
+        private = private_tokenizer(tokenizer, split_special_tokens=True)
+        return [document.input_ids.tolist() for document in private.batch(sentences)]
+    # A tokenizer written in Python keeps no padding from other calls.
+    batch = tokenizer(sentences, add_special_tokens=False, verbose=False, split_special_tokens=True)
+    return batch["input_ids"]
 
 
 def pad_batch(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 from transformers.models.longformer import modeling_longformer as longformer
 
 
@@ -154,6 +154,9 @@ class CdlmSelfAttention(longformer.LongformerSelfAttention):
             output = output.masked_scatter(
                 plan.is_global.unsqueeze(-1), global_output[plan.global_real]
             )
+        elif self.training and distributed.is_available() and distributed.is_initialized():
+            # DistributedDataParallel waits for the gradient of every weight.
+            output = output + 0.0 * self._sum_of_global_weights()
         output = output.masked_fill(~plan.real.unsqueeze(-1), 0.0)
         return (output,)
 
@@ -186,6 +189,14 @@ class CdlmSelfAttention(longformer.LongformerSelfAttention):
             allowed=plan.real[:, None, None, :],
         )
         return output.flatten(-2)
+
+    def _sum_of_global_weights(self) -> Tensor:
+        """Sums the weights that only global tokens use."""
+        total = self.query_global.weight.new_zeros(())
+        for projection in (self.query_global, self.key_global, self.value_global):
+            for weight in projection.parameters():
+                total = total + weight.sum()
+        return total
 
     def _split_heads(self, projected: Tensor) -> Tensor:
         """Splits ``[…, D]`` into ``[…, H, d]``."""

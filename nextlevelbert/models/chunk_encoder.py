@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
@@ -21,14 +21,14 @@ from torch.nn import functional as F
 from tqdm.auto import tqdm
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from .chunking import ChunkingRule
+from .chunking import ChunkingRule, Prompts, with_prompt
 from .configuration_nextlevelbert import (
     PoolingMode,
     sentence_steps,
     usable_positions,
     vector_size,
 )
-from .pretrained import backbone_from_config
+from .pretrained import backbone_from_config, missing_passes
 
 # Token positions of one forward pass. On a CPU small batches stay in the cache (measured best on
 # two cores: 8 chunks of 256); a GPU needs enough work to be busy.
@@ -55,7 +55,7 @@ def masked_mean(hidden: Tensor, mask: Tensor | None) -> Tensor:
     return total / keep.sum(dim=1).clamp(min=1)
 
 
-def pool(hidden: Tensor, mask: Tensor, mode: PoolingMode = "mean") -> Tensor:
+def pool(hidden: Tensor, mask: Tensor, mode: PoolingMode = "mean", unpooled: int = 0) -> Tensor:
     """Pools the rows that a mask keeps, as sentence-transformers defines it; zero without rows.
 
     Args:
@@ -64,27 +64,34 @@ def pool(hidden: Tensor, mask: Tensor, mode: PoolingMode = "mean") -> Tensor:
         mode: ``"cls"`` is the first row, ``"lasttoken"`` the last one, ``"mean_sqrt_len_tokens"``
             the sum over the square root of the number of rows; in ``"weightedmean"`` row k weighs
             k.
+        unpooled: number of rows that are left out, from the first one on.
 
     Returns:
         ``[B, D]`` in the dtype of `hidden`.
     """
-    if mode == "mean":
+    if mode == "mean" and unpooled == 0:
         return masked_mean(hidden, mask).to(hidden.dtype)
 
     keep = mask.bool()  # [B, L]
+    order = keep.cumsum(dim=1)  # 1 at the first row of the mask, 2 at the second
+    last = order[:, -1:].clamp(min=1)  # [B, 1]
+    keep = keep & (order > unpooled)
+    if mode == "mean":
+        return masked_mean(hidden, keep).to(hidden.dtype)
+
     if mode == "max":
         least = torch.finfo(hidden.dtype).min
         pooled = hidden.masked_fill(~keep.unsqueeze(-1), least).amax(dim=1)  # [B, D]
         return pooled.masked_fill(~keep.any(dim=1, keepdim=True), 0.0)
 
-    position = keep.cumsum(dim=1) * keep  # 1 at the first row to keep, 2 at the second; else 0
+    position = order * keep  # 0 at rows that are left out
     count = keep.sum(dim=1, keepdim=True).clamp(min=1)  # [B, 1]
     weights_by_mode = {
         "sum": keep,
         "mean_sqrt_len_tokens": keep / count.sqrt(),
         "weightedmean": position / position.sum(dim=1, keepdim=True).clamp(min=1),
-        "cls": position == 1,
-        "lasttoken": position == count,
+        "cls": position == unpooled + 1,
+        "lasttoken": position == last,
     }
     weights = weights_by_mode[mode].float().unsqueeze(-1)  # [B, L, 1]
     rows = hidden.masked_fill(~keep.unsqueeze(-1), 0.0)
@@ -170,17 +177,29 @@ class LoadedChunkEncoder:
         tokenizer: tokenizer of the encoder.
         name: public name of the encoder, never a local path.
         fingerprint: hash of the encoder, see `ChunkEncoder.fingerprint`.
+        prompts: prompts of the encoder.
     """
 
     encoder: ChunkEncoder
     tokenizer: PreTrainedTokenizerBase
     name: str
     fingerprint: str
+    prompts: Prompts = field(default_factory=Prompts)
 
     @property
     def max_chunk_size(self) -> int | None:
         """Returns the most tokens that a chunk may have; None without a limit."""
         return usable_positions(self.encoder.model.config)
+
+    def with_prompt(self, rule: ChunkingRule, prompt: str) -> ChunkingRule:
+        """Returns the rule for chunks that begin with a prompt, see `chunking.with_prompt`.
+
+        Args:
+            rule: chunking rule for this encoder.
+            prompt: text of the prompt.
+        """
+        include_prompt = sentence_steps(self.encoder.model.config).get("include_prompt", True)
+        return with_prompt(rule, self.tokenizer, prompt, include_prompt=include_prompt)
 
 
 class ChunkEncoder(nn.Module):
@@ -242,30 +261,36 @@ class ChunkEncoder(nn.Module):
         """Returns the dtype of the computation, by the name that a corpus stores."""
         return str(self.model.dtype).removeprefix("torch.")
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, unpooled: int = 0
+    ) -> Tensor:
         """Computes the vectors of chunks.
 
         Args:
             input_ids: token ids ``[N, C]``, special tokens included.
             attention_mask: mask ``[N, C]``; None if nothing is padded.
+            unpooled: number of tokens at the beginning of a chunk that pooling leaves out.
 
         Returns:
             The chunk vectors, ``[N, D]`` float32.
         """
         output = self.model(input_ids=input_ids, attention_mask=attention_mask, return_dict=True)
         hidden = output.last_hidden_state  # [N, C, D]
-        if self.pooling == "mean":  # in float32, whatever the encoder computes in
+        if self.pooling == "mean" and unpooled == 0:  # in float32, whatever the encoder computes in
             return self.project_and_normalize(masked_mean(hidden, attention_mask))
         mask = attention_mask
         if mask is None:
             mask = torch.ones_like(input_ids)
-        return self.project_and_normalize(pool(hidden, mask, self.pooling).float())
+        pooled = pool(hidden, mask, self.pooling, unpooled=unpooled)
+        return self.project_and_normalize(pooled.float())
 
     def project_and_normalize(self, pooled: Tensor) -> Tensor:
-        """Applies Dense layers and normalisation.
+        """Applies Dense layers, normalisation and truncation.
+
+        As in sentence-transformers, truncated vectors are not scaled to length 1 again.
 
         Args:
-            pooled: pooled vectors, ``[N, D]`` float32.
+            pooled: pooled vectors, ``[N, H]`` float32.
 
         Returns:
             ``[N, D]`` float32.
@@ -275,8 +300,8 @@ class ChunkEncoder(nn.Module):
             # Not the dtype of their weights, which quantised layers store in 8 bits.
             vectors = self.dense(pooled.to(self.model.dtype)).float()
         if self.normalize:
-            return F.normalize(vectors, dim=-1)
-        return vectors
+            vectors = F.normalize(vectors, dim=-1)
+        return vectors[:, : self.hidden_size]
 
     def check_ids(self, input_ids: np.ndarray) -> None:
         """Checks that the encoder has an embedding for every token id.
@@ -327,24 +352,29 @@ class ChunkEncoder(nn.Module):
             tokens_per_batch = _TOKENS_PER_BATCH_ACCELERATOR
             if device.type == "cpu":
                 tokens_per_batch = _TOKENS_PER_BATCH
-        lengths = np.diff(boundaries) + len(rule.prefix_ids) + len(rule.suffix_ids)
+        lengths = np.diff(boundaries) + len(rule.head_ids) + len(rule.suffix_ids)
         pad_id = getattr(self.model.config, "pad_token_id", None) or 0
 
-        vectors = torch.empty(len(lengths), self.hidden_size, device=device)
-        for chunks in micro_batches(lengths, tokens_per_batch):
+        vectors = torch.empty(len(lengths), self.hidden_size, dtype=torch.float32, device=device)
+        batches = list(micro_batches(lengths, tokens_per_batch))
+        missing = missing_passes(self, len(batches))
+        for chunks in batches:
             width = int(lengths[chunks[0]])
             ids = np.full((len(chunks), width), pad_id, np.int64)  # [N, C]
             for row, chunk in zip(ids, chunks, strict=True):
                 text = input_ids[boundaries[chunk] : boundaries[chunk + 1]]
-                row[: lengths[chunk]] = np.concatenate([rule.prefix_ids, text, rule.suffix_ids])
+                row[: lengths[chunk]] = np.concatenate([rule.head_ids, text, rule.suffix_ids])
 
             mask = None  # kernels without a mask are faster on an accelerator
             if int(lengths[chunks[-1]]) < width:
                 real = torch.arange(width, device=device) < _copy(lengths[chunks], device)[:, None]
                 mask = real.long()
-            vectors[_copy(chunks, device)] = self(_copy(ids, device), mask)
+            vectors[_copy(chunks, device)] = self(_copy(ids, device), mask, rule.unpooled)
             if bar is not None:
                 bar.update(len(chunks))
+
+        for _ in range(missing):
+            self(torch.full((1, 1), pad_id, device=device))
         return vectors
 
     def fingerprint(self) -> str:

@@ -9,25 +9,27 @@ Notation for shapes: T tokens in a document, n chunks in a document.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import itertools
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from threading import Lock
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import numpy as np
+from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
 from .sentences import Splitter, sentence_boundaries, sentence_token_ids, splitter_sentences
 
 try:
-    from nextlevelbert.word_lookup import look_up_words
+    from nextlevelbert.word_lookup import WordLookup, new_word_lookup
 except ImportError:
     # A checkpoint that is opened without the package gets the same ids, more slowly.
-    def look_up_words(
-        tokenizer: PreTrainedTokenizerBase, text: str
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    def new_word_lookup(tokenizer: Tokenizer) -> WordLookup | None:
         """Returns None: words cannot be looked up."""
         return None
 
@@ -38,6 +40,10 @@ ChunkingMode = Literal["fixed", "sentences", "packed_sentences"]
 # 88 % full. With twice as many landmarks they are 84 % full; with half as many an edit reaches 1.5
 # times as far.
 _LANDMARK_BELOW = 2**64 // 20
+# sentence-transformers has these prompts in every model, empty if the model does not say more.
+_USUAL_PROMPTS = {"query": "", "document": ""}
+# Names of the prompt of documents; the first that has a text is used.
+_PASSAGE_NAMES = ("document", "passage", "corpus")
 
 
 @dataclass(frozen=True)
@@ -110,12 +116,83 @@ def iter_texts(documents: str | Iterable[Any]) -> Iterator[str]:
         yield text
 
 
-def tokenize_document(tokenizer: PreTrainedTokenizerBase, text: str) -> TokenizedDocument:
-    """Tokenises a whole document: no special tokens, no truncation, no length warning.
+class PrivateTokenizer:
+    """Tokenises texts by a copy of a tokenizer that nothing else uses.
+
+    A tokenizer keeps the padding and the truncation of its last call, in all threads: a batch of
+    questions that one thread pads would pad the documents of another. The copy has neither.
 
     Args:
         tokenizer: a fast tokenizer.
-        text: text of any length.
+        split_special_tokens: if true, a word that spells a special token is read as a word.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, split_special_tokens: bool) -> None:
+        self.state = _tokenizer_state(tokenizer)
+        self._backend: Tokenizer = copy.deepcopy(tokenizer).backend_tokenizer
+        self._backend.no_padding()
+        self._backend.no_truncation()
+        self._backend.encode_special_tokens = split_special_tokens
+        self.look_up_words = None
+        if not split_special_tokens:
+            self.look_up_words = new_word_lookup(self._backend)
+
+    def __call__(self, text: str) -> TokenizedDocument:
+        """Tokenises a text of any length, without special tokens.
+
+        Args:
+            text: the text.
+        """
+        if self.look_up_words is not None:
+            arrays = self.look_up_words(text)
+            if arrays is not None:
+                return TokenizedDocument(*arrays)
+        return self.batch([text])[0]
+
+    def batch(self, texts: list[str]) -> list[TokenizedDocument]:
+        """Tokenises several texts, without special tokens.
+
+        Args:
+            texts: the texts.
+        """
+        documents = []
+        for encoding in self._backend.encode_batch(texts, add_special_tokens=False):
+            spans = np.asarray(encoding.offsets, np.int32).reshape(-1, 2)
+            document = TokenizedDocument(
+                input_ids=np.asarray(encoding.ids, np.int32),
+                char_starts=spans[:, 0],
+                char_ends=spans[:, 1],
+            )
+            documents.append(document)
+        return documents
+
+
+def _tokenizer_state(tokenizer: PreTrainedTokenizerBase) -> tuple[object, ...]:
+    """Returns what decides the ids of a text; it differs after a change such as new tokens."""
+    backend = tokenizer.backend_tokenizer
+    return (
+        repr(backend.normalizer),
+        repr(backend.pre_tokenizer),
+        backend.get_vocab_size(with_added_tokens=True),
+        backend.get_added_tokens_decoder(),
+    )
+
+
+# No value refers to its key, so that a tokenizer is freed with its model.
+_private_tokenizers: WeakKeyDictionary[PreTrainedTokenizerBase, dict[bool, PrivateTokenizer]] = (
+    WeakKeyDictionary()
+)
+_lock = Lock()
+
+
+def private_tokenizer(
+    tokenizer: PreTrainedTokenizerBase, split_special_tokens: bool | None = None
+) -> PrivateTokenizer:
+    """Returns the private copy of a tokenizer; a new one if the tokenizer was changed.
+
+    Args:
+        tokenizer: a fast tokenizer.
+        split_special_tokens: see `PrivateTokenizer` (default: the tokenizer's own setting).
 
     Raises:
         TypeError: the tokenizer does not return the characters of tokens.
@@ -125,24 +202,28 @@ def tokenize_document(tokenizer: PreTrainedTokenizerBase, text: str) -> Tokenize
             f"{type(tokenizer).__name__} cannot return character offsets. Use an encoder with a"
             " tokenizer.json."
         )
-    arrays = look_up_words(tokenizer, text)
-    if arrays is not None:
-        return TokenizedDocument(*arrays)
+    if split_special_tokens is None:
+        split_special_tokens = tokenizer.split_special_tokens
+    with _lock:
+        copies = _private_tokenizers.setdefault(tokenizer, {})
+        private = copies.get(split_special_tokens)
+        if private is None or private.state != _tokenizer_state(tokenizer):
+            private = PrivateTokenizer(tokenizer, split_special_tokens)
+            copies[split_special_tokens] = private
+    return private
 
-    encoded = tokenizer(
-        text,
-        add_special_tokens=False,
-        truncation=False,
-        padding=False,
-        return_offsets_mapping=True,
-        verbose=False,
-    )
-    spans = np.asarray(encoded["offset_mapping"], np.int32).reshape(-1, 2)
-    return TokenizedDocument(
-        input_ids=np.asarray(encoded["input_ids"], np.int32),
-        char_starts=spans[:, 0],
-        char_ends=spans[:, 1],
-    )
+
+def tokenize_document(tokenizer: PreTrainedTokenizerBase, text: str) -> TokenizedDocument:
+    """Tokenises a whole document: no special tokens, no truncation, no length warning.
+
+    Args:
+        tokenizer: a fast tokenizer, of which a private copy is used.
+        text: text of any length.
+
+    Raises:
+        TypeError: the tokenizer does not return the characters of tokens.
+    """
+    return private_tokenizer(tokenizer)(text)
 
 
 @dataclass(frozen=True)
@@ -161,6 +242,10 @@ class ChunkingRule:
             (`pack_sentences`): 14 % more chunks on novels.
         prefix_ids: the special tokens put before every chunk.
         suffix_ids: the special tokens put after every chunk.
+        prompt: text of the prompt at the beginning of every chunk, see `with_prompt`.
+        prompt_ids: ids of the prompt, between `prefix_ids` and the ids of the chunk.
+        unpooled: number of tokens at the beginning of a chunk that the encoder's pooling leaves
+            out.
         sentence_token_ids: the ids that matter to the sentence rule, by role (see
             `sentence_token_ids`).
         max_chunk_size: the encoder's own limit; None if it has none.
@@ -177,14 +262,17 @@ class ChunkingRule:
     suffix_ids: tuple[int, ...] = ()
     sentence_token_ids: dict[str, list[int]] = field(default_factory=dict)
     max_chunk_size: int | None = None
+    prompt: str = ""
+    prompt_ids: tuple[int, ...] = ()
+    unpooled: int = 0
 
     def __post_init__(self) -> None:
-        least = max(len(self.prefix_ids) + len(self.suffix_ids) + 1, 3)
+        least = max(len(self.head_ids) + len(self.suffix_ids) + 1, 3)
         most = self.max_chunk_size or self.chunk_size
         if not least <= self.chunk_size <= most:
             raise ValueError(
-                f"chunk_size is {self.chunk_size}; give {least} (special tokens included) to "
-                f"{self.max_chunk_size or 'any number'}, the chunk encoder's limit."
+                f"chunk_size is {self.chunk_size}; give {least} (special tokens and the prompt"
+                f" included) to {self.max_chunk_size or 'any number'}, the chunk encoder's limit."
             )
         if self.mode != "fixed" and not self.sentence_token_ids.get("end"):
             raise ValueError(
@@ -221,9 +309,14 @@ class ChunkingRule:
         )
 
     @property
+    def head_ids(self) -> tuple[int, ...]:
+        """Returns the ids at the beginning of every chunk: special tokens and the prompt."""
+        return self.prefix_ids + self.prompt_ids
+
+    @property
     def capacity(self) -> int:
-        """Counts the token ids of text in a full chunk, without special tokens."""
-        return self.chunk_size - len(self.prefix_ids) - len(self.suffix_ids)
+        """Counts the token ids of text in a full chunk, without special tokens and prompt."""
+        return self.chunk_size - len(self.head_ids) - len(self.suffix_ids)
 
     def boundaries(self, input_ids: np.ndarray) -> np.ndarray:
         """Splits token ids into chunks.
@@ -377,11 +470,12 @@ def special_token_ids(
         tokenizer: any tokenizer.
 
     Raises:
-        ValueError: the tokenizer does not keep a text's ids together.
+        ValueError: the tokenizer does not keep a text's ids together, or has no ids for any text.
     """
-    inner = tokenizer("a", add_special_tokens=False)["input_ids"]
-    outer = tokenizer("a")["input_ids"]
-    for start in range(len(outer) - len(inner) + 1):
+    example = _example_text(tokenizer)
+    inner = tokenizer(example, add_special_tokens=False)["input_ids"]
+    outer = tokenizer(example)["input_ids"]
+    for start in reversed(range(len(outer) - len(inner) + 1)):
         end = start + len(inner)
         if outer[start:end] == inner:
             return tuple(outer[:start]), tuple(outer[end:])
@@ -389,3 +483,166 @@ def special_token_ids(
         f"{type(tokenizer).__name__} does not keep the ids of a text together when it adds special"
         " tokens."
     )
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """Holds the prompts of an encoder: texts that it was trained to read before other texts.
+
+    Attributes:
+        texts: text of each prompt, by name.
+        default_name: name of the prompt of texts for which no other is chosen; None for no prompt.
+    """
+
+    texts: Mapping[str, str] = field(default_factory=dict)
+    default_name: str | None = None
+
+    def text(self, name: str | None = None, prompt: str | None = None) -> str:
+        """Returns the text of a prompt, chosen as in sentence-transformers.
+
+        Args:
+            name: name of the prompt (default: `default_name`).
+            prompt: the text itself, which is used whatever the name is.
+
+        Raises:
+            ValueError: there is no prompt of that name.
+        """
+        if prompt is not None:
+            return prompt
+        if name is None:
+            name = self.default_name
+        if name is None:
+            return ""
+        texts = {**_USUAL_PROMPTS, **self.texts}
+        if name not in texts:
+            raise ValueError(f"There is no prompt {name!r}. The names are {', '.join(texts)}.")
+        return texts[name]
+
+    @property
+    def query(self) -> str:
+        """Returns the prompt of questions: ``"query"``, or the default one."""
+        return self.texts.get("query") or self.text()
+
+    @property
+    def passage(self) -> str:
+        """Returns the prompt of documents: ``"document"``, ``"passage"``, … or the default one."""
+        for name in _PASSAGE_NAMES:
+            if self.texts.get(name):
+                return self.texts[name]
+        return self.text()
+
+
+def check_prompt(prompt: str) -> None:
+    """Checks that a prompt does not run into the text behind it.
+
+    Args:
+        prompt: text of the prompt.
+
+    Raises:
+        ValueError: the prompt ends in a word.
+    """
+    if prompt[-1:].isalnum():
+        raise ValueError(
+            f"The prompt {prompt!r} would run into the first word of a text. End it with a space."
+        )
+
+
+def with_prompt(
+    rule: ChunkingRule,
+    tokenizer: PreTrainedTokenizerBase,
+    prompt: str,
+    include_prompt: bool = True,
+) -> ChunkingRule:
+    """Returns the rule for chunks that begin with a prompt.
+
+    Args:
+        rule: the rule, whose own prompt is replaced.
+        tokenizer: tokenizer of the chunk encoder.
+        prompt: text of the prompt; without text, chunks have no prompt.
+        include_prompt: if false, pooling leaves out the prompt and all tokens before it, as
+            sentence-transformers' `Pooling` does.
+
+    Raises:
+        ValueError: the prompt ends in a word, or fills a chunk.
+    """
+    check_prompt(prompt)
+    # Some tokenizers make the space behind a prompt a part of the next token: the ids of the prompt
+    # end before the space.
+    example = _example_text(tokenizer)
+    if not prompt[-1:].isspace():
+        example = f" {example}"
+    tokens = tokenize_document(tokenizer, f"{prompt}{example}")
+    prompt_ids = tokens.input_ids[tokens.char_ends <= len(prompt.rstrip(" "))].tolist()
+    unpooled = 0
+    if not include_prompt and prompt:
+        # sentence-transformers counts the tokens of the prompt alone, but for the last special one.
+        alone = len(tokenize_document(tokenizer, prompt))
+        unpooled = len(rule.prefix_ids) + alone + max(len(rule.suffix_ids) - 1, 0)
+    return replace(rule, prompt=prompt, prompt_ids=tuple(prompt_ids), unpooled=unpooled)
+
+
+def tokenize_behind_prompt(
+    tokenizer: PreTrainedTokenizerBase, text: str, rule: ChunkingRule
+) -> TokenizedDocument:
+    """Tokenises a whole document as it is tokenised behind the prompt of a rule.
+
+    The first token of a text can depend on the prompt, because some tokenizers make the space
+    before a word a part of the word's token.
+
+    Args:
+        tokenizer: a fast tokenizer.
+        text: text of any length.
+        rule: the rule, with a prompt or without.
+
+    Returns:
+        The tokens of the document, without the prompt's.
+    """
+    if not rule.prompt_ids:
+        return tokenize_document(tokenizer, text)
+    count = len(rule.prompt_ids)
+    tokens = tokenize_document(tokenizer, f"{rule.prompt}{text}")
+    if tuple(tokens.input_ids[:count].tolist()) != rule.prompt_ids:
+        # The prompt's last mark and the text's first word share a token.
+        return tokenize_document(tokenizer, text)
+
+    size = len(rule.prompt)
+    if tokens.char_ends[-1] <= size:
+        count = len(tokens)  # only the space behind the prompt is left
+    return TokenizedDocument(
+        input_ids=tokens.input_ids[count:],
+        char_starts=np.maximum(tokens.char_starts[count:] - size, 0),
+        char_ends=np.maximum(tokens.char_ends[count:] - size, 0),
+    )
+
+
+def split_prompt(
+    input_ids: np.ndarray, rules: Sequence[ChunkingRule]
+) -> tuple[ChunkingRule, np.ndarray]:
+    """Finds the prompt that the ids of a document begin with.
+
+    Args:
+        input_ids: token ids ``[T]``, without special tokens.
+        rules: a rule for each prompt, and the rule for ids without a prompt at the end.
+
+    Returns:
+        The rule of the document's prompt, and the ids without the prompt.
+    """
+    for rule in rules[:-1]:
+        count = len(rule.prompt_ids)
+        if count > 0 and tuple(input_ids[:count].tolist()) == rule.prompt_ids:
+            return rule, input_ids[count:]
+    return rules[-1], input_ids
+
+
+def _example_text(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Returns a text with ids that are not special: "a", or a token of the vocabulary.
+
+    A tokenizer for another script may drop "a", or replace it by a special token.
+    """
+    special = set(tokenizer.all_special_ids)
+    for token in itertools.chain(["a"], tokenizer.get_vocab()):
+        text = tokenizer.convert_tokens_to_string([token])
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        if ids and special.isdisjoint(ids):
+            return text
+    raise ValueError(f"{type(tokenizer).__name__} has no token that is not special.")

@@ -1,6 +1,7 @@
 """Configurations of NextLevelBERT and its static chunk encoders, and values derived from them."""
 
 # No `from __future__ import annotations` here: `strict` checks types only if they are not strings.
+import copy
 import math
 from typing import Any, Literal
 
@@ -8,7 +9,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 
-from .chunking import ChunkingRule
+from .chunking import ChunkingRule, Prompts
 
 PoolingMode = Literal[
     "mean", "sum", "max", "cls", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"
@@ -37,6 +38,8 @@ _OFFSET_POSITIONS = (
     "xlm-roberta-xl",
     "xmod",
 )
+# Names of the size of `inputs_embeds`.
+_EMBEDDING_SIZES = ("embedding_size", "input_embedding_size", "word_embed_proj_dim")
 
 
 def usable_positions(config: PreTrainedConfig) -> int | None:
@@ -53,11 +56,38 @@ def usable_positions(config: PreTrainedConfig) -> int | None:
     return positions
 
 
+def embedding_size(config: PreTrainedConfig) -> int:
+    """Returns the size of the vectors that a backbone reads as `inputs_embeds`.
+
+    ALBERT and small ELECTRAs read narrower vectors than they return.
+
+    Args:
+        config: the configuration of the backbone.
+    """
+    for name in _EMBEDDING_SIZES:
+        size = getattr(config, name, None)
+        if size is not None:
+            return size
+    return config.hidden_size
+
+
+def without_name(config: PreTrainedConfig) -> PreTrainedConfig:
+    """Copies a configuration without its name, which may be a path that must not be published.
+
+    Args:
+        config: a configuration, which may be the caller's own and stays unchanged.
+    """
+    config = copy.deepcopy(config)
+    config._name_or_path = ""
+    return config
+
+
 def sentence_steps(config: PreTrainedConfig) -> dict[str, Any]:
     """Returns the further steps of a chunk encoder; most have none.
 
-    ``"prompt"`` is a text before every chunk, whose ids are part of the chunking rule; ``"dense"``
-    lists the arguments of each `DenseLayer` after pooling.
+    ``"include_prompt"`` is false if pooling leaves out the tokens of a prompt; ``"dense"`` lists
+    the arguments of each `DenseLayer` after pooling; ``"truncate_dim"`` is the number of values of
+    a finished vector that are kept.
 
     Args:
         config: the configuration of the chunk encoder.
@@ -71,10 +101,11 @@ def vector_size(config: PreTrainedConfig) -> int:
     Args:
         config: the configuration of the chunk encoder.
     """
-    dense = sentence_steps(config).get("dense")
-    if dense:
-        return dense[-1]["out_features"]
-    return config.hidden_size
+    steps = sentence_steps(config)
+    size = config.hidden_size
+    if "dense" in steps:
+        size = steps["dense"][-1]["out_features"]
+    return min(size, steps.get("truncate_dim", size))
 
 
 @strict
@@ -146,6 +177,10 @@ class NextLevelBertConfig(PreTrainedConfig):
         chunk_encoder_pooling: pooling that makes a chunk vector of the chunk encoder's token
             vectors.
         chunk_encoder_normalize: if true, the chunk encoder scales chunk vectors to length 1.
+        prompts: prompts of the chunk encoder, by name: a prompt is a text before every chunk. The
+            names ``"query"`` and ``"document"`` or ``"passage"`` are those of sentence-transformers
+            for questions and documents.
+        default_prompt_name: name of the prompt that is used if none is chosen (default: none).
         include_chunk_encoder: if true, the checkpoint holds the weights of the chunk encoder.
         chunking: way of splitting a text, see `ChunkingRule.mode`; `chunk_size`,
             `sentence_token_ids`, `chunk_prefix_ids` and `chunk_suffix_ids` are also fields of the
@@ -195,6 +230,8 @@ class NextLevelBertConfig(PreTrainedConfig):
     chunk_encoder_fingerprint: str | None = None
     chunk_encoder_pooling: PoolingMode = "mean"
     chunk_encoder_normalize: bool = True
+    prompts: dict[str, str] | None = None
+    default_prompt_name: str | None = None
     include_chunk_encoder: bool = True
     chunking: Literal["fixed", "sentences", "packed_sentences"] = "fixed"
     chunk_size: int = 256
@@ -226,8 +263,8 @@ class NextLevelBertConfig(PreTrainedConfig):
         # From JSON they come back as lists; to compare equal, they have to be lists from the start.
         self.chunk_prefix_ids = list(self.chunk_prefix_ids)
         self.chunk_suffix_ids = list(self.chunk_suffix_ids)
-        for nested in (self.encoder_config, self.chunk_encoder_config):
-            nested._name_or_path = ""  # otherwise a path of this machine is published
+        self.encoder_config = without_name(self.encoder_config)
+        self.chunk_encoder_config = without_name(self.chunk_encoder_config)
 
         self.check_sizes()
         self.max_chunks, _ = self.window()
@@ -238,6 +275,7 @@ class NextLevelBertConfig(PreTrainedConfig):
                 f" got {self.temperature}, {self.classifier_hidden_size} and {self.norm_order}."
             )
         self.chunking_rule()
+        self.encoder_prompts().text()  # an error if there is no prompt of the default name
 
     @property
     def hidden_size(self) -> int:
@@ -255,12 +293,13 @@ class NextLevelBertConfig(PreTrainedConfig):
         Raises:
             ValueError: the sizes differ, or the pooling ``"plain"`` has layers.
         """
-        embedding_size = getattr(self.encoder_config, "embedding_size", self.hidden_size)
-        if not self.chunk_hidden_size == self.hidden_size == embedding_size:
+        size_read = embedding_size(self.encoder_config)
+        if not self.chunk_hidden_size == self.hidden_size == size_read:
             raise ValueError(
                 f"The chunk encoder returns vectors of {self.chunk_hidden_size} dimensions, but the"
-                f" encoder over chunks reads {embedding_size} and returns {self.hidden_size}. These"
-                " sizes must be equal."
+                f" encoder over chunks reads {size_read} and returns {self.hidden_size}. These"
+                f" sizes must be equal: give an encoder_config of hidden_size"
+                f" {self.chunk_hidden_size}, or leave encoder_config out."
             )
         if self.pooling == "plain" and getattr(self.encoder_config, "num_hidden_layers", None):
             raise ValueError(
@@ -296,8 +335,15 @@ class NextLevelBertConfig(PreTrainedConfig):
             )
         return size, overlap
 
+    def encoder_prompts(self) -> Prompts:
+        """Returns the prompts of the chunk encoder."""
+        return Prompts(self.prompts or {}, self.default_prompt_name)
+
     def chunking_rule(self) -> ChunkingRule:
-        """Returns the rule that splits documents into chunks, which checks its own values."""
+        """Returns the rule that splits documents into chunks, which checks its own values.
+
+        The rule has no prompt. `NextLevelBertModel.prompted_rule` has one.
+        """
         return ChunkingRule(
             chunk_size=self.chunk_size,
             mode=self.chunking,

@@ -1,14 +1,13 @@
 """Configuration that ChunkBERT and BERT-AL share."""
 
 # No `from __future__ import annotations` here: `strict` checks types only if they are not strings.
-import copy
 from typing import Any
 
 from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 
-from .configuration_nextlevelbert import usable_positions
+from .configuration_nextlevelbert import usable_positions, without_name
 
 _DROPOUT_FIELDS = ("hidden_dropout_prob", "dropout", "mlp_dropout")  # of different encoders
 
@@ -36,8 +35,7 @@ class TokenDocumentConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         super().__post_init__(**kwargs)
-        self.encoder_config = copy.deepcopy(self.encoder_config)  # it may belong to a model in use
-        self.encoder_config._name_or_path = ""  # otherwise a path of this machine is published
+        self.encoder_config = without_name(self.encoder_config)
         if self.classifier_dropout is None:
             self.classifier_dropout = 0.1
             for name in _DROPOUT_FIELDS:

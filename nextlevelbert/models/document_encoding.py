@@ -12,12 +12,15 @@ from tqdm.auto import tqdm
 
 from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder, encode_documents
 from .chunking import (
+    ChunkingRule,
     TokenizedDocument,
     chunk_spans,
     iter_texts,
-    tokenize_document,
+    tokenize_behind_prompt,
+    with_prompt,
 )
-from .pretrained import NextLevelPreTrainedModel
+from .configuration_nextlevelbert import sentence_steps
+from .pretrained import NextLevelPreTrainedModel, evaluation_mode
 from .sentences import Splitter
 from .windows import count_windows
 
@@ -66,6 +69,19 @@ class DocumentPlan:
 class DocumentEncodingMixin(NextLevelPreTrainedModel):
     """Adds `encode`, `iter_encode` and `plan` to a model over chunk vectors."""
 
+    def prompted_rule(self, prompt: str) -> ChunkingRule:
+        """Returns the rule that splits documents into chunks that begin with a prompt.
+
+        Args:
+            prompt: text of the prompt; without text, chunks have no prompt.
+        """
+        rule = self.config.chunking_rule()
+        if prompt == "":
+            return rule
+        steps = sentence_steps(self.config.chunk_encoder_config)
+        include_prompt = steps.get("include_prompt", True)
+        return with_prompt(rule, self.tokenizer, prompt, include_prompt=include_prompt)
+
     @overload
     def encode(  # type: ignore[overload-overlap]  # a text is an iterable, too
         self,
@@ -74,6 +90,8 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
         show_progress_bar: bool = False,
         chunk_encoder: LoadedChunkEncoder | None = None,
         splitter: Splitter | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
     ) -> DocumentEmbedding: ...
 
     @overload
@@ -84,6 +102,8 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
         show_progress_bar: bool = False,
         chunk_encoder: LoadedChunkEncoder | None = None,
         splitter: Splitter | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
     ) -> list[DocumentEmbedding]: ...
 
     def encode(
@@ -93,6 +113,8 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
         show_progress_bar: bool = False,
         chunk_encoder: LoadedChunkEncoder | None = None,
         splitter: Splitter | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
     ) -> DocumentEmbedding | list[DocumentEmbedding]:
         """Encodes documents: their vectors, their chunks' contextual and plain vectors, and spans.
 
@@ -107,12 +129,16 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
             splitter: function that finds the sentences of a text in place of the model's rule. It
                 returns the (start, end) of each sentence, like `text_sentences`, or the sentences
                 themselves. Only for chunks made of sentences.
+            prompt_name: name of a prompt in `config.prompts`, such as ``"query"``. Every chunk
+                begins with the prompt (default: `config.default_prompt_name`, if there is one).
+            prompt: text of a prompt, in place of `prompt_name`.
 
         Returns:
             One embedding for a text; a list for several documents.
 
         Raises:
-            ValueError: `chunk_encoder` is not the encoder that the model was made with.
+            ValueError: `chunk_encoder` is not the encoder that the model was made with, or there is
+                no prompt of that name.
         """
         embeddings = list(
             self.iter_encode(
@@ -121,6 +147,8 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
                 show_progress_bar=show_progress_bar,
                 chunk_encoder=chunk_encoder,
                 splitter=splitter,
+                prompt_name=prompt_name,
+                prompt=prompt,
             )
         )
         if isinstance(texts, str):
@@ -134,6 +162,8 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
         show_progress_bar: bool = False,
         chunk_encoder: LoadedChunkEncoder | None = None,
         splitter: Splitter | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
     ) -> Iterator[DocumentEmbedding]:
         """Encodes documents one after the other, even if they do not fit into memory together.
 
@@ -143,11 +173,13 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
             show_progress_bar: if true, shows a bar that counts chunks.
             chunk_encoder: the encoder that the model was made with, see `encode`.
             splitter: function that finds sentences, see `encode`.
+            prompt_name: name of a prompt, see `encode`.
+            prompt: text of a prompt, see `encode`.
 
         Yields:
             The embedding of each document, in order.
         """
-        rule = self.config.chunking_rule()
+        rule = self.prompted_rule(self.config.encoder_prompts().text(prompt_name, prompt))
         encoder = self.get_chunk_encoder(chunk_encoder)
 
         group = []
@@ -155,18 +187,18 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
         empty = []
         with tqdm(total=0, unit="chunk", desc="encoding", disable=not show_progress_bar) as bar:
             for index, text in enumerate(iter_texts(texts)):
-                document = tokenize_document(self.tokenizer, text)
+                document = tokenize_behind_prompt(self.tokenizer, text, rule)
                 boundaries = rule.text_boundaries(text, document, splitter)
                 group.append((document, boundaries))
                 chunks_of_group += len(boundaries) - 1
                 if len(document) == 0:
                     empty.append(index)
                 if chunks_of_group >= _CHUNKS_PER_GROUP:
-                    yield from self._encode_group(group, encoder, tokens_per_batch, bar=bar)
+                    yield from self._encode_group(group, encoder, rule, tokens_per_batch, bar=bar)
                     group = []
                     chunks_of_group = 0
             if group:
-                yield from self._encode_group(group, encoder, tokens_per_batch, bar=bar)
+                yield from self._encode_group(group, encoder, rule, tokens_per_batch, bar=bar)
         if empty:
             warn_of_empty_documents(empty)
 
@@ -175,6 +207,7 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
         self,
         group: list[tuple[TokenizedDocument, np.ndarray]],
         encoder: ChunkEncoder,
+        rule: ChunkingRule,
         tokens_per_batch: int | None,
         bar: tqdm,
     ) -> list[DocumentEmbedding]:
@@ -182,20 +215,16 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
         ids = [document.input_ids for document, _ in group]
         group_boundaries = [boundaries for _, boundaries in group]
         bar.total += sum(len(boundaries) - 1 for boundaries in group_boundaries)
-        training = self.training
-        self.eval()
-        try:
+        with evaluation_mode(self):
             plain = encode_documents(
                 encoder,
                 ids,
                 group_boundaries,
-                rule=self.config.chunking_rule(),
+                rule=rule,
                 tokens_per_batch=tokens_per_batch,
                 bar=bar,
             )
             contextual, pooled = self.contextualize(plain)
-        finally:
-            self.train(training)
 
         embeddings = []
         for index, (document, boundaries) in enumerate(group):
@@ -210,31 +239,45 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
 
     @overload
     def plan(  # type: ignore[overload-overlap]  # a text is an iterable, too
-        self, texts: str, splitter: Splitter | None = None
+        self,
+        texts: str,
+        splitter: Splitter | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
     ) -> DocumentPlan: ...
 
     @overload
     def plan(
-        self, texts: Iterable[Any], splitter: Splitter | None = None
+        self,
+        texts: Iterable[Any],
+        splitter: Splitter | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
     ) -> list[DocumentPlan]: ...
 
     def plan(
-        self, texts: str | Iterable[Any], splitter: Splitter | None = None
+        self,
+        texts: str | Iterable[Any],
+        splitter: Splitter | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
     ) -> DocumentPlan | list[DocumentPlan]:
         """Counts tokens, chunks and windows without running the model.
 
         Args:
             texts: documents, see `encode`.
             splitter: function that finds sentences, see `encode`.
+            prompt_name: name of a prompt, see `encode`.
+            prompt: text of a prompt, see `encode`.
 
         Returns:
             One plan for a text; a list for several documents.
         """
         size, overlap = self.config.window()
-        rule = self.config.chunking_rule()
+        rule = self.prompted_rule(self.config.encoder_prompts().text(prompt_name, prompt))
         plans = []
         for text in iter_texts(texts):
-            document = tokenize_document(self.tokenizer, text)
+            document = tokenize_behind_prompt(self.tokenizer, text, rule)
             chunks = len(rule.text_boundaries(text, document, splitter)) - 1
             windows = count_windows(chunks, size=size, overlap=overlap)
             plans.append(DocumentPlan(tokens=len(document), chunks=chunks, windows=windows))

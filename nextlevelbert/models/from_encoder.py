@@ -1,38 +1,64 @@
 """Sentence encoders from disk or the Hub, and new document models over them."""
 
-import copy
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, get_args
 
 import torch
+from huggingface_hub import snapshot_download
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 from torch import nn
 from transformers import AutoModel, BertConfig, PreTrainedModel, PreTrainedTokenizerFast
 
+from .backbone_layers import with_layers
 from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder
-from .chunking import ChunkingRule, special_token_ids
-from .configuration_nextlevelbert import PoolingMode, StaticEmbeddingConfig
+from .chunking import ChunkingRule, Prompts, check_prompt
+from .configuration_nextlevelbert import PoolingMode, StaticEmbeddingConfig, embedding_size
 from .pretrained import (
     NO_LENGTH_LIMIT,
+    encoder_half,
     load_tokenizer,
-    split_arguments,
+    nearest,
+    refuse_remote_code,
     with_attention_dropout,
 )
 from .static_encoders import STATIC_MODELS, new_chunk_encoder
+
+# Architectures that transformers cannot build without any layers.
+_NOT_WITHOUT_LAYERS = ("deberta-v2", "modernbert", "modernbert-decoder")
+_SETTINGS = "config_sentence_transformers.json"
+_FILES = ("modules.json", "config.json", "adapter_config.json", _SETTINGS)
+# Models of sentence-transformers that give no dense vector of a text, and what they give instead.
+_OTHER_KINDS = {
+    "CrossEncoder": "it scores pairs of texts, and a chunk has no vector",
+    "MultiVectorEncoder": "it returns a vector for each token, not for each chunk",
+    "SparseEncoder": "it returns a weight for each word of its vocabulary, not a dense vector",
+}
+_LOADING_ARGUMENTS = (
+    "revision",
+    "token",
+    "cache_dir",
+    "subfolder",
+    "local_files_only",
+    "trust_remote_code",
+)
 
 
 def load_chunk_encoder(
     name_or_path: str | PathLike,
     name: str | None = None,
     pooling: PoolingMode | None = None,
+    **loading: Any,
 ) -> LoadedChunkEncoder:
     """Loads a sentence-transformers model: a transformer with pooling, or a `StaticEmbedding`.
 
-    Vectors are normalised if the model normalises them. `Dense` layers after pooling become part
-    of the encoder, as does a default prompt, which the tokenizer then puts before every chunk.
+    Vectors are normalised if the model normalises them. `Dense` layers after pooling and
+    `truncate_dim` become part of the encoder, adapters are merged into its weights, and its prompts
+    come with it.
 
     Args:
         name_or_path: Hub name or folder of the encoder, or of a document model of this package that
@@ -41,14 +67,60 @@ def load_chunk_encoder(
         pooling: pooling that makes one vector of the token vectors, in place of the encoder's own
             pooling; ``"cls"`` is HATE's. A plain transformers model, which does not say how it
             pools, needs this argument; the vectors of such a model are not normalised.
+        **loading: further arguments as in `from_pretrained`: `revision`, `token`, `cache_dir`,
+            `subfolder` and `local_files_only`. Code of an encoder is never run.
 
     Returns:
         The encoder with its tokenizer, in float32 on the CPU.
 
     Raises:
         FileNotFoundError: if there is no encoder of that name.
-        ValueError: for an unsupported step, an unknown pooling, or a model that does not say how
-            it pools.
+        TypeError: for an unknown argument.
+        ValueError: for an unsupported step, an unknown pooling, a model that does not say how it
+            pools, or `trust_remote_code=True`.
+    """
+    check_loading_arguments(loading)
+    loading.pop("trust_remote_code", None)
+
+    path = fspath(name_or_path)
+    subfolder = loading.pop("subfolder", None)
+    if subfolder:
+        path = _path_of_subfolder(path, subfolder, loading)
+    # sentence-transformers has another name for `cache_dir`.
+    by_sentence_transformers = {
+        {"cache_dir": "cache_folder"}.get(key, key): value for key, value in loading.items()
+    }
+    files = _read_files(path, by_sentence_transformers)
+
+    stored = files.get("config.json", {})
+    if "chunk_encoder_config" in stored:
+        return _from_document_model(path, name, loading)
+    _check_kind(path, files)
+
+    public_name = name or _public_name(path)
+    if stored.get("model_type") in STATIC_MODELS:
+        return _from_static_model(path, stored["model_type"], public_name, loading)
+    if files and "modules.json" not in files and pooling is None:
+        # sentence-transformers would take the mean, without normalisation.
+        raise ValueError(
+            f"{path!r} has no modules.json, which says how it pools. Give pooling='cls'"
+            " (--sentence_pooling cls) or another mode for vectors that are not normalised; or the"
+            " model becomes a sentence encoder by SentenceTransformer(modules=[Transformer(path),"
+            " Pooling(size, 'mean'), Normalize()]).save(…)."
+        )
+    source = _open_sentence_transformer(path, by_sentence_transformers)
+    return _from_sentence_transformer(source, path, public_name, pooling)
+
+
+def _read_files(path: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Reads the files that say what kind of model a folder or repository holds.
+
+    Args:
+        path: folder or Hub name of the model.
+        arguments: loading arguments, by sentence-transformers' names.
+
+    Returns:
+        The contents of those files that are there, by name.
     """
     # Importing sentence-transformers takes seconds. A checkpoint that is opened with its own code
     # does not need it: transformers asks for everything that is imported outside of `try`.
@@ -59,51 +131,104 @@ def load_chunk_encoder(
             "sentence-transformers opens encoders: pip install sentence-transformers"
         ) from error
 
-    path = fspath(name_or_path)
-    modules_file = load_file_path(path, "modules.json")
-    config_file = load_file_path(path, "config.json")
+    contents = {}
+    with _named_errors(path):
+        for name in _FILES:
+            file = load_file_path(path, name, **arguments)
+            if file is not None:
+                contents[name] = json.loads(Path(file).read_text(encoding="utf-8"))
+    return contents
 
-    stored = {}
-    if config_file is not None:
-        stored = json.loads(Path(config_file).read_text(encoding="utf-8"))
-    if "chunk_encoder_config" in stored:
-        return _from_document_model(path, name)
 
-    public_name = name
-    if public_name is None:
-        public_name = path
-        if Path(path).is_dir():
-            public_name = Path(path).name
+def _check_kind(path: str, files: dict[str, Any]) -> None:
+    """Checks that a model of sentence-transformers gives one dense vector for each text.
 
-    if stored.get("model_type") in STATIC_MODELS:
-        return _from_static_model(path, stored["model_type"], public_name)
-    if modules_file is None and config_file is not None and pooling is None:
-        # sentence-transformers would take the mean, without normalisation.
+    sentence-transformers would open the transformer of any other model, and take the mean.
+
+    Args:
+        path: folder or Hub name of the model.
+        files: contents of its files, see `_read_files`.
+
+    Raises:
+        ValueError: for a model of another kind.
+    """
+    kind = "SentenceTransformer"
+    if _SETTINGS in files:
+        kind = files[_SETTINGS].get("model_type", kind)
+    elif "sentence_transformers" in files.get("config.json", {}):  # of versions without settings
+        kind = "CrossEncoder"
+    if kind != "SentenceTransformer":
+        reason = _OTHER_KINDS.get(kind, "its vectors are not those of a SentenceTransformer")
         raise ValueError(
-            f"{path!r} has no modules.json, which says how it pools. Give pooling='cls'"
-            " (--sentence_pooling cls) or another mode for vectors that are not normalised; or the"
-            " model becomes a sentence encoder by SentenceTransformer(modules=[Transformer(path),"
-            " Pooling(size, 'mean'), Normalize()]).save(…)."
+            f"{path!r} is a {kind}: {reason}. Give a SentenceTransformer, which returns one dense"
+            " vector for each text."
         )
-    return _from_sentence_transformer(path, public_name, pooling)
 
 
-def _from_static_model(path: str, model_type: str, public_name: str) -> LoadedChunkEncoder:
+def check_loading_arguments(loading: dict[str, Any]) -> None:
+    """Checks the further arguments of `load_chunk_encoder`.
+
+    Args:
+        loading: the arguments by name.
+
+    Raises:
+        TypeError: an argument is unknown.
+        ValueError: code of the encoder is to be run.
+    """
+    for argument in loading:
+        if argument not in _LOADING_ARGUMENTS:
+            names = {*_LOADING_ARGUMENTS, "name", "pooling"}
+            raise TypeError(
+                f"load_chunk_encoder has no argument {argument!r}{nearest(argument, names)}. Apart"
+                f" from name and pooling, it has {', '.join(_LOADING_ARGUMENTS)}."
+            )
+    refuse_remote_code(loading.get("trust_remote_code"))
+
+
+def _public_name(path: str) -> str:
+    """Returns the name of an encoder on the Hub, or the name of its folder without the path."""
+    if Path(path).is_dir():
+        return Path(path).name
+    return path
+
+
+def _path_of_subfolder(path: str, subfolder: str, loading: dict[str, Any]) -> str:
+    """Returns the folder of an encoder within a folder or a repository, which is downloaded."""
+    folder = path
+    if not Path(path).is_dir():
+        with _named_errors(path):
+            folder = snapshot_download(path, allow_patterns=f"{subfolder}/*", **loading)
+    inner = Path(folder) / subfolder
+    if not inner.is_dir():
+        raise FileNotFoundError(
+            f"There is no folder {subfolder!r} in {path!r}. Give the name of one as subfolder, or"
+            " leave subfolder out."
+        )
+    return str(inner)
+
+
+def _from_static_model(
+    path: str, model_type: str, public_name: str, loading: dict[str, Any]
+) -> LoadedChunkEncoder:
     """Opens a static encoder that this package has saved."""
-    model = STATIC_MODELS[model_type].from_pretrained(path, dtype=torch.float32)
+    model = STATIC_MODELS[model_type].from_pretrained(path, dtype=torch.float32, **loading)
     encoder = new_chunk_encoder(model.config)
     encoder.model = model
+    prompts = getattr(model.config, "prompts", {})
     return LoadedChunkEncoder(
         encoder=encoder.eval(),
-        tokenizer=load_tokenizer(path, config=model.config),
+        tokenizer=load_tokenizer(path, config=model.config, **loading),
         name=public_name,
         fingerprint=encoder.fingerprint(),
+        prompts=Prompts(prompts, getattr(model.config, "default_prompt_name", None)),
     )
 
 
-def _from_document_model(path: str, name: str | None) -> LoadedChunkEncoder:
+def _from_document_model(
+    path: str, name: str | None, loading: dict[str, Any]
+) -> LoadedChunkEncoder:
     """Opens the chunk encoder within a document model of this package."""
-    model: Any = AutoModel.from_pretrained(path, dtype=torch.float32)
+    model: Any = AutoModel.from_pretrained(path, dtype=torch.float32, **loading)
     if model.chunk_encoder is None:
         raise ValueError(
             f"{path!r} holds no chunk encoder. Load the encoder that it was made with:"
@@ -116,10 +241,9 @@ def _from_document_model(path: str, name: str | None) -> LoadedChunkEncoder:
 
 
 def _from_sentence_transformer(
-    path: str, public_name: str, pooling: PoolingMode | None
+    source: Any, path: str, public_name: str, pooling: PoolingMode | None
 ) -> LoadedChunkEncoder:
-    """Opens an encoder of ``Transformer → Pooling → Dense … → Normalize``, or a static one."""
-    source = _open_sentence_transformer(path)
+    """Takes over an encoder of ``Transformer → Pooling → Dense … → Normalize``, or a static one."""
     steps = list(source)
     own_pooling, dense, normalize = _read_steps(path, steps)
     if type(steps[0]).__name__ == "StaticEmbedding":
@@ -130,7 +254,7 @@ def _from_sentence_transformer(
         config = network.config
         tokenizer = steps[0].tokenizer
 
-    further_steps = {}
+    further_steps: dict[str, Any] = {}
     if dense:
         further_steps["dense"] = [
             {
@@ -142,23 +266,20 @@ def _from_sentence_transformer(
             for step in dense  # the arguments of a `DenseLayer`
         ]
 
-    if source.default_prompt_name is not None:
-        if not getattr(steps[1], "include_prompt", False):
-            raise ValueError(
-                f"{path!r} puts a prompt before every text, but its pooling leaves the prompt out,"
-                " which is not supported. Remove default_prompt_name from"
-                " config_sentence_transformers.json."
-            )
-        prompt = source.prompts[source.default_prompt_name]
-        further_steps["prompt"] = prompt
-        tokenizer = _prompting(tokenizer, prompt)
-
+    default = source.default_prompt_name
+    # sentence-transformers adds empty prompts.
+    texts = {name: text for name, text in source.prompts.items() if text or name == default}
+    prompts = Prompts(texts, default)
+    check_prompt(prompts.text())
+    if not all(getattr(step, "include_prompt", True) for step in steps):
+        further_steps["include_prompt"] = False
+    if source.truncate_dim is not None:
+        further_steps["truncate_dim"] = source.truncate_dim
     if further_steps:
         config.sentence_steps = further_steps
 
     encoder = new_chunk_encoder(config, pooling or own_pooling, normalize)
-    weights = network.state_dict()
-    encoder.model.load_state_dict({key: weights[key] for key in encoder.model.state_dict()})
+    encoder.model.load_state_dict(_weights_of(path, network, encoder.model))
     for layer, step in zip(encoder.dense, dense, strict=True):
         layer.load_state_dict(step.state_dict())
     return LoadedChunkEncoder(
@@ -166,7 +287,45 @@ def _from_sentence_transformer(
         tokenizer=tokenizer,
         name=public_name,
         fingerprint=encoder.fingerprint(),
+        prompts=prompts,
     )
+
+
+def _weights_of(path: str, network: nn.Module, model: nn.Module) -> dict[str, torch.Tensor]:
+    """Returns the weights of an encoder by the names that a model has for them.
+
+    Args:
+        path: folder or Hub name of the encoder.
+        network: network of the encoder, as sentence-transformers has opened it.
+        model: network of the chunk encoder.
+
+    Raises:
+        ValueError: the encoder lacks weights of the model.
+    """
+    if hasattr(network, "peft_config"):
+        _merge_adapters(network)
+    if isinstance(network, PreTrainedModel):
+        network = encoder_half(network)
+    weights = network.state_dict()
+    missing = sorted(model.state_dict().keys() - weights.keys())
+    if missing:
+        raise ValueError(
+            f"{path!r} has no {missing[0]!r}: sentence-transformers opens it as a"
+            f" {type(network).__name__}, but a chunk encoder would be a {type(model).__name__}."
+            " Give an encoder without a decoder and without adapters: merge adapters with"
+            " merge_and_unload() and save the encoder again."
+        )
+    return {name: weights[name] for name in model.state_dict()}
+
+
+def _merge_adapters(network: nn.Module) -> None:
+    """Adds adapters, such as those of LoRA, to the weights of their layers, and removes them."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    for name, layer in list(network.named_modules()):
+        if isinstance(layer, BaseTunerLayer):
+            layer.merge(safe_merge=True)
+            network.set_submodule(name, layer.get_base_layer())
 
 
 def _read_steps(path: str, steps: list[Any]) -> tuple[PoolingMode, list[Any], bool]:
@@ -183,6 +342,12 @@ def _read_steps(path: str, steps: list[Any]) -> tuple[PoolingMode, list[Any], bo
     if normalize:
         dense = dense[:-1]
 
+    if names[0] == "Router":
+        raise ValueError(
+            f"{path!r} has a Router, which reads questions and documents with different modules,"
+            " but one encoder reads all chunks. Save the modules for documents as an encoder of"
+            " their own: SentenceTransformer(modules=[*model[0].sub_modules['document']]).save(…)."
+        )
     if own_pooling not in get_args(PoolingMode) or not all(map(_is_plain_dense, dense)):
         raise ValueError(
             f"{path!r} consists of {' → '.join(names)} with the pooling {own_pooling!r}. Supported"
@@ -192,21 +357,29 @@ def _read_steps(path: str, steps: list[Any]) -> tuple[PoolingMode, list[Any], bo
     return own_pooling, dense, normalize
 
 
-def _open_sentence_transformer(path: str) -> Any:
+def _open_sentence_transformer(path: str, arguments: dict[str, Any]) -> Any:
     """Opens a model by sentence-transformers; its code is never run."""
-    try:
-        from sentence_transformers import SentenceTransformer
+    from sentence_transformers import SentenceTransformer
 
+    with _named_errors(path):
         return SentenceTransformer(
             path,
             device="cpu",
             model_kwargs={"dtype": torch.float32},
             trust_remote_code=False,
+            **arguments,
         )
+
+
+@contextmanager
+def _named_errors(path: str) -> Iterator[None]:
+    """Turns errors of the Hub's client into a FileNotFoundError that says what to do."""
+    try:
+        yield
     except (OSError, ValueError) as error:
         if Path(path).is_dir():
             raise
-        reason = str(error).splitlines()[0]
+        reason = str(error).strip().splitlines()[0]
         raise FileNotFoundError(
             f"There is no folder {path!r}, and the Hub gives no encoder of that name ({reason})."
             " Give the folder of an encoder (--chunk_encoder)."
@@ -253,50 +426,26 @@ def _static_parts(module: Any) -> tuple[StaticEmbeddingConfig, PreTrainedTokeniz
     return config, tokenizer
 
 
-def _prompting(tokenizer: PreTrainedTokenizerFast, prompt: str) -> PreTrainedTokenizerFast:
-    """Returns a tokenizer that adds a prompt's tokens after the special tokens before a text."""
-
-    def ids_of(text: str) -> list[int]:
-        return tokenizer(text, add_special_tokens=False)["input_ids"]
-
-    prompt_ids = ids_of(prompt.rstrip())
-    # Some tokenizers make the space before a word a part of its token.
-    expected = [prompt_ids + ids_of("word"), prompt_ids + ids_of(" word")]
-    if ids_of(f"{prompt}word") not in expected:
-        raise ValueError(
-            f"The prompt {prompt!r} would run into the first word of a text. End it with a space."
-        )
-
-    prefix, suffix = special_token_ids(tokenizer)
-    special_tokens = []
-    for name, ids in {"[BEFORE]": [*prefix, *prompt_ids], "[AFTER]": list(suffix)}.items():
-        tokens = tokenizer.convert_ids_to_tokens(ids)
-        special_tokens.append({"id": name, "ids": ids, "tokens": tokens})
-    backend = copy.deepcopy(tokenizer.backend_tokenizer)
-    backend.post_processor = TemplateProcessing(
-        single="[BEFORE] $A [AFTER]",
-        pair="[BEFORE] $A [AFTER] $B:1 [AFTER]:1",
-        special_tokens=special_tokens,
-    )
-
-    # A class of its own, such as BertTokenizer, would put back the special tokens of that class
-    # when it is loaded.
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        model_max_length=tokenizer.model_max_length,
-        padding_side=tokenizer.padding_side,
-        model_input_names=tokenizer.model_input_names,
-        **tokenizer.special_tokens_map,
-    )
-
-
 def as_loaded_encoder(
-    chunk_encoder: str | PathLike | LoadedChunkEncoder,
+    chunk_encoder: str | PathLike | LoadedChunkEncoder, loading: dict[str, Any]
 ) -> LoadedChunkEncoder:
-    """Loads a chunk encoder by its name or folder; returns an encoder that is already loaded."""
-    if isinstance(chunk_encoder, LoadedChunkEncoder):
-        return chunk_encoder
-    return load_chunk_encoder(chunk_encoder)
+    """Loads a chunk encoder by its name or folder; returns an encoder that is already loaded.
+
+    Args:
+        chunk_encoder: name, folder, or loaded encoder.
+        loading: arguments of `load_chunk_encoder`, such as `revision`.
+
+    Raises:
+        ValueError: there are such arguments for an encoder that is already loaded.
+    """
+    if not isinstance(chunk_encoder, LoadedChunkEncoder):
+        return load_chunk_encoder(chunk_encoder, **loading)
+    if loading:
+        raise ValueError(
+            f"The chunk encoder is already loaded, so that {', '.join(loading)} would have no"
+            " effect. Give these arguments to load_chunk_encoder."
+        )
+    return chunk_encoder
 
 
 def bert_over_vectors(hidden_size: int, layers: int, positions: int = 512) -> BertConfig:
@@ -341,11 +490,7 @@ def new_model_over(
 
     Returns:
         The model in evaluation mode.
-
-    Raises:
-        ValueError: for an unknown field.
     """
-    split_arguments(model_class.config_class, fields)
     rule = ChunkingRule.from_tokenizer(
         source.tokenizer,
         chunk_size=chunk_size,
@@ -353,12 +498,16 @@ def new_model_over(
         max_chunk_size=source.max_chunk_size,
     )
 
+    source.with_prompt(rule, source.prompts.passage)  # an error if it fills a chunk
+
     values = {
         "chunk_encoder_config": source.encoder.model.config.to_dict(),
         "chunk_encoder_name": source.name,
         "chunk_encoder_fingerprint": source.fingerprint,
         "chunk_encoder_pooling": source.encoder.pooling,
         "chunk_encoder_normalize": source.encoder.normalize,
+        "prompts": dict(source.prompts.texts) or None,
+        "default_prompt_name": source.prompts.default_name,
         "chunk_size": chunk_size,
         "chunk_prefix_ids": rule.prefix_ids,
         "chunk_suffix_ids": rule.suffix_ids,
@@ -373,6 +522,21 @@ def new_model_over(
     if base_model.chunk_encoder is not None:
         base_model.attach_chunk_encoder(source)
     return model.eval()
+
+
+def can_copy_layers(encoder: ChunkEncoder, num_hidden_layers: int | None) -> bool:
+    """Returns whether a chunk encoder's own layers could read its vectors.
+
+    Args:
+        encoder: the chunk encoder.
+        num_hidden_layers: number of layers to copy; None for all.
+    """
+    if not encoder.has_layers:
+        return False
+    config = encoder.model.config
+    if num_hidden_layers == 0 and config.model_type in _NOT_WITHOUT_LAYERS:
+        return False
+    return encoder.hidden_size == config.hidden_size == embedding_size(config)
 
 
 def layers_over(
@@ -396,10 +560,10 @@ def layers_over(
     else:
         config = bert_over_vectors(encoder.hidden_size, layers=2)
 
+    if num_hidden_layers is not None:
+        config = type(config).from_dict(with_layers(config, num_hidden_layers))
     layers = with_attention_dropout(config, attention_dropout)
     layers.pop("sentence_steps", None)  # they follow the chunk encoder's layers only
-    if num_hidden_layers is not None:
-        layers["num_hidden_layers"] = num_hidden_layers
     return layers
 
 

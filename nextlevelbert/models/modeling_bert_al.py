@@ -28,7 +28,13 @@ from .bert_al_sentences import (
     split_document,
 )
 from .configuration_bert_al import BertAlConfig
-from .pretrained import backbone_from_config, classification_loss, labelled_loss
+from .pretrained import (
+    backbone_from_config,
+    classification_loss,
+    evaluation_mode,
+    labelled_loss,
+    missing_passes,
+)
 from .token_document import (
     TokenDocumentPreTrainedModel,
     TokenFeaturesOutput,
@@ -346,7 +352,9 @@ class BertAlModel(BertAlPreTrainedModel):
         if self.config.tokens_at_once is not None:
             steps_at_once = max(1, self.config.tokens_at_once // (length * len(mask)))
         lstm_states: list[State | None] = [None] * len(self.recurrences)
-        for first in range(0, steps, steps_at_once):
+        first_steps = range(0, steps, steps_at_once)
+        missing = missing_passes(self.encoder, len(first_steps))
+        for first in first_steps:
             in_pass = (step >= first) & (step < first + steps_at_once)  # of all segments
             index = SegmentIndex(step=step[in_pass] - first, document=document[in_pass])
             inputs_of_pass = {name: values[in_pass] for name, values in inputs.items()}
@@ -365,6 +373,12 @@ class BertAlModel(BertAlPreTrainedModel):
             states = output.last_hidden_state[real[in_pass]]  # [m, D]
             is_token_in_pass = in_pass[segment]  # [N]
             yield is_token_in_pass.nonzero().flatten(), states
+
+        for _ in range(missing):
+            inputs_of_pass = {name: values[:1, :1] for name, values in inputs.items()}
+            unused = self.encoder(**inputs_of_pass, return_dict=True).last_hidden_state
+            # No token, but a path for the backward pass.
+            yield segment[:0], unused[0, :0] + 0.0 * unused.sum()
 
     def _recur(
         self,
@@ -478,9 +492,9 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
         padding = self.config.pad_token_id or 0
         batch = pad_batch([encode_sentences(texts, self.tokenizer)], pad_token_id=padding)
 
-        self.eval()
         inputs = {name: values.to(self.device) for name, values in batch.items()}
-        output = self(**inputs, return_dict=True)
+        with evaluation_mode(self):
+            output = self(**inputs, return_dict=True)
         logits = output.logits[0].float().cpu()
         blocked_texts = None
         if trigram_blocking:

@@ -16,7 +16,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
 from .configuration_chunkbert import ChunkBertConfig
-from .pretrained import backbone_from_config, classification_loss
+from .pretrained import backbone_from_config, classification_loss, missing_passes
 from .token_document import (
     TokenDocumentPreTrainedModel,
     TokenFeaturesOutput,
@@ -161,8 +161,10 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
         if self.config.chunk_batch_size is not None:
             chunks_at_once = self.config.chunk_batch_size
 
+        passes = torch.arange(chunks, device=mask.device).split(chunks_at_once)
+        missing = missing_passes(self.encoder, len(passes))
         features = []
-        for chunks_of_pass in torch.arange(chunks, device=mask.device).split(chunks_at_once):
+        for chunks_of_pass in passes:
             longest = int(real[chunks_of_pass].sum(dim=1).max())
             is_token = real[chunks_of_pass, :longest]  # [r, C]
             inputs = {name: values[chunks_of_pass, :longest] for name, values in fields.items()}
@@ -174,6 +176,10 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
             )
             states = torch.stack([output.hidden_states[layer] for layer in averaged])
             features.append(states.mean(dim=0)[is_token])  # [tokens of the pass, D]
+        for _ in range(missing):
+            inputs = {name: values[:1, :1] for name, values in fields.items()}
+            unused = self.encoder(**inputs, return_dict=True).last_hidden_state
+            features[-1] = features[-1] + 0.0 * unused.sum()  # so that backward runs through it
         return torch.cat(features), mask
 
 

@@ -29,7 +29,7 @@ from .modeling_nextlevelbert import (
     NextLevelBertModel,
     NextLevelBertPreTrainedModel,
 )
-from .pretrained import backbone_from_config
+from .pretrained import backbone_from_config, split_arguments
 
 
 def sinusoids(positions: Tensor, size: int) -> Tensor:
@@ -192,7 +192,7 @@ class HatePreTrainedModel(NextLevelBertPreTrainedModel):
         hidden_size: int | None = None,
         num_hidden_layers: int = 6,
         chunk_size: int = 256,
-        **fields: Any,
+        **config_kwargs: Any,
     ) -> Self:
         """Makes a random document model over a frozen sentence encoder.
 
@@ -202,9 +202,11 @@ class HatePreTrainedModel(NextLevelBertPreTrainedModel):
                 adds the bottleneck.
             num_hidden_layers: layers of the document model.
             chunk_size: most tokens of a sentence.
-            **fields: fields of the configuration; an `encoder_config` replaces both sizes.
+            **config_kwargs: fields of the configuration, of which an `encoder_config` replaces both
+                sizes; and arguments of `load_chunk_encoder` such as `revision` and `token`.
         """
-        source = as_loaded_encoder(chunk_encoder)
+        loading, fields = split_arguments(cls.config_class, config_kwargs)
+        source = as_loaded_encoder(chunk_encoder, loading)
         if hidden_size is None:
             hidden_size = source.encoder.hidden_size
         positions = 512

@@ -36,10 +36,12 @@ from .chunk_encoder import (
     pool,
     unit,
 )
+from .chunking import ChunkingRule, split_prompt
 from .configuration_nextlevelbert import NOT_SPECIAL, PAD, NextLevelBertConfig
 from .document_encoding import DocumentEncodingMixin, warn_of_empty_documents
 from .from_encoder import (
     as_loaded_encoder,
+    can_copy_layers,
     copy_layers,
     layers_over,
     load_chunk_encoder,
@@ -50,7 +52,9 @@ from .pretrained import (
     NextLevelPreTrainedModel,
     backbone_from_config,
     classification_loss,
+    missing_passes,
     single_label_loss,
+    split_arguments,
     token_mask,
 )
 from .static_encoders import ChunkCentring, ChunkWhitening, new_chunk_encoder
@@ -224,23 +228,25 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
     ) -> Self:
         """Makes a model around a sentence encoder, from that encoder's layers and position table.
 
-        Over a static encoder, which has no layers, and over one whose Dense changes the size of its
-        vectors, the layers of the model start at random, and the document vector starts as the mean
-        of the chunk vectors (`pooling="residual"`), except in masked vector modelling, which would
-        not train this pooling.
+        The layers of the model start at random over a static encoder, which has no layers, and over
+        an encoder whose vectors have another size than its layers read: behind a Dense layer or
+        `truncate_dim` that changes the size, or in ALBERT and small ELECTRAs. The document vector
+        then starts as the mean of the chunk vectors (`pooling="residual"`), except in masked vector
+        modelling, which would not train this pooling.
 
         Args:
             chunk_encoder: name or folder of a sentence-transformers model, or an encoder that is
                 already loaded.
             chunk_size: most tokens in a chunk.
             num_hidden_layers: number of layers over the chunk vectors. They are the first layers of
-                the chunk encoder (default: all), or new layers over a static encoder (default:
+                the chunk encoder (default: all), or new layers if they start at random (default:
                 two). With 0, no information passes between chunks.
             random_layers: if true, layers start at random, which fails in the paper (section 4.5,
                 table 4).
             attention_dropout: dropout on the attention of the layers over chunks. The paper uses
                 0.1, which doubles the time of a step on a CPU.
-            **config_kwargs: further fields of `NextLevelBertConfig`. A given `encoder_config` is
+            **config_kwargs: further fields of `NextLevelBertConfig`, and arguments of
+                `load_chunk_encoder` such as `revision` and `token`. A given `encoder_config` is
                 used as it is, without `num_hidden_layers` and `attention_dropout`.
 
         Returns:
@@ -251,15 +257,16 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
         """
         if num_hidden_layers is not None and num_hidden_layers < 0:
             raise ValueError(f"num_hidden_layers must be 0 or more, got {num_hidden_layers}.")
-        source = as_loaded_encoder(chunk_encoder)
+        loading, fields = split_arguments(cls.config_class, config_kwargs)
+        source = as_loaded_encoder(chunk_encoder, loading)
         encoder = source.encoder
-        fields = {"chunking": "fixed", **config_kwargs}
-        can_copy = encoder.has_layers and encoder.hidden_size == encoder.model.config.hidden_size
-        if not can_copy:
-            fields.setdefault("pooling", cls.pooling_over_static)
+        fields.setdefault("chunking", "fixed")
         is_plain = fields.get("pooling") == "plain"
         if is_plain and num_hidden_layers is None:
             num_hidden_layers = 0
+        can_copy = can_copy_layers(encoder, num_hidden_layers)
+        if not can_copy:
+            fields.setdefault("pooling", cls.pooling_over_static)
         if "encoder_config" not in fields:
             fields["encoder_config"] = layers_over(
                 encoder,
@@ -283,9 +290,8 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
         Vectors enter the model in this block, and hooks that need input gradients are set on it.
         """
         model = self.base_model
-        if model.encoder is None:
-            return model.special_embeddings
-        return model.encoder.embeddings
+        # Decoders and T5 have a table of tokens in place of such a block.
+        return getattr(model.encoder, "embeddings", model.special_embeddings)
 
     def set_input_embeddings(self, value: nn.Module) -> NoReturn:
         """Raises a ValueError: the tokens belong to the frozen chunk encoder."""
@@ -528,7 +534,9 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         # A graph that is recorded must not depend on the number of documents.
         width = length + specials
         if length <= size and (extras or traced() or batch * width <= _POSITIONS_PER_PASS):
-            return self._read_window(chunks, lengths, extras)
+            missing = missing_passes(self.encoder, passes=1)
+            states, output = self._read_window(chunks, lengths, extras)
+            return self._with_missing_passes(states, missing), output
 
         # Windows of similar lengths share a pass of the encoder. Each state belongs to a row: row 0
         # of a document is its [CLS], row 1 + c its chunk c. States at padding are zero and belong
@@ -536,7 +544,9 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         rows_of_document = 1 + length
         states_of_passes = []
         rows_of_passes = []
-        for window_indices in micro_batches(lengths.cpu().numpy() + specials, _POSITIONS_PER_PASS):
+        passes = list(micro_batches(lengths.cpu().numpy() + specials, _POSITIONS_PER_PASS))
+        missing = missing_passes(self.encoder, passes=len(passes))
+        for window_indices in passes:
             windows = torch.from_numpy(window_indices).to(counts.device)
             longest = int(lengths[windows].max())
             chunk = starts[windows].unsqueeze(-1) + indices(longest, like=counts)  # [j, S]
@@ -551,7 +561,20 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             rows=torch.cat(rows_of_passes),
             count=batch * rows_of_document,
         )
+        means = self._with_missing_passes(means, missing)
         return means.unflatten(0, (batch, rows_of_document)), BaseModelOutput()
+
+    def _with_missing_passes(self, states: Tensor, missing: int) -> Tensor:
+        """Returns states unchanged, after the passes that other processes need.
+
+        The result depends on the further passes, so that the backward pass runs through them.
+        """
+        for _ in range(missing):
+            chunk = states.new_zeros(1, 1, self.config.chunk_hidden_size)
+            count = torch.ones(1, dtype=torch.long, device=states.device)
+            unused, _ = self._read_window(chunk, count, {})
+            states = states + 0.0 * unused.sum()
+        return states
 
     def _read_window(
         self, chunks: Tensor, counts: Tensor, extras: dict[str, bool]
@@ -661,6 +684,9 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
     def encode_ids(self, input_ids: Tensor, attention_mask: Tensor | None) -> list[Tensor]:
         """Encodes the chunks of whole documents.
 
+        If ids begin with a prompt of the configuration, as sentence-transformers' do, every chunk
+        gets that prompt; otherwise every chunk gets the default prompt, if there is one.
+
         Args:
             input_ids: token ids ``[B, T]``.
             attention_mask: mask ``[B, T]``; None if there is no padding.
@@ -677,16 +703,33 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
                 " (inputs_embeds)."
             )
         mask = token_mask(input_ids, attention_mask)
-        rule = self.config.chunking_rule()
+        encoder = self.get_chunk_encoder()
+        rules = self._rules_by_prompt()
+        members: dict[str, tuple[ChunkingRule, list[int]]] = {}
         ids = []
-        boundaries = []
-        for row, real in zip(input_ids.cpu(), mask.cpu(), strict=True):
-            document = rule.strip_special_tokens(row[real].numpy().astype(np.int32))
+        for index, (row, real) in enumerate(zip(input_ids.cpu(), mask.cpu(), strict=True)):
+            document = rules[-1].strip_special_tokens(row[real].numpy().astype(np.int32))
+            rule, document = split_prompt(document, rules)
             ids.append(document)
-            boundaries.append(rule.boundaries(document))
+            members.setdefault(rule.prompt, (rule, []))[1].append(index)
 
-        documents = encode_documents(self.get_chunk_encoder(), ids, boundaries, rule=rule)
-        return [vectors.to(self.dtype) for vectors in documents]
+        vectors: list[Any] = [None] * len(ids)
+        for rule, indices_of_rule in members.values():
+            documents = [ids[index] for index in indices_of_rule]
+            boundaries = [rule.boundaries(document) for document in documents]
+            encoded = encode_documents(encoder, documents, boundaries, rule=rule)
+            for index, chunks in zip(indices_of_rule, encoded, strict=True):
+                vectors[index] = chunks.to(self.dtype)
+        return vectors
+
+    def _rules_by_prompt(self) -> list[ChunkingRule]:
+        """Returns a rule for each prompt, the longest prompt first, then the rule of other ids."""
+        prompts = self.config.encoder_prompts()
+        # A prompt that ends in a word would run into the text.
+        texts = [text for text in prompts.texts.values() if text and not text[-1].isalnum()]
+        rules = list(map(self.prompted_rule, texts))
+        rules.sort(key=lambda rule: -len(rule.prompt_ids))
+        return [*rules, self.prompted_rule(prompts.text())]
 
     def encode_pairs(
         self,
@@ -755,6 +798,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             tokenizer=self.tokenizer,
             name=config.chunk_encoder_name or "the model's own chunk encoder",
             fingerprint=config.chunk_encoder_fingerprint or encoder.fingerprint(),
+            prompts=config.encoder_prompts(),
         )
 
     def check_chunk_encoder(self, source: LoadedChunkEncoder) -> None:
@@ -803,7 +847,14 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
                     " is not on the Hub, or has no fingerprint: use"
                     " attach_chunk_encoder(load_chunk_encoder(path)) or --chunk_encoder."
                 )
-            loaded = load_chunk_encoder(name, pooling=self.config.chunk_encoder_pooling)
+            # The other arguments name the checkpoint of this model.
+            loading = {
+                key: self._loaded_with[key]
+                for key in ("cache_dir", "local_files_only")
+                if key in self._loaded_with
+            }
+            pooling = self.config.chunk_encoder_pooling
+            loaded = load_chunk_encoder(name, pooling=pooling, **loading)
             self.check_chunk_encoder(loaded)
             self.borrowed_encoder = loaded
         return self.borrowed_encoder.encoder.to(self.device, self.dtype)

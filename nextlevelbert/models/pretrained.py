@@ -6,21 +6,27 @@ sentence-transformers loads no other class without the flag.
 """
 
 import copy
+import difflib
 import json
+import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
+from threading import Lock
 from types import MappingProxyType
 from typing import Any
 
 import torch
-from huggingface_hub import ModelCard, ModelCardData
-from torch import Tensor, nn
+from huggingface_hub import HfApi, ModelCard, ModelCardData
+from huggingface_hub.errors import EntryNotFoundError
+from torch import Tensor, distributed, nn
 from torch.nn import functional as F
 from transformers import (
     AutoConfig,
     AutoModel,
+    AutoModelForTextEncoding,
     AutoTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
@@ -59,6 +65,9 @@ _ATTENTION_PROJECTIONS = {
     "qkv_proj",
 }
 
+# Encoder-decoders whose encoder can be used alone.
+_WITH_DECODER = ("mt5", "t5", "umt5")
+
 # The contents of `modules.json`, `sentence_bert_config.json` and
 # `config_sentence_transformers.json`, the files of sentence-transformers.
 _MODULES = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
@@ -72,8 +81,6 @@ _SENTENCE_BERT_CONFIG: dict[str, Any] = {
 _CONFIG_SENTENCE_TRANSFORMERS: dict[str, Any] = {
     "model_type": "SentenceTransformer",
     "similarity_fn_name": "cosine",
-    "prompts": {},
-    "default_prompt_name": None,
 }
 
 _CARD = """# {title}
@@ -111,7 +118,8 @@ class NextLevelPreTrainedModel(PreTrainedModel):
     family_auto_map: dict[str, str] = {}
     made_by = "from_encoder"  # the method that makes a new model from an encoder
 
-    # Of the base model; read on first use, with the arguments that `from_pretrained` got.
+    # Of the base model; read on first use, with the arguments that `from_pretrained` got. The
+    # access token is not among them: it would be pickled with the model.
     _tokenizer: PreTrainedTokenizerBase | None = None
     _loaded_with: Mapping[str, Any] = MappingProxyType({})
 
@@ -136,7 +144,10 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         model = loaded
         if isinstance(loaded, tuple):  # with output_loading_info=True
             model = loaded[0]
+        token = loaded_with.pop("token", None)
         model.base_model._loaded_with = loaded_with
+        if token is not None:  # which nothing keeps, so that the tokenizer has to be read now
+            model.base_model._read_tokenizer_with(token)
         return loaded
 
     @classmethod
@@ -183,6 +194,9 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         if push:
             hub = {key: kwargs.pop(key) for key in _HUB_ARGUMENTS if key in kwargs}
         folder = Path(save_directory)
+        name = "folder or Hub name"
+        if push and is_main_process:
+            name, uploaded = self._prepare_upload(folder, hub)
         tokenizer = self._find_tokenizer()
         is_update = self._is_saved_in(folder)
         self.config.auto_map = dict(self.family_auto_map)
@@ -207,10 +221,45 @@ class NextLevelPreTrainedModel(PreTrainedModel):
                 tags=tags,
                 base_model=encoder,
             )
-            text = self.card_text("folder or Hub name")
+            text = self.card_text(name)
             ModelCard(f"---\n{data.to_yaml()}\n---\n\n{text}").save(folder / "README.md")
         if push:
-            self.push_to_hub(hub.pop("repo_id", folder.name), **hub)
+            self._upload_modified_files(
+                folder,
+                name,
+                uploaded,
+                commit_message=hub.get("commit_message"),
+                token=hub.get("token"),
+                create_pr=hub.get("create_pr", False),
+                revision=hub.get("revision"),
+            )
+
+    def _prepare_upload(self, folder: Path, hub: dict[str, Any]) -> tuple[str, dict[str, float]]:
+        """Makes the repository of a folder that is about to be saved.
+
+        Returns:
+            Name of the repository, and the times of the files that are not to be uploaded.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        name = self._repository(folder, hub)
+        times = self._get_files_timestamps(folder)
+        try:
+            ModelCard.load(name, token=hub.get("token"))
+        except EntryNotFoundError:
+            return name, times
+        # Somebody wrote a card there, which stays.
+        return name, {**times, "README.md": math.inf}
+
+    @staticmethod
+    def _repository(folder: Path, hub: dict[str, Any]) -> str:
+        """Returns the name of the repository for a folder, which is created if need be."""
+        url = HfApi().create_repo(
+            hub.get("repo_id", folder.name),
+            token=hub.get("token"),
+            private=hub.get("private"),
+            exist_ok=True,
+        )
+        return url.repo_id
 
     def _is_saved_in(self, folder: Path) -> bool:
         """Returns whether the folder holds a checkpoint of this family, which a save replaces."""
@@ -233,7 +282,10 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         """
         settings_file = folder / "config_sentence_transformers.json"
         if not settings_file.exists():
-            _write_json(settings_file, _CONFIG_SENTENCE_TRANSFORMERS)
+            settings = dict(_CONFIG_SENTENCE_TRANSFORMERS)
+            settings["prompts"] = getattr(self.config, "prompts", None) or {}
+            settings["default_prompt_name"] = getattr(self.config, "default_prompt_name", None)
+            _write_json(settings_file, settings)
         modules_file = folder / "modules.json"
         if not is_update or not modules_file.exists():
             _write_json(modules_file, _MODULES)
@@ -302,6 +354,16 @@ class NextLevelPreTrainedModel(PreTrainedModel):
             tokenizer = with_limit(tokenizer, limit)
         self.base_model._tokenizer = tokenizer
 
+    def _read_tokenizer_with(self, token: str | bool) -> None:
+        """Reads the tokenizer with an access token, if the source has a tokenizer."""
+        arguments = {**self._loaded_with, "token": token}
+        try:
+            self.tokenizer = load_tokenizer(self.name_or_path, config=self.config, **arguments)
+        except (OSError, ValueError):
+            # A model without a tokenizer reads vectors. If it gets a text, the property
+            # `tokenizer` raises the error.
+            self._tokenizer = None
+
     def _find_tokenizer(self) -> PreTrainedTokenizerBase | None:
         """Returns the tokenizer; None for a model that never had one.
 
@@ -364,15 +426,35 @@ class NextLevelPreTrainedModel(PreTrainedModel):
             if isinstance(layer, nn.Linear) and "chunk_encoder." not in name
         }
         targets = linear_layers & _ATTENTION_PROJECTIONS
+        whole = self.modules_to_train_whole()
+        quantized = self._quantized_in(whole)
+        if quantized:
+            warnings.warn(
+                f"{', '.join(sorted(quantized))}: quantised weights cannot be trained whole, so"
+                " these layers get adapters. To train them whole, add the modules to"
+                " llm_int8_skip_modules of the quantisation.",
+                stacklevel=2,
+            )
         if not targets:
             raise ValueError(
                 f"{type(self).__name__} has no linear layer named {sorted(_ATTENTION_PROJECTIONS)}."
             )
         return {
-            "target_modules": sorted(targets),
-            "modules_to_save": self.modules_to_train_whole(),
+            "target_modules": sorted(targets.union(*quantized.values())),
+            "modules_to_save": [name for name in whole if name not in quantized],
             "exclude_modules": r".*\bchunk_encoder\b.*",
         }
+
+    def _quantized_in(self, names: Sequence[str]) -> dict[str, set[str]]:
+        """Returns the quantised linear layers in each of some modules, all by their last names."""
+        quantized: dict[str, set[str]] = {}
+        for path, layer in self.named_modules():
+            if not isinstance(layer, nn.Linear) or layer.weight.is_floating_point():
+                continue
+            parts = path.split(".")
+            for name in set(names).intersection(parts):
+                quantized.setdefault(name, set()).add(parts[-1])
+        return quantized
 
     def modules_to_train_whole(self) -> list[str]:
         """Returns the names of the heads, which are trained whole beside an adapter.
@@ -386,6 +468,64 @@ class NextLevelPreTrainedModel(PreTrainedModel):
             for name, module in self.named_children()
             if module is not self.base_model and list(module.parameters())
         ]
+
+
+def missing_passes(encoder: nn.Module | None, passes: int) -> int:
+    """Counts the passes of an encoder that this process has to add to its own; ask before them.
+
+    A pass of an encoder that is sharded (FSDP) gathers weights from all processes, so that all
+    processes must run it equally often. Otherwise one of them waits for ever.
+
+    Args:
+        encoder: the encoder; None if there is none.
+        passes: number of passes that this process needs.
+
+    Returns:
+        Passes that another process needs beyond those; zero if the encoder is not sharded.
+    """
+    if encoder is None or not distributed.is_available() or not distributed.is_initialized():
+        return 0
+    from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+
+    sharded = (FSDPModule, FullyShardedDataParallel)
+    if not any(isinstance(module, sharded) for module in encoder.modules()):
+        return 0
+    device = next(encoder.parameters()).device
+    most = torch.tensor(passes, device=device)
+    distributed.all_reduce(most, op=distributed.ReduceOp.MAX)
+    return int(most) - passes
+
+
+# The number of `evaluation_mode` blocks around each module that trains on after them.
+_evaluations: dict[nn.Module, int] = {}
+_evaluations_lock = Lock()
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Puts a model into evaluation mode within a block, and its modules back as they were.
+
+    Several threads may be in such blocks at once; the last one that leaves puts a module back.
+
+    Args:
+        model: the model, whose modules may be in different modes.
+    """
+    paused = []
+    with _evaluations_lock:
+        for module in model.modules():
+            if module.training or module in _evaluations:
+                _evaluations[module] = _evaluations.get(module, 0) + 1
+                module.training = False
+                paused.append(module)
+    try:
+        yield
+    finally:
+        with _evaluations_lock:
+            for module in paused:
+                _evaluations[module] -= 1
+                if _evaluations[module] == 0:
+                    del _evaluations[module]
+                    module.training = True
 
 
 def token_mask(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
@@ -464,10 +604,32 @@ def backbone_from_config(config: PreTrainedConfig) -> PreTrainedModel:
         config: configuration of the encoder.
     """
     dtype = torch.get_default_dtype()
+    auto_class = _auto_class(config)
     try:
-        return AutoModel.from_config(config, dtype=dtype, add_pooling_layer=False)
+        model = auto_class.from_config(config, dtype=dtype, add_pooling_layer=False)
     except TypeError:  # architectures without a pooler do not know the argument
-        return AutoModel.from_config(config, dtype=dtype)
+        model = auto_class.from_config(config, dtype=dtype)
+    return encoder_half(model)
+
+
+def _auto_class(config: PreTrainedConfig) -> Any:
+    """Returns the auto class that makes an encoder, which is only half of a T5."""
+    if config.model_type in _WITH_DECODER:
+        return AutoModelForTextEncoding
+    return AutoModel
+
+
+def encoder_half(model: PreTrainedModel) -> PreTrainedModel:
+    """Returns the layers of a T5's encoder, without the second name of its table of tokens.
+
+    transformers ties the two names only in a model whose parts are all its own models.
+
+    Args:
+        model: any model; one that is no T5 is returned as it is.
+    """
+    if model.config.model_type in _WITH_DECODER:
+        return model.encoder
+    return model
 
 
 def _write_json(path: Path, content: object) -> None:
@@ -524,24 +686,56 @@ def split_arguments(
             configuration.
     """
     fields = config_class.__dataclass_fields__
-    allowed = {"num_labels", "attn_implementation", *fields, *LOADING_ARGUMENTS}
+    own_fields = sorted(fields.keys() - PreTrainedConfig.__dataclass_fields__.keys())
+    further = ["num_labels", *LOADING_ARGUMENTS, "trust_remote_code"]
+    allowed = {"attn_implementation", *fields, *further}
     allowed -= {"dtype"}  # which belongs to the weights
-    unknown = sorted(arguments.keys() - allowed)
-    if unknown:
-        names = sorted(fields.keys() - PreTrainedConfig.__dataclass_fields__.keys())
-        raise ValueError(
-            f"{config_class.__name__} has no field {unknown}, only {', '.join(names)} and"
-            " num_labels."
-        )
+    for name in arguments:
+        if name not in allowed:
+            raise ValueError(
+                f"{config_class.__name__} has no field {name!r}{nearest(name, allowed)}. Its fields"
+                f" are {', '.join(own_fields)}; further arguments are {', '.join(further)}."
+            )
+    refuse_remote_code(arguments.get("trust_remote_code"))
 
     loading = {}
     configuration = {}
     for key, value in arguments.items():
         if key in LOADING_ARGUMENTS:
             loading[key] = value
-        else:
+        elif key != "trust_remote_code":
             configuration[key] = value
     return loading, configuration
+
+
+def nearest(name: str, names: Collection[str]) -> str:
+    """Returns a question after the name that an unknown one may stand for; empty without one.
+
+    Args:
+        name: the unknown name.
+        names: the names that there are.
+    """
+    similar = difflib.get_close_matches(name, sorted(names), n=1)
+    if not similar:
+        return ""
+    return f" (did you mean {similar[0]!r}?)"
+
+
+def refuse_remote_code(trust_remote_code: bool | None) -> None:
+    """Raises an error if the code of an encoder is to be run.
+
+    Args:
+        trust_remote_code: argument of the caller.
+
+    Raises:
+        ValueError: the argument is true.
+    """
+    if trust_remote_code:
+        raise ValueError(
+            "trust_remote_code=True: an encoder with code of its own cannot become part of a model"
+            " of this package, whose checkpoint would need that code. Leave the argument out, and"
+            " use an encoder of an architecture that transformers has."
+        )
 
 
 def load_backbone(name_or_path: str | PathLike, **loading: Any) -> PreTrainedModel:
@@ -561,14 +755,15 @@ def load_backbone(name_or_path: str | PathLike, **loading: Any) -> PreTrainedMod
     config = AutoConfig.from_pretrained(name, trust_remote_code=False, **loading)
     config = type(config).from_dict(with_attention_dropout(config))
     arguments = {**loading, "config": config, "dtype": torch.float32, "output_loading_info": True}
+    auto_class = _auto_class(config)
 
     # Otherwise every load prints a table of pooler or head weights that are not used.
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
     try:
-        encoder, info = AutoModel.from_pretrained(name, add_pooling_layer=False, **arguments)
+        encoder, info = auto_class.from_pretrained(name, add_pooling_layer=False, **arguments)
     except TypeError:  # architectures without a pooler do not know the argument
-        encoder, info = AutoModel.from_pretrained(name, **arguments)
+        encoder, info = auto_class.from_pretrained(name, **arguments)
     finally:
         logging.set_verbosity(verbosity)
 
@@ -577,7 +772,7 @@ def load_backbone(name_or_path: str | PathLike, **loading: Any) -> PreTrainedMod
         raise ValueError(
             f"{name!r} lacks {len(missing)} weights of its {config.model_type} ({missing[0]}, …)."
         )
-    return encoder
+    return encoder_half(encoder)
 
 
 def with_attention_dropout(config: PreTrainedConfig, probability: float = 0.0) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.processing_utils import ProcessorMixin
 
+from .chunking import private_tokenizer
+
 Row = dict[str, Any]  # one sequence, before padding, under the names of the models' arguments
 
 DOCUMENT = ("<doc-s>", "</doc-s>")
@@ -387,6 +389,7 @@ class CdlmProcessor(ProcessorMixin):
         if not isinstance(text, str):
             raise ValueError(f"A text is needed for {name}, got {text!r}.")
 
+        private = private_tokenizer(self.tokenizer, split_special_tokens=True)
         mask = self.tokenizer.mask_token
         parts = [text]
         if mask:
@@ -399,16 +402,13 @@ class CdlmProcessor(ProcessorMixin):
                 ids.append(self.tokenizer.mask_token_id)
                 offsets.append((begin, begin + len(part)))
             elif part:
-                encoding = self.tokenizer(
-                    part,
-                    add_special_tokens=False,
-                    return_offsets_mapping=True,
-                    split_special_tokens=True,
-                    verbose=False,  # the layout cuts what is too long
+                [tokens] = private.batch([part])
+                ids += tokens.input_ids.tolist()
+                offsets += zip(
+                    (begin + tokens.char_starts).tolist(),
+                    (begin + tokens.char_ends).tolist(),
+                    strict=True,
                 )
-                ids += encoding["input_ids"]
-                spans = encoding["offset_mapping"]
-                offsets += [(begin + start, begin + end) for start, end in spans]
             begin += len(part)
 
         if not ids and not blank:

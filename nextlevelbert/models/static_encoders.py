@@ -9,6 +9,7 @@ Notation for shapes: N chunks, T tokens in all, D size of the whole vector.
 """
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -97,9 +98,24 @@ class StaticModel(PreTrainedModel):
                 " for?",
                 stacklevel=2,
             )
+        if rule.prompt_ids:
+            input_ids, boundaries = _put_before_chunks(rule.prompt_ids, input_ids, boundaries)
         ids = torch.from_numpy(np.ascontiguousarray(input_ids, np.int32))
         offsets = torch.from_numpy(boundaries.astype(np.int32))
         return self.means(ids.to(self.device), offsets.to(self.device))
+
+
+def _put_before_chunks(
+    prompt_ids: Sequence[int], input_ids: np.ndarray, boundaries: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Puts the ids of a prompt before the ids of each chunk; returns all ids, and boundaries."""
+    size = len(prompt_ids)
+    starts = boundaries[:-1]
+    prompts = np.tile(np.asarray(prompt_ids, input_ids.dtype), len(starts))
+    return (
+        np.insert(input_ids, np.repeat(starts, size), prompts),
+        boundaries + size * np.arange(len(boundaries)),
+    )
 
 
 class StaticEmbeddingModel(StaticModel):
@@ -162,7 +178,7 @@ class HashedTfidfModel(StaticModel):
         token = pairs % words
 
         values = (1 + counts.float().log()) * self.weight[token].float()
-        sums = torch.zeros(len(lengths) * size, device=lengths.device)
+        sums = torch.zeros(len(lengths) * size, dtype=torch.float32, device=lengths.device)
         sums.index_add_(0, chunk * size + self.places[token], values)
         return sums.view(-1, size) / lengths.clamp(min=1)[:, None]
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset
+from torch.utils.data import ConcatDataset, Dataset, Subset
 
 from ..corpus import VectorCorpus
 from ..models.configuration_nextlevelbert import CLS, NOT_SPECIAL, SEP
@@ -64,6 +64,29 @@ class EpochDataset(Dataset[Row], ABC):
 
     @abstractmethod
     def _row(self, index: int, key: Key) -> Row: ...
+
+
+def _set_epoch_of_subset(subset: Subset, epoch: int) -> None:
+    """Sets the epoch of the data set below, if it has one."""
+    if hasattr(subset.dataset, "set_epoch"):
+        subset.dataset.set_epoch(epoch)
+
+
+def _set_epoch_of_parts(joined: ConcatDataset, epoch: int) -> None:
+    """Sets the epoch of each part that has one."""
+    for part in joined.datasets:
+        if hasattr(part, "set_epoch"):
+            part.set_epoch(epoch)
+
+
+# `Trainer` calls `set_epoch` of the outermost data set only, and torch's wrappers do not have the
+# method: every epoch would have the masks of the first one.
+for wrapper, set_epoch in {
+    Subset: _set_epoch_of_subset,
+    ConcatDataset: _set_epoch_of_parts,
+}.items():
+    if not hasattr(wrapper, "set_epoch"):
+        wrapper.set_epoch = set_epoch  # type: ignore[attr-defined]
 
 
 class VectorSequence(NamedTuple):

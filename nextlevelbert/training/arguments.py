@@ -65,6 +65,8 @@ class BaseTrainingArguments(TrainingArguments):
     hub_model_id: str | None = option(
         None, "Repository on the Hub (default: name of --output_dir)."
     )
+    # `dataclass` would write the token of a class of one's own into its `repr`.
+    hub_token: str | None = field(default=None, repr=False, metadata={"help": argparse.SUPPRESS})
     license: str | None = option(None, "License of the model for its card, such as apache-2.0.")
     language: list[str] | None = field(
         default=None, metadata={"help": "Languages of the model for its card, such as en."}
@@ -139,9 +141,13 @@ class BaseTrainingArguments(TrainingArguments):
         return {**values, "batch_size": rows}
 
     def without_upload(self) -> Self:
-        """Returns a copy for a `Trainer`, which would upload at every `save_model`."""
+        """Returns a copy for a `Trainer`, which would upload at every `save_model`.
+
+        The copy has no access token either: a `Trainer` pickles its arguments.
+        """
         args = copy.copy(self)
         args.push_to_hub = False
+        args.hub_token = None
         return args
 
     def repository(self) -> str:

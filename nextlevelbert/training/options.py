@@ -14,6 +14,8 @@ from typing import Any, NoReturn
 import yaml
 from transformers import AutoConfig, HfArgumentParser, PreTrainedConfig, TrainingArguments
 
+from ..data.files import readable_text
+
 RECIPES = Path(__file__).with_name("recipes")
 # Of transformers' own options, those that the help shows.
 HELP = {
@@ -269,7 +271,7 @@ def run_command(main: Callable[[list[str]], None], words: Sequence[str] | None =
     try:
         main(list(words))
     except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {readable_text(str(error))}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
         print("\nStopped. Run the same command again to resume.", file=sys.stderr)

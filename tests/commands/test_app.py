@@ -5,7 +5,9 @@ import io
 import re
 import runpy
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -45,6 +47,21 @@ def test_the_map_marks_what_was_found_and_knows_its_points(page):
         assert (ORANGE in around) == (number in (2, 0))
     assert page.points.min() == 0
     assert page.points.max() == 1
+
+
+def test_a_question_on_thousands_of_documents_is_drawn_at_once():
+    """All names are measured once, when the page opens."""
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(3_000, 256)).astype(np.float32)
+    names = list(map("note {} on the ferry.txt".format, range(3_000)))
+    library = SimpleNamespace(document_vectors=vectors, names=names)
+    page = Page(library)
+    start = time.process_time()
+
+    pixels = page.map([1, 2, 3], chosen=1)
+
+    assert time.process_time() - start < 0.5
+    assert (pixels.max(axis=2) < 64).sum() > 1_000  # there are names
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,14 @@ def test_points_are_principal_components_and_names_do_not_overlap():
         assert box.count_overlaps(boxes) == 1  # itself
 
 
+def test_names_that_the_font_lacks_are_counted(command, books, tmp_path):
+    for name in ("港の記録", "ท่าเรือ", "heron \U0001f426", "порт"):
+        (books / f"{name}.txt").write_text(SEA)
+    said = command("map", books, "-o", tmp_path / "map.png")
+    assert said.status == 0
+    assert said.err == "note: the font of the map lacks letters of 3 names; they are boxes.\n"
+
+
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_maps_of_few_or_equal_documents(count):
     assert draw_map(["a", "b", "c"][:count], np.ones((count, 4)), [1] * count).axes
@@ -128,4 +136,54 @@ def test_fit(command, books, tmp_path):
     assert card.data.pipeline_tag == "sentence-similarity"
     assert "| documents | `3` |" in card.text
     assert "exists already" in command("fit", books, "-o", folder).err
-    assert "two documents" in command("fit", books / "sea.txt", "-o", tmp_path / "alone").err
+    assert (
+        "two different documents" in command("fit", books / "sea.txt", "-o", tmp_path / "alone").err
+    )
+
+
+def test_fit_to_short_notes(command, tmp_path):
+    """No note has two chunks to whiten by; vectors are centred, and words tell notes apart."""
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    for number, text in enumerate(("The heron waits by the pond.", "Bread rests.", "The ferry.")):
+        (notes / f"{number}.txt").write_text(text)
+    folder = tmp_path / "my-model"
+
+    said = command("fit", notes, "-o", folder)
+
+    assert said.status == 0, said.err
+    assert said.err.startswith("note: every document is one chunk")
+    assert (
+        "| first 384 dimensions | all-MiniLM-L6-v2-static, centred |"
+        in (folder / "README.md").read_text()
+    )
+    rows = command("search", notes, "heron", "--json", "--model", folder).json["documents"]
+    assert rows[0]["place"] == "0.txt"
+    assert rows[0]["score"] > rows[1]["score"]
+
+
+@pytest.mark.parametrize(
+    "texts", [["The heron. " * 400, "\U0001f426"], ["The heron. " * 400, "The heron. " * 401]]
+)
+def test_what_is_fitted_is_finite(command, tmp_path, texts):
+    """Chunks that hardly differ make a whitening that float16 cannot hold."""
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    for number, text in enumerate(texts):
+        (notes / f"{number}.txt").write_text(text)
+
+    assert command("fit", notes, "-o", tmp_path / "my-model").status == 0
+
+    out = tmp_path / "out.parquet"
+    words = ("--rows", "documents", "--model", tmp_path / "my-model")
+    assert command("embed", notes, "-o", out, *words).status == 0
+    vectors = pq.read_table(out)["vector"].to_pylist()
+    assert np.isfinite(vectors).all()
+
+
+def test_fit_refuses_documents_that_are_all_equal(command, tmp_path):
+    (tmp_path / "a.txt").write_text("The heron.")
+    (tmp_path / "b.txt").write_text("The heron.\n")
+    said = command("fit", tmp_path, "-o", tmp_path / "my-model")
+    assert (said.status, said.out) == (1, "")
+    assert "fit needs at least two different documents, but" in said.err

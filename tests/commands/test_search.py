@@ -252,3 +252,22 @@ def test_a_question_without_a_token(command, books):
     said = command("search", books, "\u200b")
     assert said.status == 1
     assert "holds no word" in said.err
+
+
+def test_what_a_terminal_would_obey_is_shown_and_not_sent(command, tmp_path):
+    """A text may clear the screen, set the title, write the clipboard, or turn the line around."""
+    text = "The observatory \x1b[2J\x1b]0;owned\x07 opened\x9b1m its dome \u202e, عربي \u202b."
+    (tmp_path / "a.txt").write_text(text)
+    words = ("search", tmp_path, "observatory dome")
+
+    shown = command(*words).out
+
+    assert (
+        "The observatory \\x1b[2J\\x1b]0;owned\\x07 opened\\x9b1m its dome \\u202e, عربي \u202b."
+        in shown
+    )
+    said = command(*words, "--json")
+    assert re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", said.out) is None
+    assert said.json["passages"][0]["text"] == text
+    (tmp_path / "b\x1b[2J.txt").write_bytes(b"caf\xe9")
+    assert "\x1b" not in command("search", tmp_path / "b\x1b[2J.txt", "café").err

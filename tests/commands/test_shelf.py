@@ -1,18 +1,20 @@
 """A shelf that is brought up to date: what is encoded, kept, forgotten and left out."""
 
 import os
+import re
+import resource
 import shutil
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import torch
 from filelock import FileLock
 
 from nextlevelbert import NextLevelBertModel, text_sentences
 from nextlevelbert.commands import shelf
-from nextlevelbert.commands.shelf import Part, read_files
+from nextlevelbert.commands.search import Library
+from nextlevelbert.commands.shelf import Part, open_shelf, read_files
 
 from ..book_toys import write_docx, write_epub, write_pdf
 from ..finetuning_toys import write
@@ -63,33 +65,144 @@ def test_another_model_has_another_shelf(toy, books, open_library, encoded, toy_
     assert torch.equal(first.vectors, second.vectors)
 
 
-@pytest.mark.parametrize("column", ["vector", "text", "document_vector"])
-def test_a_changed_bit_in_a_part_is_noticed_and_the_part_made_again(
-    command, books, tmp_path, encoded, column
-):
-    for name in ("kitchen", "far/court"):
-        (books / f"{name}.txt").unlink()
-    words = ("search", books, "Who hunts a whale?", "--json", "--cache_dir", tmp_path / "cache")
-    before = command(*words).out
+def test_a_part_that_is_damaged_is_made_again_at_once(toy, books, open_library, tmp_path):
+    """Wherever a bit is changed, in values, headers or metadata, and wherever the file ends."""
+    source = books / "sea.txt"  # alone, because texts that are encoded together differ by an ulp
+    right = open_library(toy, source).ask("Who hunts a whale?").score
     [part] = (tmp_path / "cache").rglob("*.parquet")
-    content = bytearray(part.read_bytes())
-    metadata = pq.read_metadata(part).row_group(0)
-    chunks = map(metadata.column, range(metadata.num_columns))
-    [chunk] = [chunk for chunk in chunks if chunk.path_in_schema.split(".")[0] == column]
-    content[chunk.data_page_offset + chunk.total_compressed_size - 3] ^= 4
-    part.write_bytes(content)
-    for index in (tmp_path / "cache").rglob("index-*"):
-        index.unlink()  # else only the text of the best documents is read
-    said = command(*words)
+    content = part.read_bytes()
+    for number in range(12):
+        place = len(content) * number // 12
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << number % 8
+        for data in (damaged, content[:place]):
+            part.write_bytes(data)
+            [index] = (tmp_path / "cache").rglob("index-*")
+            index.unlink()
+            library = open_library(toy, source)
+            np.testing.assert_array_equal(library.ask("Who hunts a whale?").score, right)
+            assert part.read_bytes() == content
+
+
+def test_an_index_that_is_damaged_is_made_again_at_once(toy, books, open_library, tmp_path):
+    right = open_library(toy, books).ask("Who hunts a whale?").score
+    [index] = (tmp_path / "cache").rglob("index-*.safetensors")
+    content = index.read_bytes()
+    for number in range(8):
+        place = len(content) * number // 8
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << number % 8
+        for data in (damaged, content[:place]):
+            index.write_bytes(data)
+            library = open_library(toy, books)
+            np.testing.assert_array_equal(library.ask("Who hunts a whale?").score, right)
+            assert index.read_bytes() == content
+
+
+def test_a_part_that_disappears_is_made_again_from_the_same_file_only(
+    toy, books, open_library, tmp_path
+):
+    library = open_library(toy, books)
+    for part in (tmp_path / "cache").rglob("*.parquet"):
+        part.unlink()
+    assert library.document(1).text == KITCHEN
+    (books / "sea.txt").write_text(COURT)
+    with pytest.raises(ValueError, match=r"sea\.txt has changed since\. Run the command again"):
+        library.document(2)
+
+
+def test_parts_of_gone_files_stay_while_another_process_reads_them(
+    toy, books, open_library, tmp_path
+):
+    """Opened libraries hold a lock, which ends with their process, even if it is killed."""
+    library = open_library(toy, books)
+    (books / "sea.txt").write_text("The harbour is quiet.")
+    later = open_library(toy, books)
+    assert library.document(2).text == SEA
+    assert later.document(2).text == "The harbour is quiet."
+    assert len(list(tmp_path.rglob("*.parquet"))) == 4
+    del library
+    (books / "kitchen.txt").unlink()
+    del later
+    assert not list(tmp_path.rglob("reader-*"))
+    open_library(toy, books)
+    assert len(list(tmp_path.rglob("*.parquet"))) == 2
+    assert len(list(tmp_path.rglob("index-*"))) == 1
+
+
+def test_a_file_that_changes_while_it_is_read_is_read_again(toy, books, tmp_path, monkeypatch):
+    read = shelf.read_file
+    texts = ["The first.", "The second.", "The third.", "The fourth."]
+
+    def read_and_change(part, column):
+        result = read(part, column)
+        if part.name == "sea.txt" and texts:
+            part.source.write_text(texts.pop(0))
+        return result
+
+    monkeypatch.setattr(shelf, "read_file", read_and_change)
+    del texts[2:]
+    library = Library(toy, open_shelf(toy, str(books), tmp_path / "cache"))
+    assert library.document(2).text == "The second."
+    texts.extend(["The fifth.", "The sixth.", "The seventh."])
+    (books / "sea.txt").write_text("The fourth.")
+    library = Library(toy, open_shelf(toy, str(books), tmp_path / "cache"))
+    assert library.names == ["far/court.txt", "kitchen.txt"]
+
+
+@pytest.mark.parametrize("suffix", ["*.parquet", "index-*"])
+def test_a_full_disk_is_a_clear_error(command, books, tmp_path, monkeypatch, suffix):
+    """The error names the file, the reason and the remedy; the next search works."""
+    before = command("search", books, "whales?").out
+    [*_, written] = (tmp_path / "cache").rglob(suffix)
+    size = written.stat().st_size - 1
+    shutil.rmtree(tmp_path / "cache")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for path in books.rglob("*.txt"):
+        path.touch()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        said = command("search", books, "whales?")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert said.status == 1
-    assert part.name in said.err
-    encoded.clear()
-    assert command(*words).out == before
-    assert encoded[0] == SEA
-    [index] = (tmp_path / "cache").rglob("index-*")
-    index.write_bytes(index.read_bytes()[:-4])
-    assert f"{index} was damaged" in command(*words).err
-    assert command(*words).out == before
+    assert re.search(r"error: \S+ cannot be written: .*File too large", said.err), said.err
+    assert "with --cache_dir." in said.err
+    assert command("search", books, "whales?").out == before
+    assert not list(tmp_path.rglob("*.new*"))
+
+
+def test_a_cache_folder_that_cannot_be_made_is_named(command, books):
+    said = command("search", books, "whales?", "--cache_dir", books / "sea.txt" / "cache")
+    assert said.status == 1
+    assert "cannot be written: Not a directory" in said.err
+    assert "with --cache_dir." in said.err
+
+
+def test_notes_that_are_alike_are_one_line(command, books):
+    """Settings of programs, in hundreds of JSON files; and texts in another script."""
+    for number in range(40):
+        (books / f"s{number:02}.json").write_text(f'{{"name": "s", "value{number}": 1}}')
+        (books / f"t{number:02}.txt").write_text("渡輪" * 9 + f"{number}")
+        (books / f"u{number:02}.txt").write_text(" ")
+    for _ in range(2):
+        lines = command("search", books, "whales?").err.splitlines()
+        assert len(lines) == 3
+        [settings] = [line for line in lines if line.startswith("left out: s00.json, row 0: ")]
+        assert "has no column 'text' (text_column); it has ['name', 'value0']." in settings
+        assert settings.endswith(
+            "The same holds for s01.json, s02.json, s03.json, s04.json, s05.json, s06.json, s07.json, s08.json, s09.json, s10.json and 29 more."
+        )
+        assert any(
+            line.startswith("left out: u00.txt holds no text. The same holds for u01.txt")
+            for line in lines
+        )
+    assert len(command("plan", books).err.splitlines()) == 3
+
+
+def test_no_progress_bar_goes_into_a_file(command, books):
+    said = command("search", books, "whales?")
+    assert said.err == ""
 
 
 def test_a_second_command_waits_for_the_first(command, books, tmp_path, monkeypatch):
@@ -199,8 +312,9 @@ def test_own_files_are_no_documents(command, books, toy_checkpoint, tmp_path):
     for _ in range(2):
         said = command(*words)
         assert said.json == before
-        for name in ("vectors.parquet", "map.pdf", "model"):
-            assert f"left out: {name}: " in said.err
+        assert "left out: map.pdf: nextlevelbert wrote it" in said.err
+        assert "The same holds for vectors.parquet." in said.err
+        assert "left out: model: it is the folder of a model." in said.err
 
 
 def test_a_search_of_unchanged_files_opens_only_what_it_shows(command, books, monkeypatch):

@@ -61,6 +61,10 @@ def test_paragraphs_and_lines_of_html(tmp_path, markup, text):
     [
         ("<svg><title>t</title><desc>d</desc><text>a</text><text>b</text></svg>c", "a\n\nb\n\nc"),
         ("<svg><text>a<tspan>b</tspan><tspan x=1 dy=2>c</tspan></text></svg>", "ab\nc"),
+        (
+            "<math><mi>E</mi><annotation>\\mathit{E}</annotation></math> is <annotation>shown",
+            "E is shown",
+        ),
         ("<svg><metadata>m</metadata><style>s</style><text>a", "a"),
         ("<my-card><template shadowrootmode=open><p>a</template></my-card>b", "a\n\nb"),
         ("<template>no<template shadowrootmode=open>no</template>no</template>b", "b"),

@@ -319,7 +319,7 @@ def test_what_forward_refuses(toy, inputs, word):
 
 
 def test_a_slip_in_an_argument_and_a_model_without_a_tokenizer_are_refused(toy_encoder_path):
-    with pytest.raises(ValueError, match="chunk_sise"):
+    with pytest.raises(ValueError, match=r"'chunk_sise' \(did you mean 'chunk_size'\?\)"):
         NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunk_sise=128)
     with pytest.raises(ValueError, match="tokenizer"):
         NextLevelBertModel(toy_config()).encode("text")

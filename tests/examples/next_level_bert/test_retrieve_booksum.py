@@ -204,6 +204,17 @@ def test_length_in_a_script_without_spaces():
     assert row["from_words"] == 256
 
 
+def test_a_model_that_does_not_name_its_encoder_needs_one_for_sbert(toy_encoder_path, tmp_path):
+    model = NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunk_size=16)
+    model.config.chunk_encoder_name = None
+    model.save_pretrained(tmp_path / "model")
+    file = write(tmp_path / "rows.jsonl", booksum_rows())
+    words = f"--model {tmp_path}/model --dataset {file} --output_dir {tmp_path}"
+
+    with pytest.raises(ValueError, match="Give --sbert"):
+        script.main(words.split())
+
+
 def test_a_text_without_a_token_is_refused(toy_checkpoint, toy_encoder_path, tmp_path):
     file = write(tmp_path / "rows.jsonl", [{"chapter": "One.", "summary_text": "\u200b"}])
     words = ["--model", toy_checkpoint, "--sbert", toy_encoder_path, "--dataset", file]

@@ -1,0 +1,52 @@
+"""Notes about files: what of a file was not read, or is unknown to the model."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from tqdm.auto import tqdm
+
+from ..data.documents import names_in_line
+
+
+class Note(NamedTuple):
+    """A note about a file.
+
+    Args:
+        head: the beginning of the printed line.
+        rest: the rest of a sentence that begins with the name of the file.
+        kind: notes of the same kind are printed together (default: notes with the same rest).
+    """
+
+    head: str
+    rest: str
+    kind: str = ""
+
+
+class Notes:
+    """Collects notes about files. Notes of the same kind become one line."""
+
+    def __init__(self) -> None:
+        self._first = dict[tuple[str, str], str]()  # the line of each kind, about its first file
+        self._others = dict[tuple[str, str], list[str]]()
+
+    def add(self, name: str, notes: Iterable[Sequence[str]]) -> None:
+        """Adds the notes about the file of that name."""
+        for head, rest, kind in notes:
+            key = (head, kind or rest)
+            if key in self._first:
+                self._others[key].append(name)
+            else:
+                self._first[key] = f"{head}: {name}{rest}"
+                self._others[key] = []
+
+    def print(self) -> None:
+        """Prints the notes to stderr, beside a progress bar, and forgets them."""
+        for key, line in self._first.items():
+            tqdm.write(line, file=sys.stderr, end="")
+            others = list(dict.fromkeys(self._others[key]))
+            if others:
+                tqdm.write(f" The same holds for {names_in_line(others)}.", file=sys.stderr, end="")
+            tqdm.write("", file=sys.stderr)
+        self._first.clear()
+        self._others.clear()

@@ -1,0 +1,150 @@
+"""Reads a hundred everyday questions about five kinds of text, and checks their quotations.
+
+    mkdir packages && cd packages
+    apt-get download git-doc=1:2.39.5-0+deb12u3 gnome-user-docs=43.0-2 gnucash-docs=4.13-1
+    for package in *.deb; do dpkg-deb -x "$package" .; done
+    cd .. && python -m benchmarks.studies.everyday_questions --packages packages --shared SHARED
+
+``everyday_questions.jsonl`` holds 20 questions of each kind. They were written while reading the
+texts, before any search. ``half`` says what a question is for: settings are chosen on ``choose``,
+and figures are reported on ``report``. A question never changes its half.
+
+======================  ==========================================  =================  =========
+kind                    source                                      licence            documents
+======================  ==========================================  =================  =========
+``python-manual``       the running Python; checked with 3.11.7     PSF-2.0                  399
+``git-manual``          Debian git-doc 1:2.39.5-0+deb12u3           GPL-2.0                  292
+``gnome-help``          Debian gnome-user-docs 43.0-2               CC-BY-SA-3.0             348
+``gnucash-manual``      Debian gnucash-docs 4.13-1 (145 MB)         GFDL-1.1-or-later        235
+``news``                BBC News 2004-2005, ``data/bbc_news``       research only          1,856
+======================  ==========================================  =================  =========
+
+A newer package may have other texts: then the check names the quotations that are gone. Debian's
+snapshot archive keeps these versions.
+"""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+from nextlevelbert import read_documents
+
+QUESTIONS = Path(__file__).with_suffix(".jsonl")
+# Blocks of text in Mallard, the format of GNOME's help.
+_MALLARD = "{http://projectmallard.org/1.0/}"
+_BLOCKS = {f"{_MALLARD}{name}" for name in ("title", "desc", "p", "code", "screen")}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A passage that answers a question: a document of the question's kind, and words in it."""
+
+    document: str
+    quotation: str
+
+
+@dataclass(frozen=True)
+class Question:
+    id: str
+    kind: str
+    half: str
+    question: str
+    answers: tuple[Answer, ...]
+
+
+def load_questions(path: Path = QUESTIONS) -> list[Question]:
+    questions = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        answers = tuple(Answer(**answer) for answer in row.pop("answers"))
+        questions.append(Question(**row, answers=answers))
+    return questions
+
+
+def python_manual() -> Iterator[tuple[str, str]]:
+    for document in read_documents("python-manual"):
+        yield document.id, document.text
+
+
+def git_manual(packages: Path) -> Iterator[tuple[str, str]]:
+    root = packages / "usr/share/doc/git-doc"
+    for path in sorted(root.rglob("*.txt")):
+        yield path.relative_to(root).with_suffix("").as_posix(), path.read_text(encoding="utf-8")
+
+
+def gnome_help(packages: Path) -> Iterator[tuple[str, str]]:
+    root = packages / "usr/share/help/C"
+    for path in sorted(root.glob("*/*.page")):
+        blocks = [
+            one_line("".join(element.itertext()))
+            for element in ElementTree.parse(path).iter()
+            if element.tag in _BLOCKS and "type" not in element.attrib  # other forms of the title
+        ]
+        yield path.relative_to(root).with_suffix("").as_posix(), "\n\n".join(filter(None, blocks))
+
+
+def gnucash_manual(packages: Path) -> Iterator[tuple[str, str]]:
+    root = packages / "usr/share/doc/gnucash-docs"
+    for path in sorted(root.glob("gnucash-*-en/*.html")):
+        for document in read_documents(path):
+            yield path.relative_to(root).with_suffix("").as_posix(), document.text
+
+
+def news(shared: Path) -> Iterator[tuple[str, str]]:
+    folder = shared / "data/bbc_news"
+    for document in read_documents([folder / "train.jsonl.gz", folder / "validation.jsonl.gz"]):
+        yield document.id, f"{document.metadata['title']}\n\n{document.text}"
+
+
+def one_line(text: str) -> str:
+    """Puts one space in place of all white space, as in the quotations."""
+    return " ".join(text.split())
+
+
+def check_quotations(questions: Iterable[Question], documents: Iterable[tuple[str, str]]) -> int:
+    """Returns the number of documents, each of which holds its quotations exactly once.
+
+    Raises:
+        ValueError: for a quotation that its document does not hold, or holds several times, or that
+            a document holds which is no answer.
+    """
+    texts = {name: one_line(text) for name, text in documents}
+    for question in questions:
+        names = {answer.document for answer in question.answers}
+        for answer in question.answers:
+            count = texts.get(answer.document, "").count(answer.quotation)
+            others = [name for name in texts.keys() - names if answer.quotation in texts[name]]
+            if count != 1 or others:
+                raise ValueError(
+                    f"{question.id}: {answer.document} (of {len(texts):,} documents) should hold"
+                    f" {answer.quotation!r} once and holds it {count} times; further documents with"
+                    f" it: {sorted(others)}. Install the version that the module's docstring names."
+                )
+    return len(texts)
+
+
+def main() -> None:
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("--packages", type=Path, help="folder with the unpacked Debian packages")
+    parser.add_argument("--shared", type=Path, help="folder with data/bbc_news")
+    args = parser.parse_args()
+    sources = {"python-manual": python_manual()}
+    if args.packages is not None:
+        sources["git-manual"] = git_manual(args.packages)
+        sources["gnome-help"] = gnome_help(args.packages)
+        sources["gnucash-manual"] = gnucash_manual(args.packages)
+    if args.shared is not None:
+        sources["news"] = news(args.shared)
+    for kind, documents in sources.items():
+        questions = [question for question in load_questions() if question.kind == kind]
+        count = check_quotations(questions, documents)
+        print(f"{kind}: {len(questions)} questions, {count:,} documents")
+
+
+if __name__ == "__main__":
+    main()

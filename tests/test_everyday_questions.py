@@ -42,13 +42,13 @@ def test_each_kind_has_ten_questions_for_choosing_and_ten_to_report():
     assert counts == dict.fromkeys(itertools.product(KINDS, ("choose", "report")), 10)
 
 
-def test_ids_and_questions_are_unique():
+@pytest.mark.parametrize("column", ["id", "question"])
+def test_ids_and_questions_are_unique(column):
     questions = load_questions()
 
-    ids = {question.id for question in questions}
+    values = {getattr(question, column) for question in questions}
 
-    assert len(ids) == len(questions) == 100
-    assert len({question.question for question in questions}) == 100
+    assert len(values) == len(questions) == 100
 
 
 def test_a_quotation_is_one_line_of_thirty_to_two_hundred_characters():

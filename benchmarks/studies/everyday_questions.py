@@ -12,15 +12,16 @@ and figures are reported on ``report``. A question never changes its half.
 ======================  ==========================================  =================  =========
 kind                    source                                      licence            documents
 ======================  ==========================================  =================  =========
-``python-manual``       the running Python; checked with 3.11.7     PSF-2.0                  399
+``python-manual``       the running Python; counted with 3.11.7     PSF-2.0                  399
 ``git-manual``          Debian git-doc 1:2.39.5-0+deb12u3           GPL-2.0                  292
 ``gnome-help``          Debian gnome-user-docs 43.0-2               CC-BY-SA-3.0             348
 ``gnucash-manual``      Debian gnucash-docs 4.13-1 (145 MB)         GFDL-1.1-or-later        235
 ``news``                BBC News 2004-2005, ``data/bbc_news``       research only          1,856
 ======================  ==========================================  =================  =========
 
-A newer package may have other texts: then the check names the quotations that are gone. Debian's
-snapshot archive keeps these versions.
+A newer version may have other texts, and the check then names the first quotation that is gone.
+Debian's snapshot archive keeps these packages. Python 3.11.7, 3.12.1 and 3.13.0 hold all quotations
+of their manual.
 """
 
 from __future__ import annotations

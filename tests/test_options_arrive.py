@@ -13,8 +13,8 @@ import pytest
 
 from nextlevelbert import DocumentVectorDataset
 from nextlevelbert.finetuning.labels import SINGLE
-from nextlevelbert.pretraining import vectors
-from nextlevelbert.tasks import classification, multiple_choice
+from nextlevelbert.finetuning.tasks import classification, multiple_choice
+from nextlevelbert.pretraining import pretrain as vectors
 from nextlevelbert.training.trainer import CardTrainer
 
 from .finetuning_toys import write

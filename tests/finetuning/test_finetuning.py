@@ -15,10 +15,10 @@ from nextlevelbert.finetuning.arguments import (
     LoraArguments,
     VectorModelArguments,
 )
+from nextlevelbert.finetuning.tasks import TASKS, classification, main, multiple_choice
 from nextlevelbert.finetuning.vector_reader import with_lora
 from nextlevelbert.finetuning.vector_source import VectorSource, require_layers
-from nextlevelbert.tasks import TASKS, classification, main, multiple_choice
-from nextlevelbert.training.data import DataArguments
+from nextlevelbert.training.data_arguments import DataArguments
 from nextlevelbert.training.trainer import CardTrainer
 
 from ..vector_toys import close

@@ -16,8 +16,8 @@ from nextlevelbert import (
     encode_corpus,
     load_chunk_encoder,
 )
-from nextlevelbert.commands import embed, search
 from nextlevelbert.fitting import combine_chunk_encoders
+from nextlevelbert.search import embed, search
 
 from ..encoder_toys import CONFIGS, TEXT, save_encoder
 from ..vector_toys import close, unit

@@ -14,12 +14,11 @@ import pytest
 
 import nextlevelbert_command
 from nextlevelbert import NextLevelBertModel
-from nextlevelbert.search import plan
 from nextlevelbert.search.shelf import ReadingOptions
 
 from .conftest import COURT, KITCHEN, SEA
 
-COMMANDS = ("search", "embed", "map", "app", "fit", "plan", "pretrain", "finetune", "convert")
+COMMANDS = ("search", "app", "embed", "fit", "pretrain", "finetune", "convert")
 
 
 @pytest.mark.parametrize("words", [["--help"], ["search", "--help"], ["search", "nowhere", "x"]])

@@ -11,11 +11,11 @@ If a run is interrupted, repeat the command to resume it. Without ``--do_train``
 encoded; without documents a finished ``--corpus_dir`` is read. ``torchrun --nproc_per_node 2
 run_pretraining.py …`` shares encoding and training. Options may come from a YAML or JSON file,
 ``run_pretraining.py options.yaml``; ``--recipe paper`` sets what the paper names. ``--help`` with
-``--model_type`` shows every option. ``pip install`` provides this script as
-``nextlevelbert-pretrain``.
+``--model_type`` shows every option. An installed package has this script as
+``nextlevelbert pretrain``.
 """
 
-from nextlevelbert.pretraining.vectors import main
+from nextlevelbert.pretraining.pretrain import main
 
 if __name__ == "__main__":
     main()

@@ -7,8 +7,8 @@ import tempfile
 from pathlib import Path
 
 import nextlevelbert
-from nextlevelbert.commands.app import run
-from nextlevelbert.commands.shelf import open_model
+from nextlevelbert.search.app.page import run
+from nextlevelbert.search.shelf import open_model
 from nextlevelbert_command.options import default_cache_dir
 
 

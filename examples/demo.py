@@ -19,7 +19,7 @@ from transformers import AutoModel
 
 import nextlevelbert
 import nextlevelbert_command
-from nextlevelbert.pretraining import vectors as pretraining
+from nextlevelbert.pretraining import pretrain as pretraining
 
 QUESTION = "send an email with an attachment"
 QUERIES = ("manual/lambda", "manual/try", "module/json", "module/threading")

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from tqdm.auto import tqdm
 
+from .models.checkpoints import NO_LENGTH_LIMIT, with_limit
 from .models.chunk_encoder import LoadedChunkEncoder
 from .models.chunking import (
     ChunkingRule,
@@ -22,7 +23,6 @@ from .models.chunking import (
 )
 from .models.configuration_nextlevelbert import HashedTfidfConfig, HybridConfig, sentence_steps
 from .models.from_encoder import load_chunk_encoder
-from .models.pretrained import NO_LENGTH_LIMIT, with_limit
 from .models.static_encoders import HashedTfidfModel, HybridModel, StaticModel
 
 # Chunk vectors of many documents are multiplied at once, since each product takes D x D sums.

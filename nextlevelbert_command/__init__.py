@@ -2,7 +2,7 @@
 
 This package is not a part of `nextlevelbert`: importing that loads torch and transformers, which
 takes seconds, and neither the help nor a wrong option needs them. A module for each sub-command
-declares its options; each option is an argument of `run` in ``nextlevelbert.commands``.
+declares its options; each option is an argument of `run` in a module of ``nextlevelbert.search``.
 """
 
 from __future__ import annotations
@@ -15,14 +15,23 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from . import app, embed, fit, map, plan, search
+from . import app, embed, fit, search
 from .options import replace_model
 
-_COMMANDS = (search, embed, map, app, fit, plan)
+# Sub-commands by name: their options, and the module with their function `run`.
+_COMMANDS = {
+    "search": (search, "nextlevelbert.search.library"),
+    "app": (app, "nextlevelbert.search.app.page"),
+    "embed": (embed, "nextlevelbert.search.embed"),
+    "fit": (fit, "nextlevelbert.search.fit"),
+}
 # Sub-commands that parse their own options: (module, what they do).
 _DELEGATED = {
-    "pretrain": ("nextlevelbert.pretraining.vectors", "Pretrains a model on documents"),
-    "finetune": ("nextlevelbert.tasks", "Trains a model on a task, or tests one at search"),
+    "pretrain": ("nextlevelbert.pretraining.pretrain", "Pretrains a model on documents"),
+    "finetune": (
+        "nextlevelbert.finetuning.tasks",
+        "Trains a model on a labelled task",
+    ),
     "convert": (
         "nextlevelbert.convert",
         "Turns a checkpoint of NextLevelBERT's authors into one of this package",
@@ -43,16 +52,16 @@ def build_parser() -> argparse.ArgumentParser:
     """Builds the parser of all sub-commands; those of `_DELEGATED` are only listed."""
     parser = _Parser(
         prog="nextlevelbert",
-        description="Search, embed and map long documents, and train the models that do it.",
+        description="Search and embed long documents, and train the models that do it.",
         epilog="Each command has its own help: nextlevelbert search --help",
     )
     commands = parser.add_subparsers(
         dest="command", metavar="COMMAND", required=True, title="commands"
     )
-    for module in _COMMANDS:
+    for name, (module, _) in _COMMANDS.items():
         summary, _, _ = module.ABOUT.partition("\n")
         options = commands.add_parser(
-            module.__name__.rpartition(".")[2],
+            name,
             help=summary,
             description=module.ABOUT,
             formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -87,7 +96,8 @@ def run(argv: Sequence[str]) -> None:
         importlib.import_module(module_name).main()
         return
     options = vars(build_parser().parse_args(argv))
-    command = importlib.import_module(f"nextlevelbert.commands.{options.pop('command')}")
+    _, module_name = _COMMANDS[options.pop("command")]
+    command = importlib.import_module(module_name)
     if "model" in options:
         replace_model(options)
     command.run(**options)

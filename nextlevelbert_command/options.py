@@ -103,7 +103,7 @@ def default_cache_dir() -> Path:
 
 def replace_model(options: dict[str, Any]) -> None:
     """Puts the opened model in the place of the options that choose it."""
-    shelf = importlib.import_module("nextlevelbert.commands.shelf")
+    shelf = importlib.import_module("nextlevelbert.search.shelf")
     model = {name: options.pop(name) for name in _MODEL_OPTIONS}
     options["model"] = shelf.open_model(model.pop("model"), **model)
 

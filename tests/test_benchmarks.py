@@ -26,9 +26,9 @@ from benchmarks.studies import (
 )
 from metrics.conll_coreference.conll_coreference import coreference_scores
 from nextlevelbert import CdlmModel, CdlmProcessor
-from nextlevelbert.commands.search import Library
-from nextlevelbert.commands.shelf import open_model, open_shelf
 from nextlevelbert.evaluation import RetrievalTask
+from nextlevelbert.search.library import Library
+from nextlevelbert.search.shelf import open_model, open_shelf
 
 from .finetuning_toys import write
 from .vector_toys import close

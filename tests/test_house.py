@@ -22,10 +22,7 @@ ORDER = (
     ("word_lookup", "fitting", "corpus", "vector_cache"),
     ("evaluation",),
     ("training",),
-    ("pretraining",),
-    ("finetuning",),
-    ("tasks",),
-    ("commands",),
+    ("pretraining", "finetuning", "search"),
     ("convert", "__main__", "__init__"),
 )
 

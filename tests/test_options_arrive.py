@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from nextlevelbert import DocumentVectorDataset
+from nextlevelbert.finetuning import classification, multiple_choice
 from nextlevelbert.finetuning.labels import SINGLE
-from nextlevelbert.pretraining import vectors
-from nextlevelbert.tasks import classification, multiple_choice
+from nextlevelbert.pretraining import pretrain
 from nextlevelbert.training.trainer import CardTrainer
 
 from .finetuning_toys import write
@@ -50,7 +50,7 @@ ROWS = json.loads(Path(__file__).with_name("toy_rows.json").read_text())
 
 RUNS: dict[str, tuple[Callable[[list[str]], None], list[str], list[dict], dict[str, Callable]]] = {
     "nextlevelbert": (
-        vectors.pretrain,
+        pretrain.pretrain,
         "--chunk_encoder {sentence_encoder} --chunk_size 8 --do_train --sequence_length 8".split(),
         ROWS["books"],
         {
@@ -68,7 +68,7 @@ RUNS: dict[str, tuple[Callable[[list[str]], None], list[str], list[dict], dict[s
         },
     ),
     "hate": (
-        vectors.pretrain,
+        pretrain.pretrain,
         "--model_type hate --chunk_encoder {sentence_encoder} --do_train".split(),
         ROWS["books"],
         {

@@ -75,8 +75,8 @@ def test_the_wheel_holds_every_file_of_the_package(wheel):
 
 @pytest.mark.long
 def test_the_console_scripts_run_from_an_installed_wheel(installed, tmp_path):
-    assert "--model_type" in run(installed / "nextlevelbert-pretrain", "--help", cwd=tmp_path)
-    assert "multiple_choice" in run(installed / "nextlevelbert-finetune", "--help", cwd=tmp_path)
+    assert "--model_type" in run(installed / "nextlevelbert", "pretrain", "--help", cwd=tmp_path)
+    assert "multiple_choice" in run(installed / "nextlevelbert", "finetune", "--help", cwd=tmp_path)
     write(tmp_path / "rows.jsonl", sea_rows(16, 0))
     words = ["search", "rows.jsonl", "a whale that swims", "--cache_dir", "cache"]
     assert "rows.jsonl#" in run(
@@ -86,8 +86,8 @@ def test_the_console_scripts_run_from_an_installed_wheel(installed, tmp_path):
 
 EVERY_RUN = """
 import json, sys
-from nextlevelbert import tasks
-from nextlevelbert.pretraining import vectors
+from nextlevelbert.finetuning import tasks
+from nextlevelbert.pretraining import pretrain as vectors
 for script, *words in json.loads(sys.argv[1]):
     (vectors if script == "run_pretraining.py" else tasks).main(words)
 """

@@ -33,11 +33,12 @@ from torch.nn import functional as F
 
 from benchmarks.common.measuring import print_table, with_interval
 from nextlevelbert import text_sentences
-from nextlevelbert.commands import index, search
-from nextlevelbert.commands.shelf import Part, open_model, open_shelf
 from nextlevelbert.corpus import write_part
 from nextlevelbert.data.tables import open_rows
 from nextlevelbert.evaluation.words import search_words
+from nextlevelbert.search import index
+from nextlevelbert.search.library import Library
+from nextlevelbert.search.shelf import Part, open_model, open_shelf
 
 COUNT, FORMS, CUES = 1_500, ("kept", "half", "common"), ("person", "place", "title", "rare")
 NEIGHBOURS = 0.6
@@ -137,7 +138,7 @@ def without_names(
     return [word for word in sentence if word not in gone]
 
 
-def cut_out(library: search.Library, parts: list[Part]) -> tuple[list[Part], list[Question]]:
+def cut_out(library: Library, parts: list[Part]) -> tuple[list[Part], list[Question]]:
     """Makes a copy of a shelf whose passages lack the sentences that serve as questions."""
     draw = np.random.default_rng(1)
     questions = list[Question]()
@@ -210,7 +211,7 @@ def ranks(model: Any, parts: list[Part], questions: list[Question]) -> dict[str,
         for path in parts[0].path.parent.glob("index-*"):
             path.unlink()
         with patch.object(index, "book_words", chosen):
-            library, lucene = search.Library(model, parts), bm25s.BM25()
+            library, lucene = Library(model, parts), bm25s.BM25()
         rows = chosen(counts, starts)
         added = [
             names[row.indices[row.data > 0]].tolist()
@@ -301,7 +302,7 @@ def main() -> None:
     if (encoder := model.get_chunk_encoder()).has_layers:
         encoder.to(torch.bfloat16)
     parts = open_shelf(model, str(args.novels), args.output_dir / "cache")
-    library = search.Library(model, parts)
+    library = Library(model, parts)
     judges = {
         "a cue from elsewhere": (parts, with_a_cue(parts, novels, args)),
         "cut out": cut_out(library, parts),

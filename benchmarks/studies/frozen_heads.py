@@ -22,9 +22,9 @@ import torch
 
 from benchmarks.common import measuring
 from nextlevelbert import NextLevelBertModel, load_chunk_encoder
-from nextlevelbert.commands.fit import PLACES, STATIC_SHARE
 from nextlevelbert.data.tables import open_rows
 from nextlevelbert.fitting import combine_chunk_encoders, fit_tfidf_encoder
+from nextlevelbert.search.fit import PLACES, STATIC_SHARE
 
 
 def classifier(strengths: np.ndarray) -> Any:

@@ -12,9 +12,9 @@ from torch import nn
 from transformers import PreTrainedConfig
 from transformers.modeling_outputs import SequenceClassifierOutput
 
+from ..models.checkpoints import classification_loss
 from ..models.chunk_encoder import masked_mean
 from ..models.modeling_nextlevelbert import TaskClassifier, concatenate_pairs
-from ..models.pretrained import classification_loss
 from ..models.windows import pad_vectors
 from .arguments import FinetuningArguments, LoraArguments, VectorModelArguments
 from .labels import CHOICE, SINGLE, LabelSet, pair_texts

@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from tqdm.auto import tqdm
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from .checkpoints import backbone_from_config, missing_passes
 from .chunking import ChunkingRule, Prompts, with_prompt
 from .configuration_nextlevelbert import (
     PoolingMode,
@@ -28,7 +29,6 @@ from .configuration_nextlevelbert import (
     usable_positions,
     vector_size,
 )
-from .pretrained import backbone_from_config, missing_passes
 
 # Token positions of one forward pass. On a CPU small batches stay in the cache (measured best on
 # two cores: 8 chunks of 256); a GPU needs enough work to be busy.

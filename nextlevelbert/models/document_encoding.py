@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from .checkpoints import NextLevelPreTrainedModel, evaluation_mode
 from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder, encode_documents
 from .chunking import (
     ChunkingRule,
@@ -20,7 +21,6 @@ from .chunking import (
     with_prompt,
 )
 from .configuration_nextlevelbert import sentence_steps
-from .pretrained import NextLevelPreTrainedModel, evaluation_mode
 from .sentences import Splitter
 from .windows import count_windows
 

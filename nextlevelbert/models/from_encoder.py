@@ -15,10 +15,7 @@ from torch import nn
 from transformers import AutoModel, BertConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from .backbone_layers import with_layers
-from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder
-from .chunking import ChunkingRule, Prompts, check_prompt
-from .configuration_nextlevelbert import PoolingMode, StaticEmbeddingConfig, embedding_size
-from .pretrained import (
+from .checkpoints import (
     NO_LENGTH_LIMIT,
     encoder_half,
     load_tokenizer,
@@ -26,6 +23,9 @@ from .pretrained import (
     refuse_remote_code,
     with_attention_dropout,
 )
+from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder
+from .chunking import ChunkingRule, Prompts, check_prompt
+from .configuration_nextlevelbert import PoolingMode, StaticEmbeddingConfig, embedding_size
 from .static_encoders import STATIC_MODELS, new_chunk_encoder
 
 # Architectures that transformers cannot build without any layers.

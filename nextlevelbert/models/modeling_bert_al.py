@@ -27,14 +27,14 @@ from .bert_al_sentences import (
     select_sentences,
     split_document,
 )
-from .configuration_bert_al import BertAlConfig
-from .pretrained import (
+from .checkpoints import (
     backbone_from_config,
     classification_loss,
     evaluation_mode,
     labelled_loss,
     missing_passes,
 )
+from .configuration_bert_al import BertAlConfig
 from .token_document import (
     TokenDocumentPreTrainedModel,
     TokenFeaturesOutput,

@@ -22,8 +22,7 @@ from transformers.models.longformer import modeling_longformer as longformer
 from transformers.utils import ModelOutput, can_return_tuple
 
 from .cdlm_attention import CdlmSelfAttention, plan_attention, take_positions
-from .configuration_cdlm import CdlmConfig
-from .pretrained import (
+from .checkpoints import (
     LayerOutputs,
     NextLevelPreTrainedModel,
     classification_loss,
@@ -34,6 +33,7 @@ from .pretrained import (
     split_arguments,
     token_mask,
 )
+from .configuration_cdlm import CdlmConfig
 
 # These count positions from the padding id, as Longformer does.
 _OFFSET_TYPES = ("roberta", "xlm-roberta", "camembert")

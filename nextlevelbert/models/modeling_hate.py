@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput
 
+from .checkpoints import backbone_from_config, split_arguments
 from .chunk_encoder import LoadedChunkEncoder
 from .configuration_hate import HateConfig
 from .configuration_nextlevelbert import PAD
@@ -29,7 +30,6 @@ from .modeling_nextlevelbert import (
     NextLevelBertModel,
     NextLevelBertPreTrainedModel,
 )
-from .pretrained import backbone_from_config, split_arguments
 
 
 def sinusoids(positions: Tensor, size: int) -> Tensor:

@@ -28,6 +28,16 @@ from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput, SequenceClassifierOutput
 from transformers.utils import ModelOutput, can_return_tuple
 
+from .checkpoints import (
+    LayerOutputs,
+    NextLevelPreTrainedModel,
+    backbone_from_config,
+    classification_loss,
+    missing_passes,
+    single_label_loss,
+    split_arguments,
+    token_mask,
+)
 from .chunk_encoder import (
     ChunkEncoder,
     LoadedChunkEncoder,
@@ -46,16 +56,6 @@ from .from_encoder import (
     layers_over,
     load_chunk_encoder,
     new_model_over,
-)
-from .pretrained import (
-    LayerOutputs,
-    NextLevelPreTrainedModel,
-    backbone_from_config,
-    classification_loss,
-    missing_passes,
-    single_label_loss,
-    split_arguments,
-    token_mask,
 )
 from .static_encoders import ChunkCentring, ChunkWhitening, new_chunk_encoder
 from .windows import (

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor, nn
 from transformers.utils import ModelOutput
 
-from .configuration_token_document import TokenDocumentConfig
-from .pretrained import (
+from .checkpoints import (
     NextLevelPreTrainedModel,
     load_backbone,
     load_tokenizer,
     split_arguments,
     token_mask,
 )
+from .configuration_token_document import TokenDocumentConfig
 
 
 @dataclass

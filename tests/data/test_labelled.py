@@ -20,7 +20,7 @@ from nextlevelbert.data.labelled import (
     source_of,
 )
 from nextlevelbert.data.tables import open_rows
-from nextlevelbert.tasks.multiple_choice import load_multiple_choice
+from nextlevelbert.finetuning.multiple_choice import load_multiple_choice
 
 from ..finetuning_toys import write
 

@@ -9,16 +9,16 @@ import torch
 from torch import nn
 
 from nextlevelbert import NextLevelBertForMultipleChoice, NextLevelBertModel, load_chunk_encoder
-from nextlevelbert.finetuning import seeds
+from nextlevelbert.finetuning import classification, multiple_choice, seeds
 from nextlevelbert.finetuning.arguments import (
     FinetuningArguments,
     LoraArguments,
     VectorModelArguments,
 )
+from nextlevelbert.finetuning.tasks import TASKS, main
 from nextlevelbert.finetuning.vector_reader import with_lora
 from nextlevelbert.finetuning.vector_source import VectorSource, require_layers
-from nextlevelbert.tasks import TASKS, classification, main, multiple_choice
-from nextlevelbert.training.data import DataArguments
+from nextlevelbert.training.data_arguments import DataArguments
 from nextlevelbert.training.trainer import CardTrainer
 
 from ..vector_toys import close

@@ -16,8 +16,8 @@ from nextlevelbert import (
     encode_corpus,
     load_chunk_encoder,
 )
-from nextlevelbert.commands import embed, search
 from nextlevelbert.fitting import combine_chunk_encoders
+from nextlevelbert.search import embed, library
 
 from ..encoder_toys import CONFIGS, TEXT, save_encoder
 from ..vector_toys import close, unit
@@ -228,7 +228,7 @@ def test_commands_ask_with_the_query_prompt_and_read_with_the_passage_prompt(e5,
     (folder / "book.txt").write_text(TEXT)
     reading = {"text_column": "text", "splitter": None, "cache_dir": tmp_path / "cache"}
 
-    library = search.open_library(str(folder), e5, **reading)
+    library = library.open_library(str(folder), e5, **reading)
     answer = library.ask("the red dog ran")
     embed.run(str(folder), e5, tmp_path / "rows.parquet", rows="chunks", **reading)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from nextlevelbert.data.labelled import read_label_names
-from nextlevelbert.tasks.classification import load_classification
+from nextlevelbert.finetuning.classification import load_classification
 
 from ..scripts import load_script
 

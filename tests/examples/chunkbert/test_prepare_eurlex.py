@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nextlevelbert.data.labelled import names_of, read_label_names
-from nextlevelbert.tasks.classification import load_classification
+from nextlevelbert.finetuning.classification import load_classification
 
 from ...finetuning_toys import write
 from ..scripts import load_script

@@ -7,8 +7,8 @@ import pytest
 from datasets import Dataset
 
 from nextlevelbert.data.labelled import distinct_texts
-from nextlevelbert.tasks.classification import load_classification
-from nextlevelbert.tasks.multiple_choice import load_multiple_choice
+from nextlevelbert.finetuning.classification import load_classification
+from nextlevelbert.finetuning.multiple_choice import load_multiple_choice
 
 from ...finetuning_toys import write
 from ..scripts import load_script

@@ -47,7 +47,6 @@ from .arguments import (
     PretrainingArguments,
 )
 from .collators import DataCollatorForSegmentPairs, DataCollatorForVectorMasking
-from .corpora import ChosenDocuments, choose_documents, encode_corpora
 from .datasets import (
     DocumentVectorDataset,
     EpochDataset,
@@ -55,6 +54,7 @@ from .datasets import (
     SegmentPairDataset,
     VectorSequenceDataset,
 )
+from .documents import ChosenDocuments, choose_documents, encode_corpora
 from .run import is_finished, train_or_resume, write_results
 from .scores import (
     MaskedVectorMetrics,

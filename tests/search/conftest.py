@@ -10,8 +10,8 @@ import transformers
 
 import nextlevelbert_command
 from nextlevelbert import NextLevelBertModel
-from nextlevelbert.commands.search import Library
-from nextlevelbert.commands.shelf import open_shelf
+from nextlevelbert.search.library import Library
+from nextlevelbert.search.shelf import open_shelf
 
 SEA = (
     "The whale swims under the ship. The captain hunts it over the sea, and the harbour is far"

@@ -10,9 +10,9 @@ import torch
 from scipy import sparse
 
 from nextlevelbert import NextLevelBertModel, static_checkpoint
-from nextlevelbert.commands.index import book_words, count_words
-from nextlevelbert.commands.search import Library, ranking, shorten, show_passage
-from nextlevelbert.commands.shelf import open_shelf, passage_borders
+from nextlevelbert.search.index import book_words, count_words
+from nextlevelbert.search.library import Library, ranking, shorten, show_passage
+from nextlevelbert.search.shelf import open_shelf, passage_borders
 
 from ..book_toys import write_pdf
 from .conftest import COURT, KITCHEN, SEA

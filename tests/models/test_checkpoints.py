@@ -14,7 +14,7 @@ from transformers import AutoModel, AutoModelForPreTraining
 import nextlevelbert
 from nextlevelbert import read_documents
 
-from .vector_toys import close
+from ..vector_toys import close
 
 ROOT = Path(__file__).parents[1]
 STATIC = ROOT / "nextlevelbert" / "static"

@@ -1,11 +1,8 @@
-"""``nextlevelbert map``: a picture of a folder, in which every document is a point."""
+"""A picture of a folder, in which every document is a point and similar documents are near."""
 
-import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Unpack
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,11 +10,6 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import normalize
-
-from ..data.files import readable_name
-from ..models.modeling_nextlevelbert import NextLevelBertModel
-from .search import open_library
-from .shelf import MAP_CREATOR, ReadingOptions, check_output
 
 _LONGEST_NAME = 36  # characters on the map
 _NAME_SIZE = 7  # points, like the distance of a name from its point
@@ -165,33 +157,3 @@ def draw_map(names: Sequence[str], vectors: np.ndarray, chunks: Sequence[int]) -
     placer = NamePlacer(figure, axes, names=names, points=points)
     placer.write(axes, range(len(names)))
     return figure
-
-
-def run(
-    source: str,
-    model: NextLevelBertModel,
-    output: Path,
-    **reading: Unpack[ReadingOptions],
-) -> None:
-    """Writes the map of the documents of a source.
-
-    Args:
-        source: a file, a folder or a pattern.
-        model: the document model.
-        output: the file to write; its suffix names the format.
-        **reading: options for reading the source, see `ReadingOptions`.
-    """
-    check_output(source, output)
-    library = open_library(source, model, **reading)
-    chunks = np.diff(library.starts).tolist()
-    figure = draw_map(library.names, library.document_vectors, chunks)
-    metadata = None
-    if output.suffix.lower() == ".pdf":
-        metadata = {"Creator": MAP_CREATOR}  # so that the map is not taken for a document
-    with names_in_any_script():
-        figure.savefig(output, metadata=metadata)
-    unreadable = count_unreadable(library.names)
-    if unreadable:
-        line = f"note: the font of the map lacks letters of {unreadable:,} names; they are boxes."
-        print(line, file=sys.stderr)
-    print(f"Wrote {readable_name(output)}: {len(library.names)} documents.")

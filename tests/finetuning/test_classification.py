@@ -21,8 +21,8 @@ from transformers import (
 )
 
 from nextlevelbert import HateModel, NextLevelBertModel
+from nextlevelbert.finetuning.tasks import main
 from nextlevelbert.finetuning.vector_reader import MeanClassifier, freeze
-from nextlevelbert.tasks import main
 from nextlevelbert.training.runs import read_json
 
 from ..finetuning_toys import predictions, sea_rows, write

@@ -12,7 +12,10 @@ from datasets import Dataset
 from ..data.labelled import ClassOptions, load_classes, read_label_names
 from ..data.tables import open_rows
 from ..evaluation.words import split_terms
-from ..finetuning.arguments import (
+from ..training.data_arguments import DataArguments
+from ..training.options import option, parse, pop_option
+from ..training.runs import bind_folder
+from .arguments import (
     FAMILIES,
     BertAlArguments,
     ChunkBertArguments,
@@ -21,20 +24,17 @@ from ..finetuning.arguments import (
     TextModelArguments,
     VectorModelArguments,
 )
-from ..finetuning.classifiers import (
+from .labels import SEVERAL, LabelSet
+from .run import (
     ClassifierRun,
     ColumnArguments,
     Reader,
     card_snippet,
     read_labelled_sets,
 )
-from ..finetuning.labels import SEVERAL, LabelSet
-from ..finetuning.seeds import Result, Scores, report
-from ..finetuning.token_reader import TokenReader
-from ..finetuning.vector_reader import VectorReader
-from ..training.data import DataArguments
-from ..training.options import option, parse, pop_option
-from ..training.runs import bind_folder
+from .seeds import Result, Scores, report
+from .token_reader import TokenReader
+from .vector_reader import VectorReader
 
 # The options of each --model_type.
 MODEL_OPTIONS: dict[str, tuple[type, ...]] = {

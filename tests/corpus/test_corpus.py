@@ -30,7 +30,7 @@ from nextlevelbert import (
 from nextlevelbert.corpus import write_part
 from tests.faults.harness import forked, tree
 
-from .vector_toys import close
+from ..vector_toys import close
 
 STATIC = str(Path(__file__).parents[1] / "nextlevelbert" / "static")
 DOCUMENTS = [

@@ -12,9 +12,9 @@ import torch
 from filelock import FileLock
 
 from nextlevelbert import NextLevelBertModel, text_sentences
-from nextlevelbert.commands import shelf
-from nextlevelbert.commands.search import Library
-from nextlevelbert.commands.shelf import Part, open_shelf, read_files
+from nextlevelbert.search import shelf
+from nextlevelbert.search.library import Library
+from nextlevelbert.search.shelf import Part, open_shelf, read_files
 
 from ..book_toys import write_docx, write_epub, write_pdf
 from ..finetuning_toys import write

@@ -33,9 +33,9 @@ from nextlevelbert.pretraining.arguments import (
     NewModelArguments,
     NextLevelBertArguments,
 )
-from nextlevelbert.pretraining.corpora import ChosenDocuments, share_out
+from nextlevelbert.pretraining.documents import ChosenDocuments, share_out
+from nextlevelbert.pretraining.pretrain import draw_vectors, fit_to_documents, new_model, pretrain
 from nextlevelbert.pretraining.scores import MaskedVectorMetrics, context_mean_baseline
-from nextlevelbert.pretraining.vectors import draw_vectors, fit_to_documents, new_model, pretrain
 from nextlevelbert.training.runs import read_json
 
 from ..finetuning_toys import write

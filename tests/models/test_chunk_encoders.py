@@ -18,12 +18,12 @@ from nextlevelbert import (
     NextLevelBertModel,
     load_chunk_encoder,
 )
+from nextlevelbert.models.checkpoints import load_backbone
 from nextlevelbert.models.chunk_encoder import micro_batches, pool, weights_fingerprint
 from nextlevelbert.models.chunking import tokenize_document
 from nextlevelbert.models.from_encoder import bert_over_vectors
-from nextlevelbert.models.pretrained import load_backbone
 
-from .vector_toys import TINY, close, save_random_table
+from ..vector_toys import TINY, close, save_random_table
 
 SENTENCES = [
     "Call me Ishmael.",

@@ -34,4 +34,4 @@ def _main(words: list[str]) -> None:
         return
     if task not in TASKS:
         raise ValueError(f"Give --task, one of {', '.join(TASKS)}; got {task}.")
-    importlib.import_module(f"{__name__}.{task}").main(others)
+    importlib.import_module(f"{__package__}.{task}").main(others)

@@ -23,10 +23,10 @@ from matplotlib.figure import Figure
 from matplotlib.image import imsave
 from sklearn.preprocessing import normalize
 
-from ..models.modeling_nextlevelbert import NextLevelBertModel
+from ...models.modeling_nextlevelbert import NextLevelBertModel
+from ..library import Library, SearchResult, open_library
+from ..shelf import ReadingOptions
 from .map import NamePlacer, names_in_any_script, overlaps, principal_components
-from .search import Library, SearchResult, open_library
-from .shelf import ReadingOptions
 
 if TYPE_CHECKING:
     from gradio import Blocks

@@ -14,12 +14,11 @@ import pytest
 
 import nextlevelbert_command
 from nextlevelbert import NextLevelBertModel
-from nextlevelbert.commands import plan
-from nextlevelbert.commands.shelf import ReadingOptions
+from nextlevelbert.search.shelf import ReadingOptions
 
 from .conftest import COURT, KITCHEN, SEA
 
-COMMANDS = ("search", "embed", "map", "app", "fit", "plan", "pretrain", "finetune", "convert")
+COMMANDS = ("search", "app", "embed", "fit", "pretrain", "finetune", "convert")
 
 
 @pytest.mark.parametrize("words", [["--help"], ["search", "--help"], ["search", "nowhere", "x"]])
@@ -55,7 +54,7 @@ def test_each_option_is_an_argument_of_the_command(name, books):
         suffix = {"embed": ".parquet", "map": ".png", "fit": ""}[name]
         options.extend(["-o", str(books / f"output{suffix}")])
     parsed = set(vars(nextlevelbert_command.build_parser().parse_args(options)))
-    run = importlib.import_module(f"nextlevelbert.commands.{name}").run
+    run = importlib.import_module(f"nextlevelbert.search.{name}").run
     arguments = set(inspect.signature(run).parameters) - {"public"}
     if "reading" in arguments:
         arguments.remove("reading")

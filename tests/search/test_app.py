@@ -17,8 +17,8 @@ from PIL import Image
 
 import nextlevelbert
 from nextlevelbert import NextLevelBertModel
-from nextlevelbert.commands import app
-from nextlevelbert.commands.app import Page, Section, sections_of
+from nextlevelbert.search.app import page as app
+from nextlevelbert.search.app.page import Page, Section, sections_of
 
 from .conftest import KITCHEN
 

@@ -13,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 from sklearn.decomposition import PCA
 
 from nextlevelbert import NextLevelBertModel, read_documents
-from nextlevelbert.commands.map import draw_map
+from nextlevelbert.search.app.map import draw_map
 
 from ..book_toys import write_pdf
 from .conftest import COURT, KITCHEN, SEA

@@ -6,21 +6,21 @@ from datasets import Dataset
 
 from ..data.labelled import USUAL, Columns, load_choices
 from ..data.tables import open_rows
-from ..finetuning.arguments import (
+from ..training.data_arguments import DataArguments
+from ..training.options import parse
+from .arguments import (
     FinetuningArguments,
     LoraArguments,
     VectorModelArguments,
 )
-from ..finetuning.classifiers import (
+from .labels import LabelSet
+from .run import (
     ClassifierRun,
     ColumnArguments,
     card_snippet,
     read_labelled_sets,
 )
-from ..finetuning.labels import LabelSet
-from ..finetuning.vector_reader import VectorReader
-from ..training.data import DataArguments
-from ..training.options import parse
+from .vector_reader import VectorReader
 
 _ABOUT = "Chooses among answers to questions about documents."
 _USE = (

@@ -18,7 +18,7 @@ from ..data.labelled import (
     source_of,
 )
 from ..training.cards import CardText, plain, public_name
-from ..training.data import DataArguments
+from ..training.data_arguments import DataArguments
 from ..training.options import option
 from ..training.runs import fingerprint
 from ..training.trainer import CardTrainer

@@ -1,1 +1,0 @@
-"""The sub-commands of `nextlevelbert`, one file each; `nextlevelbert_command` has their options."""

@@ -1,0 +1,1 @@
+"""The page of `nextlevelbert app`, which needs the extra `app`."""

@@ -36,8 +36,10 @@ def single_label_loss(logits: Tensor, labels: Tensor) -> Tensor:
         logits: predicted logits, ``[N, K]``.
         labels: class of each row, ``[N]``.
     """
+    is_label = labels != -100
+    count = is_label.sum().clamp(min=1)
     total = F.cross_entropy(logits.float(), labels, reduction="sum")
-    return total / (labels != -100).sum().clamp(min=1)
+    return total / count
 
 
 def labelled_loss(logits: Tensor, labels: Tensor) -> Tensor:
@@ -57,11 +59,17 @@ def labelled_loss(logits: Tensor, labels: Tensor) -> Tensor:
     targets = labels.clamp(min=0).float()
     losses = F.binary_cross_entropy_with_logits(logits.float(), targets, reduction="none")
     counts = is_label.sum(dim=1)  # [B]
-    means = (losses * is_label).sum(dim=1) / counts.clamp(min=1)
-    return means.sum() / (counts > 0).sum().clamp(min=1)
+    totals = (losses * is_label).sum(dim=1)
+    means = totals / counts.clamp(min=1)
+    labelled_rows = (counts > 0).sum()
+    return means.sum() / labelled_rows.clamp(min=1)
 
 
-def smooth_l1_loss(predictions: Tensor, targets: Tensor, sequences: Tensor | None = None) -> Tensor:
+def smooth_l1_loss(
+    predictions: Tensor,
+    targets: Tensor,
+    sequences: Tensor | None = None,
+) -> Tensor:
     """Returns NextLevelBERT's loss: Huber with beta 1, averaged over dimensions (section 2.2).
 
     Args:
@@ -72,8 +80,9 @@ def smooth_l1_loss(predictions: Tensor, targets: Tensor, sequences: Tensor | Non
     Returns:
         A float32 scalar; zero (with a gradient path) without predictions.
     """
-    losses = F.smooth_l1_loss(predictions.float(), targets.float(), reduction="none")
-    return mean_of_losses(losses.mean(dim=-1), sequences)
+    losses = F.smooth_l1_loss(predictions.float(), targets.float(), reduction="none")  # [M, D]
+    losses = losses.mean(dim=-1)
+    return mean_of_losses(losses, sequences)
 
 
 def choice_loss(
@@ -111,11 +120,15 @@ def choice_loss(
             is_copy = targets @ choices.T > _NEAR_COPY
             is_copy[own, own] = False
             scores = scores.masked_fill(is_copy, -torch.inf)
-    return mean_of_losses(F.cross_entropy(scores, own, reduction="none"), sequences)
+    losses = F.cross_entropy(scores, own, reduction="none")
+    return mean_of_losses(losses, sequences)
 
 
 def p_norm_loss(
-    predictions: Tensor, targets: Tensor, p: float = 2.0, sequences: Tensor | None = None
+    predictions: Tensor,
+    targets: Tensor,
+    p: float = 2.0,
+    sequences: Tensor | None = None,
 ) -> Tensor:
     """Returns HATE's loss: the norm of the rows of softmax(Ŝ Lᵀ) - I, from 0 to 2^(1/p).
 
@@ -157,4 +170,6 @@ def mean_of_losses(losses: Tensor, sequences: Tensor | None) -> Tensor:
     if sequences is None:
         return losses.mean()
     counts = sequences.bincount()  # [B]
-    return (losses / counts[sequences]).sum() / (counts > 0).sum()
+    used_sequences = (counts > 0).sum()
+    weighted = losses / counts[sequences]
+    return weighted.sum() / used_sequences

@@ -25,8 +25,8 @@ from nextlevelbert.finetuning.tasks import main
 from nextlevelbert.finetuning.vector_reader import MeanClassifier, freeze
 from nextlevelbert.training.runs import read_json
 
-from ..finetuning_toys import predictions, sea_rows, write
-from ..vector_toys import TINY, close
+from ..toys.finetuning import predictions, sea_rows, write
+from ..toys.vectors import TINY, close
 
 SINGLE = "single_label_classification"
 WINDOW = 64

@@ -24,10 +24,10 @@ from nextlevelbert import NextLevelBertModel, load_chunk_encoder
 from nextlevelbert.training import plots
 from nextlevelbert.training.runs import write_whole
 
-from .finetuning_toys import sea_rows, write
+from ..toys.finetuning import sea_rows, write
+from ..toys.vectors import TINY
 from .fresh_process import FreshProcess
 from .hub_server import HubServer
-from .vector_toys import TINY
 
 torch.manual_seed(0)
 

@@ -21,7 +21,7 @@ from nextlevelbert.finetuning.vector_source import VectorSource, require_layers
 from nextlevelbert.training.data_arguments import DataArguments
 from nextlevelbert.training.trainer import CardTrainer
 
-from ..vector_toys import close
+from ..toys.vectors import close
 
 
 def arguments(folder: Path, **more) -> FinetuningArguments:

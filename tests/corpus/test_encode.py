@@ -8,7 +8,6 @@ import pickle
 import shutil
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -26,13 +25,14 @@ from nextlevelbert import (
     encode_corpus,
     load_chunk_encoder,
     read_documents,
+    static_checkpoint,
 )
 from nextlevelbert.corpus import write_part
 from tests.faults.harness import forked, tree
 
-from ..vector_toys import close
+from ..toys.vectors import close
 
-STATIC = str(Path(__file__).parents[1] / "nextlevelbert" / "static")
+STATIC = static_checkpoint()
 DOCUMENTS = [
     Document("whale", "Call me Ishmael. Some years ago I went to sea. " * 8),
     Document("short", "One line."),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-SCRIPT = Path(__file__).parents[1] / "run_finetune.py"
+SCRIPT = Path(__file__).parents[2] / "run_finetune.py"
 SEA = ("whale", "ship", "harbour", "sail", "captain")
 BREAD = ("oven", "flour", "yeast", "crust", "baker")
 

@@ -25,7 +25,7 @@ from nextlevelbert.finetuning.labels import (
 from nextlevelbert.finetuning.token_reader import TokenReader
 from nextlevelbert.finetuning.vector_reader import VectorReader
 
-from ..finetuning_toys import predictions
+from ..toys.finetuning import predictions
 
 VECTORS = {
     "one": torch.ones(1, 2),

@@ -30,7 +30,7 @@ from nextlevelbert.pretraining.scores import (
     pairs_found,
 )
 
-from ..vector_toys import close, corpus_of
+from ..toys.vectors import close, corpus_of
 
 
 @pytest.fixture(scope="module")

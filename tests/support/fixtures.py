@@ -49,7 +49,7 @@ def shared() -> Path:
 def no_drawing() -> Iterator[None]:
     """Drawing a learning curve takes longer than training a toy: the files hold no picture.
 
-    That pictures are drawn is in tests/training/test_cards.py.
+    That pictures are drawn is in tests/training/test_plots.py.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plots, "save_figure", lambda figure, path: write_whole(path, b"\x89PNG"))

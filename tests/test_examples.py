@@ -18,7 +18,7 @@ from nextlevelbert import (
     static_checkpoint,
 )
 
-from .finetuning_toys import write
+from .toys.finetuning import write
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 PAPERS = EXAMPLES / "papers"

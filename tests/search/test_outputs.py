@@ -15,7 +15,7 @@ from sklearn.decomposition import PCA
 from nextlevelbert import NextLevelBertModel, read_documents
 from nextlevelbert.search.app.map import draw_map
 
-from ..book_toys import write_pdf
+from ..toys.books import write_pdf
 from .conftest import COURT, KITCHEN, SEA
 
 TEXTS = {"far/court.txt": COURT, "kitchen.txt": KITCHEN, "sea.txt": SEA}

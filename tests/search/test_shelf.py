@@ -16,8 +16,8 @@ from nextlevelbert.search import shelf
 from nextlevelbert.search.library import Library
 from nextlevelbert.search.shelf import Part, open_shelf, read_files
 
-from ..book_toys import write_docx, write_epub, write_pdf
-from ..finetuning_toys import write
+from ..toys.books import write_docx, write_epub, write_pdf
+from ..toys.finetuning import write
 from .conftest import COURT, KITCHEN, SEA
 
 

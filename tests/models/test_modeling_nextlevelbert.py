@@ -30,7 +30,7 @@ from nextlevelbert import (
 from nextlevelbert.models.configuration_nextlevelbert import CLS, NOT_SPECIAL, PAD, SEP
 from nextlevelbert.models.losses import choice_loss, p_norm_loss, smooth_l1_loss
 
-from ..vector_toys import (
+from ..toys.vectors import (
     TEXTS,
     TINY,
     close,

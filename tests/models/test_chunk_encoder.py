@@ -22,7 +22,7 @@ from nextlevelbert.models.backbones import bert_over_vectors, load_backbone
 from nextlevelbert.models.chunk_encoder import micro_batches, pool, weights_fingerprint
 from nextlevelbert.models.chunking import tokenize_document
 
-from ..vector_toys import TINY, close, save_random_table
+from ..toys.vectors import TINY, close, save_random_table
 
 SENTENCES = [
     "Call me Ishmael.",

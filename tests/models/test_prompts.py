@@ -228,8 +228,8 @@ def test_commands_ask_with_the_query_prompt_and_read_with_the_passage_prompt(e5,
     (folder / "book.txt").write_text(TEXT)
     reading = {"text_column": "text", "splitter": None, "cache_dir": tmp_path / "cache"}
 
-    library = library.open_library(str(folder), e5, **reading)
-    answer = library.ask("the red dog ran")
+    shelf = library.open_library(str(folder), e5, **reading)
+    answer = shelf.ask("the red dog ran")
     embed.run(str(folder), e5, tmp_path / "rows.parquet", rows="chunks", **reading)
 
     passages = e5.encode(TEXT, prompt_name="passage").plain

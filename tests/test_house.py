@@ -151,6 +151,34 @@ def test_a_checkpoint_carries_at_most_fourteen_files():
     assert len(files) <= 14
 
 
+SHORT = 60  # lines
+# Modules whose tests have another name, and the file that tests them.
+TESTED_ELSEWHERE = {
+    # A configuration is built, refused and saved with the model that it describes.
+    "models/configuration_cdlm.py": "models/test_modeling_cdlm.py",
+    "models/configuration_nextlevelbert.py": "models/test_modeling_nextlevelbert.py",
+    "models/configuration_token_document.py": "models/test_modeling_chunkbert.py",
+    # A base class: each promise is tested in both of its families.
+    "models/token_document.py": "models/test_modeling_chunkbert.py",
+    # Static encoders are made by a fit, and compared with scikit-learn after it.
+    "models/static_encoders.py": "test_fitting.py",
+}
+
+
+def test_the_test_of_a_module_is_found_by_its_name():
+    """tests/<folder>/test_<module>.py; there may be further files on a subject of its own."""
+    missing = set()
+    for path in PACKAGE.rglob("*.py"):
+        module = path.relative_to(PACKAGE)
+        is_long = len(path.read_text(encoding="utf-8").splitlines()) > SHORT
+        test = ROOT / "tests" / module.parent / f"test_{module.name}"
+        if is_long and path.name != "__init__.py" and not test.exists():
+            missing.add(module.as_posix())
+    assert missing == set(TESTED_ELSEWHERE)
+    for test in TESTED_ELSEWHERE.values():
+        assert (ROOT / "tests" / test).exists(), test
+
+
 EXAMPLES = sorted((ROOT / "examples").glob("*/*.py"))
 LONGEST_EXAMPLE = 400
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from nextlevelbert import NextLevelBertModel, read_documents
 
 from ..toys.books import write_pdf
-from .conftest import COURT, SEA
+from .conftest import COURT, SEA, TEXTS
 
 
 def test_embed_chunks(command, books, toy_checkpoint, tmp_path):

@@ -19,8 +19,6 @@ SEA = (
 )
 KITCHEN = "The baker lights the oven. Flour and yeast become a crust, and the kitchen is warm. " * 5
 COURT = "The judge reads the law aloud. The lawyers argue, and the jury leaves the court. " * 6
-# As `books` has them, in the order of a command.
-TEXTS = {"far/court.txt": COURT, "kitchen.txt": KITCHEN, "sea.txt": SEA}
 
 
 class Said(NamedTuple):

@@ -7,6 +7,7 @@ import bm25s
 import numpy as np
 import pytest
 import torch
+from scipy import sparse
 
 from nextlevelbert import NextLevelBertModel, static_checkpoint
 from nextlevelbert.search.index import book_words, count_words
@@ -150,6 +151,24 @@ def test_a_word_that_two_chunks_share_is_found(model_of_words, tmp_path):
     counts = matrix[:, [vocabulary["phalaropes"]]].toarray()
     assert len(counts) > 1
     assert counts.sum() == 60 + len(counts) - 1  # a sentence on a border counts twice
+
+
+def test_the_words_of_a_book_are_those_that_are_its_own():
+    """Often in the book, in few other books and in few passages; once or twice does not count."""
+    passages = [[1, 1, 1, 9], [1, 9, 9, 5], [2, 2, 2, 9], [9, 2, 6, 6]]
+    counts = sparse.csr_array(
+        np.stack([np.bincount(row, minlength=10) for row in passages]).astype(np.float32)
+    )
+    assert book_words(counts, [0, 2, 4]).indices.tolist() == [1, 2]
+    assert book_words(counts, [0, 4]).nnz == 0  # one book: nothing tells it apart
+
+
+def test_the_index_of_words_follows_the_files(toy, books, open_library, tmp_path):
+    assert open_library(toy, books).ask("moon").bm25.max() == 0
+    (books / "moon.txt").write_text("A walk on the moon.")
+    library = open_library(toy, books)
+    assert library.ask("moon").bm25.argmax() == library.starts[2]
+    assert len(list(tmp_path.rglob("index-*"))) == 1
 
 
 def test_one_passage_without_words(command, tmp_path):

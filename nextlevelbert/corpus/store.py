@@ -68,9 +68,9 @@ class EncodedDocument:
 class VectorCorpus:
     """Opens a finished corpus, with random access to documents and to any run of chunk vectors.
 
-    ``corpus["id"]`` and ``corpus[0]`` return a document with its ``id``, its ``plain`` chunk vectors
-    [n, D] and the character ``spans`` [n, 2] of its chunks. ``len(corpus)`` is the number of
-    documents, and a loop over the corpus yields them in order.
+    ``corpus["id"]`` and ``corpus[0]`` return a document with its ``id``, its ``plain`` chunk
+    vectors [n, D] and the character ``spans`` [n, 2] of its chunks. ``len(corpus)`` is the number
+    of documents, and a loop over the corpus yields them in order.
 
     A part is decoded when it is first read, into the hidden folder ``.vectors`` beside it (or into
     memory, if that folder cannot be written), and is then mapped into memory: a run of vectors is a

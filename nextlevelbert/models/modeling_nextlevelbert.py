@@ -344,8 +344,8 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             self.residual_pooling = ResidualPooling(config)
         if config.include_chunk_encoder:
             self.chunk_encoder = self.new_chunk_encoder()
-        # A model either holds its chunk encoder, which is then a module of the model and part of the
-        # checkpoint, or borrows the encoder that the configuration names: it is loaded when text
+        # A model either holds its chunk encoder, as a module and part of the checkpoint, or borrows
+        # the encoder that the configuration names: the borrowed encoder is loaded when text
         # arrives, is no module of the model, and is never saved and never trained.
         self.borrowed_encoder: LoadedChunkEncoder | None = None
         self.post_init()

@@ -184,7 +184,7 @@ class VectorSource:
         if isinstance(encoder, LoadedChunkEncoder):
             prompt = encoder.prompts.text()  # as a model that reads token ids does
         corpus = encode_corpus(documents, encoder, self.rule, folder=folder / name, prompt=prompt)
-        vectors = {text: corpus[str(index)].vectors for index, text in enumerate(distinct)}
+        vectors = {text: corpus[str(index)].plain for index, text in enumerate(distinct)}
 
         empty = [text for text, chunks in vectors.items() if len(chunks) == 0]
         if empty:

@@ -519,7 +519,7 @@ def fit_to_documents(
     if target_whitening is None and not whiten_chunks:
         return
 
-    documents = (learned.corpus[index].vectors for index in learned.positions.tolist())
+    documents = (learned.corpus[index].plain for index in learned.positions.tolist())
     mean, weight = fit_whitening(documents)
     fitted = {"mean": mean, "weight": weight}
     if whiten_chunks:

@@ -23,7 +23,7 @@ from nextlevelbert.finetuning import tasks
 from nextlevelbert.finetuning.classification import load_classification
 from nextlevelbert.finetuning.multiple_choice import load_multiple_choice
 from nextlevelbert.pretraining import pretrain as vectors
-from nextlevelbert.training.cards import CITATIONS, CardText, model_card
+from nextlevelbert.training.cards import CITATIONS, CardText, RunReport, model_card
 
 from .examples.scripts import load_script
 
@@ -96,13 +96,18 @@ def test_a_card_is_what_the_writer_makes_of_its_parts(page):
             tags=metadata.pop("tags"),
             **{name: parts.pop(name) for name in TEXTS},
         ),
-        training=facts(parts.pop("training"), fence="`"),
-        model=facts(parts.pop("model")),
+        RunReport(
+            training=facts(parts.pop("training"), fence="`"),
+            model_rows=facts(parts.pop("model")),
+            table=parts.pop("table"),
+            scores=dict(map(attrgetter("metric_type", "metric_value"), results)),
+            dataset="".join(set(map(attrgetter("dataset_name"), results))),
+            citation=parts.pop("citation"),
+            base_model=metadata.pop("base_model"),
+        ),
         pictures=parts.pop("picture").split(),
-        scores=dict(map(attrgetter("metric_type", "metric_value"), results)),
-        dataset="".join(set(map(attrgetter("dataset_name"), results))),
-        **parts,  # name, table, citation
-        **metadata,  # license, language, base_model, perhaps datasets
+        **parts,  # name
+        **metadata,  # license, language, perhaps datasets
     )
     assert str(written) == page.read_text(encoding="utf-8")
 

@@ -26,8 +26,10 @@ from ..models.modeling_nextlevelbert import (
     NextLevelBertForMaskedVectorModeling,
 )
 from ..training.cards import (
+    CITATIONS,
     SIMILARITY_WIDGET,
     CardText,
+    RunReport,
     code,
     collect_card,
     plain,
@@ -723,20 +725,18 @@ def write_card(
         widget=SIMILARITY_WIDGET,
         caption="Loss and held-out scores over training",
     )
-    card = collect_card(
-        args,
-        text,
-        log=log,
-        model_type=config.model_type,
-        base_model=base_model,
-        settings=settings,
+    report = RunReport(
+        training=settings,
+        model_rows=_model_rows(config, corpus),
         table=table,
         scores=scores,
         dataset="held-out documents",
+        citation=CITATIONS[config.model_type],
+        base_model=base_model,
         data_name=options.corpus.dataset_name,
-        model=_model_rows(config, corpus),
+        log=log,
     )
-    card.save(f"{args.output_dir}/README.md")
+    collect_card(args, text, report).save(f"{args.output_dir}/README.md")
 
 
 def _model_rows(

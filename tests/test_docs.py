@@ -19,9 +19,9 @@ from huggingface_hub import ModelCard
 from transformers import HfArgumentParser
 
 from nextlevelbert import read_document_sets
+from nextlevelbert.data import open_rows
+from nextlevelbert.data.labelled import load_choices, load_classes
 from nextlevelbert.finetuning import tasks
-from nextlevelbert.finetuning.classification import load_classification
-from nextlevelbert.finetuning.multiple_choice import load_multiple_choice
 from nextlevelbert.pretraining import pretrain as vectors
 from nextlevelbert.training.cards import CITATIONS, CardText, RunReport, model_card
 
@@ -244,8 +244,8 @@ def read_documents_with_summaries(source):
 
 
 READERS = {
-    "—": load_classification,
-    "multiple_choice": load_multiple_choice,
+    "—": lambda source: load_classes(open_rows(source)),
+    "multiple_choice": lambda source: load_choices(open_rows(source)),
     "examples/bert_al/summarize.py": read_documents_with_summaries,
     "examples/cdlm/match_documents.py": match_documents.read_pairs,
     "examples/cdlm/coreference.py": ecbplus.read_documents,

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from datasets import Dataset
 import torch
+from datasets import Dataset
 from torch import nn
 from transformers import EvalPrediction
 
@@ -226,9 +226,8 @@ class ClassifierRun:
         """Returns settings that decide the result, beside the weights and training arguments."""
         settings: dict[str, object] = {}
         for group in self.options:
-            for name, value in vars(group).items():
-                if name not in _NO_SETTINGS:
-                    settings[name] = value
+            values = vars(group).items()
+            settings |= {name: value for name, value in values if name not in _NO_SETTINGS}
         settings |= {"task": self.task, "model": public_name(self.model)}
         for name, dataset in self.sets.items():
             settings[f"{name} set"] = fingerprint([self.labels.names, *dataset])

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from .options import option
 
+
 @dataclass(kw_only=True)
 class DataArguments:
     """Files or splits of a training set, and of sets to validate and to report on."""

@@ -5,7 +5,6 @@ That a run goes on when it is killed, that its card runs and that its folder is 
 tests/test_runs.py.
 """
 
-from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -20,33 +19,15 @@ from transformers import (
     BertModel,
 )
 
-from nextlevelbert import HateModel, NextLevelBertModel
-from nextlevelbert.finetuning.tasks import main
+from nextlevelbert import NextLevelBertModel
 from nextlevelbert.finetuning.vector_reader import MeanClassifier, freeze
 from nextlevelbert.training.runs import read_json
 
-from ..finetuning_toys import predictions, sea_rows, write
-from ..vector_toys import TINY, close
+from ..toys.finetuning import predictions, run_task, sea_rows, write
+from ..toys.vectors import TINY, close
 
 SINGLE = "single_label_classification"
 WINDOW = 64
-
-
-def run(output, *words, task="classification", **options):
-    """Runs the task; the content of its ``results.json``."""
-    for option, value in options.items():
-        words += (option, str(value))
-    main(
-        [
-            "--task",
-            task,
-            "--output_dir",
-            str(output),
-            *"--disable_tqdm true --use_cpu".split(),
-            *words,
-        ]
-    )
-    return read_json(output / "results.json")
 
 
 def texts(path):
@@ -73,7 +54,7 @@ def test_only_the_head_on_the_vectors_of_encode(sea_files, toy_encoder_path, tmp
     model = NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunk_size=16)
     model.save_pretrained(tmp_path / "before")
     words = ["--model", str(tmp_path / "before"), "--freeze_encoder", "--num_train_epochs", "2"]
-    run(tmp_path / "head", *words, **sea_files)
+    run_task(tmp_path / "head", *words, **sea_files)
 
     head = AutoModelForSequenceClassification.from_pretrained(tmp_path / "head").eval()
 
@@ -94,7 +75,7 @@ def test_two_classes_by_one_sigmoid(sea_files, toy_checkpoint, tmp_path, capsys)
     0.5. A softmax over both classes is another run."""
     folder = tmp_path / "model"
 
-    results = run(folder, "--model", toy_checkpoint, *FAST, "--sigmoid", **sea_files)
+    results = run_task(folder, "--model", toy_checkpoint, *FAST, "--sigmoid", **sea_files)
 
     model = AutoModelForSequenceClassification.from_pretrained(folder)
     assert model.config.id2label == {0: "sea"}
@@ -111,14 +92,13 @@ def test_two_classes_by_one_sigmoid(sea_files, toy_checkpoint, tmp_path, capsys)
     assert results["seeds"]["0"]["loss"] == pytest.approx(loss.item(), abs=1e-4)
 
     with pytest.raises(SystemExit):
-        run(folder, "--model", toy_checkpoint, *FAST, **sea_files)
+        run_task(folder, "--model", toy_checkpoint, *FAST, **sea_files)
 
     assert "sigmoid" in capsys.readouterr().err
 
 
-def test_questions_and_halves(toy_checkpoint, tmp_path):
-    """Every document has two questions, and only the question tells the answer; halves of a
-    validation set."""
+def test_questions_about_documents(toy_checkpoint, tmp_path):
+    """Every document has two questions, and only the question tells the answer."""
     rows = []
     for row in sea_rows(16, 6):
         for word in ("bread", "sea"):
@@ -126,43 +106,23 @@ def test_questions_and_halves(toy_checkpoint, tmp_path):
             rows.append({"story": row["text"], "asked": question, "answer": word == row["label"]})
     folder = tmp_path / "model"
     words = "--text_column story --question_column asked --label_column answer".split()
-    words += ["--halve_validation", "--num_train_epochs", "1", "--model", toy_checkpoint]
+    words += ["--num_train_epochs", "1", "--model", toy_checkpoint]
     words += ["--train_file", write(tmp_path / "rows.jsonl", rows)]
-    words += ["--validation_file", write(tmp_path / "more.jsonl", rows[:12])]
 
-    results = run(folder, *words)
+    results = run_task(folder, *words)
 
-    assert results["reported"] == "test"
+    assert results["reported"] == "validation"
     assert len([*(folder / "vectors").iterdir()]) == 2  # documents, and questions apart
-    # A document has two rows; the half with the lower hashes validates.
-    documents = sorted(
-        range(0, 12, 2), key=lambda row: sha256(rows[row]["story"].encode()).digest()
-    )
+    # Both questions about a document are held out together.
     validated = ids_of(folder / "validation_predictions.jsonl")
-    tested = ids_of(folder / "test_predictions.jsonl")
-    assert validated[::2] == [f"row-{row:06d}" for row in sorted(documents[:3])]
-    assert len(validated) == len(tested) == 6
-    assert not {*validated} & {*tested}
+    first = [int(name.removeprefix("row-")) for name in validated[::2]]
+    assert len(validated) == 4
+    assert first[0] % 2 == first[1] % 2 == 0
+    assert validated[1::2] == [f"row-{first[0] + 1:06d}", f"row-{first[1] + 1:06d}"]
     assert AutoModelForSequenceClassification.from_pretrained(folder).config.text_pair
     settings = read_json(folder / "settings.json")
     assert settings["learning_rate"] == 5e-5  # the usual one
     assert len(settings["weights"]) == 64  # of what it starts from
-
-
-def test_hate_has_no_choices(toy_encoder_path, tmp_path, capsys):
-    HateModel.from_chunk_encoder(toy_encoder_path, num_hidden_layers=1).save_pretrained(
-        tmp_path / "hate"
-    )
-    choice = {"text": "A whale.", "question": "Who?", "choices": ["a whale", "a dog"], "label": 0}
-    file = write(tmp_path / "rows.jsonl", [choice, choice | {"text": "A dog."}])
-    words = ["--model", str(tmp_path / "hate"), "--train_file", file]
-
-    with pytest.raises(SystemExit):
-        run(tmp_path / "chooser", *words, task="multiple_choice")
-    assert "HATE does not support multiple choice" in capsys.readouterr().err
-
-
-# What is trained from text
 
 
 @pytest.fixture(scope="module")
@@ -205,7 +165,7 @@ def test_text_models_learn_and_long_documents_are_scored_apart(
 ):
     words = ["--model_type", kind, "--model", deep_encoder, *FAST, *KINDS[kind]]
 
-    rows = run(tmp_path / "model", *words, **long_files)["rows"]
+    rows = run_task(tmp_path / "model", *words, **long_files)["rows"]
 
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
     options = {}
@@ -247,13 +207,10 @@ def test_documents_over_512_tokens_are_long_for_every_encoder(minilm, tmp_path):
     file = write(tmp_path / "rows.jsonl", rows)
     words = ["--model", str(tmp_path / "encoder"), "--train_file", file, "--validation_file", file]
 
-    results = run(tmp_path / "model", *words, *"--model_type truncated --max_steps 1".split())
+    results = run_task(tmp_path / "model", *words, *"--model_type truncated --max_steps 1".split())
 
     [title] = [title for title in results["rows"] if "long" in title]
     assert "1 of 4 documents over 512 tokens" in title
-
-
-# Baselines and refusals
 
 
 def test_the_plain_mean_by_hand():
@@ -292,7 +249,7 @@ def test_the_baselines_of_the_tables(toy_encoder_path, deep_encoder, tmp_path, c
         (deep_encoder, []),
     ):
         output = tmp_path / Path(model).name
-        results = run(output, "--model", model, *words, *more)
+        results = run_task(output, "--model", model, *words, *more)
         accuracy[model] = results["seeds"]["0"]["accuracy"]
         assert not (output / "README.md").exists()
         assert (output / "test_predictions.jsonl").exists()
@@ -303,7 +260,7 @@ def test_the_baselines_of_the_tables(toy_encoder_path, deep_encoder, tmp_path, c
     # The mean and the first chunk read the same vectors.
     assert len(list((tmp_path / "cache").iterdir())) == 2
     with pytest.raises(SystemExit):
-        run(tmp_path / "sbert", "--model", "tfidf", *words)  # would write over its results
+        run_task(tmp_path / "sbert", "--model", "tfidf", *words)  # would write over its results
     assert "holds another run" in capsys.readouterr().err
 
 
@@ -318,7 +275,7 @@ def test_word_counts_with_several_labels_and_a_test_set_without(tmp_path):
     for name, part in {"train": rows * 6, "validation": rows, "test": [{"text": "a sea"}]}.items():
         words += [f"--{name}_file", write(tmp_path / f"{name}.jsonl", part)]
 
-    assert run(tmp_path / "model", *words)["reported"] == "validation"
+    assert run_task(tmp_path / "model", *words)["reported"] == "validation"
     stored = predictions(tmp_path / "model" / "validation_predictions.jsonl")
     for row, expected in zip(stored, rows, strict=True):
         assert row["prediction"] == expected["labels"]
@@ -330,7 +287,6 @@ def test_word_counts_with_several_labels_and_a_test_set_without(tmp_path):
     ("words", "culprit"),
     [
         (["--label_column", "y"], "no labels"),
-        (["--halve_validation", "--test_file", "x.jsonl"], "--halve_validation"),
         (["--lora", "--freeze_encoder"], "--lora"),
         (["--chunk_size", "9"], "--chunk_size"),
         (["--model_type", "hate"], "--model_type"),
@@ -343,5 +299,5 @@ def test_what_is_refused(words, culprit, sea_files, toy_checkpoint, tmp_path, ca
     words = ["--model", toy_checkpoint, "--num_train_epochs", "1", *words]
 
     with pytest.raises(SystemExit):
-        run(tmp_path / "model", "--train_file", sea_files["--train_file"], *words)
+        run_task(tmp_path / "model", "--train_file", sea_files["--train_file"], *words)
     assert culprit in capsys.readouterr().err

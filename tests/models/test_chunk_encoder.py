@@ -18,12 +18,11 @@ from nextlevelbert import (
     NextLevelBertModel,
     load_chunk_encoder,
 )
-from nextlevelbert.models.checkpoints import load_backbone
+from nextlevelbert.models.backbones import bert_over_vectors, load_backbone
 from nextlevelbert.models.chunk_encoder import micro_batches, pool, weights_fingerprint
 from nextlevelbert.models.chunking import tokenize_document
-from nextlevelbert.models.from_encoder import bert_over_vectors
 
-from ..vector_toys import TINY, close, save_random_table
+from ..toys.vectors import TINY, close, save_random_table
 
 SENTENCES = [
     "Call me Ishmael.",

@@ -104,7 +104,7 @@ def main(argv: list[str] | None = None) -> None:
     args = parser.parse_args(argv)
 
     # 1. Read and check all questions.
-    rows = []
+    rows: list[Row] = []
     for location, values in open_rows(args.source, args.split, args.config).rows:
         rows += question_rows(location, values)
 

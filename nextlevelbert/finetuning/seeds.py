@@ -192,10 +192,8 @@ def report(
         The result of the best seed, and the table in Markdown.
     """
     select = max
-    curves = [metric]
     if metric == "loss":
         select = min
-        curves = []
     best = select(results, key=lambda result: result.scores["validation"][metric])
 
     title = f"{name}, {reported}"
@@ -212,7 +210,7 @@ def report(
     output = Path(args.output_dir)
     write_whole(output / "results.json", json.dumps(stored, indent=2))
     if best.log:
-        plot_curves([result.log for result in results], curves, output / CURVE)
+        plot_curves([result.log for result in results], metrics=[], path=output / CURVE)
     for predictions in (output / f"seed-{best.seed}").glob("*_predictions.jsonl"):
         write_whole(output / predictions.name, predictions.read_bytes())
     table = results_table(rows)

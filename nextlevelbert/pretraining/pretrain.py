@@ -616,9 +616,9 @@ def write_results(
 def _what_was_learned(log: Log) -> str:
     """Writes the last evaluation as a sentence."""
     scores = [entry for entry in log if "eval_masked_accuracy" in entry][-1]
-    found = scores["eval_masked_accuracy"]
+    accuracy = scores["eval_masked_accuracy"]
     chance = scores["eval_chance_accuracy"]
-    text = f"Held-out documents: {found:.1%} of the masked vectors found (chance {chance:.1%})"
+    text = f"Held-out documents: {accuracy:.1%} of the masked vectors found (chance {chance:.1%})"
     if "eval_r2" in scores:
         text += f", R² against the mean {scores['eval_r2']:.3f}"
     return f"{text}."
@@ -691,8 +691,8 @@ def write_card(
     args = options.training
     config = run.trainer.model.config
     log = run.trainer.state.log_history
-    found, *others = objective.scores
-    columns = (found, "chance_accuracy", *others)
+    accuracy, *others = objective.scores
+    columns = (accuracy, "chance_accuracy", *others)
     plot_curves([log], metrics=columns, path=Path(args.output_dir) / CURVE, x="step")
 
     logged = [entry for entry in log if "eval_loss" in entry]

@@ -145,7 +145,7 @@ def same(one, other):
 
 def test_stored_vectors_and_whitening_are_of_the_documents_to_train_on(source, corpus):
     learned = ChosenDocuments(corpus, np.array([1, 4, 7]))
-    documents = [corpus[index].vectors for index in (1, 4, 7)]
+    documents = [corpus[index].plain for index in (1, 4, 7)]
     model = new_model(NewModelArguments(), NextLevelBertArguments(), source, sequence_length=16)
     assert model.config.loss == "cross_entropy"
     model.config.num_candidates = 20
@@ -198,7 +198,7 @@ def test_contrastive_after_masked_continues_from_the_checkpoint(run, corpus, tmp
     positions = "model.encoder.embeddings.position_embeddings.weight"
     assert not torch.equal(first[positions], second[positions])
     training, held_out = share_out(corpus, 0.25, 42, 1)
-    _, fitted = fit_whitening([corpus[int(number)].vectors for number in training])
+    _, fitted = fit_whitening([corpus[int(number)].plain for number in training])
     assert torch.equal(whitening, fitted)  # to none that is held out
     assert sorted([*training, *held_out]) == list(range(12))
     assert len(held_out) == 3

@@ -10,7 +10,7 @@ from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 settings.register_profile("fuzz")  # make fuzz
-PLUGINS = ("tests.fixtures", "tests.documentation.runner")
+PLUGINS = ("tests.support.fixtures", "tests.documentation.runner")
 # Programs that build the pages: they have no examples, and some need packages that only `make docs`
 # installs.
 collect_ignore_glob = ["docs/*.py"]

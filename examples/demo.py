@@ -1,4 +1,4 @@
-"""Runs the whole package on Python's own manual: search, map, masked pretraining, comparison.
+"""Runs the whole package on Python's own manual: search, masked pretraining, comparison.
 
     python examples/demo.py --output_dir demo
 
@@ -126,25 +126,21 @@ def main() -> None:
     search = ["search", str(manual), QUESTION, "--cache_dir", cache]
     nextlevelbert_command.main([*search, "--documents", "3", "--passages", "2"])
 
-    print("\n2. Draw a map of its documents", flush=True)
-    picture = str(folder / "map.png")
-    nextlevelbert_command.main(["map", str(manual), "-o", picture, "--cache_dir", cache])
-
-    print("\n3. Train a NextLevelBERT to predict masked chunk vectors", flush=True)
+    print("\n2. Train a NextLevelBERT to predict masked chunk vectors", flush=True)
     model = folder / "model"
     pretrain(manual, model)
 
-    print("\n4. Compare it with what needs no training", flush=True)
+    print("\n3. Compare it with what needs no training", flush=True)
     print_scores(model / "results.json")
     print_neighbours(model, folder / "model-corpus")
 
     print(f"""
 Done in {time.monotonic() - start:.0f} seconds. Look at
-  {picture}  (the documents, alike ones close together)
   {model / "learning_curve.png"}  (loss and masked vectors found)
   {model / "README.md"}  (the model card, ready for the Hub)
 Next, with a folder of your own documents:
   .venv/bin/nextlevelbert search my_books/ "a question"
+  .venv/bin/nextlevelbert app my_books/  (a page with a map; needs: pip install ".[app]")
   .venv/bin/nextlevelbert pretrain --train_file my_books/ --output_dir my-model --do_train""")
 
 

@@ -9,7 +9,7 @@ from .options import READS, add_output_option, add_source_options, output_path
 ABOUT = f"""\
 Fits a model to a folder, without training: whitened token vectors and TF-IDF.
 
-The model opens like any other: nextlevelbert map my_books -o map.png --model my-model
+The model opens like any other: nextlevelbert app my_books --model my-model
 
 {READS}"""
 

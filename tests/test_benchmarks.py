@@ -30,8 +30,8 @@ from nextlevelbert.evaluation import RetrievalTask
 from nextlevelbert.search.library import Library
 from nextlevelbert.search.shelf import open_model, open_shelf
 
-from .finetuning_toys import write
-from .vector_toys import close
+from .toys.finetuning import write
+from .toys.vectors import close
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 NAMES = sorted(

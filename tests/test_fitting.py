@@ -22,7 +22,7 @@ from nextlevelbert.models.chunk_encoder import encode_documents
 
 from .frozen.cases import TEXTS as FROZEN
 from .frozen.cases import text as story
-from .vector_toys import close, save_random_table
+from .toys.vectors import close, save_random_table
 
 TEXTS = [*FROZEN, story(7, 30), story(8, 60)]
 CHUNK_SIZE = 12

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .plainness import count
+from .support.plainness import count
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "nextlevelbert"

@@ -15,7 +15,7 @@ from benchmarks.common.objectives import (
 from nextlevelbert import DataCollatorForVectorMasking
 from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, SEP
 
-from .vector_toys import close
+from .toys.vectors import close
 
 
 def test_neighbours_are_seen_and_of_the_same_document():

@@ -17,7 +17,7 @@ from nextlevelbert.finetuning.labels import SINGLE
 from nextlevelbert.pretraining import pretrain
 from nextlevelbert.training.trainer import CardTrainer
 
-from .finetuning_toys import write
+from .toys.finetuning import write
 
 
 class Arrived(BaseException):
@@ -45,7 +45,7 @@ def stop(*args, **kwargs):
 
 
 CONCEPTS = {"77": {"label": "tea"}, "192": {}, "2356": {}}  # an object, of class names
-ROWS = json.loads(Path(__file__).with_name("toy_rows.json").read_text())
+ROWS = json.loads((Path(__file__).with_name("toys") / "rows.json").read_text())
 
 
 RUNS: dict[str, tuple[Callable[[list[str]], None], list[str], list[dict], dict[str, Callable]]] = {

@@ -22,8 +22,8 @@ from nextlevelbert import ChunkBertForSequenceClassification
 from nextlevelbert.training.trainer import CardTrainer
 
 from .faults.harness import tree
-from .finetuning_toys import SCRIPT, predictions, run_here, sea_rows, write
-from .vector_toys import close
+from .toys.finetuning import SCRIPT, predictions, run_here, sea_rows, write
+from .toys.vectors import close
 
 QUIET = "--use_cpu --disable_tqdm true --logging_strategy steps --logging_steps 1".split()
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from .finetuning_toys import sea_rows, write
 from .test_runs import RUNS, fine_tuning, toys  # noqa: F401
+from .toys.finetuning import sea_rows, write
 
 ROOT = Path(__file__).parents[1]
 # For the papers whose defaults take minutes.

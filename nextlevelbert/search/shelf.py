@@ -67,9 +67,6 @@ _UNKNOWN_SHARE = 0.05
 _LONGEST_SENTENCE = 1_000
 _READINGS = 3  # of a file that changes while it is read
 _WORD = re.compile(r"\S{1,100}")
-# `map` writes it into the facts about a PDF, which stand in the last bytes of the file.
-MAP_CREATOR = "nextlevelbert map"
-_END_OF_PDF = 4_096
 # Configuration values that do not change a vector.
 _INCIDENTAL = (
     "_name_or_path",
@@ -250,8 +247,8 @@ def list_files(source: str, notes: Notes) -> list[Part]:
 
     Args:
         source: a file, a folder or a pattern.
-        notes: gets a note on vectors (of ``embed`` and `encode_corpus`), models (of ``fit`` and the
-            trainers) and maps.
+        notes: gets a note on vectors (of ``embed`` and `encode_corpus`) and on models (of ``fit``
+            and the trainers).
     """
     root = root_of(source)
     parts = []
@@ -263,7 +260,7 @@ def list_files(source: str, notes: Notes) -> list[Part]:
             note = Note("left out", ": it is the folder of a model.")
             notes.add(posixpath.dirname(name) or ".", [note])
         elif is_own_output(path):
-            rest = ": nextlevelbert wrote it; it holds vectors or a map."
+            rest = ": nextlevelbert wrote it; it holds vectors."
             notes.add(name, [Note("left out", rest)])
         else:
             parts.append(Part(source=path, name=name, is_table=document_id is None))
@@ -273,30 +270,27 @@ def list_files(source: str, notes: Notes) -> list[Part]:
 
 
 def is_own_output(path: Path) -> bool:
-    """Returns whether a file is a Parquet file of vectors or a map by this package."""
-    ending = path.suffix.lower()
+    """Returns whether a file is a Parquet file of vectors by this package."""
+    if path.suffix.lower() != ".parquet":
+        return False
     try:
-        if ending == ".parquet":
-            return b"recipe" in (pq.read_schema(path).metadata or {})
-        if ending == ".pdf":
-            with path.open("rb") as file:
-                file.seek(max(0, path.stat().st_size - _END_OF_PDF))
-                return MAP_CREATOR.encode() in file.read()
+        metadata = pq.read_schema(path).metadata
     except (pa.ArrowException, OSError):
-        pass  # `read_file` says what is wrong with the file
-    return False
+        return False  # `read_file` says what is wrong with the file
+    return metadata is not None and b"recipe" in metadata
 
 
 def check_output(source: str, output: Path) -> None:
     """Refuses to write over a document of the source.
 
     Raises:
-        ValueError: if the output is a PDF or Parquet file of the source that another program wrote.
+        ValueError: if the output is a file of the source that another program wrote.
     """
     output = output.resolve()
-    is_own = suffix(output) not in (".parquet", ".pdf") or is_own_output(output)
+    if not output.exists() or is_own_output(output):
+        return
     folders = [path.resolve() for path in find_paths(source)]
-    if output.exists() and not is_own and {output, *output.parents}.intersection(folders):
+    if {output, *output.parents}.intersection(folders):
         raise ValueError(f"{output} is a document of {source}; name another file to write.")
 
 

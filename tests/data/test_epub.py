@@ -5,7 +5,7 @@ import re
 import pytest
 
 from nextlevelbert import read_documents
-from tests.book_toys import write_archive, write_epub
+from tests.toys.books import write_archive, write_epub
 
 WHALE = "Call me Ishmael."
 XHTML = "application/xhtml+xml"

@@ -22,7 +22,7 @@ from nextlevelbert.data.labelled import (
 from nextlevelbert.data.tables import open_rows
 from nextlevelbert.finetuning.multiple_choice import load_multiple_choice
 
-from ..finetuning_toys import write
+from ..toys.finetuning import write
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from nextlevelbert import read_documents
-from tests.book_toys import WORD, write_word
+from tests.toys.books import WORD, write_word
 
 BOOKS = Path(__file__).with_name("books")
 DRAWING = "http://schemas.openxmlformats.org/drawingml/2006"

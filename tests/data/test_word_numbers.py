@@ -4,7 +4,7 @@ import pytest
 from lxml import etree
 
 from nextlevelbert.data.word_numbers import ParagraphNumbers
-from tests.book_toys import WORD
+from tests.toys.books import WORD
 
 
 def parse(markup):

@@ -34,7 +34,7 @@ from sybil.parsers.markdown import CodeBlockParser, SkipParser
 import nextlevelbert
 import nextlevelbert_command
 
-from ..finetuning_toys import run_here
+from ..toys.finetuning import run_here
 
 ROOT = Path(__file__).parents[2]
 JOBS = ROOT / "docs" / "jobs"

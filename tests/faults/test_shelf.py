@@ -10,7 +10,7 @@ import pytest
 
 import nextlevelbert_command
 
-from ..finetuning_toys import write
+from ..toys.finetuning import write
 from .harness import forked
 
 TEXTS = [

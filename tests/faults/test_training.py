@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ..finetuning_toys import run_here, sea_rows, write
+from ..toys.finetuning import run_here, sea_rows, write
 from .harness import forked, tree
 
 pytestmark = pytest.mark.faults

@@ -20,33 +20,15 @@ from transformers import (
     BertModel,
 )
 
-from nextlevelbert import HateModel, NextLevelBertModel
-from nextlevelbert.finetuning.tasks import main
+from nextlevelbert import NextLevelBertModel
 from nextlevelbert.finetuning.vector_reader import MeanClassifier, freeze
 from nextlevelbert.training.runs import read_json
 
-from ..finetuning_toys import predictions, sea_rows, write
-from ..vector_toys import TINY, close
+from ..toys.finetuning import predictions, run_task, sea_rows, write
+from ..toys.vectors import TINY, close
 
 SINGLE = "single_label_classification"
 WINDOW = 64
-
-
-def run(output, *words, task="classification", **options):
-    """Runs the task; the content of its ``results.json``."""
-    for option, value in options.items():
-        words += (option, str(value))
-    main(
-        [
-            "--task",
-            task,
-            "--output_dir",
-            str(output),
-            *"--disable_tqdm true --use_cpu".split(),
-            *words,
-        ]
-    )
-    return read_json(output / "results.json")
 
 
 def texts(path):
@@ -73,7 +55,7 @@ def test_only_the_head_on_the_vectors_of_encode(sea_files, toy_encoder_path, tmp
     model = NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunk_size=16)
     model.save_pretrained(tmp_path / "before")
     words = ["--model", str(tmp_path / "before"), "--freeze_encoder", "--num_train_epochs", "2"]
-    run(tmp_path / "head", *words, **sea_files)
+    run_task(tmp_path / "head", *words, **sea_files)
 
     head = AutoModelForSequenceClassification.from_pretrained(tmp_path / "head").eval()
 
@@ -94,7 +76,7 @@ def test_two_classes_by_one_sigmoid(sea_files, toy_checkpoint, tmp_path, capsys)
     0.5. A softmax over both classes is another run."""
     folder = tmp_path / "model"
 
-    results = run(folder, "--model", toy_checkpoint, *FAST, "--sigmoid", **sea_files)
+    results = run_task(folder, "--model", toy_checkpoint, *FAST, "--sigmoid", **sea_files)
 
     model = AutoModelForSequenceClassification.from_pretrained(folder)
     assert model.config.id2label == {0: "sea"}
@@ -111,7 +93,7 @@ def test_two_classes_by_one_sigmoid(sea_files, toy_checkpoint, tmp_path, capsys)
     assert results["seeds"]["0"]["loss"] == pytest.approx(loss.item(), abs=1e-4)
 
     with pytest.raises(SystemExit):
-        run(folder, "--model", toy_checkpoint, *FAST, **sea_files)
+        run_task(folder, "--model", toy_checkpoint, *FAST, **sea_files)
 
     assert "sigmoid" in capsys.readouterr().err
 
@@ -130,7 +112,7 @@ def test_questions_and_halves(toy_checkpoint, tmp_path):
     words += ["--train_file", write(tmp_path / "rows.jsonl", rows)]
     words += ["--validation_file", write(tmp_path / "more.jsonl", rows[:12])]
 
-    results = run(folder, *words)
+    results = run_task(folder, *words)
 
     assert results["reported"] == "test"
     assert len([*(folder / "vectors").iterdir()]) == 2  # documents, and questions apart
@@ -147,22 +129,6 @@ def test_questions_and_halves(toy_checkpoint, tmp_path):
     settings = read_json(folder / "settings.json")
     assert settings["learning_rate"] == 5e-5  # the usual one
     assert len(settings["weights"]) == 64  # of what it starts from
-
-
-def test_hate_has_no_choices(toy_encoder_path, tmp_path, capsys):
-    HateModel.from_chunk_encoder(toy_encoder_path, num_hidden_layers=1).save_pretrained(
-        tmp_path / "hate"
-    )
-    choice = {"text": "A whale.", "question": "Who?", "choices": ["a whale", "a dog"], "label": 0}
-    file = write(tmp_path / "rows.jsonl", [choice, choice | {"text": "A dog."}])
-    words = ["--model", str(tmp_path / "hate"), "--train_file", file]
-
-    with pytest.raises(SystemExit):
-        run(tmp_path / "chooser", *words, task="multiple_choice")
-    assert "HATE does not support multiple choice" in capsys.readouterr().err
-
-
-# What is trained from text
 
 
 @pytest.fixture(scope="module")
@@ -205,7 +171,7 @@ def test_text_models_learn_and_long_documents_are_scored_apart(
 ):
     words = ["--model_type", kind, "--model", deep_encoder, *FAST, *KINDS[kind]]
 
-    rows = run(tmp_path / "model", *words, **long_files)["rows"]
+    rows = run_task(tmp_path / "model", *words, **long_files)["rows"]
 
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
     options = {}
@@ -247,13 +213,10 @@ def test_documents_over_512_tokens_are_long_for_every_encoder(minilm, tmp_path):
     file = write(tmp_path / "rows.jsonl", rows)
     words = ["--model", str(tmp_path / "encoder"), "--train_file", file, "--validation_file", file]
 
-    results = run(tmp_path / "model", *words, *"--model_type truncated --max_steps 1".split())
+    results = run_task(tmp_path / "model", *words, *"--model_type truncated --max_steps 1".split())
 
     [title] = [title for title in results["rows"] if "long" in title]
     assert "1 of 4 documents over 512 tokens" in title
-
-
-# Baselines and refusals
 
 
 def test_the_plain_mean_by_hand():
@@ -292,7 +255,7 @@ def test_the_baselines_of_the_tables(toy_encoder_path, deep_encoder, tmp_path, c
         (deep_encoder, []),
     ):
         output = tmp_path / Path(model).name
-        results = run(output, "--model", model, *words, *more)
+        results = run_task(output, "--model", model, *words, *more)
         accuracy[model] = results["seeds"]["0"]["accuracy"]
         assert not (output / "README.md").exists()
         assert (output / "test_predictions.jsonl").exists()
@@ -303,7 +266,7 @@ def test_the_baselines_of_the_tables(toy_encoder_path, deep_encoder, tmp_path, c
     # The mean and the first chunk read the same vectors.
     assert len(list((tmp_path / "cache").iterdir())) == 2
     with pytest.raises(SystemExit):
-        run(tmp_path / "sbert", "--model", "tfidf", *words)  # would write over its results
+        run_task(tmp_path / "sbert", "--model", "tfidf", *words)  # would write over its results
     assert "holds another run" in capsys.readouterr().err
 
 
@@ -318,7 +281,7 @@ def test_word_counts_with_several_labels_and_a_test_set_without(tmp_path):
     for name, part in {"train": rows * 6, "validation": rows, "test": [{"text": "a sea"}]}.items():
         words += [f"--{name}_file", write(tmp_path / f"{name}.jsonl", part)]
 
-    assert run(tmp_path / "model", *words)["reported"] == "validation"
+    assert run_task(tmp_path / "model", *words)["reported"] == "validation"
     stored = predictions(tmp_path / "model" / "validation_predictions.jsonl")
     for row, expected in zip(stored, rows, strict=True):
         assert row["prediction"] == expected["labels"]
@@ -343,5 +306,5 @@ def test_what_is_refused(words, culprit, sea_files, toy_checkpoint, tmp_path, ca
     words = ["--model", toy_checkpoint, "--num_train_epochs", "1", *words]
 
     with pytest.raises(SystemExit):
-        run(tmp_path / "model", "--train_file", sea_files["--train_file"], *words)
+        run_task(tmp_path / "model", "--train_file", sea_files["--train_file"], *words)
     assert culprit in capsys.readouterr().err

@@ -5,7 +5,7 @@ import torch
 
 from nextlevelbert import NextLevelBertModel
 
-from ..vector_toys import toy_config
+from ..toys.vectors import toy_config
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import torch
 
 from nextlevelbert.models.cdlm_attention import plan_attention
 
-from ..cdlm_toys import GLOBALS, LENGTHS, PAD, WINDOWS, batch, globals_of, tiny
-from ..vector_toys import close
+from ..toys.cdlm import GLOBALS, LENGTHS, PAD, WINDOWS, batch, globals_of, tiny
+from ..toys.vectors import close
 
 
 def dense_attention(attention, hidden, is_global, window):

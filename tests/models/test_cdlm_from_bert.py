@@ -21,8 +21,8 @@ from transformers import (
 
 from nextlevelbert import CdlmForMaskedLM, CdlmModel
 
-from ..cdlm_toys import GLOBALS, SIZE, batch, draw, globals_of
-from ..vector_toys import TINY, close
+from ..toys.cdlm import GLOBALS, SIZE, batch, draw, globals_of
+from ..toys.vectors import TINY, close
 from .test_processing_cdlm import byte_level_tokenizer
 
 # Checkpoints of transformers' Longformer.

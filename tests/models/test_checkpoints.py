@@ -1,103 +1,158 @@
-"""The checkpoints that come with the project: small, whole, and open as their cards say."""
+"""What other libraries write into a checkpoint's folder, before and after the model is saved."""
 
 import json
-import re
-from pathlib import Path
+import shutil
 
-import evaluate
+import numpy as np
 import pytest
-import torch
-from safetensors.torch import load_file
+from huggingface_hub import ModelCard
 from sentence_transformers import SentenceTransformer
-from transformers import AutoModel, AutoModelForPreTraining
+from sentence_transformers.sentence_transformer import modules
+from transformers import AutoModel, AutoTokenizer, Trainer, TrainingArguments
 
-import nextlevelbert
-from nextlevelbert import read_documents
+from nextlevelbert import (
+    CdlmForMaskedLM,
+    NextLevelBertForSequenceClassification,
+    NextLevelBertModel,
+    static_checkpoint,
+)
 
-from ..vector_toys import close
+TEXT = "The cat sat on the mat. " * 100 + "Stock markets fell on Monday and bonds rose. " * 100
 
-ROOT = Path(__file__).parents[1]
-STATIC = ROOT / "nextlevelbert" / "static"
-HATE = ROOT / "checkpoints" / "hate-static"
-MINILM = ROOT / "checkpoints" / "nextlevelbert-minilm-256"
-TEXTS = ["Call me Ishmael. I went to sea. " * 200, "It is a truth universally acknowledged."]
+
+def vector(folder):
+    return SentenceTransformer(str(folder), device="cpu").encode(TEXT)
+
+
+def test_prompts_and_similarity_survive_a_save_through_sentence_transformers(
+    toy_checkpoint, tmp_path
+):
+    prompts = {"query": "query: ", "document": "passage: "}
+    model = SentenceTransformer(
+        toy_checkpoint,
+        prompts=prompts,
+        default_prompt_name="document",
+        similarity_fn_name="dot",
+        device="cpu",
+    )
+    for _ in range(2):  # into a new folder, and over the checkpoint that is there
+        model.save(str(tmp_path))
+        opened = SentenceTransformer(str(tmp_path), device="cpu")
+        assert opened.prompts == prompts
+        assert opened.default_prompt_name == "document"
+        assert opened.similarity_fn_name == "dot"
+        np.testing.assert_allclose(opened.encode(TEXT), model.encode(TEXT), atol=1e-6)
+
+
+def test_modules_over_the_model_survive_a_save_of_the_model_alone(toy_checkpoint, tmp_path):
+    model = SentenceTransformer(toy_checkpoint, device="cpu")
+    model.append(modules.Dense(32, 8))
+    model.save(str(tmp_path))
+    config_file = tmp_path / "sentence_bert_config.json"
+    stored = json.loads(config_file.read_text(encoding="utf-8"))
+    config_file.write_text(json.dumps(stored | {"do_lower_case": True}), encoding="utf-8")
+    NextLevelBertModel.from_pretrained(tmp_path).save_pretrained(tmp_path)
+    stored = json.loads(config_file.read_text(encoding="utf-8"))
+    assert stored["do_lower_case"] is True  # as somebody has set it
+    assert stored["max_seq_length"] == int(1e30)  # sentence-transformers had dropped it
+    np.testing.assert_allclose(vector(tmp_path), model.encode(TEXT), atol=1e-6)
+
+
+def test_a_folder_of_another_model_becomes_one_of_this_model(
+    toy_checkpoint, toy_encoder_path, tmp_path
+):
+    shutil.copytree(toy_encoder_path, tmp_path, dirs_exist_ok=True)
+    model = NextLevelBertModel.from_pretrained(toy_checkpoint)
+    model.save_pretrained(tmp_path)
+    np.testing.assert_allclose(vector(tmp_path), model.encode(TEXT).document, atol=1e-5)
+
+
+def test_a_limit_that_is_set_in_sentence_transformers_is_kept(toy_checkpoint, tmp_path):
+    model = SentenceTransformer(toy_checkpoint, device="cpu")
+    model.max_seq_length = 100
+    model.save(str(tmp_path))
+    assert SentenceTransformer(str(tmp_path), device="cpu").max_seq_length == 100
+
+    config_file = tmp_path / "sentence_bert_config.json"
+    stored = json.loads(config_file.read_text(encoding="utf-8"))
+    config_file.write_text(json.dumps(stored | {"max_seq_length": 90}), encoding="utf-8")
+    NextLevelBertModel.from_pretrained(tmp_path).save_pretrained(tmp_path)
+    assert SentenceTransformer(str(tmp_path), device="cpu").max_seq_length == 90
+
+
+@pytest.mark.parametrize("tokenizer", ["the model's", "the chunk encoder's"])
+def test_a_tokenizer_that_a_trainer_saves_truncates_no_document(
+    toy_encoder_path, minilm, tmp_path, tokenizer
+):
+    model = NextLevelBertForSequenceClassification.from_chunk_encoder(
+        toy_encoder_path, chunk_size=64
+    )
+    processing_class = model.tokenizer
+    if tokenizer == "the chunk encoder's":
+        processing_class = minilm.tokenizer
+        assert processing_class.model_max_length == 256
+    arguments = TrainingArguments(str(tmp_path / "run"), report_to="none", use_cpu=True)
+    trainer = Trainer(model, arguments, processing_class=processing_class)
+    trainer.save_model(str(tmp_path / "model"))
+    whole = AutoModel.from_pretrained(tmp_path / "model").encode(TEXT).document
+    np.testing.assert_allclose(vector(tmp_path / "model"), whole, atol=1e-5)
+
+
+def test_a_model_has_a_tokenizer_of_its_own(minilm):
+    model = NextLevelBertModel.from_chunk_encoder(minilm, chunk_size=64, num_hidden_layers=0)
+    assert model.tokenizer.model_max_length == int(1e30)
+    assert minilm.tokenizer.model_max_length == 256
+
+
+def test_the_tokenizer_lines_of_tutorials(toy_encoder_path):
+    model = NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunk_size=64)
+    stored = AutoTokenizer.from_pretrained(static_checkpoint())
+    texts = ["a b c", "d"]
+    for tokenizer in (model.tokenizer, stored):
+        rows = tokenizer(texts, padding="max_length", truncation=True)["input_ids"]
+        special = tokenizer.num_special_tokens_to_add()
+        assert [len(row) for row in rows] == [3 + special, 1 + special]
+        batch = tokenizer(
+            texts, padding=True, truncation=True, pad_to_multiple_of=8, return_tensors="pt"
+        )
+        assert batch["input_ids"].shape == (2, 8)
+        assert len(tokenizer(TEXT, truncation=True)["input_ids"]) > 1_000
+
+
+def test_other_libraries_truncate_where_a_family_has_a_limit(encoder, tmp_path):
+    CdlmForMaskedLM.from_encoder(encoder, max_length=64).save_pretrained(tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    assert len(tokenizer(TEXT, truncation=True)["input_ids"]) == 64
+    assert SentenceTransformer(str(tmp_path), device="cpu").max_seq_length == 64
+    assert vector(tmp_path).shape == (32,)
+
+
 # A user who has transformers and sentence-transformers, and not this package.
-ELSEWHERE = """
+MAKE_ANOTHER = """
 import json, sys
-from sentence_transformers import SentenceTransformer
-model = SentenceTransformer(sys.argv[1], trust_remote_code=True, device="cpu")
-print(json.dumps(model.encode(json.loads(sys.argv[2])).tolist()))
+from transformers import AutoModel
+opened = AutoModel.from_pretrained(sys.argv[1], trust_remote_code=True)
+model = type(opened).from_chunk_encoder(sys.argv[2], chunk_size=16)
+print(json.dumps(model.encode(sys.argv[3]).plain.tolist()))
 """
 
 
-@pytest.mark.parametrize(
-    ("folder", "megabytes", "kind"), [(STATIC, 27, "NextLevelBertModel"), (HATE, 10, "HateModel")]
-)
-def test_it_is_small_and_one_path_equals_the_other(
-    folder, megabytes, kind, fresh_process, tmp_path
-):
-    """Saved again, also where the package is missing."""
-    assert Path(nextlevelbert.static_checkpoint()) == STATIC
-    size = 0
-    for file in folder.iterdir():
-        assert file.suffix != ".py"
-        size += file.stat().st_size
-    assert size <= megabytes * 1e6
-    for tensor in load_file(folder / "model.safetensors").values():
-        assert tensor.dtype == torch.float16
-    model = AutoModel.from_pretrained(folder).eval()
-    assert type(model) is getattr(nextlevelbert, kind)
-    by_model = torch.stack([book.document for book in model.encode(TEXTS)])
-    opened = SentenceTransformer(str(folder), device="cpu")
-    close(by_model, opened.encode(TEXTS, convert_to_tensor=True), atol=1e-6)
+def test_the_code_of_a_checkpoint_makes_new_models(toy_checkpoint, toy_encoder_path, fresh_process):
+    output = fresh_process(MAKE_ANOTHER, toy_checkpoint, toy_encoder_path, TEXT, hidden=True)
+    expected = NextLevelBertModel.from_pretrained(toy_checkpoint).encode(TEXT).plain
+    np.testing.assert_allclose(json.loads(output.splitlines()[-1]), expected.numpy(), atol=1e-5)
+
+
+def test_a_folder_gets_a_card_and_keeps_the_one_it_has(toy_checkpoint, tmp_path):
+    model = NextLevelBertModel.from_pretrained(toy_checkpoint)
+    model.config.chunk_encoder_name = "me/encoder"
     model.save_pretrained(tmp_path)
-    elsewhere = json.loads(fresh_process(ELSEWHERE, tmp_path, json.dumps(TEXTS), hidden=True))
-    close(by_model, torch.tensor(elsewhere), atol=1e-6)
-
-
-def test_the_masked_vector_model_reads_minilm_s_vectors(minilm):
-    """It holds no chunk encoder, so MiniLM is given; another encoder is refused by name."""
-    model = AutoModelForPreTraining.from_pretrained(MINILM).base_model.eval()
-    book = model.encode(TEXTS[0], chunk_encoder=minilm)
-    assert book.chunks.shape == book.plain.shape == (len(book.spans), 384)
-    other = nextlevelbert.load_chunk_encoder(str(STATIC))
-    with pytest.raises(ValueError, match=r"all-MiniLM-L6-v2 \(.*all-MiniLM-L6-v2-static \("):
-        model.encode(TEXTS[0], chunk_encoder=other)
-
-
-@pytest.mark.parametrize("folder", [STATIC, HATE, MINILM])
-def test_its_card_lies_in_its_folder_and_its_code_runs(folder, page_folder, capsys):
-    """In a folder that holds the checkpoint by its name, and with MiniLM where the Hub would put
-    it."""
-    (page_folder / folder.name).symlink_to(folder)
-    card = (folder / "README.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
-    namespace: dict = {}
-    for block in blocks:
-        exec(block, namespace)
-    width = namespace["model"].config.hidden_size
-    assert namespace["book"].document.shape == (width,)
-    assert f"torch.Size([{width}])" in capsys.readouterr().out
-
-
-def test_it_finds_excerpts_of_unseen_books_better_than_both_means(shared):
-    model = AutoModel.from_pretrained(STATIC).eval()
-    excerpts = []
-    books = []
-    for book in read_documents(shared / "data/novels/validation.jsonl.gz"):
-        for part in range(1, 9):
-            start = part * len(book.text) // 9
-            excerpts.append(book.text[start : start + 10_000])
-            books.append(book.id)
-    vectors: dict[str, list[torch.Tensor]] = {"document": [], "whitened mean": [], "mean": []}
-    for encoded in model.encode(excerpts):
-        vectors["document"].append(encoded.document)
-        vectors["whitened mean"].append(model.prepare_chunks(encoded.plain).mean(dim=0))
-        vectors["mean"].append(encoded.plain.mean(dim=0))
-    metric = evaluate.load(str(ROOT / "metrics" / "same_work_retrieval"))
-    found = {}
-    for name, rows in vectors.items():
-        scores = metric.compute(predictions=torch.stack(rows).tolist(), references=books)
-        found[name] = scores["map"]
-    assert found["document"] > max(found["whitened mean"] + 0.005, 0.9)
-    assert found["whitened mean"] > found["mean"] + 0.2
+    card = ModelCard.load(tmp_path / "README.md")
+    assert card.data.tags == ["nextlevelbert", "sentence-transformers"]
+    assert card.data.base_model == "me/encoder"
+    assert "pip install" in card.text
+    assert 'SentenceTransformer("folder or Hub name")' in card.text
+    (tmp_path / "README.md").write_text("mine", encoding="utf-8")
+    model.save_pretrained(tmp_path)
+    assert (tmp_path / "README.md").read_text(encoding="utf-8") == "mine"
+    assert Trainer.create_model_card.__module__ == "transformers.trainer"  # nobody's is replaced

@@ -14,7 +14,7 @@ from nextlevelbert import (
 )
 from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, PAD, SEP
 
-from ..vector_toys import close, toy_config, unit, vectors_of, whitened
+from ..toys.vectors import close, toy_config, unit, vectors_of, whitened
 
 
 def shaken(model):

@@ -9,8 +9,8 @@ from transformers import AutoModel
 from nextlevelbert import NextLevelBertModel, load_chunk_encoder
 from nextlevelbert.models.chunk_encoder import LoadedChunkEncoder
 
-from ..encoder_toys import CONFIGS, DECODERS, TEXT, save_encoder, word_tokenizer
-from ..vector_toys import close
+from ..toys.encoders import CONFIGS, DECODERS, TEXT, save_encoder, word_tokenizer
+from ..toys.vectors import close
 
 
 class Encoder(NamedTuple):

@@ -11,7 +11,7 @@ from nextlevelbert import HateConfig, HateModel, NextLevelBertModel
 from nextlevelbert.fitting import fit_whitening
 from nextlevelbert.models.configuration_nextlevelbert import StaticEmbeddingConfig
 
-from ..vector_toys import close, packed_batch, toy_config
+from ..toys.vectors import close, packed_batch, toy_config
 
 SIZE = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64}
 LAYERS = BertConfig(**SIZE, num_hidden_layers=1, max_position_embeddings=10).to_dict()

@@ -23,8 +23,8 @@ from nextlevelbert import ChunkBertModel, NextLevelBertModel, load_chunk_encoder
 from nextlevelbert.models.backbone_layers import with_layers
 from nextlevelbert.models.chunking import special_token_ids
 
-from ..encoder_toys import CONFIGS, TEXT, save_encoder, word_tokenizer
-from ..vector_toys import close
+from ..toys.encoders import CONFIGS, TEXT, save_encoder, word_tokenizer
+from ..toys.vectors import close
 
 CROSSING = "<s> $A </s>"
 

@@ -20,7 +20,7 @@ from nextlevelbert import (
     NextLevelBertForSequenceClassification,
 )
 
-from ..vector_toys import close, toy_config
+from ..toys.vectors import close, toy_config
 
 WORDS = "The lighthouse keeper wrote every evening of the wind and of the ships that passed. "
 

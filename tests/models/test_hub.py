@@ -15,8 +15,8 @@ from huggingface_hub import DatasetCard
 
 from nextlevelbert import ChunkingRule, Document, encode_corpus
 
-from ..finetuning_toys import predictions, write
-from ..vector_toys import close
+from ..toys.finetuning import predictions, write
+from ..toys.vectors import close
 
 ROOT = Path(__file__).parents[2]
 TEXT = (
@@ -47,7 +47,7 @@ PUSH_MODEL = """
 import json, sys, torch
 from transformers import AutoTokenizer
 from nextlevelbert import NextLevelBertModel
-from tests.vector_toys import toy_config
+from tests.toys.vectors import toy_config
 torch.manual_seed(0)
 model = NextLevelBertModel(toy_config()).eval()
 model.tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
@@ -160,7 +160,7 @@ def test_model_from_the_hub_gives_the_same_vector(run, toy_vector, script, hidde
 PUSH_ANOTHER = """
 from huggingface_hub import HfApi
 from nextlevelbert import NextLevelBertModel
-from tests.vector_toys import toy_config
+from tests.toys.vectors import toy_config
 HfApi().create_repo("user/written")
 HfApi().upload_file(path_or_fileobj=b"Mine.", path_in_repo="README.md", repo_id="user/written")
 NextLevelBertModel(toy_config()).push_to_hub("user/written")

@@ -13,8 +13,8 @@ from nextlevelbert import BertAlConfig, BertAlForExtractiveSummarization, BertAl
 from nextlevelbert.models import modeling_bert_al
 from nextlevelbert.models.modeling_bert_al import LayerNormLSTM
 
-from ..token_toys import CLS, ENCODERS, SIZE, batch
-from ..vector_toys import close
+from ..toys.tokens import CLS, ENCODERS, SIZE, batch
+from ..toys.vectors import close
 
 
 def tiny(cls=BertAlModel, encoder="bert", **values):

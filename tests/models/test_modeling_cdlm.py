@@ -12,7 +12,7 @@ from nextlevelbert import (
     CdlmForMultiHopQuestionAnswering,
 )
 
-from ..cdlm_toys import (
+from ..toys.cdlm import (
     ANSWERS,
     PAIRS,
     SIZE,
@@ -24,7 +24,7 @@ from ..cdlm_toys import (
     question_batch,
     tiny,
 )
-from ..vector_toys import close
+from ..toys.vectors import close
 
 # Masked words.
 

@@ -10,8 +10,8 @@ from transformers import AutoTokenizer, BertConfig, pipeline
 from nextlevelbert import ChunkBertConfig, ChunkBertForSequenceClassification, ChunkBertModel
 from nextlevelbert.models.modeling_chunkbert import TextCnnClassifier
 
-from ..token_toys import ENCODERS, SIZE, batch
-from ..vector_toys import close
+from ..toys.tokens import ENCODERS, SIZE, batch
+from ..toys.vectors import close
 
 
 def tiny(cls=ChunkBertModel, encoder="bert", **values):

@@ -22,7 +22,7 @@ from nextlevelbert import HateConfig, HateForMaskedSentencePrediction, HateModel
 from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, PAD
 from nextlevelbert.models.modeling_hate import sinusoids
 
-from ..vector_toys import TINY, close
+from ..toys.vectors import TINY, close
 
 
 def toy_config(hidden_size=32, **overrides) -> HateConfig:

@@ -30,7 +30,7 @@ from nextlevelbert import (
 from nextlevelbert.models.configuration_nextlevelbert import CLS, NOT_SPECIAL, PAD, SEP
 from nextlevelbert.models.modeling_nextlevelbert import masked_vector_loss
 
-from ..vector_toys import (
+from ..toys.vectors import (
     TEXTS,
     TINY,
     close,

@@ -19,8 +19,8 @@ from nextlevelbert import (
 from nextlevelbert.fitting import combine_chunk_encoders
 from nextlevelbert.search import embed, library
 
-from ..encoder_toys import CONFIGS, TEXT, save_encoder
-from ..vector_toys import close, unit
+from ..toys.encoders import CONFIGS, TEXT, save_encoder
+from ..toys.vectors import close, unit
 
 E5 = {"query": "query : ", "passage": "passage : "}
 

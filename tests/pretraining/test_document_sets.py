@@ -14,7 +14,7 @@ from nextlevelbert import (
 )
 from nextlevelbert.pretraining.document_sets import TokenSequence, hold_out_sets, read_document_sets
 
-from ..finetuning_toys import write
+from ..toys.finetuning import write
 
 SUBJECTS = ["rain", "bread", "stars", "trains", "whales", "music", "sugar", "glass"]
 NUMBERS = "one two three four five six seven eight nine ten".split()

@@ -38,8 +38,8 @@ from nextlevelbert.pretraining.pretrain import draw_vectors, fit_to_documents, n
 from nextlevelbert.pretraining.scores import MaskedVectorMetrics, context_mean_baseline
 from nextlevelbert.training.runs import read_json
 
-from ..finetuning_toys import write
-from ..vector_toys import close, corpus_of, whitened
+from ..toys.finetuning import write
+from ..toys.vectors import close, corpus_of, whitened
 
 SCRIPT = Path(__file__).parents[2] / "run_pretraining.py"
 SETTINGS = (

@@ -9,7 +9,7 @@ from nextlevelbert import NextLevelBertConfig, NextLevelBertForMaskedVectorModel
 from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, SEP
 from nextlevelbert.models.modeling_nextlevelbert import masked_vector_loss
 
-from ..vector_toys import TINY
+from ..toys.vectors import TINY
 
 
 @pytest.fixture

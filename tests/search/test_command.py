@@ -7,7 +7,7 @@ import runpy
 import subprocess
 import sys
 import time
-from dataclasses import asdict
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -45,16 +45,18 @@ def test_the_help_lists_all_commands(capsys):
     assert [name for name in COMMANDS if f"\n    {name} " not in printed] == []
 
 
-@pytest.mark.parametrize("name", COMMANDS[:6])
+@pytest.mark.parametrize("name", nextlevelbert_command._COMMANDS)
 def test_each_option_is_an_argument_of_the_command(name, books):
     options = [name, str(books)]
     if name == "search":
         options.append("whales?")
-    if name in ("embed", "map", "fit"):
-        suffix = {"embed": ".parquet", "map": ".png", "fit": ""}[name]
-        options.extend(["-o", str(books / f"output{suffix}")])
+    elif name == "embed":
+        options.extend(["-o", str(books / "output.parquet")])
+    elif name == "fit":
+        options.extend(["-o", str(books / "output")])
     parsed = set(vars(nextlevelbert_command.build_parser().parse_args(options)))
-    run = importlib.import_module(f"nextlevelbert.search.{name}").run
+    _, module_name = nextlevelbert_command._COMMANDS[name]
+    run = importlib.import_module(module_name).run
     arguments = set(inspect.signature(run).parameters) - {"public"}
     if "reading" in arguments:
         arguments.remove("reading")
@@ -80,7 +82,6 @@ def test_python_m(monkeypatch, capsys):
         (("search", "books", "--autosquash"), "write -- before it"),
         (("embed", "books"), "--output"),
         (("embed", "books", "-o", "vectors.csv"), ".parquet"),
-        (("map", "books", "-o", "books"), ".png"),
     ],
 )
 def test_wrong_words(command, books, monkeypatch, words, message):
@@ -92,14 +93,18 @@ def test_wrong_words(command, books, monkeypatch, words, message):
 
 def test_which_model(command, books, toy_checkpoint, minilm_path, monkeypatch):
     """--model, the environment variable, the one of the package; or one of another kind."""
-    assert "my-model" in command("plan", books, "--model", "my-model").err
-    assert "--device" in command("plan", books, "--device", "cuda:99").err
-    assert (
-        command("plan", books / "sea.txt", "--json").json["sea.txt"]["chunks"] > 3
-    )  # chunks of 16 tokens
+    search = ("search", books / "sea.txt", "whales?", "--json")
+    assert "my-model" in command(*search, "--model", "my-model").err
+    assert "--device" in command(*search, "--device", "cuda:99").err
+
+    [row] = command(*search).json["documents"]
+    assert row["chunks"] > 3  # of 16 tokens
+
     monkeypatch.delenv("NEXTLEVELBERT_MODEL")
-    assert command("plan", books / "sea.txt", "--json").json["sea.txt"]["chunks"] == 1
-    said = command("search", books, "whales?", "--model", minilm_path)
+    [row] = command(*search).json["documents"]
+    assert row["chunks"] == 1
+
+    said = command(*search, "--model", minilm_path)
     assert (said.status, said.out) == (1, "")
     assert "model_type is 'bert'" in said.err
 
@@ -126,18 +131,16 @@ def test_a_chunk_encoder_that_the_checkpoint_does_not_hold(
     assert "encoder" in said.err
 
 
-def test_plan(command, books, toy_checkpoint, encoded):
-    rows = command("plan", books, "--json").json
-    model = NextLevelBertModel.from_pretrained(toy_checkpoint)
-    assert list(rows) == ["far/court.txt", "kitchen.txt", "sea.txt"]
-    for row, text in zip(rows.values(), (COURT, KITCHEN, SEA), strict=True):
-        assert row == {"characters": len(text), **asdict(model.plan(text))}
-    first, *lines = command("plan", books).out.splitlines()
-    assert first.split("\t") == ["characters", "tokens", "chunks", "windows", "document"]
-    assert [line.split("\t")[-1] for line in lines] == list(rows)
+def test_the_source_is_a_folder_or_a_pattern(command, books, toy):
+    answer = command("search", books, "Who hunts?", "--json").json
+
+    rows = sorted(answer["documents"], key=itemgetter("place"))
+    assert [row["place"] for row in rows] == ["far/court.txt", "kitchen.txt", "sea.txt"]
+    for row, text in zip(rows, (COURT, KITCHEN, SEA), strict=True):
+        assert row["characters"] == len(text)
+        assert row["chunks"] == toy.plan(text).chunks
     for source in (f"{books}/**/*.txt", f"{books}//"):
-        assert command("plan", source, "--json").json == rows
-    assert encoded == []
+        assert command("search", source, "Who hunts?", "--json").json == answer
 
 
 @pytest.mark.parametrize("name", nextlevelbert_command._DELEGATED)
@@ -166,6 +169,6 @@ def test_what_ends_a_command_is_one_line(command, books, monkeypatch, error, sta
     def end(*_):
         raise error
 
-    monkeypatch.setattr(plan, "read_files", end)
-    said = command("plan", books)
+    monkeypatch.setattr("nextlevelbert.search.library.open_shelf", lambda *_, **__: end())
+    said = command("search", books, "whales?")
     assert (said.status, said.err) == (status, line)

@@ -14,7 +14,7 @@ from nextlevelbert.search.index import book_words, count_words
 from nextlevelbert.search.library import Library, ranking, shorten, show_passage
 from nextlevelbert.search.shelf import open_shelf, passage_borders
 
-from ..book_toys import write_pdf
+from ..toys.books import write_pdf
 from .conftest import COURT, KITCHEN, SEA
 
 QUESTION = "Where does the captain hunt the whale?"

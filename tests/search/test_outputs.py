@@ -1,4 +1,4 @@
-"""Files of vectors, maps, and models fitted to a folder."""
+"""Files of vectors, and models fitted to a folder."""
 
 import json
 
@@ -7,15 +7,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from huggingface_hub import ModelCard
-from PIL import Image
-from scipy.spatial.distance import pdist
 from sentence_transformers import SentenceTransformer
-from sklearn.decomposition import PCA
 
 from nextlevelbert import NextLevelBertModel, read_documents
-from nextlevelbert.search.app.map import draw_map
 
-from ..book_toys import write_pdf
+from ..toys.books import write_pdf
 from .conftest import COURT, KITCHEN, SEA
 
 TEXTS = {"far/court.txt": COURT, "kitchen.txt": KITCHEN, "sea.txt": SEA}
@@ -74,49 +70,15 @@ def test_embed_keeps_metadata(command, tmp_path):
     )
 
 
-@pytest.mark.parametrize(("name", "output"), [("embed", "a.parquet"), ("map", "a.pdf")])
-def test_a_document_is_not_written_over(command, tmp_path, name, output):
-    write_pdf(tmp_path / "a.pdf", [SEA])
-    pq.write_table(pa.table({"text": [SEA]}), tmp_path / "a.parquet")
-    before = (tmp_path / output).read_bytes()
-    for source in (tmp_path, tmp_path / output, tmp_path / "a.*"):
-        assert "is a document" in command(name, source, "-o", tmp_path / output).err
-    assert (tmp_path / output).read_bytes() == before
+def test_a_document_is_not_written_over(command, tmp_path):
+    table = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": [SEA]}), table)
+    before = table.read_bytes()
 
+    for source in (tmp_path, table, tmp_path / "a.*"):
+        assert "is a document" in command("embed", source, "-o", table).err
 
-def test_map(command, books, tmp_path):
-    (books / "$5_{ & <6>.txt").write_text(SEA + COURT)  # mathematics, if it were read as such
-    assert "4 documents" in command("map", books, "-o", tmp_path / "map.png").out
-    with Image.open(tmp_path / "map.png") as picture:
-        assert picture.size == (1300, 910)
-        assert len(picture.convert("RGB").getcolors(1 << 20)) > 20
-    assert command("map", books, "-o", tmp_path / "map.svg").status == 0
-
-
-def test_points_are_principal_components_and_names_do_not_overlap():
-    vectors = np.random.default_rng(0).normal(size=(60, 8))
-    names = list(map("a document of some length {}".format, range(60)))
-    [axes] = draw_map(names, vectors, [3] * 60).axes
-    points = np.asarray(axes.collections[0].get_offsets())
-    expected = PCA(2).fit_transform(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
-    np.testing.assert_allclose(pdist(points), pdist(expected), atol=1e-8)
-    boxes = [note.get_window_extent() for note in axes.texts]
-    assert 10 < len(boxes) < 60
-    for box in boxes:
-        assert box.count_overlaps(boxes) == 1  # itself
-
-
-def test_names_that_the_font_lacks_are_counted(command, books, tmp_path):
-    for name in ("港の記録", "ท่าเรือ", "heron \U0001f426", "порт"):
-        (books / f"{name}.txt").write_text(SEA)
-    said = command("map", books, "-o", tmp_path / "map.png")
-    assert said.status == 0
-    assert said.err == "note: the font of the map lacks letters of 3 names; they are boxes.\n"
-
-
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_maps_of_few_or_equal_documents(count):
-    assert draw_map(["a", "b", "c"][:count], np.ones((count, 4)), [1] * count).axes
+    assert table.read_bytes() == before
 
 
 def test_fit(command, books, tmp_path):

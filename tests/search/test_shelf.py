@@ -16,8 +16,8 @@ from nextlevelbert.search import shelf
 from nextlevelbert.search.library import Library
 from nextlevelbert.search.shelf import Part, open_shelf, read_files
 
-from ..book_toys import write_docx, write_epub, write_pdf
-from ..finetuning_toys import write
+from ..toys.books import write_docx, write_epub, write_pdf
+from ..toys.finetuning import write
 from .conftest import COURT, KITCHEN, SEA
 
 
@@ -179,7 +179,7 @@ def test_a_cache_folder_that_cannot_be_made_is_named(command, books):
     assert "with --cache_dir." in said.err
 
 
-def test_notes_that_are_alike_are_one_line(command, books):
+def test_notes_that_are_alike_are_one_line(command, books, toy, capsys):
     """Settings of programs, in hundreds of JSON files; and texts in another script."""
     for number in range(40):
         (books / f"s{number:02}.json").write_text(f'{{"name": "s", "value{number}": 1}}')
@@ -194,7 +194,8 @@ def test_notes_that_are_alike_are_one_line(command, books):
             "The same holds for s01.json, s02.json, s03.json, s04.json, s05.json, s06.json, s07.json, s08.json, s09.json, s10.json and 29 more."
         )
         assert "left out: u00.txt holds no text. The same holds for u01.txt" in "".join(lines)
-    assert len(command("plan", books).err.splitlines()) == 3
+    list(read_files(str(books), "text", toy.tokenizer))
+    assert len(capsys.readouterr().err.splitlines()) == 3
 
 
 def test_no_progress_bar_goes_into_a_file(command, books):
@@ -247,7 +248,7 @@ def test_what_cannot_be_read_is_named_and_left_out(command, books, caplog):
         assert "left out: latin.txt cannot be read: 'utf-8' codec" in said.err
         assert "left out: scan.pdf cannot be read as PDF" in said.err
     assert "Left out (unsupported kinds): 1 .rtf; letter.rtf first" in caplog.text
-    assert command("plan", books / "blank.txt").status == 1
+    assert command("search", books / "blank.txt", "whales?").status == 1
     for name in ("sea", "kitchen", "far/court"):
         (books / f"{name}.txt").unlink()
     said = command("search", books, "whales?")
@@ -267,7 +268,7 @@ def test_metadata_of_any_kind_does_not_end_the_command(command, books):
     assert "caf\\xe9.txt" in metadata
 
 
-def test_what_was_not_read_is_named_each_time(command, books):
+def test_what_was_not_read_is_named_each_time(command, books, toy, capsys):
     """Rows, pages, and words that the model does not know; the rest is searched."""
     write_pdf(books / "deed.pdf", ["The town archive.", ""])
     (books / "table.jsonl").write_text('{"text": null}\n{"text": "The observatory."}\n')
@@ -283,9 +284,10 @@ def test_what_was_not_read_is_named_each_time(command, books):
             "note: marks.csv: it holds no word that the model can read, in 1 of 2 rows, 'b' first."
         ) in said.err
         assert "table.jsonl#1" in {row["place"] for row in said.json["documents"]}
-    said = command("plan", books)
-    assert "note: far/genome.txt: the model does not know" in said.err
-    assert "note: deed.pdf was read in part" in said.err
+    list(read_files(str(books), "text", toy.tokenizer))
+    err = capsys.readouterr().err
+    assert "note: far/genome.txt: the model does not know" in err
+    assert "note: deed.pdf was read in part" in err
 
 
 @pytest.mark.parametrize(("unknown", "is_named"), [(4, False), (6, True)])
@@ -303,14 +305,12 @@ def test_a_document_with_five_percent_of_unknown_words_is_named(
 def test_own_files_are_no_documents(command, books, toy_checkpoint, tmp_path):
     before = command("search", books, "whales?", "--json").json
     assert command("embed", books, "-o", books / "vectors.parquet").status == 0
-    assert command("map", books, "-o", books / "map.pdf").status == 0
     shutil.copytree(toy_checkpoint, books / "model")
     words = ("search", books, "whales?", "--json", "--cache_dir", books / "cache")
     for _ in range(2):
         said = command(*words)
         assert said.json == before
-        assert "left out: map.pdf: nextlevelbert wrote it" in said.err
-        assert "The same holds for vectors.parquet." in said.err
+        assert "left out: vectors.parquet: nextlevelbert wrote it" in said.err
         assert "left out: model: it is the folder of a model." in said.err
 
 
@@ -335,18 +335,21 @@ def sentences_outside_the_kitchen(text: str) -> list[tuple[int, int]]:
 
 
 def test_a_splitter_by_name(command, books, toy_checkpoint, toy_encoder_path, tmp_path):
-    said = command("plan", books, "--splitter", "text_sentences")
-    assert "not sentences" in said.err
+    search = ("search", books, "whales?", "--json")
+    assert "not sentences" in command(*search, "--splitter", "text_sentences").err
+
     model = NextLevelBertModel.from_chunk_encoder(
         toy_encoder_path, chunk_size=64, chunking="sentences"
     )
     model.save_pretrained(tmp_path / "sentences")
-    words = ("plan", books, "--json", "--model", tmp_path / "sentences", "--splitter")
-    plans = command(*words, "text_sentences").json
-    assert plans["sea.txt"]["chunks"] == len(text_sentences(SEA))
-    assert "no sentence splitter 'nowhere.splitter'" in command(*words, "nowhere.splitter").err
+    search += ("--model", tmp_path / "sentences", "--splitter")
+    rows = command(*search, "text_sentences").json["documents"]
+    [sea] = filter(lambda row: row["place"] == "sea.txt", rows)
+    assert sea["chunks"] == len(text_sentences(SEA))
+    assert "no sentence splitter 'nowhere.splitter'" in command(*search, "nowhere.splitter").err
+
     splitter = f"{__name__}.{sentences_outside_the_kitchen.__name__}"
-    said = command("search", books, "whales?", *words[2:], splitter)
+    said = command(*search, splitter)
     assert "left out: kitchen.txt: The splitter found no sentence in a text" in said.err
     assert {row["place"] for row in said.json["documents"]} == {"far/court.txt", "sea.txt"}
 

@@ -1,5 +1,4 @@
-"""Model cards: what the template makes of facts, as the Hub's own parser reads it; tables and
-pictures."""
+"""Model cards: what the template makes of facts, as the Hub's own parser reads it; tables."""
 
 import html
 import re
@@ -8,8 +7,6 @@ from dataclasses import replace
 import pytest
 from huggingface_hub import ModelCard
 from markdown_it import MarkdownIt
-from matplotlib.figure import Figure
-from PIL import Image
 
 from nextlevelbert.training.arguments import BaseTrainingArguments
 from nextlevelbert.training.cards import (
@@ -21,7 +18,6 @@ from nextlevelbert.training.cards import (
     plain,
     results_table,
 )
-from nextlevelbert.training.plots import plot_curves, save_figure
 from nextlevelbert.training.runs import safe_name
 
 SNIPPET = 'model = open("{name}")\nmodel.encode(["a <b> & a {{ brace }}"])'
@@ -207,32 +203,3 @@ def test_a_table_has_a_row_for_each_model_and_a_column_for_each_score():
         "| model, 2 seeds | 0.5000 ± 0.0100 | 1.0000 |  |",
         "| a\\|b | 0.2500 ± 0.0000 |  |  |",
     ]
-
-
-def test_pictures_show_every_seed(tmp_path, monkeypatch):
-    figures = []
-    monkeypatch.setattr(
-        "nextlevelbert.training.plots.save_figure", lambda figure, path: figures.append(figure)
-    )
-    log = [
-        {"loss": 2.0, "epoch": 1, "step": 10},
-        {"eval_loss": 1.5, "eval_f1": 0.5, "epoch": 1, "step": 10},
-    ]
-    plot_curves([log, log], ["f1"], tmp_path / "curve.png")
-    plot_curves([log], [], tmp_path / "curve.png", x="step")
-    loss, score = figures[0].axes
-    assert heights(loss) == [[2.0], [2.0], [1.5], [1.5]]
-    assert heights(score) == [[0.5], [0.5]]
-    assert [text.get_text() for text in loss.get_legend().get_texts()] == ["loss", "eval_loss"]
-    [by_step] = figures[1].axes
-    assert by_step.lines[0].get_xdata().tolist() == [10]
-
-
-def heights(axes):
-    return [line.get_ydata().tolist() for line in axes.lines]
-
-
-def test_a_picture_is_written_as_a_png(tmp_path):
-    save_figure(Figure(figsize=(2, 1)), tmp_path / "picture")
-    with Image.open(tmp_path / "picture") as picture:
-        assert (picture.format, picture.size) == ("PNG", (240, 120))

@@ -1,4 +1,4 @@
-"""A picture of a folder, in which every document is a point and similar documents are near."""
+"""The map of the page: a point for each document, and names if there is room."""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -7,7 +7,6 @@ from contextlib import contextmanager
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties, findfont, get_font
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import normalize
 
@@ -125,35 +124,3 @@ def names_in_any_script() -> Iterator[None]:
         warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from")
         warnings.filterwarnings("ignore", "Matplotlib currently does not support")
         yield
-
-
-def count_unreadable(names: Sequence[str]) -> int:
-    """Counts the names with letters that the font of the map lacks."""
-    font = get_font(findfont(FontProperties()))
-    known = font.get_charmap().keys()
-    return sum(not known >= set(map(ord, name)) for name in names)
-
-
-def draw_map(names: Sequence[str], vectors: np.ndarray, chunks: Sequence[int]) -> Figure:
-    """Draws a scatter plot of documents, with names if there is room.
-
-    Args:
-        names: the names of n documents.
-        vectors: document vectors, ``[n, H]``.
-        chunks: number of chunks in each document, by which the area of the document's point grows.
-    """
-    points, share = principal_components(vectors)
-    figure = Figure(figsize=(10, 7), dpi=130, layout="constrained")
-    axes = figure.subplots()
-    areas = 20 + 90 * np.asarray(chunks) / max(*chunks, 1)
-    axes.scatter(points[:, 0], points[:, 1], s=areas, alpha=0.55, edgecolors="white")
-    axes.set(xlabel="first principal component", ylabel="second principal component")
-    axes.set_title(
-        f"{len(names)} documents by document vector; the two components hold {share:.0%} of the"
-        " variance"
-    )
-    axes.margins(0.12)
-    figure.draw_without_rendering()  # lays the axes out
-    placer = NamePlacer(figure, axes, names=names, points=points)
-    placer.write(axes, range(len(names)))
-    return figure

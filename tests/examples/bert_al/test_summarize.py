@@ -21,8 +21,8 @@ from transformers import (
 from nextlevelbert import BertAlForExtractiveSummarization
 from nextlevelbert.models import encode_sentences
 
-from ...finetuning_toys import write
-from ...vector_toys import TINY, close
+from ...toys.finetuning import write
+from ...toys.vectors import TINY, close
 from ..scripts import EXAMPLES, load_script
 
 script = load_script("bert_al/summarize.py")

@@ -13,7 +13,7 @@ import torch
 
 from nextlevelbert import CdlmForCrossDocumentCoreference, CdlmProcessor
 
-from ...finetuning_toys import predictions, write
+from ...toys.finetuning import predictions, write
 from .scripts import ROOT, TRAINING, coreference, ecbplus, mention_pairs
 
 # ECB+.
@@ -472,7 +472,7 @@ def test_the_settings_of_the_papers_arrive(trainer_parts):
     assert [len(pairs) for pairs in training.pairs] == [1] * (8 * 7 // 2)
 
 
-TOY_ROWS = json.loads((ROOT / "tests" / "toy_rows.json").read_text())["coreference"]
+TOY_ROWS = json.loads((ROOT / "tests" / "toys" / "rows.json").read_text())["coreference"]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import torch
 
 from nextlevelbert import CdlmForCrossDocumentCoreference, CdlmProcessor
 
-from ...finetuning_toys import run_here
+from ...toys.finetuning import run_here
 from .scripts import ROOT
 
 

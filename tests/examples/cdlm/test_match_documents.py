@@ -10,7 +10,7 @@ from sklearn.metrics import f1_score
 
 from nextlevelbert import CdlmForDocumentMatching, CdlmProcessor
 
-from ...finetuning_toys import predictions, write
+from ...toys.finetuning import predictions, write
 from .scripts import ROOT, TRAINING, match_documents
 
 ROWS = [

@@ -15,7 +15,7 @@ from nextlevelbert import (
 )
 from nextlevelbert.pretraining import read_document_sets
 
-from ...finetuning_toys import write
+from ...toys.finetuning import write
 from .scripts import ROOT, pretrain
 
 SUBJECTS = ["rain", "bread", "stars", "trains", "whales", "music", "sugar", "glass"]

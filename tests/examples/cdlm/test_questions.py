@@ -12,7 +12,7 @@ import torch
 
 from nextlevelbert import CdlmForMultiHopQuestionAnswering, CdlmProcessor
 
-from ...finetuning_toys import predictions
+from ...toys.finetuning import predictions
 from .scripts import ROOT, TRAINING, questions
 
 # The data.

@@ -9,7 +9,7 @@ import pytest
 from nextlevelbert.data.labelled import names_of, read_label_names
 from nextlevelbert.finetuning.classification import load_classification
 
-from ...finetuning_toys import write
+from ...toys.finetuning import write
 from ..scripts import load_script
 
 main = load_script("chunkbert/prepare_eurlex.py").main

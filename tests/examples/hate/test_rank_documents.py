@@ -14,7 +14,7 @@ from transformers import TrainingArguments
 from nextlevelbert import HateModel, NextLevelBertModel
 from nextlevelbert.evaluation import RetrievalTask
 
-from ...vector_toys import close
+from ...toys.vectors import close
 from ..scripts import load_script
 
 script = load_script("hate/rank_documents.py")

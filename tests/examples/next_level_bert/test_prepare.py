@@ -10,7 +10,7 @@ from nextlevelbert.data.labelled import distinct_texts
 from nextlevelbert.finetuning.classification import load_classification
 from nextlevelbert.finetuning.multiple_choice import load_multiple_choice
 
-from ...finetuning_toys import write
+from ...toys.finetuning import write
 from ..scripts import load_script
 
 quality_race = load_script("next_level_bert/prepare_quality_race.py")

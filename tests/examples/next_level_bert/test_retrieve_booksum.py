@@ -14,7 +14,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from nextlevelbert import NextLevelBertModel
 from nextlevelbert.evaluation import RetrievalTask, rank_by_scores
 
-from ...finetuning_toys import BREAD, SEA, predictions, write
+from ...toys.finetuning import BREAD, SEA, predictions, write
 from ..scripts import load_script
 
 script = load_script("next_level_bert/retrieve_booksum.py")

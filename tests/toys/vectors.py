@@ -97,3 +97,8 @@ def save_random_table(tokenizer: Any, size: int, folder: Path, rows: int = 30_52
     SentenceTransformer(modules=[StaticEmbedding(backend, table), Normalize()], device="cpu").save(
         str(folder)
     )
+
+
+def rows_of(dataset: Any) -> list:
+    """Returns every row of a data set, in order."""
+    return [dataset[index] for index in range(len(dataset))]

@@ -5,10 +5,15 @@ import json
 import runpy
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-SCRIPT = Path(__file__).parents[1] / "run_finetune.py"
+from nextlevelbert.finetuning.arguments import FinetuningArguments
+from nextlevelbert.finetuning.tasks import main
+from nextlevelbert.training.runs import read_json
+
+SCRIPT = Path(__file__).parents[2] / "run_finetune.py"
 SEA = ("whale", "ship", "harbour", "sail", "captain")
 BREAD = ("oven", "flour", "yeast", "crust", "baker")
 
@@ -49,3 +54,22 @@ def run_here(*words: str, script: Path = SCRIPT) -> None:
     finally:
         sys.argv = argv
         sys.path = path
+
+
+def arguments(folder: Path, **more: object) -> FinetuningArguments:
+    """Returns arguments of a quiet training on the CPU."""
+    return FinetuningArguments(
+        output_dir=str(folder), use_cpu=True, report_to="none", disable_tqdm=True, **more
+    )
+
+
+def run_task(
+    output: Path, *words: str, task: str = "classification", **options: object
+) -> dict[str, Any]:
+    """Runs a task in this process; returns the content of its ``results.json``."""
+    command = ["--task", task, "--output_dir", str(output)]
+    command += ["--disable_tqdm", "true", "--use_cpu", *words]
+    for option, value in options.items():
+        command += [option, str(value)]
+    main(command)
+    return read_json(output / "results.json")

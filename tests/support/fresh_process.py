@@ -58,7 +58,7 @@ class FreshProcess:
     def _start(self) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, "-c", _SERVER],
-            cwd=Path(__file__).parents[1],
+            cwd=Path(__file__).parents[2],
             env=self._environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

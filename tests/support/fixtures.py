@@ -24,10 +24,10 @@ from nextlevelbert import NextLevelBertModel, load_chunk_encoder
 from nextlevelbert.training import plots
 from nextlevelbert.training.runs import write_whole
 
-from .finetuning_toys import sea_rows, write
+from ..toys.finetuning import sea_rows, write
+from ..toys.vectors import TINY
 from .fresh_process import FreshProcess
 from .hub_server import HubServer
-from .vector_toys import TINY
 
 torch.manual_seed(0)
 
@@ -49,7 +49,7 @@ def shared() -> Path:
 def no_drawing() -> Iterator[None]:
     """Drawing a learning curve takes longer than training a toy: the files hold no picture.
 
-    That pictures are drawn is in tests/training/test_cards.py.
+    That pictures are drawn is in tests/training/test_plots.py.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plots, "save_figure", lambda figure, path: write_whole(path, b"\x89PNG"))

@@ -23,7 +23,7 @@ from nextlevelbert.models.chunk_encoder import micro_batches, pool, weights_fing
 from nextlevelbert.models.chunking import tokenize_document
 from nextlevelbert.models.from_encoder import bert_over_vectors
 
-from ..vector_toys import TINY, close, save_random_table
+from ..toys.vectors import TINY, close, save_random_table
 
 SENTENCES = [
     "Call me Ishmael.",

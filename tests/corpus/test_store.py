@@ -1,0 +1,82 @@
+"""Reading a corpus: any run of vectors, its fingerprint, and copies for memory mapping."""
+
+import json
+import pickle
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from nextlevelbert import (
+    VectorCorpus,
+)
+from nextlevelbert.corpus import write_part
+from tests.faults.harness import tree
+
+from ..toys.corpora import all_equal, copied
+
+
+def test_any_run_of_vectors_across_documents_and_parts(corpus):
+    assert len(list(corpus.path.glob("part-*"))) == 3
+    every = torch.cat([document.vectors for document in corpus])
+    assert every.shape == (corpus.num_chunks, corpus.hidden_size)
+    for start in range(corpus.num_chunks + 1):
+        for stop in range(start, corpus.num_chunks + 1):
+            assert torch.equal(corpus.vectors(start, stop), every[start:stop])
+    for number, document in enumerate(corpus):
+        start, stop = corpus.document_offsets[number : number + 2]
+        assert torch.equal(document.vectors, every[start:stop])
+    assert (corpus[-1].id, corpus[1].id, corpus.empty) == ("family", "short", {"blank"})
+    assert corpus["blank"].vectors.shape == (0, corpus.hidden_size)
+    for missing in ("nobody", 4, -5):
+        with pytest.raises(LookupError, match=str(missing)):
+            corpus[missing]
+    with pytest.raises(IndexError, match="3:999"):
+        corpus.vectors(3, 999)
+
+
+def test_a_run_of_vectors_is_a_view_also_in_another_process(corpus, fresh_process, tmp_path):
+    whole = corpus.vectors(0, 5)
+    assert corpus.vectors(2, 4).data_ptr() == whole[2:].data_ptr()
+    (tmp_path / "corpus").write_bytes(pickle.dumps(corpus))
+    script = (
+        "import pickle, sys\nprint(pickle.load(open(sys.argv[1], 'rb')).vectors(2, 9).tolist())"
+    )
+    assert json.loads(fresh_process(script, tmp_path / "corpus")) == corpus.vectors(2, 9).tolist()
+    folder = copied(corpus, tmp_path)
+    (folder / ".vectors").write_text("no folder: the vectors stay in memory")
+    assert all_equal(VectorCorpus(folder), corpus)
+
+
+@pytest.mark.parametrize("spans", [{"a": [1, 2], "b": [1]}, {"b": [1, 2], "a": [1]}])
+def test_the_fingerprint_depends_on_order_and_lengths(corpus, tmp_path, spans):
+    """Two corpora with equal names of parts and the same ids."""
+    schema = pq.read_schema(next(corpus.path.glob("*.parquet")))
+    fingerprints = set()
+    for name, chunks in (("one", {"a": [1], "b": [1, 2]}), ("other", spans)):
+        rows = []
+        for document, ends in chunks.items():
+            for number, end in enumerate(ends):
+                row = {"document": document, "chunk": number, "start": 0, "end": end}
+                rows.append({**row, "vector": np.zeros(384, np.float16)})
+        (tmp_path / name).mkdir()
+        write_part(tmp_path / name / "part.parquet", pa.Table.from_pylist(rows, schema))
+        fingerprints.add(VectorCorpus(tmp_path / name).fingerprint())
+    assert len(fingerprints) == 2
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda data: data[:-1] + bytes([data[-1] ^ 1]), lambda data: data[:-1], lambda data: b""],
+    ids=["flipped", "cut", "empty"],
+)
+def test_a_damaged_copy_of_vectors_is_made_anew(corpus, tmp_path, damage):
+    folder = copied(corpus, tmp_path)
+    assert all_equal(corpus, VectorCorpus(folder))
+    copies = tree(folder / ".vectors")
+    for name, data in copies.items():
+        (folder / ".vectors" / name).write_bytes(damage(data))
+    assert all_equal(corpus, VectorCorpus(folder))
+    assert tree(folder / ".vectors") == copies

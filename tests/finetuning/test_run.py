@@ -1,0 +1,16 @@
+"""What the tasks do alike: reading the sets."""
+
+import pytest
+
+from nextlevelbert.finetuning import classification, multiple_choice
+
+
+@pytest.mark.parametrize("module", [classification, multiple_choice])
+def test_the_configuration_of_a_dataset_is_read(module, toy_checkpoint, monkeypatch, tmp_path):
+    monkeypatch.setattr(
+        module, "open_rows", lambda source, split, config: pytest.fail(f"{source} {config}")
+    )
+    words = f"--model {toy_checkpoint} --dataset_name me/pairs --dataset_config_name small"
+
+    with pytest.raises(pytest.fail.Exception, match="me/pairs small"):
+        module.main([*words.split(), "--output_dir", str(tmp_path)])

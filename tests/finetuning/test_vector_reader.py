@@ -1,0 +1,84 @@
+"""Batches of stored vectors, and adapters."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from datasets import Dataset
+
+from nextlevelbert import NextLevelBertForMultipleChoice
+from nextlevelbert.finetuning.arguments import (
+    FinetuningArguments,
+    LoraArguments,
+    VectorModelArguments,
+)
+from nextlevelbert.finetuning.labels import (
+    SEVERAL,
+    SINGLE,
+    LabelSet,
+)
+from nextlevelbert.finetuning.vector_reader import VectorReader, with_lora
+
+VECTORS = {
+    "one": torch.ones(1, 2),
+    "two": torch.arange(6.0).reshape(3, 2),
+    "q1": torch.eye(2),
+    "q2": torch.ones(1, 2),
+}
+
+
+def stored_vectors(args, texts):
+    return {text: VECTORS[text] for text in texts}
+
+
+@pytest.fixture
+def vector_reader(toy_checkpoint, tmp_path, monkeypatch):
+    """Makes a reader of the vectors above."""
+
+    def make(labels):
+        args = FinetuningArguments(output_dir=str(tmp_path), use_cpu=True)
+        options = VectorModelArguments(model=toy_checkpoint)
+        reader = VectorReader(args, labels, options, adapters=LoraArguments())
+        reader.source = SimpleNamespace(encode=stored_vectors)
+        return reader
+
+    return make
+
+
+def test_a_batch_holds_each_document_once(vector_reader):
+    rows = [
+        {"id": "0", "text": "two", "question": "q1", "label": [0, 2]},
+        {"id": "1", "text": "one", "question": "q2", "label": []},
+        {"id": "2", "text": "two", "question": "q1", "label": [1]},
+    ]
+    reader = vector_reader(LabelSet(SEVERAL, ("x", "y", "z")))
+    prepared = reader.prepare({"train": Dataset.from_list(rows)})["train"]
+    batch = reader.collate(list(prepared))
+    assert next(iter(batch)) == "document_index"  # Trainer takes its length for the batch size
+    assert batch["document_index"].tolist() == [0, 1, 0]
+    assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
+    assert torch.equal(batch["inputs_embeds"][0], VECTORS["two"])
+    assert batch["labels"].is_floating_point()
+    assert batch["labels"].tolist() == [[1, 0, 1], [0, 0, 0], [0, 1, 0]]
+    # The mean of a long question.
+    assert batch["pair_embeds"].tolist() == [[0.5, 0.5], [1, 1], [0.5, 0.5]]
+
+
+def test_one_output_for_two_classes(vector_reader):
+    reader = vector_reader(LabelSet(SINGLE, ("n", "y"), sigmoid=True))
+    rows = Dataset.from_list([{"id": "a", "text": "one", "label": 1}])
+    prepared = reader.prepare({"train": rows})["train"]
+    assert reader.collate(list(prepared))["labels"].tolist() == [[1.0]]
+
+
+def test_adapters_train_less_than_a_tenth(minilm):
+    """Of the real size, the frozen chunk encoder not counted; the head is trained whole."""
+    model = NextLevelBertForMultipleChoice.from_chunk_encoder(minilm, include_chunk_encoder=False)
+    adapted = with_lora(model, LoraArguments(lora=True))
+
+    trainable, total = adapted.get_nb_trainable_parameters()
+
+    assert total > 10_000_000
+    assert 0.02 < trainable / total < 0.10
+    for name, parameter in adapted.named_parameters():
+        assert not parameter.requires_grad or "lora" in name or "classifier" in name

@@ -1,0 +1,1 @@
+"""Toy models, texts, files and rows: one module for each kind, built in code."""

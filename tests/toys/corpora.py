@@ -1,0 +1,46 @@
+"""A few documents that make a corpus of three parts, and comparisons of corpora."""
+
+import shutil
+from pathlib import Path
+
+import torch
+
+from nextlevelbert import Document, VectorCorpus
+
+from ..faults.harness import tree
+
+DOCUMENTS = [
+    Document("whale", "Call me Ishmael. Some years ago I went to sea. " * 8),
+    Document("short", "One line."),
+    Document("blank", " \n"),
+    Document(
+        "tale",
+        "It was the best of times, it was the worst of times; we had everything before us. " * 12,
+    ),
+    Document("family", "All happy families are alike. " * 5),
+]
+SMALL = {"characters_per_part": 387, "progress": False}  # the first three together
+
+
+def parts(folder: Path) -> dict[str, bytes]:
+    """Returns the content of each file by name, without the vectors for memory mapping."""
+    return {name: content for name, content in tree(folder).items() if not name.startswith(".")}
+
+
+def all_equal(one: VectorCorpus, other: VectorCorpus) -> bool:
+    """Compares documents in any order: engines write their blocks as they come."""
+    if set(one.document_ids) != set(other.document_ids):
+        return False
+    for document in one:
+        same = other[document.id]
+        if not torch.equal(document.vectors, same.vectors):
+            return False
+        if not torch.equal(document.spans, same.spans):
+            return False
+    return True
+
+
+def copied(corpus: VectorCorpus, folder: Path) -> Path:
+    """Copies a corpus without the vectors for memory mapping."""
+    ignored = shutil.ignore_patterns(".vectors")
+    return shutil.copytree(corpus.path, folder / "copy", ignore=ignored)

@@ -51,7 +51,12 @@ from .models.processing_cdlm import CdlmProcessor, read_marked
 from .models.sentences import text_sentences
 from .pretraining.collators import DataCollatorForSegmentPairs, DataCollatorForVectorMasking
 from .pretraining.datasets import DocumentVectorDataset, PackedVectorDataset, SegmentPairDataset
-from .pretraining.document_sets import ClusterDataset, DataCollatorForCrossDocumentMasking
+from .pretraining.document_sets import (
+    ClusterDataset,
+    DataCollatorForCrossDocumentMasking,
+    hold_out_sets,
+    read_document_sets,
+)
 from .pretraining.scores import MaskedVectorMetrics
 from .vector_cache import CachedEncoder, VectorCache
 
@@ -111,7 +116,9 @@ __all__ = [
     "VectorCorpus",
     "encode_corpus",
     "example_books",
+    "hold_out_sets",
     "load_chunk_encoder",
+    "read_document_sets",
     "read_documents",
     "read_marked",
     "static_checkpoint",

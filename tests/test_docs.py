@@ -18,11 +18,11 @@ import pytest
 from huggingface_hub import ModelCard
 from transformers import HfArgumentParser
 
+from nextlevelbert import read_document_sets
 from nextlevelbert.finetuning import tasks
 from nextlevelbert.finetuning.classification import load_classification
 from nextlevelbert.finetuning.multiple_choice import load_multiple_choice
 from nextlevelbert.pretraining import pretrain as vectors
-from nextlevelbert.pretraining.document_sets import read_document_sets
 from nextlevelbert.training.cards import CITATIONS, CardText, model_card
 
 from .examples.scripts import load_script

@@ -93,6 +93,23 @@ def test_no_file_imports_itself_around_a_corner():
     TopologicalSorter(graph).prepare()  # an error names the circle
 
 
+def test_pretraining_on_vectors_imports_no_file_of_cdlm():
+    """But for the registration of all models in `nextlevelbert/__init__.py`."""
+    waiting = [("pretraining", "pretrain")]
+    loaded = set()
+    while waiting:
+        module = waiting.pop()
+        file = file_of(module)
+        if file is not None and file not in loaded and module:
+            loaded.add(file)
+            waiting += imports(file)
+            waiting.append(module[:-1])  # Python loads the folder of a module, too
+
+    assert PACKAGE / "pretraining" / "datasets.py" in loaded
+    names = {path.name for path in loaded}
+    assert [name for name in names if "cdlm" in name or name == "document_sets.py"] == []
+
+
 def test_a_configuration_imports_neither_torch_nor_a_model():
     for path in (PACKAGE / "models").glob("configuration_*.py"):
         assert "import torch" not in path.read_text(encoding="utf-8")

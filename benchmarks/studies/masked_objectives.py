@@ -73,7 +73,7 @@ from nextlevelbert import (
 from nextlevelbert.data.tables import open_rows
 from nextlevelbert.evaluation import RetrievalTask, rank_by_scores
 from nextlevelbert.models.configuration_nextlevelbert import NOT_SPECIAL
-from nextlevelbert.models.modeling_nextlevelbert import masked_vector_loss
+from nextlevelbert.models.losses import smooth_l1_loss
 from nextlevelbert.training.plots import save_figure
 from nextlevelbert.training.runs import last_whole_checkpoint
 from nextlevelbert.training.trainer import CardTrainer
@@ -137,7 +137,7 @@ class PaperLoss(Regression):
     def forward(
         self, outputs: torch.Tensor, targets: torch.Tensor, anchors: torch.Tensor, others: Any
     ) -> torch.Tensor:
-        return masked_vector_loss("smooth_l1", anchors + outputs, targets)
+        return smooth_l1_loss(anchors + outputs, targets)
 
 
 class Learner(nn.Module):

@@ -31,8 +31,9 @@ from nextlevelbert import (
     CdlmForMaskedLM,
     ClusterDataset,
     DataCollatorForCrossDocumentMasking,
+    hold_out_sets,
+    read_document_sets,
 )
-from nextlevelbert.pretraining import hold_out_sets, read_document_sets
 
 HELD_OUT = 0.05  # share of the sets to evaluate on if there is no validation file
 

@@ -227,23 +227,31 @@ def rows_or_errors(path: Path) -> Iterator[tuple[str, dict[str, Any] | ValueErro
 def _parquet_rows(path: Path) -> Iterator[tuple[str, Any]]:
     with pq.ParquetFile(path) as table:
         _check_names(table.schema_arrow.names)
-        batches = table.iter_batches(16)
-        slices = (batch.slice(index, 1) for batch in batches for index in range(len(batch)))
-        for index, row in enumerate(slices):
-            yield f"row {index}", _parquet_row(row)
+        rows = itertools.chain.from_iterable(map(_rows_of_batch, table.iter_batches(16)))
+        for index, row in enumerate(rows):
+            yield f"row {index}", row
 
 
-def _parquet_row(row: pa.RecordBatch) -> dict[str, Any] | ValueError:
-    """Returns the values of a row; binary values that are UTF-8 are texts, as Spark writes them."""
+def _rows_of_batch(batch: pa.RecordBatch) -> list[dict[str, Any] | ValueError]:
+    """Returns the rows of a batch; only a batch with a value that Python lacks is read by row."""
     try:
-        values = row.to_pylist()[0]
+        rows = batch.to_pylist()
     except (ValueError, OverflowError, KeyError) as error:  # text, date or time zone
-        return ValueError(f"holds a value that Python does not know ({error})")
-    for name, value in values.items():
+        if len(batch) == 1:
+            return [ValueError(f"holds a value that Python does not know ({error})")]
+        single_rows = (batch.slice(index, 1) for index in range(len(batch)))
+        return list(itertools.chain.from_iterable(map(_rows_of_batch, single_rows)))
+    for row in rows:
+        _decode_binary(row)
+    return rows
+
+
+def _decode_binary(row: dict[str, Any]) -> None:
+    """Replaces binary values that are UTF-8 by texts: Spark writes texts as binary."""
+    for name, value in row.items():
         if isinstance(value, bytes):
             with suppress(UnicodeDecodeError):
-                values[name] = value.decode()
-    return values
+                row[name] = value.decode()
 
 
 class _TableLines:

@@ -12,8 +12,8 @@ from torch import nn
 from transformers import PreTrainedConfig
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from ..models.checkpoints import classification_loss
 from ..models.chunk_encoder import masked_mean
+from ..models.losses import classification_loss
 from ..models.modeling_nextlevelbert import TaskClassifier, concatenate_pairs
 from ..models.windows import pad_vectors
 from .arguments import FinetuningArguments, LoraArguments, VectorModelArguments

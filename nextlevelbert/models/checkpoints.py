@@ -1,4 +1,4 @@
-"""Saving checkpoints that open everywhere, and the pretrained encoders that models start from.
+"""Saving and opening checkpoints: files, tokenizers, uploads and arguments of loading.
 
 A checkpoint opens in three ways: with this package, with `trust_remote_code`, and with
 sentence-transformers. It names sentence-transformers' own `Transformer` module, because
@@ -10,31 +10,23 @@ import difflib
 import json
 import math
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from threading import Lock
 from types import MappingProxyType
 from typing import Any
 
-import torch
 from huggingface_hub import HfApi, ModelCard, ModelCardData
 from huggingface_hub.errors import EntryNotFoundError
-from torch import Tensor, distributed, nn
-from torch.nn import functional as F
+from torch import Tensor, nn
 from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForTextEncoding,
     AutoTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 from transformers.dynamic_module_utils import custom_object_save
-from transformers.loss.loss_utils import ForSequenceClassificationLoss
-from transformers.utils import logging, output_capturing
+from transformers.utils import output_capturing
 
 # The `model_max_length` of a tokenizer without a limit, which is transformers' own default: above
 # 1e20 it neither truncates at the limit nor pads to it, so sentence-transformers does not either.
@@ -65,8 +57,6 @@ _ATTENTION_PROJECTIONS = {
     "qkv_proj",
 }
 
-# Encoder-decoders whose encoder can be used alone.
-_WITH_DECODER = ("mt5", "t5", "umt5")
 
 # The contents of `modules.json`, `sentence_bert_config.json` and
 # `config_sentence_transformers.json`, the files of sentence-transformers.
@@ -475,168 +465,6 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         ]
 
 
-def missing_passes(encoder: nn.Module | None, passes: int) -> int:
-    """Counts the passes of an encoder that this process has to add to its own; ask before them.
-
-    A pass of an encoder that is sharded (FSDP) gathers weights from all processes, so that all
-    processes must run it equally often. Otherwise one of them waits for ever.
-
-    Args:
-        encoder: the encoder; None if there is none.
-        passes: number of passes that this process needs.
-
-    Returns:
-        Passes that another process needs beyond those; zero if the encoder is not sharded.
-    """
-    if encoder is None or not distributed.is_available() or not distributed.is_initialized():
-        return 0
-    from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
-
-    sharded = (FSDPModule, FullyShardedDataParallel)
-    if not any(isinstance(module, sharded) for module in encoder.modules()):
-        return 0
-    device = next(encoder.parameters()).device
-    most = torch.tensor(passes, device=device)
-    distributed.all_reduce(most, op=distributed.ReduceOp.MAX)
-    return int(most) - passes
-
-
-# The number of `evaluation_mode` blocks around each module that trains on after them.
-_evaluations: dict[nn.Module, int] = {}
-_evaluations_lock = Lock()
-
-
-@contextmanager
-def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Puts a model into evaluation mode within a block, and its modules back as they were.
-
-    Several threads may be in such blocks at once; the last one that leaves puts a module back.
-
-    Args:
-        model: the model, whose modules may be in different modes.
-    """
-    paused = []
-    with _evaluations_lock:
-        for module in model.modules():
-            if module.training or module in _evaluations:
-                _evaluations[module] = _evaluations.get(module, 0) + 1
-                module.training = False
-                paused.append(module)
-    try:
-        yield
-    finally:
-        with _evaluations_lock:
-            for module in paused:
-                _evaluations[module] -= 1
-                if _evaluations[module] == 0:
-                    del _evaluations[module]
-                    module.training = True
-
-
-def token_mask(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
-    """Returns the mask of token ids as bool, all true without a mask.
-
-    Args:
-        input_ids: token ids ``[B, T]``.
-        attention_mask: mask ``[B, T]``, or None.
-
-    Raises:
-        ValueError: the shapes differ, or do not have two dimensions.
-    """
-    mask = attention_mask
-    if mask is None:
-        mask = torch.ones_like(input_ids)
-    if input_ids.ndim != 2 or mask.shape != input_ids.shape:
-        raise ValueError(
-            f"Give input_ids [B, T] and an attention_mask like it; got {[*input_ids.shape]} and"
-            f" {[*mask.shape]}."
-        )
-    return mask.bool()
-
-
-def classification_loss(logits: Tensor, labels: Tensor, config: PreTrainedConfig) -> Tensor:
-    """Returns transformers' loss for one label, several, or values.
-
-    Args:
-        logits: predicted logits, ``[N, K]``.
-        labels: labels in the form that transformers expects for the problem type.
-        config: configuration with the problem type; transformers stores an inferred type in it.
-
-    Returns:
-        A scalar; zero (with a gradient path) if all labels are -100.
-    """
-    if labels.dtype == torch.long and (labels == -100).all():
-        return logits.sum() * 0.0
-    return ForSequenceClassificationLoss(labels=labels, pooled_logits=logits, config=config)
-
-
-def single_label_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Returns the mean cross-entropy over rows whose label is not -100; zero without such rows.
-
-    Args:
-        logits: predicted logits, ``[N, K]``.
-        labels: class of each row, ``[N]``.
-    """
-    total = F.cross_entropy(logits.float(), labels, reduction="sum")
-    return total / (labels != -100).sum().clamp(min=1)
-
-
-def labelled_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Returns the binary cross-entropy: the mean over rows of the mean over the labels of a row.
-
-    The loss is computed row by row, so that it does not depend on how processes and steps share the
-    rows.
-
-    Args:
-        logits: predicted logits, ``[B, P]``.
-        labels: labels ``[B, P]``; -100 if there is no label.
-
-    Returns:
-        A scalar; zero without labels.
-    """
-    is_label = labels != -100
-    targets = labels.clamp(min=0).float()
-    losses = F.binary_cross_entropy_with_logits(logits.float(), targets, reduction="none")
-    counts = is_label.sum(dim=1)  # [B]
-    means = (losses * is_label).sum(dim=1) / counts.clamp(min=1)
-    return means.sum() / (counts > 0).sum().clamp(min=1)
-
-
-def backbone_from_config(config: PreTrainedConfig) -> PreTrainedModel:
-    """Makes an encoder in torch's default dtype, without the pooler, which no model here uses.
-
-    Args:
-        config: configuration of the encoder.
-    """
-    dtype = torch.get_default_dtype()
-    auto_class = _auto_class(config)
-    try:
-        model = auto_class.from_config(config, dtype=dtype, add_pooling_layer=False)
-    except TypeError:  # architectures without a pooler do not know the argument
-        model = auto_class.from_config(config, dtype=dtype)
-    return encoder_half(model)
-
-
-def _auto_class(config: PreTrainedConfig) -> Any:
-    """Returns the auto class that makes an encoder, which is only half of a T5."""
-    if config.model_type in _WITH_DECODER:
-        return AutoModelForTextEncoding
-    return AutoModel
-
-
-def encoder_half(model: PreTrainedModel) -> PreTrainedModel:
-    """Returns the layers of a T5's encoder, without the second name of its table of tokens.
-
-    transformers ties the two names only in a model whose parts are all its own models.
-
-    Args:
-        model: any model; one that is no T5 is returned as it is.
-    """
-    if model.config.model_type in _WITH_DECODER:
-        return model.encoder
-    return model
-
-
 def _write_json(path: Path, content: object) -> None:
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
@@ -741,57 +569,3 @@ def refuse_remote_code(trust_remote_code: bool | None) -> None:
             " of this package, whose checkpoint would need that code. Leave the argument out, and"
             " use an encoder of an architecture that transformers has."
         )
-
-
-def load_backbone(name_or_path: str | PathLike, **loading: Any) -> PreTrainedModel:
-    """Loads a pretrained encoder to train further: float32, no pooler, no attention dropout.
-
-    Args:
-        name_or_path: folder or Hub name.
-        loading: arguments of `from_pretrained`, such as a revision.
-
-    Returns:
-        The encoder.
-
-    Raises:
-        ValueError: if the checkpoint lacks weights of the encoder.
-    """
-    name = str(name_or_path)
-    config = AutoConfig.from_pretrained(name, trust_remote_code=False, **loading)
-    config = type(config).from_dict(with_attention_dropout(config))
-    arguments = {**loading, "config": config, "dtype": torch.float32, "output_loading_info": True}
-    auto_class = _auto_class(config)
-
-    # Otherwise every load prints a table of pooler or head weights that are not used.
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        encoder, info = auto_class.from_pretrained(name, add_pooling_layer=False, **arguments)
-    except TypeError:  # architectures without a pooler do not know the argument
-        encoder, info = auto_class.from_pretrained(name, **arguments)
-    finally:
-        logging.set_verbosity(verbosity)
-
-    missing = sorted(info["missing_keys"])
-    if missing:
-        raise ValueError(
-            f"{name!r} lacks {len(missing)} weights of its {config.model_type} ({missing[0]}, …)."
-        )
-    return encoder_half(encoder)
-
-
-def with_attention_dropout(config: PreTrainedConfig, probability: float = 0.0) -> dict[str, Any]:
-    """Returns a configuration as a dictionary, with another attention dropout.
-
-    Args:
-        config: the configuration of an encoder.
-        probability: new dropout; above zero it more than doubles the time of a step on a CPU.
-
-    Returns:
-        The fields of the configuration.
-    """
-    values = config.to_dict()
-    for name in ("attention_probs_dropout_prob", "attention_dropout"):
-        if name in values:
-            values[name] = probability
-    return values

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from tqdm.auto import tqdm
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from .checkpoints import backbone_from_config, missing_passes
+from .backbones import backbone_from_config, missing_passes
 from .chunking import ChunkingRule, Prompts, with_prompt
 from .configuration_nextlevelbert import (
     PoolingMode,

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from .checkpoints import NextLevelPreTrainedModel, evaluation_mode
+from .backbones import evaluation_mode
+from .checkpoints import NextLevelPreTrainedModel
 from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder, encode_documents
 from .chunking import (
     ChunkingRule,

@@ -12,17 +12,10 @@ from huggingface_hub import snapshot_download
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 from torch import nn
-from transformers import AutoModel, BertConfig, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerFast
 
-from .backbone_layers import with_layers
-from .checkpoints import (
-    NO_LENGTH_LIMIT,
-    encoder_half,
-    load_tokenizer,
-    nearest,
-    refuse_remote_code,
-    with_attention_dropout,
-)
+from .backbones import bert_over_vectors, encoder_half, with_attention_dropout, with_layers
+from .checkpoints import NO_LENGTH_LIMIT, load_tokenizer, nearest, refuse_remote_code
 from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder
 from .chunking import ChunkingRule, Prompts, check_prompt
 from .configuration_nextlevelbert import PoolingMode, StaticEmbeddingConfig, embedding_size
@@ -446,32 +439,6 @@ def as_loaded_encoder(
             " effect. Give these arguments to load_chunk_encoder."
         )
     return chunk_encoder
-
-
-def bert_over_vectors(hidden_size: int, layers: int, positions: int = 512) -> BertConfig:
-    """Describes a new BERT over chunk vectors, with a feed-forward layer of four times the width.
-
-    Args:
-        hidden_size: dimensions of the vectors. Each attention head has 32 dimensions; if 32 does
-            not divide the size, there is one head.
-        layers: number of layers.
-        positions: rows of the position table.
-
-    Returns:
-        The configuration, without attention dropout and without a word table.
-    """
-    heads = 1
-    if hidden_size % 32 == 0:
-        heads = hidden_size // 32
-    return BertConfig(
-        hidden_size=hidden_size,
-        num_hidden_layers=layers,
-        max_position_embeddings=positions,
-        num_attention_heads=heads,
-        intermediate_size=4 * hidden_size,
-        attention_probs_dropout_prob=0.0,
-        vocab_size=1,  # no word table
-    )
 
 
 def new_model_over(

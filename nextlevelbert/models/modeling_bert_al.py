@@ -20,6 +20,7 @@ from transformers import initialization as init
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import ModelOutput, can_return_tuple
 
+from .backbones import backbone_from_config, evaluation_mode, missing_passes
 from .bert_al_sentences import (
     ExtractiveSummary,
     encode_sentences,
@@ -27,14 +28,8 @@ from .bert_al_sentences import (
     select_sentences,
     split_document,
 )
-from .checkpoints import (
-    backbone_from_config,
-    classification_loss,
-    evaluation_mode,
-    labelled_loss,
-    missing_passes,
-)
 from .configuration_bert_al import BertAlConfig
+from .losses import classification_loss, labelled_loss
 from .token_document import (
     TokenDocumentPreTrainedModel,
     TokenFeaturesOutput,

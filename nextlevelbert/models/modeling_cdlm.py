@@ -21,19 +21,11 @@ from transformers import initialization as init
 from transformers.models.longformer import modeling_longformer as longformer
 from transformers.utils import ModelOutput, can_return_tuple
 
+from .backbones import load_backbone, token_mask
 from .cdlm_attention import CdlmSelfAttention, plan_attention, take_positions
-from .checkpoints import (
-    LayerOutputs,
-    NextLevelPreTrainedModel,
-    classification_loss,
-    labelled_loss,
-    load_backbone,
-    load_tokenizer,
-    single_label_loss,
-    split_arguments,
-    token_mask,
-)
+from .checkpoints import LayerOutputs, NextLevelPreTrainedModel, load_tokenizer, split_arguments
 from .configuration_cdlm import CdlmConfig
+from .losses import classification_loss, labelled_loss, single_label_loss
 
 # These count positions from the padding id, as Longformer does.
 _OFFSET_TYPES = ("roberta", "xlm-roberta", "camembert")

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
-from .checkpoints import backbone_from_config, classification_loss, missing_passes
+from .backbones import backbone_from_config, missing_passes
 from .configuration_chunkbert import ChunkBertConfig
+from .losses import classification_loss
 from .token_document import (
     TokenDocumentPreTrainedModel,
     TokenFeaturesOutput,

@@ -1,7 +1,7 @@
 """HATE, "Hierarchical Attention-based Text Encoder": identifies masked sentences within a batch.
 
 HATE is NextLevelBERT with another encoder over chunks (sinusoids, a bottleneck), fixed random
-vectors, no [SEP], and another loss (see `masked_vector_loss`).
+vectors, no [SEP], and another loss (see `p_norm_loss`).
 
 Notation for shapes: B documents in a batch, L sentences of the longest, S = L + 1 positions with
 [CLS], D hidden size of the sentence vectors, H hidden size of the document model, M masked
@@ -19,11 +19,13 @@ from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput
 
-from .checkpoints import backbone_from_config, split_arguments
+from .backbones import backbone_from_config, bert_over_vectors
+from .checkpoints import split_arguments
 from .chunk_encoder import LoadedChunkEncoder
 from .configuration_hate import HateConfig
 from .configuration_nextlevelbert import PAD
-from .from_encoder import as_loaded_encoder, bert_over_vectors, new_model_over
+from .from_encoder import as_loaded_encoder, new_model_over
+from .losses import p_norm_loss
 from .modeling_nextlevelbert import (
     NextLevelBertForMaskedVectorModeling,
     NextLevelBertForSequenceClassification,
@@ -244,6 +246,22 @@ class HateForMaskedSentencePrediction(HatePreTrainedModel, NextLevelBertForMaske
         size = self.config.chunk_hidden_size
         return nn.Sequential(
             HateBottleneck(self.config, mirrored=True), nn.Linear(size, size), nn.LayerNorm(size)
+        )
+
+    def vector_loss(
+        self,
+        predictions: Tensor,
+        targets: Tensor,
+        candidates: Tensor | None,
+        sequences: Tensor | None,
+    ) -> Tensor:
+        """Returns the p-norm loss, or the loss of choosing; arguments as in NextLevelBERT."""
+        if self.config.loss == "p_norm":
+            return p_norm_loss(
+                predictions, targets=targets, p=self.config.norm_order, sequences=sequences
+            )
+        return super().vector_loss(
+            predictions, targets=targets, candidates=candidates, sequences=sequences
         )
 
 

@@ -28,16 +28,8 @@ from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput, SequenceClassifierOutput
 from transformers.utils import ModelOutput, can_return_tuple
 
-from .checkpoints import (
-    LayerOutputs,
-    NextLevelPreTrainedModel,
-    backbone_from_config,
-    classification_loss,
-    missing_passes,
-    single_label_loss,
-    split_arguments,
-    token_mask,
-)
+from .backbones import backbone_from_config, missing_passes, token_mask
+from .checkpoints import LayerOutputs, NextLevelPreTrainedModel, split_arguments
 from .chunk_encoder import (
     ChunkEncoder,
     LoadedChunkEncoder,
@@ -57,6 +49,7 @@ from .from_encoder import (
     load_chunk_encoder,
     new_model_over,
 )
+from .losses import choice_loss, classification_loss, single_label_loss, smooth_l1_loss
 from .static_encoders import ChunkCentring, ChunkWhitening, new_chunk_encoder
 from .windows import (
     front_order,
@@ -74,7 +67,6 @@ logger = logging.getLogger(__name__)
 # Positions of one pass of the encoder over chunks: eight full windows keep its memory near 100 MB
 # on a CPU.
 _POSITIONS_PER_PASS = 4_096
-_NEAR_COPY = 0.95  # cosine from which two chunks are the same text, of which neither is wrong
 
 
 @dataclass
@@ -901,6 +893,31 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
             return self.model.prepare_chunks(vectors)
         return self.target_whitening(vectors)
 
+    def vector_loss(
+        self,
+        predictions: Tensor,
+        targets: Tensor,
+        candidates: Tensor | None,
+        sequences: Tensor | None,
+    ) -> Tensor:
+        """Returns the loss of predicted vectors that the configuration names.
+
+        Args:
+            predictions: predicted vectors, ``[M, D]``.
+            targets: true vectors, ``[M, D]``.
+            candidates: further vectors to choose among, see `choice_loss`.
+            sequences: index of the sequence of each vector, see `mean_of_losses`.
+        """
+        if self.config.loss == "smooth_l1":
+            return smooth_l1_loss(predictions, targets, sequences)
+        return choice_loss(
+            predictions,
+            targets=targets,
+            candidates=candidates,
+            temperature=self.config.temperature,
+            sequences=sequences,
+        )
+
     @can_return_tuple
     def forward(
         self,
@@ -937,14 +954,8 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
             sequences = None
             if self.config.loss_mean == "sequences":
                 sequences = selected.nonzero()[:, 0]  # [M]
-            loss = masked_vector_loss(
-                self.config.loss,
-                predictions=predictions,
-                targets=targets,
-                candidates=candidates,
-                temperature=self.config.temperature,
-                p=self.config.norm_order,
-                sequences=sequences,
+            loss = self.vector_loss(
+                predictions, targets=targets, candidates=candidates, sequences=sequences
             )
         return MaskedVectorModelingOutput(
             loss=loss,
@@ -1182,75 +1193,6 @@ class NextLevelBertForMultipleChoice(NextLevelBertForTask):
 
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__(config, pair_axes=3, outputs=1)
-
-
-def masked_vector_loss(
-    name: str,
-    predictions: Tensor,
-    targets: Tensor,
-    candidates: Tensor | None = None,
-    temperature: float = 0.05,
-    p: float = 2.0,
-    sequences: Tensor | None = None,
-) -> Tensor:
-    """Returns the mean loss of predicted vectors, in float32.
-
-    ``"smooth_l1"`` (Huber with beta 1; NextLevelBERT's paper, section 2.2) is a mean over the
-    dimensions. ``"p_norm"`` (HATE's paper) is the norm of row i of softmax(Ŝ Lᵀ), a distribution
-    for prediction i over the batch's masked vectors, minus row i of the identity, from 0 to
-    2^(1/p). ``"cross_entropy"`` is the loss of finding the right target among all targets and
-    further candidates by cosine / temperature (InfoNCE; van den Oord et al., 2018).
-
-    Args:
-        name: name of the loss.
-        predictions: predicted vectors, ``[M, D]``.
-        targets: true vectors, ``[M, D]``.
-        candidates: further vectors ``[N, D]`` for ``"cross_entropy"`` to choose among. With them,
-            near copies of a target are no wrong answers (default: only the targets).
-        temperature: temperature of ``"cross_entropy"``.
-        p: order of the norm in ``"p_norm"``.
-        sequences: index of the sequence of each vector, ``[M]``. Vectors are averaged within each
-            sequence first, then over sequences, as in the authors' code (default: over all
-            vectors).
-
-    Returns:
-        A scalar; zero (with a gradient path) without predictions.
-    """
-    if len(predictions) == 0:
-        return predictions.sum() * 0.0
-    # Autocast would compute the products in bfloat16.
-    with torch.autocast(predictions.device.type, enabled=False):
-        predictions = predictions.float()
-        targets = targets.float()
-        if name == "smooth_l1":
-            losses = F.smooth_l1_loss(predictions, targets, reduction="none").mean(dim=-1)
-        elif name == "p_norm":
-            chosen = (predictions @ targets.T).softmax(dim=-1)  # [M, M]
-            identity = torch.eye(len(chosen)).to(chosen)
-            losses = torch.linalg.vector_norm(chosen - identity, ord=p, dim=-1)
-        else:
-            losses = _choice_losses(predictions, targets, candidates, temperature=temperature)
-        if sequences is None:
-            return losses.mean()
-        counts = sequences.bincount()  # [B]
-        return (losses / counts[sequences]).sum() / (counts > 0).sum()
-
-
-def _choice_losses(
-    predictions: Tensor, targets: Tensor, candidates: Tensor | None, temperature: float
-) -> Tensor:
-    """Returns the loss ``[M]`` of choosing the target of each prediction."""
-    own = indices(len(targets), like=targets)
-    targets = unit(targets)
-    choices = targets
-    if candidates is not None:
-        choices = torch.cat([targets, unit(candidates.float())])
-    scores = unit(predictions) @ choices.T / temperature  # [M, M + N]
-    if candidates is not None:
-        is_copy = targets @ choices.T > _NEAR_COPY
-        is_copy[own, own] = False
-        scores = scores.masked_fill(is_copy, -torch.inf)
-    return F.cross_entropy(scores, own, reduction="none")
 
 
 def concatenate_pairs(

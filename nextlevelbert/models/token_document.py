@@ -13,13 +13,8 @@ import torch
 from torch import Tensor, nn
 from transformers.utils import ModelOutput
 
-from .checkpoints import (
-    NextLevelPreTrainedModel,
-    load_backbone,
-    load_tokenizer,
-    split_arguments,
-    token_mask,
-)
+from .backbones import load_backbone, token_mask
+from .checkpoints import NextLevelPreTrainedModel, load_tokenizer, split_arguments
 from .configuration_token_document import TokenDocumentConfig
 
 

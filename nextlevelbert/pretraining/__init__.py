@@ -1,5 +1,1 @@
-"""Pretraining on chunk vectors, and what CDLM's pretraining on sets of documents needs."""
-
-from .document_sets import hold_out_sets, read_document_sets
-
-__all__ = ["hold_out_sets", "read_document_sets"]
+"""Pretraining on chunk vectors, and on sets of related documents (`document_sets`, for a CDLM)."""

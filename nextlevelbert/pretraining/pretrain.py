@@ -36,7 +36,7 @@ from ..training.cards import (
 )
 from ..training.options import expand_options_file, parse, pop_option, run_command
 from ..training.plots import CURVE, Log, plot_curves
-from ..training.runs import bind_folder
+from ..training.runs import bind_folder, last_whole_checkpoint, read_json, write_whole
 from ..training.trainer import CardTrainer
 from .arguments import (
     CorpusArguments,
@@ -55,7 +55,6 @@ from .datasets import (
     VectorSequenceDataset,
 )
 from .documents import ChosenDocuments, choose_documents, encode_corpora
-from .run import is_finished, train_or_resume, write_results
 from .scores import (
     MaskedVectorMetrics,
     context_mean_baseline,
@@ -77,6 +76,7 @@ _NUM_CANDIDATES = 8_192  # as in the study of docs/results.md
 # Options that do not affect the result, or whose effect is recorded elsewhere (fingerprint,
 # weights).
 _NO_SETTINGS = ("model", "chunk_encoder", "chunk_encoder_name", "include_chunk_encoder")
+_TIMES = ("_runtime", "_per_second")  # entries of a log that differ from run to run
 _ABOUT = """\
 Pretrains a NextLevelBERT or HATE. It encodes documents as chunk vectors on disk, trains a model to
 predict masked vectors, and saves a checkpoint with its card. Without --do_train, it only encodes
@@ -169,6 +169,18 @@ def pretrain(argv: list[str]) -> None:
     run.trainer.save_model()
     if args.should_save:
         publish(run, objective, options, learned=learned, held_out=held_out)
+
+
+def is_finished(args: PretrainingArguments) -> bool:
+    """Returns whether the output folder holds a finished run, which is uploaded if asked for."""
+    output = Path(args.output_dir)
+    if read_json(output / "results.json") is None:
+        return False
+    args.upload(output)
+    print(
+        f"{output} is finished already: nothing to do. Give another --output_dir for another run."
+    )
+    return True
 
 
 # --- The model
@@ -479,7 +491,10 @@ def train(
         preprocess_logits_for_metrics=objective.batch_scores,
         compute_metrics=objective.metrics,
     )
-    train_or_resume(trainer)
+    checkpoint = last_whole_checkpoint(args.output_dir)
+    if checkpoint is not None:
+        trainer.args.eval_on_start = False  # otherwise the log would have one evaluation more
+    trainer.train(resume_from_checkpoint=checkpoint)
     last_entries = trainer.state.log_history[-2:]
     if eval_dataset is not None and not any("eval_loss" in entry for entry in last_entries):
         trainer.evaluate()
@@ -563,7 +578,7 @@ def publish(
     for name in objective.unused:
         settings.pop(name, None)
     write_card(run, objective, options=options, corpus=learned.corpus, settings=settings)
-    write_results(args, log, {"baseline": run.baseline})
+    write_results(args, log, run.baseline)
 
     if is_masked and len(held_out.positions) > 0:
         print(_what_was_learned(log))
@@ -571,6 +586,29 @@ def publish(
         f"The model is in {args.output_dir}, with its card (README.md) and results.json; the"
         f" vectors in {learned.corpus.path}."
     )
+
+
+def write_results(
+    args: PretrainingArguments,
+    log: Log,
+    baseline: Mapping[str, float] | None,
+) -> None:
+    """Writes ``results.json``, the mark of a finished run, as the last file; uploads the folder.
+
+    Args:
+        args: training arguments.
+        log: log of the trainer.
+        baseline: scores of the mean of the context.
+    """
+    entries = []
+    for entry in log:
+        if "train_loss" in entry:  # the summary at the end
+            continue
+        entries.append({name: value for name, value in entry.items() if not name.endswith(_TIMES)})
+    output = Path(args.output_dir)
+    content = json.dumps({"baseline": baseline, "log": entries}, indent=2, sort_keys=True)
+    write_whole(output / "results.json", content)
+    args.upload(output)
 
 
 def _what_was_learned(log: Log) -> str:

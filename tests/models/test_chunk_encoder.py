@@ -18,10 +18,9 @@ from nextlevelbert import (
     NextLevelBertModel,
     load_chunk_encoder,
 )
-from nextlevelbert.models.checkpoints import load_backbone
+from nextlevelbert.models.backbones import bert_over_vectors, load_backbone
 from nextlevelbert.models.chunk_encoder import micro_batches, pool, weights_fingerprint
 from nextlevelbert.models.chunking import tokenize_document
-from nextlevelbert.models.from_encoder import bert_over_vectors
 
 from ..toys.vectors import TINY, close, save_random_table
 

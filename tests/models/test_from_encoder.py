@@ -20,7 +20,7 @@ from transformers import (
 )
 
 from nextlevelbert import ChunkBertModel, NextLevelBertModel, load_chunk_encoder
-from nextlevelbert.models.backbone_layers import with_layers
+from nextlevelbert.models.backbones import with_layers
 from nextlevelbert.models.chunking import special_token_ids
 
 from ..toys.encoders import CONFIGS, TEXT, save_encoder, word_tokenizer

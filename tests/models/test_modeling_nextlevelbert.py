@@ -28,7 +28,7 @@ from nextlevelbert import (
     load_chunk_encoder,
 )
 from nextlevelbert.models.configuration_nextlevelbert import CLS, NOT_SPECIAL, PAD, SEP
-from nextlevelbert.models.modeling_nextlevelbert import masked_vector_loss
+from nextlevelbert.models.losses import choice_loss, p_norm_loss, smooth_l1_loss
 
 from ..toys.vectors import (
     TEXTS,
@@ -300,7 +300,7 @@ def test_the_targets_are_the_labels_and_not_the_corrupted_vectors():
     output = model(**batch)
 
     close(output.targets, batch["labels"][masked])
-    close(output.loss, masked_vector_loss("smooth_l1", output.predictions, output.targets))
+    close(output.loss, smooth_l1_loss(output.predictions, output.targets))
 
 
 @pytest.mark.parametrize(
@@ -434,7 +434,7 @@ TARGETS = torch.tensor([[0.0, 4.0], [1.0, 0.5]])
 
 def test_smooth_l1():
     """|3| - 0.5 above beta, 0.5 * 0.5 ** 2 below."""
-    loss = masked_vector_loss("smooth_l1", PREDICTIONS, TARGETS)
+    loss = smooth_l1_loss(PREDICTIONS, TARGETS)
     assert loss.item() == pytest.approx((2.5 + 0 + 0 + 0.125) / 4, abs=1e-6)
 
 
@@ -453,12 +453,8 @@ def test_the_choice_is_the_ranking_loss_of_sentence_transformers(temperature):
     predictions = (targets + torch.randn(6, 32)).requires_grad_()
     candidates = torch.randn(9, 32)
 
-    among_targets = masked_vector_loss(
-        "cross_entropy", predictions, targets, temperature=temperature
-    )
-    among_all = masked_vector_loss(
-        "cross_entropy", predictions, targets, candidates=candidates, temperature=temperature
-    )
+    among_targets = choice_loss(predictions, targets, temperature=temperature)
+    among_all = choice_loss(predictions, targets, candidates=candidates, temperature=temperature)
 
     expected = ranking_loss(predictions, torch.cat([targets, candidates]), temperature)
     close(among_targets, ranking_loss(predictions, targets, temperature))
@@ -477,8 +473,7 @@ def test_cross_entropy_among_further_candidates():
     wrong = torch.tensor([[5.0, 0.0], [0.8, 1.8]])  # cosines with the target: 0, 0.914
     near_copy = torch.tensor([[0.3, 1.0]])  # cosine with the target: 0.958
 
-    loss = masked_vector_loss(
-        "cross_entropy",
+    loss = choice_loss(
         prediction,
         target,
         candidates=torch.cat([wrong, near_copy]),
@@ -539,28 +534,28 @@ def test_the_mean_over_sequences_counts_those_with_a_masked_vector():
     targets = torch.zeros(3, 1)
     sequences = torch.tensor([0, 2, 2])
 
-    loss = masked_vector_loss("smooth_l1", predictions, targets, sequences=sequences)
+    loss = smooth_l1_loss(predictions, targets, sequences=sequences)
 
     assert loss.item() == pytest.approx((0.5 + (1.5 + 3.5) / 2) / 2)
 
 
-@pytest.mark.parametrize("loss", ["p_norm", "cross_entropy"])
+@pytest.mark.parametrize("loss", [p_norm_loss, choice_loss])
 def test_mixed_precision_leaves_the_loss_alone(loss):
     """Vectors of length 10: in bfloat16 their products would be off by tenths, and the loss by a
     tenth of itself."""
     targets = 10 * F.normalize(torch.randn(50, 32), dim=-1)
     predictions = targets + torch.randn(50, 32)
-    exact = masked_vector_loss(loss, predictions, targets)
+    exact = loss(predictions, targets)
 
     with torch.autocast("cpu", torch.bfloat16):
-        mixed = masked_vector_loss(loss, predictions, targets)
+        mixed = loss(predictions, targets)
 
     assert mixed.dtype == torch.float32
     close(mixed, exact, atol=0)
 
 
 def p_norm(predictions, targets, p=2.0):
-    return masked_vector_loss("p_norm", predictions, targets, p=p)
+    return p_norm_loss(predictions, targets, p=p)
 
 
 @pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 3.0])

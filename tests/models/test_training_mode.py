@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from nextlevelbert import BertAlForExtractiveSummarization, NextLevelBertModel
-from nextlevelbert.models.checkpoints import evaluation_mode
+from nextlevelbert.models.backbones import evaluation_mode
 
 TEXT = "The keeper wrote every evening. He noted the wind. He noted the height of the sea. "
 

@@ -10,7 +10,7 @@ from nextlevelbert import (
     MaskedVectorMetrics,
 )
 from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, SEP
-from nextlevelbert.models.modeling_nextlevelbert import masked_vector_loss
+from nextlevelbert.models.losses import smooth_l1_loss
 from nextlevelbert.pretraining.scores import (
     context_mean_baseline,
     masked_vector_scores,
@@ -60,8 +60,8 @@ def test_r2_is_the_loss_against_that_of_the_mean():
         tables = [masked_vector_scores(vectors[rows], targets[rows], positions) for rows in batches]
         return MaskedVectorMetrics().summarize(torch.cat(tables))["r2"]
 
-    loss = masked_vector_loss("smooth_l1", predictions, targets)
-    loss_of_mean = masked_vector_loss("smooth_l1", mean, targets)
+    loss = smooth_l1_loss(predictions, targets)
+    loss_of_mean = smooth_l1_loss(mean, targets)
     assert r2(predictions) == pytest.approx(1 - (loss / loss_of_mean).item(), abs=1e-5)
     assert r2(mean) == pytest.approx(0, abs=1e-5)
     assert r2(targets) == 1

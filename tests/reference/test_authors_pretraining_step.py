@@ -7,7 +7,7 @@ from transformers import BertConfig
 
 from nextlevelbert import NextLevelBertConfig, NextLevelBertForMaskedVectorModeling
 from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, SEP
-from nextlevelbert.models.modeling_nextlevelbert import masked_vector_loss
+from nextlevelbert.models.losses import smooth_l1_loss
 
 from ..toys.vectors import TINY
 
@@ -59,7 +59,7 @@ def per_sample(predictions, targets, positions):
     given."""
     return torch.stack(
         [
-            masked_vector_loss("smooth_l1", p[chosen], t[chosen])
+            smooth_l1_loss(p[chosen], t[chosen])
             for p, t, chosen in zip(predictions, targets, positions, strict=True)
         ]
     ).mean()
@@ -91,7 +91,7 @@ def test_step_of_the_original_scheme(step, model):
     torch.testing.assert_close(averaged, step["original_bert.loss.smoothl1"], atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(
         output.loss,
-        masked_vector_loss("smooth_l1", expected[positions], targets[positions]),
+        smooth_l1_loss(expected[positions], targets[positions]),
         atol=1e-5,
         rtol=1e-5,
     )

@@ -12,8 +12,8 @@ from nextlevelbert import (
     CdlmProcessor,
     ClusterDataset,
     DataCollatorForCrossDocumentMasking,
+    read_document_sets,
 )
-from nextlevelbert.pretraining import read_document_sets
 
 from ...toys.finetuning import write
 from .scripts import ROOT, pretrain

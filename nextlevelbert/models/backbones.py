@@ -1,0 +1,287 @@
+"""The transformers encoders below all models: how they are loaded, made, changed and run."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from os import PathLike
+from threading import Lock
+from typing import Any
+
+import torch
+from torch import Tensor, distributed, nn
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForTextEncoding,
+    BertConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
+from transformers.utils import logging
+
+# Encoder-decoders whose encoder can be used alone.
+_WITH_DECODER = ("mt5", "t5", "umt5")
+
+# Besides the number of layers, a configuration may describe layers one by one. These are the lists
+# with an entry for each layer, by their names in transformers. A field that has one value for all
+# layers, such as the `intermediate_size` of most backbones, is no list.
+_LISTS_OF_LAYERS = (
+    "activation_sparsity_pattern",
+    "attention_window",
+    "attn_layers",
+    "intermediate_size",
+    "layer_rope_theta",
+    "layer_types",
+    "layers_block_type",
+    "mlp_layer_types",
+    "no_rope_layers",
+    "num_attention_heads_per_layer",
+)
+
+
+def load_backbone(name_or_path: str | PathLike, **loading: Any) -> PreTrainedModel:
+    """Loads a pretrained encoder to train further: float32, no pooler, no attention dropout.
+
+    Args:
+        name_or_path: folder or Hub name.
+        loading: arguments of `from_pretrained`, such as a revision.
+
+    Returns:
+        The encoder.
+
+    Raises:
+        ValueError: if the checkpoint lacks weights of the encoder.
+    """
+    name = str(name_or_path)
+    config = AutoConfig.from_pretrained(name, trust_remote_code=False, **loading)
+    config = type(config).from_dict(with_attention_dropout(config))
+    arguments = {**loading, "config": config, "dtype": torch.float32, "output_loading_info": True}
+    auto_class = _auto_class(config)
+
+    # Otherwise every load prints a table of pooler or head weights that are not used.
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        encoder, info = auto_class.from_pretrained(name, add_pooling_layer=False, **arguments)
+    except TypeError:  # architectures without a pooler do not know the argument
+        encoder, info = auto_class.from_pretrained(name, **arguments)
+    finally:
+        logging.set_verbosity(verbosity)
+
+    missing = sorted(info["missing_keys"])
+    if missing:
+        raise ValueError(
+            f"{name!r} lacks {len(missing)} weights of its {config.model_type} ({missing[0]}, …)."
+        )
+    return encoder_half(encoder)
+
+
+def backbone_from_config(config: PreTrainedConfig) -> PreTrainedModel:
+    """Makes an encoder in torch's default dtype, without the pooler, which no model here uses.
+
+    Args:
+        config: configuration of the encoder.
+    """
+    dtype = torch.get_default_dtype()
+    auto_class = _auto_class(config)
+    try:
+        model = auto_class.from_config(config, dtype=dtype, add_pooling_layer=False)
+    except TypeError:  # architectures without a pooler do not know the argument
+        model = auto_class.from_config(config, dtype=dtype)
+    return encoder_half(model)
+
+
+def _auto_class(config: PreTrainedConfig) -> Any:
+    """Returns the auto class that makes an encoder, which is only half of a T5."""
+    if config.model_type in _WITH_DECODER:
+        return AutoModelForTextEncoding
+    return AutoModel
+
+
+def encoder_half(model: PreTrainedModel) -> PreTrainedModel:
+    """Returns the layers of a T5's encoder, without the second name of its table of tokens.
+
+    transformers ties the two names only in a model whose parts are all its own models.
+
+    Args:
+        model: any model; one that is no T5 is returned as it is.
+    """
+    if model.config.model_type in _WITH_DECODER:
+        return model.encoder
+    return model
+
+
+def with_attention_dropout(config: PreTrainedConfig, probability: float = 0.0) -> dict[str, Any]:
+    """Returns a configuration as a dictionary, with another attention dropout.
+
+    Args:
+        config: the configuration of an encoder.
+        probability: new dropout; above zero it more than doubles the time of a step on a CPU.
+
+    Returns:
+        The fields of the configuration.
+    """
+    values = config.to_dict()
+    for name in ("attention_probs_dropout_prob", "attention_dropout"):
+        if name in values:
+            values[name] = probability
+    return values
+
+
+def with_layers(config: PreTrainedConfig, count: int) -> dict[str, Any]:
+    """Returns the configuration of a backbone's first layers.
+
+    Layers beyond those of the backbone repeat its layers from the first on.
+
+    Args:
+        config: the configuration of the backbone.
+        count: number of layers.
+
+    Returns:
+        The fields of the configuration.
+
+    Raises:
+        ValueError: the backbone's layers share weights in groups, and `count` would end within one.
+    """
+    values = config.to_dict()
+    own = config.num_hidden_layers
+    # DistilBERT, T5 and others have another name for it.
+    field = config.attribute_map.get("num_hidden_layers", "num_hidden_layers")
+    values.pop("num_hidden_layers", None)
+    values[field] = count
+
+    for name in _LISTS_OF_LAYERS:
+        entries = values.get(name)
+        if isinstance(entries, (list, tuple)):
+            values[name] = [entries[index % own] for index in range(count)]
+    if "attention_types" in values:  # GPT-Neo: runs of layers, which `attention_layers` lists
+        kinds = [config.attention_layers[index % own] for index in range(count)]
+        values["attention_types"] = [[kinds, 1]]
+        values["attention_layers"] = kinds
+    if "per_layer_config" in values:  # Gemma 4: changes of some layers, by index
+        changes = {int(index): change for index, change in values["per_layer_config"].items()}
+        values["per_layer_config"] = {
+            index: changes[index % own] for index in range(count) if index % own in changes
+        }
+
+    if "num_kv_shared_layers" in values:  # the last layers, which have no keys and values
+        first_shared = own - values["num_kv_shared_layers"]
+        values["num_kv_shared_layers"] = max(0, count - first_shared)
+    if "num_hidden_groups" in values:
+        values["num_hidden_groups"] = _groups(own, values["num_hidden_groups"], count)
+    return values
+
+
+def _groups(own: int, groups: int, count: int) -> int:
+    """Returns the number of groups of layers with the same weights among `count` layers."""
+    if count * groups % own != 0:
+        size = own // groups
+        raise ValueError(
+            f"num_hidden_layers is {count}, but each {size} layers of the chunk encoder share their"
+            f" weights. Give a multiple of {size}."
+        )
+    return max(1, count * groups // own)
+
+
+def bert_over_vectors(hidden_size: int, layers: int, positions: int = 512) -> BertConfig:
+    """Describes a new BERT over chunk vectors, with a feed-forward layer of four times the width.
+
+    Args:
+        hidden_size: dimensions of the vectors. Each attention head has 32 dimensions; if 32 does
+            not divide the size, there is one head.
+        layers: number of layers.
+        positions: rows of the position table.
+
+    Returns:
+        The configuration, without attention dropout and without a word table.
+    """
+    heads = 1
+    if hidden_size % 32 == 0:
+        heads = hidden_size // 32
+    return BertConfig(
+        hidden_size=hidden_size,
+        num_hidden_layers=layers,
+        max_position_embeddings=positions,
+        num_attention_heads=heads,
+        intermediate_size=4 * hidden_size,
+        attention_probs_dropout_prob=0.0,
+        vocab_size=1,  # no word table
+    )
+
+
+def missing_passes(encoder: nn.Module | None, passes: int) -> int:
+    """Counts the passes of an encoder that this process has to add to its own; ask before them.
+
+    A pass of an encoder that is sharded (FSDP) gathers weights from all processes, so that all
+    processes must run it equally often. Otherwise one of them waits for ever.
+
+    Args:
+        encoder: the encoder; None if there is none.
+        passes: number of passes that this process needs.
+
+    Returns:
+        Passes that another process needs beyond those; zero if the encoder is not sharded.
+    """
+    if encoder is None or not distributed.is_available() or not distributed.is_initialized():
+        return 0
+    from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+
+    sharded = (FSDPModule, FullyShardedDataParallel)
+    if not any(isinstance(module, sharded) for module in encoder.modules()):
+        return 0
+    device = next(encoder.parameters()).device
+    most = torch.tensor(passes, device=device)
+    distributed.all_reduce(most, op=distributed.ReduceOp.MAX)
+    return int(most) - passes
+
+
+# The number of `evaluation_mode` blocks around each module that trains on after them.
+_evaluations: dict[nn.Module, int] = {}
+_evaluations_lock = Lock()
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Puts a model into evaluation mode within a block, and its modules back as they were.
+
+    Several threads may be in such blocks at once; the last one that leaves puts a module back.
+
+    Args:
+        model: the model, whose modules may be in different modes.
+    """
+    paused = []
+    with _evaluations_lock:
+        for module in model.modules():
+            if module.training or module in _evaluations:
+                _evaluations[module] = _evaluations.get(module, 0) + 1
+                module.training = False
+                paused.append(module)
+    try:
+        yield
+    finally:
+        with _evaluations_lock:
+            for module in paused:
+                _evaluations[module] -= 1
+                if _evaluations[module] == 0:
+                    del _evaluations[module]
+                    module.training = True
+
+
+def token_mask(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+    """Returns the mask of token ids as bool, all true without a mask.
+
+    Args:
+        input_ids: token ids ``[B, T]``.
+        attention_mask: mask ``[B, T]``, or None.
+
+    Raises:
+        ValueError: the shapes differ, or do not have two dimensions.
+    """
+    mask = attention_mask
+    if mask is None:
+        mask = torch.ones_like(input_ids)
+    if input_ids.ndim != 2 or mask.shape != input_ids.shape:
+        raise ValueError(
+            f"Give input_ids [B, T] and an attention_mask like it; got {[*input_ids.shape]} and"
+            f" {[*mask.shape]}."
+        )
+    return mask.bool()

@@ -192,7 +192,7 @@ class ChunkVectors:
         return chunk_table(self.schema, ids=ids, spans=spans, vectors=torch.cat(vectors))
 
 
-def encode_corpus(
+def encode_corpus(  # noqa: PLR0913  # options of a public call, by name
     documents: Iterable[Any],
     encoder: LoadedChunkEncoder | str | RowMaker,
     rule: ChunkingRule | None,

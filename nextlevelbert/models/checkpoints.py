@@ -135,7 +135,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         loaded_with = {key: kwargs[key] for key in LOADING_ARGUMENTS if kwargs.get(key) is not None}
         if source is not None and kwargs.get("config") is None:
             stored, _ = PreTrainedConfig.get_config_dict(source, **loaded_with)
-            kwargs |= cls._read_as(source, stored, kwargs)
+            kwargs |= cls._arguments_for(source, stored, kwargs)
         loaded = super().from_pretrained(source, *args, **kwargs)
         model = loaded
         if isinstance(loaded, tuple):  # with output_loading_info=True
@@ -147,7 +147,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         return loaded
 
     @classmethod
-    def _read_as(
+    def _arguments_for(
         cls, source: Any, stored: Mapping[str, Any], arguments: dict[str, Any]
     ) -> dict[str, Any]:
         """Returns further arguments to open a checkpoint, for families that read other models too.

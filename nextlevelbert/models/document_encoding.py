@@ -181,7 +181,11 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
             The embedding of each document, in order.
         """
         rule = self.prompted_rule(self.config.encoder_prompts().text(prompt_name, prompt))
-        encoder = self.get_chunk_encoder(chunk_encoder)
+        if chunk_encoder is None:
+            encoder = self.get_chunk_encoder()
+        else:
+            self.check_chunk_encoder(chunk_encoder)
+            encoder = chunk_encoder.encoder
 
         group = []
         chunks_of_group = 0

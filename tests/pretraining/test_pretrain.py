@@ -33,6 +33,7 @@ from nextlevelbert.pretraining.pretrain import draw_vectors, fit_to_documents, n
 from nextlevelbert.pretraining.scores import MaskedVectorMetrics, context_mean_baseline
 from nextlevelbert.training.runs import read_json
 
+from ..toys.corpora import in_halves
 from ..toys.finetuning import write
 from ..toys.vectors import close, corpus_of, whitened
 
@@ -241,16 +242,12 @@ def test_the_card_says_what_the_model_is_made_of(run, books, source, tmp_path):
     assert {
         "| chunking | sentences, at most 32 tokens per chunk |",
         "| encoder over chunks | 1 layers of 16, 15 chunks in a window |",
-        f"| sentences | found by `{__name__}.in_halves` |",
+        f"| sentences | found by `{in_halves.__module__}.in_halves` |",
         "Nothing was measured, because the run had no evaluation.",
     } <= set(card.text.splitlines())
     assert card.data.base_model is None  # a folder, not a name on the Hub
     with pytest.raises(ValueError, match="splitter"):
         run(tmp_path / "wrong", *words, "--train_file", str(books))
-
-
-def in_halves(text):
-    return [text[: len(text) // 2], text[len(text) // 2 :]]
 
 
 @pytest.mark.parametrize(

@@ -214,9 +214,8 @@ class BertAlPreTrainedModel(TokenDocumentPreTrainedModel):
         "AutoConfig": "configuration_bert_al.BertAlConfig",
         "AutoModel": "modeling_bert_al.BertAlModel",
         "AutoModelForSequenceClassification": "modeling_bert_al.BertAlForSequenceClassification",
-        # The closest auto class of transformers: every [CLS] represents a sentence and gets a
-        # score.
-        "AutoModelForTokenClassification": "modeling_bert_al.BertAlForExtractiveSummarization",
+        # The summarizer has no auto class. With `AutoModelForTokenClassification`, the pipeline of
+        # that name would take scores of sentences for scores of tokens.
     }
     model_tags = ["bert-al", "nextlevelbert", "sentence-transformers"]
     accepts_loss_kwargs = False  # losses are means over the documents of the batch

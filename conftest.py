@@ -16,15 +16,17 @@ PLUGINS = ("tests.support.fixtures", "tests.documentation.runner")
 collect_ignore_glob = ["docs/*.py"]
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Loads the fixtures and the runner of the pages' blocks, which import torch.
+@pytest.hookimpl(trylast=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Loads the fixtures and the runner of the pages' blocks, which import torch and the package.
 
-    That takes ten seconds, so a process that only hands out the tests (`-n 2`) goes without.
+    That takes ten seconds, so a process that only hands out the tests (`-n 2`) goes without. The
+    package is imported last, so that a measured coverage has its definitions, too.
     """
-    only_hands_out = config.getoption("dist", default="no") != "no"
+    only_hands_out = session.config.getoption("dist", default="no") != "no"
     if not only_hands_out:
         for name in PLUGINS:
-            config.pluginmanager.import_plugin(name)
+            session.config.pluginmanager.import_plugin(name)
 
 
 class FreshProcessesTogether(LoadScopeScheduling):

@@ -18,12 +18,7 @@ import torch
 from scipy import stats
 from transformers import LongformerConfig, LongformerModel
 
-from benchmarks.studies import (
-    attention_alignment,
-    book_context,
-    compare_runs,
-    masked_objectives,
-)
+from benchmarks.studies import attention_alignment, book_context, compare_runs, masked_objectives
 from metrics.conll_coreference.conll_coreference import coreference_scores
 from nextlevelbert import CdlmModel, CdlmProcessor
 from nextlevelbert.evaluation import RetrievalTask

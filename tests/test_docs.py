@@ -48,8 +48,27 @@ def test_imports_and_links(page):
         r"`((?:benchmarks|checkpoints|docs|examples|tests|nextlevelbert)/[\w./-]*\w)`", text
     ):
         assert (ROOT / path).exists(), path
-    for path in re.findall(r"`((?:models|pretraining|tasks|evaluation)/\w+\.py)`", text):
+    for path in re.findall(
+        r"`((?:corpus|data|evaluation|finetuning|models|pretraining|search|training)/\w+\.py)`",
+        text,
+    ):
         assert (ROOT / "nextlevelbert" / path).exists(), path
+
+
+# A file or folder of the repository, with placeholders left out.
+NAMED = re.compile(r"`((?:[a-z_]+/)*[a-z_*-]+\.(?:py|yaml|toml|txt)|(?:[a-z_]+/)+)`")
+
+
+@pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md"])
+def test_each_file_that_a_page_about_the_code_names_exists(page):
+    """Below the root, the package or a folder of the package."""
+    package = ROOT / "nextlevelbert"
+    places = [ROOT, package, *filter(Path.is_dir, package.iterdir())]
+    names = NAMED.findall((ROOT / page).read_text(encoding="utf-8"))
+
+    assert len(names) > 20
+    for name in names:
+        assert any(next(place.glob(name.rstrip("/")), None) for place in places), name
 
 
 CARD_PARTS = re.compile(

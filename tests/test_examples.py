@@ -11,12 +11,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForSequenceClassification
 
-from nextlevelbert import (
-    NextLevelBertModel,
-    VectorCorpus,
-    encode_corpus,
-    static_checkpoint,
-)
+from nextlevelbert import NextLevelBertModel, VectorCorpus, encode_corpus, static_checkpoint
 
 from .toys.finetuning import write
 

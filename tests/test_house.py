@@ -106,8 +106,9 @@ def test_pretraining_on_vectors_imports_no_file_of_cdlm():
             waiting.append(module[:-1])  # Python loads the folder of a module, too
 
     assert PACKAGE / "pretraining" / "datasets.py" in loaded
-    names = {path.name for path in loaded}
-    assert [name for name in names if "cdlm" in name or name == "document_sets.py"] == []
+    for path in loaded:
+        assert "cdlm" not in path.name
+        assert path.name != "document_sets.py"
 
 
 def test_a_configuration_imports_neither_torch_nor_a_model():
@@ -149,6 +150,40 @@ def test_a_checkpoint_carries_at_most_fourteen_files():
     source = PACKAGE / "models" / "modeling_nextlevelbert.py"
     files = {source, *map(Path, get_relative_import_files(source))}
     assert len(files) <= 14
+
+
+SHORT = 60  # lines
+# Modules whose tests have another name, and the file that tests them.
+TESTED_ELSEWHERE = {
+    # A configuration is built, refused and saved with the model that it describes.
+    "models/configuration_cdlm.py": "models/test_modeling_cdlm.py",
+    "models/configuration_nextlevelbert.py": "models/test_modeling_nextlevelbert.py",
+    "models/configuration_token_document.py": "models/test_modeling_chunkbert.py",
+    # A base class: each promise is tested in both of its families.
+    "models/token_document.py": "models/test_modeling_chunkbert.py",
+    # Static encoders are made by a fit, and compared with scikit-learn after it.
+    "models/static_encoders.py": "test_fitting.py",
+    # The commands of one folder share its tests, each of which starts a command.
+    "search/embed.py": "search/test_outputs.py",
+    "search/fit.py": "search/test_outputs.py",
+    "search/index.py": "search/test_library.py",
+    "search/app/map.py": "search/test_app.py",
+    "search/app/page.py": "search/test_app.py",
+}
+
+
+def test_the_test_of_a_module_is_found_by_its_name():
+    """tests/<folder>/test_<module>.py; there may be further files on a subject of its own."""
+    missing = set()
+    for path in PACKAGE.rglob("*.py"):
+        module = path.relative_to(PACKAGE)
+        is_long = len(path.read_text(encoding="utf-8").splitlines()) > SHORT
+        test = ROOT / "tests" / module.parent / f"test_{module.name}"
+        if is_long and path.name != "__init__.py" and not test.exists():
+            missing.add(module.as_posix())
+    assert missing == set(TESTED_ELSEWHERE)
+    for test in TESTED_ELSEWHERE.values():
+        assert (ROOT / "tests" / test).exists(), test
 
 
 EXAMPLES = sorted((ROOT / "examples").glob("*/*.py"))

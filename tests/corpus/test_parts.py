@@ -7,10 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from nextlevelbert import (
-    VectorCorpus,
-    encode_corpus,
-)
+from nextlevelbert import VectorCorpus, encode_corpus
 from nextlevelbert.corpus import write_part
 
 from ..toys.corpora import DOCUMENTS, SMALL, all_equal, copied, parts

@@ -2,11 +2,7 @@
 
 import pytest
 
-from nextlevelbert import (
-    ChunkingRule,
-    NextLevelBertModel,
-    encode_corpus,
-)
+from nextlevelbert import ChunkingRule, NextLevelBertModel, encode_corpus
 
 from ..toys.corpora import DOCUMENTS, SMALL
 

@@ -9,9 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from nextlevelbert import (
-    VectorCorpus,
-)
+from nextlevelbert import VectorCorpus
 from nextlevelbert.corpus import write_part
 from tests.faults.harness import tree
 

@@ -1,4 +1,4 @@
-"""Rows of files and datasets with their places, and rows held out."""
+"""Rows of files and datasets with their places."""
 
 import gzip
 import io
@@ -9,10 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
-from hypothesis import given
-from hypothesis import strategies as st
 
-from nextlevelbert.data.splits import hold_out, sample_share
 from nextlevelbert.data.tables import RowLocation, hub_dataset, open_rows
 
 ROWS = [
@@ -193,21 +190,6 @@ def test_a_dataset_with_a_loading_script_is_read_from_the_hub_s_parquet(monkeypa
         "split": "test",
     }
     assert calls[1] == (("ghomasHudson/muld",), options)
-
-
-def test_a_seed_always_holds_out_the_same():
-    assert hold_out(range(7), 0.4, 42) == ([0, 1, 4, 5], [2, 3, 6])
-
-
-@given(st.integers(2, 60), st.floats(0.001, 0.999), st.integers(0, 2**32))
-def test_neither_side_is_ever_empty(total, share, seed):
-    held = sample_share(range(total), share, seed, "rows")
-
-    assert 1 <= len(held) < total
-    assert abs(len(held) - share * total) <= 1
-    for share, total in ((0, 3), (1, 3), (0.5, 1)):
-        with pytest.raises(ValueError, match="Cannot hold out"):
-            sample_share(range(total), share, seed, "rows")
 
 
 def test_text_that_is_no_unicode_is_named_with_its_row():

@@ -5,12 +5,6 @@ import pytest
 from ..toys.finetuning import arguments
 
 
-def test_the_metric_of_the_best_evaluation_is_one_of_its_scores(tmp_path):
-    arguments(tmp_path, metric_for_best_model="eval_f1").check_best_metric(["accuracy", "f1"])
-    with pytest.raises(ValueError, match="give one of loss, accuracy, f1"):
-        arguments(tmp_path, metric_for_best_model="acc").check_best_metric(["accuracy", "f1"])
-
-
 def test_seeds_twice(tmp_path):
     with pytest.raises(ValueError, match="--seeds"):
         arguments(tmp_path, seeds=[3, 3])

@@ -2,9 +2,7 @@
 
 import torch
 
-from nextlevelbert import (
-    DataCollatorForLabelledVectors,
-)
+from nextlevelbert import DataCollatorForLabelledVectors
 
 
 def test_batches_of_labelled_vectors():

@@ -8,9 +8,7 @@ import torch
 from torch import nn
 
 from nextlevelbert.finetuning import seeds
-from nextlevelbert.finetuning.arguments import (
-    FinetuningArguments,
-)
+from nextlevelbert.finetuning.arguments import FinetuningArguments
 from nextlevelbert.training.trainer import CardTrainer
 
 from ..toys.finetuning import arguments

@@ -3,14 +3,8 @@
 import pytest
 from datasets import Dataset
 
-from nextlevelbert.finetuning.arguments import (
-    FinetuningArguments,
-    TextModelArguments,
-)
-from nextlevelbert.finetuning.labels import (
-    SINGLE,
-    LabelSet,
-)
+from nextlevelbert.finetuning.arguments import FinetuningArguments, TextModelArguments
+from nextlevelbert.finetuning.labels import SINGLE, LabelSet
 from nextlevelbert.finetuning.token_reader import TokenReader
 
 

@@ -12,11 +12,7 @@ from nextlevelbert.finetuning.arguments import (
     LoraArguments,
     VectorModelArguments,
 )
-from nextlevelbert.finetuning.labels import (
-    SEVERAL,
-    SINGLE,
-    LabelSet,
-)
+from nextlevelbert.finetuning.labels import SEVERAL, SINGLE, LabelSet
 from nextlevelbert.finetuning.vector_reader import VectorReader, with_lora
 
 VECTORS = {

@@ -4,9 +4,7 @@ import pytest
 import torch
 
 from nextlevelbert import NextLevelBertModel, load_chunk_encoder
-from nextlevelbert.finetuning.arguments import (
-    VectorModelArguments,
-)
+from nextlevelbert.finetuning.arguments import VectorModelArguments
 from nextlevelbert.finetuning.tasks import main
 from nextlevelbert.finetuning.vector_source import VectorSource, require_layers
 

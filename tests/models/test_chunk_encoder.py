@@ -12,12 +12,7 @@ from sentence_transformers.sentence_transformer import modules
 from torch.nn import GELU
 from transformers import BertModel, XLMRobertaConfig, XLMRobertaModel, XLMRobertaTokenizer
 
-from nextlevelbert import (
-    ChunkingRule,
-    HateModel,
-    NextLevelBertModel,
-    load_chunk_encoder,
-)
+from nextlevelbert import ChunkingRule, HateModel, NextLevelBertModel, load_chunk_encoder
 from nextlevelbert.models.backbones import bert_over_vectors, load_backbone
 from nextlevelbert.models.chunk_encoder import micro_batches, pool, weights_fingerprint
 from nextlevelbert.models.chunking import tokenize_document

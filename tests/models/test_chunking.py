@@ -24,11 +24,7 @@ from nextlevelbert.models.chunking import (
     pack_sentences,
     tokenize_document,
 )
-from nextlevelbert.models.sentences import (
-    closing_quotes,
-    sentence_boundaries,
-    splitter_sentences,
-)
+from nextlevelbert.models.sentences import closing_quotes, sentence_boundaries, splitter_sentences
 
 TEXTS = st.text(max_size=300) | st.lists(
     st.sampled_from(

@@ -9,13 +9,7 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from scipy.stats import norm
 from torch.nn import functional as F
-from transformers import (
-    BertConfig,
-    BertModel,
-    DistilBertConfig,
-    LongformerConfig,
-    ModernBertConfig,
-)
+from transformers import BertConfig, BertModel, DistilBertConfig, LongformerConfig, ModernBertConfig
 from transformers.models.distilbert.modeling_distilbert import create_sinusoidal_embeddings
 
 from nextlevelbert import HateConfig, HateForMaskedSentencePrediction, HateModel

@@ -21,18 +21,13 @@ from transformers import AutoModel, AutoModelForPreTraining
 from nextlevelbert import (
     ChunkingRule,
     DataCollatorForVectorMasking,
-    DocumentVectorDataset,
     PackedVectorDataset,
     VectorCorpus,
     encode_corpus,
     load_chunk_encoder,
 )
 from nextlevelbert.fitting import fit_whitening
-from nextlevelbert.pretraining.arguments import (
-    MaskingArguments,
-    NewModelArguments,
-    NextLevelBertArguments,
-)
+from nextlevelbert.pretraining.arguments import NewModelArguments, NextLevelBertArguments
 from nextlevelbert.pretraining.documents import ChosenDocuments, share_out
 from nextlevelbert.pretraining.pretrain import draw_vectors, fit_to_documents, new_model, pretrain
 from nextlevelbert.pretraining.scores import MaskedVectorMetrics, context_mean_baseline
@@ -215,14 +210,6 @@ def test_contrastive_after_masked_continues_from_the_checkpoint(run, corpus, tmp
         run(tmp_path / "both", *words, *segments, "--model", str(tmp_path / "both"))
 
 
-@pytest.mark.parametrize(
-    ("share", "at_least", "held_out"), [(0.15, 1, 2), (0.12, 1, 1), (0.01, 2, 2), (0.0, 2, 0)]
-)
-def test_a_share_is_rounded_to_whole_documents(corpus, share, at_least, held_out):
-    """0.15 of 12 documents are 1.8, and 0.12 are 1.44."""
-    assert len(share_out(corpus, share, 42, at_least)[1]) == held_out
-
-
 def test_the_card_says_what_the_model_is_made_of(run, books, source, tmp_path):
     rule = ChunkingRule.from_tokenizer(source.tokenizer, 32, "sentences", max_chunk_size=512)
     halves = encode_corpus(
@@ -318,17 +305,6 @@ def test_a_validation_set_is_evaluated_in_place_of_a_share(run, books, tmp_path)
     others.write_text(json.dumps(BOOKS[0]))
     with pytest.raises(ValueError, match="--validation_file has 1 document"):
         run(tmp_path / "pairs", *words, "--validation_file", str(others))
-
-
-def test_masks_and_sequences_are_by_default_the_papers(corpus):
-    options = MaskingArguments()
-    collator = DataCollatorForVectorMasking()
-    paper = {"masking_probability": 0.15, "mask_share": 0.8, "random_share": 0.1}
-
-    assert vars(options) == {"sequence_length": 512, **paper}
-    assert list(vars(collator).values()) == [*paper.values()]
-    for kind in (PackedVectorDataset, DocumentVectorDataset):
-        assert kind(corpus).sequence_length == 512
 
 
 @pytest.mark.parametrize("random", [False, True])

@@ -6,9 +6,7 @@ import pytest
 import torch
 from transformers import EvalPrediction
 
-from nextlevelbert import (
-    MaskedVectorMetrics,
-)
+from nextlevelbert import MaskedVectorMetrics
 from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, SEP
 from nextlevelbert.models.losses import smooth_l1_loss
 from nextlevelbert.pretraining.scores import (

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
 from tokenizers import Tokenizer
 from transformers import BertConfig
@@ -102,3 +103,10 @@ def save_random_table(tokenizer: Any, size: int, folder: Path, rows: int = 30_52
 def rows_of(dataset: Any) -> list:
     """Returns every row of a data set, in order."""
     return [dataset[index] for index in range(len(dataset))]
+
+
+def ranking_loss(predictions: torch.Tensor, candidates: torch.Tensor, temperature: float):
+    """Finds candidate i for prediction i by cosine, as sentence-transformers trains it."""
+    columns = [{"sentence_embedding": predictions}, {"sentence_embedding": candidates}]
+    loss = MultipleNegativesRankingLoss(torch.nn.Identity(), scale=1 / temperature)
+    return loss(columns, labels=None)

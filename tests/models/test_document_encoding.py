@@ -1,0 +1,70 @@
+"""`encode` and `plan`: what they take, in any groups, and what they leave as it was."""
+
+import pytest
+import torch
+from datasets import Dataset
+
+from ..toys.vectors import TEXTS, close
+
+
+def test_the_plan_counts_what_encoding_will_do(toy):
+    text = "word " * 60 + "tail"
+
+    plan = toy.plan(text)
+
+    assert (plan.tokens, plan.chunks, plan.windows) == (61, 11, 2)
+    assert len(toy.encode(text).chunks) == plan.chunks
+    assert [toy.plan("word " * count).windows for count in (0, 1, 48, 49, 84, 85)] == [
+        0,
+        1,
+        1,
+        2,
+        2,
+        3,
+    ]
+    assert toy.plan([]) == toy.encode([]) == []
+
+
+@pytest.mark.parametrize(
+    "made", [iter, lambda texts: Dataset.from_dict({"text": texts}).to_iterable_dataset()]
+)
+def test_documents_come_in_every_form_that_people_have(toy, made):
+    texts = ["the sea", "a whale and a ship", "the storm"]
+
+    assert toy.plan(made(texts)) == toy.plan(texts)
+    for embedding, expected in zip(toy.iter_encode(made(texts)), toy.encode(texts), strict=True):
+        close(embedding.document, expected.document)
+
+
+def test_groups_and_their_order_change_nothing(toy, monkeypatch):
+    texts = ["one", "word " * 200, "two", "word " * 60, "three"]
+    expected = toy.encode(texts)
+    monkeypatch.setattr("nextlevelbert.models.document_encoding._CHUNKS_PER_GROUP", 12)
+
+    for alone, other in zip(toy.encode(texts), expected, strict=True):
+        close(alone.document, other.document)
+        close(alone.chunks, other.chunks)
+
+
+def test_encoding_leaves_dropout_out_and_the_model_in_its_mode(toy):
+    expected = toy.encode(TEXTS[0])
+    toy.train()
+
+    book = toy.encode(TEXTS[0])
+
+    close(book.document, expected.document)
+    assert toy.training
+
+
+def test_blank_text_has_the_zero_vector_and_a_warning(toy):
+    with pytest.warns(UserWarning, match=r"Document\(s\) 1, 3 contain no token"):
+        books = toy.encode(["words", "", "more words", " \n\t"])
+
+    assert (books[1].document == 0).all()
+    assert books[1].chunks.shape == books[3].plain.shape == (0, 32)
+    assert books[1].spans.shape == (0, 2)
+    batch = toy.tokenizer(["words", ""], padding=True, return_tensors="pt")
+    with pytest.warns(UserWarning, match=r"Document\(s\) 1 contain"), torch.no_grad():
+        output = toy(**batch)
+    assert (output.pooler_output[1] == 0).all()
+    close(output.pooler_output[0], books[0].document)

@@ -1,0 +1,15 @@
+"""Defaults of pretraining, against the paper."""
+
+from nextlevelbert import DataCollatorForVectorMasking, DocumentVectorDataset, PackedVectorDataset
+from nextlevelbert.pretraining.arguments import MaskingArguments
+
+
+def test_masks_and_sequences_are_by_default_the_papers(stories):
+    options = MaskingArguments()
+    collator = DataCollatorForVectorMasking()
+    paper = {"masking_probability": 0.15, "mask_share": 0.8, "random_share": 0.1}
+
+    assert vars(options) == {"sequence_length": 512, **paper}
+    assert list(vars(collator).values()) == [*paper.values()]
+    for kind in (PackedVectorDataset, DocumentVectorDataset):
+        assert kind(stories).sequence_length == 512

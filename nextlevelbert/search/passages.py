@@ -34,12 +34,17 @@ def passage_borders(text: str, spans: np.ndarray) -> np.ndarray:
             units.extend(word.span() for word in _WORD.finditer(text, start, end))
     if not units:
         return spans
-    starts, ends = np.array(units).T
-    first = np.searchsorted(ends, spans[:, 0], side="right").clip(max=len(units) - 1)
-    last = (np.searchsorted(starts, spans[:, 1]) - 1).clip(min=0)
+
+    unit_starts, unit_ends = np.array(units).T
+    chunk_starts, chunk_ends = spans.T
+    first = np.searchsorted(unit_ends, chunk_starts, side="right")
+    first = first.clip(max=len(units) - 1)
+    last = np.searchsorted(unit_starts, chunk_ends) - 1
+    last = last.clip(min=0)
     # Some tokenizers count the space before a word.
-    begins = np.minimum(starts[first], spans[:, 0])
-    return np.stack([begins, np.maximum(ends[last], spans[:, 1])], axis=1)
+    starts = np.minimum(unit_starts[first], chunk_starts)
+    ends = np.maximum(unit_ends[last], chunk_ends)
+    return np.stack([starts, ends], axis=1)
 
 
 def passage_texts(table: pa.Table) -> Iterator[tuple[str, list[str]]]:
@@ -50,10 +55,15 @@ def passage_texts(table: pa.Table) -> Iterator[tuple[str, list[str]]]:
     """
     rows = table.to_pylist()
     first_rows = np.flatnonzero(table["chunk"].to_numpy() == 0).tolist()
-    for first, end in pairwise([*first_rows, len(rows)]):
-        chunks = rows[first:end]
+    for first, stop in pairwise([*first_rows, len(rows)]):
+        chunks = rows[first:stop]
         text = "".join(chunk["text"] for chunk in chunks)
-        yield text, [text[chunk["passage_start"] : chunk["passage_end"]] for chunk in chunks]
+        passages = []
+        for chunk in chunks:
+            start = chunk["passage_start"]
+            end = chunk["passage_end"]
+            passages.append(text[start:end])
+        yield text, passages
 
 
 class Passage(NamedTuple):

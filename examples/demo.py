@@ -80,13 +80,13 @@ def document_vectors(model_folder: Path, corpus: nextlevelbert.VectorCorpus) -> 
     """Computes the document vectors ``[documents, D]`` of a trained model from stored vectors."""
     model = AutoModel.from_pretrained(model_folder)
     with torch.no_grad():
-        rows = [model(inputs_embeds=document.vectors[None]).pooler_output for document in corpus]
+        rows = [model(inputs_embeds=document.plain[None]).pooler_output for document in corpus]
     return torch.cat(rows)
 
 
 def mean_vectors(corpus: nextlevelbert.VectorCorpus) -> torch.Tensor:
     """Computes the plain mean ``[documents, D]`` of the chunk vectors of each document."""
-    return torch.stack([document.vectors.float().mean(dim=0) for document in corpus])
+    return torch.stack([document.plain.float().mean(dim=0) for document in corpus])
 
 
 def nearest_ids(query: str, vectors: torch.Tensor, ids: list[str]) -> str:

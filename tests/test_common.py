@@ -44,10 +44,7 @@ HEADS = {
         nlb.BertAlForSequenceClassification,
         "AutoModelForSequenceClassification",
     ),
-    "bert-al-summarization": (
-        nlb.BertAlForExtractiveSummarization,
-        "AutoModelForTokenClassification",
-    ),
+    "bert-al-summarization": (nlb.BertAlForExtractiveSummarization, None),
     "cdlm": (nlb.CdlmModel, "AutoModel"),
     "cdlm-masked": (nlb.CdlmForMaskedLM, "AutoModelForMaskedLM"),
     "cdlm-matching": (nlb.CdlmForDocumentMatching, "AutoModelForSequenceClassification"),
@@ -215,10 +212,12 @@ def test_saved_and_opened_it_is_the_same(models, saved, name):
         load_file(saved / name / "model.safetensors").keys()
         == models[name].state_dict().keys() - tied
     )
-    if auto is not None:
-        assert type(getattr(transformers, auto).from_pretrained(saved / name)) is kind
     card = (saved / name / "README.md").read_text(encoding="utf-8")
     assert f"is a `{kind.__name__}` and reads whole documents" in card
+    assert f"\nmodel = {kind.__name__}.from_pretrained(" in card
+    if auto is not None:
+        assert type(getattr(transformers, auto).from_pretrained(saved / name)) is kind
+        assert f"\nmodel = {auto}.from_pretrained(" in card
 
 
 @pytest.mark.parametrize("name", HEADS)

@@ -19,11 +19,11 @@ from huggingface_hub import ModelCard
 from transformers import HfArgumentParser
 
 from nextlevelbert import read_document_sets
+from nextlevelbert.data import open_rows
+from nextlevelbert.data.labelled import load_choices, load_classes
 from nextlevelbert.finetuning import tasks
-from nextlevelbert.finetuning.classification import load_classification
-from nextlevelbert.finetuning.multiple_choice import load_multiple_choice
 from nextlevelbert.pretraining import pretrain as vectors
-from nextlevelbert.training.cards import CITATIONS, CardText, model_card
+from nextlevelbert.training.cards import CITATIONS, CardText, RunReport, model_card
 
 from .examples.scripts import load_script
 
@@ -115,13 +115,18 @@ def test_a_card_is_what_the_writer_makes_of_its_parts(page):
             tags=metadata.pop("tags"),
             **{name: parts.pop(name) for name in TEXTS},
         ),
-        training=facts(parts.pop("training"), fence="`"),
-        model=facts(parts.pop("model")),
+        RunReport(
+            training=facts(parts.pop("training"), fence="`"),
+            model_rows=facts(parts.pop("model")),
+            table=parts.pop("table"),
+            scores=dict(map(attrgetter("metric_type", "metric_value"), results)),
+            dataset="".join(set(map(attrgetter("dataset_name"), results))),
+            citation=parts.pop("citation"),
+            base_model=metadata.pop("base_model"),
+        ),
         pictures=parts.pop("picture").split(),
-        scores=dict(map(attrgetter("metric_type", "metric_value"), results)),
-        dataset="".join(set(map(attrgetter("dataset_name"), results))),
-        **parts,  # name, table, citation
-        **metadata,  # license, language, base_model, perhaps datasets
+        **parts,  # name
+        **metadata,  # license, language, perhaps datasets
     )
     assert str(written) == page.read_text(encoding="utf-8")
 
@@ -258,8 +263,8 @@ def read_documents_with_summaries(source):
 
 
 READERS = {
-    "—": load_classification,
-    "multiple_choice": load_multiple_choice,
+    "—": lambda source: load_classes(open_rows(source)),
+    "multiple_choice": lambda source: load_choices(open_rows(source)),
     "examples/bert_al/summarize.py": read_documents_with_summaries,
     "examples/cdlm/match_documents.py": match_documents.read_pairs,
     "examples/cdlm/coreference.py": ecbplus.read_documents,

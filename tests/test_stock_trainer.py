@@ -75,8 +75,7 @@ def stored_vectors(source, folder, encoder):
     )
     corpus = corpus_for(model, source, folder)
     rows = [
-        {"inputs_embeds": corpus[n].vectors, "labels": n % 4, "id": f"{n}"}
-        for n in range(len(TEXTS))
+        {"inputs_embeds": corpus[n].plain, "labels": n % 4, "id": f"{n}"} for n in range(len(TEXTS))
     ]
     return Triple(model, rows, nlb.DataCollatorForLabelledVectors())
 

@@ -5,7 +5,7 @@ import unicodedata
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers.normalizers import BertNormalizer
 
@@ -72,6 +72,7 @@ def looked_up(tokenizer, text):
     return document.input_ids.tolist(), document.char_starts.tolist(), document.char_ends.tolist()
 
 
+@settings(deadline=None)
 @given(TEXTS)
 @example("")
 @example("’")

@@ -135,11 +135,11 @@ def read_books(folder: Path, name: str) -> list[Book]:
     books = []
     beginnings = json.loads((folder / f"{name}.json").read_text())
     for document in VectorCorpus(folder / name):
-        begins = torch.zeros(len(document.vectors))
+        begins = torch.zeros(len(document.plain))
         begins[beginnings[document.id]] = 1
         begins[0] = 0  # the book's first chunk says so itself
         if len(begins) >= 3 * LENGTH and begins.any():
-            books.append(Book(document.vectors.float(), begins))
+            books.append(Book(document.plain.float(), begins))
     return books
 
 
@@ -382,7 +382,7 @@ def best_cosines(
 def train(args: Namespace) -> None:
     """Trains the models that `results.jsonl` does not have yet, and prints the table."""
     space = TargetSpace(VectorCorpus(args.folder / "train").hidden_size)
-    space.whiten(document.vectors for document in VectorCorpus(args.folder / "train"))
+    space.whiten(document.plain for document in VectorCorpus(args.folder / "train"))
     results = args.folder / "results.jsonl"
     done = {}
     if results.exists():

@@ -233,7 +233,7 @@ def whitened_means(folder: Path) -> dict[str, float]:
     """Scores the mean of whitened chunk vectors, by task."""
     corpus = VectorCorpus(folder / "train")
     space = TargetSpace(corpus.hidden_size)
-    space.whiten(document.vectors for document in corpus)
+    space.whiten(document.plain for document in corpus)
 
     def whiten(documents: list[torch.Tensor]) -> tuple[list[torch.Tensor], torch.Tensor]:
         vectors = [F.normalize(space(document), dim=-1) for document in documents]
@@ -389,7 +389,7 @@ def found(predictions: torch.Tensor, targets: torch.Tensor, others: torch.Tensor
 
 def document_vectors(contextualize: Contextualize, corpus: VectorCorpus) -> dict[str, torch.Tensor]:
     """Returns vectors ``[N, D]`` of all documents: contextual, plain, both, and the model's own."""
-    plain = [document.vectors.float() for document in corpus]
+    plain = [document.plain.float() for document in corpus]
     contextual, pooled = contextualize(plain)
     plain_means = torch.stack([vectors.mean(dim=0) for vectors in plain])
     means = torch.stack([vectors.float().mean(dim=0) for vectors in contextual]).cpu()
@@ -420,9 +420,9 @@ def new_learner(folder: Path, row: Row, classes: int) -> Learner:
     corpus = VectorCorpus(folder / "train")
     space = TargetSpace(corpus.hidden_size)
     if row.space == "standardised":
-        space.standardise(document.vectors for document in corpus)
+        space.standardise(document.plain for document in corpus)
     elif row.space == "whitened":
-        space.whiten(document.vectors for document in corpus)
+        space.whiten(document.plain for document in corpus)
 
     objective = Regression()
     if row.loss == "paper":
@@ -438,7 +438,7 @@ def targets_of(corpus: VectorCorpus, space: TargetSpace, residual: bool) -> torc
     """Returns all targets of a corpus, ``[N, D]``."""
     targets = []
     for document in corpus:
-        vectors = space(document.vectors)
+        vectors = space(document.plain)
         if residual and len(vectors) > 2:
             vectors = vectors[1:-1] - (vectors[:-2] + vectors[2:]) / 2
         targets.append(vectors)

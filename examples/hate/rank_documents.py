@@ -195,7 +195,7 @@ def encode_texts(
     for index, text in enumerate(texts):
         if str(index) in corpus.empty:
             raise ValueError(f"The text {text[:60]!r} contains no token. Leave it out.")
-    return {text: corpus[str(index)].vectors for index, text in enumerate(texts)}
+    return {text: corpus[str(index)].plain for index, text in enumerate(texts)}
 
 
 def rank(

@@ -211,7 +211,7 @@ def main(argv: list[str] | None = None) -> dict[str, dict[str, float]]:
     # 3. Chunk vectors of all texts, and the document vectors that the model makes of them.
     corpus = encode_chunks(task, model, folder / "vectors")
     ids = [*task.queries, *task.documents]
-    chunks = [corpus[name].vectors.float() for name in ids]
+    chunks = [corpus[name].plain.float() for name in ids]
     with torch.no_grad():
         _, documents = model.contextualize(chunks)
     means = [vectors.mean(dim=0) for vectors in chunks]

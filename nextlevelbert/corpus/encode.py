@@ -192,7 +192,7 @@ class ChunkVectors:
         return chunk_table(self.schema, ids=ids, spans=spans, vectors=torch.cat(vectors))
 
 
-def encode_corpus(
+def encode_corpus(  # noqa: PLR0913  # options of a public call, by name
     documents: Iterable[Any],
     encoder: LoadedChunkEncoder | str | RowMaker,
     rule: ChunkingRule | None,
@@ -225,7 +225,7 @@ def encode_corpus(
         characters_per_part: number of characters after which a part ends, with the document that
             reaches it. An interruption costs one part at most.
         append: if true, adds the documents to those in the folder, as further parts.
-        progress: if true, shows a progress bar.
+        progress: if true, shows a progress bar, if stderr is a terminal.
         prompt_name: name of a prompt of the encoder, see `ChunkVectors`.
         prompt: text of a prompt, see `ChunkVectors`.
 
@@ -240,8 +240,11 @@ def encode_corpus(
 
     groups = _groups(documents, characters_per_part)
     planned = {}
+    hidden = None  # no bar in a log file
+    if not progress:
+        hidden = True
     with (
-        tqdm(desc=folder.name, unit="chunk", disable=not progress) as bar,
+        tqdm(desc=folder.name, unit="chunk", disable=hidden) as bar,
         ThreadPoolExecutor(1) as disk,
     ):
         make_rows: Any = encoder

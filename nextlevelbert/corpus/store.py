@@ -56,21 +56,21 @@ class EncodedDocument:
 
     Attributes:
         id: id of the document.
-        vectors: plain chunk vectors, ``[n, D]`` float16.
+        plain: plain chunk vectors, ``[n, D]`` float16, as in `DocumentEmbedding`.
         spans: the characters of each chunk, ``[n, 2]``.
     """
 
     id: str
-    vectors: Tensor
+    plain: Tensor
     spans: Tensor
 
 
 class VectorCorpus:
     """Opens a finished corpus, with random access to documents and to any run of chunk vectors.
 
-    ``corpus["id"]`` and ``corpus[0]`` return a document with its ``id``, its plain chunk
-    ``vectors`` [n, D] and the character ``spans`` [n, 2] of its chunks. ``len(corpus)`` is the
-    number of documents, and a loop over the corpus yields them in order.
+    ``corpus["id"]`` and ``corpus[0]`` return a document with its ``id``, its ``plain`` chunk
+    vectors [n, D] and the character ``spans`` [n, 2] of its chunks. ``len(corpus)`` is the number
+    of documents, and a loop over the corpus yields them in order.
 
     A part is decoded when it is first read, into the hidden folder ``.vectors`` beside it (or into
     memory, if that folder cannot be written), and is then mapped into memory: a run of vectors is a
@@ -225,7 +225,7 @@ class VectorCorpus:
         stop = int(self.document_offsets[index + 1])
         return EncodedDocument(
             id=self.document_ids[index],
-            vectors=self.vectors(start, stop),
+            plain=self.vectors(start, stop),
             spans=self._spans[start:stop],
         )
 

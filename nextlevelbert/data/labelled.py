@@ -1,15 +1,13 @@
 """Reads labelled documents: rows with named columns become data sets whose classes have names."""
 
-import hashlib
 import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
-import numpy as np
 from datasets import ClassLabel, Dataset, DatasetInfo, Features, List, Value
 
 from .files import open_text
@@ -55,14 +53,6 @@ class _Row:
         if isinstance(self.label, list):
             return self.label
         return [self.label]
-
-
-class ClassOptions(TypedDict, total=False):
-    """Types the parameters of `load_classes` that loaders of published data sets pass on."""
-
-    columns: Columns
-    class_names: Sequence[str] | None
-    like: Dataset | None
 
 
 # --- Classes
@@ -353,23 +343,3 @@ def hold_out_documents(dataset: Dataset, share: float, seed: int) -> tuple[Datas
     """
     document_of = {text: index for index, text in enumerate(distinct_texts(dataset))}
     return hold_out(dataset, share, seed=seed, key=lambda row: document_of[row["text"]])
-
-
-def halve_by_document(dataset: Dataset) -> tuple[Dataset, Dataset]:
-    """Halves a set by document, in the order of the SHA-256 of the texts.
-
-    An odd document goes to the first half. The NextLevelBERT paper (section 3.2) halves QuALITY's
-    validation set by document, because the test labels are not public; it does not say how. Here a
-    half depends on the texts alone, not on a seed or the order of the rows.
-
-    Raises:
-        ValueError: for a set with one document only.
-    """
-    order = sorted(distinct_texts(dataset), key=lambda text: hashlib.sha256(text.encode()).digest())
-    if len(order) < 2:
-        raise ValueError(
-            f"{source_of(dataset)} has only one document, but halving needs at least two."
-        )
-    first_half = set(order[: (len(order) + 1) // 2])
-    is_first = np.array([text in first_half for text in dataset["text"]])
-    return dataset.select(np.flatnonzero(is_first)), dataset.select(np.flatnonzero(~is_first))

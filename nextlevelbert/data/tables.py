@@ -110,12 +110,12 @@ class Table(NamedTuple):
     class_names: dict[str, tuple[str, ...]]
 
 
-def open_rows(source: str | Path | Table, split: str = "train", config: str | None = None) -> Table:
+def open_rows(source: str | Path, split: str = "train", config: str | None = None) -> Table:
     """Opens a table: a file, a folder of ``save_to_disk``, or a dataset of the Hub.
 
     Args:
         source: JSON lines, JSON, CSV (also .gz) or Parquet; a file of any other name is read as
-            JSON lines; a pattern of files; a folder; a name on the Hub; or a table that is open.
+            JSON lines; a pattern of files; a folder; or a name on the Hub.
         split: the split of a dataset; a file is read whole.
         config: the configuration of a dataset of the Hub.
 
@@ -123,9 +123,6 @@ def open_rows(source: str | Path | Table, split: str = "train", config: str | No
         FileNotFoundError: if there is neither a file nor a dataset of that name.
         ValueError: for a source without rows, or rows that cannot be read, by file and line.
     """
-    if isinstance(source, Table):
-        return source
-
     name = str(source)
     if Path(source).exists():
         name = Path(source).resolve().name

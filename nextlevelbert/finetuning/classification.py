@@ -2,15 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 from datasets import Dataset
 
-from ..data.labelled import ClassOptions, load_classes, read_label_names
-from ..data.tables import open_rows
+from ..data.labelled import load_classes, read_label_names
+from ..data.tables import Table
 from ..evaluation.words import split_terms
 from ..training.data_arguments import DataArguments
 from ..training.options import option, parse, pop_option
@@ -101,12 +100,10 @@ def main(argv: list[str]) -> None:
     if class_args.label_names_file:
         class_names = read_label_names(class_args.label_names_file)
 
-    load = partial(
-        load_classification,
-        columns=columns.names(),
-        class_names=class_names,
-    )
-    sets = read_labelled_sets(data_args, columns, load, seed=args.seed)
+    def load(table: Table, train: Dataset | None) -> Dataset:
+        return load_classes(table, columns.names(), class_names=class_names, like=train)
+
+    sets = read_labelled_sets(data_args, load, seed=args.seed)
     run = ClassifierRun(
         task="classification",
         args=args,
@@ -120,10 +117,11 @@ def main(argv: list[str]) -> None:
     if run.model == "tfidf":
         report_word_counts(run)
         return
-    reader_class: type[Reader] = TokenReader
+    reader: Reader
     if VectorModelArguments in groups:
-        reader_class = VectorReader
-    reader = reader_class(args, run.labels, *model_options)
+        reader = VectorReader(args, run.labels, *model_options)
+    else:
+        reader = TokenReader(args, run.labels, *model_options)
 
     # 3. A training per seed.
     results = run.train(reader)
@@ -139,30 +137,6 @@ def main(argv: list[str]) -> None:
         snippet=card_snippet("AutoModelForSequenceClassification", reader.family, pair=pair),
         pipeline_tag="text-classification",
     )
-
-
-# --- The sets
-
-
-def load_classification(
-    source: str | Path,
-    split: str = "train",
-    config: str | None = None,
-    **options: Unpack[ClassOptions],
-) -> Dataset:
-    """Reads a set with classes.
-
-    Args:
-        source: table to read, as `open_rows` accepts it.
-        split: split to read if the source is a data set; a file is read whole.
-        config: configuration of a data set on the Hub.
-        **options: options passed on to `load_classes`.
-
-    Returns:
-        The columns of `load_classes`.
-    """
-    table = open_rows(source, split, config)
-    return load_classes(table, **options)
 
 
 # --- The baseline that needs no encoder

@@ -14,6 +14,47 @@ from transformers import PreTrainedTokenizerBase
 from ..models.windows import pad_vectors
 
 
+class DataCollatorForLabelledVectors:
+    """Makes batches of stored chunk vectors for the heads.
+
+    A row is a dict with the chunk vectors of a document, ``inputs_embeds`` [n, D], and its class as
+    ``label`` or ``labels`` (not needed for prediction). ``pair_embeds`` is the vector of a question
+    [D], or the vectors of its choices [C, D]. If rows name their ``document``, a document of
+    several rows is read once.
+    """
+
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
+        """Makes a batch.
+
+        Args:
+            rows: dicts with the keys that the class describes.
+
+        Returns:
+            ``labels`` [N], ``document_index`` [N] (if the rows name their documents),
+            ``pair_embeds`` [N, D] or [N, C, D], ``inputs_embeds`` [B, L, D] float32 and
+            ``attention_mask`` [B, L].
+        """
+        # `Trainer` takes the length of the first entry for the batch size: a row each.
+        batch = {}
+        for name in ("label", "labels"):
+            if name in rows[0]:
+                batch["labels"] = torch.stack([torch.as_tensor(row[name]) for row in rows])
+                break
+
+        documents = rows
+        if "document" in rows[0]:
+            names = [row["document"] for row in rows]
+            row_of = dict(zip(names, rows, strict=True))
+            documents = list(row_of.values())
+            position = {name: index for index, name in enumerate(row_of)}
+            batch["document_index"] = torch.tensor([position[name] for name in names])
+        if "pair_embeds" in rows[0]:
+            pairs = [torch.as_tensor(row["pair_embeds"]).float() for row in rows]
+            batch["pair_embeds"] = torch.stack(pairs)
+        vectors = [torch.as_tensor(row["inputs_embeds"]).float() for row in documents]
+        return batch | pad_vectors(vectors)
+
+
 class DataCollatorForDocumentChoice:
     """Makes batches for `AutoModelForMultipleChoice`, also with a tokenizer without token types.
 
@@ -28,6 +69,7 @@ class DataCollatorForDocumentChoice:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self.tokenizer = tokenizer
+        self.collate_vectors = DataCollatorForLabelledVectors()
 
     def _tokens(self, texts: Sequence[str]) -> Mapping[str, Tensor]:
         tokens = self.tokenizer(list(texts), padding=True, return_tensors="pt", verbose=False)
@@ -43,14 +85,13 @@ class DataCollatorForDocumentChoice:
             ``labels`` [N], ``pair_input_ids`` [N, C, Q] with their mask, and the documents as ids
             or vectors.
         """
-        batch = {}
-        if "label" in rows[0]:
-            labels = [row["label"] for row in rows]
-            batch["labels"] = torch.tensor(labels)
+        batch: dict[str, Tensor] = {}
         if "inputs_embeds" in rows[0]:
-            documents = [torch.as_tensor(row["inputs_embeds"]).float() for row in rows]
-            batch |= pad_vectors(documents)
+            batch = self.collate_vectors(rows)
         else:
+            if "label" in rows[0]:
+                labels = [row["label"] for row in rows]
+                batch["labels"] = torch.tensor(labels)
             texts = [row["text"] for row in rows]
             distinct = list(dict.fromkeys(texts))
             batch |= self._tokens(distinct)
@@ -63,31 +104,3 @@ class DataCollatorForDocumentChoice:
         for name, values in self._tokens(pairs).items():
             batch[f"pair_{name}"] = values.unflatten(0, (len(rows), -1))
         return batch
-
-
-class DataCollatorForLabelledVectors:
-    """Makes batches of stored chunk vectors for the sequence classifiers.
-
-    A row is a dict with the chunk vectors of a document, ``inputs_embeds`` [n, D], and its class as
-    ``label`` or ``labels`` (not needed for prediction).
-    """
-
-    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
-        """Makes a batch.
-
-        Args:
-            rows: dicts with ``inputs_embeds`` [n, D] and perhaps ``label`` or ``labels``.
-
-        Returns:
-            ``labels``, ``inputs_embeds`` [B, L, D] float32 and ``attention_mask`` [B, L]. Labels
-            are first, because `Trainer` takes the length of the first entry for the batch size.
-        """
-        batch = {}
-        for name in ("label", "labels"):
-            if name in rows[0]:
-                labels = [row[name] for row in rows]
-                batch["labels"] = torch.tensor(labels)
-                break
-
-        documents = [row["inputs_embeds"].float() for row in rows]
-        return batch | pad_vectors(documents)

@@ -1,11 +1,9 @@
 """The task ``multiple_choice``: chooses among candidate answers to a question about a document."""
 
-from pathlib import Path
-
 from datasets import Dataset
 
-from ..data.labelled import USUAL, Columns, load_choices
-from ..data.tables import open_rows
+from ..data.labelled import load_choices
+from ..data.tables import Table
 from ..training.data_arguments import DataArguments
 from ..training.options import parse
 from .arguments import (
@@ -47,10 +45,10 @@ def main(argv: list[str]) -> None:
     model_args, adapters, columns, data_args, args = parsed
 
     # 1. The sets, and the choices of the training set.
-    def load(source: str, split: str, config: str | None, like: object) -> Dataset:
-        return load_multiple_choice(source, split, config, columns=columns.names())
+    def load(table: Table, train: Dataset | None) -> Dataset:
+        return load_choices(table, columns.names())
 
-    sets = read_labelled_sets(data_args, columns, load, seed=args.seed)
+    sets = read_labelled_sets(data_args, load, seed=args.seed)
     run = ClassifierRun(
         task="multiple_choice",
         args=args,
@@ -77,23 +75,3 @@ def main(argv: list[str]) -> None:
         snippet=snippet,
         pipeline_tag="multiple-choice",
     )
-
-
-def load_multiple_choice(
-    source: str | Path,
-    split: str = "train",
-    config: str | None = None,
-    columns: Columns = USUAL,
-) -> Dataset:
-    """Reads a set with choices.
-
-    Args:
-        source: table to read, as `open_rows` accepts it.
-        split: split to read if the source is a data set; a file is read whole.
-        config: configuration of a data set on the Hub.
-        columns: names of the columns to read, see `load_choices`.
-
-    Returns:
-        The columns of `load_choices`.
-    """
-    return load_choices(open_rows(source, split, config), columns)

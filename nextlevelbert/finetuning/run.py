@@ -1,23 +1,32 @@
 """Sets, trainings, scores and the published model of classification and multiple choice."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+import torch
 from datasets import Dataset
+from torch import nn
 from transformers import EvalPrediction
 
 from ..data.labelled import (
     Columns,
     distinct_texts,
-    halve_by_document,
     hold_out_documents,
     source_of,
 )
-from ..training.cards import CardText, plain, public_name
+from ..data.tables import Table, open_rows
+from ..training.cards import (
+    CITATIONS,
+    CardText,
+    RunReport,
+    collect_card,
+    plain,
+    public_name,
+)
 from ..training.data_arguments import DataArguments
 from ..training.options import option
 from ..training.runs import fingerprint
@@ -25,14 +34,12 @@ from ..training.trainer import CardTrainer
 from . import seeds
 from .arguments import FinetuningArguments
 from .labels import LabelSet, write_predictions
-from .seeds import Result, ScoredSets, Scores
-from .token_reader import TokenReader
-from .vector_reader import VectorReader
+from .seeds import Result, Scores
 
 logger = logging.getLogger(__name__)
 
 Sets = dict[str, Dataset]
-Reader = VectorReader | TokenReader
+LoadRows = Callable[[Table, Dataset | None], Dataset]
 _CHUNKS = (
     "The frozen chunk encoder reads one chunk at a time, so details within a chunk may be lost in"
     " its vector."
@@ -72,7 +79,7 @@ pair_ids = pair["input_ids"]AXIS
 pair_mask = pair["attention_mask"]AXIS
 scores = model(**document, pair_input_ids=pair_ids, pair_attention_mask=pair_mask).logits"""
 # Options that do not affect the result, or whose effect is recorded elsewhere.
-_UNSIGNED = ("model", "cache_dir", "chunk_batch_size", "chunk_encoder", "label_names_file")
+_NO_SETTINGS = ("model", "cache_dir", "chunk_batch_size", "chunk_encoder", "label_names_file")
 
 
 @dataclass(kw_only=True)
@@ -87,11 +94,6 @@ class ColumnArguments:
     )
     label_column: str = option("label", "Column of the labels.")
     id_column: str = option("id", "Column of the ids; rows without an id are numbered.")
-    halve_validation: bool = option(
-        default=False,
-        help="Report on one half of the validation documents and validate on the other half, as the"
-        " paper does on QuALITY.",
-    )
 
     def names(self) -> Columns:
         """Returns the names, as `load_classes` and `load_choices` take them."""
@@ -106,43 +108,29 @@ class ColumnArguments:
 # --- The sets
 
 
-def read_labelled_sets(
-    data: DataArguments,
-    columns: ColumnArguments,
-    load: Callable[..., Dataset],
-    seed: int,
-) -> Sets:
+def read_labelled_sets(data: DataArguments, load: LoadRows, seed: int) -> Sets:
     """Reads the sets, and logs their sizes.
 
     Args:
         data: sources of the sets.
-        columns: names of the columns, and whether to halve the validation set.
-        load: reads a set, given its source, `split` and `config`, and the training set as `like`,
-            whose classes it has.
+        load: makes a set of the rows of a table, given the training set, whose classes the set
+            gets; None for the training set.
         seed: seed of the random choice of documents to hold out, if there is no validation set.
 
     Raises:
-        ValueError: for a validation set without labels, or one that cannot be halved.
+        ValueError: for a training or validation set without labels.
     """
-    has_validation = data.location("validation") is not None
-    has_test = data.location("test") is not None
-    if columns.halve_validation and (has_test or not has_validation):
-        raise ValueError(
-            "--halve_validation makes half of a validation set the test set: give only a validation"
-            " set."
+    sets: Sets = {}
+    for name in ("train", "validation", "test"):
+        location = data.location(name)
+        if location is not None:
+            source, split = location
+            table = open_rows(source, split, data.dataset_config_name)
+            sets[name] = load(table, sets.get("train"))
+    if "validation" not in sets:
+        sets["train"], sets["validation"] = hold_out_documents(
+            sets["train"], data.validation_share, seed
         )
-    train = None  # `read_sets` reads the training set first
-
-    def read(source: str, split: str, config: str | None) -> Dataset:
-        nonlocal train
-        dataset = load(source, split=split, config=config, like=train)
-        if train is None:
-            train = dataset
-        return dataset
-
-    sets = data.read_sets(read, seed, hold_out_documents)
-    if columns.halve_validation:
-        sets["validation"], sets["test"] = halve_by_document(sets["validation"])
 
     training_texts = set(sets["train"]["text"])
     for name, dataset in sets.items():
@@ -161,6 +149,46 @@ def read_labelled_sets(
 
 
 # --- The run
+
+
+class Reader(Protocol):
+    """Reads documents in the form that its family of models takes, and makes these models.
+
+    Attributes:
+        family: family of the model.
+        title: name of the model in tables of scores.
+        weights: hash of the weights that a training starts from.
+        learning_rate: learning rate if none is given.
+        trained_parts: options that select the trained parts; empty if all weights are trained.
+        without: words after the number of parameters that say what the number leaves out.
+        is_published: true if the trained model is published.
+        base_model: Hub name of the model that a training starts from; None for a folder.
+        window: number of tokens above which documents also get scores of their own.
+        is_long: which documents of each set are longer than `window`, ``[N]`` by name.
+    """
+
+    family: str
+    title: str
+    weights: str
+    learning_rate: float
+    trained_parts: dict[str, object]
+    without: str
+    is_published: bool
+    base_model: str | None
+    window: int | None
+    is_long: dict[str, np.ndarray]
+
+    def prepare(self, sets: Mapping[str, Dataset]) -> dict[str, Dataset]:
+        """Returns the sets in the form that `collate` takes."""
+
+    def collate(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+        """Makes a batch of rows from `prepare`."""
+
+    def new_model(self) -> nn.Module:
+        """Returns the model at the start of a seed."""
+
+    def open_trained(self, folder: Path) -> nn.Module:
+        """Opens the model in the folder of a seed to be published."""
 
 
 @dataclass(kw_only=True)
@@ -198,9 +226,8 @@ class ClassifierRun:
         """Returns settings that decide the result, beside the weights and training arguments."""
         settings: dict[str, object] = {}
         for group in self.options:
-            settings |= {
-                name: value for name, value in vars(group).items() if name not in _UNSIGNED
-            }
+            values = vars(group).items()
+            settings |= {name: value for name, value in values if name not in _NO_SETTINGS}
         settings |= {"task": self.task, "model": public_name(self.model)}
         for name, dataset in self.sets.items():
             settings[f"{name} set"] = fingerprint([self.labels.names, *dataset])
@@ -230,7 +257,7 @@ class ClassifierRun:
                 compute_metrics=metrics,
             )
 
-        def score(trainer: CardTrainer, folder: Path) -> ScoredSets:
+        def score(trainer: CardTrainer, folder: Path) -> dict[str, Scores]:
             trainer.compute_metrics = None
             scores: dict[str, Scores] = {}
             for name in self.sets:
@@ -241,7 +268,7 @@ class ClassifierRun:
                 scores |= self.score(name, logits, folder, is_long=reader.is_long.get(name))
                 if name in scores:
                     scores[name]["loss"] = output.metrics["test_loss"]
-            return scores, {}
+            return scores
 
         settings = {"weights": reader.weights, **self.settings(), **self.args.result_settings()}
         validated = list(self.majority_scores("validation"))
@@ -290,16 +317,14 @@ class ClassifierRun:
         Returns:
             The result of the best seed, and the table in Markdown.
         """
-        title = public_name(self.model)
+        title = reader.title
         baselines = {}
-        if isinstance(reader, TokenReader):
-            title += f" ({reader.family})"
-            long = f"{self.reported}, long"
-            if long in results[0].scores:
-                is_long = reader.is_long[self.reported]
-                about = f"{is_long.sum()} of {len(is_long)} documents over {reader.window} tokens"
-                scores = [result.scores[long] for result in results]
-                baselines[f"{title}, {long} ({about})"] = seeds.mean_and_deviation(scores)
+        long = f"{self.reported}, long"
+        if long in results[0].scores:
+            is_long = reader.is_long[self.reported]
+            about = f"{is_long.sum()} of {len(is_long)} documents over {reader.window} tokens"
+            scores = [result.scores[long] for result in results]
+            baselines[f"{title}, {long} ({about})"] = seeds.mean_and_deviation(scores)
         baselines["most frequent label"] = dict(self.majority_scores(self.reported))
         return seeds.report(self.args, results, self.reported, name=title, baselines=baselines)
 
@@ -341,26 +366,33 @@ class ClassifierRun:
             tags=[reader.family, "long-documents"],
             caption="Loss over epochs",
         )
-        examples = ", ".join(f"{len(dataset):,} {name}" for name, dataset in self.sets.items())
-        facts = {}
+        trained, total = best.parameters
+        dataset = f"{self.reported} set"
+        if self.data.dataset_name is not None:
+            dataset = f"{self.data.dataset_name}, {dataset}"
+        model_rows = {}
         if self.labels.names:
-            facts["classes"] = ", ".join(map(plain, self.labels.names))
-        seeds.publish(
-            self.args,
-            text,
-            best,
-            open_model=reader.open_trained,
-            reported=self.reported,
+            model_rows["classes"] = ", ".join(map(plain, self.labels.names))
+        scores = best.scores[self.reported]
+        report = RunReport(
+            training={
+                "started from": public_name(self.model),
+                "parameters trained": f"{trained:,} of {total:,}{reader.without}",
+                **reader.trained_parts,
+                "examples": ", ".join(f"{len(rows):,} {name}" for name, rows in self.sets.items()),
+                "seed": best.seed,
+            },
+            model_rows=model_rows,
             table=table,
-            model=self.model,
-            model_type=reader.family,
-            settings={**reader.trained_parts, "examples": examples},
-            metrics=[name for name in best.scores[self.reported] if name != "loss"],
-            data_name=self.data.dataset_name,
+            scores={name: value for name, value in scores.items() if name != "loss"},
+            dataset=dataset,
+            citation=CITATIONS.get(reader.family, ""),
             base_model=reader.base_model,
-            without=reader.without,
-            facts=facts,
+            data_name=self.data.dataset_name,
+            log=best.log,
         )
+        card = collect_card(self.args, text, report)
+        seeds.publish(self.args, best, reader.open_trained, card)
 
     def _measured_in_words(self, best: Result) -> str:
         epoch = "last epoch"
@@ -374,6 +406,10 @@ class ClassifierRun:
         )
         if "f1" in scores:
             measured += f" `f1` is the F1 of the class {plain(self.labels.names[-1])}."
+        if self.reported == "validation":
+            measured += (
+                " Chosen on this set, too: the checkpoint; so the scores are likely too high."
+            )
         return measured
 
 

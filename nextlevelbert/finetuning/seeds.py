@@ -5,20 +5,15 @@ import logging
 import math
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from huggingface_hub import ModelCard
 from transformers import EarlyStoppingCallback, set_seed
 
-from ..training.cards import (
-    CardText,
-    collect_card,
-    name_on_hub,
-    public_name,
-    results_table,
-)
+from ..training.cards import results_table
 from ..training.plots import CURVE, plot_curves
 from ..training.runs import bind_folder, last_whole_checkpoint, read_json, write_whole
 from ..training.trainer import CardTrainer
@@ -27,9 +22,8 @@ from .arguments import FinetuningArguments
 logger = logging.getLogger(__name__)
 
 Scores = dict[str, float]
-ScoredSets = tuple[dict[str, Scores], Scores]  # by set, and fields of the configuration
 MakeTrainer = Callable[[FinetuningArguments], CardTrainer]
-ScoreModel = Callable[[CardTrainer, Path], ScoredSets]
+ScoreModel = Callable[[CardTrainer, Path], dict[str, Scores]]
 # Scores in a table; a pair is a mean and a standard deviation.
 Row = dict[str, float | tuple[float, float]]
 
@@ -37,7 +31,6 @@ _NOT_PUBLISHED = [
     "seed-*",
     "vectors/*",
     "*.jsonl",  # predictions hold ids of the user's rows
-    "*.trec",
     ".tmp*",  # of safetensors when killed
     "settings.json",
     "results.json",
@@ -61,7 +54,6 @@ class Result:
     Args:
         seed: seed of the training.
         scores: set name → scores.
-        config: fields of the model's configuration that were chosen on the validation set.
         log: log of the trainer.
         steps: number of steps of the optimiser.
         parameters: numbers of trained parameters and of all parameters.
@@ -69,7 +61,6 @@ class Result:
 
     seed: int
     scores: dict[str, Scores]
-    config: Scores = field(default_factory=dict)
     log: list[Scores] = field(default_factory=list)
     steps: int = 0
     parameters: tuple[int, int] = (0, 0)
@@ -91,8 +82,7 @@ def run_seeds(
         settings: everything that decides the result; a folder with others is refused.
         make_trainer: makes a trainer with a new model, given the arguments of one seed.
         score: scores a trained model, and writes its predictions to the folder of the seed if
-            ``args.should_save``. It returns scores by set (``"validation"`` chooses the best seed),
-            and the fields of the model's configuration that were chosen.
+            ``args.should_save``. It returns scores by set; ``"validation"`` chooses the best seed.
         validated: names of the scores, besides the loss, of an evaluation during training.
     """
     args.check_best_metric(validated)
@@ -146,7 +136,7 @@ def train_seed(
         trainer.add_callback(EarlyStoppingCallback(args.early_stopping_patience))
     trainer.train(resume_from_checkpoint=last_whole_checkpoint(folder))
     trainer.save_model(str(folder))
-    scores, config = score(trainer, folder)
+    scores = score(trainer, folder)
 
     loss = scores["validation"].get("loss", 0.0)
     if not math.isfinite(loss):
@@ -156,7 +146,6 @@ def train_seed(
     return Result(
         seed=args.seed,
         scores=scores,
-        config=config,
         log=trainer.state.log_history,
         steps=trainer.state.global_step,
         parameters=(trainable, total),
@@ -203,10 +192,8 @@ def report(
         The result of the best seed, and the table in Markdown.
     """
     select = max
-    curves = [metric]
     if metric == "loss":
         select = min
-        curves = []
     best = select(results, key=lambda result: result.scores["validation"][metric])
 
     title = f"{name}, {reported}"
@@ -217,14 +204,14 @@ def report(
     stored = {
         "reported": reported,
         "best_seed": best.seed,
-        "seeds": {result.seed: result.scores[reported] | result.config for result in results},
+        "seeds": {result.seed: result.scores[reported] for result in results},
         "rows": rows,
     }
     output = Path(args.output_dir)
     write_whole(output / "results.json", json.dumps(stored, indent=2))
     if best.log:
-        plot_curves([result.log for result in results], curves, output / CURVE)
-    for predictions in (output / f"seed-{best.seed}").glob("*_predictions.*"):
+        plot_curves([result.log for result in results], metrics=[], path=output / CURVE)
+    for predictions in (output / f"seed-{best.seed}").glob("*_predictions.jsonl"):
         write_whole(output / predictions.name, predictions.read_bytes())
     table = results_table(rows)
     print(f"\n{table}\n")
@@ -234,73 +221,18 @@ def report(
 
 def publish(
     args: FinetuningArguments,
-    text: CardText,
     best: Result,
-    *,
     open_model: Callable[[Path], Any],
-    reported: str,
-    table: str,
-    model: str,
-    model_type: str,
-    settings: Mapping[str, object],
-    metrics: Sequence[str],
-    data_name: str | None,
-    base_model: str | None = None,
-    chosen: Sequence[str] = ("the checkpoint",),
-    without: str = "",
-    facts: Mapping[str, object] | None = None,
+    card: ModelCard,
 ) -> None:
     """Saves the model of the best seed with its card, and uploads it if asked to.
 
     Args:
         args: training arguments of the run.
-        text: sentences and code that the task adds to the card.
         best: result of the best seed.
         open_model: opens the model in the folder of a seed.
-        reported: set whose scores the table shows.
-        table: table of the scores, in Markdown.
-        model: folder or Hub name of the model that the training started from.
-        model_type: family of the model, for the citation.
-        settings: further values of the training, such as the sizes of the sets.
-        metrics: scores of the reported set that the Hub shows.
-        data_name: name of the data set on the Hub; None for files.
-        base_model: Hub name of the model that the training started from (default: `model`, unless
-            that is a folder or ``"untrained"``).
-        chosen: names of the hyperparameters that were chosen on the validation set. The card warns
-            if this is the reported set.
-        without: words after the number of parameters that say what the number leaves out.
-        facts: further rows about the model, in Markdown.
+        card: card of the model.
     """
-    if base_model is None and model != "untrained":
-        base_model = name_on_hub(model)
-    trained, total = best.parameters
-    dataset = f"{reported} set"
-    if data_name is not None:
-        dataset = f"{data_name}, {dataset}"
-    measured = text.measured
-    if reported == "validation" and chosen:
-        measured += (
-            f" Chosen on this set, too: {', '.join(chosen)}; so the scores are likely too high."
-        )
-
-    card = collect_card(
-        args,
-        replace(text, measured=measured),
-        log=best.log,
-        model_type=model_type,
-        base_model=base_model,
-        settings={
-            "started from": public_name(model),
-            "parameters trained": f"{trained:,} of {total:,}{without}",
-            **settings,
-            "seed": best.seed,
-        },
-        table=table,
-        scores={name: best.scores[reported][name] for name in metrics},
-        dataset=dataset,
-        data_name=data_name,
-        model=facts,
-    )
     output = Path(args.output_dir)
     readme = output / "README.md"
     content = str(card).encode()

@@ -14,19 +14,19 @@ TASKS = {
 """By name of a task, which is the name of its module: its aim."""
 
 
-def main(words: Sequence[str] | None = None) -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Runs the task of a command line.
 
     Args:
-        words: arguments of the command line (default: those of this process).
+        argv: arguments of the command line (default: those of this process).
     """
-    run_command(_main, words)
+    run_command(_main, argv)
 
 
-def _main(words: list[str]) -> None:
-    words = expand_options_file(words)
-    task, others = pop_option(words, "task")
-    if task is None and {"-h", "--help"} & set(words):
+def _main(argv: list[str]) -> None:
+    argv = expand_options_file(argv)
+    task, others = pop_option(argv, "task")
+    if task is None and {"-h", "--help"} & set(argv):
         print(f"usage: {Path(sys.argv[0]).name} --task TASK [options]\n\nTasks:")
         for name, about in TASKS.items():
             print(f"  {name:20}{about}")

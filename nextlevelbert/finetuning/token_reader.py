@@ -21,6 +21,7 @@ from ..models.chunk_encoder import weights_fingerprint
 from ..models.configuration_nextlevelbert import usable_positions
 from ..models.modeling_bert_al import BertAlForSequenceClassification
 from ..models.modeling_chunkbert import ChunkBertForSequenceClassification
+from ..training.cards import name_on_hub, public_name
 from ..training.options import open_config
 from .arguments import (
     BertAlArguments,
@@ -51,22 +52,15 @@ class TokenReader:
         *sizes: further options of the ``--model_type``.
 
     Attributes:
-        family: family of the model; ``"truncated"`` is a plain encoder that reads the start of
+        family: as in `Reader`; ``"truncated"`` is a plain encoder that reads the start of
             documents.
-        weights: hash of the weights that a training starts from.
-        learning_rate: learning rate if none is given.
-        trained_parts: empty, because all weights are trained.
-        without: empty, because the number of parameters leaves nothing out.
-        is_published: true if the trained model is published.
-        base_model: None, because a training starts from ``--model``.
-        window: number of tokens above which documents also get scores of their own.
-        is_long: which documents of each set are longer than `window`, ``[N]`` by name.
+        title, weights, learning_rate, trained_parts, without, is_published, base_model, window,
+            is_long: as in `Reader`.
     """
 
     learning_rate = 3e-5
     without = ""
     is_published = True
-    base_model: str | None = None
 
     def __init__(
         self,
@@ -79,6 +73,8 @@ class TokenReader:
         self.labels = labels
         self.options = options
         self.family = options.model_type
+        self.title = f"{public_name(options.model)} ({self.family})"
+        self.base_model = name_on_hub(options.model)
         self.trained_parts: dict[str, object] = {}
         saved_config = open_config(options.model)
         saved_type = saved_config.model_type
@@ -100,7 +96,7 @@ class TokenReader:
         model = self.new_model()
         self.weights = weights_fingerprint(model)
         positions = usable_positions(getattr(model.config, "encoder_config", model.config))
-        self.window = min(positions or LONG_DOCUMENT, LONG_DOCUMENT)
+        self.window: int | None = min(positions or LONG_DOCUMENT, LONG_DOCUMENT)
         self.training_limit = getattr(model.config, "max_training_tokens", None)
         self.reading_limit = None
         if self.family == "truncated":

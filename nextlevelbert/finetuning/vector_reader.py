@@ -15,12 +15,11 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from ..models.chunk_encoder import masked_mean
 from ..models.losses import classification_loss
 from ..models.modeling_nextlevelbert import TaskClassifier, concatenate_pairs
-from ..models.windows import pad_vectors
+from ..training.cards import public_name
 from .arguments import FinetuningArguments, LoraArguments, VectorModelArguments
+from .collators import DataCollatorForLabelledVectors
 from .labels import CHOICE, SINGLE, LabelSet, pair_texts
 from .vector_source import WITHOUT_ENCODER, Head, VectorSource, require_layers
-
-Batch = dict[str, torch.Tensor]
 
 
 class VectorReader:
@@ -33,17 +32,14 @@ class VectorReader:
         adapters: options that select the trained parts, if not all weights are trained.
 
     Attributes:
-        family: family of the model.
-        weights: hash of the weights that a training starts from.
-        learning_rate: learning rate if none is given.
-        trained_parts: the adapter options, if not all weights are trained.
-        without: words after the number of parameters that say what the number leaves out.
-        is_published: true if the trained model is published; baselines are not published.
-        base_model: Hub name of the model that the training starts from.
-        is_long: empty, because no documents get scores of their own.
+        is_published: as in `Reader`; baselines are not published.
+        window: None, because no documents get scores of their own.
+        family, title, weights, learning_rate, trained_parts, without, base_model, is_long: as in
+            `Reader`.
     """
 
     without = WITHOUT_ENCODER
+    window: int | None = None
 
     def __init__(
         self,
@@ -65,12 +61,13 @@ class VectorReader:
         self.source = VectorSource.open(options, baselines)
         _check_options(args, labels, adapters, source=self.source)
         self.family = self.source.family
+        self.title = public_name(options.model)
         self.weights = self.source.weights
         self.is_published = not self.source.is_baseline
         self.base_model = self.source.base_model
 
         self.learning_rate = 5e-5
-        self.trained_parts = {}
+        self.trained_parts: dict[str, object] = {}
         if adapters.lora:
             self.trained_parts = dict(vars(adapters))
         elif adapters.freeze_encoder:
@@ -80,6 +77,7 @@ class VectorReader:
 
         self.is_long: dict[str, np.ndarray] = {}
         self.vectors: list[torch.Tensor] = []
+        self.collator = DataCollatorForLabelledVectors()
         self.has_pairs = False
 
     def prepare(self, sets: Mapping[str, Dataset]) -> dict[str, Dataset]:
@@ -118,36 +116,27 @@ class VectorReader:
             rows[name] = Dataset.from_dict(columns)
         return rows
 
-    def collate(self, rows: Sequence[Mapping[str, Any]]) -> Batch:
-        """Makes a batch of N rows over B distinct documents, each of which the model reads once.
+    def collate(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+        """Makes a batch of N rows; see `DataCollatorForLabelledVectors`.
 
         Args:
             rows: rows of a set from `prepare`. The vector of a question or choice is the mean of
                 the vectors of its chunks.
-
-        Returns:
-            ``document_index [N]``, ``labels``, ``inputs_embeds [B, n, D]``, ``attention_mask
-            [B, n]``, and ``pair_embeds [N, D]`` of questions, or ``[N, C, D]`` of choices.
         """
-        documents = list(dict.fromkeys(row["document"] for row in rows))
-        position = {document: index for index, document in enumerate(documents)}
-        # A tensor with an item per row comes first: `Trainer` takes its length for the batch size.
-        batch = {"document_index": torch.tensor([position[row["document"]] for row in rows])}
-        if "label" in rows[0]:
-            batch["labels"] = self.labels.targets([row["label"] for row in rows])
-        if self.has_pairs:
-            batch["pair_embeds"] = self._pair_embeds(rows)
-        return batch | pad_vectors([self.vectors[document].float() for document in documents])
+        return self.collator([self._with_vectors(row) for row in rows])
 
-    def _pair_embeds(self, rows: Sequence[Mapping[str, Any]]) -> torch.Tensor:
-        means = []
-        for row in rows:
-            of_row = [self.vectors[index].float().mean(dim=0) for index in row["pairs"]]
-            means.append(torch.stack(of_row))
-        pairs = torch.stack(means)  # [N, C, D]
-        if self.labels.problem_type != CHOICE:
-            pairs = pairs.squeeze(1)
-        return pairs
+    def _with_vectors(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns a row with vectors in place of their indices, and the target of the loss."""
+        document = row["document"]
+        with_vectors = {"document": document, "inputs_embeds": self.vectors[document]}
+        if "label" in row:
+            with_vectors["labels"] = self.labels.targets([row["label"]])[0]
+        if self.has_pairs:
+            means = [self.vectors[index].float().mean(dim=0) for index in row["pairs"]]
+            with_vectors["pair_embeds"] = torch.stack(means)  # [C, D]
+            if self.labels.problem_type != CHOICE:
+                [with_vectors["pair_embeds"]] = means  # the question, [D]
+        return with_vectors
 
     def new_model(self) -> nn.Module:
         """Returns the model at the start of a seed."""

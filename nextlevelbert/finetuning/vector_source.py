@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,7 @@ from ..models.modeling_nextlevelbert import (
 from ..training.cards import name_on_hub
 from ..training.options import open_config
 from ..training.runs import fingerprint
-from .arguments import FAMILIES, VectorModelArguments
+from .arguments import FAMILIES, FinetuningArguments, VectorModelArguments
 
 logger = logging.getLogger(__name__)
 
@@ -42,18 +42,6 @@ MODELS: dict[tuple[str, Head], Any] = {
     ("nextlevelbert", "multiple_choice"): NextLevelBertForMultipleChoice,
     ("hate", "classification"): HateForSequenceClassification,
 }
-
-
-class OutputArguments(Protocol):
-    """Arguments that have an output folder and a device."""
-
-    @property
-    def output_dir(self) -> str | None:
-        """Returns the output folder of the run."""
-
-    @property
-    def device(self) -> torch.device:
-        """Returns the device on which texts are encoded."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +145,7 @@ class VectorSource:
             is_baseline=options.model != "untrained",
         )
 
-    def encode(self, args: OutputArguments, texts: Iterable[str]) -> dict[str, torch.Tensor]:
+    def encode(self, args: FinetuningArguments, texts: Iterable[str]) -> dict[str, torch.Tensor]:
         """Encodes texts into a corpus in ``--cache_dir``, or reads the corpus if it is there.
 
         For the baseline ``sbert``, only the first chunk counts.
@@ -184,7 +172,7 @@ class VectorSource:
         if isinstance(encoder, LoadedChunkEncoder):
             prompt = encoder.prompts.text()  # as a model that reads token ids does
         corpus = encode_corpus(documents, encoder, self.rule, folder=folder / name, prompt=prompt)
-        vectors = {text: corpus[str(index)].vectors for index, text in enumerate(distinct)}
+        vectors = {text: corpus[str(index)].plain for index, text in enumerate(distinct)}
 
         empty = [text for text, chunks in vectors.items() if len(chunks) == 0]
         if empty:

@@ -154,9 +154,9 @@ def with_layers(config: PreTrainedConfig, count: int) -> dict[str, Any]:
         if isinstance(entries, (list, tuple)):
             values[name] = [entries[index % own] for index in range(count)]
     if "attention_types" in values:  # GPT-Neo: runs of layers, which `attention_layers` lists
-        kinds = [config.attention_layers[index % own] for index in range(count)]
-        values["attention_types"] = [[kinds, 1]]
-        values["attention_layers"] = kinds
+        types = [config.attention_layers[index % own] for index in range(count)]
+        values["attention_types"] = [[types, 1]]
+        values["attention_layers"] = types
     if "per_layer_config" in values:  # Gemma 4: changes of some layers, by index
         changes = {int(index): change for index, change in values["per_layer_config"].items()}
         values["per_layer_config"] = {

@@ -76,16 +76,22 @@ _CONFIG_SENTENCE_TRANSFORMERS: dict[str, Any] = {
 _CARD = """# {title}
 
 This model is a `{model}` and reads whole documents. The package opens it: `pip install
-nextlevelbert`, or until its first release `pip install .` in a clone. The last line works without
-the package:
+nextlevelbert`, or until its first release `pip install .` in a clone.
 
 ```python
-import nextlevelbert  # registers the model
-from transformers import {auto}
+from nextlevelbert import {model}
 from sentence_transformers import SentenceTransformer
 
-model = {auto}.from_pretrained("{name}")
+model = {model}.from_pretrained("{name}")
 model = SentenceTransformer("{name}")  # one vector for each document
+```
+"""
+_CARD_WITHOUT_PACKAGE = """
+Without the package, transformers opens it with the code that it holds:
+
+```python
+from transformers import {auto}
+
 model = {auto}.from_pretrained("{name}", trust_remote_code=True)
 ```
 """
@@ -129,7 +135,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         loaded_with = {key: kwargs[key] for key in LOADING_ARGUMENTS if kwargs.get(key) is not None}
         if source is not None and kwargs.get("config") is None:
             stored, _ = PreTrainedConfig.get_config_dict(source, **loaded_with)
-            kwargs |= cls._read_as(source, stored, kwargs)
+            kwargs |= cls._arguments_for(source, stored, kwargs)
         loaded = super().from_pretrained(source, *args, **kwargs)
         model = loaded
         if isinstance(loaded, tuple):  # with output_loading_info=True
@@ -141,7 +147,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         return loaded
 
     @classmethod
-    def _read_as(
+    def _arguments_for(
         cls, source: Any, stored: Mapping[str, Any], arguments: dict[str, Any]
     ) -> dict[str, Any]:
         """Returns further arguments to open a checkpoint, for families that read other models too.
@@ -296,13 +302,12 @@ class NextLevelPreTrainedModel(PreTrainedModel):
             name: name to open the model by.
         """
         model = type(self).__name__
-        auto_class = "AutoModel"
+        card = _CARD.format(title=name.rpartition("/")[2], model=model, name=name)
         for auto, path in self.family_auto_map.items():
             if path.endswith(f".{model}"):
-                auto_class = auto
+                card += _CARD_WITHOUT_PACKAGE.format(auto=auto, name=name)
                 break
-        title = name.rpartition("/")[2]
-        return _CARD.format(title=title, model=model, auto=auto_class, name=name)
+        return card
 
     def _upload_modified_files(
         self, working_dir: str | PathLike, repo_id: str, *args: Any, **kwargs: Any

@@ -124,7 +124,7 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
                 pandas Series or `datasets.Dataset`. Each of several may be a text, an (id, text)
                 pair, a dict with a ``text``, or a `Document`.
             tokens_per_batch: most token positions in one forward pass of the chunk encoder.
-            show_progress_bar: if true, shows a bar that counts chunks.
+            show_progress_bar: if true, shows a bar that counts chunks, if stderr is a terminal.
             chunk_encoder: the encoder that the model was made with; needed only if the model does
                 not hold its chunk encoder.
             splitter: function that finds the sentences of a text in place of the model's rule. It
@@ -171,7 +171,7 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
         Args:
             texts: documents, see `encode`.
             tokens_per_batch: token positions of one forward pass, see `encode`.
-            show_progress_bar: if true, shows a bar that counts chunks.
+            show_progress_bar: if true, shows a bar that counts chunks, see `encode`.
             chunk_encoder: the encoder that the model was made with, see `encode`.
             splitter: function that finds sentences, see `encode`.
             prompt_name: name of a prompt, see `encode`.
@@ -181,12 +181,19 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
             The embedding of each document, in order.
         """
         rule = self.prompted_rule(self.config.encoder_prompts().text(prompt_name, prompt))
-        encoder = self.get_chunk_encoder(chunk_encoder)
+        if chunk_encoder is None:
+            encoder = self.get_chunk_encoder()
+        else:
+            self.check_chunk_encoder(chunk_encoder)
+            encoder = chunk_encoder.encoder
 
         group = []
         chunks_of_group = 0
         empty = []
-        with tqdm(total=0, unit="chunk", desc="encoding", disable=not show_progress_bar) as bar:
+        hidden = None  # no bar in a log file
+        if not show_progress_bar:
+            hidden = True
+        with tqdm(total=0, unit="chunk", desc="encoding", disable=hidden) as bar:
             for index, text in enumerate(iter_texts(texts)):
                 document = tokenize_behind_prompt(self.tokenizer, text, rule)
                 boundaries = rule.text_boundaries(text, document, splitter)

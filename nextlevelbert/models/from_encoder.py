@@ -26,7 +26,7 @@ _NOT_WITHOUT_LAYERS = ("deberta-v2", "modernbert", "modernbert-decoder")
 _SETTINGS = "config_sentence_transformers.json"
 _FILES = ("modules.json", "config.json", "adapter_config.json", _SETTINGS)
 # Models of sentence-transformers that give no dense vector of a text, and what they give instead.
-_OTHER_KINDS = {
+_OTHER_CLASSES = {
     "CrossEncoder": "it scores pairs of texts, and a chunk has no vector",
     "MultiVectorEncoder": "it returns a vector for each token, not for each chunk",
     "SparseEncoder": "it returns a weight for each word of its vocabulary, not a dense vector",
@@ -88,7 +88,7 @@ def load_chunk_encoder(
     stored = files.get("config.json", {})
     if "chunk_encoder_config" in stored:
         return _from_document_model(path, name, loading)
-    _check_kind(path, files)
+    _check_model_class(path, files)
 
     public_name = name or _public_name(path)
     if stored.get("model_type") in STATIC_MODELS:
@@ -133,7 +133,7 @@ def _read_files(path: str, arguments: dict[str, Any]) -> dict[str, Any]:
     return contents
 
 
-def _check_kind(path: str, files: dict[str, Any]) -> None:
+def _check_model_class(path: str, files: dict[str, Any]) -> None:
     """Checks that a model of sentence-transformers gives one dense vector for each text.
 
     sentence-transformers would open the transformer of any other model, and take the mean.
@@ -145,16 +145,18 @@ def _check_kind(path: str, files: dict[str, Any]) -> None:
     Raises:
         ValueError: for a model of another kind.
     """
-    kind = "SentenceTransformer"
+    model_class = "SentenceTransformer"
     if _SETTINGS in files:
-        kind = files[_SETTINGS].get("model_type", kind)
+        model_class = files[_SETTINGS].get("model_type", model_class)
     elif "sentence_transformers" in files.get("config.json", {}):  # of versions without settings
-        kind = "CrossEncoder"
-    if kind != "SentenceTransformer":
-        reason = _OTHER_KINDS.get(kind, "its vectors are not those of a SentenceTransformer")
+        model_class = "CrossEncoder"
+    if model_class != "SentenceTransformer":
+        reason = _OTHER_CLASSES.get(
+            model_class, "its vectors are not those of a SentenceTransformer"
+        )
         raise ValueError(
-            f"{path!r} is a {kind}: {reason}. Give a SentenceTransformer, which returns one dense"
-            " vector for each text."
+            f"{path!r} is a {model_class}: {reason}. Give a SentenceTransformer, which returns one"
+            " dense vector for each text."
         )
 
 

@@ -33,8 +33,8 @@ from .losses import classification_loss, labelled_loss
 from .token_document import (
     TokenDocumentPreTrainedModel,
     TokenFeaturesOutput,
-    at_their_places,
-    place_in_chunks,
+    assign_to_chunks,
+    scatter_features,
 )
 
 State = tuple[Tensor, Tensor]  # h and c of an LSTM, [channels, D]
@@ -214,9 +214,8 @@ class BertAlPreTrainedModel(TokenDocumentPreTrainedModel):
         "AutoConfig": "configuration_bert_al.BertAlConfig",
         "AutoModel": "modeling_bert_al.BertAlModel",
         "AutoModelForSequenceClassification": "modeling_bert_al.BertAlForSequenceClassification",
-        # The closest auto class of transformers: every [CLS] represents a sentence and gets a
-        # score.
-        "AutoModelForTokenClassification": "modeling_bert_al.BertAlForExtractiveSummarization",
+        # The summarizer has no auto class. With `AutoModelForTokenClassification`, the pipeline of
+        # that name would take scores of sentences for scores of tokens.
     }
     model_tags = ["bert-al", "nextlevelbert", "sentence-transformers"]
     accepts_loss_kwargs = False  # losses are means over the documents of the batch
@@ -292,7 +291,7 @@ class BertAlModel(BertAlPreTrainedModel):
         mask = self.tokens_to_read(input_ids, attention_mask)
         is_kept = torch.ones_like(mask)[mask]
         features = self.token_features(input_ids, mask=mask, types=token_type_ids, is_kept=is_kept)
-        return at_their_places(features, mask=mask)
+        return scatter_features(features, mask=mask)
 
     def token_features(
         self, input_ids: Tensor, mask: Tensor, types: Tensor | None, is_kept: Tensor
@@ -334,7 +333,7 @@ class BertAlModel(BertAlPreTrainedModel):
             The indices ``[m]`` of a pass's tokens among the N, and their features ``[m, D]``.
         """
         length = self.config.segment_length
-        segment, offset, _ = place_in_chunks(mask, chunk_size=length)  # [N]
+        segment, offset, _ = assign_to_chunks(mask, chunk_size=length)  # [N]
         inputs, real = self.lay_out(
             input_ids, token_type_ids=types, mask=mask, index=(segment, offset)
         )  # [all segments, C]

@@ -92,7 +92,7 @@ class CdlmPreTrainedModel(NextLevelPreTrainedModel):
             init.zeros_(module.bias)
 
     @classmethod
-    def _read_as(
+    def _arguments_for(
         cls, source: Any, stored: Mapping[str, Any], arguments: dict[str, Any]
     ) -> dict[str, Any]:
         """Opens a Longformer, such as `biu-nlp/cdlm`, beside CDLM's own checkpoints.
@@ -104,7 +104,7 @@ class CdlmPreTrainedModel(NextLevelPreTrainedModel):
                 configuration are taken out.
         """
         if stored.get("model_type") != "longformer":
-            return super()._read_as(source, stored, arguments)
+            return super()._arguments_for(source, stored, arguments)
 
         field_names = {*cls.config_class.__dataclass_fields__, "num_labels"} - {"dtype"}
         values = {key: value for key, value in stored.items() if key not in _DROPPED_FIELDS}
@@ -790,7 +790,7 @@ class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
         self.post_init()
 
     @can_return_tuple
-    def forward(
+    def forward(  # noqa: PLR0913  # the inputs, and the labels of four outputs
         self,
         input_ids: Tensor,
         global_attention_mask: Tensor,

@@ -21,8 +21,8 @@ from .losses import classification_loss
 from .token_document import (
     TokenDocumentPreTrainedModel,
     TokenFeaturesOutput,
-    at_their_places,
-    place_in_chunks,
+    assign_to_chunks,
+    scatter_features,
 )
 
 
@@ -141,7 +141,7 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
         """
         self.check_arguments(kwargs)
         features, mask = self.token_features(input_ids, attention_mask, token_type_ids)
-        return at_their_places(features, mask=mask)
+        return scatter_features(features, mask=mask)
 
     def token_features(
         self, input_ids: Tensor, attention_mask: Tensor | None, types: Tensor | None
@@ -152,7 +152,7 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
             Features ``[N, D]``, document after document, and the mask ``[B, T]`` of their tokens.
         """
         mask = self.tokens_to_read(input_ids, attention_mask)
-        chunk, offset, chunks = place_in_chunks(mask, chunk_size=self.config.chunk_size)
+        chunk, offset, chunks = assign_to_chunks(mask, chunk_size=self.config.chunk_size)
         fields, real = self.lay_out(
             input_ids, token_type_ids=types, mask=mask, index=(chunk, offset)
         )  # [R, C]

@@ -25,7 +25,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import initialization as init
-from transformers.modeling_outputs import BaseModelOutput, SequenceClassifierOutput
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    MultipleChoiceModelOutput,
+    SequenceClassifierOutput,
+)
 from transformers.utils import ModelOutput, can_return_tuple
 
 from .backbones import backbone_from_config, missing_passes, token_mask
@@ -67,6 +71,11 @@ logger = logging.getLogger(__name__)
 # Positions of one pass of the encoder over chunks: eight full windows keep its memory near 100 MB
 # on a CPU.
 _POSITIONS_PER_PASS = 4_096
+# The end of the error of a head whose questions or candidates are missing.
+_HOW_TO_PASS_PAIRS = (
+    "pass pair_input_ids or pair_embeds, or token_type_ids that mark them with 1. If the tokenizer"
+    " gives no such types, use DataCollatorForDocumentChoice."
+)
 
 
 @dataclass
@@ -335,8 +344,9 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             self.residual_pooling = ResidualPooling(config)
         if config.include_chunk_encoder:
             self.chunk_encoder = self.new_chunk_encoder()
-        # Loaded when text arrives and the checkpoint holds no chunk encoder. It is no module of
-        # the model: it is never saved and never trained.
+        # A model either holds its chunk encoder, as a module and part of the checkpoint, or borrows
+        # the encoder that the configuration names: the borrowed encoder is loaded when text
+        # arrives, is no module of the model, and is never saved and never trained.
         self.borrowed_encoder: LoadedChunkEncoder | None = None
         self.post_init()
 
@@ -476,13 +486,13 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         long = (counts > size).nonzero().flatten().tolist()
         if self.config.long_documents == "window" or not long:
             return mask
-        what = (
+        problem = (
             f"Documents {long} have {counts[long].tolist()} chunks, more than max_chunks = {size}"
         )
         if self.config.long_documents == "error":
-            raise ValueError(f"{what}. Set long_documents='window'.")
+            raise ValueError(f"{problem}. Set long_documents='window'.")
         removed = int((counts - size).clamp(min=0).sum())
-        logger.warning("%s; long_documents='truncate' removes %d chunks.", what, removed)
+        logger.warning("%s; long_documents='truncate' removes %d chunks.", problem, removed)
         return mask & (mask.cumsum(dim=1) <= size)
 
     def prepare_chunks(self, vectors: Tensor) -> Tensor:
@@ -771,6 +781,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         if self.chunk_encoder is None:
             self.chunk_encoder = self.new_chunk_encoder().to(self.device, self.dtype)
         self.chunk_encoder.load_state_dict(source.encoder.state_dict())
+        self.borrowed_encoder = None
         self.config.include_chunk_encoder = True
         self.tokenizer = source.tokenizer
 
@@ -802,54 +813,49 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         Raises:
             ValueError: weights, pooling or normalisation of the encoder differ.
         """
+        # A `CachedEncoder` computes with an encoder that may be the model's own. In half precision
+        # its weights have another fingerprint.
+        encoder = getattr(source, "cached", source.encoder)
         expected = self.config.chunk_encoder_fingerprint
-        if expected and source.fingerprint != expected:
+        if encoder is not self.chunk_encoder and expected and source.fingerprint != expected:
             raise ValueError(
                 "chunk_encoder_fingerprint: the model was made with the encoder"
                 f" {self.config.chunk_encoder_name} ({expected[:12]}…), but this one is"
                 f" {source.name} ({source.fingerprint[:12]}…)."
             )
 
-    def get_chunk_encoder(self, source: LoadedChunkEncoder | None = None) -> ChunkEncoder:
-        """Returns the frozen encoder.
-
-        The encoder is loaded from `config.chunk_encoder_name` if the checkpoint does not hold it.
-
-        Args:
-            source: an encoder to use instead.
+    def get_chunk_encoder(self) -> ChunkEncoder:
+        """Returns the frozen encoder: the model's own, or the borrowed one.
 
         Raises:
-            ValueError: `source` is not the encoder that the model was made with; or there is
-                neither an encoder nor the name and fingerprint of one.
+            ValueError: the model holds no encoder, and its configuration does not name one by name
+                and fingerprint.
         """
-        if source is not None:
-            # A cache around the model's own encoder needs no check.
-            if getattr(source, "cached", source.encoder) is not self.chunk_encoder:
-                self.check_chunk_encoder(source)
-            return source.encoder
-
         if self.chunk_encoder is not None:
             return self.chunk_encoder
         if self.borrowed_encoder is None:
-            name = self.config.chunk_encoder_name
-            # Without a fingerprint it could be any encoder.
-            if not name or not self.config.chunk_encoder_fingerprint or Path(name).exists():
-                raise ValueError(
-                    f"This checkpoint holds no chunk encoder, and its chunk_encoder_name {name!r}"
-                    " is not on the Hub, or has no fingerprint: use"
-                    " attach_chunk_encoder(load_chunk_encoder(path)) or --chunk_encoder."
-                )
-            # The other arguments name the checkpoint of this model.
-            loading = {
-                key: self._loaded_with[key]
-                for key in ("cache_dir", "local_files_only")
-                if key in self._loaded_with
-            }
-            pooling = self.config.chunk_encoder_pooling
-            loaded = load_chunk_encoder(name, pooling=pooling, **loading)
-            self.check_chunk_encoder(loaded)
-            self.borrowed_encoder = loaded
+            self.borrowed_encoder = self._load_named_encoder()
         return self.borrowed_encoder.encoder.to(self.device, self.dtype)
+
+    def _load_named_encoder(self) -> LoadedChunkEncoder:
+        """Loads the encoder that the configuration names, and checks its fingerprint."""
+        name = self.config.chunk_encoder_name
+        # Without a fingerprint it could be any encoder.
+        if not name or not self.config.chunk_encoder_fingerprint or Path(name).exists():
+            raise ValueError(
+                f"This checkpoint holds no chunk encoder, and its chunk_encoder_name {name!r}"
+                " is not on the Hub, or has no fingerprint: use"
+                " attach_chunk_encoder(load_chunk_encoder(path)) or --chunk_encoder."
+            )
+        # The other arguments name the checkpoint of this model.
+        loading = {
+            key: self._loaded_with[key]
+            for key in ("cache_dir", "local_files_only")
+            if key in self._loaded_with
+        }
+        loaded = load_chunk_encoder(name, pooling=self.config.chunk_encoder_pooling, **loading)
+        self.check_chunk_encoder(loaded)
+        return loaded
 
 
 class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
@@ -1027,28 +1033,25 @@ class NextLevelBertForContrastiveLearning(NextLevelBertPreTrainedModel):
         return SegmentPairOutput(loss=(by_rows + by_columns) / 2, scores=scores)
 
 
-class NextLevelBertForTask(NextLevelBertPreTrainedModel):
-    """Scores [document vector ; vector of a question or candidate] (paper, section 3.2).
+class NextLevelBertForSequenceClassification(NextLevelBertPreTrainedModel):
+    """Classifies documents, alone or with a question: one label, several, or values.
 
-    Args:
-        config: the configuration.
-        pair_axes: rank of the second input: 2 for questions ``[N, D]``, 3 for candidates
-            ``[N, C, D]``, 0 for none.
-        outputs: number of scores that the classifier computes for each row.
+    `config.problem_type` decides which of the three; if it is not set, it is inferred from the
+    labels, as in transformers. With ``config.text_pair`` the classifier reads [document vector ;
+    encoded question] (paper, section 3.2).
     """
 
-    def __init__(self, config: NextLevelBertConfig, pair_axes: int, outputs: int) -> None:
+    def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__(config)
-        self.pair_axes = pair_axes
         self.model = self.new_model()
         width = config.hidden_size
-        if pair_axes > 0:
+        if config.text_pair:
             width += config.chunk_hidden_size
-        self.classifier = TaskClassifier(width, config.classifier_hidden_size, outputs)
+        self.classifier = TaskClassifier(width, config.classifier_hidden_size, config.num_labels)
         self.post_init()
 
     @can_return_tuple
-    def forward(
+    def forward(  # noqa: PLR0913  # the inputs of documents, of questions, and labels
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
@@ -1061,37 +1064,35 @@ class NextLevelBertForTask(NextLevelBertPreTrainedModel):
         labels: Tensor | None = None,
         **kwargs: Any,
     ) -> SequenceClassifierOutput:
-        """Reads each document once, however many questions and candidates it has.
+        """Scores the K classes of each document, or of each of N questions: `logits` ``[N, K]``.
+
+        A document is read once, however many questions it has.
 
         Args:
             input_ids: ids of documents, see `NextLevelBertModel.forward`; or ids of pairs of a
-                document and a question, ``[B, T]``, or ``[B, C, T]`` with a row for each candidate,
-                as transformers' `DataCollatorForMultipleChoice` makes them.
+                document and a question, ``[N, T]``.
             attention_mask: mask of the shape of `input_ids`.
             token_type_ids: types of the shape of `input_ids`. If any is 1, rows are pairs: 0 marks
                 the document, 1 the question. The model below the head ignores types.
             inputs_embeds: chunk vectors of the documents, see `NextLevelBertModel.forward`.
-            pair_input_ids: ids of N questions, ``[N, Q]``, or of C candidates for each question,
-                ``[N, C, Q]``, each one text with its question.
-            pair_attention_mask: mask of the shape of `pair_input_ids`.
-            pair_embeds: encoded questions ``[N, D]`` or candidates ``[N, C, D]``.
+            pair_input_ids: ids of the questions, ``[N, Q]``.
+            pair_attention_mask: mask ``[N, Q]``.
+            pair_embeds: encoded questions, ``[N, D]``.
             document_index: index of the document of each question or label, ``[N]`` (default: one
                 document each, in order).
-            labels: classes or right candidates as integers, ``[N]``; for several labels, ``[N,
-                num_labels]`` zeros and ones as floats; for regression, values ``[N]``.
+            labels: classes as integers, ``[N]``; for several labels, ``[N, K]`` zeros and ones as
+                floats; for regression, values ``[N]``.
             **kwargs: `output_hidden_states`, `output_attentions`.
         """
-        if input_ids is not None and token_type_ids is not None:
-            is_question = token_type_ids == 1
-            # The ids go to the CPU in any case, so that looking at the types costs no more waiting.
-            if bool(is_question.any()):
-                pair_input_ids = input_ids
-                input_ids, attention_mask, pair_attention_mask = self._split_pairs(
-                    input_ids, attention_mask, is_question=is_question
-                )
+        is_question = question_mask(input_ids, token_type_ids)
+        if input_ids is not None and is_question is not None:
+            pair_input_ids = input_ids
+            attention_mask, pair_attention_mask = masks_of_pairs(
+                input_ids, attention_mask, is_question, prefix=self.config.chunk_prefix_ids
+            )
 
-        pairs = self.model.encode_pairs(pair_input_ids, pair_attention_mask, pair_embeds)
-        self._check_pairs(pairs)
+        questions = self.model.encode_pairs(pair_input_ids, pair_attention_mask, pair_embeds)
+        self._check_questions(questions)
         output = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -1099,16 +1100,11 @@ class NextLevelBertForTask(NextLevelBertPreTrainedModel):
             return_dict=True,
             **kwargs,
         )
-        features = concatenate_pairs(output.pooler_output, pairs, document_index)
-        logits = self.classifier(features)  # [N, (C,) outputs]
-        is_choice = self.pair_axes == 3
-        if is_choice:
-            logits = logits.squeeze(-1)  # [N, C]
+        features = concatenate_pairs(output.pooler_output, questions, document_index)
+        logits = self.classifier(features)  # [N, K]
 
         loss = None
-        if labels is not None and is_choice:
-            loss = single_label_loss(logits, labels)
-        elif labels is not None:
+        if labels is not None:
             loss = classification_loss(logits, labels, self.config)
         return SequenceClassifierOutput(
             loss=loss,
@@ -1117,82 +1113,164 @@ class NextLevelBertForTask(NextLevelBertPreTrainedModel):
             attentions=output.attentions,
         )
 
-    def _split_pairs(
-        self, input_ids: Tensor, attention_mask: Tensor | None, is_question: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Splits rows [CLS] document [SEP] question [SEP] by masks.
-
-        Args:
-            input_ids: token ids, ``[B, T]`` or ``[B, C, T]``.
-            attention_mask: mask of the shape of `input_ids`.
-            is_question: bool mask of the shape of `input_ids`, true at questions.
-
-        Returns:
-            Ids and mask of the documents ``[B, T]``, and the mask of the questions, which also
-            keeps the special tokens at the start.
-        """
-        mask = torch.ones_like(input_ids).bool()
-        if attention_mask is not None:
-            mask = attention_mask.bool()
-        is_start = mask.cumsum(dim=-1) <= len(self.config.chunk_prefix_ids)
-        document_mask = mask & ~is_question
-        pair_mask = mask & (is_question | is_start)
-        if input_ids.ndim == 2:
-            return input_ids, document_mask, pair_mask
-
-        documents = input_ids * document_mask
-        if not bool((documents == documents[:, :1]).all()):
-            raise ValueError(
-                "The candidates of a row have different documents. Give all of them the same"
-                " document."
-            )
-        return input_ids[:, 0], document_mask[:, 0], pair_mask
-
-    def _check_pairs(self, pairs: Tensor | None) -> None:
-        """Raises a ValueError if vectors of questions or candidates are missing or of no use."""
-        axes = 0
-        if pairs is not None:
-            axes = pairs.ndim
-        if axes == self.pair_axes:
+    def _check_questions(self, questions: Tensor | None) -> None:
+        """Raises a ValueError if vectors of questions are missing, or of no use."""
+        if questions is None and not self.config.text_pair:
             return
-        if self.pair_axes == 0:
+        if not self.config.text_pair:
             raise ValueError(
                 "This model takes no questions (text_pair=False): leave out pair_input_ids,"
                 " pair_embeds and token_type_ids of 1. For pairs of texts, make or open the model"
                 " with text_pair=True."
             )
-        needed = {2: "questions [N, …]", 3: "candidates [N, C, …]"}[self.pair_axes]
-        raise ValueError(
-            f"This model needs {needed}: pass pair_input_ids or pair_embeds, or token_type_ids that"
-            " mark them with 1. If the tokenizer gives no such types, use"
-            " DataCollatorForDocumentChoice."
-        )
+        if questions is None or questions.ndim != 2:
+            raise ValueError(f"This model needs questions [N, …]: {_HOW_TO_PASS_PAIRS}")
 
 
-class NextLevelBertForSequenceClassification(NextLevelBertForTask):
-    """Classifies documents, alone or with a question: one label, several, or values.
-
-    `config.problem_type` decides which of the three; if it is not set, it is inferred from the
-    labels, as in transformers. With ``config.text_pair`` the classifier reads [document vector ;
-    encoded question].
-    """
-
-    def __init__(self, config: NextLevelBertConfig) -> None:
-        pair_axes = 0
-        if config.text_pair:
-            pair_axes = 2
-        super().__init__(config, pair_axes=pair_axes, outputs=config.num_labels)
-
-
-class NextLevelBertForMultipleChoice(NextLevelBertForTask):
-    """Chooses among candidate answers to a question about a document.
+class NextLevelBertForMultipleChoice(NextLevelBertPreTrainedModel):
+    """Chooses among candidate answers to a question about a document (paper, section 3.2).
 
     Each candidate is encoded together with the question as one text, and scored beside the
     document's vector.
     """
 
     def __init__(self, config: NextLevelBertConfig) -> None:
-        super().__init__(config, pair_axes=3, outputs=1)
+        super().__init__(config)
+        self.model = self.new_model()
+        width = config.hidden_size + config.chunk_hidden_size
+        self.classifier = TaskClassifier(width, config.classifier_hidden_size, out_features=1)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(  # noqa: PLR0913  # the inputs of documents, of candidates, and labels
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        pair_input_ids: Tensor | None = None,
+        pair_attention_mask: Tensor | None = None,
+        pair_embeds: Tensor | None = None,
+        document_index: Tensor | None = None,
+        labels: Tensor | None = None,
+        **kwargs: Any,
+    ) -> MultipleChoiceModelOutput:
+        """Scores the C candidates of each of N questions: `logits` ``[N, C]``.
+
+        A document is read once, however many questions and candidates it has.
+
+        Args:
+            input_ids: ids of documents, see `NextLevelBertModel.forward`; or ids of pairs of a
+                document and a candidate, ``[N, C, T]``, as transformers'
+                `DataCollatorForMultipleChoice` makes them.
+            attention_mask: mask of the shape of `input_ids`.
+            token_type_ids: types of the shape of `input_ids`. If any is 1, rows are pairs: 0 marks
+                the document, 1 the candidate. The model below the head ignores types.
+            inputs_embeds: chunk vectors of the documents, see `NextLevelBertModel.forward`.
+            pair_input_ids: ids of the candidates, ``[N, C, Q]``, each one text with its question.
+            pair_attention_mask: mask ``[N, C, Q]``.
+            pair_embeds: encoded candidates, ``[N, C, D]``.
+            document_index: index of the document of each question, ``[N]`` (default: one document
+                each, in order).
+            labels: indices of the right candidates, ``[N]``.
+            **kwargs: `output_hidden_states`, `output_attentions`.
+        """
+        is_question = question_mask(input_ids, token_type_ids)
+        if input_ids is not None and is_question is not None:
+            pair_input_ids = input_ids
+            attention_mask, pair_attention_mask = masks_of_pairs(
+                input_ids, attention_mask, is_question, prefix=self.config.chunk_prefix_ids
+            )
+            if input_ids.ndim == 3:
+                input_ids, attention_mask = shared_documents(input_ids, attention_mask)
+
+        candidates = self.model.encode_pairs(pair_input_ids, pair_attention_mask, pair_embeds)
+        if candidates is None or candidates.ndim != 3:
+            raise ValueError(f"This model needs candidates [N, C, …]: {_HOW_TO_PASS_PAIRS}")
+        output = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            inputs_embeds=inputs_embeds,
+            return_dict=True,
+            **kwargs,
+        )
+        features = concatenate_pairs(output.pooler_output, candidates, document_index)
+        logits = self.classifier(features).squeeze(-1)  # [N, C]
+
+        loss = None
+        if labels is not None:
+            loss = single_label_loss(logits, labels)
+        return MultipleChoiceModelOutput(
+            loss=loss,
+            logits=logits,
+            hidden_states=output.hidden_states,
+            attentions=output.attentions,
+        )
+
+
+def question_mask(input_ids: Tensor | None, token_type_ids: Tensor | None) -> Tensor | None:
+    """Returns where token types mark a question or candidate behind a document with 1.
+
+    Args:
+        input_ids: token ids, if there are any.
+        token_type_ids: types of the shape of `input_ids`, if there are any.
+
+    Returns:
+        A bool mask of the shape of `input_ids`; None if no type is 1.
+    """
+    if input_ids is None or token_type_ids is None:
+        return None
+    is_question = token_type_ids == 1
+    # The ids go to the CPU in any case, so that looking at the types costs no more waiting.
+    if not bool(is_question.any()):
+        return None
+    return is_question
+
+
+def masks_of_pairs(
+    input_ids: Tensor,
+    attention_mask: Tensor | None,
+    is_question: Tensor,
+    prefix: Sequence[int],
+) -> tuple[Tensor, Tensor]:
+    """Splits rows [CLS] document [SEP] question [SEP] by masks.
+
+    Args:
+        input_ids: token ids, ``[..., T]``.
+        attention_mask: mask of the shape of `input_ids`.
+        is_question: bool mask of the shape of `input_ids`, true at questions.
+        prefix: special tokens at the start of a row.
+
+    Returns:
+        The masks of the documents and of the questions, which also keep the special tokens at the
+        start, of the shape of `input_ids`.
+    """
+    mask = torch.ones_like(input_ids).bool()
+    if attention_mask is not None:
+        mask = attention_mask.bool()
+    is_start = mask.cumsum(dim=-1) <= len(prefix)
+    return mask & ~is_question, mask & (is_question | is_start)
+
+
+def shared_documents(input_ids: Tensor, document_mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the document that all candidates of a question have in common.
+
+    Args:
+        input_ids: token ids with a row for each candidate, ``[N, C, T]``.
+        document_mask: bool mask ``[N, C, T]``, true at documents.
+
+    Returns:
+        Ids and mask of the documents, ``[N, T]`` each.
+
+    Raises:
+        ValueError: candidates of a question have different documents.
+    """
+    documents = input_ids * document_mask
+    if not bool((documents == documents[:, :1]).all()):
+        raise ValueError(
+            "The candidates of a row have different documents. Give all of them the same document."
+        )
+    return input_ids[:, 0], document_mask[:, 0]
 
 
 def concatenate_pairs(

@@ -70,10 +70,12 @@ _ITEM = re.compile(
 _NUMBERING = re.compile(
     r"[ \t]*(?:[0-9]{1,3}(?:\.[0-9]{1,3}){0,4}|[A-Za-z]|[ivxIVX]{1,5})[.)][ \t]"
 )
+_ITEM_NUMBER = re.compile(r"\s*([0-9]{1,2})\.\s")
 _SPACE = re.compile(r"\s*")
-_WIDE_MARKS = "。！？｡"  # after these no space is needed
+_WIDE_MARKS = "。！？｡।॥"  # after these no space is needed
 # Also those of Devanagari, Arabic, Urdu, Armenian, Ethiopic, Burmese and Khmer.
-_MARKS = re.compile(rf"[.!?…{_WIDE_MARKS}।॥؟۔։።፧။។]+")
+# Two double dandas around a number close a verse.
+_MARKS = re.compile(rf"॥\s?[0-9०-९]{{1,4}}\s?॥|[.!?…{_WIDE_MARKS}؟۔։።፧။។]+")
 # After what is quoted, the Japanese sentence goes on with one of these.
 _AFTER_QUOTATION = re.compile("と(?!ころ|き)|って|など|を|へ")
 # German ordinals: "am 3. Mai", "die 1. Bundesliga".
@@ -85,7 +87,16 @@ _GERMAN_MONTHS = frozenset(
     "januar jänner februar märz april mai juni juli august september oktober november"
     " dezember".split()
 )
-_CLOSING = re.compile(r"[\"'”’)\]»）」』*_]*")
+# Emoji belong to the sentence before them. Their parts are colours of skin, joiners and selectors.
+_EMOJI = "\u2600-\u26ff\u2705\u2728\u274c\u2764\ufe0f\u200d\U0001f000-\U0001faff"
+# The marks of one language close what those of another open: French has a space before », which
+# opens in German; German closes with « and “.
+_CLOSING = re.compile(
+    r"(?:[\"'”’)\]»）」』*_]|[«“](?=[\s.,;:!?…)]|\Z)"
+    r"|[ \u00a0\u202f]»(?=[\s.,;:!?…)]|\Z)"
+    rf"|[ \u00a0\u202f]?[{_EMOJI}]"
+    r")*"
+)
 _LAST_WORD = re.compile(r"[^\W_]+(?:\.[^\W_]+)*\Z")
 _FIRST_WORD = re.compile(r"[^\W\d_]+")
 _MAYBE_CAPITAL = re.compile(r"\b[^\W\d_a-z]")
@@ -113,7 +124,7 @@ def text_sentences(text: str) -> list[tuple[int, int]]:
     - a line break before the mark of a list (•, -, (a), 2.),
     - a line break after a heading (a short line with capitals on all but small words),
     - a line break after . ! ? if the next word would have fitted into the line,
-    - and . ! ? with the marks that close it, unless a small letter follows. In a text without
+    - and . ! ? with the marks and emoji that close it, unless a small letter follows. In a text without
       capitals a small letter may follow. After an abbreviation, the kind of abbreviation and the next
       word decide.
 
@@ -187,7 +198,7 @@ def _line_ends_sentence(
         return False
     next_word = next_words.split(maxsplit=1)[0]
     if end - first + 1 + len(next_word) <= width:  # the next word would have fitted
-        last_characters = text[max(first, end - 3) : end].rstrip(" \r\"'”’)")
+        last_characters = text[max(first, end - 3) : end].rstrip(" \u00a0\u202f\r\"'”’)»")
         if last_characters.endswith((".", "!", "?", "…")):
             return True
     return _is_heading(text, first, end)
@@ -210,7 +221,11 @@ def _sentence_ends(text: str, start: int, *, end: int, uncased: bool) -> Iterato
         return
 
     after_numbering = _match_end(_NUMBERING, text, start=start, end=end)
+    item = _item_number(text, start, end)
+    mark_of_item = -1
     for mark in _MARKS.finditer(text, after_numbering, end):
+        if mark.start() == mark_of_item:
+            continue
         closed = _match_end(_CLOSING, text, start=mark.end(), end=end)
         following = _match_end(_SPACE, text, start=closed, end=end)
         rest = text[following : min(following + _LONGEST_WORD, end)]
@@ -228,6 +243,18 @@ def _sentence_ends(text: str, start: int, *, end: int, uncased: bool) -> Iterato
             is_end = text[closed].isspace() and _mark_ends_sentence(mark.group(), before, rest)
         if is_end:
             yield closed
+            # Several items in one line: "1. Wash the jars. 2. Dry them."
+            if item is not None and text.startswith(f"{item + 1}. ", following, end):
+                item += 1
+                mark_of_item = following + len(str(item))
+
+
+def _item_number(text: str, start: int, end: int) -> int | None:
+    """Returns the number of a list item that a block begins with, or None."""
+    match = _ITEM_NUMBER.match(text, start, end)
+    if match is None:
+        return None
+    return int(match.group(1))
 
 
 def _match_end(pattern: re.Pattern[str], text: str, *, start: int, end: int) -> int:

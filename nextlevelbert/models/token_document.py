@@ -162,7 +162,7 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
         return fields, real
 
 
-def at_their_places(features: Tensor, mask: Tensor) -> TokenFeaturesOutput:
+def scatter_features(features: Tensor, mask: Tensor) -> TokenFeaturesOutput:
     """Puts the features of tokens at their positions in the batch, and averages them.
 
     Args:
@@ -177,7 +177,7 @@ def at_their_places(features: Tensor, mask: Tensor) -> TokenFeaturesOutput:
     )
 
 
-def place_in_chunks(mask: Tensor, chunk_size: int) -> tuple[Tensor, Tensor, int]:
+def assign_to_chunks(mask: Tensor, chunk_size: int) -> tuple[Tensor, Tensor, int]:
     """Assigns every token to a chunk of its document; padding belongs to no chunk.
 
     Args:

@@ -80,7 +80,13 @@ def _set_epoch_of_parts(joined: ConcatDataset, epoch: int) -> None:
 
 
 # `Trainer` calls `set_epoch` of the outermost data set only, and torch's wrappers do not have the
-# method: every epoch would have the masks of the first one.
+# method: every epoch would have the masks of the first one. The method is added to torch's classes,
+# because nothing else tells the data set within that an epoch begins. A callback would have to be
+# passed to each stock `Trainer`. The data set cannot count how often it has been read: a resumed
+# run skips epochs that it never reads, each worker process would count for itself, and evaluation
+# draws the same masks each time, even from the same data set. It cannot refuse to be wrapped
+# either: a wrapper reads it as a loader does, and an evaluation set may be wrapped. accelerate
+# knows the epoch of the loader that is running, but not within worker processes that persist.
 for wrapper, set_epoch in {
     Subset: _set_epoch_of_subset,
     ConcatDataset: _set_epoch_of_parts,

@@ -26,8 +26,10 @@ from ..models.modeling_nextlevelbert import (
     NextLevelBertForMaskedVectorModeling,
 )
 from ..training.cards import (
+    CITATIONS,
     SIMILARITY_WIDGET,
     CardText,
+    RunReport,
     code,
     collect_card,
     plain,
@@ -519,7 +521,7 @@ def fit_to_documents(
     if target_whitening is None and not whiten_chunks:
         return
 
-    documents = (learned.corpus[index].vectors for index in learned.positions.tolist())
+    documents = (learned.corpus[index].plain for index in learned.positions.tolist())
     mean, weight = fit_whitening(documents)
     fitted = {"mean": mean, "weight": weight}
     if whiten_chunks:
@@ -614,9 +616,9 @@ def write_results(
 def _what_was_learned(log: Log) -> str:
     """Writes the last evaluation as a sentence."""
     scores = [entry for entry in log if "eval_masked_accuracy" in entry][-1]
-    found = scores["eval_masked_accuracy"]
+    accuracy = scores["eval_masked_accuracy"]
     chance = scores["eval_chance_accuracy"]
-    text = f"Held-out documents: {found:.1%} of the masked vectors found (chance {chance:.1%})"
+    text = f"Held-out documents: {accuracy:.1%} of the masked vectors found (chance {chance:.1%})"
     if "eval_r2" in scores:
         text += f", R² against the mean {scores['eval_r2']:.3f}"
     return f"{text}."
@@ -689,8 +691,8 @@ def write_card(
     args = options.training
     config = run.trainer.model.config
     log = run.trainer.state.log_history
-    found, *others = objective.scores
-    columns = (found, "chance_accuracy", *others)
+    accuracy, *others = objective.scores
+    columns = (accuracy, "chance_accuracy", *others)
     plot_curves([log], metrics=columns, path=Path(args.output_dir) / CURVE, x="step")
 
     logged = [entry for entry in log if "eval_loss" in entry]
@@ -723,20 +725,18 @@ def write_card(
         widget=SIMILARITY_WIDGET,
         caption="Loss and held-out scores over training",
     )
-    card = collect_card(
-        args,
-        text,
-        log=log,
-        model_type=config.model_type,
-        base_model=base_model,
-        settings=settings,
+    report = RunReport(
+        training=settings,
+        model_rows=_model_rows(config, corpus),
         table=table,
         scores=scores,
         dataset="held-out documents",
+        citation=CITATIONS[config.model_type],
+        base_model=base_model,
         data_name=options.corpus.dataset_name,
-        model=_model_rows(config, corpus),
+        log=log,
     )
-    card.save(f"{args.output_dir}/README.md")
+    collect_card(args, text, report).save(f"{args.output_dir}/README.md")
 
 
 def _model_rows(

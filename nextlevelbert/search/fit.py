@@ -18,7 +18,7 @@ from ..fitting import (
 )
 from ..models.from_encoder import load_chunk_encoder
 from ..models.modeling_nextlevelbert import NextLevelBertModel
-from ..training.cards import CITATIONS, SIMILARITY_WIDGET, CardText, model_card
+from ..training.cards import CITATIONS, SIMILARITY_WIDGET, CardText, RunReport, model_card
 from ..training.runs import safe_name
 from .reading import read_files
 
@@ -107,11 +107,9 @@ def run(source: str, output: Path, *, text_column: str, chunk_encoder: str | Non
 
     size = model.config.hidden_size
     token_vectors = safe_name(Path(encoder.name).name)
-    card = model_card(
-        _CARD,
-        name=safe_name(output.resolve().name),
+    report = RunReport(
         training={"command": "nextlevelbert fit", "documents": len(texts)},
-        model={
+        model_rows={
             f"first {size - PLACES:,} dimensions": f"{token_vectors}, {fitted}",
             f"other {PLACES:,} dimensions": (
                 "TF-IDF, each token hashed to one of these dimensions; centred"
@@ -120,6 +118,7 @@ def run(source: str, output: Path, *, text_column: str, chunk_encoder: str | Non
         },
         citation=CITATIONS["nextlevelbert"],
     )
+    card = model_card(_CARD, report, name=safe_name(output.resolve().name))
     card.save(output / "README.md")
     name = readable_name(output)
     print(f"Wrote {name}: fitted to {len(texts):,} documents, vectors of {size:,} values.")

@@ -401,7 +401,7 @@ class Shelf:
             warnings.filterwarnings("ignore", ".* (no token|unknown tokens only)")
             encoded = self.model.iter_encode(
                 texts,
-                show_progress_bar=self._is_slow and sys.stderr.isatty(),
+                show_progress_bar=self._is_slow,
                 splitter=self._reading.splitter,
                 prompt=self.model.config.encoder_prompts().passage,
             )

@@ -1,15 +1,15 @@
 """Model cards, from the template beside this file, and their tables.
 
 A training writes its card with `collect_card`: the task gives a `CardText` (summary, intended use,
-how it was measured, limits, and the code that opens a model), its settings and its scores; the
-values of the training come from the arguments and the log. `model_card` makes the card of a model
+how it was measured, limits, and the code that opens a model) and a `RunReport` (settings and
+scores); the other values come from the training arguments. `model_card` makes the card of a model
 that was not trained.
 """
 
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +113,34 @@ class CardText:
     caption: str = "Loss and scores over the training"
 
 
+@dataclass(kw_only=True)
+class RunReport:
+    """Holds the values and scores of a model that its card shows.
+
+    Args:
+        training: values of the training, such as the sizes of the sets, which are shown as code;
+            `collect_card` leaves out values that are None.
+        model_rows: rows about the model, in Markdown.
+        table: table of the scores, in Markdown.
+        scores: scores of this checkpoint on `dataset`, for the Hub.
+        dataset: name of the data that the scores were measured on.
+        citation: BibTeX entries.
+        base_model: Hub name of the model that the training started from; None for a folder.
+        data_name: Hub name of the data set, if the training arguments name none; None for files.
+        log: log of the trainer, which has the number of steps.
+    """
+
+    training: Mapping[str, object]
+    model_rows: Mapping[str, object] = field(default_factory=dict)
+    table: str = ""
+    scores: Mapping[str, float] = field(default_factory=dict)
+    dataset: str = ""
+    citation: str = ""
+    base_model: str | None = None
+    data_name: str | None = None
+    log: Log = ()
+
+
 def plain(text: object) -> str:
     """Returns text from outside as Markdown that shows the text as it is, on one line.
 
@@ -138,53 +166,26 @@ def code(text: object) -> str:
     return f"{fence}{line}{fence}"
 
 
-def collect_card(
-    args: BaseTrainingArguments,
-    text: CardText,
-    *,
-    log: Log,
-    model_type: str,
-    settings: Mapping[str, object],
-    table: str,
-    scores: Mapping[str, float],
-    dataset: str,
-    base_model: str | None,
-    data_name: str | None,
-    model: Mapping[str, object] | None = None,
-) -> ModelCard:
+def collect_card(args: BaseTrainingArguments, text: CardText, report: RunReport) -> ModelCard:
     """Makes the card of a model that was trained, with its learning curve.
 
     Args:
         args: training arguments: name, licence, languages and data sets, and the values that the
             card shows.
         text: sentences and code of the task.
-        log: log of the trainer, which has the number of steps.
-        model_type: family of the model, for the citation.
-        settings: further values of the training, such as the sizes of the sets. Values that are
-            None are left out; a value with the name of an argument replaces the argument's value.
-        table: table of the scores, in Markdown.
-        scores: scores of this checkpoint, for the Hub.
-        dataset: name of the data that the scores were measured on.
-        base_model: Hub name of the model that the training started from; None for a folder.
-        data_name: Hub name of the data set, if `args` has none; None for files.
-        model: further rows about the model, in Markdown.
+        report: values and scores of the training. A value with the name of an argument replaces
+            the argument's value.
     """
-    given = {name: value for name, value in settings.items() if value is not None}
-    steps = max((int(entry["step"]) for entry in log), default=0)
+    named = {name: value for name, value in report.training.items() if value is not None}
+    steps = max((int(entry["step"]) for entry in report.log), default=0)
     datasets = args.datasets
-    if datasets is None and data_name is not None:
-        datasets = [data_name]
+    if datasets is None and report.data_name is not None:
+        datasets = [report.data_name]
     return model_card(
         text,
+        replace(report, training={**named, **training_rows(args, steps), **named}),
         name=args.repository(),
-        training={**given, **training_rows(args, steps), **given},
-        table=table,
-        model=model,
         pictures=[CURVE],
-        citation=CITATIONS.get(model_type, ""),
-        scores=scores,
-        dataset=dataset,
-        base_model=base_model,
         license=args.license,
         language=args.language,
         datasets=datasets,
@@ -233,31 +234,22 @@ def name_on_hub(name: str) -> str | None:
 
 def model_card(
     text: CardText,
+    report: RunReport,
     *,
     name: str,
-    training: Mapping[str, object],
-    table: str = "",
-    model: Mapping[str, object] | None = None,
     pictures: Sequence[str] = (),
-    citation: str = "",
-    scores: Mapping[str, float] | None = None,
-    dataset: str = "",
     **metadata: Any,
 ) -> ModelCard:
     """Makes the card of a model, with the metadata that the Hub reads.
 
-    Text from outside must go through `plain` or `code`, except in `training`, `name` and `dataset`.
+    Text from outside must go through `plain` or `code`, except in `name` and in the `training` and
+    `dataset` of the report.
 
     Args:
         text: sentences and code of the task.
+        report: values and scores of the model.
         name: name of the model.
-        training: values of the training, which are shown as code.
-        table: table of the scores, in Markdown.
-        model: further rows about the model, in Markdown.
         pictures: files of pictures, which get the caption of `text`.
-        citation: BibTeX entries.
-        scores: scores of this checkpoint on `dataset`.
-        dataset: name of the data that the scores were measured on.
         **metadata: further fields of the Hub's `ModelCardData`, such as ``license``.
 
     Returns:
@@ -268,16 +260,17 @@ def model_card(
         pipeline_tag=text.pipeline_tag,
         tags=list(text.tags),
         widget=list(text.widget) or None,
+        base_model=report.base_model,
         **metadata,
     )
 
     results = []
-    for metric, value in (scores or {}).items():
+    for metric, value in report.scores.items():
         if not math.isnan(value):
             result = EvalResult(
                 task_type=text.scored_task or text.pipeline_tag,
                 dataset_type="custom",
-                dataset_name=" ".join(dataset.split()),
+                dataset_name=" ".join(report.dataset.split()),
                 metric_type=metric,
                 metric_value=round(value, 4),
             )
@@ -290,11 +283,8 @@ def model_card(
         template_path=str(_TEMPLATE),
         text=text,
         name=name,
-        training=training,
-        table=table,
-        model=model,
+        report=report,
         pictures=pictures,
-        citation=citation,
         code=code,
     )
 

@@ -1,14 +1,9 @@
 """The options that name the sets of a training."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
 
-from ..data.splits import hold_out
 from .options import option
-
-Data = TypeVar("Data")
 
 
 @dataclass(kw_only=True)
@@ -85,30 +80,3 @@ class DataArguments:
         if source is None or split is None:
             return None
         return source, split
-
-    def read_sets(
-        self,
-        read: Callable[..., Data],
-        seed: int,
-        hold_out: Callable[..., tuple[Any, Any]] = hold_out,
-    ) -> dict[str, Data]:
-        """Reads the sets that were given, the training set first.
-
-        Args:
-            read: function that reads a set, given its source, its `split`, and the `config` of a
-                data set on the Hub.
-            seed: seed of the random choice of rows to hold out, if there is no validation set.
-            hold_out: function that splits a set, given the set, a share and a seed.
-
-        Returns:
-            The sets by name: ``"train"`` and ``"validation"``, and ``"test"`` if it was given.
-        """
-        sets = {}
-        for name in ("train", "validation", "test"):
-            location = self.location(name)
-            if location is not None:
-                source, split = location
-                sets[name] = read(source, split=split, config=self.dataset_config_name)
-        if "train" in sets and "validation" not in sets:
-            sets["train"], sets["validation"] = hold_out(sets["train"], self.validation_share, seed)
-        return sets

@@ -83,7 +83,7 @@ class _Parser(HfArgumentParser):
 
 def parse(
     classes: Sequence[type[Any]],
-    words: Sequence[str],
+    argv: Sequence[str],
     prog: str = "",
     about: str | None = None,
     recipes: str | None = None,
@@ -93,7 +93,7 @@ def parse(
     Args:
         classes: dataclasses, whose `_argument_group_name` is the title of their options in the
             help.
-        words: arguments of the command line. A YAML or JSON file at the beginning stands for the
+        argv: arguments of the command line. A YAML or JSON file at the beginning stands for the
             options that it holds.
         prog: options that led here, after the name of the command.
         about: text above the options in the help.
@@ -105,7 +105,7 @@ def parse(
 
     parser = _Parser(classes, prog, about)
     try:
-        words = expand_options_file(words)
+        argv = expand_options_file(argv)
         if recipes is not None:
             parser.add_argument(
                 "--recipe",
@@ -114,24 +114,24 @@ def parse(
                 help="Use the settings of the paper on this --model_type; the options that you give"
                 " override them.",
             )
-            words = _with_recipe(words, recipes, parser.get_default("model_type"))
+            argv = _with_recipe(argv, recipes, parser.get_default("model_type"))
 
-        _, unknown = parser.parse_known_args(words)
+        _, unknown = parser.parse_known_args(argv)
         if unknown:
             raise ValueError(f"There is no option {unknown[0]}.")
-        parsed = parser.parse_args_into_dataclasses(words, look_for_args_file=False)
+        parsed = parser.parse_args_into_dataclasses(argv, look_for_args_file=False)
     except (ValueError, OSError) as error:
         parser.error(str(error))
     return parsed[: len(classes)]
 
 
 def pop_option(
-    words: Sequence[str], name: str, default: str | None = None
+    argv: Sequence[str], name: str, default: str | None = None
 ) -> tuple[str | None, list[str]]:
     """Removes an option from a command line.
 
     Args:
-        words: arguments of the command line.
+        argv: arguments of the command line.
         name: name of the option.
         default: value if the option is not there.
 
@@ -141,25 +141,25 @@ def pop_option(
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     spellings = [f"--{name}", f"--{name.replace('_', '-')}"]
     parser.add_argument(*spellings, nargs="?", default=default, dest="value")
-    namespace, others = parser.parse_known_args(words)
+    namespace, others = parser.parse_known_args(argv)
     return namespace.value, others
 
 
-def expand_options_file(words: Sequence[str]) -> list[str]:
+def expand_options_file(argv: Sequence[str]) -> list[str]:
     """Replaces a file of options at the beginning of a command line by the options in it.
 
     Args:
-        words: arguments of the command line.
+        argv: arguments of the command line.
 
     Raises:
-        ValueError: for a file that holds no options, and another word at the beginning.
+        ValueError: for a file that holds no options, and another argument at the beginning.
     """
-    if not words or words[0].startswith("-"):
-        return list(words)
-    path = Path(words[0])
+    if not argv or argv[0].startswith("-"):
+        return list(argv)
+    path = Path(argv[0])
     if path.suffix not in (".yaml", ".yml", ".json"):
         raise ValueError(
-            f"{words[0]!r} is not an option; a file of options ends in .yaml, .yml or .json."
+            f"{argv[0]!r} is not an option; a file of options ends in .yaml, .yml or .json."
         )
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))  # JSON is YAML
@@ -170,11 +170,11 @@ def expand_options_file(words: Sequence[str]) -> list[str]:
             f"{path} must hold options by name, such as 'seeds: [0, 1]'; got"
             f" {type(values).__name__}."
         )
-    return [*_as_words(values), *words[1:]]
+    return [*_as_argv(values), *argv[1:]]
 
 
-def _as_words(values: Mapping[str, Any]) -> Iterator[str]:
-    """Yields options as words of a command line."""
+def _as_argv(values: Mapping[str, Any]) -> Iterator[str]:
+    """Yields options as arguments of a command line."""
     for name, value in values.items():
         if value is None:
             continue
@@ -187,13 +187,13 @@ def _as_words(values: Mapping[str, Any]) -> Iterator[str]:
             yield f"--{name}={value}"
 
 
-def _with_recipe(words: list[str], recipes: str, default_type: str) -> list[str]:
+def _with_recipe(argv: list[str], recipes: str, default_type: str) -> list[str]:
     """Replaces ``--recipe paper`` by the paper's options, which come first.
 
     The last of two equal options counts, so explicit options override the recipe.
 
     Args:
-        words: arguments of the command line.
+        argv: arguments of the command line.
         recipes: prefix of the names of the files of recipes.
         default_type: value of ``--model_type`` if none is given.
 
@@ -201,9 +201,9 @@ def _with_recipe(words: list[str], recipes: str, default_type: str) -> list[str]
         ValueError: if no paper names settings for the model type, or the batch of one device does
             not divide the paper's batch.
     """
-    recipe, others = pop_option(words, "recipe")
+    recipe, others = pop_option(argv, "recipe")
     if recipe != "paper":
-        return words  # the parser rejects any other value
+        return argv  # the parser rejects any other value
 
     model_type, _ = pop_option(others, "model_type", default_type)
     path = RECIPES / f"{recipes}{model_type}.yaml"
@@ -229,7 +229,7 @@ def _with_recipe(words: list[str], recipes: str, default_type: str) -> list[str]
             )
         values["per_device_train_batch_size"] = device_batch
         values["gradient_accumulation_steps"] = batch_size // rows_at_once
-    return [*_as_words(values), *others]
+    return [*_as_argv(values), *others]
 
 
 def open_config(model: str, others: Sequence[str] = ()) -> PreTrainedConfig:
@@ -255,21 +255,21 @@ def open_config(model: str, others: Sequence[str] = ()) -> PreTrainedConfig:
         raise ValueError(message) from error
 
 
-def run_command(main: Callable[[list[str]], None], words: Sequence[str] | None = None) -> None:
+def run_command(main: Callable[[list[str]], None], argv: Sequence[str] | None = None) -> None:
     """Runs a command; errors of its input are printed without a traceback.
 
     Args:
         main: function that runs the command.
-        words: arguments of the command line (default: those of this process).
+        argv: arguments of the command line (default: those of this process).
     """
     level = logging.WARNING
     if os.environ.get("RANK", "0") == "0":
         level = logging.INFO
     logging.basicConfig(level=level, format="%(message)s")
-    if words is None:
-        words = sys.argv[1:]
+    if argv is None:
+        argv = sys.argv[1:]
     try:
-        main(list(words))
+        main(list(argv))
     except (ValueError, OSError) as error:
         print(f"error: {readable_text(str(error))}", file=sys.stderr)
         sys.exit(1)

@@ -1,9 +1,11 @@
 """Making a corpus: what every engine writes is what one process writes, whatever stops it."""
 
+import io
 import multiprocessing
 import os
 import pickle
 import shutil
+import sys
 from dataclasses import replace
 from itertools import islice
 
@@ -35,10 +37,25 @@ def test_its_vectors_are_the_model_s(source, corpus):
     encodings = model.encode([document.text for document in DOCUMENTS if document.text.strip()])
     for stored, encoded in zip(corpus, encodings, strict=True):
         assert stored.spans.tolist() == encoded.spans.tolist()
-        close(stored.vectors.float(), encoded.plain.float(), atol=1e-3)
+        close(stored.plain.float(), encoded.plain.float(), atol=1e-3)
     model.config.chunk_size = 32
     with pytest.raises(ValueError, match=r"chunking\.chunk_size: 16, 32"):
         corpus.check_model(model.config)
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_bars_are_for_terminals(source, rule, tmp_path, monkeypatch, is_terminal):
+    model = NextLevelBertModel.from_chunk_encoder(source, chunk_size=16, num_hidden_layers=0)
+    stderr = io.StringIO()
+    monkeypatch.setattr(stderr, "isatty", lambda: is_terminal)
+    monkeypatch.setattr(sys, "stderr", stderr)
+
+    encode_corpus(DOCUMENTS, source, rule, tmp_path)
+    bars_of_corpus = stderr.getvalue()
+    model.encode("The sea was calm.", show_progress_bar=True)
+
+    assert ("chunk" in bars_of_corpus) == is_terminal
+    assert ("encoding" in stderr.getvalue()) == is_terminal
 
 
 @pytest.mark.parametrize(("how", "step"), [("kill", 1), ("full", 3)])

@@ -83,7 +83,7 @@ def test_plain_tools_read_it(corpus):
     assert [row["document"] for row in streamed if row["chunk"] == 0] == corpus.document_ids
     query = f"SELECT document, count(*), max(vector[1]) FROM '{files}' GROUP BY document"
     for name, count, highest in duckdb.sql(query).fetchall():
-        assert count == len(corpus[name].vectors)
-        assert highest == corpus[name].vectors[:, 0].max().item()
+        assert count == len(corpus[name].plain)
+        assert highest == corpus[name].plain[:, 0].max().item()
     table = polars.read_parquet(files)
     assert np.array_equal(table["vector"].to_numpy(), every_vector(corpus).numpy())

@@ -4,15 +4,11 @@ import pytest
 
 from nextlevelbert import ChunkingRule, NextLevelBertModel, encode_corpus
 
-from ..toys.corpora import DOCUMENTS, SMALL
+from ..toys.corpora import DOCUMENTS, SMALL, in_halves
 
 
 def shouting(text):
     return [text.upper()]
-
-
-def in_halves(text):
-    return [text[: len(text) // 2], text[len(text) // 2 :]]
 
 
 def test_a_splitter_is_noted_by_its_name(source, rule, tmp_path):
@@ -26,7 +22,7 @@ def test_a_splitter_is_noted_by_its_name(source, rule, tmp_path):
         == model.encode(DOCUMENTS[3].text, splitter=in_halves).spans.tolist()
     )
     corpus.check_model(model.config, in_halves)
-    with pytest.raises(ValueError, match=f"splitter: '{__name__}.in_halves', None"):
+    with pytest.raises(ValueError, match=f"splitter: '{in_halves.__module__}.in_halves', None"):
         corpus.check_model(model.config)
 
 

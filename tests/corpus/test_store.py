@@ -18,16 +18,16 @@ from ..toys.corpora import all_equal, copied
 
 def test_any_run_of_vectors_across_documents_and_parts(corpus):
     assert len(list(corpus.path.glob("part-*"))) == 3
-    every = torch.cat([document.vectors for document in corpus])
+    every = torch.cat([document.plain for document in corpus])
     assert every.shape == (corpus.num_chunks, corpus.hidden_size)
     for start in range(corpus.num_chunks + 1):
         for stop in range(start, corpus.num_chunks + 1):
             assert torch.equal(corpus.vectors(start, stop), every[start:stop])
     for number, document in enumerate(corpus):
         start, stop = corpus.document_offsets[number : number + 2]
-        assert torch.equal(document.vectors, every[start:stop])
+        assert torch.equal(document.plain, every[start:stop])
     assert (corpus[-1].id, corpus[1].id, corpus.empty) == ("family", "short", {"blank"})
-    assert corpus["blank"].vectors.shape == (0, corpus.hidden_size)
+    assert corpus["blank"].plain.shape == (0, corpus.hidden_size)
     for missing in ("nobody", 4, -5):
         with pytest.raises(LookupError, match=str(missing)):
             corpus[missing]

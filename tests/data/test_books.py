@@ -6,7 +6,8 @@ import pytest
 
 from nextlevelbert import read_documents
 from nextlevelbert.data import files
-from tests.toys.books import write_docx, write_epub
+
+from ..toys.books import write_docx, write_epub
 
 
 @pytest.mark.parametrize("name", ["a.txt.gz", "a.html.gz", "a.jsonl.gz", "a.csv.gz", "a.json.gz"])

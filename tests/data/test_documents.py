@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from nextlevelbert import Document, read_documents
 from nextlevelbert.data.documents import as_documents, source_files
-from tests.toys.books import write_docx, write_epub, write_pdf
+
+from ..toys.books import write_docx, write_epub, write_pdf
 
 WHALE = "Call me Ishmael."
 SEA = "The sea & the “whale”."

@@ -5,7 +5,8 @@ import re
 import pytest
 
 from nextlevelbert import read_documents
-from tests.toys.books import write_archive, write_epub
+
+from ..toys.books import text_of, write_archive, write_epub
 
 WHALE = "Call me Ishmael."
 XHTML = "application/xhtml+xml"
@@ -13,11 +14,6 @@ CONTAINER = (
     '<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles><rootfile'
     ' full-path="OEBPS/book.opf"/></rootfiles></container>'
 )
-
-
-def text_of(path):
-    [document] = read_documents(path)
-    return document.text
 
 
 def package(items, spine):

@@ -1,26 +1,22 @@
 """Labelled documents: what is recognised, what is refused, and splits."""
 
-import hashlib
-
 import datasets
 import pytest
 from datasets import Dataset, List
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.preprocessing import MultiLabelBinarizer
 
 from nextlevelbert.data.labelled import (
     USUAL,
     Columns,
     distinct_texts,
-    halve_by_document,
     hold_out_documents,
+    load_choices,
     load_classes,
     names_of,
     source_of,
 )
 from nextlevelbert.data.tables import open_rows
-from nextlevelbert.finetuning.multiple_choice import load_multiple_choice
 
 from ..toys.finetuning import write
 
@@ -148,8 +144,10 @@ def test_rows_that_are_refused(read, rows, culprit):
 )
 def test_choices_that_are_refused(tmp_path, column, wrong):
     good = {"text": "A story.", "question": "Who?", "choices": ["Ann", "Bob"], "label": 0}
+    table = open_rows(write(tmp_path / "rows.jsonl", [good, {**good, column: wrong}]))
+
     with pytest.raises(ValueError, match=column):
-        load_multiple_choice(write(tmp_path / "rows.jsonl", [good, {**good, column: wrong}]))
+        load_choices(table)
 
 
 # Splits
@@ -184,36 +182,3 @@ def test_documents_are_held_out(owners, share, seed):
     parts = hold_out_documents(data, share, seed)
     assert_split(data, parts)
     assert abs(len(distinct_texts(parts[1])) - share * len(distinct_texts(data))) <= 1
-
-
-def hashes_of(data):
-    return [hashlib.sha256(text.encode()).digest() for text in distinct_texts(data)]
-
-
-@settings(max_examples=10, deadline=None)
-@given(OWNERS, st.randoms(use_true_random=False))
-def test_documents_are_halved(owners, shuffled):
-    data = data_of(owners)
-    first, second = halve_by_document(data)
-    assert_split(data, (first, second))
-    assert len(distinct_texts(first)) - len(distinct_texts(second)) in (0, 1)
-    assert max(hashes_of(first)) < min(hashes_of(second))
-    # The halves are the same in any order of rows.
-    mixed = data.select(shuffled.sample(range(len(data)), len(data)))
-    again = halve_by_document(mixed)
-    assert set(distinct_texts(again[0])) == set(distinct_texts(first))
-    assert set(distinct_texts(again[1])) == set(distinct_texts(second))
-
-
-def test_what_cannot_be_split():
-    with pytest.raises(ValueError, match="one document"):
-        halve_by_document(data_of([1, 1]))
-
-
-def test_several_labels_as_scikit_learn_has_them(read):
-    rows = [["b", "a"], ["d"], [], ["c", "d", "a"]]
-    data = read(table(*rows))
-    binarizer = MultiLabelBinarizer()
-    indices = binarizer.fit_transform(rows)
-    assert labels_of(data) == [row.nonzero()[0].tolist() for row in indices]
-    assert names_of(data) == tuple(binarizer.classes_)

@@ -12,12 +12,9 @@ from pypdfium2 import raw
 from nextlevelbert import read_documents
 from nextlevelbert.evaluation.words import search_words
 
+from ..toys.books import text_of
+
 BOOKS = Path(__file__).with_name("books")
-
-
-def text_of(path):
-    [document] = read_documents(path)
-    return document.text
 
 
 def test_pages_of_a_pdf_that_are_pictures_are_named(caplog):

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from nextlevelbert import read_documents
-from tests.toys.books import WORD, write_word
+
+from ..toys.books import WORD, write_word
 
 BOOKS = Path(__file__).with_name("books")
 DRAWING = "http://schemas.openxmlformats.org/drawingml/2006"

@@ -4,7 +4,8 @@ import pytest
 from lxml import etree
 
 from nextlevelbert.data.word_numbers import ParagraphNumbers
-from tests.toys.books import WORD
+
+from ..toys.books import WORD
 
 
 def parse(markup):

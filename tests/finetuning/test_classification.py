@@ -5,7 +5,6 @@ That a run goes on when it is killed, that its card runs and that its folder is 
 tests/test_runs.py.
 """
 
-from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -98,9 +97,8 @@ def test_two_classes_by_one_sigmoid(sea_files, toy_checkpoint, tmp_path, capsys)
     assert "sigmoid" in capsys.readouterr().err
 
 
-def test_questions_and_halves(toy_checkpoint, tmp_path):
-    """Every document has two questions, and only the question tells the answer; halves of a
-    validation set."""
+def test_questions_about_documents(toy_checkpoint, tmp_path):
+    """Every document has two questions, and only the question tells the answer."""
     rows = []
     for row in sea_rows(16, 6):
         for word in ("bread", "sea"):
@@ -108,23 +106,19 @@ def test_questions_and_halves(toy_checkpoint, tmp_path):
             rows.append({"story": row["text"], "asked": question, "answer": word == row["label"]})
     folder = tmp_path / "model"
     words = "--text_column story --question_column asked --label_column answer".split()
-    words += ["--halve_validation", "--num_train_epochs", "1", "--model", toy_checkpoint]
+    words += ["--num_train_epochs", "1", "--model", toy_checkpoint]
     words += ["--train_file", write(tmp_path / "rows.jsonl", rows)]
-    words += ["--validation_file", write(tmp_path / "more.jsonl", rows[:12])]
 
     results = run_task(folder, *words)
 
-    assert results["reported"] == "test"
+    assert results["reported"] == "validation"
     assert len([*(folder / "vectors").iterdir()]) == 2  # documents, and questions apart
-    # A document has two rows; the half with the lower hashes validates.
-    documents = sorted(
-        range(0, 12, 2), key=lambda row: sha256(rows[row]["story"].encode()).digest()
-    )
+    # Both questions about a document are held out together.
     validated = ids_of(folder / "validation_predictions.jsonl")
-    tested = ids_of(folder / "test_predictions.jsonl")
-    assert validated[::2] == [f"row-{row:06d}" for row in sorted(documents[:3])]
-    assert len(validated) == len(tested) == 6
-    assert not {*validated} & {*tested}
+    first = [int(name.removeprefix("row-")) for name in validated[::2]]
+    assert len(validated) == 4
+    assert first[0] % 2 == first[1] % 2 == 0
+    assert validated[1::2] == [f"row-{first[0] + 1:06d}", f"row-{first[1] + 1:06d}"]
     assert AutoModelForSequenceClassification.from_pretrained(folder).config.text_pair
     settings = read_json(folder / "settings.json")
     assert settings["learning_rate"] == 5e-5  # the usual one
@@ -293,7 +287,6 @@ def test_word_counts_with_several_labels_and_a_test_set_without(tmp_path):
     ("words", "culprit"),
     [
         (["--label_column", "y"], "no labels"),
-        (["--halve_validation", "--test_file", "x.jsonl"], "--halve_validation"),
         (["--lora", "--freeze_encoder"], "--lora"),
         (["--chunk_size", "9"], "--chunk_size"),
         (["--model_type", "hate"], "--model_type"),

@@ -15,3 +15,20 @@ def test_batches_of_labelled_vectors():
     assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
     assert batch["inputs_embeds"].dtype == torch.float32
     assert batch["inputs_embeds"].tolist() == [[[1, 1]] * 3, [[2, 2], [0, 0], [0, 0]]]
+
+
+def test_a_document_of_several_questions_is_in_a_batch_once():
+    vectors = {"emma": torch.ones(2, 3), "ulysses": torch.zeros(1, 3)}
+    questions = torch.arange(9.0).reshape(3, 3)
+    rows = []
+    for name, question in zip(["emma", "ulysses", "emma"], questions, strict=True):
+        rows.append(
+            {"document": name, "inputs_embeds": vectors[name], "pair_embeds": question, "label": 1}
+        )
+
+    batch = DataCollatorForLabelledVectors()(rows)
+
+    assert batch["document_index"].tolist() == [0, 1, 0]
+    assert batch["attention_mask"].tolist() == [[1, 1], [1, 0]]
+    assert batch["inputs_embeds"].shape == (2, 2, 3)
+    assert torch.equal(batch["pair_embeds"], questions)

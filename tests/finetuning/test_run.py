@@ -2,13 +2,13 @@
 
 import pytest
 
-from nextlevelbert.finetuning import classification, multiple_choice
+from nextlevelbert.finetuning import classification, multiple_choice, run
 
 
 @pytest.mark.parametrize("module", [classification, multiple_choice])
 def test_the_configuration_of_a_dataset_is_read(module, toy_checkpoint, monkeypatch, tmp_path):
     monkeypatch.setattr(
-        module, "open_rows", lambda source, split, config: pytest.fail(f"{source} {config}")
+        run, "open_rows", lambda source, split, config: pytest.fail(f"{source} {config}")
     )
     words = f"--model {toy_checkpoint} --dataset_name me/pairs --dataset_config_name small"
 

@@ -28,8 +28,7 @@ def seeded(tmp_path):
     def score(trainer: CardTrainer, folder: Path):
         loss = trainer.evaluate()["eval_loss"]
         (folder / "test_predictions.jsonl").write_text("{}\n")
-        scores = {"validation": {"loss": loss}, "test": {"accuracy": loss / 2, "loss": 7.0}}
-        return scores, {"threshold": 0.5}
+        return {"validation": {"loss": loss}, "test": {"accuracy": loss / 2, "loss": 7.0}}
 
     def run(size: int) -> list[seeds.Result]:
         return seeds.run_seeds(args, {"size": size}, make_trainer, score)
@@ -78,7 +77,7 @@ def test_a_report_of_all_seeds_and_the_best_one(seeded, tmp_path, capsys):
     assert "| chance | 0.2500 |" in table
     assert table in capsys.readouterr().out
     stored = json.loads((tmp_path / "results.json").read_text())
-    assert stored["seeds"]["1"] == {**results[1].scores["test"], "threshold": 0.5}
+    assert stored["seeds"]["1"] == results[1].scores["test"]
     assert list(stored["rows"]) == ["point, 2 seeds, test", "chance"]
     results[0].scores["validation"]["accuracy"] = 0.5
     results[1].scores["validation"]["accuracy"] = 0.75

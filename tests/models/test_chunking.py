@@ -193,6 +193,7 @@ def read_quotes(quotes: list[bool]) -> list[bool]:
     return closing
 
 
+@settings(deadline=None)
 @given(
     gaps=st.lists(st.sampled_from([1, 1, 2, 3, 9, 255, 256, 257, 300]), max_size=30),
     end=st.integers(1, 3),

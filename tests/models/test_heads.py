@@ -152,6 +152,16 @@ def test_what_the_heads_refuse(documents):
         toy(NextLevelBertForMultipleChoice)(**documents, pair_embeds=torch.ones(2, 4, 32))
 
 
+def test_candidates_of_a_question_have_the_same_document():
+    """Token 7 is the document of the first candidate, token 9 the document of the second."""
+    model = toy(NextLevelBertForMultipleChoice)
+    ids = torch.tensor([[[101, 7, 102, 8, 102], [101, 9, 102, 8, 102]]])
+    types = torch.tensor([[[0, 0, 0, 1, 1], [0, 0, 0, 1, 1]]])
+
+    with pytest.raises(ValueError, match="have different documents"):
+        model(input_ids=ids, token_type_ids=types)
+
+
 def test_questions_with_any_tokenizer(tokenizer):
     """Ids and stored vectors give the same; a text is read once for its questions."""
     model = toy(NextLevelBertForMultipleChoice)

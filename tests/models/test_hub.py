@@ -38,7 +38,7 @@ import json
 import re
 from nextlevelbert import VectorCorpus
 corpus = VectorCorpus.from_hub("user/books")
-documents = [{"id": d.id, "vectors": d.vectors.tolist(), "spans": d.spans.tolist()} for d in corpus]
+documents = [{"id": d.id, "vectors": d.plain.tolist(), "spans": d.spans.tolist()} for d in corpus]
 print(json.dumps({"recipe": corpus.recipe, "documents": documents}))
 """
 
@@ -120,7 +120,7 @@ def test_corpus_comes_back_from_the_hub_as_it_was(run, pushed_corpus):
     assert loaded["recipe"] == pushed_corpus.recipe
     assert [document["id"] for document in loaded["documents"]] == ["book-1", "book-2", "book-3"]
     for document, pushed in zip(loaded["documents"], pushed_corpus, strict=True):
-        assert torch.equal(torch.tensor(document["vectors"], dtype=torch.float16), pushed.vectors)
+        assert torch.equal(torch.tensor(document["vectors"], dtype=torch.float16), pushed.plain)
         assert document["spans"] == pushed.spans.tolist()
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
-from transformers import AlbertConfig, AutoModel, XLNetConfig
+from transformers import AlbertConfig, AutoModel, XLNetConfig, pipeline
 
 from nextlevelbert import BertAlConfig, BertAlForExtractiveSummarization, BertAlModel
 from nextlevelbert.models import modeling_bert_al
@@ -303,6 +303,12 @@ def test_threads_do_not_hear_each_other():
 def summarizer(toy_encoder_path):
     torch.manual_seed(5)
     return awake(BertAlForExtractiveSummarization.from_encoder(toy_encoder_path, segment_length=16))
+
+
+def test_a_pipeline_for_tokens_refuses_scores_of_sentences(summarizer, tmp_path):
+    summarizer.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="AutoModelForTokenClassification"):
+        pipeline("token-classification", model=str(tmp_path), device="cpu")
 
 
 def test_a_summary_stands_in_its_document(summarizer):

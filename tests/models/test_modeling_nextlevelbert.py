@@ -144,6 +144,24 @@ def test_a_checkpoint_without_its_encoder_borrows_it_when_text_arrives(
     assert torch.cosine_similarity(rough_document, expected, dim=0) > 0.999
 
 
+def test_a_model_holds_its_encoder_or_borrows_it_but_never_both(toy_encoder_path, monkeypatch):
+    source = load_chunk_encoder(toy_encoder_path, "someone/encoder")
+    model = NextLevelBertModel.from_chunk_encoder(source, chunk_size=16)
+    monkeypatch.setattr(
+        "nextlevelbert.models.modeling_nextlevelbert.load_chunk_encoder",
+        lambda name, pooling: {source.name: source}[name],
+    )
+
+    removed = model.detach_chunk_encoder()
+    model.encode(TEXTS[2])
+    borrowed = model.borrowed_encoder
+    model.attach_chunk_encoder(removed)
+
+    assert borrowed is source
+    assert model.borrowed_encoder is None
+    assert model.get_chunk_encoder() is model.chunk_encoder
+
+
 @torch.no_grad()
 def test_hidden_states_are_given_if_the_configuration_asks_for_them(toy):
     vectors = torch.randn(1, 5, 32)

@@ -210,8 +210,8 @@ def test_a_corpus_holds_passages(e5_path, e5, tmp_path):
         prompt_name="query",
     )
 
-    close(corpus["a"].vectors.float(), e5.encode(TEXT, prompt_name="passage").plain, atol=1e-3)
-    close(questions["a"].vectors.float(), e5.encode(TEXT, prompt_name="query").plain, atol=1e-3)
+    close(corpus["a"].plain.float(), e5.encode(TEXT, prompt_name="passage").plain, atol=1e-3)
+    close(questions["a"].plain.float(), e5.encode(TEXT, prompt_name="query").plain, atol=1e-3)
     assert corpus.recipe["chunking"]["prompt"] == "passage : "
     corpus.check_model(e5.config)
     with pytest.raises(ValueError, match=r"chunking\.prompt: 'query : ', 'passage : '"):

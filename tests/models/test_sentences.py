@@ -82,6 +82,11 @@ def test_sentences_of_contracts_reports_and_papers(half, least):
         "Am 3. Mai kam er.| Die 1. Bundesliga spielt.| Berlin, 3. März 2020.| Er war 3.| Sie war 4.",
         "He was on page 12.| Smith was not.| I read the 2.| The rest I left.",
         "Vraiment ?| Oui !| Bon.",
+        "« Oui ! » dit-il.| « Vraiment ? »| Elle rit.| Il dit : « Non. »| Fin.",
+        "Er kam.| »Komm!« rief sie.| »Gleich.«| Er ging.| „Nein.“| Sie ging.",
+        "We won! \U0001f389\U0001f389| The crowd cheered. \u2764\ufe0f| They left.",
+        "1. Wash the jars.| 2. Dry them.| It is 4.| 3. Fill 12.| She left.",
+        "पहला॥|दूसरा ॥१२॥| तीसरा।|चौथा॥",
         "Ինչ է սա։| Սա նավ է։",
     ],
 )

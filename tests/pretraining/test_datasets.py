@@ -45,7 +45,7 @@ def test_packing_keeps_every_chunk_and_closes_every_document(corpus, length):
 def test_a_choice_of_documents(corpus):
     dataset = PackedVectorDataset(corpus, 16, documents=[1, 3])
     specials, vectors = joined(rows_of(dataset))
-    chosen = torch.cat([corpus[1].vectors, corpus[3].vectors])
+    chosen = torch.cat([corpus[1].plain, corpus[3].plain])
 
     assert torch.equal(vectors[specials == NOT_SPECIAL], chosen)
     with pytest.raises(IndexError, match="is not among"):
@@ -61,11 +61,11 @@ def test_a_document_is_cut_into_the_fewest_pieces_of_nearly_equal_length(corpus,
 
     for document in corpus:
         vectors = []
-        for _ in range(-(-len(document.vectors) // (length - 1))):
+        for _ in range(-(-len(document.plain) // (length - 1))):
             row = next(rows)
             vectors.append(row.inputs_embeds[1:])
             assert row.special_ids.tolist() == [CLS, *[NOT_SPECIAL] * len(vectors[-1])]
-        assert torch.equal(torch.cat(vectors), document.vectors)
+        assert torch.equal(torch.cat(vectors), document.plain)
         sizes = list(map(len, vectors))
         assert max(sizes) - min(sizes) <= 1
     assert list(rows) == []
@@ -74,7 +74,7 @@ def test_a_document_is_cut_into_the_fewest_pieces_of_nearly_equal_length(corpus,
 def places(stories, pair):
     """Where both segments start in their document; the vectors of a toy document are all
     different."""
-    vectors = stories[pair.document].vectors
+    vectors = stories[pair.document].plain
     return [
         int((vectors == segment[0]).all(dim=1).nonzero()) for segment in (pair.first, pair.second)
     ]
@@ -87,7 +87,7 @@ def test_segments_are_runs_of_the_stories_that_share_no_chunk(stories):
     for epoch in range(6):
         dataset.set_epoch(epoch)
         for pair in rows_of(dataset):
-            vectors = stories[pair.document].vectors
+            vectors = stories[pair.document].plain
             a, b = places(stories, pair)
             width = len(pair.first)
             assert width == len(pair.second) == min(12, len(vectors) // 2)
@@ -102,7 +102,7 @@ def test_segments_are_runs_of_the_stories_that_share_no_chunk(stories):
 
 def test_segments_lie_anywhere_from_the_first_chunk_to_the_last(stories):
     dataset = SegmentPairDataset(stories, 2, 6, documents=[0, 1])
-    room = len(stories[0].vectors) - 2 * 6
+    room = len(stories[0].plain) - 2 * 6
     firsts = set()
 
     seconds = set()

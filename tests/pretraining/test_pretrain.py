@@ -33,6 +33,7 @@ from nextlevelbert.pretraining.pretrain import draw_vectors, fit_to_documents, n
 from nextlevelbert.pretraining.scores import MaskedVectorMetrics, context_mean_baseline
 from nextlevelbert.training.runs import read_json
 
+from ..toys.corpora import in_halves
 from ..toys.finetuning import write
 from ..toys.vectors import close, corpus_of, whitened
 
@@ -144,7 +145,7 @@ def same(one, other):
 
 def test_stored_vectors_and_whitening_are_of_the_documents_to_train_on(source, corpus):
     learned = ChosenDocuments(corpus, np.array([1, 4, 7]))
-    documents = [corpus[index].vectors for index in (1, 4, 7)]
+    documents = [corpus[index].plain for index in (1, 4, 7)]
     model = new_model(NewModelArguments(), NextLevelBertArguments(), source, sequence_length=16)
     assert model.config.loss == "cross_entropy"
     model.config.num_candidates = 20
@@ -197,7 +198,7 @@ def test_contrastive_after_masked_continues_from_the_checkpoint(run, corpus, tmp
     positions = "model.encoder.embeddings.position_embeddings.weight"
     assert not torch.equal(first[positions], second[positions])
     training, held_out = share_out(corpus, 0.25, 42, 1)
-    _, fitted = fit_whitening([corpus[int(number)].vectors for number in training])
+    _, fitted = fit_whitening([corpus[int(number)].plain for number in training])
     assert torch.equal(whitening, fitted)  # to none that is held out
     assert sorted([*training, *held_out]) == list(range(12))
     assert len(held_out) == 3
@@ -241,16 +242,12 @@ def test_the_card_says_what_the_model_is_made_of(run, books, source, tmp_path):
     assert {
         "| chunking | sentences, at most 32 tokens per chunk |",
         "| encoder over chunks | 1 layers of 16, 15 chunks in a window |",
-        f"| sentences | found by `{__name__}.in_halves` |",
+        f"| sentences | found by `{in_halves.__module__}.in_halves` |",
         "Nothing was measured, because the run had no evaluation.",
     } <= set(card.text.splitlines())
     assert card.data.base_model is None  # a folder, not a name on the Hub
     with pytest.raises(ValueError, match="splitter"):
         run(tmp_path / "wrong", *words, "--train_file", str(books))
-
-
-def in_halves(text):
-    return [text[: len(text) // 2], text[len(text) // 2 :]]
 
 
 @pytest.mark.parametrize(

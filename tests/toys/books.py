@@ -9,6 +9,8 @@ import matplotlib
 from matplotlib.backends.backend_pdf import PdfPages
 from matplotlib.figure import Figure
 
+from nextlevelbert import read_documents
+
 _CONTAINER = """<?xml version="1.0"?>
 <container version="1.0" xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>
 <rootfile full-path="OEBPS/package.opf" media-type="application/oebps-package+xml"/></rootfiles></container>"""
@@ -90,3 +92,9 @@ def write_word(path: Path, body: str, namespaces: str = "", word: str = WORD, **
     for kind, part in parts.items():
         contents[f"word/{kind}.xml"] = part
     return write_archive(path, contents)
+
+
+def text_of(path: Path) -> str:
+    """Reads the text of a file that holds one document."""
+    [document] = read_documents(path)
+    return document.text

@@ -10,8 +10,10 @@ from markdown_it import MarkdownIt
 
 from nextlevelbert.training.arguments import BaseTrainingArguments
 from nextlevelbert.training.cards import (
+    CITATIONS,
     SIMILARITY_WIDGET,
     CardText,
+    RunReport,
     code,
     collect_card,
     model_card,
@@ -30,15 +32,12 @@ TEXT = CardText(
     pipeline_tag="text-classification",
     tags=("nextlevelbert", "long-documents"),
 )
-FACTS = {
-    "name": "someone/model",
-    "table": TABLE,
-    "training": {"learning_rate": 1e-4, "classes": "a|b"},
-}
+NAME = "someone/model"
+REPORT = RunReport(training={"learning_rate": 1e-4, "classes": "a|b"}, table=TABLE)
 
 
 def test_a_card_says_what_it_is_told_and_no_more(tmp_path):
-    model_card(TEXT, **FACTS).save(tmp_path / "README.md")
+    model_card(TEXT, REPORT, name=NAME).save(tmp_path / "README.md")
     card = ModelCard.load(tmp_path / "README.md")
     assert card.text.strip().startswith(
         "# someone/model\n\nA model that reads books.\n\nThe package opens the model: `pip install"
@@ -86,18 +85,19 @@ def test_a_training_tells_its_card_the_rest(given, shown, tmp_path):
         pipeline_tag="text-classification",
         tags=["nextlevelbert"],
     )
-    collect_card(
-        args,
-        text,
-        log=[{"step": 3}, {"step": 7}],
-        model_type="nextlevelbert",
-        base_model="someone/base",
-        settings={"train set": "10 rows", "recurrence": None},
+    report = RunReport(
+        training={"train set": "10 rows", "recurrence": None},
         table=results_table({"model": {"f1": 0.5}}),
         scores={"f1": 0.5},
         dataset="ten books",
+        citation=CITATIONS["nextlevelbert"],
+        base_model="someone/base",
         data_name="someone/books",
-    ).save(tmp_path / "README.md")
+        log=[{"step": 3}, {"step": 7}],
+    )
+
+    collect_card(args, text, report).save(tmp_path / "README.md")
+
     card = ModelCard.load(tmp_path / "README.md")
     data = card.data
     assert (data.license, data.language, data.datasets) == ("apache-2.0", ["en"], shown)
@@ -122,9 +122,10 @@ def test_a_training_tells_its_card_the_rest(given, shown, tmp_path):
 
 def test_scores_and_inputs_to_try_are_metadata_of_the_hub():
     scores = {"accuracy": 0.123456, "f1": float("nan")}
-    more = {"scores": scores, "dataset": "a set", "base_model": "someone/base"}
+    report = replace(REPORT, scores=scores, dataset="a set", base_model="someone/base")
+    unmeasured = replace(REPORT, scores={"f1": float("nan")}, dataset="a set")
     text = replace(TEXT, scored_task="text-retrieval", widget=SIMILARITY_WIDGET)
-    data = model_card(text, **FACTS, **more).data
+    data = model_card(text, report, name=NAME).data
     assert (data.model_name, data.base_model, data.library_name) == (
         "someone/model",
         "someone/base",
@@ -134,10 +135,7 @@ def test_scores_and_inputs_to_try_are_metadata_of_the_hub():
     (result,) = data.eval_results
     assert (result.task_type, result.dataset_name) == ("text-retrieval", "a set")
     assert (result.metric_type, result.metric_value) == ("accuracy", 0.1235)
-    assert (
-        "model-index"
-        not in model_card(TEXT, **FACTS, scores={"f1": float("nan")}, dataset="a set").content
-    )
+    assert "model-index" not in model_card(TEXT, unmeasured, name=NAME).content
 
 
 HOSTILE = (
@@ -173,15 +171,15 @@ def test_text_from_outside_is_shown_as_it_is(tmp_path, text):
     itself."""
 
     def card_of(outside):
-        return model_card(
-            replace(TEXT, summary=f"Fine-tuned on {plain(outside)}."),
-            name=safe_name(outside),
-            model={"classes": f"{plain(outside)}, {plain('b')}", "encoder": code(outside)},
+        text = replace(TEXT, summary=f"Fine-tuned on {plain(outside)}.")
+        report = RunReport(
             training={"started from": outside},
+            model_rows={"classes": f"{plain(outside)}, {plain('b')}", "encoder": code(outside)},
             table=results_table({outside: {"f1": 0.5}}),
             scores={"f1": 0.5},
             dataset=outside,
         )
+        return model_card(text, report, name=safe_name(outside))
 
     assert parsed(card_of(text)) == parsed(card_of("harmless"))
     card_of(text).save(tmp_path / "README.md")

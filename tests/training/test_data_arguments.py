@@ -23,17 +23,11 @@ def test_sets_that_are_refused(options, message):
 
 def test_where_sets_are(tmp_path):
     data = DataArguments(train_file="a.jsonl", test_file="b.jsonl")
-
-    sets = data.read_sets(
-        lambda source, split, config: [source, split], 3, lambda rows, *how: (rows, how)
-    )
-
-    assert sets == {
-        "train": ["a.jsonl", "train"],
-        "test": ["b.jsonl", "train"],
-        "validation": (0.15, 3),
-    }
     folder = DataArguments(train_file=str(tmp_path), validation_split="dev")
+
+    assert data.location("train") == ("a.jsonl", "train")
+    assert data.location("validation") is None
+    assert data.location("test") == ("b.jsonl", "train")
     assert (folder.location("train"), folder.location("validation")) == (
         (str(tmp_path), "train"),
         (str(tmp_path), "dev"),

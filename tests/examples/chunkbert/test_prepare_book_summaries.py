@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from nextlevelbert.data.labelled import read_label_names
-from nextlevelbert.finetuning.classification import load_classification
+from nextlevelbert.data import open_rows
+from nextlevelbert.data.labelled import load_classes, read_label_names
 
 from ..scripts import load_script
 
@@ -26,8 +26,8 @@ def test_books_in_three_sets(tmp_path, capsys, name, ids):
     main([str(CORPUS), str(tmp_path)])
 
     names = read_label_names(tmp_path / "labels.json")
-    train = load_classification(tmp_path / "train.jsonl", class_names=names)
-    data = load_classification(tmp_path / f"{name}.jsonl", class_names=names, like=train)
+    train = load_classes(open_rows(tmp_path / "train.jsonl"), class_names=names)
+    data = load_classes(open_rows(tmp_path / f"{name}.jsonl"), class_names=names, like=train)
 
     kinds = [f"Kind {number}" for number in range(7)]
     assert names == ("Fantasy", "Fiction", *kinds)
@@ -40,7 +40,7 @@ def test_books_in_pairs(tmp_path, capsys):
     main([str(CORPUS), str(tmp_path), "--paired"])
 
     names = read_label_names(tmp_path / "labels.json")
-    pairs = load_classification(tmp_path / "train.jsonl", class_names=names)
+    pairs = load_classes(open_rows(tmp_path / "train.jsonl"), class_names=names)
 
     assert pairs["id"][:] == ["101+102", "103+104"]
     assert pairs["text"][0] == "Plot of 101.\nPlot of 102."

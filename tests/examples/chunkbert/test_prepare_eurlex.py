@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nextlevelbert.data.labelled import names_of, read_label_names
-from nextlevelbert.finetuning.classification import load_classification
+from nextlevelbert.data import open_rows
+from nextlevelbert.data.labelled import load_classes, names_of, read_label_names
 
 from ...toys.finetuning import write
 from ..scripts import load_script
@@ -37,8 +37,8 @@ def test_laws_are_read_by_the_classification_with_the_classes_of_all_sets(datase
     folder = prepared(dataset)
 
     names = read_label_names(folder / "labels.json")
-    train = load_classification(folder / "train.jsonl", class_names=names)
-    test = load_classification(folder / "test.jsonl", class_names=names, like=train)
+    train = load_classes(open_rows(folder / "train.jsonl"), class_names=names)
+    test = load_classes(open_rows(folder / "test.jsonl"), class_names=names, like=train)
 
     assert names == ("192", "2356", "7", "77")
     assert names_of(train) == names
@@ -52,8 +52,8 @@ def test_the_main_body_comes_last_or_first(dataset):
     recitals = ", Having regard to the Treaty,"
     body = "Article one. Article two."
 
-    straight = load_classification(prepared(dataset) / "validation.jsonl")
-    inverted = load_classification(prepared(dataset, "--inverted") / "validation.jsonl")
+    straight = load_classes(open_rows(prepared(dataset) / "validation.jsonl"))
+    inverted = load_classes(open_rows(prepared(dataset, "--inverted") / "validation.jsonl"))
 
     assert straight[1]["text"] == f"{header} {recitals} {body}"
     assert inverted[1]["text"] == f"{body} {recitals} {header}"

@@ -6,9 +6,8 @@ import json
 import pytest
 from datasets import Dataset
 
-from nextlevelbert.data.labelled import distinct_texts
-from nextlevelbert.finetuning.classification import load_classification
-from nextlevelbert.finetuning.multiple_choice import load_multiple_choice
+from nextlevelbert.data import open_rows
+from nextlevelbert.data.labelled import distinct_texts, load_choices, load_classes
 
 from ...toys.finetuning import write
 from ..scripts import load_script
@@ -34,7 +33,7 @@ def test_quality_as_it_is_published(shared, tmp_path):
 
     quality_race.main([str(source), str(tmp_path / "quality.jsonl")])
 
-    data = load_multiple_choice(tmp_path / "quality.jsonl")
+    data = load_choices(open_rows(tmp_path / "quality.jsonl"))
     assert distinct_texts(data) == [record["article"]]
     assert data["id"][:] == list(map("52845_YLZPNNYD_{}".format, range(1, 6)))
     assert data["label"][:] == [1, 2, 3, 0, 3]  # gold labels 2, 3, 4, 1, 4
@@ -62,16 +61,38 @@ def test_quality_in_sets_or_flattened(tmp_path):
     for row in rows:
         flat += [{"article": row["article"], **question} for question in row["questions"]]
 
-    data = load_multiple_choice(prepared(quality_race, rows, tmp_path))
-    flat_data = load_multiple_choice(prepared(quality_race, flat, tmp_path))
+    data = load_choices(open_rows(prepared(quality_race, rows, tmp_path)))
+    flat_data = load_choices(open_rows(prepared(quality_race, flat, tmp_path)))
 
     assert distinct_texts(data) == ["first", "second"]
     assert data["label"][:] == [3, 3, 3, 3]
     assert list(flat_data) == list(data)
 
 
+@pytest.mark.parametrize("names", [["first", "second", "third"], ["third", "first", "second"]])
+def test_quality_is_halved_by_article(names, tmp_path):
+    """The order of the SHA-256 is second (16…), first (a7…), third (b1…) in any file."""
+    source = write(tmp_path / "source.jsonl", [article(name) for name in names])
+    halves = [tmp_path / "validation.jsonl", tmp_path / "test.jsonl"]
+
+    quality_race.main([source, str(halves[0]), "--halve", str(halves[1])])
+
+    validation = load_choices(open_rows(halves[0]))
+    test = load_choices(open_rows(halves[1]))
+    assert set(distinct_texts(validation)) == {"second", "first"}
+    assert distinct_texts(test) == ["third"]
+    assert (len(validation), len(test)) == (4, 2)
+
+
+def test_one_article_is_not_halved(tmp_path):
+    source = write(tmp_path / "source.jsonl", [article()])
+
+    with pytest.raises(ValueError, match="at least two articles"):
+        quality_race.main([source, str(tmp_path / "a.jsonl"), "--halve", str(tmp_path / "b.jsonl")])
+
+
 def test_quality_without_labels(tmp_path):
-    data = load_multiple_choice(prepared(quality_race, [article(gold_label=None)], tmp_path))
+    data = load_choices(open_rows(prepared(quality_race, [article(gold_label=None)], tmp_path)))
 
     assert "label" not in data.features
 
@@ -93,7 +114,7 @@ def test_race_on_the_hub(tmp_path, monkeypatch):
 
     quality_race.main(["ehovy/race", file, "--config", "high", "--split", "validation"])
 
-    first, second = load_multiple_choice(file)
+    first, second = load_choices(open_rows(file))
     assert calls == [("ehovy/race", "high", "validation")]
     assert (first["label"], second["label"]) == (1, 0)
     assert (first["question"], first["choices"]) == ("Who is _ ?", ["Ann", "Bob"])
@@ -129,7 +150,7 @@ VILLAIN = {"input": f"Is Ash good?{SCRIPT}", "output": ["Villain/Antagonist"], "
 @pytest.mark.parametrize("rows", [[HERO, VILLAIN], [VILLAIN, HERO]])
 def test_muld_character_archetypes(rows, tmp_path):
     """The hero has class 1, whichever row comes first."""
-    data = load_classification(prepared(muld, rows, tmp_path))
+    data = load_classes(open_rows(prepared(muld, rows, tmp_path)))
 
     question = "Is the character Ellen Ripley behaving like a hero or a villain?"
     labels = dict(zip(data["question"], data["label"], strict=True))
@@ -141,7 +162,7 @@ def test_muld_character_archetypes(rows, tmp_path):
 def test_a_first_line_of_muld_that_is_no_name_is_the_question(line, tmp_path):
     rows = [{**HERO, "input": f"{line}\nINT."}, VILLAIN]
 
-    row, _ = load_classification(prepared(muld, rows, tmp_path))
+    row, _ = load_classes(open_rows(prepared(muld, rows, tmp_path)))
 
     assert (row["question"], row["text"]) == (line, "INT.")
 

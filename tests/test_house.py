@@ -164,11 +164,7 @@ TESTED_ELSEWHERE = {
     # Static encoders are made by a fit, and compared with scikit-learn after it.
     "models/static_encoders.py": "test_fitting.py",
     # The commands of one folder share its tests, each of which starts a command.
-    "search/embed.py": "search/test_outputs.py",
-    "search/fit.py": "search/test_outputs.py",
-    "search/index.py": "search/test_library.py",
-    "search/app/map.py": "search/test_app.py",
-    "search/app/page.py": "search/test_app.py",
+    "search/app/map.py": "search/app/test_page.py",
 }
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import nextlevelbert
 from nextlevelbert.search.app.page import run
-from nextlevelbert.search.shelf import open_model
+from nextlevelbert.search.open_model import open_model
+from nextlevelbert.search.reading import ReadingOptions
 from nextlevelbert_command.options import default_cache_dir
 
 
@@ -29,8 +30,6 @@ if __name__ == "__main__":
     run(
         str(documents()),
         open_model(),
-        text_column="text",
-        splitter=None,
-        cache_dir=default_cache_dir(),
+        ReadingOptions(cache_dir=default_cache_dir()),
         public=True,
     )

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from . import app, embed, fit, search
-from .options import replace_model
+from .options import open_options
 
 # Sub-commands by name: their options, and the module with their function `run`.
 _COMMANDS = {
@@ -99,7 +99,7 @@ def run(argv: Sequence[str]) -> None:
     _, module_name = _COMMANDS[options.pop("command")]
     command = importlib.import_module(module_name)
     if "model" in options:
-        replace_model(options)
+        open_options(options)
     command.run(**options)
 
 

@@ -20,7 +20,6 @@ KEEPS = """\
 Passages and vectors are kept in the cache, as Parquet: the next time, only new and changed files
 are encoded. If the command is interrupted, run it again to continue.
 """
-_MODEL_OPTIONS = ("model", "chunk_encoder", "device", "dtype")
 
 
 def add_source_options(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +36,7 @@ def add_source_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that choose a model and how it runs; see `replace_model`."""
+    """Adds the options that choose a model and how it runs; see `open_options`."""
     parser.add_argument(
         "--model",
         help=(
@@ -101,11 +100,22 @@ def default_cache_dir() -> Path:
     return Path(folder) / "nextlevelbert"
 
 
-def replace_model(options: dict[str, Any]) -> None:
-    """Puts the opened model in the place of the options that choose it."""
-    shelf = importlib.import_module("nextlevelbert.search.shelf")
-    model = {name: options.pop(name) for name in _MODEL_OPTIONS}
-    options["model"] = shelf.open_model(model.pop("model"), **model)
+def open_options(options: dict[str, Any]) -> None:
+    """Replaces the options of a model and of reading by the opened model and `ReadingOptions`."""
+    opening = importlib.import_module("nextlevelbert.search.open_model")
+    reading = importlib.import_module("nextlevelbert.search.reading")
+    model = opening.open_model(
+        options.pop("model"),
+        chunk_encoder=options.pop("chunk_encoder"),
+        device=options.pop("device"),
+        dtype=options.pop("dtype"),
+    )
+    options["model"] = model
+    options["reading"] = reading.ReadingOptions(
+        cache_dir=options.pop("cache_dir"),
+        text_column=options.pop("text_column"),
+        splitter=opening.open_splitter(model, options.pop("splitter")),
+    )
 
 
 def count(text: str) -> int:

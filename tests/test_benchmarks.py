@@ -23,7 +23,9 @@ from metrics.conll_coreference.conll_coreference import coreference_scores
 from nextlevelbert import CdlmModel, CdlmProcessor
 from nextlevelbert.evaluation import RetrievalTask
 from nextlevelbert.search.library import Library
-from nextlevelbert.search.shelf import open_model, open_shelf
+from nextlevelbert.search.open_model import open_model
+from nextlevelbert.search.reading import ReadingOptions
+from nextlevelbert.search.shelf import open_shelf
 
 from .toys.finetuning import write
 from .toys.vectors import close
@@ -204,19 +206,19 @@ def test_questions_name_what_the_rest_of_their_book_names(tmp_path, monkeypatch)
         novels.append({"title": f"The {name}", "text": " ".join(scenes)})
     model = open_model()
     file = write(tmp_path / "novels.jsonl", novels)
-    parts = open_shelf(model, file, tmp_path / "cache")
-    passages = book_context._texts(parts)
+    shelf = open_shelf(file, model, ReadingOptions(cache_dir=tmp_path / "cache"))
+    passages = book_context._texts(shelf)
     words = book_context.words
     options = argparse.Namespace(forms=book_context.FORMS, cues=book_context.CUES)
-    questions = book_context.with_a_cue(parts, novels, options)
+    questions = book_context.with_a_cue(shelf, novels, options)
     assert {question.form for question in questions} == {"kept", "half", "common"}
     for question in questions:
         *sentence, cue = question.text.split()
         assert cue == words(novels[question.book]["title"])[1]
         assert cue not in words(passages[question.right])
         assert set(sentence) < set(words(passages[question.right]))
-    shelf, questions = book_context.cut_out(Library(model, parts), parts)
-    shorter = book_context._texts(shelf)
+    cut, questions = book_context.cut_out(Library(shelf), shelf)
+    shorter = book_context._texts(cut)
     assert len(questions) > 20  # a short passage has no sentence to spare
     for question in questions:
         assert question.text in passages[question.right]

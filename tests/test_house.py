@@ -153,7 +153,7 @@ def test_a_checkpoint_carries_at_most_fourteen_files():
 
 
 SHORT = 60  # lines
-# Modules whose tests have another name, and the file or folder that tests them.
+# Modules whose tests have another name, and the file that tests them.
 TESTED_ELSEWHERE = {
     # A configuration is built, refused and saved with the model that it describes.
     "models/configuration_cdlm.py": "models/test_modeling_cdlm.py",
@@ -164,25 +164,21 @@ TESTED_ELSEWHERE = {
     # Static encoders are made by a fit, and compared with scikit-learn after it.
     "models/static_encoders.py": "test_fitting.py",
     # The map is drawn and clicked on its page.
-    "search/app/map.py": "search",
-    # Commands of one folder share its tests, each of which starts a command.
-    "search/app/page.py": "search",
-    "search/embed.py": "search",
-    "search/fit.py": "search",
-    "search/index.py": "search",
+    "search/app/map.py": "search/app/test_page.py",
 }
 
 
 def test_the_test_of_a_module_is_found_by_its_name():
     """tests/<folder>/test_<module>.py; there may be further files on a subject of its own."""
+    missing = set()
     for path in PACKAGE.rglob("*.py"):
         module = path.relative_to(PACKAGE)
         is_long = len(path.read_text(encoding="utf-8").splitlines()) > SHORT
-        if not is_long or path.name == "__init__.py":
-            continue
-        test = f"{module.parent}/test_{module.name}"
-        if not (ROOT / "tests" / test).exists():
-            test = TESTED_ELSEWHERE[module.as_posix()]
+        test = ROOT / "tests" / module.parent / f"test_{module.name}"
+        if is_long and path.name != "__init__.py" and not test.exists():
+            missing.add(module.as_posix())
+    assert missing == set(TESTED_ELSEWHERE)
+    for test in TESTED_ELSEWHERE.values():
         assert (ROOT / "tests" / test).exists(), test
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections import Counter
+from copy import copy
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -38,7 +39,10 @@ from nextlevelbert.data.tables import open_rows
 from nextlevelbert.evaluation.words import search_words
 from nextlevelbert.search import index
 from nextlevelbert.search.library import Library
-from nextlevelbert.search.shelf import Part, open_model, open_shelf
+from nextlevelbert.search.open_model import open_model
+from nextlevelbert.search.passages import passage_texts
+from nextlevelbert.search.reading import ReadingOptions
+from nextlevelbert.search.shelf import Shelf, open_shelf
 
 COUNT, FORMS, CUES = 1_500, ("kept", "half", "common"), ("person", "place", "title", "rare")
 NEIGHBOURS = 0.6
@@ -84,11 +88,11 @@ def names_of(text: str) -> tuple[Counter[str], set[str]]:
 
 
 def with_a_cue(
-    parts: list[Part], novels: list[dict[str, str]], options: argparse.Namespace
+    shelf: Shelf, novels: list[dict[str, str]], options: argparse.Namespace
 ) -> list[Question]:
     """Makes the same number of questions for each book, as far as the book has enough."""
-    texts, draw, questions = _texts(parts), np.random.default_rng(0), list[Question]()
-    passages, (counts, starts, vocabulary, *_) = list(map(words, texts)), index.count_words(parts)
+    texts, draw, questions = _texts(shelf), np.random.default_rng(0), list[Question]()
+    passages, (counts, starts, vocabulary, *_) = list(map(words, texts)), index.count_words(shelf)
     spread, chosen = (
         Counter(word for passage in passages for word in set(passage)),
         first_words(counts, starts),
@@ -138,7 +142,7 @@ def without_names(
     return [word for word in sentence if word not in gone]
 
 
-def cut_out(library: Library, parts: list[Part]) -> tuple[list[Part], list[Question]]:
+def cut_out(library: Library, shelf: Shelf) -> tuple[Shelf, list[Question]]:
     """Makes a copy of a shelf whose passages lack the sentences that serve as questions."""
     draw = np.random.default_rng(1)
     questions = list[Question]()
@@ -157,17 +161,18 @@ def cut_out(library: Library, parts: list[Part]) -> tuple[list[Part], list[Quest
                 questions.append(Question(text[before:after], int(passage), book, "cut out"))
     encoded = zip(altered, library.model.iter_encode(list(altered.values())), strict=True)
     vectors = {passage: one.plain.mean(dim=0).half().numpy() for passage, one in encoded}
-    copies = [
-        replace(part, path=part.path.parent / "cut out" / part.path.name, is_checked=True)
-        for part in parts
+    cut = copy(shelf)
+    cut.folder = shelf.folder / "cut out"
+    cut.folder.mkdir(exist_ok=True)
+    cut.parts = [
+        replace(part, path=cut.folder / part.path.name, is_checked=True) for part in shelf.parts
     ]
-    copies[0].path.parent.mkdir(exist_ok=True)
     row = 0
-    for part, copy in zip(parts, copies, strict=True):
+    for part, shorter in zip(shelf.parts, cut.parts, strict=True):
         table = pq.read_table(part.path)
-        write_part(copy.path, without(table, row, cuts=cuts, vectors=vectors))
+        write_part(shorter.path, without(table, row, cuts=cuts, vectors=vectors))
         row += len(table)
-    return copies, questions
+    return cut, questions
 
 
 def without(
@@ -198,20 +203,20 @@ def without(
     return table
 
 
-def ranks(model: Any, parts: list[Part], questions: list[Question]) -> dict[str, np.ndarray]:
+def ranks(shelf: Shelf, questions: list[Question]) -> dict[str, np.ndarray]:
     """Ranks the right passage of each question by each row: ``[Q]``; ties count against it."""
-    tokens, ranked = list(map(search_words, _texts(parts))), dict[str, list[int]]()
-    counts, starts, vocabulary, *_ = index.count_words(parts)
+    tokens, ranked = list(map(search_words, _texts(shelf))), dict[str, list[int]]()
+    counts, starts, vocabulary, *_ = index.count_words(shelf)
     owner, names = (
         np.repeat(np.arange(len(starts) - 1), np.diff(starts)),
         np.array(list(vocabulary)),
     )
     same = torch.from_numpy(owner[1:] == owner[:-1])
     for variant, chosen in VARIANTS.items():
-        for path in parts[0].path.parent.glob("index-*"):
+        for path in shelf.folder.glob("index-*"):
             path.unlink()
         with patch.object(index, "book_words", chosen):
-            library, lucene = Library(model, parts), bm25s.BM25()
+            library, lucene = Library(shelf), bm25s.BM25()
         rows = chosen(counts, starts)
         added = [
             names[row.indices[row.data > 0]].tolist()
@@ -238,11 +243,11 @@ def ranks(model: Any, parts: list[Part], questions: list[Question]) -> dict[str,
     return {name: np.array(values) for name, values in ranked.items()}
 
 
-def _texts(parts: list[Part]) -> list[str]:
+def _texts(shelf: Shelf) -> list[str]:
     texts = list[str]()
-    for part in parts:
-        table = part.read("text", "chunk", "passage_start", "passage_end")
-        for _, passages in index.passage_texts(table):
+    for part in shelf.parts:
+        table = shelf.read(part, "text", "chunk", "passage_start", "passage_end")
+        for _, passages in passage_texts(table):
             texts.extend(passages)
     return texts
 
@@ -301,14 +306,15 @@ def main() -> None:
     )
     if (encoder := model.get_chunk_encoder()).has_layers:
         encoder.to(torch.bfloat16)
-    parts = open_shelf(model, str(args.novels), args.output_dir / "cache")
-    library = Library(model, parts)
+    reading = ReadingOptions(cache_dir=args.output_dir / "cache")
+    shelf = open_shelf(str(args.novels), model, reading)
+    library = Library(shelf)
     judges = {
-        "a cue from elsewhere": (parts, with_a_cue(parts, novels, args)),
-        "cut out": cut_out(library, parts),
+        "a cue from elsewhere": (shelf, with_a_cue(shelf, novels, args)),
+        "cut out": cut_out(library, shelf),
     }
-    for title, (shelf, questions) in judges.items():
-        report(f"{title}: {len(library.spans)} passages", ranks(model, shelf, questions), questions)
+    for title, (judge, questions) in judges.items():
+        report(f"{title}: {len(library.spans)} passages", ranks(judge, questions), questions)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 import json
 from bisect import bisect_right
 from pathlib import Path
-from typing import Unpack
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,16 +12,17 @@ from ..corpus import whole_file
 from ..data.files import readable_name
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from .notes import Notes
-from .shelf import Part, ReadingOptions, check_output, open_shelf
+from .reading import ReadingOptions, check_output
+from .shelf import Part, Shelf, open_shelf
 
 
 def run(
     source: str,
     model: NextLevelBertModel,
     output: Path,
+    reading: ReadingOptions,
     *,
     rows: str,
-    **reading: Unpack[ReadingOptions],
 ) -> None:
     """Writes rows of chunks or of documents, with their names and float32 vectors.
 
@@ -30,23 +30,23 @@ def run(
         source: a file, a folder or a pattern.
         model: the document model.
         output: the file to write.
+        reading: how the files are read, and where their passages and vectors are kept.
         rows: ``"documents"`` or ``"chunks"``, the unit that each row of the file describes.
-        **reading: options for reading the source, see `ReadingOptions`.
 
     Raises:
         ValueError: if no document holds a word that the model can read, or the output is one.
     """
     check_output(source, output)
-    parts = open_shelf(model, source, **reading)
+    shelf = open_shelf(source, model, reading)
     tables = []
     notes = Notes()
-    for part in parts:
+    for part in shelf.parts:
         if rows == "documents":
-            table = _document_rows(part, model.config.hidden_size)
+            table = _document_rows(shelf, part)
         else:
-            table = _chunk_rows(part, model.config.chunk_hidden_size)
-        notes.add(part.name, json.loads(table.schema.metadata[b"notes"]))
-        names = [part.name_of(document) for document in table["document"].to_pylist()]
+            table = _chunk_rows(shelf, part)
+        notes.add(part.file.name, json.loads(table.schema.metadata[b"notes"]))
+        names = [part.file.name_of(document) for document in table["document"].to_pylist()]
         table = table.set_column(0, "document", pa.array(names, pa.string()))
         metadata = {"recipe": table.schema.metadata[b"recipe"]}
         tables.append(table.replace_schema_metadata(metadata))
@@ -60,17 +60,18 @@ def run(
     print(f"Wrote {readable_name(output)}: {len(table):,} rows with vectors of {size} values.")
 
 
-def _document_rows(part: Part, size: int) -> pa.Table:
+def _document_rows(shelf: Shelf, part: Part) -> pa.Table:
     """Makes a row for each document of a part, with the document's id, metadata and vector."""
-    table = part.read("document", "chunk", "metadata", "document_vector")
+    table = shelf.read(part, "document", "chunk", "metadata", "document_vector")
     table = table.filter(pc.field("chunk") == 0).drop_columns("chunk")
+    size = shelf.model.config.hidden_size
     vectors = table["document_vector"].cast(pa.list_(pa.float32(), size))
     return table.set_column(2, "vector", vectors)
 
 
-def _chunk_rows(part: Part, size: int) -> pa.Table:
+def _chunk_rows(shelf: Shelf, part: Part) -> pa.Table:
     """Makes a row for each chunk of a part: document, characters, first page, text and vector."""
-    table = part.read("document", "chunk", "start", "end", "pages", "text", "vector")
+    table = shelf.read(part, "document", "chunk", "start", "end", "pages", "text", "vector")
     page_starts = None
     pages: list[int | None] = []
     for row in table.select(["chunk", "start", "pages"]).to_pylist():
@@ -81,5 +82,6 @@ def _chunk_rows(part: Part, size: int) -> pa.Table:
         else:
             pages.append(bisect_right(page_starts, row["start"]))
     table = table.set_column(4, "page", pa.array(pages, pa.int32()))
+    size = shelf.model.config.chunk_hidden_size
     vectors = table["vector"].cast(pa.list_(pa.float32(), size))
     return table.set_column(6, "vector", vectors)

@@ -20,7 +20,7 @@ from ..models.from_encoder import load_chunk_encoder
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from ..training.cards import CITATIONS, SIMILARITY_WIDGET, CardText, RunReport, model_card
 from ..training.runs import safe_name
-from .shelf import read_files
+from .reading import read_files
 
 PLACES = 4_096  # that tokens are hashed to
 # The squared weight of the token vectors. Both numbers were chosen on held-out stories

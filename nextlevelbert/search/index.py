@@ -8,7 +8,6 @@ import json
 import os
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from itertools import count, pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +21,8 @@ from torch.nn import functional as F
 
 from ..evaluation.words import search_words
 from ..models.modeling_nextlevelbert import NextLevelBertModel
-from .shelf import Part, checksum, is_whole, wait_for, writing
+from .passages import passage_texts
+from .shelf import Part, Shelf, checksum, is_whole, wait_for, writing
 
 # Raised when an index has other contents than before, so that it is made anew.
 _VERSION = 1
@@ -51,25 +51,22 @@ class WordCounts(NamedTuple):
     document_texts: list[int]
 
 
-def open_index(model: NextLevelBertModel, parts: list[Part]) -> dict[str, torch.Tensor]:
+def open_index(shelf: Shelf) -> dict[str, torch.Tensor]:
     """Reads the index of a shelf, which is built if the parts have changed, or if it is damaged.
 
     Raises:
         CacheError: if the index cannot be written.
         ValueError: if there is no passage.
     """
-    shelf = parts[0].shelf
-    if shelf is None:
-        raise ValueError("These parts belong to no shelf. Open it with open_shelf.")
-    digest = _digest(parts)
-    folder = parts[0].path.parent
+    digest = _digest(shelf.parts)
+    folder = shelf.folder
     with wait_for(shelf.lock):
         for path in folder.glob(f"index-{digest}-*.safetensors"):
             if is_whole(path):
                 return load_file(path)
             path.unlink()
         temporary = folder / f"index-{digest}.new"
-        write_index(model, parts, temporary)
+        write_index(shelf, temporary)
         with writing(folder):
             path = folder / f"index-{digest}-{checksum(temporary)}.safetensors"
             os.replace(temporary, path)
@@ -85,21 +82,7 @@ def _digest(parts: list[Part]) -> str:
     return digest.hexdigest()[:32]
 
 
-def passage_texts(table: pa.Table) -> Iterator[tuple[str, list[str]]]:
-    """Yields the text of each document of a part, and the texts of its passages.
-
-    Args:
-        table: the columns text, chunk, passage_start and passage_end of a part.
-    """
-    rows = table.to_pylist()
-    first_rows = np.flatnonzero(table["chunk"].to_numpy() == 0).tolist()
-    for first, end in pairwise([*first_rows, len(rows)]):
-        chunks = rows[first:end]
-        text = "".join(chunk["text"] for chunk in chunks)
-        yield text, [text[chunk["passage_start"] : chunk["passage_end"]] for chunk in chunks]
-
-
-def count_words(parts: list[Part]) -> WordCounts:
+def count_words(shelf: Shelf) -> WordCounts:
     """Counts the words of all passages.
 
     Raises:
@@ -113,8 +96,8 @@ def count_words(parts: list[Part]) -> WordCounts:
     starts = [0]
     texts = []
     document_texts = []
-    for part in parts:
-        table = part.read("text", "chunk", "passage_start", "passage_end")
+    for part in shelf.parts:
+        table = shelf.read(part, "text", "chunk", "passage_start", "passage_end")
         for document, passages in passage_texts(table):
             for passage in passages:
                 counts_of_passage = Counter(search_words(passage))
@@ -230,13 +213,13 @@ def comparable(model: NextLevelBertModel, chunks: torch.Tensor) -> torch.Tensor:
     return F.normalize(prepared.float().cpu(), dim=-1)
 
 
-def write_index(model: NextLevelBertModel, parts: list[Part], path: Path) -> None:
+def write_index(shelf: Shelf, path: Path) -> None:
     """Writes what `Library` needs of all parts into one file."""
-    counts = count_words(parts)
+    counts = count_words(shelf)
     weights = weigh_words(counts)
 
     columns = ("document", *SPANS, "vector", "document_vector")
-    tables = [part.read(*columns) for part in parts]
+    tables = [shelf.read(part, *columns) for part in shelf.parts]
     passages = pa.concat_tables(tables)
     documents = passages.take(counts.starts[:-1])
     facts = {
@@ -261,7 +244,7 @@ def write_index(model: NextLevelBertModel, parts: list[Part], path: Path) -> Non
     tensors = {}
     for name, values in arrays.items():
         tensors[name] = torch.from_numpy(values)
-    tensors["vectors"] = torch.cat([_vectors(model, table) for table in tables])
+    tensors["vectors"] = torch.cat([_vectors(shelf.model, table) for table in tables])
     with writing(path):
         save_file(tensors, path)
         with path.open("rb+") as file:

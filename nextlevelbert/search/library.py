@@ -8,7 +8,7 @@ import textwrap
 from collections import Counter
 from functools import lru_cache, partial
 from itertools import pairwise
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,16 +17,16 @@ from scipy import sparse
 from ..data.files import readable_text
 from ..evaluation.words import search_words
 from ..models.modeling_nextlevelbert import NextLevelBertModel
-from ..models.sentences import text_sentences
 from .index import comparable, open_index, rarity
 from .notes import Notes
-from .shelf import Part, ReadingOptions, open_shelf, unknown_share
+from .passages import Passage, show_passage
+from .reading import ReadingOptions, unknown_share
+from .shelf import Shelf, open_shelf
 
 # A document's score is the mean of its three best passages. On stories this beat the best passage
 # alone and document vectors.
 _BEST = 3
 _ROWS_AT_ONCE = 65_536
-_LONGEST_PASSAGE = 2_000  # characters of a passage that are shown
 _KEPT_DOCUMENTS = 16
 # Characters that a terminal would obey, and that `json` writes as they are.
 _CONTROLS_IN_JSON = re.compile("[\x7f-\x9f\u202d\u202e]")
@@ -54,71 +54,6 @@ class SearchResult(NamedTuple):
     passages: list[int]
 
 
-class Passage(NamedTuple):
-    """A passage for display: whole sentences of a document, up to a length.
-
-    Args:
-        start: first character of the passage in the document.
-        end: last character of the passage in the document, plus one.
-        text: text of the passage, with a mark at the end if the passage is longer.
-        share: the share of the document that comes before the passage.
-        pages: first and last page of the passage in a PDF.
-        page: the page that holds most of the passage.
-    """
-
-    start: int
-    end: int
-    text: str
-    share: float
-    pages: tuple[int, int] | None = None
-    page: int | None = None
-
-    @property
-    def characters(self) -> str:
-        return f"characters {self.start:,} to {self.end:,}"
-
-    @property
-    def position(self) -> str:
-        """Says on which pages and how far down the passage is."""
-        share = f"at {self.share:.0%}"
-        if self.pages is None:
-            return share
-        first, last = self.pages
-        if first == last:
-            return f"page {first}, {share}"
-        return f"pages {first} to {last}, {share}"
-
-
-def show_passage(text: str, start: int, end: int, page_starts: list[int] | None) -> Passage:
-    """Finds the pages of a passage, and shortens a passage that is too long to be shown.
-
-    Args:
-        text: the document.
-        start: the first character of the passage.
-        end: last character of the passage, plus one.
-        page_starts: the character at which each page begins, if the document has pages.
-    """
-    passage = Passage(start, end, text=shorten(text[start:end]), share=start / len(text))
-    if page_starts is None:
-        return passage
-
-    borders = np.clip([*page_starts, len(text)], start, end)
-    characters = np.diff(borders)  # of the passage on each page
-    pages = (np.flatnonzero(characters) + 1).tolist()
-    return passage._replace(pages=(pages[0], pages[-1]), page=int(characters.argmax()) + 1)
-
-
-def shorten(passage: str) -> str:
-    """Ends a long passage after a sentence, and says how many characters are left."""
-    if len(passage) <= _LONGEST_PASSAGE:
-        return passage
-    shown = passage[:_LONGEST_PASSAGE]
-    last_sentence, _ = text_sentences(shown)[-1]
-    if last_sentence > 0:
-        shown = shown[:last_sentence].rstrip()
-    return f"{shown} [… {len(passage) - len(shown):,} more characters]"
-
-
 class StoredDocument(NamedTuple):
     """A document as a part of the shelf holds it."""
 
@@ -128,19 +63,19 @@ class StoredDocument(NamedTuple):
 
 
 def _read_document(
-    parts: list[Part], part_starts: np.ndarray, part_of: list[int], starts: np.ndarray, index: int
+    shelf: Shelf, part_starts: np.ndarray, part_of: list[int], starts: np.ndarray, index: int
 ) -> StoredDocument:
     """Reads a document from its part.
 
     Args:
-        parts: the shelf.
+        shelf: the shelf.
         part_starts: the first passage of each part.
         part_of: the part of each document.
         starts: the first passage of each document.
         index: the document.
     """
     part_index = part_of[index]
-    table = parts[part_index].read("text", "metadata", "pages")
+    table = shelf.read(shelf.parts[part_index], "text", "metadata", "pages")
     start, end = starts[index : index + 2] - part_starts[part_index]
     rows = table[start:end]
     return StoredDocument(
@@ -157,10 +92,10 @@ class Library:
     of the sentences.
 
     Args:
-        model: the document model.
-        parts: the shelf, from `open_shelf`.
+        shelf: the shelf, from `open_shelf`.
 
     Attributes:
+        model: the document model.
         names: printed names of the documents.
         document_vectors: vector of each document, ``[n, H]``.
         starts: the first passage of each document, and N: ``[n + 1]``.
@@ -170,11 +105,11 @@ class Library:
         document: function that reads a document by its index; the last documents are kept.
     """
 
-    def __init__(self, model: NextLevelBertModel, parts: list[Part]) -> None:
-        tensors = open_index(model, parts)
+    def __init__(self, shelf: Shelf) -> None:
+        tensors = open_index(shelf)
         arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
         facts = json.loads(arrays["facts"].tobytes())
-        self.model = model
+        self.model = shelf.model
         self.vectors = tensors["vectors"]
         self.document_vectors = arrays["document_vectors"]
         self.starts = arrays["starts"]
@@ -194,8 +129,8 @@ class Library:
         part_of = np.searchsorted(part_starts[1:], self.starts[:-1], side="right").tolist()
         self.names = []
         for part_index, document_id in zip(part_of, facts["ids"], strict=True):
-            self.names.append(parts[part_index].name_of(document_id))
-        read = partial(_read_document, parts, part_starts, part_of, self.starts)
+            self.names.append(shelf.parts[part_index].file.name_of(document_id))
+        read = partial(_read_document, shelf, part_starts, part_of, self.starts)
         self.document = lru_cache(_KEPT_DOCUMENTS)(read)
 
     def document_of(self, passage: int) -> int:
@@ -297,23 +232,19 @@ def ranking(scores: np.ndarray, texts: np.ndarray) -> list[int]:
     return order[np.sort(positions)].tolist()
 
 
-def open_library(
-    source: str,
-    model: NextLevelBertModel,
-    **reading: Unpack[ReadingOptions],
-) -> Library:
+def open_library(source: str, model: NextLevelBertModel, reading: ReadingOptions) -> Library:
     """Opens the library of a command's source, and reports on stderr what could not be read.
 
     Args:
         source: a file, a folder or a pattern.
         model: the document model.
-        **reading: options for reading the source, see `ReadingOptions`.
+        reading: how the files are read, and where their passages and vectors are kept.
     """
-    parts = open_shelf(model, source, **reading)
-    library = Library(model, parts)
+    shelf = open_shelf(source, model, reading)
+    library = Library(shelf)
     all_notes = Notes()
-    for part, notes in zip(parts, library.notes, strict=True):
-        all_notes.add(part.name, notes)
+    for part, notes in zip(shelf.parts, library.notes, strict=True):
+        all_notes.add(part.file.name, notes)
     all_notes.print()
     return library
 
@@ -322,11 +253,11 @@ def run(
     source: str,
     model: NextLevelBertModel,
     question: str,
+    reading: ReadingOptions,
     *,
     documents: int,
     passages: int,
     as_json: bool,
-    **reading: Unpack[ReadingOptions],
 ) -> None:
     """Prints the passages and documents that are nearest to a question.
 
@@ -334,12 +265,12 @@ def run(
         source: a file, a folder or a pattern.
         model: the document model.
         question: text of the question.
+        reading: how the files are read, and where their passages and vectors are kept.
         documents: largest number of documents to print.
         passages: largest number of passages to print.
         as_json: if true, prints JSON.
-        **reading: options for reading the source, see `ReadingOptions`.
     """
-    library = open_library(source, model, **reading)
+    library = open_library(source, model, reading)
     answer = library.ask(question, documents, passages)
     if as_json:
         rows = {

@@ -14,59 +14,46 @@ notes about a file, in the metadata of the schema, say what was not read.
 import hashlib
 import json
 import os
-import posixpath
-import re
 import sys
 import uuid
 import warnings
 import weakref
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
-import transformers
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 from tqdm.auto import tqdm
-from transformers import AutoConfig, AutoModel, PreTrainedTokenizerBase
 
-from ..corpus import ChunkVectors, chunk_table, find_splitter, write_part
-from ..data.documents import Document, read_documents, root_of, source_files
-from ..data.files import (
-    NoDocumentError,
-    PartlyReadError,
-    find_paths,
-    readable_name,
-    reason,
-    suffix,
-)
-from ..fitting import static_checkpoint
+from ..corpus import ChunkVectors, chunk_table, write_part
+from ..data.documents import Document
+from ..data.files import readable_name, reason, suffix
 from ..models.chunk_encoder import LoadedChunkEncoder, weights_fingerprint
-from ..models.chunking import tokenize_document
 from ..models.document_encoding import DocumentEmbedding
-from ..models.from_encoder import load_chunk_encoder
 from ..models.modeling_nextlevelbert import NextLevelBertModel
-from ..models.sentences import Splitter, text_sentences
 from .notes import Note, Notes
+from .passages import passage_borders
+from .reading import (
+    ReadingOptions,
+    SourceFile,
+    list_files,
+    notes_on_words,
+    read_file,
+    rest_of_message,
+)
 
 # Raised when a part has other columns or other contents than before, so that parts are made anew.
 _VERSION = 4
-# A document is named if the model does not know the words that make up this share of its text.
-_UNKNOWN_SHARE = 0.05
-# Characters. A passage is widened to whole sentences of up to this length, else to whole words.
-_LONGEST_SENTENCE = 1_000
 _READINGS = 3  # of a file that changes while it is read
-_WORD = re.compile(r"\S{1,100}")
 # Configuration values that do not change a vector.
 _INCIDENTAL = (
     "_name_or_path",
@@ -119,347 +106,49 @@ def is_whole(path: Path) -> bool:
 
 @dataclass
 class Part:
-    """A file, and the part of a shelf that is made from it.
+    """A part of a shelf, which is made from one file.
 
     Attributes:
-        source: the file.
-        name: printed name of the file, which is the path below the folder.
-        is_table: true for a table, in which each row is a document.
+        file: the file.
         content: hash of the file's bytes.
         path: path of the part.
-        shelf: the shelf, which makes the part again if it is damaged.
         is_checked: true if the part is known to be whole.
     """
 
-    source: Path
-    name: str
-    is_table: bool
-    content: str = ""
+    file: SourceFile
+    content: str
     path: Path = Path()
-    shelf: "Shelf | None" = None
     is_checked: bool = False
 
-    def name_of(self, document: str) -> str:
-        """Returns the printed name of a document of the file."""
-        if self.is_table:
-            return f"{self.name}#{document}"
-        return self.name
 
-    def read(self, *columns: str) -> pa.Table:
-        """Reads columns of the part, which is made again first if it is damaged.
-
-        Raises:
-            ValueError: if the part is damaged, and its file has changed since.
-        """
-        if not self.is_checked and not is_whole(self.path):
-            self._make_again()
-        try:
-            table = self._read(columns)
-        except (pa.ArrowException, OSError, ValueError, KeyError):  # removed or changed since
-            self._make_again()
-            table = self._read(columns)
-        self.is_checked = True
-        return table
-
-    def _read(self, columns: Sequence[str]) -> pa.Table:
-        # The memory of the part before is released first; threads would hold as much each.
-        pa.default_memory_pool().release_unused()
-        with pq.ParquetFile(
-            self.path,
-            memory_map=True,
-            page_checksum_verification=True,
-        ) as file:
-            return file.read(list(columns), use_threads=False)
-
-    def _make_again(self) -> None:
-        if self.shelf is None:
-            raise ValueError(f"{self.path} is damaged. Remove it, and run the command again.")
-        self.shelf.make_again(self)
-
-
-def open_model(
-    name: str | None = None,
-    *,
-    chunk_encoder: str | None = None,
-    device: str = "cpu",
-    dtype: str = "float32",
-) -> NextLevelBertModel:
-    """Opens the document model of a command.
-
-    Args:
-        name: folder or name of the model (default: the environment variable NEXTLEVELBERT_MODEL, or
-            else the installed checkpoint).
-        chunk_encoder: the encoder of a checkpoint that was saved without it.
-        device: device that the model runs on.
-        dtype: precision of the weights, by torch's name.
-
-    Raises:
-        ValueError: if the model or the device cannot be used.
-    """
-    transformers.utils.logging.disable_progress_bar()
-    transformers.utils.logging.set_verbosity_error()
-    if name is None:
-        name = os.environ.get("NEXTLEVELBERT_MODEL", "")
-    if name == "":
-        name = static_checkpoint()
-    try:
-        family = AutoConfig.from_pretrained(name).model_type
-        if family not in ("nextlevelbert", "hate"):
-            raise ValueError(
-                f"its model_type is {family!r}, but this command needs nextlevelbert or hate."
-            )
-        model = AutoModel.from_pretrained(name)
-        if chunk_encoder is not None:
-            model.attach_chunk_encoder(load_chunk_encoder(chunk_encoder))
-    except (OSError, ValueError) as error:
-        raise ValueError(f"the model {name!r} cannot be used: {error}") from error
-    try:
-        return model.to(device, getattr(torch, dtype))
-    except (RuntimeError, AssertionError) as error:  # torch raises both for a missing device
-        raise ValueError(f"--device {device}: {error}") from error
-
-
-def open_splitter(model: NextLevelBertModel, name: str | None) -> Splitter | None:
-    """Finds the function of ``--splitter``.
-
-    Raises:
-        ValueError: if there is no such function, or the chunks of the model are not of sentences.
-    """
-    if name is not None and model.config.chunking == "fixed":
-        raise ValueError(
-            f"--splitter {name}: the chunks of this model are runs of tokens, not sentences. Leave"
-            " the option out, or use a model whose chunking is sentences or packed_sentences."
-        )
-    return find_splitter(name)
-
-
-def rest_of_message(part: Part, error: Exception) -> str:
-    """Returns the message of an error about a file, without the path that it begins with."""
-    message = readable_name(str(error))
-    path = readable_name(part.source)
-    if message.startswith(path):
-        return message.removeprefix(path)
-    return f": {message}"
-
-
-def list_files(source: str, notes: Notes) -> list[Part]:
-    """Lists the files of a source, without those that this package has written.
-
-    Args:
-        source: a file, a folder or a pattern.
-        notes: gets a note on vectors (of ``embed`` and `encode_corpus`) and on models (of ``fit``
-            and the trainers).
-    """
-    root = root_of(source)
-    parts = []
-    models = set()
-    for path, document_id in source_files(source):
-        name = readable_name("/".join(path.parts[len(root.parts) :]))
-        if path.name == "config.json" and (path.parent / "model.safetensors").is_file():
-            models.add(path.parent)
-            note = Note("left out", ": it is the folder of a model.")
-            notes.add(posixpath.dirname(name) or ".", [note])
-        elif is_own_output(path):
-            rest = ": nextlevelbert wrote it; it holds vectors."
-            notes.add(name, [Note("left out", rest)])
-        else:
-            parts.append(Part(source=path, name=name, is_table=document_id is None))
-    if models:
-        parts = [part for part in parts if not models.intersection(part.source.parents)]
-    return parts
-
-
-def is_own_output(path: Path) -> bool:
-    """Returns whether a file is a Parquet file of vectors by this package."""
-    if path.suffix.lower() != ".parquet":
-        return False
-    try:
-        metadata = pq.read_schema(path).metadata
-    except (pa.ArrowException, OSError):
-        return False  # `read_file` says what is wrong with the file
-    return metadata is not None and b"recipe" in metadata
-
-
-def check_output(source: str, output: Path) -> None:
-    """Refuses to write over a document of the source.
-
-    Raises:
-        ValueError: if the output is a file of the source that another program wrote.
-    """
-    output = output.resolve()
-    if not output.exists() or is_own_output(output):
-        return
-    folders = [path.resolve() for path in find_paths(source)]
-    if {output, *output.parents}.intersection(folders):
-        raise ValueError(f"{output} is a document of {source}; name another file to write.")
-
-
-def read_file(part: Part, column: str) -> tuple[list[Document], list[Note]]:
-    """Reads the documents of a file that hold text.
-
-    Of rows with the same id, the second is named ``id (2)``.
-
-    Args:
-        part: the file.
-        column: the text column of tables.
-
-    Returns:
-        The documents, and notes about rows and pages that were not read. Without documents, there
-        is at least one note.
-    """
-    errors: list[ValueError] = []
-    rows = read_documents(part.source, column, on_error=errors.append)
-    documents = []
-    times = Counter[str]()
-    for row in rows:
-        if not row.text.strip():
-            continue
-        times[row.id] += 1
-        name = row.id
-        if times[name] > 1:
-            name = f"{name} ({times[name]})"
-        documents.append(replace(row, id=name))
-
-    notes = []
-    for error in errors:
-        head = "left out"
-        if isinstance(error, PartlyReadError):
-            head = "note"
-        notes.append(Note(head, rest_of_message(part, error)))
-    if documents:
-        return documents, notes
-    if not notes:
-        notes.append(Note("left out", " holds no text."))
-    if errors and isinstance(errors[0], NoDocumentError):  # settings, perhaps hundreds of files
-        notes = [notes[0]._replace(kind="no table of documents")]
-    return documents, notes
-
-
-def read_files(
-    source: str, column: str, tokenizer: PreTrainedTokenizerBase
-) -> Iterator[tuple[str, Document]]:
-    """Reads the documents of all files that can be read, each with its name.
-
-    Files that were not read, and words that `tokenizer` does not know, are named on stderr.
-
-    Args:
-        source: a file, a folder or a pattern.
-        column: the text column of tables.
-        tokenizer: the tokenizer of the model.
-    """
-    all_notes = Notes()
-    try:
-        for part in list_files(source, all_notes):
-            documents, notes = read_file(part, column)
-            if documents:
-                notes += notes_on_words(tokenizer, part, documents)
-            all_notes.add(part.name, notes)
-            for document in documents:
-                yield part.name_of(readable_name(document.id)), document
-    finally:
-        all_notes.print()
-
-
-def notes_on_words(
-    tokenizer: PreTrainedTokenizerBase, part: Part, documents: Sequence[Document]
-) -> list[Note]:
-    """Names the documents of a file that hold no token, or many unknown words.
-
-    Unknown words are many if they make up 5 % of the text or more.
-    """
-    wordless = []
-    unknown = []
-    for document in documents:
-        share = unknown_share(tokenizer, document.text)
-        if share is None:
-            wordless.append(document.id)
-        elif share >= _UNKNOWN_SHARE:
-            unknown.append(document.id)
-
-    notes = []
-    faults = {
-        "it holds no word that the model can read": wordless,
-        f"the model does not know {_UNKNOWN_SHARE:.0%} of the text or more": unknown,
-    }
-    for fault, ids in faults.items():
-        if not ids:
-            continue
-        rows = ""
-        if part.is_table:
-            rows = f", in {len(ids)} of {len(documents)} rows, {ids[0]!r} first"
-        notes.append(Note("note", f": {fault}{rows}."))
-    return notes
-
-
-def unknown_share(tokenizer: PreTrainedTokenizerBase, text: str) -> float | None:
-    """Measures the share of a text in words that a tokenizer does not know.
-
-    Returns:
-        Characters of unknown words by characters of all words; None for a text without a token.
-    """
-    tokens = tokenize_document(tokenizer, text)
-    if len(tokens) == 0:
-        return None
-    sizes = tokens.char_ends - tokens.char_starts
-    unknown = sizes[np.isin(tokens.input_ids, tokenizer.unk_token_id)]
-    return float(unknown.sum() / max(sizes.sum(), 1))
-
-
-class ReadingOptions(TypedDict):
-    """Options of every command that opens a shelf.
-
-    Args:
-        text_column: the column of the text in tables.
-        splitter: the name of a function that finds sentences.
-        cache_dir: the folder of all shelves.
-    """
-
-    text_column: str
-    splitter: str | None
-    cache_dir: Path
-
-
-def open_shelf(
-    model: NextLevelBertModel,
-    source: str,
-    cache_dir: Path,
-    text_column: str = "text",
-    splitter: str | None = None,
-) -> list[Part]:
+def open_shelf(source: str, model: NextLevelBertModel, reading: ReadingOptions) -> "Shelf":
     """Opens the shelf of a source: encodes new and changed files, removes parts of deleted ones.
 
     Args:
-        model: the document model.
         source: a file, a folder or a pattern.
-        cache_dir: the folder of all shelves.
-        text_column: the column of the text in tables.
-        splitter: the name of a function that finds sentences.
-
-    Returns:
-        The parts of the shelf, in the order of the source's files.
+        model: the document model.
+        reading: how the files are read, and where the shelf is.
 
     Raises:
+        CacheError: if the shelf cannot be written.
         ValueError: if no file can be read.
     """
-    shelf = Shelf(model, text_column, splitter=open_splitter(model, splitter))
-    shelf.open(source, cache_dir)
+    shelf = Shelf(source, model, reading)
     notes = Notes()
     try:
         parts = []
-        for part in list_files(source, notes):
+        for file in list_files(source, notes):
             try:
-                part.content = _content(part)
+                parts.append(Part(file, content=_hash_of(file)))
             except OSError as error:
                 note = Note("left out", f" cannot be read: {reason(error)}")
-                notes.add(part.name, [note])
-            else:
-                parts.append(part)
-        parts = shelf.update(parts, notes)
+                notes.add(file.name, [note])
+        shelf.update(parts, notes)
     finally:
         notes.print()
-    if not parts:
+    if not shelf.parts:
         raise ValueError(f"No file of {source!r} can be read.")
-    return parts
+    return shelf
 
 
 def wait_for(lock: FileLock) -> AbstractContextManager[object]:
@@ -482,18 +171,25 @@ def _end_reading(lock: FileLock) -> None:
     Path(lock.lock_file).unlink(missing_ok=True)
 
 
-def _content(part: Part) -> str:
+def _hash_of(file: SourceFile) -> str:
     """Hashes the bytes of a file, or of a saved data set's files, and how they are read."""
-    files = [part.source]
-    if part.is_table and part.source.is_dir():
-        files = sorted(file for file in part.source.rglob("*") if file.is_file())
+    paths = [file.path]
+    if file.is_table and file.path.is_dir():
+        paths = sorted(path for path in file.path.rglob("*") if path.is_file())
     digest = hashlib.sha256()
-    for file in files:
-        digest.update(f"{suffix(file)} {file.suffix}".encode(errors="replace"))
-        with open(file, "rb", buffering=0) as stream:
+    for path in paths:
+        digest.update(f"{suffix(path)} {path.suffix}".encode(errors="replace"))
+        with open(path, "rb", buffering=0) as stream:
             for block in iter(partial(stream.read, 1 << 20), b""):
                 digest.update(block)
     return digest.hexdigest()[:32]
+
+
+def _read_columns(path: Path, columns: Sequence[str]) -> pa.Table:
+    # The memory of the part before is released first; threads would hold as much each.
+    pa.default_memory_pool().release_unused()
+    with pq.ParquetFile(path, memory_map=True) as file:
+        return file.read(list(columns), use_threads=False)
 
 
 class _FileContent(NamedTuple):
@@ -505,27 +201,27 @@ class _FileContent(NamedTuple):
 
 
 class Shelf:
-    """Reads files, encodes them, and writes a part for each.
+    """The parts of a source's files, in a folder of the cache.
 
     Args:
+        source: a file, a folder or a pattern.
         model: the document model.
-        column: the text column of tables.
-        splitter: function that finds sentences, as in ``encode``.
+        reading: how the files are read, and where the shelf is.
 
     Attributes:
-        folder: folder of the parts, after `open`.
+        model: the document model.
+        parts: a part for each file that could be read, in the order of the files; see `update`.
+        folder: folder of the parts.
         lock: the lock for writing into the folder.
+
+    Raises:
+        CacheError: if the folder cannot be made.
     """
 
-    folder: Path
-    lock: FileLock
-
-    def __init__(
-        self, model: NextLevelBertModel, column: str, *, splitter: Splitter | None
-    ) -> None:
+    def __init__(self, source: str, model: NextLevelBertModel, reading: ReadingOptions) -> None:
         self.model = model
-        self.column = column
-        self.splitter = splitter
+        self.parts: list[Part] = []
+        self._reading = reading
         encoder = model.get_chunk_encoder()
         config = model.config
         loaded = LoadedChunkEncoder(
@@ -535,26 +231,11 @@ class Shelf:
             fingerprint=config.chunk_encoder_fingerprint or encoder.fingerprint(),
             prompts=config.encoder_prompts(),
         )
-        self.schema = ChunkVectors(loaded, config.chunking_rule(), splitter).schema
-        self.is_slow = encoder.has_layers
+        self._schema = ChunkVectors(loaded, config.chunking_rule(), reading.splitter).schema
+        self._is_slow = encoder.has_layers
 
-    def shelf_name(self, source: str) -> str:
-        """Hashes the settings that the parts of a source depend on, besides the files."""
-        values = self.model.config.to_dict()
-        settings = sorted((name, values[name]) for name in values if name not in _INCIDENTAL)
-        weights = weights_fingerprint(self.model)
-        key = (_VERSION, self.schema.metadata, settings, weights, self.column)
-        path = os.fsencode(os.path.abspath(source))
-        return hashlib.sha256(repr(key).encode() + path).hexdigest()[:32]
-
-    def open(self, source: str, cache_dir: Path) -> None:
-        """Makes the folder of the shelf of a source.
-
-        Raises:
-            CacheError: if the folder cannot be made.
-        """
         # The dot keeps the shelves of a cache that lies in the source from being read.
-        self.folder = cache_dir / ".shelves" / self.shelf_name(source)
+        self.folder = reading.cache_dir / ".shelves" / self._name(source)
         with writing(self.folder):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # it holds texts
         self.lock = FileLock(self.folder / "lock", thread_local=False)
@@ -563,15 +244,21 @@ class Shelf:
             self.folder / f"reader-{uuid.uuid4().hex}.lock", thread_local=False
         )
 
-    def update(self, parts: list[Part], notes: Notes) -> list[Part]:
-        """Makes the parts that are missing, and removes those of files that are gone.
+    def _name(self, source: str) -> str:
+        """Hashes the settings that the parts of a source depend on, besides the files."""
+        values = self.model.config.to_dict()
+        settings = sorted((name, values[name]) for name in values if name not in _INCIDENTAL)
+        weights = weights_fingerprint(self.model)
+        key = (_VERSION, self._schema.metadata, settings, weights, self._reading.text_column)
+        path = os.fsencode(os.path.abspath(source))
+        return hashlib.sha256(repr(key).encode() + path).hexdigest()[:32]
+
+    def update(self, parts: list[Part], notes: Notes) -> None:
+        """Makes the parts that are missing, and removes the parts of files that are gone.
 
         Args:
-            parts: the files, with their contents.
+            parts: a part for each file, with the file's hash.
             notes: gets notes about files that cannot be read.
-
-        Returns:
-            The files that could be read, with the paths of their parts.
         """
         with wait_for(self.lock):
             if self.lock.is_locked:
@@ -585,11 +272,25 @@ class Shelf:
             if self.lock.is_locked:
                 for path in self.folder.glob("*.new*"):  # what a killed process left
                     path.unlink()
-        readable = [part for part in parts if part.content in present]
-        for part in readable:
+        self.parts = [part for part in parts if part.content in present]
+        for part in self.parts:
             part.path = present[part.content]
-            part.shelf = self
-        return readable
+
+    def read(self, part: Part, *columns: str) -> pa.Table:
+        """Reads columns of a part, which is made again first if it is damaged.
+
+        Raises:
+            ValueError: if the part is damaged, and its file has changed since.
+        """
+        if not part.is_checked and not is_whole(part.path):
+            self.make_again(part)
+        try:
+            table = _read_columns(part.path, columns)
+        except (pa.ArrowException, OSError, ValueError, KeyError):  # removed or changed since
+            self.make_again(part)
+            table = _read_columns(part.path, columns)
+        part.is_checked = True
+        return table
 
     def _paths(self) -> dict[str, Path]:
         """Returns the path of each part, by the content of its file."""
@@ -624,12 +325,12 @@ class Shelf:
         with wait_for(self.lock):
             with writing(part.path):
                 part.path.unlink(missing_ok=True)
-            if os.path.exists(part.source) and _content(part) == content:
+            if os.path.exists(part.file.path) and _hash_of(part.file) == content:
                 self.encode_files([part], Notes())
             path = self._paths().get(content)
         if path is None:
             raise ValueError(
-                f"{part.path} was damaged, and {part.source} has changed since. Run the command"
+                f"{part.path} was damaged, and {part.file.path} has changed since. Run the command"
                 " again."
             )
         part.path = path
@@ -642,7 +343,7 @@ class Shelf:
             notes: gets notes about files that cannot be read.
         """
         limit = 2_000_000  # characters; a kill costs no more
-        if self.is_slow:
+        if self._is_slow:
             limit = 200_000
         waiting = []
         characters = 0
@@ -658,7 +359,7 @@ class Shelf:
                     unreadable[part.content] = []
                     waiting.append(_FileContent(part, documents, notes_on_reading))
                     characters += sum(len(document.text) for document in documents)
-            notes.add(part.name, unreadable[part.content])
+            notes.add(part.file.name, unreadable[part.content])
             if waiting and (characters >= limit or part is parts[-1]):
                 try:
                     self.write_parts(waiting)
@@ -670,9 +371,9 @@ class Shelf:
     def _read_unchanged(self, part: Part) -> tuple[list[Document], list[Note]]:
         """Reads a file, again if it has changed meanwhile, and stores the hash of what was read."""
         for _ in range(_READINGS):
-            documents, notes = read_file(part, self.column)
+            documents, notes = read_file(part.file, self._reading.text_column)
             try:
-                content = _content(part)
+                content = _hash_of(part.file)
             except OSError as error:  # `read_file` may have opened it before it went away
                 return [], [Note("left out", f" cannot be read: {reason(error)}")]
             if content == part.content:
@@ -687,7 +388,7 @@ class Shelf:
                 self.write_parts([content])
             except (ValueError, TypeError) as error:
                 part = content.part
-                notes.add(part.name, [Note("left out", rest_of_message(part, error))])
+                notes.add(part.file.name, [Note("left out", rest_of_message(part.file, error))])
 
     def write_parts(self, waiting: list[_FileContent]) -> None:
         """Encodes the documents of several files together and writes a part for each file.
@@ -700,37 +401,37 @@ class Shelf:
             warnings.filterwarnings("ignore", ".* (no token|unknown tokens only)")
             encoded = self.model.iter_encode(
                 texts,
-                show_progress_bar=self.is_slow,
-                splitter=self.splitter,
+                show_progress_bar=self._is_slow,
+                splitter=self._reading.splitter,
                 prompt=self.model.config.encoder_prompts().passage,
             )
             embeddings = list(encoded)
         start = 0
         for part, documents, notes_on_reading in waiting:
             stop = start + len(documents)
-            rows = list(map(partial(self.rows, part), documents, embeddings[start:stop]))
+            rows = list(map(partial(self.rows, part.file), documents, embeddings[start:stop]))
             start = stop
-            notes = [*notes_on_reading, *notes_on_words(self.model.tokenizer, part, documents)]
-            metadata = {**self.schema.metadata, "notes": json.dumps(notes)}
+            notes = [*notes_on_reading, *notes_on_words(self.model.tokenizer, part.file, documents)]
+            metadata = {**self._schema.metadata, "notes": json.dumps(notes)}
             table = pa.concat_tables(rows).replace_schema_metadata(metadata)
             with writing(self.folder):
                 new = self.folder / f"{part.content}.new"
                 write_part(new, table)
                 os.replace(new, self.folder / f"{part.content}-{checksum(new)}.parquet")
 
-    def rows(self, part: Part, document: Document, embedding: DocumentEmbedding) -> pa.Table:
+    def rows(self, file: SourceFile, document: Document, embedding: DocumentEmbedding) -> pa.Table:
         """Makes the rows of one document."""
         spans = np.asarray(embedding.spans)
         count = len(spans)
         ids = [readable_name(document.id)]
-        table = chunk_table(self.schema, ids, spans=[spans], vectors=embedding.plain)
+        table = chunk_table(self._schema, ids, spans=[spans], vectors=embedding.plain)
         passages = passage_borders(document.text, spans)
         borders = [0, *spans[1:, 0].tolist(), len(document.text)]
         texts = [document.text[start:end] for start, end in pairwise(borders)]
 
         metadata = dict(document.metadata)
         pages = None
-        if not part.is_table:  # a table may have a column of that name
+        if not file.is_table:  # a table may have a column of that name
             pages = metadata.pop("pages", None)
         vector = embedding.document.tolist()
         rest = [None] * (count - 1)  # only the first row of a document has them
@@ -745,32 +446,6 @@ class Shelf:
         for name, values in columns.items():
             table = table.append_column(name, values[:count])
         return table
-
-
-def passage_borders(text: str, spans: np.ndarray) -> np.ndarray:
-    """Widens chunks to whole sentences, or to whole words in a very long sentence.
-
-    Args:
-        text: the document.
-        spans: the characters of the document's chunks, ``[n, 2]``.
-
-    Returns:
-        The characters of the document's passages, ``[n, 2]``.
-    """
-    units = []
-    for start, end in text_sentences(text):
-        if end - start <= _LONGEST_SENTENCE:
-            units.append((start, end))
-        else:
-            units.extend(word.span() for word in _WORD.finditer(text, start, end))
-    if not units:
-        return spans
-    starts, ends = np.array(units).T
-    first = np.searchsorted(ends, spans[:, 0], side="right").clip(max=len(units) - 1)
-    last = (np.searchsorted(starts, spans[:, 1]) - 1).clip(min=0)
-    # Some tokenizers count the space before a word.
-    begins = np.minimum(starts[first], spans[:, 0])
-    return np.stack([begins, np.maximum(ends[last], spans[:, 1])], axis=1)
 
 
 def metadata_json(metadata: dict[str, Any]) -> str:

@@ -18,6 +18,7 @@ from nextlevelbert import (
 )
 from nextlevelbert.fitting import combine_chunk_encoders
 from nextlevelbert.search import embed, library
+from nextlevelbert.search.reading import ReadingOptions
 
 from ..toys.encoders import CONFIGS, TEXT, save_encoder
 from ..toys.vectors import close, unit
@@ -226,11 +227,10 @@ def test_commands_ask_with_the_query_prompt_and_read_with_the_passage_prompt(e5,
     folder = tmp_path / "books"
     folder.mkdir()
     (folder / "book.txt").write_text(TEXT)
-    reading = {"text_column": "text", "splitter": None, "cache_dir": tmp_path / "cache"}
+    reading = ReadingOptions(cache_dir=tmp_path / "cache")
 
-    shelf = library.open_library(str(folder), e5, **reading)
-    answer = shelf.ask("the red dog ran")
-    embed.run(str(folder), e5, tmp_path / "rows.parquet", rows="chunks", **reading)
+    answer = library.open_library(str(folder), e5, reading).ask("the red dog ran")
+    embed.run(str(folder), e5, tmp_path / "rows.parquet", reading, rows="chunks")
 
     passages = e5.encode(TEXT, prompt_name="passage").plain
     question = e5.encode("the red dog ran", prompt_name="query").plain[0]

@@ -11,6 +11,7 @@ import transformers
 import nextlevelbert_command
 from nextlevelbert import NextLevelBertModel
 from nextlevelbert.search.library import Library
+from nextlevelbert.search.reading import ReadingOptions
 from nextlevelbert.search.shelf import open_shelf
 
 SEA = (
@@ -43,11 +44,16 @@ def books(tmp_path) -> Path:
 
 
 @pytest.fixture
-def open_library(tmp_path) -> Callable[..., Library]:
-    """Opens a folder with a model; what it encodes is kept in `tmp_path`."""
+def reading(tmp_path) -> ReadingOptions:
+    return ReadingOptions(cache_dir=tmp_path / "cache")
+
+
+@pytest.fixture
+def open_library(reading) -> Callable[..., Library]:
+    """Opens a folder with a model; its vectors are stored in `tmp_path`."""
 
     def opened(model: NextLevelBertModel, folder: Path) -> Library:
-        return Library(model, open_shelf(model, str(folder), tmp_path / "cache"))
+        return Library(open_shelf(str(folder), model, reading))
 
     return opened
 
@@ -59,15 +65,15 @@ def toy(toy_checkpoint) -> NextLevelBertModel:
 
 @pytest.fixture
 def command(toy_checkpoint, tmp_path, monkeypatch, capsys) -> Callable[..., Said]:
-    """Runs `nextlevelbert` with these words. Its model is a toy, its cache is in `tmp_path`."""
+    """Runs `nextlevelbert` with these arguments. Its model is a toy, its cache is in `tmp_path`."""
     monkeypatch.setenv("NEXTLEVELBERT_MODEL", toy_checkpoint)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     verbosity = transformers.utils.logging.get_verbosity()
 
-    def run(*words: object) -> Said:
+    def run(*argv: object) -> Said:
         capsys.readouterr()
         try:
-            status = nextlevelbert_command.main([*map(str, words)])
+            status = nextlevelbert_command.main([*map(str, argv)])
         except SystemExit as exit:
             status = exit.code if isinstance(exit.code, int) else 1
             if isinstance(exit.code, str):  # as the interpreter does

@@ -7,25 +7,25 @@ import runpy
 import subprocess
 import sys
 import time
+from dataclasses import fields
 from operator import itemgetter
 from pathlib import Path
 
 import pytest
 
 import nextlevelbert_command
-from nextlevelbert import NextLevelBertModel
-from nextlevelbert.search.shelf import ReadingOptions
+from nextlevelbert.search.reading import ReadingOptions
 
 from .conftest import COURT, KITCHEN, SEA
 
 COMMANDS = ("search", "app", "embed", "fit", "pretrain", "finetune", "convert")
 
 
-@pytest.mark.parametrize("words", [["--help"], ["search", "--help"], ["search", "nowhere", "x"]])
-def test_the_help_loads_nothing_heavy(words):
+@pytest.mark.parametrize("argv", [["--help"], ["search", "--help"], ["search", "nowhere", "x"]])
+def test_the_help_loads_nothing_heavy(argv):
     code = (
         "import sys, nextlevelbert_command\n"
-        f"try: nextlevelbert_command.main({words})\n"
+        f"try: nextlevelbert_command.main({argv})\n"
         "finally: print({'torch', 'transformers', 'numpy', 'nextlevelbert'} & set(sys.modules))"
     )
     root = Path(nextlevelbert_command.__file__).parents[1]
@@ -60,7 +60,7 @@ def test_each_option_is_an_argument_of_the_command(name, books):
     arguments = set(inspect.signature(run).parameters) - {"public"}
     if "reading" in arguments:
         arguments.remove("reading")
-        arguments |= ReadingOptions.__annotations__.keys()
+        arguments |= {field.name for field in fields(ReadingOptions)}
     if "model" in arguments:
         arguments |= {"chunk_encoder", "device", "dtype"}  # which open the model
     assert parsed == arguments | {"command"}
@@ -74,7 +74,7 @@ def test_python_m(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("argv", "message"),
     [
         (("look", "books"), "look"),
         (("search", "nowhere", "whales?"), "nowhere"),
@@ -84,51 +84,11 @@ def test_python_m(monkeypatch, capsys):
         (("embed", "books", "-o", "vectors.csv"), ".parquet"),
     ],
 )
-def test_wrong_words(command, books, monkeypatch, words, message):
+def test_wrong_arguments(command, books, monkeypatch, argv, message):
     monkeypatch.chdir(books.parent)
-    said = command(*words)
+    said = command(*argv)
     assert (said.status, said.out) == (2, "")
     assert message in said.err
-
-
-def test_which_model(command, books, toy_checkpoint, minilm_path, monkeypatch):
-    """--model, the environment variable, the one of the package; or one of another kind."""
-    search = ("search", books / "sea.txt", "whales?", "--json")
-    assert "my-model" in command(*search, "--model", "my-model").err
-    assert "--device" in command(*search, "--device", "cuda:99").err
-
-    [row] = command(*search).json["documents"]
-    assert row["chunks"] > 3  # of 16 tokens
-
-    monkeypatch.delenv("NEXTLEVELBERT_MODEL")
-    [row] = command(*search).json["documents"]
-    assert row["chunks"] == 1
-
-    said = command(*search, "--model", minilm_path)
-    assert (said.status, said.out) == (1, "")
-    assert "model_type is 'bert'" in said.err
-
-
-def test_a_chunk_encoder_that_the_checkpoint_does_not_hold(
-    command, books, toy_checkpoint, toy_encoder_path, minilm_path, tmp_path
-):
-    bare = NextLevelBertModel.from_pretrained(toy_checkpoint)
-    bare.detach_chunk_encoder()
-    bare.save_pretrained(tmp_path / "bare")
-    words = (
-        "search",
-        books,
-        "Who hunts?",
-        "--json",
-        "--model",
-        tmp_path / "bare",
-        "--chunk_encoder",
-    )
-    whole = command("search", books, "Who hunts?", "--json").json["passages"]
-    assert command(*words, toy_encoder_path).json["passages"] == whole
-    said = command(*words, minilm_path)
-    assert said.status == 1
-    assert "encoder" in said.err
 
 
 def test_the_source_is_a_folder_or_a_pattern(command, books, toy):

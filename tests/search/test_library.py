@@ -7,14 +7,12 @@ import bm25s
 import numpy as np
 import pytest
 import torch
-from scipy import sparse
 
-from nextlevelbert import NextLevelBertModel, static_checkpoint
+from nextlevelbert import NextLevelBertModel
 from nextlevelbert.search.index import book_words, count_words
-from nextlevelbert.search.library import Library, ranking, shorten, show_passage
+from nextlevelbert.search.library import Library, ranking
 from nextlevelbert.search.shelf import open_shelf, passage_borders
 
-from ..toys.books import write_pdf
 from .conftest import COURT, KITCHEN, SEA
 
 QUESTION = "Where does the captain hunt the whale?"
@@ -39,14 +37,8 @@ def by_words(pieces: list[str], question: str) -> tuple[np.ndarray, float]:
     return np.sum(scores, axis=0), float(np.linalg.norm(rarities))
 
 
-@pytest.fixture
-def model_of_words() -> NextLevelBertModel:
-    """The installed model, for which a word of any length is one token."""
-    return NextLevelBertModel.from_pretrained(static_checkpoint())
-
-
 @pytest.mark.parametrize("whitened", [False, True])
-def test_scores(toy_encoder_path, books, tmp_path, whitened):
+def test_scores(toy_encoder_path, books, reading, whitened):
     torch.manual_seed(0)
     model = NextLevelBertModel.from_chunk_encoder(
         toy_encoder_path, chunk_size=16, whiten_chunks=whitened
@@ -58,8 +50,8 @@ def test_scores(toy_encoder_path, books, tmp_path, whitened):
         matrix = np.random.default_rng(1).normal(size=(32, 32))
         model.whitening.mean.copy_(torch.from_numpy(mean))
         model.whitening.weight.copy_(torch.from_numpy(matrix))
-    parts = open_shelf(model, str(books), tmp_path / "cache")
-    library = Library(model, parts)
+    shelf = open_shelf(str(books), model, reading)
+    library = Library(shelf)
     answer = library.ask(QUESTION)
 
     def unit(plain: torch.Tensor) -> np.ndarray:
@@ -76,7 +68,7 @@ def test_scores(toy_encoder_path, books, tmp_path, whitened):
         for start, end in passage_borders(text, encoded.spans):
             pieces.append(text[start:end])
             owners.append(number)
-    counts, starts, vocabulary, *_ = count_words(parts)
+    counts, starts, vocabulary, *_ = count_words(shelf)
     names = np.array(list(vocabulary))
     added = book_words(counts, starts)
     for number, owner in enumerate(owners):
@@ -130,47 +122,6 @@ def test_of_equal_scores_the_first_in_the_folder_is_first():
     assert ranking(scores, np.arange(400) // 4) == list(range(1, 400, 4))
 
 
-def test_a_passage_is_whole_sentences_of_its_chunk():
-    """In a very long sentence, it is whole words. White space between sentences belongs to none."""
-    text = "One  two.\n\nThree four. Five six. " + "longish " * 200
-    spans = np.array([[0, 3], [7, 14], [11, 16], [30, 40], [700, 702], [1630, 1631]])
-    passages = passage_borders(text, spans)
-    shown = [text[start:end] for start, end in passages]
-    assert shown[:3] == ["One  two.", "One  two.\n\nThree four.", "Three four."]
-    assert shown[3:] == ["Five six. longish", "longish", "longish"]
-    assert passage_borders("\u200b", np.zeros((0, 2), int)).shape == (0, 2)
-    assert passage_borders("渡輪。海港。燈塔。", np.array([[3, 6]])).tolist() == [[3, 6]]
-
-
-def test_a_word_that_two_chunks_share_is_found(model_of_words, tmp_path):
-    """It is a word of both, as the sentence is."""
-    sentence = "The harbour pilot counted the phalaropes. "
-    (tmp_path / "a.txt").write_text(sentence * 60)
-    parts = open_shelf(model_of_words, str(tmp_path), tmp_path / "cache")
-    matrix, _, vocabulary, *_ = count_words(parts)
-    counts = matrix[:, [vocabulary["phalaropes"]]].toarray()
-    assert len(counts) > 1
-    assert counts.sum() == 60 + len(counts) - 1  # a sentence on a border counts twice
-
-
-def test_the_words_of_a_book_are_those_that_are_its_own():
-    """Often in the book, in few other books and in few passages; once or twice does not count."""
-    passages = [[1, 1, 1, 9], [1, 9, 9, 5], [2, 2, 2, 9], [9, 2, 6, 6]]
-    counts = sparse.csr_array(
-        np.stack([np.bincount(row, minlength=10) for row in passages]).astype(np.float32)
-    )
-    assert book_words(counts, [0, 2, 4]).indices.tolist() == [1, 2]
-    assert book_words(counts, [0, 4]).nnz == 0  # one book: nothing tells it apart
-
-
-def test_the_index_of_words_follows_the_files(toy, books, open_library, tmp_path):
-    assert open_library(toy, books).ask("moon").bm25.max() == 0
-    (books / "moon.txt").write_text("A walk on the moon.")
-    library = open_library(toy, books)
-    assert library.ask("moon").bm25.argmax() == library.starts[2]
-    assert len(list(tmp_path.rglob("index-*"))) == 1
-
-
 def test_one_passage_without_words(command, tmp_path):
     """Nothing is nearer than another."""
     (tmp_path / "one.txt").write_text("!!!")
@@ -186,39 +137,6 @@ def test_json(command, books):
     assert answer["documents"][0].keys() == facts
     facts = {"place", "also_in", "score", "cosine", "bm25", "start", "end", "page", "pages", "text"}
     assert answer["passages"][0].keys() == facts | {"share"}
-
-
-def test_a_passage_of_a_pdf_has_its_pages(command, tmp_path):
-    sentences = ["The preface of the almanac is short.", "The table of the moonrise stands here."]
-    write_pdf(tmp_path / "a.pdf", sentences)
-    answer = command("search", tmp_path / "a.pdf", "moonrise", "--json", "--passages", 99).json
-    for passage in answer["passages"]:
-        pages = [page for page in (1, 2) if sentences[page - 1][:20] in passage["text"]]
-        assert passage["pages"] == [pages[0], pages[-1]]
-        assert passage["page"] in pages
-    assert answer["documents"][0]["metadata"] == {}
-    assert ", page 2, at " in command("search", tmp_path / "a.pdf", "moonrise").out
-
-
-def test_a_passage_on_two_pages_names_both_and_the_page_that_holds_most():
-    text = "One. This sentence begins on a page and ends on another one. Three."
-    passage = show_passage(text, 5, end=60, page_starts=[0, 12, len(text) - 2])
-    assert passage.text == "This sentence begins on a page and ends on another one."
-    assert (passage.pages, passage.page) == ((1, 2), 2)
-    assert passage.characters == "characters 5 to 60"
-    assert passage.position == "pages 1 to 2, at 7%"
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("A sentence of words. " * 300, "A sentence of words. " * 95),
-        ("G" * 5_000, "G" * 2_000),
-    ],
-)
-def test_a_long_passage_is_cut_with_a_mark(text, shown):
-    left_out = len(text) - len(shown.strip())
-    assert shorten(text) == f"{shown.strip()} [… {left_out:,} more characters]"
 
 
 def test_copies_are_shown_once(command, tmp_path):
@@ -240,12 +158,6 @@ def test_words_of_two_documents_count(command, tmp_path):
     (tmp_path / "b.txt").write_text("The almanac has the zephyrograph readings of the coast.")
     [first, second] = command("search", tmp_path, "zephyrograph", "--json").json["documents"]
     assert (first["place"], second["place"]) == ("b.txt", "a.txt")
-
-
-def test_a_word_more_often_than_65535_times(model_of_words, tmp_path):
-    (tmp_path / "matrix.txt").write_text("0│" * 70_000 + "0")
-    parts = open_shelf(model_of_words, str(tmp_path / "matrix.txt"), tmp_path / "cache")
-    assert count_words(parts).matrix.max() == 70_001
 
 
 def test_a_question_without_a_token(command, books):

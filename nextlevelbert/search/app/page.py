@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -25,7 +25,7 @@ from sklearn.preprocessing import normalize
 
 from ...models.modeling_nextlevelbert import NextLevelBertModel
 from ..library import Library, SearchResult, open_library
-from ..shelf import ReadingOptions
+from ..reading import ReadingOptions
 from .map import NamePlacer, names_in_any_script, overlaps, principal_components
 
 if TYPE_CHECKING:
@@ -51,6 +51,9 @@ _NUMBER = (
     r"|twenty)"
 )
 _KINDS = "act|article|book|canto|chapter|item|letter|part|section|volume"
+# Checked against the chapters that editors have marked in 93 novels of ELTeC: 83 are divided at
+# headings, and 99 % of these begin a chapter, 97 % of the chapters are headings. All other
+# documents have equal sections.
 _HEADING = re.compile(
     rf"^[ \t]*(?:\#{{1,3}}[ \t]\S.{{0,79}}|(?:{_KINDS})[ \t]+(?:the[ \t]+)?{_NUMBER}(?:["
     r" \t.:,—–-].{0,79})?"
@@ -531,19 +534,15 @@ def _connect_pictures(page: Page, components: SimpleNamespace) -> None:
 
 
 def run(
-    source: str,
-    model: NextLevelBertModel,
-    *,
-    public: bool = False,
-    **reading: Unpack[ReadingOptions],
+    source: str, model: NextLevelBertModel, reading: ReadingOptions, *, public: bool = False
 ) -> None:
     """Serves the page until it is interrupted.
 
     Args:
         source: a file, a folder or a pattern.
         model: the document model.
+        reading: how the files are read, and where their passages and vectors are kept.
         public: if true, other machines can reach the page, for example in a Space.
-        **reading: options for reading the source, see `ReadingOptions`.
 
     Raises:
         ValueError: if Gradio is not installed.
@@ -554,7 +553,7 @@ def run(
     except ImportError as error:
         raise ValueError("The page needs Gradio. Run: pip install 'gradio>=6.31,<7'") from error
 
-    library = open_library(source, model, **reading)
+    library = open_library(source, model, reading)
     blocks = build(library, Path(source).resolve().name)
     server_name = None  # Gradio reads it from the environment of a Space
     if not public:

@@ -1,84 +1,16 @@
-"""Files of vectors, and models fitted to a folder."""
-
-import json
+"""Models that are fitted to a folder."""
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from huggingface_hub import ModelCard
 from sentence_transformers import SentenceTransformer
 
-from nextlevelbert import NextLevelBertModel, read_documents
+from nextlevelbert import NextLevelBertModel
 
-from ..toys.books import write_pdf
 from .conftest import COURT, KITCHEN, SEA
 
 TEXTS = {"far/court.txt": COURT, "kitchen.txt": KITCHEN, "sea.txt": SEA}
-
-
-def test_embed_chunks(command, books, toy_checkpoint, tmp_path):
-    out = tmp_path / "out.parquet"
-    said = command("embed", books, "-o", out, "--rows", "chunks", "--dtype", "float32")
-    assert "vectors of 32 values" in said.out
-    table = pq.read_table(out)
-    assert table.schema.field("vector").type == pa.list_(pa.float32(), 32)
-    assert list(tmp_path.glob("out*")) == [out]
-    rows = iter(table.to_pylist())
-    model = NextLevelBertModel.from_pretrained(toy_checkpoint)
-    for place, text in TEXTS.items():
-        embedding = model.encode(text)
-        for number, (start, end) in enumerate(embedding.spans.tolist()):
-            row = next(rows)
-            np.testing.assert_allclose(row.pop("vector"), embedding.plain[number], atol=1e-3)
-            assert list(row.values())[:4] == [place, number, start, end]
-    assert next(rows, None) is None
-    assert "".join(table["text"].to_pylist()) == "".join(TEXTS.values())
-
-
-def test_embed_documents(command, books, toy_checkpoint, tmp_path):
-    words = ("-o", tmp_path / "out.parquet", "--rows", "documents", "--dtype", "float32")
-    assert "vectors of 32 values" in command("embed", books, *words).out
-    table = pq.read_table(tmp_path / "out.parquet")
-    assert table["document"].to_pylist() == list(TEXTS)
-    model = NextLevelBertModel.from_pretrained(toy_checkpoint)
-    for vector, text in zip(table["vector"].to_pylist(), TEXTS.values(), strict=True):
-        np.testing.assert_allclose(vector, model.encode(text).document, atol=1e-3)
-
-
-def test_embed_names_the_first_page_of_each_chunk(command, tmp_path):
-    path = write_pdf(tmp_path / "a.pdf", [SEA[:200], COURT[:200]])
-    [document] = read_documents(path)
-    command("embed", path, "-o", tmp_path / "out.parquet")
-    table = pq.read_table(tmp_path / "out.parquet")
-    starts = table["start"].to_numpy()
-    pages = np.searchsorted(document.metadata["pages"], starts, side="right")
-    assert set(pages) == {1, 2}
-    assert table["page"].to_pylist() == pages.tolist()
-
-
-def test_embed_keeps_metadata(command, tmp_path):
-    (tmp_path / "in.jsonl").write_text(
-        json.dumps({"id": "x", "body": SEA, "tags": ["é"], "year": 1851})
-    )
-    words = ("-o", tmp_path / "out.parquet", "--rows", "documents", "--text_column", "body")
-    assert command("embed", tmp_path / "in.jsonl", *words).status == 0
-    [row] = pq.read_table(tmp_path / "out.parquet").to_pylist()
-    assert (row["document"], json.loads(row["metadata"])) == (
-        "in.jsonl#x",
-        {"tags": ["é"], "year": 1851},
-    )
-
-
-def test_a_document_is_not_written_over(command, tmp_path):
-    table = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"text": [SEA]}), table)
-    before = table.read_bytes()
-
-    for source in (tmp_path, table, tmp_path / "a.*"):
-        assert "is a document" in command("embed", source, "-o", table).err
-
-    assert table.read_bytes() == before
 
 
 def test_fit(command, books, tmp_path):

@@ -15,7 +15,7 @@ import pytest
 
 pytestmark = pytest.mark.long
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CHROMIUM = (
     "--no-sandbox --disable-gpu --disable-background-networking --no-first-run --disable-sync"
 ).split()

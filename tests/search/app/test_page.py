@@ -17,12 +17,12 @@ from PIL import Image
 
 import nextlevelbert
 from nextlevelbert import NextLevelBertModel
-from nextlevelbert.search.app import page as app
+from nextlevelbert.search.app import page as page_module
 from nextlevelbert.search.app.page import Page, Section, sections_of
 
-from .conftest import KITCHEN
+from ..conftest import KITCHEN
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 QUESTION = "Where does the captain hunt the whale?"
 WORDS = "The captain hunts the whale over the sea. " * 15  # longer than the shortest part
 ORANGE = [234, 88, 12]
@@ -142,7 +142,7 @@ def test_a_chunk_on_the_border_of_two_sections_is_not_compared_with_itself(page,
     first, second = page.library.spans[page.passages(2)][:2].tolist()
     border = (second[0] + second[1]) // 2
     sections = [Section("one", first[0], border), Section("two", border, len(text))]
-    monkeypatch.setattr(app, "sections_of", lambda *document: sections)
+    monkeypatch.setattr(page_module, "sections_of", lambda *document: sections)
     shown = page.nearest_pair(2, x=639, y=0)
     assert shown[1:3] != shown[4:]  # the passage, and what follows it
 

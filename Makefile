@@ -26,8 +26,8 @@ demo: .venv/.installed-demo  ## Python's own manual: search it, train with maske
 test: .venv/.installed-test  ## Run every test that needs no large download
 	$(OFFLINE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not mpnet and not faults and not long" -n 2 --dist loadscope
 
-test-fast: .venv/.installed-test  ## Run the tests of models, corpora and data only; about a minute on two cores
-	$(OFFLINE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/models tests/corpus tests/data \
+test-fast: .venv/.installed-test  ## Run the tests of models and data only; about a minute on two cores
+	$(OFFLINE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/models tests/data \
 	    -m "not mpnet and not faults and not long" -n 2 --dist loadscope
 
 coverage: .venv/.installed-test  ## Run `make test`, and print which lines of the package no test reaches

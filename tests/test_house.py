@@ -163,7 +163,7 @@ TESTED_ELSEWHERE = {
     "models/token_document.py": "models/test_modeling_chunkbert.py",
     # Static encoders are made by a fit, and compared with scikit-learn after it.
     "models/static_encoders.py": "test_fitting.py",
-    # The commands of one folder share its tests, each of which starts a command.
+    # The map is drawn and clicked on its page.
     "search/app/map.py": "search/app/test_page.py",
 }
 

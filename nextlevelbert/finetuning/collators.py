@@ -38,7 +38,8 @@ class DataCollatorForLabelledVectors:
         batch = {}
         for name in ("label", "labels"):
             if name in rows[0]:
-                batch["labels"] = torch.stack([torch.as_tensor(row[name]) for row in rows])
+                labels = [torch.as_tensor(row[name]) for row in rows]
+                batch["labels"] = torch.stack(labels)
                 break
 
         documents = rows
@@ -46,13 +47,15 @@ class DataCollatorForLabelledVectors:
             names = [row["document"] for row in rows]
             row_of = dict(zip(names, rows, strict=True))
             documents = list(row_of.values())
-            position = {name: index for index, name in enumerate(row_of)}
-            batch["document_index"] = torch.tensor([position[name] for name in names])
+            distinct = list(row_of)
+            document_index = [distinct.index(name) for name in names]
+            batch["document_index"] = torch.tensor(document_index)
         if "pair_embeds" in rows[0]:
             pairs = [torch.as_tensor(row["pair_embeds"]).float() for row in rows]
             batch["pair_embeds"] = torch.stack(pairs)
         vectors = [torch.as_tensor(row["inputs_embeds"]).float() for row in documents]
-        return batch | pad_vectors(vectors)
+        batch |= pad_vectors(vectors)
+        return batch
 
 
 class DataCollatorForDocumentChoice:

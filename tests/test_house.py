@@ -213,6 +213,8 @@ CEILINGS = {
 }
 NODES_PER_LINE_OF_TESTS = 6.5
 DENSEST_FILE = 7.0
+LONGEST_FILE = 900  # lines
+LARGEST_FILE = 2_800  # nodes
 
 
 def measures(counts: Counter[str]) -> dict[str, float]:
@@ -244,6 +246,17 @@ def test_no_file_is_dense(package_counts):
         if is_code and counts["nodes"] > DENSEST_FILE * counts["code lines"]:
             dense.append(path.name)
     assert dense == []
+
+
+def test_no_file_is_long(package_counts):
+    """A modelling file holds a whole family, as in transformers."""
+    long_files = []
+    for path, counts in package_counts.items():
+        lines = path.read_text(encoding="utf-8").count("\n")
+        is_long = lines > LONGEST_FILE or counts["nodes"] > LARGEST_FILE
+        if is_long and not path.name.startswith("modeling_"):
+            long_files.append(path.name)
+    assert long_files == []
 
 
 def test_tests_are_plain():

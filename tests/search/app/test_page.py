@@ -18,7 +18,8 @@ from PIL import Image
 import nextlevelbert
 from nextlevelbert import NextLevelBertModel
 from nextlevelbert.search.app import page as page_module
-from nextlevelbert.search.app.page import Page, Section, sections_of
+from nextlevelbert.search.app.page import Page
+from nextlevelbert.search.app.sections import Section
 
 from ..conftest import KITCHEN
 
@@ -62,43 +63,6 @@ def test_a_question_on_thousands_of_documents_is_drawn_at_once():
 
     assert time.process_time() - start < 0.5
     assert (pixels.max(axis=2) < 64).sum() > 1_000  # there are names
-
-
-@pytest.mark.parametrize(
-    "headings",
-    [
-        [
-            "CHAPTER I",
-            "Chapter 2. The Chase",
-            "CHAPTER III: AT SEA",
-            "Chapter the Fourth of nothing",
-        ],
-        ["# One", "## Two", "### Three", "#hashtag"],
-        ["I.", "II", "XIV.", "I see"],
-        ["ARTICLE ONE", "Section 2 - Terms", "Item 3.", "Part of it is lost"],
-    ],
-)
-def test_parts_between_headings(headings):
-    """The last line of each list is no heading; a table of contents in front is none, either."""
-    text = "\n".join(headings[:3]) + "\n\n"
-    for heading in headings:
-        text += f"{heading}\n\n{WORDS}\n\n"
-    sections = sections_of(text, np.array([[0, len(text)]]))
-    ends = [*(section.start for section in sections[1:]), len(text)]
-    for section, heading, end in zip(sections, headings[:3], ends, strict=True):
-        assert section.heading == heading.strip("# ")
-        assert text[section.start :].startswith(heading)
-        assert section.end == end
-
-
-def test_parts_of_equal_length():
-    spans = np.array([[10 * number, 10 * number + 10] for number in range(95)])
-    text = "x" * 950
-    sections = sections_of(text, spans)
-    assert len(sections) == 30
-    assert sections[0] == ("part 1", 0, 40)
-    assert sections[-1] == ("part 30", 920, 950)
-    assert len(sections_of(text[:20], spans[:2])) == 2
 
 
 def test_similarity_of_sections(page):

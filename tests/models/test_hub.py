@@ -172,8 +172,14 @@ def test_the_card_on_the_hub_opens_the_model_unless_somebody_wrote_one(
 ):
     """In place of transformers' empty template."""
     card = hub.files("model", "user/toy")["README.md"].decode()
-    for line in ('AutoModel.from_pretrained("user/toy")', "trust_remote_code=True", "- nextlevelb"):
+    lines = (
+        '= NextLevelBertModel.from_pretrained("user/toy")',
+        'AutoModel.from_pretrained("user/toy", trust_remote_code=True)',
+        "- nextlevelbert",
+    )
+    for line in lines:
         assert line in card
+
     fresh_process(PUSH_ANOTHER)
     assert hub.files("model", "user/written")["README.md"].endswith(b"Mine.")
 

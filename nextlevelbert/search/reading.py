@@ -23,7 +23,7 @@ _UNKNOWN_SHARE = 0.05
 
 @dataclass(frozen=True)
 class ReadingOptions:
-    """How the files of a source are read, and where their passages and vectors are kept.
+    """Says how to read the files of a source, and where to keep their passages and vectors.
 
     Args:
         cache_dir: the folder of all shelves.
@@ -112,7 +112,7 @@ def check_output(source: str, output: Path) -> None:
 def read_file(file: SourceFile, column: str) -> tuple[list[Document], list[Note]]:
     """Reads the documents of a file that hold text.
 
-    Of rows with the same id, the second is named ``id (2)``.
+    If two rows have the same id, the second is named ``id (2)``.
 
     Args:
         file: the file.

@@ -350,7 +350,7 @@ def test_the_best_threshold(groups, metric):
 
 
 def test_the_threshold_has_steps_of_a_twentieth(metric):
-    """Of four mentions two pairs belong together, with 0.18; all others have 0.12."""
+    """Two pairs of the four mentions belong together, at 0.18; all other pairs score 0.12."""
     probability = np.full((4, 4), 0.12)
     probability[[0, 1, 2, 3], [1, 0, 3, 2]] = 0.18
     np.fill_diagonal(probability, 1)
@@ -459,7 +459,7 @@ def test_topics_are_held_out_as_a_whole(trainer_parts):
 
 
 def test_the_settings_of_the_papers_arrive(trainer_parts):
-    """Those of CDLM, and of Cattan et al. (2020) for what CDLM takes from them."""
+    """CDLM names epochs and batch; the other values are those of Cattan et al. (2020)."""
     recipe = str(ROOT / "examples" / "recipes" / "cdlm_coreference.yaml")
     rows = stories((1, 2), np.random.default_rng(0))
 

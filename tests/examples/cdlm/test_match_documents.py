@@ -107,7 +107,7 @@ class Stopped(Exception):
 
 
 def test_the_settings_of_the_papers_arrive(encoder, tmp_path, monkeypatch):
-    """Those of appendix C.2, and the learning rate of Zhou et al.'s script."""
+    """Appendix C.2 names the values; the learning rate is in Zhou et al.'s script."""
     made = {}
 
     def stop(**parts):

@@ -299,7 +299,7 @@ class Stopped(Exception):
 
 
 def test_the_settings_of_the_paper_arrive(encoder, tmp_path, monkeypatch):
-    """Those of appendix C.3."""
+    """Appendix C.3 names the values."""
     made = {}
 
     def stop(**parts):

@@ -300,7 +300,7 @@ def test_word_counts_with_several_labels_and_a_test_set_without(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "culprit"),
+    ("argv", "culprit"),
     [
         (["--label_column", "y"], "no labels"),
         (["--lora", "--freeze_encoder"], "--lora"),

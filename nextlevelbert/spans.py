@@ -7,12 +7,13 @@ import numpy as np
 
 from .models.sentences import text_sentences
 
+Spans = np.ndarray | Sequence[Sequence[int]]
 # Characters. In a longer sentence, such as a table without a full stop, whole words are enough.
 _LONGEST_SENTENCE = 1_000
 _WORD = re.compile(r"\S{1,100}")
 
 
-def merge_spans(text: str, spans: np.ndarray | Sequence[Sequence[int]]) -> np.ndarray:
+def merge_spans(text: str, spans: Spans) -> np.ndarray:
     """Merges spans that overlap, or between which the text has only white space.
 
     Several chunks that a search returned of one document become fewer and longer passages, none of
@@ -31,16 +32,23 @@ def merge_spans(text: str, spans: np.ndarray | Sequence[Sequence[int]]) -> np.nd
         >>> merge_spans(text, [(17, 22), (5, 9), (0, 4)]).tolist()
         [[0, 9], [17, 22]]
     """
-    merged: list[list[int]] = []
-    for start, end in sorted(np.asarray(spans).reshape(-1, 2).tolist()):
-        if merged and text[merged[-1][1] : start].strip() == "":
-            merged[-1][1] = max(merged[-1][1], end)
+    starts = []
+    ends: list[int] = []
+    in_order = sorted(np.asarray(spans).reshape(-1, 2).tolist())
+    for start, end in in_order:
+        is_apart = True
+        if ends:
+            between = text[ends[-1] : start]
+            is_apart = between.strip() != ""
+        if is_apart:
+            starts.append(start)
+            ends.append(end)
         else:
-            merged.append([start, end])
-    return np.array(merged, np.int64).reshape(-1, 2)
+            ends[-1] = max(ends[-1], end)
+    return np.array([starts, ends], np.int64).T
 
 
-def whole_sentences(text: str, spans: np.ndarray | Sequence[Sequence[int]]) -> np.ndarray:
+def whole_sentences(text: str, spans: Spans) -> np.ndarray:
     """Widens spans to whole sentences; `nextlevelbert search` shows chunks in this form.
 
     Sentences are those of `text_sentences`. In a sentence of more than 1,000 characters, a span is
@@ -59,12 +67,7 @@ def whole_sentences(text: str, spans: np.ndarray | Sequence[Sequence[int]]) -> n
         [[13, 28]]
     """
     spans = np.asarray(spans).reshape(-1, 2)
-    units = []
-    for start, end in text_sentences(text):
-        if end - start <= _LONGEST_SENTENCE:
-            units.append((start, end))
-        else:
-            units.extend(word.span() for word in _WORD.finditer(text, start, end))
+    units = _sentences_or_words(text)
     if not units:
         return spans
 
@@ -78,3 +81,14 @@ def whole_sentences(text: str, spans: np.ndarray | Sequence[Sequence[int]]) -> n
     starts = np.minimum(unit_starts[first], span_starts)
     ends = np.maximum(unit_ends[last], span_ends)
     return np.stack([starts, ends], axis=1)
+
+
+def _sentences_or_words(text: str) -> list[tuple[int, int]]:
+    """Returns the spans of a text's sentences, or of the words of a very long sentence."""
+    units = []
+    for start, end in text_sentences(text):
+        if end - start <= _LONGEST_SENTENCE:
+            units.append((start, end))
+        else:
+            units.extend(word.span() for word in _WORD.finditer(text, start, end))
+    return units

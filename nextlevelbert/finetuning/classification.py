@@ -65,11 +65,6 @@ class ClassArguments:
         " classes of the training set). Integer labels are indices of the list, unless a class in"
         " it is an integer: then integer labels are names.",
     )
-    sigmoid: bool = option(
-        default=False,
-        help="Use one output for two classes, the probability of the second class, as the paper"
-        " does on MuLD.",
-    )
 
 
 def main(argv: list[str]) -> None:
@@ -110,7 +105,7 @@ def main(argv: list[str]) -> None:
         data=data_args,
         options=[*model_options, class_args],
         sets=sets,
-        labels=LabelSet.of(sets["train"], sigmoid=class_args.sigmoid),
+        labels=LabelSet.of(sets["train"]),
     )
 
     # 2. What the model reads: word counts, stored chunk vectors, or tokens.
@@ -215,7 +210,8 @@ def tfidf(sets: Mapping[str, Dataset], labels: LabelSet) -> dict[str, np.ndarray
             continue
         texts = _texts_with_questions(dataset)
         if several:
-            scores[name] = logit(pipeline.predict_proba(texts))
+            # scikit-learn adds a column in front for the absence of a single class.
+            scores[name] = logit(pipeline.predict_proba(texts))[:, -len(labels.names) :]
         else:
             scores[name] = np.full((len(texts), len(labels.names)), -np.inf)
             scores[name][:, np.unique(truth)] = pipeline.predict_log_proba(texts)

@@ -210,6 +210,8 @@ def test_commands(page, words, monkeypatch, tmp_path):
     for option, value in pairwise(words):
         if option == "--train_file" and not Path(value).suffix:
             Path(value).mkdir()  # splits are for folders and the Hub, which is checked at once
+        elif option.endswith("_file"):
+            Path(value).touch()
     assert refused(words) == ""
 
 

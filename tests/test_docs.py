@@ -154,6 +154,7 @@ SCRIPTS = {
     "examples/chunkbert/prepare_book_summaries.py": run_example,
     "examples/chunkbert/prepare_eurlex.py": run_example,
     "examples/hate/rank_documents.py": run_example,
+    "examples/next_level_bert/masking.py": run_example,
     "examples/next_level_bert/prepare_muld.py": run_example,
     "examples/next_level_bert/prepare_quality_race.py": run_example,
     "examples/next_level_bert/retrieve_booksum.py": run_example,

@@ -75,6 +75,7 @@ def test_every_line_is_an_object_with_the_same_keys():
     assert keys == {("id", "kind", "half", "question", "answers")}
 
 
+@pytest.mark.long
 def test_the_manual_of_this_python_holds_the_quotations():
     count = check_quotations(questions_of("python-manual"), python_manual())
 

@@ -72,10 +72,10 @@ DOCUMENTS = st.lists(
 
 
 def cases(share):
-    """A share of 400 cases in the suite, always the same ones; of 20,000 others in the long run."""
+    """A share of 150 cases in the suite, always the same ones; of 20,000 others in the long run."""
     long = settings.get_current_profile_name() == "fuzz"
     return settings(
-        max_examples=max(1, round(share * (20_000 if long else 400))),
+        max_examples=max(1, round(share * (20_000 if long else 150))),
         deadline=10_000,  # milliseconds for one case: nothing hangs
         derandomize=not long,
         database=None,

@@ -54,7 +54,9 @@ RUNS: dict[str, tuple[Callable[[list[str]], None], list[str], list[dict], dict[s
         "--chunk_encoder {sentence_encoder} --chunk_size 8 --do_train --sequence_length 8".split(),
         ROWS["books"],
         {
-            "--loss_mean sequences": lambda run: run.model.config.loss_mean == "sequences",
+            "--loss smooth_l1": lambda run: (
+                (run.model.config.loss, run.model.config.loss_mean) == ("smooth_l1", "sequences")
+            ),
             "--attention_dropout 0.2": lambda run: (
                 {
                     layer.attention.self.dropout.p
@@ -63,8 +65,6 @@ RUNS: dict[str, tuple[Callable[[list[str]], None], list[str], list[dict], dict[s
                 == {0.2}
             ),
             "--masking_probability 0.4": lambda run: run.collator.probability == 0.4,
-            "--mask_share 0.7": lambda run: run.collator.mask_share == 0.7,
-            "--random_share 0.2": lambda run: run.collator.random_share == 0.2,
         },
     ),
     "hate": (
@@ -73,8 +73,8 @@ RUNS: dict[str, tuple[Callable[[list[str]], None], list[str], list[dict], dict[s
         ROWS["books"],
         {
             "--sentence_pooling cls": lambda run: run.model.config.chunk_encoder_pooling == "cls",
-            "--norm_order 1.5": lambda run: (
-                run.model.config.norm_order == 1.5 and type(run.train) is DocumentVectorDataset
+            "--masking_probability 0.2": lambda run: (
+                run.collator.probability == 0.2 and type(run.train) is DocumentVectorDataset
             ),
         },
     ),

@@ -123,7 +123,7 @@ RUNS = [
         "hate",
         pretraining("{books}", "hate", *HATE),
         loss_fell,
-        ["--norm_order", "1"],
+        ["--masking_probability", "0.4"],
         opens_in_three_ways,
         card="vectors",
     ),

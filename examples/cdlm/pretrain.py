@@ -15,17 +15,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from common import CdlmArguments, about, open_cdlm, parse_arguments
-from transformers import (
-    Trainer,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
-    set_seed,
-)
+from transformers import Trainer, TrainingArguments, set_seed
 
 from nextlevelbert import (
     CdlmForMaskedLM,
@@ -34,6 +27,7 @@ from nextlevelbert import (
     hold_out_sets,
     read_document_sets,
 )
+from nextlevelbert.training import SetEpochCallback
 
 HELD_OUT = 0.05  # share of the sets to evaluate on if there is no validation file
 
@@ -64,24 +58,6 @@ class PretrainingArguments(CdlmArguments):
     )
     random_clusters: bool = about("Train on sets of unrelated documents.", default=False)
     mlm_probability: float = about("Share of the words to predict.", default=0.15)
-
-
-class NewDraws(TrainerCallback):
-    """Draws other documents and masks in every epoch.
-
-    `Trainer` sets the epoch of a data set in one process only, and not if it resumes within one.
-    """
-
-    def on_epoch_begin(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        train_dataloader: Any = None,
-        **kwargs: Any,
-    ) -> None:
-        """Sets the epoch of the training set."""
-        train_dataloader.dataset.set_epoch(int(state.epoch or 0))
 
 
 def read_sets(path: str, options: PretrainingArguments) -> dict[str, list[str]]:
@@ -181,7 +157,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
         train_dataset=rows.get("train"),
         eval_dataset=rows.get("validation"),
         processing_class=processor,
-        callbacks=[NewDraws()],
+        callbacks=[SetEpochCallback()],
     )
     if args.do_train:
         trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)

@@ -2,8 +2,9 @@
 
 In MuLD (Hudson and Al Moubayed, 2022) the first line of ``input`` names a character of a film, and
 ``output`` says whether the character is a hero or a villain. A row that is written has the columns
-``text`` (the rest of the film), ``question`` and ``label``: 0 for a villain, 1 for a hero, as in
-MuLD's original code, so that F1 is the score of the hero.
+``text`` (the rest of the film), ``question`` and ``label``, a list of classes: the class Hero or
+none. A classifier of one class that a row has or has not is the paper's: a single output, a
+sigmoid with the threshold 0.5, and the F1 of the hero (section 3.2).
 
 A bare name (no "?", at most 6 words) becomes the NextLevelBERT paper's question. This is a rule of
 ours, because nothing marks the line; the authors' code uses the line as the name, too, but leaves
@@ -23,7 +24,7 @@ from typing import Any
 
 from nextlevelbert.data import RowLocation, open_rows
 
-CLASSES = ("Villain/Antagonist", "Hero")
+LABELS = {"Villain/Antagonist": [], "Hero": ["Hero"]}
 LONGEST_LINE = 200  # characters of a first line
 LONGEST_NAME = 6  # words
 
@@ -45,9 +46,9 @@ def character_row(location: RowLocation, values: Mapping[str, Any]) -> dict[str,
     output = values.get("output")
     if isinstance(output, list) and len(output) == 1:
         output = output[0]
-    if output not in CLASSES:
-        raise location.error("output", f"must be {' or '.join(CLASSES)}, got {output!r:.60}.")
-    return {"text": text, "question": question, "label": CLASSES.index(output)}
+    if not isinstance(output, str) or output not in LABELS:
+        raise location.error("output", f"must be {' or '.join(LABELS)}, got {output!r:.60}.")
+    return {"text": text, "question": question, "label": LABELS[output]}
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -10,7 +10,7 @@ from datasets import Dataset
 
 from ..data.labelled import load_classes, read_label_names
 from ..data.tables import Table
-from ..evaluation.words import split_terms
+from ..data.words import split_terms
 from ..training.data_arguments import DataArguments
 from ..training.options import option, parse, pop_option
 from ..training.runs import bind_folder
@@ -65,11 +65,6 @@ class ClassArguments:
         " classes of the training set). Integer labels are indices of the list, unless a class in"
         " it is an integer: then integer labels are names.",
     )
-    sigmoid: bool = option(
-        default=False,
-        help="Use one output for two classes, the probability of the second class, as the paper"
-        " does on MuLD.",
-    )
 
 
 def option_groups(model_type: str) -> tuple[type, ...]:
@@ -115,7 +110,7 @@ def main(argv: list[str]) -> None:
         data=data_args,
         options=[*model_options, class_args],
         sets=sets,
-        labels=LabelSet.of(sets["train"], sigmoid=class_args.sigmoid),
+        labels=LabelSet.of(sets["train"]),
     )
 
     # 2. What the model reads: word counts, stored chunk vectors, or tokens.
@@ -220,7 +215,8 @@ def tfidf(sets: Mapping[str, Dataset], labels: LabelSet) -> dict[str, np.ndarray
             continue
         texts = _texts_with_questions(dataset)
         if several:
-            scores[name] = logit(pipeline.predict_proba(texts))
+            # scikit-learn adds a column in front for the absence of a single class.
+            scores[name] = logit(pipeline.predict_proba(texts))[:, -len(labels.names) :]
         else:
             scores[name] = np.full((len(texts), len(labels.names)), -np.inf)
             scores[name][:, np.unique(truth)] = pipeline.predict_log_proba(texts)

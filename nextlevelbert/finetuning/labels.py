@@ -31,24 +31,21 @@ class LabelSet:
         problem_type: problem type of transformers, or ``"multiple_choice"``.
         names: the classes, in the order of their indices; empty for choices.
         choices: number of choices in a row; 0 for classes.
-        sigmoid: if true, the model tells two classes apart by one output.
     """
 
     problem_type: ProblemType
     names: tuple[str, ...] = ()
     choices: int = 0
-    sigmoid: bool = False
 
     @classmethod
-    def of(cls, train: Dataset, sigmoid: bool = False) -> LabelSet:
+    def of(cls, train: Dataset) -> LabelSet:
         """Returns the labels of a training set.
 
         Args:
             train: the training set, from `load_classes` or `load_choices`.
-            sigmoid: if true, the model tells two classes apart by one output.
 
         Raises:
-            ValueError: for a set with one class, and `sigmoid` without two.
+            ValueError: for a set whose rows all have the same class.
         """
         if "choices" in train.features:
             return cls(CHOICE, choices=len(train[0]["choices"]))
@@ -62,29 +59,16 @@ class LabelSet:
             raise ValueError(
                 f"{source} has only one class. Give rows of at least two, or --label_names_file."
             )
-        if sigmoid and (problem_type != SINGLE or len(names) != 2):
-            raise ValueError(
-                f"--sigmoid is for exactly two classes, but {source} has other labels. Leave the"
-                " option out."
-            )
-        return cls(problem_type, names, sigmoid=sigmoid)
+        return cls(problem_type, names)
 
     def config(self) -> dict[str, Any]:
-        """Returns the fields of a model's configuration.
-
-        With `sigmoid`, the second class is the only output; multiple choice has no such fields.
-        """
+        """Returns the fields of a model's configuration; none for multiple choice."""
         if self.problem_type == CHOICE:
             return {}
-        names = self.names
-        problem_type = self.problem_type
-        if self.sigmoid:
-            names = names[1:]
-            problem_type = SEVERAL
         return {
-            "id2label": dict(enumerate(names)),
-            "label2id": {name: index for index, name in enumerate(names)},
-            "problem_type": problem_type,
+            "id2label": dict(enumerate(self.names)),
+            "label2id": {name: index for index, name in enumerate(self.names)},
+            "problem_type": self.problem_type,
         }
 
     def array(self, labels: Sequence[Any]) -> np.ndarray:
@@ -97,26 +81,11 @@ class LabelSet:
         return array
 
     def targets(self, labels: Sequence[Any]) -> torch.Tensor:
-        """Returns the labels for a loss: classes ``[N]``, or floats ``[N, K]`` or ``[N, 1]``.
-
-        Floats are for several labels a row, and (one column) for `sigmoid`.
-        """
+        """Returns the labels for a loss: classes ``[N]``, or floats ``[N, K]`` if several."""
         targets = torch.from_numpy(self.array(labels))
-        if self.sigmoid:
-            targets = targets[:, None]
-        if targets.ndim == 2:
+        if self.problem_type == SEVERAL:
             return targets.float()
         return targets
-
-    def logits(self, outputs: ArrayLike) -> np.ndarray:
-        """Returns logits ``[N, K]`` of K classes from a model's outputs.
-
-        With `sigmoid`, the one output z becomes the logits 0 and z of the two classes.
-        """
-        outputs = np.asarray(outputs)
-        if self.sigmoid:
-            return np.concatenate([np.zeros_like(outputs), outputs], axis=1)
-        return outputs
 
     def predicted(self, logits: np.ndarray) -> np.ndarray:
         """Returns the predictions of logits ``[N, K]``.
@@ -138,8 +107,8 @@ class LabelSet:
 
         Returns:
             ``accuracy``: with several labels, the share of rows that have all labels right. Except
-            for multiple choice also ``macro_f1`` and ``micro_f1``, and for two classes ``f1`` of
-            class 1.
+            for multiple choice also ``macro_f1`` and ``micro_f1``. For two classes also ``f1`` of
+            class 1; for a single class, which a row has or has not, only its ``f1``.
         """
         from sklearn.metrics import accuracy_score, f1_score
 
@@ -148,8 +117,10 @@ class LabelSet:
         if self.problem_type == CHOICE:
             return scores
 
-        if self.problem_type == SINGLE and logits.shape[-1] == 2:
+        if len(self.names) == 1 or (self.problem_type == SINGLE and len(self.names) == 2):
             scores["f1"] = float(f1_score(labels, predictions, zero_division=0.0))
+        if len(self.names) == 1:
+            return scores  # scikit-learn would average over the absence of the class, too
         for average in ("macro", "micro"):
             value = f1_score(labels, predictions, average=average, zero_division=0.0)
             scores[f"{average}_f1"] = float(value)

@@ -245,7 +245,7 @@ class ClassifierRun:
         truth = self.labels.array(self.sets["validation"]["label"])
 
         def metrics(output: EvalPrediction) -> Scores:
-            return self.labels.scores(truth, self.labels.logits(output.predictions))
+            return self.labels.scores(truth, np.asarray(output.predictions))
 
         def make_trainer(seed_args: FinetuningArguments) -> CardTrainer:
             return CardTrainer(
@@ -264,7 +264,7 @@ class ClassifierRun:
                 if name == "train":
                     continue
                 output = trainer.predict(rows[name])
-                logits = self.labels.logits(output.predictions)
+                logits = np.asarray(output.predictions)
                 scores |= self.score(name, logits, folder, is_long=reader.is_long.get(name))
                 if name in scores:
                     scores[name]["loss"] = output.metrics["test_loss"]

@@ -75,10 +75,8 @@ class NextLevelBertArguments:
         None,
         "Loss on masked chunk vectors. With cross_entropy, the model learns to choose the"
         " whitened vector among the chunks of the batch and 8,192 stored ones; smooth_l1 is the"
-        " paper's loss. Default: cross_entropy, or the loss of --model.",
-    )
-    random_layers: bool = option(
-        default=False, help="Start from random layers instead of those of --chunk_encoder."
+        " paper's loss, averaged within each sequence first as in the authors' code. Default:"
+        " cross_entropy, or the loss of --model.",
     )
     attention_dropout: float = option(
         0.0,
@@ -88,11 +86,6 @@ class NextLevelBertArguments:
     whiten_chunks: bool = option(
         default=False,
         help="Whiten chunk vectors within documents, fitted to the training documents.",
-    )
-    loss_mean: Literal["vectors", "sequences"] | None = option(
-        None,
-        "Average the loss over all masked vectors of a batch (vectors, the default), or within"
-        " each sequence first (sequences, as the authors' code does).",
     )
     objective: Literal["masked", "contrastive"] = option(
         "masked",
@@ -112,6 +105,7 @@ class HateArguments:
     _argument_group_name = "HATE"
 
     model: None = field(init=False, default=None)  # every training starts anew
+    # HATE is defined by [CLS]; an encoder without modules.json opens only if its pooling is named.
     sentence_pooling: Literal["own", "cls", "mean", "max"] = option(
         "own",
         "Vector of a sentence: pooled as --chunk_encoder does it (own), the vector of the first"
@@ -128,7 +122,6 @@ class HateArguments:
     loss: Literal["p_norm", "cross_entropy"] | None = option(
         None, "Loss on masked sentences (default: p_norm)."
     )
-    norm_order: float | None = option(None, "Order p of the norm in the loss p_norm (default: 2).")
 
 
 @dataclass
@@ -139,8 +132,6 @@ class MaskingArguments:
 
     sequence_length: int = option(512, "Positions in a training sequence.")
     masking_probability: float = option(0.15, "Share of the chunk vectors to predict.")
-    mask_share: float = option(0.8, "Share of the vectors to predict that become [MASK].")
-    random_share: float = option(0.1, "Share of the vectors to predict that become another vector.")
 
 
 @dataclass

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from torch.utils.data import ConcatDataset, Dataset, Subset
+from torch.utils.data import Dataset
 
 from ..corpus import VectorCorpus
 from ..models.configuration_nextlevelbert import CLS, NOT_SPECIAL, SEP
@@ -47,7 +47,11 @@ class EpochDataset(Dataset[Row], ABC):
         return int(self._epoch)
 
     def set_epoch(self, epoch: int) -> None:
-        """Starts a new draw; `Trainer` calls this when an epoch begins.
+        """Starts a new draw when an epoch begins.
+
+        `Trainer` calls this method of a training set in a single process. In several processes, and
+        of a set within torch's `Subset`, `random_split` or `ConcatDataset`,
+        `nextlevelbert.training.SetEpochCallback` calls it.
 
         Args:
             epoch: number of the epoch, from 0.
@@ -64,35 +68,6 @@ class EpochDataset(Dataset[Row], ABC):
 
     @abstractmethod
     def _row(self, index: int, key: Key) -> Row: ...
-
-
-def _set_epoch_of_subset(subset: Subset, epoch: int) -> None:
-    """Sets the epoch of the data set below, if it has one."""
-    if hasattr(subset.dataset, "set_epoch"):
-        subset.dataset.set_epoch(epoch)
-
-
-def _set_epoch_of_parts(joined: ConcatDataset, epoch: int) -> None:
-    """Sets the epoch of each part that has one."""
-    for part in joined.datasets:
-        if hasattr(part, "set_epoch"):
-            part.set_epoch(epoch)
-
-
-# `Trainer` calls `set_epoch` of the outermost data set only, and torch's wrappers do not have the
-# method: every epoch would have the masks of the first one. The method is added to torch's classes,
-# because nothing else tells the data set within that an epoch begins. A callback would have to be
-# passed to each stock `Trainer`. The data set cannot count how often it has been read: a resumed
-# run skips epochs that it never reads, each worker process would count for itself, and evaluation
-# draws the same masks each time, even from the same data set. It cannot refuse to be wrapped
-# either: a wrapper reads it as a loader does, and an evaluation set may be wrapped. accelerate
-# knows the epoch of the loader that is running, but not within worker processes that persist.
-for wrapper, set_epoch in {
-    Subset: _set_epoch_of_subset,
-    ConcatDataset: _set_epoch_of_parts,
-}.items():
-    if not hasattr(wrapper, "set_epoch"):
-        wrapper.set_epoch = set_epoch  # type: ignore[attr-defined]
 
 
 class VectorSequence(NamedTuple):

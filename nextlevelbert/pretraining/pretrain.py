@@ -247,7 +247,7 @@ def new_model(
     fields = given_options(options, "temperature")
     only_for_new = given_options(options, "chunk_size", "chunking", "num_hidden_layers")
     if isinstance(family, HateArguments):
-        fields |= given_options(family, "loss", "pooling", "hidden_size", "norm_order")
+        fields |= given_options(family, "loss", "pooling", "hidden_size")
         return HateForMaskedSentencePrediction.from_chunk_encoder(
             source,
             max_chunks=sequence_length - 1,  # it has not learned positions beyond its sequences
@@ -256,8 +256,8 @@ def new_model(
             **only_for_new,
         )
 
-    fields |= given_options(family, "loss", "pooling", "loss_mean")
-    for name in ("random_layers", "attention_dropout", "whiten_chunks"):
+    fields |= given_options(family, "loss", "pooling")
+    for name in ("attention_dropout", "whiten_chunks"):
         if getattr(family, name):
             only_for_new[name] = getattr(family, name)
     model_class = NextLevelBertForMaskedVectorModeling
@@ -267,6 +267,8 @@ def new_model(
         fields.setdefault("loss", "cross_entropy")
     if fields.get("loss") == "cross_entropy":
         fields["num_candidates"] = _NUM_CANDIDATES
+    elif fields.get("loss") == "smooth_l1":
+        fields["loss_mean"] = "sequences"  # as in the authors' code
 
     if family.model is None:
         return model_class.from_chunk_encoder(
@@ -396,11 +398,7 @@ def new_objective(
         scores = ("masked_accuracy", "r2", "masked_cosine")
     return Objective(
         dataset=partial(dataset_class, sequence_length=masking.sequence_length),
-        collator=DataCollatorForVectorMasking(
-            probability=masking.masking_probability,
-            mask_share=masking.mask_share,
-            random_share=masking.random_share,
-        ),
+        collator=DataCollatorForVectorMasking(probability=masking.masking_probability),
         label="mask_positions",
         batch_scores=metrics.score_batch,
         metrics=metrics,

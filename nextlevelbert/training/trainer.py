@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from torch.utils.data import DataLoader, Dataset, SequentialSampler
+from torch.utils.data import Dataset, SequentialSampler
 from transformers import (
     Trainer,
     TrainerCallback,
@@ -12,25 +12,11 @@ from transformers import (
     TrainingArguments,
 )
 
+from .epochs import SetEpochCallback
 
-class SetEpochCallback(TrainerCallback):
-    """Sets the epoch of the training set even if `Trainer` does not.
 
-    `Trainer` does not set it in several processes, and when it resumes within an epoch.
-    """
-
-    def on_epoch_begin(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        train_dataloader: DataLoader | None = None,
-        **kwargs: object,
-    ) -> None:
-        """Calls `set_epoch` of the training set, if it has one."""
-        dataset: Any = getattr(train_dataloader, "dataset", None)
-        if hasattr(dataset, "set_epoch"):
-            dataset.set_epoch(int(state.epoch or 0))
+class MovedFolderCallback(TrainerCallback):
+    """Finds the best checkpoint also in a folder that was moved."""
 
     def on_train_begin(
         self,
@@ -39,7 +25,7 @@ class SetEpochCallback(TrainerCallback):
         control: TrainerControl,
         **kwargs: object,
     ) -> None:
-        """Finds the best checkpoint also in a folder that was moved."""
+        """Sets the path of the best checkpoint to the folder of this training."""
         best = Path(str(args.output_dir)) / f"checkpoint-{state.best_global_step}"
         state.best_model_checkpoint = None
         if best.exists():
@@ -52,6 +38,7 @@ class CardTrainer(Trainer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.add_callback(SetEpochCallback())
+        self.add_callback(MovedFolderCallback())
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Saves the model without ``training_args.bin``.

@@ -58,7 +58,15 @@ def test_bars_are_for_terminals(source, rule, tmp_path, monkeypatch, is_terminal
     assert ("encoding" in stderr.getvalue()) == is_terminal
 
 
-@pytest.mark.parametrize(("how", "step"), [("kill", 1), ("full", 3)])
+@pytest.mark.parametrize(
+    ("how", "step"),
+    [
+        ("kill", 5),
+        ("full", 7),
+        pytest.param("kill", 1, marks=pytest.mark.faults),
+        pytest.param("full", 1, marks=pytest.mark.faults),
+    ],
+)
 def test_a_kill_or_a_full_disk_at_every_file_operation(source, rule, corpus, tmp_path, how, step):
     def encode(folder):
         return repr(encode_corpus(DOCUMENTS, source, rule, folder, **SMALL))

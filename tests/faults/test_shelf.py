@@ -45,7 +45,7 @@ def search(books: Path, cache: Path, model: str) -> tuple[int, str, dict[str, by
 @pytest.mark.parametrize(
     ("how", "step"),
     [
-        ("kill", 9),
+        ("kill", 25),
         pytest.param("kill", 1, marks=pytest.mark.faults),
         pytest.param("full", 1, marks=pytest.mark.faults),
     ],

@@ -70,31 +70,47 @@ def test_only_the_head_on_the_vectors_of_encode(sea_files, toy_encoder_path, tmp
     close(head.train()(inputs_embeds=vectors).logits, head.eval()(inputs_embeds=vectors).logits)
 
 
-def test_two_classes_by_one_sigmoid(sea_files, toy_checkpoint, tmp_path, capsys):
-    """Section 3.2 of the NextLevelBERT paper, on MuLD: the second class where the sigmoid is above
-    0.5. A softmax over both classes is another run."""
+@pytest.fixture
+def yes_or_no_files(tmp_path):
+    """Documents that are about the sea, or have no class."""
+    files = {}
+    for seed, (name, count) in enumerate({"train": 32, "validation": 8, "test": 11}.items()):
+        rows = sea_rows(count, seed)
+        for row in rows:
+            row["label"] = [label for label in [row["label"]] if label == "sea"]
+        files[f"--{name}_file"] = write(tmp_path / f"{name}.jsonl", rows)
+    return files
+
+
+def test_a_single_class_is_one_sigmoid(yes_or_no_files, toy_checkpoint, tmp_path):
+    """Section 3.2 of the NextLevelBERT paper, on MuLD: the class where the sigmoid is above 0.5,
+    and its F1."""
     folder = tmp_path / "model"
 
-    results = run_task(folder, "--model", toy_checkpoint, *FAST, "--sigmoid", **sea_files)
+    results = run_task(folder, "--model", toy_checkpoint, *FAST, **yes_or_no_files)
 
     model = AutoModelForSequenceClassification.from_pretrained(folder)
     assert model.config.id2label == {0: "sea"}
     assert model.config.problem_type == "multi_label_classification"
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    batch = tokenizer(texts(sea_files["--test_file"]), padding=True, return_tensors="pt")
-    scores = scores_of(folder)[:, 1]
+    batch = tokenizer(texts(yes_or_no_files["--test_file"]), padding=True, return_tensors="pt")
+    scores = scores_of(folder)[:, 0]
     close(scores, model(**batch).logits.sigmoid()[:, 0].detach(), atol=2e-3)
     labels = torch.zeros(11)
-    for number, row in enumerate(predictions(folder / "test_predictions.jsonl")):
-        assert (row["prediction"] == "sea") == (scores[number] > 0.5)
-        labels[number] = row["label"] == "sea"
+    predicted = torch.zeros(11)
+    for index, row in enumerate(predictions(folder / "test_predictions.jsonl")):
+        labels[index] = row["label"] == ["sea"]
+        predicted[index] = row["prediction"] == ["sea"]
+    assert torch.equal(predicted, (scores > 0.5).float())
     loss = nn.functional.binary_cross_entropy(scores, labels)
     assert results["seeds"]["0"]["loss"] == pytest.approx(loss.item(), abs=1e-4)
+    assert results["seeds"]["0"]["f1"] == f1_score(labels, predicted)
 
-    with pytest.raises(SystemExit):
-        run_task(folder, "--model", toy_checkpoint, *FAST, **sea_files)
 
-    assert "sigmoid" in capsys.readouterr().err
+def test_word_counts_tell_a_single_class(yes_or_no_files, tmp_path):
+    results = run_task(tmp_path, "--model", "tfidf", **yes_or_no_files)
+
+    assert results["rows"]["tfidf, test"] == {"accuracy": 1.0, "f1": 1.0}
 
 
 def test_questions_about_documents(toy_checkpoint, tmp_path):

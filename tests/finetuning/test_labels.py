@@ -73,6 +73,14 @@ def test_scores_of_several_classes_worked_by_hand():
     assert scores == pytest.approx({"accuracy": 1 / 3, "macro_f1": 0.5, "micro_f1": 2 / 3})
 
 
+def test_scores_of_a_class_that_a_row_has_or_has_not():
+    labels = LabelSet(SEVERAL, ("y",))
+    logits = np.array([[1.0], [2.0], [-1.0], [-2.0], [0.5]])  # says yes, yes, no, no, yes
+    # Two of three found rightly, one of the three that are is missed: precision = recall = 2/3.
+    scores = labels.scores(labels.array([[0], [], [0], [], [0]]), logits)
+    assert scores == pytest.approx({"accuracy": 3 / 5, "f1": 2 / 3})
+
+
 def test_scores_of_choices():
     labels = LabelSet(CHOICE, choices=4)
     assert labels.scores(np.array([0, 1, 0, 0]), np.eye(4)) == {"accuracy": 0.5}

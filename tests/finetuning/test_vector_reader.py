@@ -12,7 +12,7 @@ from nextlevelbert.finetuning.arguments import (
     LoraArguments,
     VectorModelArguments,
 )
-from nextlevelbert.finetuning.labels import SEVERAL, SINGLE, LabelSet
+from nextlevelbert.finetuning.labels import SEVERAL, LabelSet
 from nextlevelbert.finetuning.vector_reader import VectorReader, with_lora
 
 VECTORS = {
@@ -58,13 +58,6 @@ def test_a_batch_holds_each_document_once(vector_reader):
     assert batch["labels"].tolist() == [[1, 0, 1], [0, 0, 0], [0, 1, 0]]
     # The mean of a long question.
     assert batch["pair_embeds"].tolist() == [[0.5, 0.5], [1, 1], [0.5, 0.5]]
-
-
-def test_one_output_for_two_classes(vector_reader):
-    reader = vector_reader(LabelSet(SINGLE, ("n", "y"), sigmoid=True))
-    rows = Dataset.from_list([{"id": "a", "text": "one", "label": 1}])
-    prepared = reader.prepare({"train": rows})["train"]
-    assert reader.collate(list(prepared))["labels"].tolist() == [[1.0]]
 
 
 def test_adapters_train_less_than_a_tenth(minilm):

@@ -26,7 +26,6 @@ MODELS = {
     "static": lambda: NextLevelBertModel(toy_config(**TABLE, **MEANS)),
     "hate": lambda: HateModel(HateConfig(**DOUBLE, chunking="fixed", chunk_size=8, max_chunks=8)),
 }
-LONG = [pytest.param(name, marks=pytest.mark.long) for name in ("static", "hate")]
 ROWS = Dim("documents")
 CHUNKS = Dim("chunks", max=8)
 
@@ -89,8 +88,9 @@ def test_onnx_gives_the_same_vectors(name, tmp_path):
             close(torch.from_numpy(values), model(**other)[name], atol=1e-4)
 
 
+@pytest.mark.long
 @torch.no_grad()
-@pytest.mark.parametrize("name", ["layers", *LONG])
+@pytest.mark.parametrize("name", MODELS)
 def test_the_pass_over_vectors_compiles_without_graph_breaks(name):
     torch._dynamo.reset()
     model = toy(name)
@@ -103,6 +103,7 @@ def test_the_pass_over_vectors_compiles_without_graph_breaks(name):
         close(compiled(**inputs).last_hidden_state, model(**inputs).last_hidden_state)
 
 
+@pytest.mark.long
 @torch.inference_mode()
 def test_the_pass_over_texts_compiles_around_the_chunking():
     torch._dynamo.reset()

@@ -7,7 +7,7 @@ import pytest
 from datasets import Dataset
 
 from nextlevelbert.data import open_rows
-from nextlevelbert.data.labelled import distinct_texts, load_choices, load_classes
+from nextlevelbert.data.labelled import distinct_texts, load_choices, load_classes, names_of
 
 from ...toys.finetuning import write
 from ..scripts import load_script
@@ -149,13 +149,14 @@ VILLAIN = {"input": f"Is Ash good?{SCRIPT}", "output": ["Villain/Antagonist"], "
 
 @pytest.mark.parametrize("rows", [[HERO, VILLAIN], [VILLAIN, HERO]])
 def test_muld_character_archetypes(rows, tmp_path):
-    """The hero has class 1, whichever row comes first."""
+    """A character is a hero or has no class, whichever row comes first."""
     data = load_classes(open_rows(prepared(muld, rows, tmp_path)))
 
     question = "Is the character Ellen Ripley behaving like a hero or a villain?"
     labels = dict(zip(data["question"], data["label"], strict=True))
     assert distinct_texts(data) == ["ALIEN\nINT. SHIP"]
-    assert labels == {question: 1, "Is Ash good?": 0}
+    assert labels == {question: [0], "Is Ash good?": []}
+    assert names_of(data) == ("Hero",)
 
 
 @pytest.mark.parametrize("line", ["The one who was never really there", "x" * 199 + "?"])

@@ -54,11 +54,11 @@ def test_the_same_rows_in_other_formats(command, books, tmp_path):
     lines = (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()
     frame = pandas.read_csv(tmp_path / "out.csv")
 
-    assert [json.loads(line) for line in lines] == rows
+    assert list(map(json.loads, lines)) == rows
     np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), vectors)
     np.testing.assert_allclose(frame.filter(like="vector_"), vectors, rtol=1e-6)
-    assert frame["text"].tolist() == [row["text"] for row in rows]
-    assert frame["end"].tolist() == [row["end"] for row in rows]
+    assert frame["text"].tolist() == table["text"].to_pylist()
+    assert frame["end"].tolist() == table["end"].to_pylist()
 
 
 def test_embed_writes_no_table_among_the_documents(command, books):

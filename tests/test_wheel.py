@@ -69,9 +69,9 @@ def installed(release, tmp_path_factory):
     folder = tmp_path_factory.mktemp("installed")
     venv.create(folder, with_pip=False, symlinks=True)
     python = folder / "bin" / "python"
-    words = f"-m pip --python {python} install --quiet --no-deps --no-index"
-    words += f" --find-links {release} nextlevelbert"
-    run(sys.executable, *words.split(), cwd=folder)
+    argv = f"-m pip --python {python} install --quiet --no-deps --no-index"
+    argv += f" --find-links {release} nextlevelbert"
+    run(sys.executable, *argv.split(), cwd=folder)
     paths = sysconfig.get_paths(vars={"base": str(folder), "platbase": str(folder)})
     Path(paths["purelib"], "dependencies.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
     return python.parent
@@ -126,9 +126,9 @@ def test_the_console_scripts_run_from_an_installed_wheel(installed, tmp_path):
     assert "multiple_choice" in run(installed / "nextlevelbert", "finetune", "--help", cwd=tmp_path)
     assert "nextlevelbert" in run(installed / "nextlevelbert", "--version", cwd=tmp_path)
     write(tmp_path / "rows.jsonl", sea_rows(16, 0))
-    words = ["search", "rows.jsonl", "a whale that swims", "--cache_dir", "cache"]
+    argv = ["search", "rows.jsonl", "a whale that swims", "--cache_dir", "cache"]
     assert "rows.jsonl#" in run(
-        installed / "nextlevelbert", *words, cwd=tmp_path
+        installed / "nextlevelbert", *argv, cwd=tmp_path
     )  # by the installed checkpoint
 
 

@@ -100,13 +100,11 @@ def test_the_source_archive_holds_the_package_and_no_tests(release):
     """A wheel can be built from the archive: `release` builds it so."""
     [path] = release.glob("*.tar.gz")
     with tarfile.open(path) as archive:
-        names = [PurePosixPath(*PurePosixPath(name).parts[1:]) for name in archive.getnames()]
+        parts = [PurePosixPath(name).parts[1:] for name in archive.getnames()]
 
-    folders = {name.parts[0] for name in names if len(name.parts) > 1}
+    folders = {first for first, *others in parts[1:] if others}
     assert folders == {"nextlevelbert", "nextlevelbert_command", "nextlevelbert.egg-info"}
-    assert {PurePosixPath("NOTICE"), PurePosixPath("LICENSE"), PurePosixPath("CHANGELOG.md")} <= {
-        *names
-    }
+    assert {("NOTICE",), ("LICENSE",), ("CHANGELOG.md",)} <= {*parts}
 
 
 @pytest.mark.long

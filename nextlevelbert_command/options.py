@@ -119,15 +119,21 @@ def open_options(options: dict[str, Any]) -> None:
     """Replaces the options of a model and of reading by the opened model and `ReadingOptions`."""
     opening = importlib.import_module("nextlevelbert.search.open_model")
     reading = importlib.import_module("nextlevelbert.search.reading")
+    device = options.pop("device")
+    dtype = options.pop("dtype")
     model = opening.open_model(
         options.pop("model"),
         chunk_encoder=options.pop("chunk_encoder"),
-        device=options.pop("device"),
-        dtype=options.pop("dtype"),
+        device=device,
+        dtype=dtype,
     )
     if model.get_chunk_encoder().has_layers:
         print(f"Reading with {opening.describe(model)}.", file=sys.stderr)
     options["model"] = model
+    if options.get("rerank") is not None:
+        rerank = opening.open_model(options["rerank"], device=device, dtype=dtype)
+        print(f"Ranking again with {opening.describe(rerank)}.", file=sys.stderr)
+        options["rerank"] = rerank
     options["reading"] = reading.ReadingOptions(
         cache_dir=options.pop("cache_dir"),
         text_column=options.pop("text_column"),

@@ -19,6 +19,7 @@ from ..data.words import search_words
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from .index import comparable, open_index, rarity
 from .notes import Notes
+from .open_model import open_model
 from .passages import Passage, show_passage
 from .reading import ReadingOptions, unknown_share
 from .rerank import Reranker, scores_again
@@ -265,15 +266,19 @@ def ranking(scores: np.ndarray, texts: np.ndarray) -> list[int]:
     return order[np.sort(positions)].tolist()
 
 
-def open_library(source: str, model: NextLevelBertModel, reading: ReadingOptions) -> Library:
+def open_library(
+    source: str,
+    model: NextLevelBertModel | None = None,
+    reading: ReadingOptions | None = None,
+) -> Library:
     """Opens the library of a command's source, and reports on stderr what could not be read.
 
     Args:
         source: a file, a folder or a pattern.
-        model: the document model.
+        model: the document model (default: the installed checkpoint).
         reading: how the files are read, and where their passages and vectors are kept.
     """
-    shelf = open_shelf(source, model, reading)
+    shelf = open_shelf(source, model or open_model(), reading or ReadingOptions())
     library = Library(shelf)
     all_notes = Notes()
     for part, notes in zip(shelf.parts, library.notes, strict=True):
@@ -284,21 +289,21 @@ def open_library(source: str, model: NextLevelBertModel, reading: ReadingOptions
 
 def run(
     source: str,
-    model: NextLevelBertModel,
     question: str,
-    reading: ReadingOptions,
+    model: NextLevelBertModel | None = None,
+    reading: ReadingOptions | None = None,
     *,
-    documents: int,
-    passages: int,
-    as_json: bool,
+    documents: int = 5,
+    passages: int = 5,
+    as_json: bool = False,
     rerank: NextLevelBertModel | None = None,
 ) -> None:
     """Prints the passages and documents that are nearest to a question.
 
     Args:
         source: a file, a folder or a pattern.
-        model: the document model.
         question: text of the question.
+        model: the document model (default: the installed checkpoint).
         reading: how the files are read, and where their passages and vectors are kept.
         documents: largest number of documents to print.
         passages: largest number of passages to print.

@@ -19,6 +19,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -134,11 +135,16 @@ def training_step(bench: Bench, model: torch.nn.Module, loss: Run, half: bool = 
     return step
 
 
+def loss_of(model: Any, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Returns the loss of a batch."""
+    return model(**batch).loss
+
+
 def measure_peak(bench: Bench) -> None:
     size = bench.size(8_192, 256)
     for dtype in (torch.float32, torch.bfloat16):
         a = torch.randn(size, size, device=bench.device, dtype=dtype)
-        seconds = bench.seconds(lambda a=a: a @ a, rounds=10)
+        seconds = bench.seconds(partial(torch.matmul, a, a), rounds=10)
         bench.add(f"matrix product, {dtype}", 2 * size**3 / seconds / 1e12, "TFLOP/s")
 
 
@@ -156,7 +162,7 @@ def measure_encoding(bench: Bench) -> None:
         model.chunk_encoder.to(dtype)
         network = model.chunk_encoder.model
         with torch.inference_mode():
-            bare = ids.numel() / bench.seconds(lambda network=network: network(input_ids=ids), 10)
+            bare = ids.numel() / bench.seconds(partial(network, input_ids=ids), 10)
         bench.add(f"bare forward pass, {dtype}", bare, "tokens/s")
         slower = min(bare, tokenising)
         rate = tokens / bench.seconds(lambda: model.encode(bench.texts))
@@ -188,7 +194,7 @@ def measure_pretraining(bench: Bench) -> None:
         for rows in (bench.size(4, 2), bench.size(64, 4)):
             batch = DataCollatorForVectorMasking()([dataset[row] for row in range(rows)])
             batch = {name: values.to(bench.device) for name, values in batch.items()}
-            step = training_step(bench, model, lambda batch=batch: model(**batch).loss)
+            step = training_step(bench, model, partial(loss_of, model, batch))
             work = operations(step) / 1e12
             seconds = bench.seconds(step, 5)
             bare = rows * length / seconds

@@ -2,14 +2,31 @@
 
 import json
 import re
-from dataclasses import dataclass, field
+import runpy
+import sys
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
+from pathlib import Path
 from typing import Literal
 
 import pytest
 import yaml
+from transformers import TrainingArguments
 
+from nextlevelbert.finetuning import classification
+from nextlevelbert.finetuning.arguments import FinetuningArguments
+from nextlevelbert.pretraining.arguments import PretrainingArguments
 from nextlevelbert.training.arguments import BaseTrainingArguments
-from nextlevelbert.training.options import open_config, parse, run_command
+from nextlevelbert.training.options import (
+    OptionParser,
+    fixed_fields,
+    open_config,
+    parse,
+    run_command,
+)
+from nextlevelbert_command.training import DESCRIPTION, inherited_arguments, training_parser
+
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass
@@ -28,8 +45,8 @@ class Arguments(BaseTrainingArguments):
     seeds: list[int] = field(default_factory=lambda: [0])
 
 
-def read(*words, **kwargs):
-    return parse((Model, Arguments), ["--model", "m", "--use_cpu", *words], "--task t", **kwargs)
+def read(*argv, **kwargs):
+    return parse((Model, Arguments), ["--model", "m", "--use_cpu", *argv], "--task t", **kwargs)
 
 
 @pytest.mark.parametrize(("suffix", "dump"), [("yaml", yaml.safe_dump), ("json", json.dumps)])
@@ -43,8 +60,8 @@ def test_a_file_stands_for_options_and_those_beside_it_win(tmp_path, suffix, dum
         "lr_scheduler_kwargs": {"a": 2},
     }
     file.write_text(dump(values))
-    words = [str(file), *"--learning_rate 2e-3 --chunk-size 12".split()]
-    model, args = parse((Model, Arguments), words)
+    argv = [str(file), *"--learning_rate 2e-3 --chunk-size 12".split()]
+    model, args = parse((Model, Arguments), argv)
     assert (args.seeds, args.learning_rate, args.lr_scheduler_kwargs) == ([3, 4], 2e-3, {"a": 2})
     assert (model.chunk_size, args.use_cpu) == (12, True)
     assert (args.remove_unused_columns, args.weight_decay) == (False, 0.01)
@@ -89,6 +106,41 @@ def test_the_help_shows_few_options_of_transformers_and_describes_them(capsys):
     assert "dataloader_pin_memory" not in help_text  # hidden, and so is what turns it off
 
 
+def describe() -> dict:
+    """The description of all options, made anew."""
+    return runpy.run_path(str(ROOT / "docs" / "training_options.py"))["describe"]()
+
+
+def test_the_command_knows_all_options():
+    """If this fails, run `make options`."""
+    assert describe() == json.loads(DESCRIPTION.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("model_type", classification.MODEL_OPTIONS)
+def test_the_help_of_the_command_is_that_of_the_options(model_type, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["nextlevelbert finetune"])
+    prog = f"--task classification --model_type {model_type}"
+    groups = classification.option_groups(model_type)
+    parser = OptionParser(groups, prog, classification.ABOUT, recipes=True)
+    description = json.loads(DESCRIPTION.read_text(encoding="utf-8"))
+    task = description["commands"]["finetune"]["classification"]
+
+    fast = training_parser(
+        "nextlevelbert finetune", "classification", task, ["--model_type", model_type], description
+    )
+
+    assert fast.format_help() == parser.format_help()
+
+
+@pytest.mark.parametrize("arguments", [PretrainingArguments, FinetuningArguments])
+def test_each_argument_of_transformers_is_an_option_or_has_a_reason(arguments):
+    names = {*map(attrgetter("name"), fields(TrainingArguments))}
+    options = {argument.name for argument in fields(arguments) if argument.init}
+
+    assert names <= {*inherited_arguments()}
+    assert names - options == set(fixed_fields([arguments]))
+
+
 @pytest.mark.parametrize("others", [(), ("untrained", "sbert")])
 def test_a_model_that_cannot_be_opened(others):
     with pytest.raises(ValueError, match="--model 'no/model' cannot be opened") as caught:
@@ -98,8 +150,8 @@ def test_a_model_that_cannot_be_opened(others):
 
 
 def test_a_recipe_stands_in_front_and_its_batch_comes_by_accumulation(capsys):
-    words = "--recipe paper --per_device_train_batch_size=2 --seeds 7".split()
-    model, args = read(*words, recipes="classification-")
+    argv = "--recipe paper --per_device_train_batch_size=2 --seeds 7".split()
+    model, args = read(*argv, recipes="classification-")
     assert (model.chunk_size, model.max_training_tokens) == (128, 4096)
     assert (args.learning_rate, args.seeds) == (3e-5, [7])
     assert (args.per_device_train_batch_size, args.gradient_accumulation_steps) == (2, 4)

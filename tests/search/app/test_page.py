@@ -4,6 +4,7 @@ import base64
 import io
 import re
 import runpy
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -15,7 +16,6 @@ import torch
 import yaml
 from PIL import Image
 
-import nextlevelbert
 from nextlevelbert import NextLevelBertModel
 from nextlevelbert.search.app import page as page_module
 from nextlevelbert.search.app.page import Page
@@ -40,12 +40,12 @@ def test_the_map_marks_what_was_found_and_knows_its_points(page):
     """A click on a point tells its document; ranked documents are orange there, the others blue."""
     pixels = page.map([2, 0], 1)
     height, width, _ = pixels.shape
-    for number, (x, y) in enumerate((page.points + 0.06) / 1.12):
+    for index, (x, y) in enumerate((page.points + 0.06) / 1.12):
         column = round(x * width)
         row = round((1 - y) * height)
-        assert page.nearest_point(column, row) == number
+        assert page.nearest_point(column, row) == index
         around = pixels[row - 8 : row + 8, column - 8 : column + 8].reshape(-1, 3).tolist()
-        assert (ORANGE in around) == (number in (2, 0))
+        assert (ORANGE in around) == (index in (2, 0))
     assert page.points.min() == 0
     assert page.points.max() == 1
 
@@ -59,7 +59,7 @@ def test_a_question_on_thousands_of_documents_is_drawn_at_once():
     page = Page(library)
     start = time.process_time()
 
-    pixels = page.map([1, 2, 3], chosen=1)
+    pixels = page.map([1, 2, 3], selected=1)
 
     assert time.process_time() - start < 0.5
     assert (pixels.max(axis=2) < 64).sum() > 1_000  # there are names
@@ -167,7 +167,7 @@ def test_without_gradio(command, books, encoded, monkeypatch):
     assert encoded == []
 
 
-def test_the_space(monkeypatch, tmp_path):
+def test_the_space(tmp_path):
     """Its header names the release of Gradio that the tests run with; it shows `documents`, or
     Python's manual."""
     header = yaml.safe_load(
@@ -177,9 +177,9 @@ def test_the_space(monkeypatch, tmp_path):
     assert (header["sdk"], header["app_file"]) == ("gradio", "app.py")
     assert (ROOT / "app" / "requirements.txt").read_text() == "nextlevelbert[app]\n"
     assert len(header["short_description"]) <= 60  # the Hub refuses more
-    monkeypatch.setattr("tempfile.mkdtemp", lambda: str(tmp_path))
-    monkeypatch.setattr(
-        nextlevelbert, "read_documents", lambda _: [nextlevelbert.Document("module/json", "JSON")]
-    )
-    manual = runpy.run_path(str(ROOT / "app" / "app.py"))["documents"]()
-    assert (manual / "module" / "json.txt").read_text() == "JSON"
+    shutil.copytree(ROOT / "app", tmp_path / "app")
+    documents = runpy.run_path(str(tmp_path / "app" / "app.py"))["documents"]
+
+    assert documents() == "python-manual"
+    (tmp_path / "app" / "documents").mkdir()
+    assert documents() == str(tmp_path / "app" / "documents")

@@ -467,8 +467,8 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             size = self.config.chunk_hidden_size
             no_chunk = torch.zeros(1, size, device=device, dtype=self.dtype)
             padded = pad_vectors([*documents, no_chunk])
-            counts = np.array([len(chunks) for chunks in documents])
-            return padded["inputs_embeds"][:-1], padded["attention_mask"][:-1].bool(), counts
+            lengths = _on_cpu([len(chunks) for chunks in documents])
+            return padded["inputs_embeds"][:-1], padded["attention_mask"][:-1].bool(), lengths
 
         if input_ids is not None or inputs_embeds is None:
             raise ValueError(
@@ -478,12 +478,13 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         vectors = inputs_embeds.to(self.dtype)
         batch, length = vectors.shape[:2]
         if attention_mask is None:
-            return vectors, torch.ones_like(vectors[..., 0]).bool(), np.full(batch, length)
+            mask = torch.ones_like(vectors[..., 0]).bool()
+            return vectors, mask, _on_cpu([length] * batch)
         mask = attention_mask.bool()
-        lengths: np.ndarray | None = None
-        if not traced():
-            lengths = np.array(mask.sum(dim=1).tolist())  # the only wait for a GPU in this pass
-        return torch.where(mask.unsqueeze(-1), vectors, 0.0), mask, lengths
+        vectors = torch.where(mask.unsqueeze(-1), vectors, 0.0)
+        if traced():
+            return vectors, mask, None
+        return vectors, mask, _on_cpu(mask.sum(dim=1).tolist())  # the only wait for a GPU
 
     def _readable(
         self, mask: Tensor, lengths: np.ndarray | None
@@ -905,6 +906,13 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         loaded = load_chunk_encoder(name, pooling=self.config.chunk_encoder_pooling, **loading)
         self.check_chunk_encoder(loaded)
         return loaded
+
+
+def _on_cpu(lengths: list[int]) -> np.ndarray | None:
+    """Returns numbers of chunks as an array; None while a graph is recorded, for any numbers."""
+    if traced():
+        return None
+    return np.array(lengths, np.int64)
 
 
 class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):

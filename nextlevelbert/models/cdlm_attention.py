@@ -12,6 +12,12 @@ from torch import Tensor, distributed, nn
 from transformers.models.longformer import modeling_longformer as longformer
 
 
+# On a CPU, blocks are the faster way wherever they have fewer keys: with a window of 512, a layer
+# over 1,536 tokens takes 0.7 times as long. On one H200, a forward pass over 4,096 tokens took 20.9
+# ms by blocks and 8.8 ms with all keys, and a training step as long or less.
+_LONGEST_SQUARE_ON_GPU = 4_096
+
+
 @dataclass(frozen=True)
 class AttentionPlan:
     """Says which keys each query may attend to, for all layers with the same window.
@@ -64,7 +70,10 @@ def plan_attention(
     global_index = (~is_global).long().argsort(dim=1, stable=True)[:, :most]  # [B, G]
     global_real = torch.arange(most, device=real.device) < counts[:, None]  # [B, G]
 
-    if 3 * half + most >= length:
+    is_square = 3 * half + most >= length
+    if real.is_cuda and length <= _LONGEST_SQUARE_ON_GPU:
+        is_square = True
+    if is_square:
         block = None
         allowed = _allowed_in_square(real, is_global, half=half)
     else:

@@ -115,11 +115,22 @@ def lay_windows(
     """
     step = size - overlap
     last_starts = np.maximum(counts - size, 0)  # [B]
-    windows = 1 + -(-last_starts // step)  # [B]
-    documents = np.repeat(np.arange(len(counts)), windows)
-    number = np.arange(len(documents)) - np.repeat(np.cumsum(windows) - windows, windows)
-    starts = np.minimum(number * step, last_starts[documents])
-    lengths = np.minimum(counts[documents], size)
+    steps = np.ceil(last_starts / step).astype(np.int64)  # [B]
+    windows = 1 + steps
+    earlier_windows = np.cumsum(windows) - windows
+
+    documents = np.repeat(
+        np.arange(len(counts)),
+        windows,
+    )
+    number = np.arange(len(documents))
+    number -= earlier_windows[documents]  # of a window in its document
+    starts = np.minimum(
+        number * step,
+        last_starts[documents],
+    )
+    lengths = counts[documents]
+    lengths = np.minimum(lengths, size)
     return documents, starts, lengths
 
 
@@ -217,6 +228,8 @@ def mean_by_row(values: Tensor, rows: Tensor, count: int) -> Tensor:
     totals = values.new_zeros(count, values.shape[1])
     totals = totals.index_add(0, rows, values)
     # `bincount` would wait for a GPU.
-    times = totals.new_zeros(count).index_add(0, rows, totals.new_ones(len(rows)))
+    ones = totals.new_ones(len(rows))
+    times = totals.new_zeros(count)
+    times = times.index_add(0, rows, ones)
     times = times.clamp(min=1)
     return totals / times.unsqueeze(-1)

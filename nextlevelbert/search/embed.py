@@ -1,6 +1,5 @@
 """``nextlevelbert embed``: the vectors of documents or chunks in one Parquet file."""
 
-import json
 from bisect import bisect_right
 from pathlib import Path
 
@@ -12,8 +11,9 @@ from ..corpus import whole_file
 from ..data.files import readable_name
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from .notes import Notes
+from .parts import Part
 from .reading import ReadingOptions, check_output
-from .shelf import Part, Shelf, open_shelf
+from .shelf import Shelf, open_shelf, part_notes
 
 
 def run(
@@ -39,17 +39,20 @@ def run(
     check_output(source, output)
     shelf = open_shelf(source, model, reading)
     tables = []
-    notes = Notes()
+    all_metadata = []
     for part in shelf.parts:
         if rows == "documents":
             table = _document_rows(shelf, part)
         else:
             table = _chunk_rows(shelf, part)
-        notes.add(part.file.name, json.loads(table.schema.metadata[b"notes"]))
+        all_metadata.append(table.schema.metadata)
         names = [part.file.name_of(document) for document in table["document"].to_pylist()]
         table = table.set_column(0, "document", pa.array(names, pa.string()))
         metadata = {"recipe": table.schema.metadata[b"recipe"]}
         tables.append(table.replace_schema_metadata(metadata))
+    notes = Notes()
+    for part, notes_on_file in zip(shelf.parts, part_notes(shelf.parts, all_metadata), strict=True):
+        notes.add(part.file.name, notes_on_file)
     notes.print()
     table = pa.concat_tables(tables)
     if len(table) == 0:
@@ -64,7 +67,7 @@ def _document_rows(shelf: Shelf, part: Part) -> pa.Table:
     """Makes a row for each document of a part, with the document's id, metadata and vector."""
     table = shelf.read(part, "document", "chunk", "metadata", "document_vector")
     table = table.filter(pc.field("chunk") == 0).drop_columns("chunk")
-    size = shelf.model.config.hidden_size
+    size = shelf.model.model.config.hidden_size
     vectors = table["document_vector"].cast(pa.list_(pa.float32(), size))
     return table.set_column(2, "vector", vectors)
 
@@ -82,6 +85,6 @@ def _chunk_rows(shelf: Shelf, part: Part) -> pa.Table:
         else:
             pages.append(bisect_right(page_starts, row["start"]))
     table = table.set_column(4, "page", pa.array(pages, pa.int32()))
-    size = shelf.model.config.chunk_hidden_size
+    size = shelf.model.model.config.chunk_hidden_size
     vectors = table["vector"].cast(pa.list_(pa.float32(), size))
     return table.set_column(6, "vector", vectors)

@@ -20,7 +20,7 @@ from ..models.from_encoder import load_chunk_encoder
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from ..training.cards import CITATIONS, SIMILARITY_WIDGET, CardText, RunReport, model_card
 from ..training.runs import safe_name
-from .reading import read_files
+from .reading import ReadingOptions, read_files
 
 PLACES = 4_096  # that tokens are hashed to
 # The squared weight of the token vectors. Both numbers were chosen on held-out stories
@@ -76,7 +76,8 @@ def run(source: str, output: Path, *, text_column: str, chunk_encoder: str | Non
         chunk_encoder = static_checkpoint()
     transformers.utils.logging.disable_progress_bar()
     encoder = load_chunk_encoder(chunk_encoder)
-    texts = [document.text for _, document in read_files(source, text_column, encoder.tokenizer)]
+    reading = ReadingOptions(text_column=text_column)
+    texts = [document.text for _, document in read_files(source, reading, encoder.tokenizer)]
     different = len({text.strip() for text in texts})
     if different < 2:
         raise ValueError(

@@ -1,32 +1,34 @@
 """``nextlevelbert search``: finds the passages and documents that are nearest to a question."""
 
+from __future__ import annotations
+
 import json
 import re
 import shutil
 import sys
 import textwrap
+from bisect import bisect_left
 from collections import Counter
-from functools import lru_cache, partial
-from itertools import pairwise
-from typing import Any, NamedTuple
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
-from scipy import sparse
 
 from ..data.files import readable_text
 from ..data.words import search_words
-from ..models.modeling_nextlevelbert import NextLevelBertModel
-from .index import comparable, open_index, rarity
+from .index import mapped_strings, open_index, rarity
 from .notes import Notes
 from .passages import Passage, show_passage
-from .reading import ReadingOptions, unknown_share
+from .reading import ReadingOptions
+from .search_model import SearchModel
 from .shelf import Shelf, open_shelf
+
+if TYPE_CHECKING:
+    from ..models.modeling_nextlevelbert import NextLevelBertModel
 
 # A document's score is the mean of its three best passages. On stories this beat the best passage
 # alone and document vectors.
 _BEST = 3
-_ROWS_AT_ONCE = 65_536
 _KEPT_DOCUMENTS = 16
 # Characters that a terminal would obey, and that `json` writes as they are.
 _CONTROLS_IN_JSON = re.compile("[\x7f-\x9f\u202d\u202e]")
@@ -62,76 +64,75 @@ class StoredDocument(NamedTuple):
     page_starts: list[int] | None
 
 
-def _read_document(
-    shelf: Shelf, part_starts: np.ndarray, part_of: list[int], starts: np.ndarray, index: int
-) -> StoredDocument:
-    """Reads a document from its part.
-
-    Args:
-        shelf: the shelf.
-        part_starts: the first passage of each part.
-        part_of: the part of each document.
-        starts: the first passage of each document.
-        index: the document.
-    """
-    part_index = part_of[index]
-    table = shelf.read(shelf.parts[part_index], "text", "metadata", "pages")
-    start, end = starts[index : index + 2] - part_starts[part_index]
-    rows = table[start:end]
-    return StoredDocument(
-        text="".join(rows["text"].to_pylist()),
-        metadata=json.loads(rows["metadata"][0].as_py()),
-        page_starts=rows["pages"][0].as_py(),
-    )
-
-
 class Library:
     """The n documents of a shelf that hold a token, with N passages in all.
 
     A passage is a chunk, widened to whole sentences. It has the vector of the chunk and the words
-    of the sentences.
+    of the sentences. Arrays are mapped into memory: what a question does not need is not read.
 
     Args:
         shelf: the shelf, from `open_shelf`.
 
     Attributes:
-        model: the document model.
-        names: printed names of the documents.
         document_vectors: vector of each document, ``[n, H]``.
         starts: the first passage of each document, and N: ``[n + 1]``.
         spans: the characters of each chunk in its document, ``[N, 2]``.
-        vectors: chunk vectors ``[N, D]``, as `comparable` prepares them.
+        vectors: chunk vectors ``[N, D]``, as `SearchModel.comparable` prepares them.
         notes: notes about what was not read, for each part.
         document: function that reads a document by its index; the last documents are kept.
     """
 
     def __init__(self, shelf: Shelf) -> None:
-        tensors = open_index(shelf)
-        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
-        facts = json.loads(arrays["facts"].tobytes())
-        self.model = shelf.model
-        self.vectors = tensors["vectors"]
+        arrays = open_index(shelf)
+        self._shelf = shelf
+        self.vectors = arrays["vectors"]
         self.document_vectors = arrays["document_vectors"]
         self.starts = arrays["starts"]
         self.spans = arrays["spans"][:, :2]
-        self.notes = facts["notes"]
+        self.notes = json.loads(arrays["facts"].tobytes())["notes"]
 
         self._passage_spans = arrays["spans"][:, 2:]
+        self._part_starts = arrays["part_starts"]
+        self._ids = mapped_strings(arrays["id_ends"], arrays["ids"])
         self._texts = arrays["texts"]
         self._document_texts = arrays["document_texts"]
-        self._word_index = {word: index for index, word in enumerate(facts["words"])}
-        self._word_weights = sparse.csc_array(
-            (arrays["word_weights"], arrays["word_passages"], arrays["word_borders"]),
-            shape=(len(self.vectors), len(self._word_index)),
-        )
+        self._words = mapped_strings(arrays["word_ends"], arrays["words"])  # in order
+        self._word_columns = arrays["word_columns"]
+        self._word_borders = arrays["word_borders"]
+        self._word_passages = arrays["word_passages"]
+        self._word_weights = arrays["word_weights"]
+        self.document = lru_cache(_KEPT_DOCUMENTS)(self._read_document)
 
-        part_starts = arrays["part_starts"]
-        part_of = np.searchsorted(part_starts[1:], self.starts[:-1], side="right").tolist()
-        self.names = []
-        for part_index, document_id in zip(part_of, facts["ids"], strict=True):
-            self.names.append(shelf.parts[part_index].file.name_of(document_id))
-        read = partial(_read_document, shelf, part_starts, part_of, self.starts)
-        self.document = lru_cache(_KEPT_DOCUMENTS)(read)
+    @property
+    def model(self) -> NextLevelBertModel:
+        """Returns the document model."""
+        return self._shelf.model.model
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Returns the printed names of the documents."""
+        return list(map(self.name, range(len(self._ids))))
+
+    def name(self, index: int) -> str:
+        """Returns the printed name of a document."""
+        part = self._shelf.parts[self._part_of(index)]
+        return part.file.name_of(self._ids[index].as_py())
+
+    def _part_of(self, document: int) -> int:
+        """Returns the index of the part that holds a document."""
+        return int(np.searchsorted(self._part_starts[1:], self.starts[document], side="right"))
+
+    def _read_document(self, index: int) -> StoredDocument:
+        """Reads a document from its part."""
+        part_index = self._part_of(index)
+        table = self._shelf.read(self._shelf.parts[part_index], "text", "metadata", "pages")
+        start, end = self.starts[index : index + 2] - self._part_starts[part_index]
+        rows = table[start:end]
+        return StoredDocument(
+            text="".join(rows["text"].to_pylist()),
+            metadata=json.loads(rows["metadata"][0].as_py()),
+            page_starts=rows["pages"][0].as_py(),
+        )
 
     def document_of(self, passage: int) -> int:
         """Returns the document of a passage."""
@@ -148,12 +149,12 @@ class Library:
         equal = np.flatnonzero(self._texts == self._texts[index]).tolist()
         documents = dict.fromkeys(map(self.document_of, equal))
         del documents[self.document_of(index)]
-        return [self.names[document] for document in documents]
+        return list(map(self.name, documents))
 
     def copies_of_document(self, index: int) -> list[str]:
         """Lists the other documents that have the text of a document."""
         equal = np.flatnonzero(self._document_texts == self._document_texts[index])
-        return [self.names[document] for document in equal if document != index]
+        return [self.name(document) for document in equal.tolist() if document != index]
 
     def ask(self, question: str, documents: int = 5, passages: int = 5) -> SearchResult:
         """Ranks all passages and documents by their nearness to a question.
@@ -169,14 +170,11 @@ class Library:
         Raises:
             ValueError: if the question holds no token.
         """
-        if unknown_share(self.model.tokenizer, question) is None:
+        query = self._shelf.model.question_vector(question)
+        if query is None:
             raise ValueError(f"The question {question!r} holds no word that the model can read.")
-        prompt = self.model.config.encoder_prompts().query
-        [encoded] = self.model.iter_encode([question], prompt=prompt)
-        query = comparable(self.model, encoded.plain.mean(dim=0, keepdim=True))[0]
         # Row by row, so that equal passages have equal scores.
-        blocks = self.vectors.split(_ROWS_AT_ONCE)
-        cosine = torch.cat([(block * query).sum(dim=1) for block in blocks]).numpy()  # [N]
+        cosine = np.einsum("nd,d->n", self.vectors, query)
         bm25, length = self._bm25(question)
         score = (cosine + bm25 / max(length, 1e-9)) / 2
 
@@ -192,12 +190,26 @@ class Library:
 
     def _bm25(self, question: str) -> tuple[np.ndarray, float]:
         """Returns BM25 of all passages ``[N]``, and the length of the question's rarities."""
-        words = [word for word in search_words(question) if word in self._word_index]
-        counts = Counter(words)
-        weights = self._word_weights[:, [self._word_index[word] for word in counts]]
-        times = np.array(list(counts.values()), np.float32)
-        rarities = rarity(np.diff(weights.indptr), len(self.vectors))
-        return weights @ times, float(np.linalg.norm(times * rarities))
+        scores = np.zeros(len(self.vectors), np.float32)
+        times = []
+        spread = []
+        for word, count in Counter(search_words(question)).items():
+            column = self._column_of(word)
+            if column is not None:
+                start, end = self._word_borders[column : column + 2]
+                scores[self._word_passages[start:end]] += count * self._word_weights[start:end]
+                times.append(count)
+                spread.append(end - start)
+        rarities = rarity(np.array(spread, np.int64), len(self.vectors))
+        return scores, float(np.linalg.norm(np.array(times, np.float32) * rarities))
+
+    def _column_of(self, word: str) -> int | None:
+        """Returns the column of a word in the index; None for a word that no passage holds."""
+        words = self._words
+        position = bisect_left(range(len(words)), word, key=lambda index: words[index].as_py())
+        if position == len(words) or words[position].as_py() != word:
+            return None
+        return int(self._word_columns[position])
 
 
 def mean_of_best(scores: np.ndarray, starts: np.ndarray) -> np.ndarray:
@@ -210,11 +222,12 @@ def mean_of_best(scores: np.ndarray, starts: np.ndarray) -> np.ndarray:
     Returns:
         The means ``[n]``.
     """
-    means = []
-    for start, end in pairwise(starts.tolist()):
-        best = np.sort(scores[start:end])[-_BEST:]
-        means.append(best.mean(dtype=np.float64))
-    return np.array(means)
+    counts = np.diff(starts)
+    document = np.repeat(np.arange(len(counts)), counts)  # [N]
+    ranked = scores[np.lexsort((-scores, document))].astype(np.float64)
+    rank = np.arange(len(scores)) - np.repeat(starts[:-1], counts)
+    ranked[rank >= _BEST] = 0
+    return np.add.reduceat(ranked, starts[:-1]) / np.minimum(counts, _BEST)
 
 
 def ranking(scores: np.ndarray, texts: np.ndarray) -> list[int]:
@@ -232,7 +245,9 @@ def ranking(scores: np.ndarray, texts: np.ndarray) -> list[int]:
     return order[np.sort(positions)].tolist()
 
 
-def open_library(source: str, model: NextLevelBertModel, reading: ReadingOptions) -> Library:
+def open_library(
+    source: str, model: NextLevelBertModel | SearchModel, reading: ReadingOptions
+) -> Library:
     """Opens the library of a command's source, and reports on stderr what could not be read.
 
     Args:
@@ -251,7 +266,7 @@ def open_library(source: str, model: NextLevelBertModel, reading: ReadingOptions
 
 def run(
     source: str,
-    model: NextLevelBertModel,
+    model: NextLevelBertModel | SearchModel,
     question: str,
     reading: ReadingOptions,
     *,
@@ -291,7 +306,7 @@ def document_rows(library: Library, answer: SearchResult) -> list[dict[str, Any]
     for index, score in answer.documents:
         document = library.document(index)
         row = {
-            "place": library.names[index],
+            "place": library.name(index),
             "also_in": library.copies_of_document(index),
             "score": score,
             "characters": len(document.text),
@@ -307,7 +322,7 @@ def passage_rows(library: Library, answer: SearchResult) -> list[dict[str, Any]]
     rows = []
     for index in answer.passages:
         row = {
-            "place": library.names[library.document_of(index)],
+            "place": library.name(library.document_of(index)),
             "also_in": library.copies_of_passage(index),
             "score": float(answer.score[index]),
             "cosine": float(answer.cosine[index]),
@@ -335,7 +350,7 @@ def print_answer(library: Library, answer: SearchResult) -> None:
     indent = "    "
     for index in answer.passages:
         passage = library.passage(index)
-        name = library.names[library.document_of(index)]
+        name = library.name(library.document_of(index))
         print(f"{answer.score[index]:.3f}  {name}  {passage.characters}, {passage.position}")
         _print_copies(library.copies_of_passage(index))
         text = readable_text(passage.text)

@@ -1,7 +1,7 @@
 """Decides what a passage is: a chunk, widened to whole sentences; and shows passages."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -16,6 +16,22 @@ _WORD = re.compile(r"\S{1,100}")
 _LONGEST_PASSAGE = 2_000  # characters of a passage that are shown
 
 
+def borders_of_passages(texts: Sequence[str], spans: Sequence[np.ndarray]) -> np.ndarray:
+    """Widens the chunks of documents to whole sentences, see `passage_borders`.
+
+    Args:
+        texts: the documents.
+        spans: the characters of each document's chunks, ``[n, 2]``.
+
+    Returns:
+        The characters of all passages, ``[N, 2]``.
+    """
+    borders = []
+    for text, document_spans in zip(texts, spans, strict=True):
+        borders.append(passage_borders(text, document_spans))
+    return np.concatenate(borders)
+
+
 def passage_borders(text: str, spans: np.ndarray) -> np.ndarray:
     """Widens chunks to whole sentences, or to whole words in a very long sentence.
 
@@ -26,6 +42,8 @@ def passage_borders(text: str, spans: np.ndarray) -> np.ndarray:
     Returns:
         The characters of the document's passages, ``[n, 2]``.
     """
+    if len(spans) == 1 and _is_whole(text, *spans[0].tolist()):
+        return spans
     units = []
     for start, end in text_sentences(text):
         if end - start <= _LONGEST_SENTENCE:
@@ -45,6 +63,11 @@ def passage_borders(text: str, spans: np.ndarray) -> np.ndarray:
     starts = np.minimum(unit_starts[first], chunk_starts)
     ends = np.maximum(unit_ends[last], chunk_ends)
     return np.stack([starts, ends], axis=1)
+
+
+def _is_whole(text: str, start: int, end: int) -> bool:
+    """Returns whether a span has all of a text but the white space around it."""
+    return not text[:start].strip() and not text[end:].strip()
 
 
 def passage_texts(table: pa.Table) -> Iterator[tuple[str, list[str]]]:

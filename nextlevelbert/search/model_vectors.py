@@ -1,0 +1,65 @@
+"""What search needs of a document model: what its vectors depend on, and comparable vectors."""
+
+import hashlib
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from ..models.chunk_encoder import weights_fingerprint
+from ..models.modeling_nextlevelbert import NextLevelBertModel
+from .part_writer import part_schema
+from .parts import VERSION
+from .reading import ReadingOptions, unknown_share
+
+# Configuration values that do not change a vector.
+_INCIDENTAL = (
+    "_name_or_path",
+    "transformers_version",
+    "architectures",
+    "dtype",
+    "include_chunk_encoder",
+)
+
+
+def shelf_key(model: NextLevelBertModel, reading: ReadingOptions) -> str:
+    """Hashes what the parts of a shelf depend on, besides the files.
+
+    Args:
+        model: the document model.
+        reading: how the files are read.
+    """
+    values = model.config.to_dict()
+    settings = sorted((name, values[name]) for name in values if name not in _INCIDENTAL)
+    weights = weights_fingerprint(model)
+    schema = part_schema(model, reading)
+    key = (VERSION, schema.metadata, settings, weights, reading.text_column)
+    return hashlib.sha256(repr(key).encode()).hexdigest()
+
+
+def question_vector(model: NextLevelBertModel, question: str) -> np.ndarray | None:
+    """Encodes a question for comparison with vectors from `comparable`.
+
+    Args:
+        model: the document model.
+        question: text of the question.
+
+    Returns:
+        The mean of its chunk vectors, ``[D]``; None if the question holds no token.
+    """
+    if unknown_share(model.tokenizer, question) is None:
+        return None
+    prompt = model.config.encoder_prompts().query
+    [encoded] = model.iter_encode([question], prompt=prompt)
+    return comparable(model, encoded.plain.mean(dim=0, keepdim=True).numpy())[0]
+
+
+@torch.no_grad()
+def comparable(model: NextLevelBertModel, chunks: np.ndarray) -> np.ndarray:
+    """Prepares chunk vectors ``[n, D]`` for comparison: float32 vectors of length 1.
+
+    The vectors are whitened if the model whitens vectors.
+    """
+    vectors = torch.from_numpy(chunks.astype(np.float32))
+    prepared = model.prepare_chunks(vectors.to(model.device, model.dtype))
+    return F.normalize(prepared.float().cpu(), dim=-1).numpy()

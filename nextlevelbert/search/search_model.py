@@ -1,0 +1,99 @@
+"""The model of a search, which is opened only when something has to be encoded."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .file_states import FileStates, state_of
+from .parts import VERSION
+from .reading import ReadingOptions
+from .static_question import StaticQuestions, is_static
+
+if TYPE_CHECKING:
+    from ..models.modeling_nextlevelbert import NextLevelBertModel
+
+
+class SearchModel:
+    """The model of a search.
+
+    A static model is not needed for a question over documents that were encoded before: the
+    question is encoded from the model's files, and the cache knows the shelf of the model.
+
+    Args:
+        opener: function that opens the document model.
+        folder: folder of the model, if `opener` opens it in float32 on the CPU (default: the model
+            is opened at once).
+    """
+
+    def __init__(self, opener: Callable[[], NextLevelBertModel], folder: Path | None) -> None:
+        self._opener = opener
+        self._folder = None
+        if folder is not None and is_static(folder):
+            self._folder = folder
+
+    @cached_property
+    def model(self) -> NextLevelBertModel:
+        """Returns the document model, which is opened by the first call."""
+        return self._opener()
+
+    def shelf_key(self, reading: ReadingOptions) -> str:
+        """Returns a hash of what the parts of a shelf depend on, besides the files.
+
+        Args:
+            reading: how the files are read, and where the hashes of models are kept.
+        """
+        if self._folder is None or reading.splitter is not None:
+            return self._computed_key(reading)
+        files = sorted(path for path in self._folder.iterdir() if path.is_file())
+        state = state_of(files)
+        name = f"{VERSION} {self._folder.resolve()} {reading.text_column}"
+        digest = hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()[:32]
+        states = FileStates(reading.cache_dir / ".shelves" / f"model-{digest}")
+        key = states.content(name, state)
+        if key is None:
+            key = self._computed_key(reading)
+            states.remember(name, state, key)
+            states.save([name])
+        return key
+
+    def _computed_key(self, reading: ReadingOptions) -> str:
+        from .model_vectors import shelf_key  # loads torch
+
+        return shelf_key(self.model, reading)
+
+    @cached_property
+    def _static_questions(self) -> StaticQuestions | None:
+        if self._folder is None:
+            return None
+        return StaticQuestions(self._folder)
+
+    def question_vector(self, question: str) -> np.ndarray | None:
+        """Encodes a question, see `model_vectors.question_vector`."""
+        if self._static_questions is not None:
+            return self._static_questions.vector(question)
+        from .model_vectors import question_vector  # loads torch
+
+        return question_vector(self.model, question)
+
+    def comparable(self, chunks: np.ndarray) -> np.ndarray:
+        """Prepares chunk vectors for comparison, see `model_vectors.comparable`."""
+        from .model_vectors import comparable  # loads torch
+
+        return comparable(self.model, chunks)
+
+
+def search_model(model: NextLevelBertModel | SearchModel) -> SearchModel:
+    """Returns a model of a search, also for a document model that is open.
+
+    Args:
+        model: either.
+    """
+    if isinstance(model, SearchModel):
+        return model
+    return SearchModel(lambda: model, folder=None)

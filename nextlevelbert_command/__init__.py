@@ -1,7 +1,8 @@
 """The command `nextlevelbert`: its help, and the start of the sub-command that was asked for.
 
 This package is not a part of `nextlevelbert`: importing that loads torch and transformers, which
-takes seconds, and neither the help nor a wrong option needs them. A module for each sub-command
+takes seconds, unless this package was imported before. Neither the help nor a wrong option needs
+them, nor does a further question to a static model. A module for each sub-command
 declares its options; each option is an argument of `run` in a module of ``nextlevelbert.search``.
 """
 
@@ -93,10 +94,14 @@ def run(argv: Sequence[str]) -> None:
     if argv and argv[0] in _DELEGATED:
         sys.argv = [f"nextlevelbert {argv[0]}", *argv[1:]]
         module_name, _ = _DELEGATED[argv[0]]
+        importlib.import_module("nextlevelbert.public")  # registers the models
         importlib.import_module(module_name).main()
         return
     options = vars(build_parser().parse_args(argv))
-    _, module_name = _COMMANDS[options.pop("command")]
+    name = options.pop("command")
+    if name != "search":  # which opens its model only to encode something
+        importlib.import_module("nextlevelbert.public")  # registers the models
+    _, module_name = _COMMANDS[name]
     command = importlib.import_module(module_name)
     if "model" in options:
         open_options(options)

@@ -101,20 +101,24 @@ def default_cache_dir() -> Path:
 
 
 def open_options(options: dict[str, Any]) -> None:
-    """Replaces the options of a model and of reading by the opened model and `ReadingOptions`."""
-    opening = importlib.import_module("nextlevelbert.search.open_model")
+    """Replaces the options of a model and of reading by a `SearchModel` and `ReadingOptions`."""
+    search_model = importlib.import_module("nextlevelbert.search.search_model")
     reading = importlib.import_module("nextlevelbert.search.reading")
-    model = opening.open_model(
+    model = search_model.named_model(
         options.pop("model"),
         chunk_encoder=options.pop("chunk_encoder"),
         device=options.pop("device"),
         dtype=options.pop("dtype"),
     )
+    splitter = options.pop("splitter")
+    if splitter is not None:
+        opening = importlib.import_module("nextlevelbert.search.open_model")
+        splitter = opening.open_splitter(model.model, splitter)
     options["model"] = model
     options["reading"] = reading.ReadingOptions(
         cache_dir=options.pop("cache_dir"),
         text_column=options.pop("text_column"),
-        splitter=opening.open_splitter(model, options.pop("splitter")),
+        splitter=splitter,
     )
 
 

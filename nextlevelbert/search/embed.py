@@ -13,12 +13,13 @@ from ..models.modeling_nextlevelbert import NextLevelBertModel
 from .notes import Notes
 from .parts import Part
 from .reading import ReadingOptions, check_output
+from .search_model import SearchModel
 from .shelf import Shelf, open_shelf, part_notes
 
 
 def run(
     source: str,
-    model: NextLevelBertModel,
+    model: NextLevelBertModel | SearchModel,
     output: Path,
     reading: ReadingOptions,
     *,

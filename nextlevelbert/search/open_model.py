@@ -10,6 +10,7 @@ from ..corpus import find_splitter
 from ..fitting import static_checkpoint
 from ..models.from_encoder import load_chunk_encoder
 from ..models.modeling_nextlevelbert import NextLevelBertModel
+from ..models.registration import register_models
 from ..models.sentences import Splitter
 
 
@@ -32,6 +33,7 @@ def open_model(
     Raises:
         ValueError: if the model or the device cannot be used.
     """
+    register_models()  # which the package leaves out in a command
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
     if name is None:

@@ -232,7 +232,7 @@ def part_schema(model: NextLevelBertModel, reading: ReadingOptions) -> pa.Schema
 
 def _texts_of_chunks(texts: Sequence[str], spans: Sequence[np.ndarray]) -> list[str]:
     """Divides documents at the first characters of their chunks."""
-    pieces = []
+    pieces: list[str] = []
     for text, span in zip(texts, spans, strict=True):
         if len(span) == 0:
             continue

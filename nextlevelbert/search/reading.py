@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -125,7 +125,8 @@ def check_output(source: str, output: Path) -> None:
         raise ValueError(f"{output} is a document of {source}; name another file to write.")
 
 
-class DocumentRun(NamedTuple):
+@dataclass(frozen=True)
+class DocumentRun:
     """Some documents of a file, in their order.
 
     Args:

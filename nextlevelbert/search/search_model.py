@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +18,11 @@ from .static_question import StaticQuestions, is_static
 
 if TYPE_CHECKING:
     from ..models.modeling_nextlevelbert import NextLevelBertModel
+
+_INSTALLED = Path(__file__).parents[1] / "static"  # see `fitting.static_checkpoint`
+# Options by which a static model computes in float32 on the CPU.
+_CPU = ("auto", "cpu")
+_FLOAT32 = ("auto", "float32")
 
 
 class SearchModel:
@@ -88,12 +94,43 @@ class SearchModel:
         return comparable(self.model, chunks)
 
 
-def search_model(model: NextLevelBertModel | SearchModel) -> SearchModel:
+def search_model(model: NextLevelBertModel | SearchModel | None) -> SearchModel:
     """Returns a model of a search, also for a document model that is open.
 
     Args:
-        model: either.
+        model: either; None stands for the installed checkpoint.
     """
+    if model is None:
+        return named_model()
     if isinstance(model, SearchModel):
         return model
     return SearchModel(lambda: model, folder=None)
+
+
+def named_model(
+    name: str | None = None,
+    *,
+    chunk_encoder: str | None = None,
+    device: str = "cpu",
+    dtype: str = "float32",
+) -> SearchModel:
+    """Returns the model of a command, which is opened when it is needed.
+
+    Args:
+        name: folder or name of the model, see `open_model`.
+        chunk_encoder: the encoder of a checkpoint that was saved without it.
+        device: device that the model runs on.
+        dtype: precision of the weights, by torch's name.
+    """
+    if name is None:
+        name = os.environ.get("NEXTLEVELBERT_MODEL", "")
+    folder = None
+    if chunk_encoder is None and device in _CPU and dtype in _FLOAT32:
+        folder = Path(name or _INSTALLED)
+
+    def opener() -> NextLevelBertModel:
+        from .open_model import open_model  # loads torch
+
+        return open_model(name, chunk_encoder=chunk_encoder, device=device, dtype=dtype)
+
+    return SearchModel(opener, folder)

@@ -11,7 +11,8 @@ import torch
 from nextlevelbert import NextLevelBertModel
 from nextlevelbert.search.index import book_words, count_words
 from nextlevelbert.search.library import Library, ranking
-from nextlevelbert.search.shelf import open_shelf, passage_borders
+from nextlevelbert.search.passages import passage_borders
+from nextlevelbert.search.shelf import open_shelf
 
 from .conftest import COURT, KITCHEN, SEA
 

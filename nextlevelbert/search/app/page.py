@@ -24,6 +24,7 @@ from sklearn.preprocessing import normalize
 from ...models.modeling_nextlevelbert import NextLevelBertModel
 from ..library import Library, SearchResult, open_library
 from ..reading import ReadingOptions
+from ..search_model import SearchModel
 from .map import NamePlacer, names_in_any_script, overlaps, principal_components
 from .sections import Section, overlap, sections_of
 
@@ -459,7 +460,11 @@ def _connect_pictures(page: Page, components: SimpleNamespace) -> None:
 
 
 def run(
-    source: str, model: NextLevelBertModel, reading: ReadingOptions, *, public: bool = False
+    source: str,
+    model: NextLevelBertModel | SearchModel,
+    reading: ReadingOptions,
+    *,
+    public: bool = False,
 ) -> None:
     """Serves the page until it is interrupted.
 

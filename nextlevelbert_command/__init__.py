@@ -103,7 +103,7 @@ def run(argv: Sequence[str]) -> None:
         importlib.import_module("nextlevelbert.public")  # registers the models
     _, module_name = _COMMANDS[name]
     command = importlib.import_module(module_name)
-    if "model" in options:
+    if "cache_dir" in options:
         open_options(options)
     command.run(**options)
 

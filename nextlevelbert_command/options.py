@@ -40,8 +40,9 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         help=(
-            "folder or name of a checkpoint (default: $NEXTLEVELBERT_MODEL if it is set, else the"
-            " installed checkpoint)"
+            "folder or name of a checkpoint of this package or of any sentence-transformers model;"
+            " minilm is short for all-MiniLM-L6-v2 (default: $NEXTLEVELBERT_MODEL if it is set,"
+            " else the installed checkpoint)"
         ),
     )
     parser.add_argument(
@@ -49,14 +50,15 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL",
         help="folder or name of the chunk encoder, for a checkpoint that was saved without it",
     )
-    parser.add_argument(
-        "--device", default="cpu", help="where the model runs, such as cuda:1 (default: cpu)"
-    )
+    add_device_option(parser)
     parser.add_argument(
         "--dtype",
-        default="float32",
-        choices=("float32", "bfloat16", "float16"),
-        help="precision of the model (default: float32)",
+        default="auto",
+        choices=("auto", "float32", "bfloat16", "float16"),
+        help=(
+            "precision of the model (default: auto, which is bfloat16 on a GPU that computes in it,"
+            " else float32)"
+        ),
     )
     parser.add_argument(
         "--splitter",
@@ -65,6 +67,18 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
             "module and name of a function that finds sentences, such as"
             " nltk.tokenize.sent_tokenize, for models with chunks of sentences (default: the"
             " model's own rule)"
+        ),
+    )
+
+
+def add_device_option(parser: argparse.ArgumentParser) -> None:
+    """Adds the device that the model runs on."""
+    parser.add_argument(
+        "--device",
+        default="auto",
+        help=(
+            "where the model runs, such as cuda:1 (default: auto, the GPU if there is one; a static"
+            " model runs on the CPU)"
         ),
     )
 

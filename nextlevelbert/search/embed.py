@@ -74,7 +74,7 @@ def _document_rows(shelf: Shelf, part: Part) -> pa.Table:
 
 
 def _chunk_rows(shelf: Shelf, part: Part) -> pa.Table:
-    """Makes a row for each chunk of a part: document, characters, first page, text and vector."""
+    """Makes a row for each chunk of a part: its place, first page, text and search vector."""
     table = shelf.read(part, "document", "chunk", "start", "end", "pages", "text", "vector")
     page_starts = None
     pages: list[int | None] = []
@@ -87,5 +87,7 @@ def _chunk_rows(shelf: Shelf, part: Part) -> pa.Table:
             pages.append(bisect_right(page_starts, row["start"]))
     table = table.set_column(4, "page", pa.array(pages, pa.int32()))
     size = shelf.model.model.config.chunk_hidden_size
-    vectors = table["vector"].cast(pa.list_(pa.float32(), size))
-    return table.set_column(6, "vector", vectors)
+    plain = table["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    vectors = shelf.model.search_vectors(plain.reshape(-1, size))
+    values = pa.array(vectors.ravel())
+    return table.set_column(6, "vector", pa.FixedSizeListArray.from_arrays(values, size))

@@ -287,12 +287,12 @@ def mapped_strings(ends: np.ndarray, values: np.ndarray) -> pa.LargeStringArray:
 
 
 def _chunk_vectors(shelf: Shelf) -> Iterator[np.ndarray]:
-    """Yields the chunk vectors of each part, as `SearchModel.comparable` prepares them."""
+    """Yields the chunk vectors of each part, as `SearchModel.search_vectors` prepares them."""
     for part in shelf.parts:
         column_of_vectors = shelf.read(part, "vector")["vector"].combine_chunks()
         size = column_of_vectors.type.list_size
         values = column_of_vectors.flatten().to_numpy(zero_copy_only=False)
-        yield shelf.model.comparable(values.reshape(-1, size))
+        yield shelf.model.search_vectors(values.reshape(-1, size))
 
 
 def _document_vectors(shelf: Shelf) -> Iterator[np.ndarray]:

@@ -77,7 +77,7 @@ class Library:
         document_vectors: vector of each document, ``[n, H]``.
         starts: the first passage of each document, and N: ``[n + 1]``.
         spans: the characters of each chunk in its document, ``[N, 2]``.
-        vectors: chunk vectors ``[N, D]``, as `SearchModel.comparable` prepares them.
+        vectors: chunk vectors ``[N, D]``, as `SearchModel.search_vectors` prepares them.
         notes: notes about what was not read, for each part.
         document: function that reads a document by its index; the last documents are kept.
     """

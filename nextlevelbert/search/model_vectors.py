@@ -1,10 +1,9 @@
-"""What search needs of a document model: what its vectors depend on, and comparable vectors."""
+"""What search needs of a document model: what its vectors depend on, and vectors to compare."""
 
 import hashlib
 
 import numpy as np
 import torch
-from torch.nn import functional as F
 
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.modeling_nextlevelbert import NextLevelBertModel
@@ -38,7 +37,7 @@ def shelf_key(model: NextLevelBertModel, reading: ReadingOptions) -> str:
 
 
 def question_vector(model: NextLevelBertModel, question: str) -> np.ndarray | None:
-    """Encodes a question for comparison with vectors from `comparable`.
+    """Encodes a question for comparison with vectors from `search_vectors`.
 
     Args:
         model: the document model.
@@ -49,17 +48,9 @@ def question_vector(model: NextLevelBertModel, question: str) -> np.ndarray | No
     """
     if unknown_share(model.tokenizer, question) is None:
         return None
-    prompt = model.config.encoder_prompts().query
-    [encoded] = model.iter_encode([question], prompt=prompt)
-    return comparable(model, encoded.plain.mean(dim=0, keepdim=True).numpy())[0]
+    return model.encode_query(question).numpy()
 
 
-@torch.no_grad()
-def comparable(model: NextLevelBertModel, chunks: np.ndarray) -> np.ndarray:
-    """Prepares chunk vectors ``[n, D]`` for comparison: float32 vectors of length 1.
-
-    The vectors are whitened if the model whitens vectors.
-    """
-    vectors = torch.from_numpy(chunks.astype(np.float32))
-    prepared = model.prepare_chunks(vectors.to(model.device, model.dtype))
-    return F.normalize(prepared.float().cpu(), dim=-1).numpy()
+def search_vectors(model: NextLevelBertModel, plain: np.ndarray) -> np.ndarray:
+    """Prepares chunk vectors ``[N, D]`` for comparison, see the method of the model."""
+    return model.search_vectors(torch.from_numpy(plain.astype(np.float32))).numpy()

@@ -1,6 +1,5 @@
 """Decides what a passage is: a chunk, widened to whole sentences; and shows passages."""
 
-import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -9,15 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from ..models.sentences import text_sentences
+from ..spans import whole_sentences
 
-# Characters. A passage is widened to whole sentences of up to this length, else to whole words.
-_LONGEST_SENTENCE = 1_000
-_WORD = re.compile(r"\S{1,100}")
 _LONGEST_PASSAGE = 2_000  # characters of a passage that are shown
 
 
 def borders_of_passages(texts: Sequence[str], spans: Sequence[np.ndarray]) -> np.ndarray:
-    """Widens the chunks of documents to whole sentences, see `passage_borders`.
+    """Decides the passages of documents: chunks, widened to whole sentences.
 
     Args:
         texts: the documents.
@@ -28,41 +25,11 @@ def borders_of_passages(texts: Sequence[str], spans: Sequence[np.ndarray]) -> np
     """
     borders = []
     for text, document_spans in zip(texts, spans, strict=True):
-        borders.append(passage_borders(text, document_spans))
-    return np.concatenate(borders)
-
-
-def passage_borders(text: str, spans: np.ndarray) -> np.ndarray:
-    """Widens chunks to whole sentences, or to whole words in a very long sentence.
-
-    Args:
-        text: the document.
-        spans: the characters of the document's chunks, ``[n, 2]``.
-
-    Returns:
-        The characters of the document's passages, ``[n, 2]``.
-    """
-    if len(spans) == 1 and _is_whole(text, *spans[0].tolist()):
-        return spans
-    units = []
-    for start, end in text_sentences(text):
-        if end - start <= _LONGEST_SENTENCE:
-            units.append((start, end))
+        if len(document_spans) == 1 and _is_whole(text, *document_spans[0].tolist()):
+            borders.append(document_spans)  # sentences would take most of the time of a short text
         else:
-            units.extend(word.span() for word in _WORD.finditer(text, start, end))
-    if not units:
-        return spans
-
-    unit_starts, unit_ends = np.array(units).T
-    chunk_starts, chunk_ends = spans.T
-    first = np.searchsorted(unit_ends, chunk_starts, side="right")
-    first = first.clip(max=len(units) - 1)
-    last = np.searchsorted(unit_starts, chunk_ends) - 1
-    last = last.clip(min=0)
-    # Some tokenizers count the space before a word.
-    starts = np.minimum(unit_starts[first], chunk_starts)
-    ends = np.maximum(unit_ends[last], chunk_ends)
-    return np.stack([starts, ends], axis=1)
+            borders.append(whole_sentences(text, document_spans))
+    return np.concatenate(borders)
 
 
 def _is_whole(text: str, start: int, end: int) -> bool:

@@ -11,13 +11,12 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..data.documents import Document, read_documents, root_of, source_files
 from ..data.files import NoDocumentError, PartlyReadError, find_paths, readable_name
-from ..models.chunking import tokenize_document
+from ..models.chunking import TokenizedDocument, private_tokenizer, tokenize_document
 from ..models.sentences import Splitter
 from .notes import Note, Notes
 
@@ -230,8 +229,9 @@ def count_unknown(
     """
     wordless = []
     unknown = []
-    for document in documents:
-        share = unknown_share(tokenizer, document.text)
+    tokens = private_tokenizer(tokenizer)([document.text for document in documents])
+    for document, tokens_of_document in zip(documents, tokens, strict=True):
+        share = _share_of_unknown(tokenizer, tokens_of_document)
         if share is None:
             wordless.append(document.id)
         elif share >= _UNKNOWN_SHARE:
@@ -276,12 +276,19 @@ def unknown_share(tokenizer: PreTrainedTokenizerBase, text: str) -> float | None
     Returns:
         Characters of unknown words by characters of all words; None for a text without a token.
     """
-    tokens = tokenize_document(tokenizer, text)
+    return _share_of_unknown(tokenizer, tokenize_document(tokenizer, text))
+
+
+def _share_of_unknown(
+    tokenizer: PreTrainedTokenizerBase, tokens: TokenizedDocument
+) -> float | None:
     if len(tokens) == 0:
         return None
+    is_unknown = tokens.input_ids == tokenizer.unk_token_id
+    if not is_unknown.any():
+        return 0.0
     sizes = tokens.char_ends - tokens.char_starts
-    unknown = sizes[np.isin(tokens.input_ids, tokenizer.unk_token_id)]
-    return float(unknown.sum() / max(sizes.sum(), 1))
+    return float(sizes[is_unknown].sum() / max(sizes.sum(), 1))
 
 
 def rest_of_message(file: SourceFile, error: Exception) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -87,11 +88,11 @@ class SearchModel:
 
         return question_vector(self.model, question)
 
-    def comparable(self, chunks: np.ndarray) -> np.ndarray:
-        """Prepares chunk vectors for comparison, see `model_vectors.comparable`."""
-        from .model_vectors import comparable  # loads torch
+    def search_vectors(self, plain: np.ndarray) -> np.ndarray:
+        """Prepares chunk vectors ``[N, D]`` for comparison, as float32 on the CPU."""
+        from .model_vectors import search_vectors  # loads torch
 
-        return comparable(self.model, chunks)
+        return search_vectors(self.model, plain)
 
 
 def search_model(model: NextLevelBertModel | SearchModel | None) -> SearchModel:
@@ -111,8 +112,8 @@ def named_model(
     name: str | None = None,
     *,
     chunk_encoder: str | None = None,
-    device: str = "cpu",
-    dtype: str = "float32",
+    device: str = "auto",
+    dtype: str = "auto",
 ) -> SearchModel:
     """Returns the model of a command, which is opened when it is needed.
 
@@ -129,8 +130,11 @@ def named_model(
         folder = Path(name or _INSTALLED)
 
     def opener() -> NextLevelBertModel:
-        from .open_model import open_model  # loads torch
+        from .open_model import describe, open_model  # loads torch
 
-        return open_model(name, chunk_encoder=chunk_encoder, device=device, dtype=dtype)
+        model = open_model(name, chunk_encoder=chunk_encoder, device=device, dtype=dtype)
+        if model.get_chunk_encoder().has_layers:
+            print(f"Reading with {describe(model)}.", file=sys.stderr)
+        return model
 
     return SearchModel(opener, folder)

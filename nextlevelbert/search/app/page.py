@@ -96,18 +96,18 @@ class Page:
             return int(passages[0])
         return int(passages[answer.score[passages].argmax()])
 
-    def map(self, ranked: Sequence[int], chosen: int) -> np.ndarray:
+    def map(self, ranked: Sequence[int], selected: int) -> np.ndarray:
         """Draws all documents as points; similar documents are close together.
 
         Args:
             ranked: documents whose points are orange and have a number.
-            chosen: the document whose point has a ring.
+            selected: the document whose point has a ring.
         """
         width, height = _MAP_SIZE
         figure, axes = _empty_map()
         x, y = self.points.T
         axes.scatter(x[list(ranked)], y[list(ranked)], 110, color=_ORANGE / 255)
-        axes.scatter(x[chosen], y[chosen], 130, facecolors="none", edgecolors="black")
+        axes.scatter(x[selected], y[selected], 130, facecolors="none", edgecolors="black")
         for rank, document in enumerate(ranked, start=1):
             axes.text(
                 x[document],
@@ -119,7 +119,7 @@ class Page:
                 va="center",
             )
 
-        boxes = self._names.write(axes, list(dict.fromkeys([*ranked, chosen])))
+        boxes = self._names.write(axes, list(dict.fromkeys([*ranked, selected])))
         names = self._names_picture.copy()
         for document, box in self._name_boxes.items():
             if document in boxes or overlaps(box, np.array([*boxes.values()]).reshape(-1, 4)):
@@ -323,7 +323,7 @@ def _lay_out(page: Page) -> SimpleNamespace:
     }
     components = SimpleNamespace(question=gr.State(""))
     with gr.Row(equal_height=True):
-        components.words = gr.Textbox(
+        components.search_box = gr.Textbox(
             placeholder="Ask a question, or describe a passage",
             show_label=False,
             container=False,
@@ -337,9 +337,9 @@ def _lay_out(page: Page) -> SimpleNamespace:
             gr.Markdown(
                 f"### Map: similar documents are close together (two principal components, {share})"
             )
-            components.points = gr.Image(page.map([], chosen=0), **picture)
+            components.points = gr.Image(page.map([], selected=0), **picture)
             components.documents = gr.Dataframe(
-                label="Nearest documents to the question, or to the chosen document",
+                label="Nearest documents to the question, or to the selected document",
                 headers=["", "document", "score", "score along the document"],
                 datatype=["number", "str", "str", "html"],
                 column_widths=["8%", "36%", "18%", "38%"],
@@ -353,7 +353,7 @@ def _lay_out(page: Page) -> SimpleNamespace:
             )
         with gr.Column(scale=5, min_width=320):
             choices = [(name, index) for index, name in enumerate(page.library.names)]
-            components.chosen = gr.Dropdown(choices, value=0, show_label=False, container=False)
+            components.selected = gr.Dropdown(choices, value=0, show_label=False, container=False)
             components.strip = gr.Image(visible=False, **picture)
             components.text = gr.HighlightedText(
                 color_map={"passage": "orange"},
@@ -375,7 +375,7 @@ def _connect_search(page: Page, components: SimpleNamespace) -> None:
     import gradio as gr
 
     shown = [
-        components.chosen,
+        components.selected,
         components.points,
         components.documents,
         components.passages,
@@ -394,7 +394,7 @@ def _connect_search(page: Page, components: SimpleNamespace) -> None:
             strip = _enlarged(page.strip(document, answer), _STRIP_SIZE)
         return [
             document,
-            page.map(ranked, chosen=document),
+            page.map(ranked, selected=document),
             gr.update(value=page.document_rows(document, answer), visible=True),
             gr.update(value=passages, visible=answer is not None),
             gr.update(value=strip, visible=answer is not None),
@@ -424,15 +424,15 @@ def _connect_search(page: Page, components: SimpleNamespace) -> None:
         answer = page.library.ask(question)
         return show(answer, answer.passages[event.index[0]])
 
-    state = [components.question, components.chosen]
+    state = [components.question, components.selected]
     gr.on(
-        [components.search.click, components.words.submit],
+        [components.search.click, components.search_box.submit],
         ask,
-        inputs=[components.words, components.chosen],
+        inputs=[components.search_box, components.selected],
         outputs=[components.question, *shown],
         **_QUIET,
     )
-    components.chosen.input(show_document, state, outputs=shown, **_QUIET)
+    components.selected.input(show_document, state, outputs=shown, **_QUIET)
     components.points.select(click_point, components.question, outputs=shown, **_QUIET)
     components.documents.select(click_document, state, outputs=shown, **_QUIET)
     components.passages.select(click_passage, components.question, outputs=shown, **_QUIET)
@@ -453,10 +453,10 @@ def _connect_pictures(page: Page, components: SimpleNamespace) -> None:
         return gr.update(value=page.nearest_pair(document, *event.index), visible=True)
 
     components.strip.select(
-        click_strip, [components.question, components.chosen], outputs=components.text, **_QUIET
+        click_strip, [components.question, components.selected], outputs=components.text, **_QUIET
     )
-    components.compare.click(compare, components.chosen, outputs=components.square, **_QUIET)
-    components.square.select(click_square, components.chosen, outputs=components.text, **_QUIET)
+    components.compare.click(compare, components.selected, outputs=components.square, **_QUIET)
+    components.square.select(click_square, components.selected, outputs=components.text, **_QUIET)
 
 
 def run(

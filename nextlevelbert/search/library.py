@@ -9,7 +9,7 @@ import sys
 import textwrap
 from bisect import bisect_left
 from collections import Counter
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -64,6 +64,33 @@ class StoredDocument(NamedTuple):
     page_starts: list[int] | None
 
 
+def _part_of(document: int, starts: np.ndarray, part_starts: np.ndarray) -> int:
+    """Returns the index of the part that holds a document."""
+    return int(np.searchsorted(part_starts[1:], starts[document], side="right"))
+
+
+def _read_document(
+    shelf: Shelf, part_starts: np.ndarray, starts: np.ndarray, index: int
+) -> StoredDocument:
+    """Reads a document from its part.
+
+    Args:
+        shelf: the shelf.
+        part_starts: the first passage of each part.
+        starts: the first passage of each document.
+        index: the document.
+    """
+    part_index = _part_of(index, starts, part_starts)
+    table = shelf.read(shelf.parts[part_index], "text", "metadata", "pages")
+    start, end = starts[index : index + 2] - part_starts[part_index]
+    rows = table[start:end]
+    return StoredDocument(
+        text="".join(rows["text"].to_pylist()),
+        metadata=json.loads(rows["metadata"][0].as_py()),
+        page_starts=rows["pages"][0].as_py(),
+    )
+
+
 class Library:
     """The n documents of a shelf that hold a token, with N passages in all.
 
@@ -101,7 +128,9 @@ class Library:
         self._word_borders = arrays["word_borders"]
         self._word_passages = arrays["word_passages"]
         self._word_weights = arrays["word_weights"]
-        self.document = lru_cache(_KEPT_DOCUMENTS)(self._read_document)
+        # Not a method of this object, which would keep the shelf open in a circle of references.
+        read = partial(_read_document, shelf, self._part_starts, self.starts)
+        self.document = lru_cache(_KEPT_DOCUMENTS)(read)
 
     @property
     def model(self) -> NextLevelBertModel:
@@ -115,24 +144,8 @@ class Library:
 
     def name(self, index: int) -> str:
         """Returns the printed name of a document."""
-        part = self._shelf.parts[self._part_of(index)]
+        part = self._shelf.parts[_part_of(index, self.starts, self._part_starts)]
         return part.file.name_of(self._ids[index].as_py())
-
-    def _part_of(self, document: int) -> int:
-        """Returns the index of the part that holds a document."""
-        return int(np.searchsorted(self._part_starts[1:], self.starts[document], side="right"))
-
-    def _read_document(self, index: int) -> StoredDocument:
-        """Reads a document from its part."""
-        part_index = self._part_of(index)
-        table = self._shelf.read(self._shelf.parts[part_index], "text", "metadata", "pages")
-        start, end = self.starts[index : index + 2] - self._part_starts[part_index]
-        rows = table[start:end]
-        return StoredDocument(
-            text="".join(rows["text"].to_pylist()),
-            metadata=json.loads(rows["metadata"][0].as_py()),
-            page_starts=rows["pages"][0].as_py(),
-        )
 
     def document_of(self, passage: int) -> int:
         """Returns the document of a passage."""

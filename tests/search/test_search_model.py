@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -63,9 +64,15 @@ def test_the_shelf_of_a_static_model_is_known_without_opening_it(settled, tmp_pa
 )
 def test_a_model_with_other_options_is_opened(monkeypatch, options):
     opened = []
-    monkeypatch.setattr(open_model, "open_model", lambda name, **given: opened.append(given))
-    expected = {"chunk_encoder": None, "device": "cpu", "dtype": "float32", **options}
+    model = SimpleNamespace(get_chunk_encoder=lambda: SimpleNamespace(has_layers=False))
 
-    assert named_model(static_checkpoint(), **options).model is None
+    def spy(name, **given):
+        opened.append(given)
+        return model
+
+    monkeypatch.setattr(open_model, "open_model", spy)
+    expected = {"chunk_encoder": None, "device": "auto", "dtype": "auto", **options}
+
+    assert named_model(static_checkpoint(), **options).model is model
 
     assert opened == [expected]

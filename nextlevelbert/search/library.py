@@ -259,16 +259,18 @@ def ranking(scores: np.ndarray, texts: np.ndarray) -> list[int]:
 
 
 def open_library(
-    source: str, model: NextLevelBertModel | SearchModel, reading: ReadingOptions
+    source: str,
+    model: NextLevelBertModel | SearchModel | None = None,
+    reading: ReadingOptions | None = None,
 ) -> Library:
     """Opens the library of a command's source, and reports on stderr what could not be read.
 
     Args:
         source: a file, a folder or a pattern.
-        model: the document model.
+        model: the document model (default: the installed checkpoint).
         reading: how the files are read, and where their passages and vectors are kept.
     """
-    shelf = open_shelf(source, model, reading)
+    shelf = open_shelf(source, model, reading or ReadingOptions())
     library = Library(shelf)
     all_notes = Notes()
     for part, notes in zip(shelf.parts, library.notes, strict=True):
@@ -279,20 +281,20 @@ def open_library(
 
 def run(
     source: str,
-    model: NextLevelBertModel | SearchModel,
     question: str,
-    reading: ReadingOptions,
+    model: NextLevelBertModel | SearchModel | None = None,
+    reading: ReadingOptions | None = None,
     *,
-    documents: int,
-    passages: int,
-    as_json: bool,
+    documents: int = 5,
+    passages: int = 5,
+    as_json: bool = False,
 ) -> None:
     """Prints the passages and documents that are nearest to a question.
 
     Args:
         source: a file, a folder or a pattern.
-        model: the document model.
         question: text of the question.
+        model: the document model (default: the installed checkpoint).
         reading: how the files are read, and where their passages and vectors are kept.
         documents: largest number of documents to print.
         passages: largest number of passages to print.

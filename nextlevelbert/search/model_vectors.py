@@ -32,7 +32,8 @@ def shelf_key(model: NextLevelBertModel, reading: ReadingOptions) -> str:
     settings = sorted((name, values[name]) for name in values if name not in _INCIDENTAL)
     weights = weights_fingerprint(model)
     schema = part_schema(model, reading)
-    key = (VERSION, schema.metadata, settings, weights, reading.text_column)
+    columns = (reading.text_column, reading.id_column)
+    key = (VERSION, schema.metadata, settings, weights, columns)
     return hashlib.sha256(repr(key).encode()).hexdigest()
 
 

@@ -89,7 +89,7 @@ class PartWriter:
         hidden = None  # no bar in a log file
         if not sources:
             hidden = True
-        for source in tqdm(sources, unit="file", disable=hidden):
+        for source in tqdm(sources, unit="file", disable=hidden, delay=1):
             for item in self._missing_runs(source):
                 waiting.append(item)
                 characters += sum(len(document.text) for document in item.run.documents)

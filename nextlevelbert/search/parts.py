@@ -5,11 +5,14 @@ checksum of its own. The last part of a file says so, which shows that the file 
 """
 
 import hashlib
+import os
 import re
+import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from ..data.documents import PYTHON_MANUAL
 from ..data.files import suffix
 from .file_states import State, state_of
 from .reading import SourceFile
@@ -83,14 +86,26 @@ class Part:
 
 
 def paths_of(file: SourceFile) -> list[Path]:
-    """Returns the file, or the files of a saved data set."""
+    """Returns the file, or the files of a saved data set; Python's manual has none."""
+    if str(file.path) == PYTHON_MANUAL:
+        return []
     if file.is_table and file.path.is_dir():
         return sorted(path for path in file.path.rglob("*") if path.is_file())
     return [file.path]
 
 
+def exists(file: SourceFile) -> bool:
+    """Returns whether a file can still be read."""
+    return str(file.path) == PYTHON_MANUAL or os.path.exists(file.path)
+
+
 def hash_of(file: SourceFile) -> str:
-    """Hashes the bytes of a file, or of a saved data set's files, and how they are read."""
+    """Hashes the bytes of a file, or of a saved data set's files, and how they are read.
+
+    Python's manual is known by the version of Python.
+    """
+    if str(file.path) == PYTHON_MANUAL:
+        return hashlib.sha256(f"{PYTHON_MANUAL} {sys.version}".encode()).hexdigest()[:32]
     digest = hashlib.sha256()
     for path in paths_of(file):
         digest.update(f"{suffix(path)} {path.suffix}".encode(errors="replace"))

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..data.documents import Document, read_documents, root_of, source_files
+from ..data.documents import (
+    PYTHON_MANUAL,
+    Document,
+    read_documents,
+    resolve_source,
+    root_of,
+    source_files,
+)
 from ..data.files import NoDocumentError, PartlyReadError, find_paths, readable_name
 from ..models.chunking import TokenizedDocument, private_tokenizer, tokenize_document
 from ..models.sentences import Splitter
@@ -43,11 +50,13 @@ class ReadingOptions:
     Args:
         cache_dir: the folder of all shelves (default: ``nextlevelbert`` in the user's cache).
         text_column: the column of the text in tables.
+        id_column: the column of the id in tables.
         splitter: function that finds sentences, as in ``encode`` (default: the model's own rule).
     """
 
     cache_dir: Path = field(default_factory=default_cache_dir)
     text_column: str = "text"
+    id_column: str = "id"
     splitter: Splitter | None = None
 
 
@@ -76,10 +85,12 @@ def list_files(source: str, notes: Notes) -> list[SourceFile]:
     """Lists the files of a source, without those that this package has written.
 
     Args:
-        source: a file, a folder or a pattern.
+        source: a file, a folder or a pattern; or Python's manual, which is one table.
         notes: gets a note on vectors (of ``embed`` and `encode_corpus`) and on models (of ``fit``
             and the trainers).
     """
+    if source == PYTHON_MANUAL:
+        return [SourceFile(Path(PYTHON_MANUAL), PYTHON_MANUAL, is_table=True)]
     root = root_of(source)
     files = []
     models = set()
@@ -111,17 +122,22 @@ def is_own_output(path: Path) -> bool:
 
 
 def check_output(source: str, output: Path) -> None:
-    """Refuses to write over a document of the source.
+    """Refuses to write over a document of the source, or a file that would be read as one.
 
     Raises:
-        ValueError: if the output is a file of the source that another program wrote.
+        ValueError: if the output is a file of the source that another program wrote, or a table in
+            the source that cannot be told from a table of documents, as a Parquet file can.
     """
     output = output.resolve()
-    if not output.exists() or is_own_output(output):
-        return
     folders = [path.resolve() for path in find_paths(source)]
-    if {output, *output.parents}.intersection(folders):
+    if not {output, *output.parents}.intersection(folders):
+        return
+    if output.exists() and not is_own_output(output):
         raise ValueError(f"{output} is a document of {source}; name another file to write.")
+    if output.suffix.lower() in (".csv", ".jsonl"):
+        raise ValueError(
+            f"{output} would be read as a document of {source}; name a file outside of it."
+        )
 
 
 @dataclass(frozen=True)
@@ -152,11 +168,12 @@ def read_runs(file: SourceFile, reading: ReadingOptions, characters: int) -> Ite
         characters: number of characters after which a run ends, with the document that reaches it.
     """
     errors: list[ValueError] = []
+    rows = read_documents(file.path, reading.text_column, reading.id_column, on_error=errors.append)
     times = Counter[str]()
     index = 0
     size = 0
     documents: list[Document] = []
-    for row in read_documents(file.path, reading.text_column, on_error=errors.append):
+    for row in rows:
         if not row.text.strip():
             continue
         if size >= characters:
@@ -205,7 +222,7 @@ def read_files(
     """
     all_notes = Notes()
     try:
-        for file in list_files(source, all_notes):
+        for file in list_files(resolve_source(source), all_notes):
             counts = []
             for run in read_runs(file, reading, _CHARACTERS_PER_RUN):
                 counts.append(count_unknown(tokenizer, run.documents))

@@ -59,7 +59,7 @@ class SearchModel:
             return self._computed_key(reading)
         files = sorted(path for path in self._folder.iterdir() if path.is_file())
         state = state_of(files)
-        name = f"{VERSION} {self._folder.resolve()} {reading.text_column}"
+        name = f"{VERSION} {self._folder.resolve()} {reading.text_column} {reading.id_column}"
         digest = hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()[:32]
         states = FileStates(reading.cache_dir / ".shelves" / f"model-{digest}")
         key = states.content(name, state)

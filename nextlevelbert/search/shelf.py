@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
+from ..data.documents import PYTHON_MANUAL, resolve_source
 from ..data.files import reason
 from .cache_files import is_whole, writing
 from .file_states import FileStates, state_of
@@ -32,6 +33,7 @@ from .notes import Note, Notes
 from .parts import (
     FileContent,
     Part,
+    exists,
     hash_of,
     parts_of,
     paths_of,
@@ -47,19 +49,20 @@ _MODULES_OF_READERS = ("pypdfium2", "mammoth")  # without which some files canno
 
 
 def open_shelf(
-    source: str, model: SearchModel | NextLevelBertModel, reading: ReadingOptions
+    source: str, model: SearchModel | NextLevelBertModel | None, reading: ReadingOptions
 ) -> Shelf:
     """Opens the shelf of a source: encodes new and changed files, removes parts of deleted ones.
 
     Args:
         source: a file, a folder or a pattern.
-        model: the document model.
+        model: the document model (default: the installed checkpoint).
         reading: how the files are read, and where the shelf is.
 
     Raises:
         CacheError: if the shelf cannot be written.
         ValueError: if no file can be read.
     """
+    source = resolve_source(source)
     shelf = Shelf(source, model, reading)
     notes = Notes()
     try:
@@ -100,6 +103,8 @@ def _read_columns(path: Path, columns: Sequence[str]) -> pa.Table:
 
 def _key(file: SourceFile) -> str:
     """Returns the name by which the content of a file is remembered."""
+    if str(file.path) == PYTHON_MANUAL:
+        return f"{PYTHON_MANUAL} {sys.version}"
     return os.path.abspath(file.path)
 
 
@@ -113,7 +118,7 @@ class Shelf:
 
     Args:
         source: a file, a folder or a pattern.
-        model: the document model.
+        model: the document model (default: the installed checkpoint).
         reading: how the files are read, and where the shelf is.
 
     Attributes:
@@ -128,7 +133,7 @@ class Shelf:
     """
 
     def __init__(
-        self, source: str, model: SearchModel | NextLevelBertModel, reading: ReadingOptions
+        self, source: str, model: SearchModel | NextLevelBertModel | None, reading: ReadingOptions
     ) -> None:
         self.model = search_model(model)
         self.parts: list[Part] = []
@@ -262,7 +267,7 @@ class Shelf:
         with wait_for(self.lock):
             with writing(part.path):
                 part.path.unlink(missing_ok=True)
-            if os.path.exists(source.file.path) and hash_of(source.file) == content:
+            if exists(source.file) and hash_of(source.file) == content:
                 self._encode([source])
             path = written_parts(self.folder).get(content, {}).get(part.index)
         if path is None:

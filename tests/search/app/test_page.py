@@ -4,6 +4,7 @@ import base64
 import io
 import re
 import runpy
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -15,7 +16,6 @@ import torch
 import yaml
 from PIL import Image
 
-import nextlevelbert
 from nextlevelbert import NextLevelBertModel
 from nextlevelbert.search.app import page as page_module
 from nextlevelbert.search.app.page import Page
@@ -167,7 +167,7 @@ def test_without_gradio(command, books, encoded, monkeypatch):
     assert encoded == []
 
 
-def test_the_space(monkeypatch, tmp_path):
+def test_the_space(tmp_path):
     """Its header names the release of Gradio that the tests run with; it shows `documents`, or
     Python's manual."""
     header = yaml.safe_load(
@@ -177,9 +177,9 @@ def test_the_space(monkeypatch, tmp_path):
     assert (header["sdk"], header["app_file"]) == ("gradio", "app.py")
     assert (ROOT / "app" / "requirements.txt").read_text() == "nextlevelbert[app]\n"
     assert len(header["short_description"]) <= 60  # the Hub refuses more
-    monkeypatch.setattr("tempfile.mkdtemp", lambda: str(tmp_path))
-    monkeypatch.setattr(
-        nextlevelbert, "read_documents", lambda _: [nextlevelbert.Document("module/json", "JSON")]
-    )
-    manual = runpy.run_path(str(ROOT / "app" / "app.py"))["documents"]()
-    assert (manual / "module" / "json.txt").read_text() == "JSON"
+    shutil.copytree(ROOT / "app", tmp_path / "app")
+    documents = runpy.run_path(str(tmp_path / "app" / "app.py"))["documents"]
+
+    assert documents() == "python-manual"
+    (tmp_path / "app" / "documents").mkdir()
+    assert documents() == str(tmp_path / "app" / "documents")

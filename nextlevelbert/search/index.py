@@ -74,7 +74,7 @@ def open_index(shelf: Shelf) -> dict[str, np.ndarray]:
         write_index(shelf, temporary)
         with writing(folder):
             path = name_by_checksum(temporary, f"index-{digest}", ".safetensors")
-        shelf.remove_files(lambda other: other != path, "index-*")
+        shelf.remove_files([other for other in folder.glob("index-*") if other != path])
         return map_arrays(path)
 
 

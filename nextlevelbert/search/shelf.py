@@ -16,7 +16,7 @@ import os
 import sys
 import uuid
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -172,7 +172,8 @@ class Shelf:
                 left_out |= self._encode(missing)
                 written = written_parts(self.folder)
             contents = {source.content for source in sources}
-            self.remove_files(lambda path: path.name.partition("-")[0] not in contents, "*.parquet")
+            outdated = [paths for content, paths in written.items() if content not in contents]
+            self.remove_files([path for paths in outdated for path in paths.values()])
             if self.lock.is_locked:
                 for path in self.folder.glob("*.new*"):  # what a killed process left
                     path.unlink()
@@ -237,9 +238,8 @@ class Shelf:
         part.is_checked = True
         return table
 
-    def remove_files(self, is_outdated: Callable[[Path], bool], pattern: str) -> None:
+    def remove_files(self, outdated: Sequence[Path]) -> None:
         """Removes files of the shelf, unless another process has the shelf open."""
-        outdated = list(filter(is_outdated, self.folder.glob(pattern)))
         if outdated and self.lock.is_locked and not self._has_other_readers():
             for path in outdated:
                 path.unlink()

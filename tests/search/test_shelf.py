@@ -204,3 +204,35 @@ def test_a_file_that_may_not_be_opened_is_named(command, books, monkeypatch):
     assert said.status == 0, said.err
     assert "left out: kitchen.txt cannot be read: Permission denied. Change" in said.err
     assert {row["place"] for row in said.json["documents"]} == {"far/court.txt", "sea.txt"}
+
+
+def test_files_that_have_not_changed_are_not_read(settled, toy, books, open_library, monkeypatch):
+    """Neither to hash nor to encode them; a file that is left out is named again."""
+    (books / "latin.txt").write_bytes(b"caf\xe9 au lait")
+    first = open_library(toy, books)
+    hash_of = shelf.hash_of
+    hashed = []
+
+    def spy(file):
+        hashed.append(file.name)
+        return hash_of(file)
+
+    monkeypatch.setattr(shelf, "hash_of", spy)
+    again = open_library(toy, books)
+    assert hashed == []
+    assert again.names == first.names
+    (books / "sea.txt").write_text("The sea is calm.")
+    changed = open_library(toy, books)
+    assert hashed == ["sea.txt"]
+    assert changed.document(2).text == "The sea is calm."
+
+
+def test_a_file_that_is_left_out_is_named_each_time(settled, command, books, monkeypatch):
+    (books / "latin.txt").write_bytes(b"caf\xe9 au lait")
+    first = command("search", books, "whales?").err
+    monkeypatch.setattr(part_writer, "read_runs", None)  # it would be called
+
+    again = command("search", books, "whales?").err
+
+    assert "left out: latin.txt cannot be read" in first
+    assert again == first

@@ -20,6 +20,7 @@ from .index import mapped_strings, open_index, rarity
 from .notes import Notes
 from .passages import Passage, show_passage
 from .reading import ReadingOptions
+from .rerank import Reranker, scores_again
 from .search_model import SearchModel
 from .shelf import Shelf, open_shelf
 
@@ -47,6 +48,8 @@ class SearchResult(NamedTuple):
         bm25: BM25 score of each passage, ``[N]``.
         documents: the indices of the nearest documents, with their scores.
         passages: the indices of the nearest passages, one for each distinct text.
+        rerank_cosine: cosine of each passage by the model of a `Reranker`, ``[N]``; NaN for
+            passages that it has not read. None without such a model.
     """
 
     score: np.ndarray
@@ -54,6 +57,7 @@ class SearchResult(NamedTuple):
     bm25: np.ndarray
     documents: list[tuple[int, float]]
     passages: list[int]
+    rerank_cosine: np.ndarray | None = None
 
 
 class StoredDocument(NamedTuple):
@@ -157,6 +161,11 @@ class Library:
         start, end = self._passage_spans[index].tolist()
         return show_passage(document.text, start, end=end, page_starts=document.page_starts)
 
+    def passage_text(self, index: int) -> str:
+        """Reads the text of a passage, which `passage` shortens."""
+        start, end = self._passage_spans[index].tolist()
+        return self.document(self.document_of(index)).text[start:end]
+
     def copies_of_passage(self, index: int) -> list[str]:
         """Lists the other documents that hold the text of a passage."""
         equal = np.flatnonzero(self._texts == self._texts[index]).tolist()
@@ -169,7 +178,14 @@ class Library:
         equal = np.flatnonzero(self._document_texts == self._document_texts[index])
         return [self.name(document) for document in equal.tolist() if document != index]
 
-    def ask(self, question: str, documents: int = 5, passages: int = 5) -> SearchResult:
+    def ask(
+        self,
+        question: str,
+        documents: int = 5,
+        passages: int = 5,
+        *,
+        rerank: Reranker | None = None,
+    ) -> SearchResult:
         """Ranks all passages and documents by their nearness to a question.
 
         Of equal scores, the first in the folder is first. Of passages or documents with the same
@@ -179,6 +195,7 @@ class Library:
             question: text of the question.
             documents: largest number of documents to return.
             passages: largest number of passages to return.
+            rerank: ranks the first passages again, by a second model.
 
         Raises:
             ValueError: if the question holds no token.
@@ -189,7 +206,13 @@ class Library:
         # Row by row, so that equal passages have equal scores.
         cosine = np.einsum("nd,d->n", self.vectors, query)
         bm25, length = self._bm25(question)
-        score = (cosine + bm25 / max(length, 1e-9)) / 2
+        words = bm25 / max(length, 1e-9)
+        score = (cosine + words) / 2
+        rerank_cosine = None
+        if rerank is not None:
+            rerank_cosine = self._cosines_again(question, score, rerank)
+            ranked = rerank.weight * rerank_cosine + (1 - rerank.weight) * words
+            score = scores_again(score, self._texts, ranked)
 
         document_scores = mean_of_best(score, self.starts)
         nearest_documents = ranking(document_scores, self._document_texts)[:documents]
@@ -199,7 +222,16 @@ class Library:
             bm25=bm25,
             documents=[(index, float(document_scores[index])) for index in nearest_documents],
             passages=ranking(score, self._texts)[:passages],
+            rerank_cosine=rerank_cosine,
         )
+
+    def _cosines_again(self, question: str, score: np.ndarray, rerank: Reranker) -> np.ndarray:
+        """Returns the cosines ``[N]`` of the first passages by a second model, NaN for others."""
+        first = sorted(ranking(score, self._texts)[: rerank.passages])  # document by document
+        texts = list(map(self.passage_text, first))
+        cosines = np.full(len(score), np.nan, np.float32)
+        cosines[first] = rerank.cosines(question, texts, self._shelf.folder / "rerank")
+        return cosines
 
     def _bm25(self, question: str) -> tuple[np.ndarray, float]:
         """Returns BM25 of all passages ``[N]``, and the length of the question's rarities."""
@@ -288,6 +320,7 @@ def run(
     documents: int = 5,
     passages: int = 5,
     as_json: bool = False,
+    rerank: NextLevelBertModel | None = None,
 ) -> None:
     """Prints the passages and documents that are nearest to a question.
 
@@ -299,9 +332,13 @@ def run(
         documents: largest number of documents to print.
         passages: largest number of passages to print.
         as_json: if true, prints JSON.
+        rerank: model that reads the first passages again, see `Reranker`.
     """
     library = open_library(source, model, reading)
-    answer = library.ask(question, documents, passages)
+    reranker = None
+    if rerank is not None:
+        reranker = Reranker(rerank)
+    answer = library.ask(question, documents, passages, rerank=reranker)
     if as_json:
         rows = {
             "question": question,
@@ -344,8 +381,17 @@ def passage_rows(library: Library, answer: SearchResult) -> list[dict[str, Any]]
             "bm25": float(answer.bm25[index]),
             **library.passage(index)._asdict(),
         }
+        if answer.rerank_cosine is not None:
+            row["rerank_cosine"] = _number_or_none(answer.rerank_cosine[index])
         rows.append(row)
     return rows
+
+
+def _number_or_none(value: float) -> float | None:
+    """Returns a number that JSON can hold: None for NaN."""
+    if np.isnan(value):
+        return None
+    return float(value)
 
 
 def print_answer(library: Library, answer: SearchResult) -> None:

@@ -6,6 +6,7 @@ import argparse
 import glob
 import importlib
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -12,8 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-_DTYPES = {"U8": np.uint8, "I32": np.int32, "I64": np.int64, "F32": np.float32}
-_NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
+_DTYPES = {
+    "U8": np.dtype(np.uint8),
+    "I32": np.dtype(np.int32),
+    "I64": np.dtype(np.int64),
+    "F32": np.dtype(np.float32),
+}
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _HEADER_SIZE = np.dtype("<u8")
 _ALIGNMENT = 8  # bytes
 
@@ -46,11 +51,15 @@ def write_arrays(path: Path, columns: Mapping[str, Column]) -> None:
     """
     header = {}
     end = 0
-    for name, (dtype, shape, _) in columns.items():
+    for name, values in columns.items():
         start = end
-        end += math.prod(shape) * np.dtype(dtype).itemsize
-        named = _NAMES[np.dtype(dtype)]
-        header[name] = {"dtype": named, "shape": shape, "data_offsets": [start, end]}
+        dtype = np.dtype(values.dtype)
+        end += math.prod(values.shape) * dtype.itemsize
+        header[name] = {
+            "dtype": _NAMES[dtype],
+            "shape": values.shape,
+            "data_offsets": [start, end],
+        }
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % _ALIGNMENT)
     with path.open("wb") as file:
@@ -71,12 +80,14 @@ def map_arrays(path: Path) -> dict[str, np.ndarray]:
     """
     content = np.memmap(path, np.uint8, mode="r")
     first = _HEADER_SIZE.itemsize
-    start = first + int(content[:first].view(_HEADER_SIZE)[0])
+    size = content[:first].view(_HEADER_SIZE)[0]
+    start = first + int(size)
     header = json.loads(content[first:start].tobytes())
     data = content[start:]
     arrays = {}
     for name, entry in header.items():
         begin, end = entry["data_offsets"]
-        values = data[begin:end].view(_DTYPES[entry["dtype"]])
+        dtype = _DTYPES[entry["dtype"]]
+        values = data[begin:end].view(dtype)
         arrays[name] = np.asarray(values.reshape(entry["shape"]))
     return arrays

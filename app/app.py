@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import nextlevelbert
-from nextlevelbert.search.app.page import run
+from nextlevelbert.search.app.layout import run
 from nextlevelbert.search.open_model import open_model
 from nextlevelbert.search.reading import ReadingOptions
 from nextlevelbert_command.options import default_cache_dir

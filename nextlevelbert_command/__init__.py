@@ -21,7 +21,7 @@ from .options import open_options
 # Sub-commands by name: their options, and the module with their function `run`.
 _COMMANDS = {
     "search": (search, "nextlevelbert.search.library"),
-    "app": (app, "nextlevelbert.search.app.page"),
+    "app": (app, "nextlevelbert.search.app.layout"),
     "embed": (embed, "nextlevelbert.search.embed"),
     "fit": (fit, "nextlevelbert.search.fit"),
 }

@@ -190,6 +190,16 @@ class Library:
             passages=ranking(score, self._texts)[:passages],
         )
 
+    def telling_words(self, question: str) -> set[str]:
+        """Returns the words of a question that at most a third of all passages hold."""
+        telling = set()
+        passages = np.diff(self._word_weights.indptr)
+        for word in search_words(question):
+            index = self._word_index.get(word)
+            if index is not None and passages[index] <= max(len(self.vectors) / 3, 1):
+                telling.add(word)
+        return telling
+
     def _bm25(self, question: str) -> tuple[np.ndarray, float]:
         """Returns BM25 of all passages ``[N]``, and the length of the question's rarities."""
         words = [word for word in search_words(question) if word in self._word_index]

@@ -5,122 +5,16 @@ classes, so that `AutoModel.from_pretrained` and `SentenceTransformer` open its 
 a flag.
 """
 
-import transformers
+import importlib
+import sys
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-from .corpus import ChunkVectors, VectorCorpus, encode_corpus
-from .data.documents import Document, example_books, read_documents
-from .finetuning.collators import DataCollatorForDocumentChoice, DataCollatorForLabelledVectors
-from .fitting import static_checkpoint
-from .models.bert_al_sentences import ExtractiveSummary
-from .models.chunking import ChunkingRule
-from .models.configuration_bert_al import BertAlConfig
-from .models.configuration_cdlm import CdlmConfig
-from .models.configuration_chunkbert import ChunkBertConfig
-from .models.configuration_hate import HateConfig
-from .models.configuration_nextlevelbert import NextLevelBertConfig
-from .models.document_encoding import DocumentEmbedding, DocumentPlan
-from .models.from_encoder import load_chunk_encoder
-from .models.modeling_bert_al import (
-    BertAlForExtractiveSummarization,
-    BertAlForSequenceClassification,
-    BertAlModel,
-)
-from .models.modeling_cdlm import (
-    CdlmForCrossDocumentCoreference,
-    CdlmForDocumentMatching,
-    CdlmForMaskedLM,
-    CdlmForMultiHopQuestionAnswering,
-    CdlmModel,
-)
-from .models.modeling_chunkbert import ChunkBertForSequenceClassification, ChunkBertModel
-from .models.modeling_hate import (
-    HateForMaskedSentencePrediction,
-    HateForSequenceClassification,
-    HateModel,
-)
-from .models.modeling_nextlevelbert import (
-    NextLevelBertForContrastiveLearning,
-    NextLevelBertForMaskedVectorModeling,
-    NextLevelBertForMultipleChoice,
-    NextLevelBertForSequenceClassification,
-    NextLevelBertModel,
-)
-from .models.processing_cdlm import CdlmProcessor, read_marked
-from .models.sentences import text_sentences
-from .pretraining.collators import DataCollatorForSegmentPairs, DataCollatorForVectorMasking
-from .pretraining.datasets import DocumentVectorDataset, PackedVectorDataset, SegmentPairDataset
-from .pretraining.document_sets import (
-    ClusterDataset,
-    DataCollatorForCrossDocumentMasking,
-    hold_out_sets,
-    read_document_sets,
-)
-from .pretraining.scores import MaskedVectorMetrics
-from .vector_cache import CachedEncoder, VectorCache
-
-# Registers with transformers what the auto map of each family's checkpoints names.
-for _family in (NextLevelBertModel, HateModel, ChunkBertModel, BertAlModel, CdlmModel):
-    _config: type[transformers.PreTrainedConfig] = _family.config_class
-    transformers.AutoConfig.register(_config.model_type, _config, exist_ok=True)
-    for _auto, _path in _family.family_auto_map.items():
-        if _auto != "AutoConfig":
-            _model = globals()[_path.rpartition(".")[2]]
-            getattr(transformers, _auto).register(_config, _model, exist_ok=True)
-transformers.AutoProcessor.register(CdlmConfig, CdlmProcessor, exist_ok=True)
-
-__all__ = [
-    "BertAlConfig",
-    "BertAlForExtractiveSummarization",
-    "BertAlForSequenceClassification",
-    "BertAlModel",
-    "CachedEncoder",
-    "CdlmConfig",
-    "CdlmForCrossDocumentCoreference",
-    "CdlmForDocumentMatching",
-    "CdlmForMaskedLM",
-    "CdlmForMultiHopQuestionAnswering",
-    "CdlmModel",
-    "CdlmProcessor",
-    "ChunkBertConfig",
-    "ChunkBertForSequenceClassification",
-    "ChunkBertModel",
-    "ChunkVectors",
-    "ChunkingRule",
-    "ClusterDataset",
-    "DataCollatorForCrossDocumentMasking",
-    "DataCollatorForDocumentChoice",
-    "DataCollatorForLabelledVectors",
-    "DataCollatorForSegmentPairs",
-    "DataCollatorForVectorMasking",
-    "Document",
-    "DocumentEmbedding",
-    "DocumentPlan",
-    "DocumentVectorDataset",
-    "ExtractiveSummary",
-    "HateConfig",
-    "HateForMaskedSentencePrediction",
-    "HateForSequenceClassification",
-    "HateModel",
-    "MaskedVectorMetrics",
-    "NextLevelBertConfig",
-    "NextLevelBertForContrastiveLearning",
-    "NextLevelBertForMaskedVectorModeling",
-    "NextLevelBertForMultipleChoice",
-    "NextLevelBertForSequenceClassification",
-    "NextLevelBertModel",
-    "PackedVectorDataset",
-    "SegmentPairDataset",
-    "VectorCache",
-    "VectorCorpus",
-    "encode_corpus",
-    "example_books",
-    "hold_out_sets",
-    "load_chunk_encoder",
-    "read_document_sets",
-    "read_documents",
-    "read_marked",
-    "static_checkpoint",
-    "text_sentences",
-]
+if TYPE_CHECKING or "nextlevelbert_command" not in sys.modules:
+    from .public import *  # noqa: F403  # its `__all__` says what
+    from .public import __all__ as __all__
+else:
+    # The command answers a question without torch, whose import takes longer than the answer.
+    def __getattr__(name: str) -> Any:  # noqa: ANN401  # any public name
+        return getattr(importlib.import_module(f"{__name__}.public"), name)

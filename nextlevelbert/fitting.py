@@ -17,9 +17,9 @@ from .models.checkpoints import NO_LENGTH_LIMIT, with_limit
 from .models.chunk_encoder import LoadedChunkEncoder
 from .models.chunking import (
     ChunkingRule,
+    groups_by_length,
     special_token_ids,
-    tokenize_behind_prompt,
-    tokenize_document,
+    tokenize_documents,
 )
 from .models.configuration_nextlevelbert import HashedTfidfConfig, HybridConfig, sentence_steps
 from .models.from_encoder import load_chunk_encoder
@@ -168,13 +168,15 @@ def _inverse_frequencies(
     chunks = 0
     containing = np.zeros(rows, np.int64)
     # Bars are hidden (None) if stderr is a file.
-    for text in tqdm(texts, desc="counting", unit="document", disable=None):
-        ids = tokenize_document(source.tokenizer, text).input_ids
-        boundaries = rule.boundaries(ids)
-        chunk = np.repeat(np.arange(len(boundaries) - 1), np.diff(boundaries))
-        pairs = np.unique(chunk * rows + ids)  # each chunk with each of its tokens, once
-        containing += np.bincount(pairs % rows, minlength=rows)
-        chunks += len(boundaries) - 1
+    counted = tqdm(texts, desc="counting", unit="document", disable=None)
+    for group in groups_by_length(counted):
+        for document in tokenize_documents(source.tokenizer, group, rule):
+            ids = document.input_ids
+            boundaries = rule.boundaries(ids)
+            chunk = np.repeat(np.arange(len(boundaries) - 1), np.diff(boundaries))
+            pairs = np.unique(chunk * rows + ids)  # each chunk with each of its tokens, once
+            containing += np.bincount(pairs % rows, minlength=rows)
+            chunks += len(boundaries) - 1
     if chunks == 0:
         raise ValueError("The texts hold no tokens to count. Give documents like those to search.")
     return np.log((1 + chunks) / (1 + containing))
@@ -224,10 +226,10 @@ def combine_chunk_encoders(
     rule = ChunkingRule.from_tokenizer(source.tokenizer, chunk_size, max_chunk_size=limit)
     rule = source.with_prompt(rule, source.prompts.passage)
 
-    documents = []
-    for text in texts:
-        ids = tokenize_behind_prompt(source.tokenizer, text, rule).input_ids
-        documents.append((ids, rule.boundaries(ids)))
+    documents: list[tuple[np.ndarray, np.ndarray]] = []
+    for group in groups_by_length(texts):
+        ids = [tokens.input_ids for tokens in tokenize_documents(source.tokenizer, group, rule)]
+        documents += zip(ids, map(rule.boundaries, ids), strict=True)
     if all(len(ids) == 0 for ids, _ in documents):
         raise ValueError(
             "The texts hold no tokens, so there is nothing to fit. Give documents like those to"

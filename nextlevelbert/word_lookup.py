@@ -9,7 +9,10 @@ Notation for shapes: S bytes of a text, W words in it, T tokens.
 import itertools
 import re
 import string
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from threading import Lock
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow
@@ -19,7 +22,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 
 # With more different words, which only odd texts have, the table starts anew.
 _MOST_WORDS = 1_000_000
-_BLOCK_CHARACTERS = 2_000_000  # looked up at once: a byte takes some 50 bytes of arrays
+_BLOCK_CHARACTERS = 1_000_000  # looked up at once: a byte takes some 50 bytes of arrays
 _WHITE_SPACE = re.compile(r"[ \n]")
 
 # Classes of bytes: part of a word, white space, and ASCII punctuation. Tabs and further white space
@@ -38,6 +41,24 @@ _IS_THIRD[[mark.encode()[2] for mark in "–—‘’“”…"]] = True
 
 
 Tokens = tuple[np.ndarray, np.ndarray, np.ndarray]  # ids, and where each begins and ends
+Spans = list[tuple[int, int]]  # first character of each span, and one past its last
+
+
+class _Section(NamedTuple):
+    """A part of a text, which begins and ends between two words.
+
+    Attributes:
+        text: the characters of the part.
+        row: index of the whole text among the texts.
+        start: first character of the part in the whole text.
+        spans: characters of the part that the tokenizer reads as one word, see
+            `WordLookup._spans_of_added_tokens`.
+    """
+
+    text: str
+    row: int
+    start: int
+    spans: Spans
 
 
 class WordLookup:
@@ -50,9 +71,11 @@ class WordLookup:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._added_tokens = []
+        # For each added token, whether its neighbours matter to it.
+        self._added_tokens: dict[str, bool] = {}
         for token in tokenizer.get_added_tokens_decoder().values():
-            self._added_tokens.append(token.content)
+            needs_neighbours = token.single_word or token.lstrip or token.rstrip
+            self._added_tokens[token.content] = needs_neighbours
         self._lock = Lock()
         self._forget()
 
@@ -63,65 +86,94 @@ class WordLookup:
         # Ids, and the characters of the word from which and to which.
         self._tokens = np.zeros((3, 0), np.int32)
 
-    def __call__(self, text: str) -> Tokens | None:
-        """Finds the tokens of a text, without special tokens.
+    def __call__(self, texts: Sequence[str]) -> list[Tokens]:
+        """Finds the tokens of texts, without special tokens.
 
         Args:
-            text: text of any length.
+            texts: texts of any length.
 
         Returns:
-            Ids, and the first and one past the last character of each token in the text, ``[T]``
-            int32 each; None for a text with an added token such as ``[SEP]``.
+            Ids, and the first and one past the last character of each token, ``[T]`` int32 each,
+            for each text.
         """
-        for content in self._added_tokens:
-            if content in text:
-                return None
+        parts_of_texts: list[list[np.ndarray]] = [[] for _ in texts]
+        for block in _blocks(self._sections(texts)):
+            for section, tokens in zip(block, self._tokens_of_block(block), strict=True):
+                parts_of_texts[section.row].append(tokens)
 
-        blocks = [np.zeros((3, 0), np.int32)]
-        start = 0
-        while start < len(text):
-            stop = len(text)
-            space = _WHITE_SPACE.search(text, min(start + _BLOCK_CHARACTERS, len(text)))
-            if space is not None:
-                stop = space.start()
-            ids, begins, ends = self._tokens_of_block(text[start:stop])
-            shift = np.int32(start)
-            blocks.append(np.stack([ids, begins + shift, ends + shift]))
-            start = stop
-        ids, begins, ends = np.concatenate(blocks, axis=1)
-        return ids, begins, ends
+        documents = []
+        for parts in parts_of_texts:
+            ids, begins, ends = parts[0]
+            if len(parts) > 1:
+                ids, begins, ends = np.concatenate(parts, axis=1)
+            documents.append((ids, begins, ends))
+        return documents
 
-    def _tokens_of_block(self, text: str) -> Tokens:
-        """Finds the tokens of a text of up to a few million characters."""
-        # 1. The words of the text, and the row of each in the table.
-        raw = np.frombuffer(text.encode(), np.uint8)  # [S]
-        is_ascii = len(raw) == len(text)
-        classes = _CLASSES[raw]
-        is_solid = classes != _SPACE
-        is_start = _word_starts(raw, classes, is_ascii=is_ascii)
-        first_byte = np.flatnonzero(is_start & is_solid)  # [W]
-        words = _distinct_words(raw, first_byte, is_solid=is_solid)
+    def _sections(self, texts: Sequence[str]) -> Iterator[_Section]:
+        """Divides long texts at white space outside of the spans of added tokens."""
+        for row, text in enumerate(texts):
+            spans = self._spans_of_added_tokens(text)
+            ends_of_spans = [end for _, end in spans]
+            start = 0
+            first_span = 0
+            for stop in _ends_of_sections(text, spans):
+                last_span = bisect_right(ends_of_spans, stop)
+                inside = [(a - start, b - start) for a, b in spans[first_span:last_span]]
+                yield _Section(text[start:stop], row=row, start=start, spans=inside)
+                start = stop
+                first_span = last_span
+
+    def _spans_of_added_tokens(self, text: str) -> Spans:
+        """Returns the spans of added tokens such as ``[SEP]``, in which words have no borders.
+
+        If the neighbours of a token matter, because it takes the white space around it or must not
+        touch a word, the span reaches over the neighbouring words.
+        """
+        contents = [content for content in self._added_tokens if content in text]
+        if not contents:
+            return []
+        contents.sort(key=len, reverse=True)  # of two that begin together, the longer one is read
+        spans: Spans = []
+        for match in re.finditer("|".join(map(re.escape, contents)), text):
+            begin, end = match.span()
+            end_before = 0
+            if spans:
+                end_before = spans[-1][1]
+            if end <= end_before:
+                continue
+            if self._added_tokens[match.group()]:
+                begin, end = _with_neighbours(text, begin=begin, end=end, first=end_before)
+            if spans and begin <= end_before:
+                begin, _ = spans.pop()
+            spans.append((begin, end))
+        return spans
+
+    def _tokens_of_block(self, block: Sequence[_Section]) -> list[np.ndarray]:
+        """Finds the tokens of the sections of a block, ``[3, T]`` each."""
+        # 1. The words of all sections, and the row of each in the table.
+        lengths = [len(section.text) + 1 for section in block]
+        first_of_section = np.cumsum([0, *lengths])  # [sections + 1], characters of the block
+        words, first_character = _words_of(block, first_of_section)
         with self._lock:
             row_of_distinct = self._look_up(words.dictionary.to_pylist())
             first_token = self._first_token
-            tokens = self._tokens
+            table = self._tokens
         row = row_of_distinct[words.indices.to_numpy()]  # [W]
 
-        # 2. The first character of each word, from its first byte.
-        first_character = first_byte
-        if not is_ascii:
-            is_character = (raw & 0xC0) != 0x80  # the first byte of a character
-            first_character = (np.cumsum(is_character) - 1)[first_byte]
+        # 2. The first character of each word in its text.
+        word_borders = np.searchsorted(first_character, first_of_section)
+        starts = [section.start for section in block]
+        shifts = np.repeat(starts - first_of_section[:-1], np.diff(word_borders))
+        first_character = (first_character + shifts).astype(np.int32)
 
         # 3. The tokens of each word, copied from the table and moved to the word's place.
         counts = first_token[row + 1] - first_token[row]  # [W]
-        first_of_word = np.cumsum(counts) - counts  # [W], among the tokens of the text
-        token_in_word = np.arange(counts.sum()) - np.repeat(first_of_word, counts)  # [T]
-        first_in_table = np.repeat(first_token[row], counts)
-        token_in_table = first_in_table + token_in_word
-        ids, begins, ends = tokens[:, token_in_table]
-        shift = np.repeat(first_character.astype(np.int32), counts)
-        return ids, begins + shift, ends + shift
+        borders = np.append(0, np.cumsum(counts))  # [W + 1], among the tokens of the block
+        token_in_word = np.arange(borders[-1]) - np.repeat(borders[:-1], counts)  # [T]
+        tokens = table[:, np.repeat(first_token[row], counts) + token_in_word]
+        tokens[1:] += np.repeat(first_character, counts)
+        token_borders = itertools.pairwise(borders[word_borders].tolist())
+        return [tokens[:, first:stop] for first, stop in token_borders]
 
     def _look_up(self, words: list[str]) -> np.ndarray:
         """Returns the row of each word in the table; new words are tokenised."""
@@ -148,6 +200,98 @@ class WordLookup:
         self._first_token = np.append(self._first_token, next_tokens)
         for word in words:
             self._index_of[word] = len(self._index_of)
+
+
+def _ends_of_sections(text: str, spans: Spans) -> Iterator[int]:
+    """Yields one past the last character of each section of a text; a text has at least one."""
+    first_characters = [first for first, _ in spans]
+    stop = 0
+    while True:
+        space = _WHITE_SPACE.search(text, min(stop + _BLOCK_CHARACTERS, len(text)))
+        stop = len(text)
+        if space is not None:
+            stop = space.start()
+            before = bisect_right(first_characters, stop) - 1
+            if before >= 0:
+                stop = max(stop, spans[before][1])
+        yield stop
+        if stop == len(text):
+            return
+
+
+def _blocks(sections: Iterable[_Section]) -> Iterator[list[_Section]]:
+    """Yields sections that are looked up together."""
+    block: list[_Section] = []
+    size = 0
+    for section in sections:
+        block.append(section)
+        size += len(section.text)
+        if size >= _BLOCK_CHARACTERS:
+            yield block
+            block = []
+            size = 0
+    if block:
+        yield block
+
+
+def _with_neighbours(text: str, begin: int, end: int, first: int) -> tuple[int, int]:
+    """Widens a span over white space and over the whole words on both sides.
+
+    Args:
+        text: the text.
+        begin: first character of the span.
+        end: one past the last character of the span.
+        first: character from which on the span may begin.
+    """
+    while begin > first and text[begin - 1].isspace():
+        begin -= 1
+    while begin > first and text[begin - 1] not in " \n":
+        begin -= 1
+    while end < len(text) and text[end].isspace():
+        end += 1
+    space = _WHITE_SPACE.search(text, end)
+    if space is None:
+        return begin, len(text)
+    return begin, space.start()
+
+
+def _words_of(
+    block: Sequence[_Section], first_of_section: np.ndarray
+) -> tuple[pyarrow.DictionaryArray, np.ndarray]:
+    """Finds the words of a block.
+
+    Args:
+        block: sections, which stand behind each other with a line break between them.
+        first_of_section: first character of each section in the block, and its end.
+
+    Returns:
+        The words as a dictionary of different words, with an index for each word, and the first
+        character of each word in the block, ``[W]``.
+    """
+    text = "\n".join(section.text for section in block)
+    raw = np.frombuffer(text.encode(), np.uint8)  # [S]
+    is_ascii = len(raw) == len(text)
+    is_first_byte = (raw & 0xC0) != 0x80  # of a character
+
+    classes = _CLASSES[raw]
+    is_solid = classes != _SPACE
+    is_start = _word_starts(raw, classes, is_ascii=is_ascii)
+    counts = [len(section.spans) for section in block]
+    if sum(counts) > 0:
+        spans = np.array([span for section in block for span in section.spans])  # [spans, 2]
+        spans += np.repeat(first_of_section[:-1], counts)[:, None]
+        byte_of_character = np.append(np.flatnonzero(is_first_byte), len(raw))
+        for begin, end in byte_of_character[spans].tolist():
+            is_solid[begin:end] = True
+            is_start[begin:end] = False
+            is_start[begin] = True
+            is_start[end : end + 1] = True
+
+    first_byte = np.flatnonzero(is_start & is_solid)  # [W]
+    words = _distinct_words(raw, first_byte, is_solid=is_solid)
+    if is_ascii:
+        return words, first_byte
+    return words, (np.cumsum(is_first_byte) - 1)[first_byte]
 
 
 def _word_starts(raw: np.ndarray, classes: np.ndarray, is_ascii: bool) -> np.ndarray:

@@ -23,7 +23,7 @@ ORDER = (
     ("evaluation",),
     ("training",),
     ("pretraining", "finetuning", "search"),
-    ("convert", "__main__", "__init__"),
+    ("convert", "public", "__main__", "__init__"),
 )
 
 
@@ -94,7 +94,7 @@ def test_no_file_imports_itself_around_a_corner():
 
 
 def test_pretraining_on_vectors_imports_no_file_of_cdlm():
-    """But for the registration of all models in `nextlevelbert/__init__.py`."""
+    """But for the registration of all models in `nextlevelbert/public.py`."""
     waiting = [("pretraining", "pretrain")]
     loaded = set()
     while waiting:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tokenizers import AddedToken
 from tokenizers.normalizers import BertNormalizer
 
 from nextlevelbert import word_lookup
@@ -43,17 +44,36 @@ WORDS = st.sampled_from(
         " ",
         "\n",
         ".",
+        "[SEP]",
+        "[MASK]",
+        "<l>",
+        "<r>",
+        "<alone>",
+        "<two words>",
+        "two",
+        "words",
     ]
 )
 TEXTS = st.lists(WORDS | st.text(max_size=5), max_size=40).map("".join) | st.text(max_size=200)
 
 
-@pytest.fixture(scope="module", params=["uncased", "cased"])
+ADDED_TOKENS = [
+    AddedToken("<l>", lstrip=True, normalized=False),
+    AddedToken("<r>", rstrip=True, normalized=False),
+    AddedToken("<alone>", single_word=True, normalized=False),
+    AddedToken("<two words>", normalized=False),
+    AddedToken("<two", lstrip=True, normalized=False),
+]
+
+
+@pytest.fixture(scope="module", params=["uncased", "cased", "added tokens"])
 def tokenizer(minilm, request):
-    """MiniLM's own, and one that keeps case and accents."""
+    """MiniLM's own, one that keeps case and accents, and one with added tokens of each kind."""
     tokenizer = copy.deepcopy(minilm.tokenizer)
     if request.param == "cased":
         tokenizer.backend_tokenizer.normalizer = BertNormalizer(lowercase=False)
+    if request.param == "added tokens":
+        tokenizer.add_tokens(ADDED_TOKENS)
     return tokenizer
 
 
@@ -78,10 +98,24 @@ def looked_up(tokenizer, text):
 @example("’")
 @example("x’")
 @example("\u2018\u0301a")
+@example("a \t<l>b <r> \u00a0c")
+@example("<r>  <l> x<alone>y <alone> <two  words> <two words>")
+@example("é[SEP]é\n[SEP][SEP] é")
 def test_any_text(tokenizer, text):
-    if not any(token.content in text for token in tokenizer.added_tokens_decoder.values()):
-        assert table_of(tokenizer)(text) is not None
+    assert table_of(tokenizer) is not None
     assert looked_up(tokenizer, text) == by_tokenizer(tokenizer, text)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(TEXTS, max_size=6), st.integers(1, 60))
+def test_texts_of_any_number(tokenizer, texts, size):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(word_lookup, "_BLOCK_CHARACTERS", size)
+        documents = table_of(tokenizer)(texts)
+
+    for text, arrays in zip(texts, documents, strict=True):
+        ids, starts, ends = by_tokenizer(tokenizer, text)
+        assert np.array_equal(arrays, [ids, starts, ends])
 
 
 def test_every_character(tokenizer):
@@ -103,19 +137,26 @@ def test_blocks_of_a_long_text(minilm, monkeypatch):
     assert looked_up(minilm.tokenizer, text) == expected
 
 
-def test_texts_with_added_tokens_go_through_the_tokenizer(minilm):
+def test_an_added_token_changes_no_other_word(minilm):
     tokenizer = copy.deepcopy(minilm.tokenizer)
     text = "A [MASK] here, <doc-s> there."
-    assert table_of(tokenizer)(text) is None
-    assert table_of(tokenizer)("A <doc-s> there.") is not None
-    before = looked_up(tokenizer, "A <doc-s> there.")
+    before = looked_up(tokenizer, text)
+    assert before == by_tokenizer(tokenizer, text)
+
     tokenizer.add_tokens(["<doc-s>"], special_tokens=True)
-    assert looked_up(tokenizer, text) == by_tokenizer(tokenizer, text)
-    assert (
-        looked_up(tokenizer, "A <doc-s> there.")
-        == by_tokenizer(tokenizer, "A <doc-s> there.")
-        != before
-    )
+
+    assert looked_up(tokenizer, text) == by_tokenizer(tokenizer, text) != before
+
+
+def test_a_text_with_an_added_token_sends_only_new_words_to_the_tokenizer(minilm, monkeypatch):
+    table = table_of(copy.deepcopy(minilm.tokenizer))
+    table(["the sea and the tides [SEP]"])
+    new_words = []
+    monkeypatch.setattr(table, "_add", new_words.append)
+
+    table(["the tides [SEP] and[SEP]the sea"])
+
+    assert new_words == []
 
 
 def test_a_tokenizer_that_is_changed(minilm):

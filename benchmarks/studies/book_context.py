@@ -36,7 +36,7 @@ from benchmarks.common.measuring import print_table, with_interval
 from nextlevelbert import text_sentences
 from nextlevelbert.corpus import write_part
 from nextlevelbert.data.tables import open_rows
-from nextlevelbert.evaluation.words import search_words
+from nextlevelbert.data.words import search_words
 from nextlevelbert.search import index
 from nextlevelbert.search.library import Library
 from nextlevelbert.search.open_model import open_model

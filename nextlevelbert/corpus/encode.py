@@ -24,7 +24,7 @@ from tqdm.auto import tqdm
 
 from ..data.documents import as_documents
 from ..models.chunk_encoder import LoadedChunkEncoder, encode_documents
-from ..models.chunking import ChunkingRule, chunk_spans, tokenize_behind_prompt
+from ..models.chunking import ChunkingRule, chunk_spans, tokenize_documents
 from ..models.from_encoder import load_chunk_encoder
 from ..models.sentences import Splitter
 from .parts import DONE, numbered_parts, read_columns, whole_file, write_part
@@ -164,7 +164,7 @@ class ChunkVectors:
         texts = np.asarray(batch["text"], object).tolist()
         rule = self.prompted_rule
         tokenizer = self.source.tokenizer
-        documents = [tokenize_behind_prompt(tokenizer, text, rule) for text in texts]
+        documents = tokenize_documents(tokenizer, texts, rule)
         boundaries = []
         for name, text, document in zip(ids, texts, documents, strict=True):
             if len(document) == 0:

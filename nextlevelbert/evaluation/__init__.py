@@ -1,5 +1,6 @@
 """Metrics, rankings, and rows of tables that need no model."""
 
+from ..data.words import count_words, split_words
 from .baselines import bm25_scores, tfidf_scores
 from .retrieval import (
     Ranking,
@@ -10,7 +11,6 @@ from .retrieval import (
     trec_run,
 )
 from .vectors import find_targets
-from .words import count_words, split_words
 
 __all__ = [
     "Ranking",

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .words import split_terms
+from ..data.words import split_terms
 
 
 def tfidf_scores(queries: Sequence[str], documents: Sequence[str]) -> np.ndarray:

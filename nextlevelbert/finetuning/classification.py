@@ -10,7 +10,7 @@ from datasets import Dataset
 
 from ..data.labelled import load_classes, read_label_names
 from ..data.tables import Table
-from ..evaluation.words import split_terms
+from ..data.words import split_terms
 from ..training.data_arguments import DataArguments
 from ..training.options import option, parse, pop_option
 from ..training.runs import bind_folder

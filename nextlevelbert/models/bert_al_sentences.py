@@ -108,7 +108,7 @@ def _ids_without_specials(
     """Returns the ids of each sentence; a word that spells a special token is read as a word."""
     if tokenizer.is_fast:
         private = private_tokenizer(tokenizer, split_special_tokens=True)
-        return [document.input_ids.tolist() for document in private.batch(sentences)]
+        return [document.input_ids.tolist() for document in private(sentences)]
     # A tokenizer written in Python keeps no padding from other calls.
     batch = tokenizer(sentences, add_special_tokens=False, verbose=False, split_special_tokens=True)
     return batch["input_ids"]

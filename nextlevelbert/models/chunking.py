@@ -12,18 +12,22 @@ from __future__ import annotations
 import copy
 import hashlib
 import itertools
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import partial
 from threading import Lock
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from tokenizers import Tokenizer
-from transformers import PreTrainedTokenizerBase
 
 from .sentences import Splitter, sentence_boundaries, sentence_token_ids, splitter_sentences
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 try:
     from nextlevelbert.word_lookup import WordLookup, new_word_lookup
@@ -33,6 +37,15 @@ except ImportError:
         """Returns None: words cannot be looked up."""
         return None
 
+
+# Texts that are tokenised together: a tokenizer keeps some 100 bytes for each token until its ids
+# are copied.
+_CHARACTERS_PER_GROUP = 1_000_000
+# A longer text is divided, so that several cores can share it.
+_PIECE_CHARACTERS = 50_000
+_SPACE_BETWEEN_WORDS = re.compile(r"(?<=[a-z]) (?=[a-z])")
+# Characters on both sides of a seam, which are tokenised once more to see that it changes nothing.
+_SEAM = 200
 
 ChunkingMode = Literal["fixed", "sentences", "packed_sentences"]
 
@@ -136,28 +149,56 @@ class PrivateTokenizer:
         self.look_up_words = None
         if not split_special_tokens:
             self.look_up_words = new_word_lookup(self._backend)
+        self._can_divide = True
 
-    def __call__(self, text: str) -> TokenizedDocument:
-        """Tokenises a text of any length, without special tokens.
-
-        Args:
-            text: the text.
-        """
-        if self.look_up_words is not None:
-            arrays = self.look_up_words(text)
-            if arrays is not None:
-                return TokenizedDocument(*arrays)
-        return self.batch([text])[0]
-
-    def batch(self, texts: list[str]) -> list[TokenizedDocument]:
-        """Tokenises several texts, without special tokens.
+    def __call__(self, texts: Sequence[str]) -> list[TokenizedDocument]:
+        """Tokenises texts of any length, without special tokens, on all processor cores.
 
         Args:
             texts: the texts.
         """
+        if self.look_up_words is not None:
+            return [TokenizedDocument(*arrays) for arrays in self.look_up_words(texts)]
         documents = []
-        for encoding in self._backend.encode_batch(texts, add_special_tokens=False):
-            spans = np.asarray(encoding.offsets, np.int32).reshape(-1, 2)
+        for group in groups_by_length(texts):
+            documents += self._tokenize_pieces(group)
+        return documents
+
+    def _tokenize_pieces(self, texts: Sequence[str]) -> list[TokenizedDocument]:
+        """Tokenises long texts in pieces, which the threads of the tokenizer share."""
+        borders_of_texts = []
+        pieces = []
+        seams = []
+        for text in texts:
+            borders = [0, len(text)]
+            if self._can_divide:
+                borders = piece_borders(text)
+            borders_of_texts.append(borders)
+            pieces += [text[start:stop] for start, stop in itertools.pairwise(borders)]
+            seams += [text[seam - _SEAM : seam + _SEAM] for seam in borders[1:-1]]
+
+        tokenized = iter(self._encode([*pieces, *seams]))
+        pieces_of_texts = []
+        for borders in borders_of_texts:
+            parts = list(itertools.islice(tokenized, len(borders) - 1))
+            pieces_of_texts.append(list(map(_moved, parts, borders)))
+
+        documents = []
+        for text, borders, parts in zip(texts, borders_of_texts, pieces_of_texts, strict=True):
+            document = _joined(parts)
+            around_seams = list(itertools.islice(tokenized, len(borders) - 2))
+            if not all(map(partial(_is_same_around, document), borders[1:-1], around_seams)):
+                self._can_divide = False  # the tokenizer reads across white space
+                [document] = self._encode([text])
+            documents.append(document)
+        return documents
+
+    def _encode(self, texts: Sequence[str]) -> list[TokenizedDocument]:
+        """Tokenises texts by one call of the tokenizer, whose threads share them."""
+        documents = []
+        for encoding in self._backend.encode_batch(list(texts), add_special_tokens=False):
+            characters = itertools.chain.from_iterable(encoding.offsets)
+            spans = np.fromiter(characters, np.int32, 2 * len(encoding)).reshape(-1, 2)
             document = TokenizedDocument(
                 input_ids=np.asarray(encoding.ids, np.int32),
                 char_starts=spans[:, 0],
@@ -165,6 +206,92 @@ class PrivateTokenizer:
             )
             documents.append(document)
         return documents
+
+
+def groups_by_length(
+    texts: Iterable[str], characters: int = _CHARACTERS_PER_GROUP
+) -> Iterator[list[str]]:
+    """Groups texts in their order.
+
+    If the texts end with an error, the texts before the error still make a group.
+
+    Args:
+        texts: the texts.
+        characters: number of characters after which a group ends, with the text that reaches it.
+    """
+    group: list[str] = []
+    size = 0
+    try:
+        for text in texts:
+            group.append(text)
+            size += len(text)
+            if size >= characters:
+                yield group
+                group = []
+                size = 0
+    except Exception:
+        if group:
+            yield group
+        raise
+    if group:
+        yield group
+
+
+def piece_borders(text: str) -> list[int]:
+    """Divides a long text before single spaces between two lower-case letters.
+
+    Args:
+        text: text of any length.
+
+    Returns:
+        The first character of each piece, and the length of the text.
+    """
+    borders = [0]
+    while len(text) - borders[-1] >= 2 * _PIECE_CHARACTERS:
+        space = _SPACE_BETWEEN_WORDS.search(text, borders[-1] + _PIECE_CHARACTERS)
+        if space is None:
+            break
+        borders.append(space.start())
+    return [*borders, len(text)]
+
+
+def _moved(document: TokenizedDocument, characters: int) -> TokenizedDocument:
+    """Moves the characters of tokens."""
+    return TokenizedDocument(
+        input_ids=document.input_ids,
+        char_starts=document.char_starts + np.int32(characters),
+        char_ends=document.char_ends + np.int32(characters),
+    )
+
+
+def _joined(pieces: Sequence[TokenizedDocument]) -> TokenizedDocument:
+    """Joins the tokens of pieces of one text."""
+    if len(pieces) == 1:
+        return pieces[0]
+    return TokenizedDocument(
+        input_ids=np.concatenate([piece.input_ids for piece in pieces]),
+        char_starts=np.concatenate([piece.char_starts for piece in pieces]),
+        char_ends=np.concatenate([piece.char_ends for piece in pieces]),
+    )
+
+
+def _is_same_around(document: TokenizedDocument, seam: int, window: TokenizedDocument) -> bool:
+    """Returns whether a text that was tokenised in pieces has the same tokens around a seam.
+
+    Args:
+        document: tokens of the pieces.
+        seam: character at which two pieces meet.
+        window: tokens of the `_SEAM` characters on both sides, tokenised together.
+    """
+    # The tokens at the ends of the window have lost their neighbours.
+    around = []
+    for tokens in (document, _moved(window, seam - _SEAM)):
+        first = np.searchsorted(tokens.char_starts, seam - _SEAM // 2)
+        stop = np.searchsorted(tokens.char_starts, seam + _SEAM // 2)
+        columns = (tokens.input_ids, tokens.char_starts, tokens.char_ends)
+        around.append(np.stack([column[first:stop] for column in columns]))
+    from_pieces, from_window = around
+    return np.array_equal(from_pieces, from_window)
 
 
 def _tokenizer_state(tokenizer: PreTrainedTokenizerBase) -> tuple[object, ...]:
@@ -223,7 +350,8 @@ def tokenize_document(tokenizer: PreTrainedTokenizerBase, text: str) -> Tokenize
     Raises:
         TypeError: the tokenizer does not return the characters of tokens.
     """
-    return private_tokenizer(tokenizer)(text)
+    [document] = private_tokenizer(tokenizer)([text])
+    return document
 
 
 @dataclass(frozen=True)
@@ -581,30 +709,45 @@ def with_prompt(
     return replace(rule, prompt=prompt, prompt_ids=tuple(prompt_ids), unpooled=unpooled)
 
 
-def tokenize_behind_prompt(
-    tokenizer: PreTrainedTokenizerBase, text: str, rule: ChunkingRule
-) -> TokenizedDocument:
-    """Tokenises a whole document as it is tokenised behind the prompt of a rule.
+def tokenize_documents(
+    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], rule: ChunkingRule
+) -> list[TokenizedDocument]:
+    """Tokenises whole documents together, as they are tokenised behind the prompt of a rule.
 
+    One call for many documents is faster than a call for each: the tokenizer's threads share them.
     The first token of a text can depend on the prompt, because some tokenizers make the space
     before a word a part of the word's token.
 
     Args:
-        tokenizer: a fast tokenizer.
-        text: text of any length.
+        tokenizer: a fast tokenizer, of which a private copy is used.
+        texts: texts of any length.
         rule: the rule, with a prompt or without.
 
     Returns:
-        The tokens of the document, without the prompt's.
-    """
-    if not rule.prompt_ids:
-        return tokenize_document(tokenizer, text)
-    count = len(rule.prompt_ids)
-    tokens = tokenize_document(tokenizer, f"{rule.prompt}{text}")
-    if tuple(tokens.input_ids[:count].tolist()) != rule.prompt_ids:
-        # The prompt's last mark and the text's first word share a token.
-        return tokenize_document(tokenizer, text)
+        The tokens of each document, without the prompt's.
 
+    Raises:
+        TypeError: the tokenizer does not return the characters of tokens.
+    """
+    tokenize = private_tokenizer(tokenizer)
+    if not rule.prompt_ids:
+        return tokenize(texts)
+    documents = []
+    for text, behind_prompt in zip(
+        texts, tokenize([f"{rule.prompt}{text}" for text in texts]), strict=True
+    ):
+        document = _without_prompt(behind_prompt, rule)
+        if document is None:
+            [document] = tokenize([text])
+        documents.append(document)
+    return documents
+
+
+def _without_prompt(tokens: TokenizedDocument, rule: ChunkingRule) -> TokenizedDocument | None:
+    """Removes the tokens of a prompt; returns None if the prompt and the text share a token."""
+    count = len(rule.prompt_ids)
+    if tuple(tokens.input_ids[:count].tolist()) != rule.prompt_ids:
+        return None  # the prompt's last mark and the text's first word are one token
     size = len(rule.prompt)
     if tokens.char_ends[-1] <= size:
         count = len(tokens)  # only the space behind the prompt is left

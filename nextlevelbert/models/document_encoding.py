@@ -17,8 +17,9 @@ from .chunking import (
     ChunkingRule,
     TokenizedDocument,
     chunk_spans,
+    groups_by_length,
     iter_texts,
-    tokenize_behind_prompt,
+    tokenize_documents,
     with_prompt,
 )
 from .configuration_nextlevelbert import sentence_steps
@@ -195,7 +196,7 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
             hidden = True
         with tqdm(total=0, unit="chunk", desc="encoding", disable=hidden) as bar:
             for index, text in enumerate(iter_texts(texts)):
-                document = tokenize_behind_prompt(self.tokenizer, text, rule)
+                [document] = tokenize_documents(self.tokenizer, [text], rule)
                 boundaries = rule.text_boundaries(text, document, splitter)
                 group.append((document, boundaries))
                 chunks_of_group += len(boundaries) - 1
@@ -284,11 +285,12 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
         size, overlap = self.config.window()
         rule = self.prompted_rule(self.config.encoder_prompts().text(prompt_name, prompt))
         plans = []
-        for text in iter_texts(texts):
-            document = tokenize_behind_prompt(self.tokenizer, text, rule)
-            chunks = len(rule.text_boundaries(text, document, splitter)) - 1
-            windows = count_windows(chunks, size=size, overlap=overlap)
-            plans.append(DocumentPlan(tokens=len(document), chunks=chunks, windows=windows))
+        for group in groups_by_length(iter_texts(texts)):
+            documents = tokenize_documents(self.tokenizer, group, rule)
+            for text, document in zip(group, documents, strict=True):
+                chunks = len(rule.text_boundaries(text, document, splitter)) - 1
+                windows = count_windows(chunks, size=size, overlap=overlap)
+                plans.append(DocumentPlan(tokens=len(document), chunks=chunks, windows=windows))
         if isinstance(texts, str):
             return plans[0]
         return plans

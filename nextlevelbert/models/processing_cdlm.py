@@ -394,6 +394,8 @@ class CdlmProcessor(ProcessorMixin):
         parts = [text]
         if mask:
             parts = re.split(f"({re.escape(mask)})", text)
+        words = [part for part in parts if part and part != mask]
+        tokens_of_words = iter(private(words))
         ids = []
         offsets = []
         begin = 0  # of the part within the text
@@ -402,7 +404,7 @@ class CdlmProcessor(ProcessorMixin):
                 ids.append(self.tokenizer.mask_token_id)
                 offsets.append((begin, begin + len(part)))
             elif part:
-                [tokens] = private.batch([part])
+                tokens = next(tokens_of_words)
                 ids += tokens.input_ids.tolist()
                 offsets += zip(
                     (begin + tokens.char_starts).tolist(),

@@ -8,12 +8,17 @@ The lists of abbreviations and of words that start sentences are taken from pySB
 Both have the MIT licence, whose text is in the file NOTICE of the package nextlevelbert.
 """
 
+from __future__ import annotations
+
 import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from transformers import PreTrainedTokenizerBase
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 # A sentence splitter: from a text to the sentences in it, as (start, end) or as texts, in order.
 Splitter = Callable[[str], Sequence[str] | Sequence[tuple[int, int]]]

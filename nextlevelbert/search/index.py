@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from scipy import sparse
 from torch.nn import functional as F
 
-from ..evaluation.words import search_words
+from ..data.words import search_words
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from .passages import passage_texts
 from .shelf import Part, Shelf, checksum, is_whole, wait_for, writing

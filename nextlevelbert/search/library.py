@@ -15,7 +15,7 @@ import torch
 from scipy import sparse
 
 from ..data.files import readable_text
-from ..evaluation.words import search_words
+from ..data.words import search_words
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from .index import comparable, open_index, rarity
 from .notes import Notes

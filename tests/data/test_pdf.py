@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from pypdfium2 import raw
 
 from nextlevelbert import read_documents
-from nextlevelbert.evaluation.words import search_words
+from nextlevelbert.data.words import search_words
 
 from ..toys.books import text_of
 

@@ -4,6 +4,7 @@ import gc
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
 import numpy as np
 import pytest
@@ -11,8 +12,9 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import AutoModel, PreTrainedTokenizerFast
 
 import nextlevelbert
+from nextlevelbert.models import chunking
 from nextlevelbert.models.bert_al_sentences import encode_sentences
-from nextlevelbert.models.chunking import tokenize_document
+from nextlevelbert.models.chunking import private_tokenizer, tokenize_document
 
 SYLLABLES = [consonant + vowel for consonant in "bcdfglmnprst" for vowel in "aeiou"]
 QUESTIONS = ["who?", "what did the keeper write about the height of the sea, and when?"]
@@ -48,10 +50,18 @@ def unigram():
     return backend, trainers.UnigramTrainer, {"unk_token": "[UNK]"}
 
 
-@pytest.fixture(params=[word_piece, byte_level_bpe, unigram])
-def backend(request):
-    """A tokenizer of each kind, trained on a few texts."""
-    backend, new_trainer, settings = request.param()
+def bpe_across_words():
+    backend = Tokenizer(models.BPE())
+    backend.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    )
+    return backend, trainers.BpeTrainer, {}
+
+
+@cache
+def trained(kind):
+    """Trains a tokenizer of a kind on a few texts; returns it as a string."""
+    backend, new_trainer, settings = kind()
     trainer = new_trainer(
         vocab_size=300,
         special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]"],
@@ -60,7 +70,12 @@ def backend(request):
         **settings,
     )
     backend.train_from_iterator([*random_texts(20), *QUESTIONS], trainer)
-    return backend
+    return backend.to_str()
+
+
+@pytest.fixture(params=[word_piece, byte_level_bpe, unigram])
+def backend(request):
+    return Tokenizer.from_str(trained(request.param))
 
 
 def new_tokenizer(backend):
@@ -106,6 +121,32 @@ def test_two_threads_read_while_a_third_pads_and_truncates(backend):
     assert afterwards == expected
 
 
+@pytest.mark.parametrize("split_special_tokens", [False, True])
+@pytest.mark.parametrize("kind", [word_piece, byte_level_bpe, unigram, bpe_across_words])
+def test_a_long_text_has_the_same_tokens_in_pieces(kind, split_special_tokens, monkeypatch):
+    monkeypatch.setattr(chunking, "_PIECE_CHARACTERS", 500)
+    backend = Tokenizer.from_str(trained(kind))
+    tokenizer = new_tokenizer(backend)
+    backend.encode_special_tokens = split_special_tokens
+    texts = [*random_texts(3), "", "short", "[SEP] ".join(random_texts(3)), "x" * 2_000]
+
+    documents = private_tokenizer(tokenizer, split_special_tokens)(texts)
+
+    for text, document in zip(texts, documents, strict=True):
+        expected = backend.encode(text, add_special_tokens=False)
+        spans = zip(document.char_starts.tolist(), document.char_ends.tolist(), strict=True)
+        assert document.input_ids.tolist() == expected.ids
+        assert list(spans) == expected.offsets
+
+
+def test_pieces_of_a_long_text_end_before_a_space_between_words(monkeypatch):
+    monkeypatch.setattr(chunking, "_PIECE_CHARACTERS", 6)
+
+    borders = chunking.piece_borders("one two, three four  five. Six Seven")
+
+    assert borders == [0, 14, 36]
+
+
 def test_the_caller_s_tokenizer_keeps_its_settings(backend):
     tokenizer = new_tokenizer(backend)
     tokenizer(QUESTIONS, padding=True, truncation=True, max_length=8)
@@ -122,7 +163,7 @@ def test_tokenizers_and_their_words_are_freed_with_their_model():
     for _ in range(2):
         model = AutoModel.from_pretrained(nextlevelbert.static_checkpoint())
         model.encode(texts)
-        table = nextlevelbert.models.chunking.private_tokenizer(model.tokenizer).look_up_words
+        table = private_tokenizer(model.tokenizer).look_up_words
         references += map(weakref.ref, (model, model.tokenizer, table))
     del model, table
     gc.collect()

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from nextlevelbert.evaluation.words import count_words, search_words, split_terms
+from nextlevelbert.data.words import count_words, search_words, split_terms
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from collections.abc import Set
 
 import regex
 
-from ...evaluation.words import search_words
+from ...data.words import search_words
 
 _RUN = regex.compile(r"[\p{L}\p{M}\p{N}]+")
 _LONGEST_SNIPPET = 360  # characters, about three lines

@@ -24,10 +24,11 @@ _CSS = """
 .nlb { overflow-wrap: anywhere; word-break: normal }
 .nlb-list { list-style: none; margin: 0; padding: 0 }
 .nlb-list li { border-bottom: 1px solid var(--border-color-primary); padding: .6rem 0 }
-.nlb-list button { display: block; width: 100%; text-align: left; cursor: pointer }
+.nlb-list button { display: block; width: 100%; padding: 0; text-align: left; cursor: pointer;
+  background: none; border: none; color: inherit; font: inherit }
 .nlb-list button:hover strong { text-decoration: underline }
 .nlb-head { display: flex; gap: 1rem; justify-content: space-between; font-size: .9rem }
-.nlb-head > :last-child { font-variant-numeric: tabular-nums; opacity: .7 }
+.nlb-head > :last-child { flex: none; font-variant-numeric: tabular-nums; opacity: .7 }
 .nlb-text { display: -webkit-box; -webkit-line-clamp: 4; -webkit-box-orient: vertical;
   overflow: hidden; font-family: Georgia, serif; line-height: 1.45; margin-top: .2rem }
 .nlb-page { font-family: Georgia, serif; line-height: 1.55; white-space: pre-wrap }
@@ -35,6 +36,10 @@ _CSS = """
 .nlb-position { font-size: .9rem; opacity: .8; margin: .4rem 0 }
 .nlb-strip { width: 100%; height: 18px; cursor: crosshair; border-radius: 3px;
   border: 1px solid var(--border-color-primary); margin: .3rem 0 }
+@media (min-width: 701px) {
+  .nlb-reading { position: sticky; top: 0; align-self: flex-start; max-height: 100vh; overflow: auto }
+}
+@media (max-width: 700px) { .nlb-reading { order: -1 } }
 """
 # A click anywhere in a list tells the server what was clicked, and where.
 _CLICKS = """
@@ -52,6 +57,8 @@ _WRITE_ADDRESS = """
   window.history.replaceState(null, '', address);
 }
 """
+# On a phone the text is above the lists.
+_SHOW_TEXT = "() => document.querySelector('mark')?.scrollIntoView({block: 'center'})"
 # The components that a question and a click change.
 _SHOWN = "chosen points documents passages table text reading square".split()
 
@@ -98,7 +105,9 @@ def _lay_out(page: Page) -> SimpleNamespace:
     with gr.Row():
         with gr.Column(scale=6, min_width=320):
             with gr.Tab("Passages"):
-                components.passages = _clickable("<p>The nearest passages are shown here.</p>")
+                components.passages = _clickable(
+                    "<p>Ask a question, or try one of the sentences above.</p>"
+                )
                 components.table = gr.HTML(visible=False)
             with gr.Tab("Documents"):
                 components.documents = _clickable("<p>The nearest documents are shown here.</p>")
@@ -108,7 +117,9 @@ def _lay_out(page: Page) -> SimpleNamespace:
                     f" {page.share:.0%} of the variance). A click opens a document."
                 )
                 components.points = gr.Image(page.map([], chosen=0), **picture)
-        with gr.Column(scale=5, min_width=320, visible=False) as components.reading:
+        with gr.Column(
+            scale=5, min_width=320, visible=False, elem_classes="nlb-reading"
+        ) as components.reading:
             choices = [(name, index) for index, name in enumerate(page.names)]
             components.chosen = gr.Dropdown(choices, value=0, show_label=False, container=False)
             components.text = _clickable("")
@@ -126,7 +137,7 @@ def _clickable(content: str) -> Any:
     """Makes a part of the page whose passages, documents and strips can be clicked."""
     import gradio as gr
 
-    return gr.HTML(content, js_on_load=_CLICKS, elem_classes="nlb")
+    return gr.HTML(content, js_on_load=_CLICKS, elem_classes="nlb", apply_default_css=False)
 
 
 class _Answers:
@@ -214,7 +225,8 @@ def _connect(page: Page, components: SimpleNamespace, blocks: "Blocks") -> None:
     components.chosen.input(answers.open_document, state, outputs=shown, **_QUIET)
     components.points.select(click_point, components.question, outputs=shown, **_QUIET)
     for part in (components.passages, components.documents, components.text):
-        part.click(click, components.question, outputs=shown, **_QUIET)
+        event = part.click(click, components.question, outputs=shown, **_QUIET)
+        event.then(None, js=_SHOW_TEXT)
 
 
 def _download(page: Page, question: str, answer: SearchResult) -> str:

@@ -27,7 +27,7 @@ _BLUE = np.array([37, 99, 235])
 _MOST_CELLS = 200  # of a strip
 _STRIP_SIZE = (600, 24)  # pixels
 SQUARE_SIZE = (640, 640)
-_CONTEXT = 700  # characters that are shown before and after a passage
+_CONTEXT = 500  # characters that are shown before and after a passage
 _LONGEST_HIGHLIGHT = 20_000  # characters
 _MAP_SIZE = (1120, 680)  # pixels
 _DPI = 160
@@ -36,7 +36,8 @@ _SIMILAR_DOCUMENTS = 5
 # Readable on white and on black: the page may be light or dark.
 _RING = "#8a8a8a"
 _SHOWN = 20  # documents and passages
-_SENTENCE = re.compile(r"[A-Z][^.!?]*[.!?]")
+_MOST_EXAMPLE_DOCUMENTS = 9
+_SENTENCE = re.compile(r"(?<![^\s“\"'])[A-Z][^.!?]*[.!?](?=\s|$)")
 
 
 class Page:
@@ -231,24 +232,28 @@ class Page:
         return f"{strip}{self.text(index, question)}"
 
     def examples(self) -> list[str]:
-        """Returns a sentence of each of three documents that lie far apart, as first questions.
-
-        It is the first sentence of 6 to 16 words in the passage that is nearest to the mean of its
-        document.
-        """
+        """Returns sentences of three documents that lie far apart, as first questions."""
         order = np.argsort(self.points[:, 0], kind="stable")
-        documents = dict.fromkeys(order[[0, len(order) // 2, -1]].tolist())
-        sentences = []
-        for document in documents:
-            passages = self.passages(document)
-            vectors = np.asarray(self.library.vectors[passages], np.float32)
-            central = passages[(vectors @ vectors.mean(axis=0)).argmax()]
-            text = " ".join(self.library.passage(central).text.split())
-            for sentence in _SENTENCE.findall(text):
-                if 6 <= len(sentence.split()) <= 16:
-                    sentences.append(sentence.strip())
-                    break
+        places = np.linspace(0, len(order) - 1, _MOST_EXAMPLE_DOCUMENTS).round().astype(int)
+        sentences = list[str]()
+        for place in [*places[::4], *places[2::4], *places[1::2]]:
+            sentence = self._central_sentence(order[place])
+            if sentence and sentence not in sentences:
+                sentences.append(sentence)
+            if len(sentences) == 3:
+                break
         return sentences
+
+    def _central_sentence(self, document: int) -> str | None:
+        """Returns a sentence of 6 to 16 words in the passage nearest to the document's mean."""
+        passages = self.passages(document)
+        vectors = np.asarray(self.library.vectors[passages], np.float32)
+        central = int(passages[(vectors @ vectors.mean(axis=0)).argmax()])
+        text = " ".join(self.library.passage(central).text.split())
+        for sentence in _SENTENCE.findall(text):
+            if 6 <= len(sentence.split()) <= 16:
+                return sentence
+        return None
 
     def _strip_as_html(self, document: int, answer: SearchResult) -> str:
         picture = _data_uri(self.strip(document, answer))

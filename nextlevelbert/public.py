@@ -50,6 +50,7 @@ from .pretraining.document_sets import (
     read_document_sets,
 )
 from .pretraining.scores import MaskedVectorMetrics
+from .spans import merge_spans, whole_sentences
 from .vector_cache import CachedEncoder, VectorCache
 
 register_models()
@@ -102,9 +103,11 @@ __all__ = [
     "example_books",
     "hold_out_sets",
     "load_chunk_encoder",
+    "merge_spans",
     "read_document_sets",
     "read_documents",
     "read_marked",
     "static_checkpoint",
     "text_sentences",
+    "whole_sentences",
 ]

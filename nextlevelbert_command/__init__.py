@@ -98,7 +98,7 @@ def run(argv: Sequence[str]) -> None:
     options = vars(build_parser().parse_args(argv))
     _, module_name = _COMMANDS[options.pop("command")]
     command = importlib.import_module(module_name)
-    if "model" in options:
+    if "cache_dir" in options:
         open_options(options)
     command.run(**options)
 

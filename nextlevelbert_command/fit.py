@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .options import READS, add_output_option, add_source_options, output_path
+from .options import READS, add_device_option, add_output_option, add_source_options, output_path
 
 ABOUT = f"""\
 Fits a model to a folder, without training: whitened token vectors and TF-IDF.
@@ -19,7 +19,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_source_options(parser)
     add_output_option(parser, "folder to write, new or empty", output_path)
     parser.add_argument(
-        "--chunk_encoder",
-        metavar="MODEL",
-        help="folder or name of the chunk encoder to start from (default: the installed one)",
+        "--model",
+        help=(
+            "folder or name of the sentence encoder to start from; minilm is short for"
+            " all-MiniLM-L6-v2 (default: the installed one, which is static)"
+        ),
     )
+    add_device_option(parser)

@@ -6,6 +6,7 @@ import argparse
 import glob
 import importlib
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,8 +41,9 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         help=(
-            "folder or name of a checkpoint (default: $NEXTLEVELBERT_MODEL if it is set, else the"
-            " installed checkpoint)"
+            "folder or name of a checkpoint of this package or of any sentence-transformers model;"
+            " minilm is short for all-MiniLM-L6-v2 (default: $NEXTLEVELBERT_MODEL if it is set,"
+            " else the installed checkpoint)"
         ),
     )
     parser.add_argument(
@@ -49,14 +51,15 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL",
         help="folder or name of the chunk encoder, for a checkpoint that was saved without it",
     )
-    parser.add_argument(
-        "--device", default="cpu", help="where the model runs, such as cuda:1 (default: cpu)"
-    )
+    add_device_option(parser)
     parser.add_argument(
         "--dtype",
-        default="float32",
-        choices=("float32", "bfloat16", "float16"),
-        help="precision of the model (default: float32)",
+        default="auto",
+        choices=("auto", "float32", "bfloat16", "float16"),
+        help=(
+            "precision of the model (default: auto, which is bfloat16 on a GPU that computes in it,"
+            " else float32)"
+        ),
     )
     parser.add_argument(
         "--splitter",
@@ -65,6 +68,18 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
             "module and name of a function that finds sentences, such as"
             " nltk.tokenize.sent_tokenize, for models with chunks of sentences (default: the"
             " model's own rule)"
+        ),
+    )
+
+
+def add_device_option(parser: argparse.ArgumentParser) -> None:
+    """Adds the device that the model runs on."""
+    parser.add_argument(
+        "--device",
+        default="auto",
+        help=(
+            "where the model runs, such as cuda:1 (default: auto, the GPU if there is one; a static"
+            " model runs on the CPU)"
         ),
     )
 
@@ -110,6 +125,8 @@ def open_options(options: dict[str, Any]) -> None:
         device=options.pop("device"),
         dtype=options.pop("dtype"),
     )
+    if model.get_chunk_encoder().has_layers:
+        print(f"Reading with {opening.describe(model)}.", file=sys.stderr)
     options["model"] = model
     options["reading"] = reading.ReadingOptions(
         cache_dir=options.pop("cache_dir"),

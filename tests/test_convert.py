@@ -175,16 +175,16 @@ def test_checkpoints_on_the_hub(hub, fresh_process, tiny, config, weights, tmp_p
 def test_command(tiny, tmp_path, capsys):
     """The saved folder holds no path of this machine."""
     output = tmp_path / "model"
-    words = [str(tiny / "checkpoint"), str(output), "--chunk_size", "64"]
-    words += ["--chunk_encoder", str(tiny / "encoder")]
-    main(words)
+    argv = [str(tiny / "checkpoint"), str(output), "--chunk_size", "64"]
+    argv += ["--chunk_encoder", str(tiny / "encoder")]
+    main(argv)
     assert f"Wrote {output}: NextLevelBertModel" in capsys.readouterr().out
     config = AutoConfig.from_pretrained(output)
     assert (config.chunk_size, config.long_documents) == (64, "window")
     for path in output.iterdir():
         assert str(tiny).encode() not in path.read_bytes(), path
     with pytest.raises(SystemExit):  # the folder holds files now
-        main(words)
+        main(argv)
 
 
 # What is refused.

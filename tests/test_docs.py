@@ -169,14 +169,14 @@ def commands(text: str) -> Iterator[list[str]]:
     """The trainings in a page's shell blocks, word by word."""
     for block in re.findall(r"```(?:ba)?sh(?:ell)?\n(.*?)```", text, re.DOTALL):
         for line in block.replace("\\\n", " ").splitlines():
-            words = shlex.split(line.replace("$kind", "chunkbert"), comments=True)
-            if words[:1] in (["python"], ["nextlevelbert"]):
-                words = words[1:]
-            if words and words[0] in SCRIPTS:
-                yield words
+            argv = shlex.split(line.replace("$kind", "chunkbert"), comments=True)
+            if argv[:1] in (["python"], ["nextlevelbert"]):
+                argv = argv[1:]
+            if argv and argv[0] in SCRIPTS:
+                yield argv
 
 
-def refused(words: list[str]) -> str:
+def refused(argv: list[str]) -> str:
     """What a command says of its options; nothing if each exists, belongs to the task and model,
     and may be so."""
     read = HfArgumentParser.parse_args_into_dataclasses
@@ -193,25 +193,25 @@ def refused(words: list[str]) -> str:
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(io.StringIO()) as errors:
         patch.setattr(HfArgumentParser, "parse_args_into_dataclasses", read_only)
         patch.setattr(ArgumentParser, "parse_args", read_plain_only)
-        patch.setattr(sys, "argv", words)
+        patch.setattr(sys, "argv", argv)
         with pytest.raises((Understood, SystemExit, ValueError)) as end:
-            SCRIPTS[words[0]]()
+            SCRIPTS[argv[0]]()
     if end.type is Understood:
         return ""
     return f"{errors.getvalue()}{end.value}"
 
 
-COMMANDS = [(page, words) for page in PAGES for words in commands(page.read_text(encoding="utf-8"))]
+COMMANDS = [(page, argv) for page in PAGES for argv in commands(page.read_text(encoding="utf-8"))]
 
 
-@pytest.mark.parametrize(("page", "words"), COMMANDS, ids=[page.stem for page, _ in COMMANDS])
-def test_commands(page, words, monkeypatch, tmp_path):
+@pytest.mark.parametrize(("page", "argv"), COMMANDS, ids=[page.stem for page, _ in COMMANDS])
+def test_commands(page, argv, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")  # which holds the recipes
-    for option, value in pairwise(words):
+    for option, value in pairwise(argv):
         if option == "--train_file" and not Path(value).suffix:
             Path(value).mkdir()  # splits are for folders and the Hub, which is checked at once
-    assert refused(words) == ""
+    assert refused(argv) == ""
 
 
 PAPERS = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
@@ -228,11 +228,11 @@ def test_options_in_the_cells_of_the_papers(section, monkeypatch, tmp_path):
         Path(folder).mkdir()
     cells = re.sub(r"```bash.*?```", "", section, flags=re.DOTALL)
     for option in re.findall(r"`(--[^`]+)`", cells):
-        words = shlex.split(re.sub(r"\bN\b", "256", option))
+        argv = shlex.split(re.sub(r"\bN\b", "256", option))
         answers = []
         for command in commands(section):
-            answers.append(refused([*command, *words]))
-            answers.append(refused([*command, *words, "256"]))
+            answers.append(refused([*command, *argv]))
+            answers.append(refused([*command, *argv, "256"]))
         assert not all(answers), option
 
 
@@ -244,7 +244,7 @@ def rows_of(text: str) -> list[list[str]]:
 
 def test_the_papers_are_answered():
     """`--recipe paper` stands in a command of every family, and no cell of the table is empty."""
-    assert len([words for words in commands(PAPERS) if "--recipe" in words]) >= 10
+    assert len([argv for argv in commands(PAPERS) if "--recipe" in argv]) >= 10
     rows = rows_of(PAPERS)
     assert len(rows) > 60
     for row in rows:

@@ -62,8 +62,8 @@ def test_the_demo_learns_what_chance_and_neighbours_do_not_give(tmp_path):
 
 
 def run(name, output, **options):
-    words = [word for key, value in options.items() for word in (f"--{key}", str(value))]
-    return runpy.run_path(str(PAPERS / f"{name}.py"))["main"]([*words, "--output_dir", str(output)])
+    argv = [word for key, value in options.items() for word in (f"--{key}", str(value))]
+    return runpy.run_path(str(PAPERS / f"{name}.py"))["main"]([*argv, "--output_dir", str(output)])
 
 
 @pytest.mark.parametrize("path", sorted(PAPERS.glob("*.py")), ids=lambda path: path.stem)

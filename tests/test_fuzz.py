@@ -161,9 +161,9 @@ def test_every_route_gives_the_same_vectors(name, texts, chunking):
     if by_ids.chunk_mask.any():
         with tempfile.TemporaryDirectory() as place:
             corpus = nlb.encode_corpus(texts, encoder(), rule, place, progress=False)
-            for number, book in enumerate(books):
-                close(corpus[str(number)].plain.float(), book.plain, 1e-3)
-                assert corpus[str(number)].spans.tolist() == book.spans.tolist()
+            for index, book in enumerate(books):
+                close(corpus[str(index)].plain.float(), book.plain, 1e-3)
+                assert corpus[str(index)].spans.tolist() == book.spans.tolist()
         again = model(inputs_embeds=by_ids.chunk_vectors, attention_mask=by_ids.chunk_mask)
         close(again.pooler_output, by_ids.pooler_output)
 

@@ -19,7 +19,7 @@ PACKAGE = ROOT / "nextlevelbert"
 ORDER = (
     ("models",),
     ("data",),
-    ("word_lookup", "fitting", "corpus", "vector_cache"),
+    ("word_lookup", "fitting", "spans", "corpus", "vector_cache"),
     ("evaluation",),
     ("training",),
     ("pretraining", "finetuning", "search"),

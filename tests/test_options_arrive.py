@@ -123,10 +123,10 @@ def attention_dropout(run):
     return layers[-1].dropout.p
 
 
-@pytest.mark.parametrize(("main", "words", "rows", "options"), RUNS.values(), ids=RUNS)
+@pytest.mark.parametrize(("main", "argv", "rows", "options"), RUNS.values(), ids=RUNS)
 def test_it_acts(
     main,
-    words,
+    argv,
     rows,
     options,
     encoder,
@@ -138,7 +138,7 @@ def test_it_acts(
     monkeypatch.setattr(CardTrainer, "__init__", stop)
     concepts = tmp_path / "concepts.json"
     concepts.write_text(json.dumps(CONCEPTS))
-    line = " ".join([*words, *options]).format(
+    line = " ".join([*argv, *options]).format(
         encoder=encoder, sentence_encoder=toy_encoder_path, minilm=minilm_path, concepts=concepts
     )
     file = write(tmp_path / "rows.jsonl", rows)

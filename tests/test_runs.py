@@ -59,17 +59,17 @@ def books(mixed):
     if mixed:
         chosen = np.random.default_rng(0).integers(4, size=(12, 110))
     rows = []
-    for number, book in enumerate(chosen.tolist()):
+    for index, book in enumerate(chosen.tolist()):
         text = " ".join(f"{subjects[k]} {day} times." for day, k in enumerate(book))
-        rows.append({"id": f"book-{number}", "text": text})
+        rows.append({"id": f"book-{index}", "text": text})
     return rows
 
 
 def pretraining(books, corpus, *more):
-    words = f"run_pretraining.py --do_train --train_file {books} --corpus_dir {{folder}}/{corpus}"
-    words += " --chunk_encoder {sentence_encoder} --chunk_size 12 --sequence_length 16"
-    words += " --validation_share 0.25 --eval_strategy steps --eval_steps 1000"
-    return [*words.split(), "--save_strategy", "steps", "--save_steps", "8", *more]
+    argv = f"run_pretraining.py --do_train --train_file {books} --corpus_dir {{folder}}/{corpus}"
+    argv += " --chunk_encoder {sentence_encoder} --chunk_size 12 --sequence_length 16"
+    argv += " --validation_share 0.25 --eval_strategy steps --eval_steps 1000"
+    return [*argv.split(), "--save_strategy", "steps", "--save_steps", "8", *more]
 
 
 def loss_fell(results):

@@ -100,12 +100,12 @@ def test_a_killed_writer_leaves_whole_transactions(tmp_path):
         while True:
             done = receiver.recv()
     cache = VectorCache(tmp_path)
-    for number in range(done + 2):
-        rows = cache.read(keys_of(number))
+    for index in range(done + 2):
+        rows = cache.read(keys_of(index))
         # Of the last, which it did not tell of, all or none.
-        assert len(rows) == 50 or (number > done and not rows)
+        assert len(rows) == 50 or (index > done and not rows)
         for row in rows.values():
-            assert (row == number).all()
+            assert (row == index).all()
 
 
 @pytest.mark.parametrize(("content", "size"), [(b"no database" * 500, None), (None, 9_000)])

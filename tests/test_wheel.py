@@ -42,8 +42,8 @@ def wheel(tmp_path_factory):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE"):
         shutil.copy(ROOT / name, folder)
-    words = "-m pip wheel --quiet --no-deps --no-index --no-build-isolation --wheel-dir dist ."
-    run(sys.executable, *words.split(), cwd=folder)
+    argv = "-m pip wheel --quiet --no-deps --no-index --no-build-isolation --wheel-dir dist ."
+    run(sys.executable, *argv.split(), cwd=folder)
     [path] = (folder / "dist").glob("*.whl")
     return path
 
@@ -55,8 +55,8 @@ def installed(wheel, tmp_path_factory):
     folder = tmp_path_factory.mktemp("installed")
     venv.create(folder, with_pip=False, symlinks=True)
     python = folder / "bin" / "python"
-    words = f"-m pip --python {python} install --quiet --no-deps --no-index {wheel}"
-    run(sys.executable, *words.split(), cwd=folder)
+    argv = f"-m pip --python {python} install --quiet --no-deps --no-index {wheel}"
+    run(sys.executable, *argv.split(), cwd=folder)
     paths = sysconfig.get_paths(vars={"base": str(folder), "platbase": str(folder)})
     Path(paths["purelib"], "dependencies.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
     return python.parent
@@ -78,9 +78,9 @@ def test_the_console_scripts_run_from_an_installed_wheel(installed, tmp_path):
     assert "--model_type" in run(installed / "nextlevelbert", "pretrain", "--help", cwd=tmp_path)
     assert "multiple_choice" in run(installed / "nextlevelbert", "finetune", "--help", cwd=tmp_path)
     write(tmp_path / "rows.jsonl", sea_rows(16, 0))
-    words = ["search", "rows.jsonl", "a whale that swims", "--cache_dir", "cache"]
+    argv = ["search", "rows.jsonl", "a whale that swims", "--cache_dir", "cache"]
     assert "rows.jsonl#" in run(
-        installed / "nextlevelbert", *words, cwd=tmp_path
+        installed / "nextlevelbert", *argv, cwd=tmp_path
     )  # by the installed checkpoint
 
 

@@ -170,7 +170,7 @@ def test_the_table_stays_small(minilm, monkeypatch):
     tokenizer = copy.deepcopy(minilm.tokenizer)
     monkeypatch.setattr(word_lookup, "_MOST_WORDS", 10)
     for start in range(0, 60, 6):
-        text = " ".join(f"word{number}" for number in range(start, start + 9))
+        text = " ".join(f"word{index}" for index in range(start, start + 9))
         assert looked_up(tokenizer, text) == by_tokenizer(tokenizer, text)
         assert len(table_of(tokenizer)._index_of) <= 10 + 2 * 9
 

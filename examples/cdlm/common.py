@@ -38,6 +38,15 @@ class CdlmArguments:
     )
 
 
+@dataclass(kw_only=True)
+class ThreeSetsArguments(CdlmArguments):
+    """Options of a task with a training, a validation and a test set."""
+
+    train_file: str = about("Rows to train on.", default=MISSING)
+    validation_file: str | None = about("Rows to evaluate on during training.")
+    test_file: str = about("Rows to report on.", default=MISSING)
+
+
 def parse_arguments(
     options_class: type[CdlmArguments], argv: Sequence[str] | None = None
 ) -> tuple[Any, TrainingArguments]:

@@ -14,28 +14,18 @@ names. Any other table has the columns `text1`, `text2` and `label`.
 
 import json
 from collections.abc import Sequence
-from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from common import CdlmArguments, about, open_cdlm, parse_arguments
+from common import ThreeSetsArguments, open_cdlm, parse_arguments
 from scipy.special import expit
 from sklearn.metrics import accuracy_score, f1_score
 from transformers import Trainer, set_seed
 
 from nextlevelbert import CdlmForDocumentMatching
 from nextlevelbert.data import open_rows
-
-
-@dataclass(kw_only=True)
-class MatchingArguments(CdlmArguments):
-    """Options beside those of `TrainingArguments`."""
-
-    train_file: str = about("Pairs of documents to train on.", default=MISSING)
-    validation_file: str | None = about("Pairs to evaluate on during training.")
-    test_file: str = about("Pairs to report on.", default=MISSING)
 
 
 class DocumentPair(NamedTuple):
@@ -87,7 +77,7 @@ def read_pairs(source: str | Path) -> list[DocumentPair]:
 
 def main(argv: Sequence[str] | None = None) -> dict[str, float]:
     """Trains and evaluates; returns the scores of the test pairs."""
-    options, args = parse_arguments(MatchingArguments, argv)
+    options, args = parse_arguments(ThreeSetsArguments, argv)
     set_seed(args.seed)
 
     # 1. The model, and a sequence for each pair; [CLS] has global attention.

@@ -8,18 +8,19 @@ needs, and the supporting facts are their sentences that state it.
     python examples/cdlm/questions.py --recipe examples/recipes/cdlm_questions.yaml --model MODEL \
         --train_file hotpot_train_v1.1.json --test_file hotpot_dev_distractor_v1.json \
         --output_dir answerer
+
+A file is HotpotQA's own JSON, or has rows as on the Hub.
 """
 
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import evaluate
 import numpy as np
-from common import CdlmArguments, about, open_cdlm, parse_arguments
+from common import ThreeSetsArguments, open_cdlm, parse_arguments
 from torch.utils.data import Dataset
 from transformers import Trainer, set_seed
 
@@ -34,17 +35,6 @@ PARAGRAPHS = 2  # that hold the evidence of a question
 
 Fact = tuple[str, int]  # title, and index of the sentence
 Paragraphs = Sequence[tuple[str, Sequence[str]]]  # title and sentences of each
-
-
-@dataclass(kw_only=True)
-class QuestionArguments(CdlmArguments):
-    """Options beside those of `TrainingArguments`."""
-
-    train_file: str = about(
-        "Questions to train on: HotpotQA's own JSON, or rows as on the Hub.", default=MISSING
-    )
-    validation_file: str | None = about("Questions to evaluate on during training.")
-    test_file: str = about("Questions to report on.", default=MISSING)
 
 
 # --- Questions
@@ -332,7 +322,7 @@ def best_span(start: np.ndarray, end: np.ndarray, texts: np.ndarray) -> tuple[in
 
 def main(argv: Sequence[str] | None = None) -> dict[str, float]:
     """Trains and evaluates; returns the scores of the test questions."""
-    options, args = parse_arguments(QuestionArguments, argv)
+    options, args = parse_arguments(ThreeSetsArguments, argv)
     set_seed(args.seed)
 
     # 1. The model, and a sequence for each question.

@@ -11,7 +11,6 @@ from datasets import Dataset
 from ..data.labelled import load_classes, read_label_names
 from ..data.tables import Table
 from ..data.words import split_terms
-from ..training.data_arguments import DataArguments
 from ..training.options import option, parse, pop_option
 from ..training.runs import bind_folder
 from .arguments import (
@@ -23,6 +22,7 @@ from .arguments import (
     TextModelArguments,
     VectorModelArguments,
 )
+from .data_arguments import DataArguments
 from .labels import SEVERAL, LabelSet
 from .run import (
     ClassifierRun,

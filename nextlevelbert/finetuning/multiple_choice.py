@@ -4,13 +4,13 @@ from datasets import Dataset
 
 from ..data.labelled import load_choices
 from ..data.tables import Table
-from ..training.data_arguments import DataArguments
 from ..training.options import parse
 from .arguments import (
     FinetuningArguments,
     LoraArguments,
     VectorModelArguments,
 )
+from .data_arguments import DataArguments
 from .labels import LabelSet
 from .run import (
     ClassifierRun,

@@ -27,12 +27,12 @@ from ..training.cards import (
     plain,
     public_name,
 )
-from ..training.data_arguments import DataArguments
 from ..training.options import option
 from ..training.runs import fingerprint
 from ..training.trainer import CardTrainer
 from . import seeds
 from .arguments import FinetuningArguments
+from .data_arguments import DataArguments
 from .labels import LabelSet, write_predictions
 from .seeds import Result, Scores
 
@@ -160,7 +160,7 @@ class Reader(Protocol):
         weights: hash of the weights that a training starts from.
         learning_rate: learning rate if none is given.
         trained_parts: options that select the trained parts; empty if all weights are trained.
-        without: words after the number of parameters that say what the number leaves out.
+        uncounted: note after the number of parameters that names the parts left out of the number.
         is_published: true if the trained model is published.
         base_model: Hub name of the model that a training starts from; None for a folder.
         window: number of tokens above which documents also get scores of their own.
@@ -172,7 +172,7 @@ class Reader(Protocol):
     weights: str
     learning_rate: float
     trained_parts: dict[str, object]
-    without: str
+    uncounted: str
     is_published: bool
     base_model: str | None
     window: int | None
@@ -377,7 +377,7 @@ class ClassifierRun:
         report = RunReport(
             training={
                 "started from": public_name(self.model),
-                "parameters trained": f"{trained:,} of {total:,}{reader.without}",
+                "parameters trained": f"{trained:,} of {total:,}{reader.uncounted}",
                 **reader.trained_parts,
                 "examples": ", ".join(f"{len(rows):,} {name}" for name, rows in self.sets.items()),
                 "seed": best.seed,

@@ -19,7 +19,7 @@ from ..training.cards import public_name
 from .arguments import FinetuningArguments, LoraArguments, VectorModelArguments
 from .collators import DataCollatorForLabelledVectors
 from .labels import CHOICE, SINGLE, LabelSet, pair_texts
-from .vector_source import WITHOUT_ENCODER, Head, VectorSource, require_layers
+from .vector_source import Head, VectorSource, require_layers
 
 
 class VectorReader:
@@ -34,11 +34,11 @@ class VectorReader:
     Attributes:
         is_published: as in `Reader`; baselines are not published.
         window: None, because no documents get scores of their own.
-        family, title, weights, learning_rate, trained_parts, without, base_model, is_long: as in
+        family, title, weights, learning_rate, trained_parts, uncounted, base_model, is_long: as in
             `Reader`.
     """
 
-    without = WITHOUT_ENCODER
+    uncounted = " without the frozen chunk encoder"
     window: int | None = None
 
     def __init__(

@@ -33,8 +33,6 @@ from .arguments import FAMILIES, FinetuningArguments, VectorModelArguments
 
 logger = logging.getLogger(__name__)
 
-# What a card adds to the number of their parameters.
-WITHOUT_ENCODER = " without the frozen chunk encoder"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 Head = Literal["classification", "multiple_choice"]
 MODELS: dict[tuple[str, Head], Any] = {
@@ -108,9 +106,9 @@ class VectorSource:
                 config.chunk_encoder_name,
                 config.chunk_encoder_pooling,
             )
-            # Refuses any but the encoder that made the model's vectors.
-            model.attach_chunk_encoder(encoder)
-        encoder = model.detach_chunk_encoder()
+            model.check_chunk_encoder(encoder)
+        else:
+            encoder = model.detach_chunk_encoder()
         return cls(
             options,
             family,

@@ -8,6 +8,7 @@ from typing import Any, overload
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 from tqdm.auto import tqdm
 
 from .backbones import evaluation_mode
@@ -38,7 +39,8 @@ class DocumentEmbedding:
     Attributes:
         document: the vector of the document, ``[H]``.
         chunks: contextual chunk vectors, ``[n, H]`` (under truncation the first `max_chunks`).
-        plain: chunk vectors as the chunk encoder made them, ``[n, D]``.
+        plain: chunk vectors as the chunk encoder made them, ``[n, D]``. To search them, compare
+            the model's `search_vectors` of them with its `encode_query` of a question.
         spans: characters of each chunk, ``[n, 2]`` int64: ``text[start:end]``.
     """
 
@@ -210,6 +212,58 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
                 yield from self._encode_group(group, encoder, rule, tokens_per_batch, bar=bar)
         if empty:
             warn_of_empty_documents(empty)
+
+    def encode_query(self, queries: str | Sequence[str]) -> Tensor:
+        """Encodes questions as vectors to compare with the `search_vectors` of chunks.
+
+        A question gets the query prompt of the chunk encoder, if there is one; encode documents
+        with its passage prompt (``encode(text, prompt_name="passage")``). The vector is the mean of
+        the question's chunk vectors (of most questions, there is one), prepared by
+        `search_vectors`.
+
+        Args:
+            queries: a question, or several.
+
+        Returns:
+            The vector ``[D]`` of a question, or vectors ``[Q, D]`` of several, in float32 on the
+            CPU. The inner product with a chunk's search vector is their cosine.
+
+        Raises:
+            ValueError: a question holds no token.
+        """
+        texts = queries
+        if isinstance(texts, str):
+            texts = [texts]
+        vectors = []
+        prompt = self.config.encoder_prompts().query
+        for text, embedding in zip(texts, self.iter_encode(texts, prompt=prompt), strict=True):
+            if len(embedding.plain) == 0:
+                raise ValueError(f"The question {text!r} holds no token.")
+            mean = embedding.plain.mean(dim=0)
+            vectors.append(self.search_vectors(mean))
+        if isinstance(queries, str):
+            return vectors[0]
+        return torch.stack(vectors)
+
+    @torch.no_grad()
+    def search_vectors(self, plain: Tensor) -> Tensor:
+        """Prepares plain chunk vectors to be searched, as `nextlevelbert search` compares them.
+
+        They are whitened if the model whitens chunk vectors, and get the length 1. Whitening
+        removes what all chunks have in common, so that cosines tell chunks apart: on the questions
+        of SQuALITY, nextlevelbert-static reaches an MRR of 0.770 with whitened and of 0.474 with
+        plain vectors.
+
+        Args:
+            plain: chunk vectors as the chunk encoder makes them, ``[..., D]``: `plain` of an
+                embedding from `encode`, or of a document in a `VectorCorpus`.
+
+        Returns:
+            The vectors ``[..., D]``, in float32 on the CPU. Compare them by their inner product
+            with the vector of a question from `encode_query`.
+        """
+        prepared = self.prepare_chunks(plain.to(self.device, self.dtype))
+        return normalize(prepared.float().cpu(), dim=-1)
 
     @torch.no_grad()
     def _encode_group(

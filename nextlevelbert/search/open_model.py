@@ -1,33 +1,50 @@
 """Opens the model of a command, and the function that finds its sentences."""
 
 import os
+from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoModel
+from transformers import AutoModel, PreTrainedConfig
+from transformers.utils import is_torch_bf16_available_on_device
 
 from ..corpus import find_splitter
 from ..fitting import static_checkpoint
-from ..models.from_encoder import load_chunk_encoder
+from ..models.chunk_encoder import ChunkEncoder, LoadedChunkEncoder
+from ..models.from_encoder import hub_arguments, load_chunk_encoder
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from ..models.sentences import Splitter
+
+_DOCUMENT_MODELS = ("nextlevelbert", "hate")
+# Other models of this package, whose vectors describe whole documents or tokens.
+_OTHER_FAMILIES = ("chunkbert", "bert-al", "cdlm")
+# Most tokens in a passage that a sentence encoder reads: as in the installed checkpoint, about half
+# a page. Some encoders read less.
+_CHUNK_SIZE = 256
 
 
 def open_model(
     name: str | None = None,
     *,
     chunk_encoder: str | None = None,
-    device: str = "cpu",
-    dtype: str = "float32",
+    device: str = "auto",
+    dtype: str = "auto",
 ) -> NextLevelBertModel:
-    """Opens the document model of a command.
+    """Opens the model of a command: one of this package, or any sentence encoder.
+
+    A sentence encoder becomes a model without layers over chunks. Its passages have up to 256
+    tokens, and begin with the encoder's own prompt for passages.
 
     Args:
-        name: folder or name of the model (default: the environment variable NEXTLEVELBERT_MODEL, or
-            else the installed checkpoint).
+        name: folder or name of a model of this package, or of a sentence-transformers model;
+            ``"minilm"`` is short for all-MiniLM-L6-v2 (default: the environment variable
+            NEXTLEVELBERT_MODEL, or else the installed checkpoint).
         chunk_encoder: the encoder of a checkpoint that was saved without it.
-        device: device that the model runs on.
-        dtype: precision of the weights, by torch's name.
+        device: device that the model runs on. ``"auto"`` is the GPU if there is one, and the CPU
+            for static encoders, which a GPU would not speed up.
+        dtype: precision of the weights, by torch's name. ``"auto"`` is bfloat16 on a GPU that
+            computes in it, and float32 otherwise.
 
     Raises:
         ValueError: if the model or the device cannot be used.
@@ -39,20 +56,95 @@ def open_model(
     if name == "":
         name = static_checkpoint()
     try:
-        family = AutoConfig.from_pretrained(name).model_type
-        if family not in ("nextlevelbert", "hate"):
-            raise ValueError(
-                f"its model_type is {family!r}, but this command needs nextlevelbert or hate."
-            )
-        model = AutoModel.from_pretrained(name)
-        if chunk_encoder is not None:
-            model.attach_chunk_encoder(load_chunk_encoder(chunk_encoder))
+        model = _open(name, chunk_encoder)
     except (OSError, ValueError) as error:
         raise ValueError(f"the model {name!r} cannot be used: {error}") from error
+
+    device = choose_device(device, model.get_chunk_encoder())
+    if dtype == "auto":
+        dtype = best_dtype(device)
     try:
         return model.to(device, getattr(torch, dtype))
     except (RuntimeError, AssertionError) as error:  # torch raises both for a missing device
         raise ValueError(f"--device {device}: {error}") from error
+
+
+def _open(name: str, chunk_encoder: str | None) -> NextLevelBertModel:
+    """Opens a document model, or makes one over a sentence encoder, in float32 on the CPU."""
+    loading = {}
+    if name != "minilm":
+        if "/" not in name and not Path(name).exists():
+            # As in sentence-transformers, a name without its organisation.
+            name = f"sentence-transformers/{name}"
+        loading = hub_arguments(name)
+
+    family = _family_of(name, loading)
+    if family in _OTHER_FAMILIES:
+        raise ValueError(
+            f"its model_type is {family!r}. Give a model of the family nextlevelbert or hate, or a"
+            " sentence encoder."
+        )
+    if family not in _DOCUMENT_MODELS:
+        return _model_over(load_chunk_encoder(name, **loading))
+    model = AutoModel.from_pretrained(name, **loading)
+    if chunk_encoder is not None:
+        model.attach_chunk_encoder(load_chunk_encoder(chunk_encoder))
+    return model
+
+
+def _family_of(name: str, loading: dict[str, Any]) -> str:
+    """Returns the ``model_type`` of a model; empty if it has no configuration of transformers."""
+    if name == "minilm" or (Path(name).is_dir() and not Path(name, "config.json").is_file()):
+        return ""
+    try:
+        config, _ = PreTrainedConfig.get_config_dict(name, **loading)
+    except OSError:  # `load_chunk_encoder` says what is missing
+        return ""
+    return config.get("model_type", "")
+
+
+def _model_over(source: LoadedChunkEncoder) -> NextLevelBertModel:
+    """Makes a model without layers over the chunks of a sentence encoder."""
+    limits = [_CHUNK_SIZE, source.tokenizer.model_max_length]
+    if source.max_chunk_size is not None:
+        limits.append(source.max_chunk_size)
+    return NextLevelBertModel.from_chunk_encoder(source, chunk_size=min(limits), pooling="plain")
+
+
+def choose_device(device: str, encoder: ChunkEncoder) -> str:
+    """Returns the device of an encoder, for ``"auto"`` the GPU if the encoder has layers."""
+    if device != "auto":
+        return device
+    accelerator = None
+    if encoder.has_layers and torch.accelerator.is_available():
+        accelerator = torch.accelerator.current_accelerator()
+    if accelerator is None:
+        return "cpu"
+    return accelerator.type
+
+
+def best_dtype(device: str) -> str:
+    """Returns the precision for a device: bfloat16 on a GPU that computes in it.
+
+    On CPUs, only some are faster in bfloat16.
+    """
+    kind = torch.device(device).type
+    if kind == "cuda":
+        has_bfloat16 = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        has_bfloat16 = kind != "cpu" and is_torch_bf16_available_on_device(kind)
+    if has_bfloat16:
+        return "bfloat16"
+    return "float32"
+
+
+def describe(model: NextLevelBertModel) -> str:
+    """Names the encoder of a model, its device and its precision, for a line on stderr."""
+    encoder = model.get_chunk_encoder()
+    device = str(encoder.device)
+    if encoder.device.type == "cuda":
+        device = f"{device} ({torch.cuda.get_device_name(encoder.device)})"
+    return f"{model.config.chunk_encoder_name} on {device} in {encoder.precision}"
 
 
 def open_splitter(model: NextLevelBertModel, name: str | None) -> Splitter | None:

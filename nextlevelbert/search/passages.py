@@ -1,6 +1,5 @@
 """Decides what a passage is: a chunk, widened to whole sentences; and shows passages."""
 
-import re
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
@@ -9,42 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from ..models.sentences import text_sentences
+from ..spans import whole_sentences
 
-# Characters. A passage is widened to whole sentences of up to this length, else to whole words.
-_LONGEST_SENTENCE = 1_000
-_WORD = re.compile(r"\S{1,100}")
 _LONGEST_PASSAGE = 2_000  # characters of a passage that are shown
-
-
-def passage_borders(text: str, spans: np.ndarray) -> np.ndarray:
-    """Widens chunks to whole sentences, or to whole words in a very long sentence.
-
-    Args:
-        text: the document.
-        spans: the characters of the document's chunks, ``[n, 2]``.
-
-    Returns:
-        The characters of the document's passages, ``[n, 2]``.
-    """
-    units = []
-    for start, end in text_sentences(text):
-        if end - start <= _LONGEST_SENTENCE:
-            units.append((start, end))
-        else:
-            units.extend(word.span() for word in _WORD.finditer(text, start, end))
-    if not units:
-        return spans
-
-    unit_starts, unit_ends = np.array(units).T
-    chunk_starts, chunk_ends = spans.T
-    first = np.searchsorted(unit_ends, chunk_starts, side="right")
-    first = first.clip(max=len(units) - 1)
-    last = np.searchsorted(unit_starts, chunk_ends) - 1
-    last = last.clip(min=0)
-    # Some tokenizers count the space before a word.
-    starts = np.minimum(unit_starts[first], chunk_starts)
-    ends = np.maximum(unit_ends[last], chunk_ends)
-    return np.stack([starts, ends], axis=1)
+# A passage is a chunk, widened to whole sentences.
+passage_borders = whole_sentences
 
 
 def passage_texts(table: pa.Table) -> Iterator[tuple[str, list[str]]]:

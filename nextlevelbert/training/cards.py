@@ -35,7 +35,7 @@ SIMILARITY_WIDGET = (
         ],
     },
 )
-# BibTeX of the papers, by family.
+# BibTeX of the papers, by family. No command here makes a CDLM; its sample card quotes the entry.
 CITATIONS = {
     "nextlevelbert": """\
 @inproceedings{czinczoll2024nextlevelbert,
@@ -93,7 +93,8 @@ class CardText:
         tags: tags for the Hub.
         intended_use: uses that the model is meant for, in Markdown.
         note: Markdown after the snippet; ``{name}`` stands for the name of the model.
-        training_note: Markdown after the values of the training.
+        training_note: Markdown after the values of the training, for cards of models whose command
+            does not say all, such as the files; the commands leave it empty.
         scored_task: the Hub's name of the task that was scored (default: `pipeline_tag`).
         widget: inputs to try on the Hub.
         caption: caption of the learning curve.

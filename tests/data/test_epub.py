@@ -39,9 +39,9 @@ def test_an_epub_with_odd_entries_loses_only_those(tmp_path, caplog):
         "OEBPS/latin.xhtml": '<?xml version="1.0" encoding="iso-8859-1"?><p>café'.encode("latin-1"),
         "OEBPS/text\\case.xhtml": "<html><head><title/></head><p>weir",
     }
-    for number, kind in enumerate([XHTML, XHTML.upper(), *kinds]):
-        items.append((f"c{number}", f"{number}.xhtml", kind))
-        contents[f"OEBPS/{number}.xhtml"] = f"<p>number{number}"
+    for index, kind in enumerate([XHTML, XHTML.upper(), *kinds]):
+        items.append((f"c{index}", f"{index}.xhtml", kind))
+        contents[f"OEBPS/{index}.xhtml"] = f"<p>number{index}"
     spine = ["cover", *(name for name, _, _ in items)]
     contents["OEBPS/book.opf"] = package(items, spine)
 

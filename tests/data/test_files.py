@@ -53,7 +53,7 @@ def test_a_file_that_is_gone_or_locked_ends_no_reading(tmp_path):
     assert ["b.txt" in str(errors[0]), "c.jsonl" in str(errors[1])] == [True, True]
 
 
-ROWS = [f"Entry {number}." for number in range(30)]
+ROWS = [f"Entry {index}." for index in range(30)]
 
 
 def assert_one_is_named(path: Path, message: str) -> None:
@@ -133,7 +133,7 @@ def test_bad_rows_keep_their_numbers(tmp_path):
 
 
 def test_rows_before_damage_are_read(tmp_path):
-    rows = b"".join(b'{"text": "row %d"}\n' % number for number in range(5_000))
+    rows = b"".join(b'{"text": "row %d"}\n' % index for index in range(5_000))
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(rows)[:-500])
     texts, [error] = read(tmp_path)
     assert len(texts) > 1000
@@ -194,7 +194,7 @@ def test_a_line_for_excel_names_the_delimiter(tmp_path, line):
 
 @pytest.mark.parametrize(("name", "delimiter"), [("a.csv", ","), ("a.tsv", "\t")])
 def test_a_quotation_mark_that_is_not_closed_costs_its_line(tmp_path, name, delimiter):
-    lines = [f"{number}{delimiter}Entry {number}." for number in range(30)]
+    lines = [f"{index}{delimiter}Entry {index}." for index in range(30)]
     lines[5] = f'5{delimiter}"Entry 5.'
     lines[20] = f'20{delimiter}"Entry 20."'
     for bad, end in ((lines[:20], 21), (lines, 22)):
@@ -267,8 +267,8 @@ def test_links_to_folders_are_followed_once(tmp_path):
 
 
 def test_what_is_left_out_is_counted_by_kind(tmp_path, caplog):
-    for number in range(6):
-        (tmp_path / f"a{number}.odt").write_bytes(b"PK")
+    for index in range(6):
+        (tmp_path / f"a{index}.odt").write_bytes(b"PK")
     (tmp_path / "b.rtf").write_text("{\\rtf1}")
     (tmp_path / "b.rtf.gz").write_text("{\\rtf1}")
     (tmp_path / "README").write_text("no suffix")

@@ -33,7 +33,7 @@ def read(tmp_path):
 
 
 def table(*labels):
-    return [{"text": f"document {number}", "label": label} for number, label in enumerate(labels)]
+    return [{"text": f"document {index}", "label": label} for index, label in enumerate(labels)]
 
 
 def labels_of(data):

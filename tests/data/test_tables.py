@@ -133,8 +133,8 @@ def test_a_table_of_texts_alone_is_one(tmp_path):
 
 
 def test_a_pattern_of_files_is_one_source(tmp_path):
-    for number, row in enumerate(ROWS):
-        (tmp_path / f"part-{number}.jsonl").write_text(json.dumps(row))
+    for index, row in enumerate(ROWS):
+        (tmp_path / f"part-{index}.jsonl").write_text(json.dumps(row))
 
     table = open_rows(tmp_path / "part-*.jsonl")
 

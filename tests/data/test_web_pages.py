@@ -114,7 +114,7 @@ def test_entities_that_the_page_defines_or_nobody_knows_are_no_reason_to_lose_te
 
 
 def test_deeply_nested_tags_cost_no_text(tmp_path):
-    words = html_text(tmp_path, "".join(f"<div><font>w{number} " for number in range(5000))).split()
+    words = html_text(tmp_path, "".join(f"<div><font>w{index} " for index in range(5000))).split()
 
     assert (len(words), words[-1]) == (5000, "w4999")
 

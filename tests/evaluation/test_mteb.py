@@ -20,10 +20,10 @@ def manual_task():
     queries = {}
     documents = {}
     relevant = {}
-    for number, page in enumerate(list(by_end.values())[:20]):
-        queries[f"q{number}"] = page[:200]
-        documents[f"d{number}"] = page[-1_200:]
-        relevant[f"q{number}"] = {f"d{number}": 1, f"d{(number + 1) % 20}": 1}
+    for index, page in enumerate(list(by_end.values())[:20]):
+        queries[f"q{index}"] = page[:200]
+        documents[f"d{index}"] = page[-1_200:]
+        relevant[f"q{index}"] = {f"d{index}": 1, f"d{(index + 1) % 20}": 1}
     return RetrievalTask("manual", queries, documents, relevant)
 
 

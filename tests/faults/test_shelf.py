@@ -23,7 +23,7 @@ TEXTS = [
 def search(books: Path, cache: Path, model: str) -> tuple[int, str, dict[str, bytes]]:
     """Exit status and answer of the command, and the parts that it keeps."""
     out = io.StringIO()
-    words = [
+    argv = [
         "search",
         str(books),
         "Who hunts?",
@@ -34,7 +34,7 @@ def search(books: Path, cache: Path, model: str) -> tuple[int, str, dict[str, by
         model,
     ]
     with redirect_stdout(out), redirect_stderr(io.StringIO()):
-        status = nextlevelbert_command.main(words)
+        status = nextlevelbert_command.main(argv)
     return (
         status,
         out.getvalue(),
@@ -53,9 +53,9 @@ def search(books: Path, cache: Path, model: str) -> tuple[int, str, dict[str, by
 def test_every_operation(toy_checkpoint, tmp_path, how, step):
     books = tmp_path / "books"
     books.mkdir()
-    for number, text in enumerate(TEXTS):
-        (books / f"{number}.txt").write_text(text + " " * 200_000)  # enough to be encoded alone
-    rows = [{"id": number, "text": text * 2} for number, text in enumerate(TEXTS)]
+    for index, text in enumerate(TEXTS):
+        (books / f"{index}.txt").write_text(text + " " * 200_000)  # enough to be encoded alone
+    rows = [{"id": index, "text": text * 2} for index, text in enumerate(TEXTS)]
     write(books / "table.jsonl", rows)
     search(books, tmp_path / "first", toy_checkpoint)  # its forks have loaded everything
     cache = tmp_path / "cache"

@@ -34,11 +34,11 @@ STEPS = (
 EPOCHS = "--num_train_epochs 3 --per_device_train_batch_size 4"
 
 
-def script(name, *words):
+def script(name, *argv):
     """Runs a script in this process; what it says before it exits becomes a part of the error."""
     try:
         with redirect_stderr(io.StringIO()) as said:
-            run_here(*words, script=ROOT / name)
+            run_here(*argv, script=ROOT / name)
     except SystemExit as end:
         raise SystemExit(f"{end.code}\n{said.getvalue()}") from None
 
@@ -87,23 +87,23 @@ def runs(toy_encoder_path, toy_checkpoint, encoder, tmp_path_factory):
     data = tmp_path_factory.mktemp("data")
     calls = {}
 
-    def add(name, program, words):
-        line = [program, *words.split(), *QUIET]
+    def add(name, program, argv):
+        line = [program, *argv.split(), *QUIET]
         calls[name] = lambda folder: script(*line, "--output_dir", str(folder))
 
     books = write(data / "books.jsonl", sea_rows(8, 3))
-    words = f"--do_train --chunk_encoder {toy_encoder_path} --chunk_size 12 --sequence_length 12"
-    words += f" --train_file {books} --corpus_dir {data}/corpus --per_device_train_batch_size 2"
-    add("masked", "run_pretraining.py", f"{words} {STEPS}")
+    argv = f"--do_train --chunk_encoder {toy_encoder_path} --chunk_size 12 --sequence_length 12"
+    argv += f" --train_file {books} --corpus_dir {data}/corpus --per_device_train_batch_size 2"
+    add("masked", "run_pretraining.py", f"{argv} {STEPS}")
 
-    for name, model, make, words in (
+    for name, model, make, argv in (
         ("classification", toy_checkpoint, list, "--task classification"),
         ("adapter", toy_checkpoint, list, "--task classification --lora"),
     ):
         train = write(data / f"{name}-train.jsonl", make(sea_rows(8, 1)))
         validation = write(data / f"{name}-validation.jsonl", make(sea_rows(4, 2)))
         files = f"--model {model} --train_file {train} --validation_file {validation}"
-        add(name, "run_finetune.py", f"{words} {files} {EPOCHS}")
+        add(name, "run_finetune.py", f"{argv} {files} {EPOCHS}")
     return calls
 
 

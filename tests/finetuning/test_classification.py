@@ -53,8 +53,8 @@ def test_only_the_head_on_the_vectors_of_encode(sea_files, toy_encoder_path, tmp
     torch.manual_seed(0)
     model = NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunk_size=16)
     model.save_pretrained(tmp_path / "before")
-    words = ["--model", str(tmp_path / "before"), "--freeze_encoder", "--num_train_epochs", "2"]
-    run_task(tmp_path / "head", *words, **sea_files)
+    argv = ["--model", str(tmp_path / "before"), "--freeze_encoder", "--num_train_epochs", "2"]
+    run_task(tmp_path / "head", *argv, **sea_files)
 
     head = AutoModelForSequenceClassification.from_pretrained(tmp_path / "head").eval()
 
@@ -121,11 +121,11 @@ def test_questions_about_documents(toy_checkpoint, tmp_path):
             question = f"Is it about {word}?"
             rows.append({"story": row["text"], "asked": question, "answer": word == row["label"]})
     folder = tmp_path / "model"
-    words = "--text_column story --question_column asked --label_column answer".split()
-    words += ["--num_train_epochs", "1", "--model", toy_checkpoint]
-    words += ["--train_file", write(tmp_path / "rows.jsonl", rows)]
+    argv = "--text_column story --question_column asked --label_column answer".split()
+    argv += ["--num_train_epochs", "1", "--model", toy_checkpoint]
+    argv += ["--train_file", write(tmp_path / "rows.jsonl", rows)]
 
-    results = run_task(folder, *words)
+    results = run_task(folder, *argv)
 
     assert results["reported"] == "validation"
     assert len([*(folder / "vectors").iterdir()]) == 2  # documents, and questions apart
@@ -179,9 +179,9 @@ KINDS = {
 def test_text_models_learn_and_long_documents_are_scored_apart(
     kind, long_files, deep_encoder, tmp_path
 ):
-    words = ["--model_type", kind, "--model", deep_encoder, *FAST, *KINDS[kind]]
+    argv = ["--model_type", kind, "--model", deep_encoder, *FAST, *KINDS[kind]]
 
-    rows = run_task(tmp_path / "model", *words, **long_files)["rows"]
+    rows = run_task(tmp_path / "model", *argv, **long_files)["rows"]
 
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
     options = {}
@@ -221,9 +221,9 @@ def test_documents_over_512_tokens_are_long_for_every_encoder(minilm, tmp_path):
     rows[0]["text"] = "sea " * 510  # with [CLS] and [SEP], just the limit
     rows[1]["text"] = "bread " * 511
     file = write(tmp_path / "rows.jsonl", rows)
-    words = ["--model", str(tmp_path / "encoder"), "--train_file", file, "--validation_file", file]
+    argv = ["--model", str(tmp_path / "encoder"), "--train_file", file, "--validation_file", file]
 
-    results = run_task(tmp_path / "model", *words, *"--model_type truncated --max_steps 1".split())
+    results = run_task(tmp_path / "model", *argv, *"--model_type truncated --max_steps 1".split())
 
     [title] = [title for title in results["rows"] if "long" in title]
     assert "1 of 4 documents over 512 tokens" in title
@@ -250,12 +250,12 @@ def test_the_plain_mean_by_hand():
 def test_the_baselines_of_the_tables(toy_encoder_path, deep_encoder, tmp_path, caplog, capsys):
     """Word counts, the mean of the chunks, the first chunk, and the first tokens of any encoder."""
     alike = "In the year that all of this happened to us nothing else was of interest. "
-    words = ["--num_train_epochs", "12", "--cache_dir", str(tmp_path / "cache")]
+    argv = ["--num_train_epochs", "12", "--cache_dir", str(tmp_path / "cache")]
     for name, (count, seed) in {"train": (32, 1), "validation": (8, 2), "test": (11, 3)}.items():
         rows = sea_rows(count, seed)
         for row in rows:
             row["text"] = alike + row["text"]
-        words += [f"--{name}_file", write(tmp_path / f"{name}.jsonl", rows)]
+        argv += [f"--{name}_file", write(tmp_path / f"{name}.jsonl", rows)]
     chunks = ["--chunk_size", "16", "--chunk_encoder", toy_encoder_path]
     accuracy = {}
     for model, more in (
@@ -265,7 +265,7 @@ def test_the_baselines_of_the_tables(toy_encoder_path, deep_encoder, tmp_path, c
         (deep_encoder, []),
     ):
         output = tmp_path / Path(model).name
-        results = run_task(output, "--model", model, *words, *more)
+        results = run_task(output, "--model", model, *argv, *more)
         accuracy[model] = results["seeds"]["0"]["accuracy"]
         assert not (output / "README.md").exists()
         assert (output / "test_predictions.jsonl").exists()
@@ -276,7 +276,7 @@ def test_the_baselines_of_the_tables(toy_encoder_path, deep_encoder, tmp_path, c
     # The mean and the first chunk read the same vectors.
     assert len(list((tmp_path / "cache").iterdir())) == 2
     with pytest.raises(SystemExit):
-        run_task(tmp_path / "sbert", "--model", "tfidf", *words)  # would write over its results
+        run_task(tmp_path / "sbert", "--model", "tfidf", *argv)  # would write over its results
     assert "holds another run" in capsys.readouterr().err
 
 
@@ -287,11 +287,11 @@ def test_word_counts_with_several_labels_and_a_test_set_without(tmp_path):
         "a ship on the market": ["money", "sea"],
     }
     rows = [{"text": text, "labels": labels} for text, labels in subjects.items()]
-    words = ["--model", "tfidf", "--label_column", "labels"]
+    argv = ["--model", "tfidf", "--label_column", "labels"]
     for name, part in {"train": rows * 6, "validation": rows, "test": [{"text": "a sea"}]}.items():
-        words += [f"--{name}_file", write(tmp_path / f"{name}.jsonl", part)]
+        argv += [f"--{name}_file", write(tmp_path / f"{name}.jsonl", part)]
 
-    assert run_task(tmp_path / "model", *words)["reported"] == "validation"
+    assert run_task(tmp_path / "model", *argv)["reported"] == "validation"
     stored = predictions(tmp_path / "model" / "validation_predictions.jsonl")
     for row, expected in zip(stored, rows, strict=True):
         assert row["prediction"] == expected["labels"]
@@ -300,7 +300,7 @@ def test_word_counts_with_several_labels_and_a_test_set_without(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "culprit"),
+    ("argv", "culprit"),
     [
         (["--label_column", "y"], "no labels"),
         (["--lora", "--freeze_encoder"], "--lora"),
@@ -311,9 +311,9 @@ def test_word_counts_with_several_labels_and_a_test_set_without(tmp_path):
         (["--metric_for_best_model", "acc"], "give one of loss, accuracy, f1, macro_f1, micro_f1."),
     ],
 )
-def test_what_is_refused(words, culprit, sea_files, toy_checkpoint, tmp_path, capsys):
-    words = ["--model", toy_checkpoint, "--num_train_epochs", "1", *words]
+def test_what_is_refused(argv, culprit, sea_files, toy_checkpoint, tmp_path, capsys):
+    argv = ["--model", toy_checkpoint, "--num_train_epochs", "1", *argv]
 
     with pytest.raises(SystemExit):
-        run_task(tmp_path / "model", "--train_file", sea_files["--train_file"], *words)
+        run_task(tmp_path / "model", "--train_file", sea_files["--train_file"], *argv)
     assert culprit in capsys.readouterr().err

@@ -13,8 +13,8 @@ def test_hate_has_no_choices(toy_encoder_path, tmp_path, capsys):
     )
     choice = {"text": "A whale.", "question": "Who?", "choices": ["a whale", "a dog"], "label": 0}
     file = write(tmp_path / "rows.jsonl", [choice, choice | {"text": "A dog."}])
-    words = ["--model", str(tmp_path / "hate"), "--train_file", file]
+    argv = ["--model", str(tmp_path / "hate"), "--train_file", file]
 
     with pytest.raises(SystemExit):
-        run_task(tmp_path / "chooser", *words, task="multiple_choice")
+        run_task(tmp_path / "chooser", *argv, task="multiple_choice")
     assert "HATE does not support multiple choice" in capsys.readouterr().err

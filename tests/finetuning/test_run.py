@@ -10,7 +10,7 @@ def test_the_configuration_of_a_dataset_is_read(module, toy_checkpoint, monkeypa
     monkeypatch.setattr(
         run, "open_rows", lambda source, split, config: pytest.fail(f"{source} {config}")
     )
-    words = f"--model {toy_checkpoint} --dataset_name me/pairs --dataset_config_name small"
+    argv = f"--model {toy_checkpoint} --dataset_name me/pairs --dataset_config_name small"
 
     with pytest.raises(pytest.fail.Exception, match="me/pairs small"):
-        module.main([*words.split(), "--output_dir", str(tmp_path)])
+        module.main([*argv.split(), "--output_dir", str(tmp_path)])

@@ -115,10 +115,10 @@ def test_a_mean_of_chunk_vectors_has_no_layers_to_train(
 ):
     plain = NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunk_size=16, pooling="plain")
     plain.save_pretrained(tmp_path / "plain")
-    words = f"--task classification --lora --model {tmp_path}/plain --output_dir {tmp_path}/out"
+    argv = f"--task classification --lora --model {tmp_path}/plain --output_dir {tmp_path}/out"
 
     with pytest.raises(SystemExit):
-        main([*words.split(), "--train_file", sea_files["--train_file"]])
+        main([*argv.split(), "--train_file", sea_files["--train_file"]])
 
     assert "no layers to train" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -161,9 +161,9 @@ def test_same_work_against_scikit_learn():
     cosines = cosine_similarity(vectors.astype("float64"))
     precisions = []
     ranks = []
-    for number, work in enumerate(works[:-1]):
-        is_same = np.delete(np.array(works) == work, number)
-        others = np.delete(cosines[number], number)
+    for index, work in enumerate(works[:-1]):
+        is_same = np.delete(np.array(works) == work, index)
+        others = np.delete(cosines[index], index)
         precisions.append(average_precision_score(is_same, others))
         ranks.append(1 + np.argmax(is_same[np.argsort(-others)]))
     assert scores["queries"] == 15  # the passage that is alone is in the pool, and no query

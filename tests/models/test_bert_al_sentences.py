@@ -39,7 +39,7 @@ def test_the_format_of_bertsum(minilm):
 
 def test_a_word_that_starts_a_sentence_in_the_vocabulary_becomes_the_unknown_one():
     words = ["?", "<s>", "</s>", ".", "It"]
-    model = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, "?"))
+    model = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, "?"))
     model.pre_tokenizer = pre_tokenizers.Split(Regex(r"\s|\.|<s>"), "isolated")
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=model, unk_token="?", cls_token="<s>", sep_token="</s>"

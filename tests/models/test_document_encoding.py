@@ -4,6 +4,8 @@ import pytest
 import torch
 from datasets import Dataset
 
+from nextlevelbert import NextLevelBertModel
+
 from ..toys.vectors import TEXTS, close
 
 
@@ -44,6 +46,43 @@ def test_groups_and_their_order_change_nothing(toy, monkeypatch):
     for alone, other in zip(toy.encode(texts), expected, strict=True):
         close(alone.document, other.document)
         close(alone.chunks, other.chunks)
+
+
+@pytest.mark.parametrize("whiten_chunks", [False, True])
+def test_search_vectors_are_whitened_and_have_length_one(toy_encoder_path, whiten_chunks):
+    """W (v - m), scaled to length 1."""
+    model = NextLevelBertModel.from_chunk_encoder(
+        toy_encoder_path, chunk_size=8, whiten_chunks=whiten_chunks
+    )
+    plain = torch.randn(5, 32).double()
+    expected = plain
+    if whiten_chunks:
+        mean = torch.randn(32)
+        weight = torch.randn(32, 32)
+        model.whitening.load_state_dict({"mean": mean, "weight": weight})
+        expected = torch.stack([weight.double() @ (vector - mean) for vector in plain])
+
+    vectors = model.search_vectors(plain.float())
+
+    close(vectors, (expected / expected.norm(dim=1, keepdim=True)).float(), atol=1e-5)
+    close(model.search_vectors(plain[0].float()), vectors[0])
+
+
+def test_a_question_of_several_chunks_has_their_mean(toy):
+    question = "a whale and a ship and the storm and the sea"
+
+    vector = toy.encode_query(question)
+
+    plain = toy.encode(question).plain
+    assert len(plain) > 1
+    close(vector, toy.search_vectors(plain.mean(dim=0)))
+    close(toy.encode_query([question, "the sea"])[0], vector)
+
+
+@pytest.mark.filterwarnings("ignore:Document")
+def test_a_question_without_a_token_is_refused(toy):
+    with pytest.raises(ValueError, match=r"question ' ' holds no token"):
+        toy.encode_query(["the sea", " "])
 
 
 def test_encoding_leaves_dropout_out_and_the_model_in_its_mode(toy):

@@ -177,8 +177,8 @@ def test_questions_with_any_tokenizer(tokenizer):
     assert batch["input_ids"].shape[0] == 3
     assert batch["document_index"].tolist() == [0, 1, 1, 2]
     logits = model(**batch).logits
-    for number in range(4):
-        close(model(**collate(stored[number : number + 1])).logits[0], logits[number])
+    for index in range(4):
+        close(model(**collate(stored[index : index + 1])).logits[0], logits[index])
     for unlabelled in rows:
         del unlabelled["label"]
     assert "labels" not in collate(rows)

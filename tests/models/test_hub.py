@@ -190,14 +190,14 @@ def test_the_pretraining_script_publishes_model_and_card(
     """`--push_to_hub`: the last state, our card and its picture; no corpus, no text, no
     checkpoint."""
     (tmp_path / "books").mkdir()
-    for number in range(4):
-        (tmp_path / "books" / f"{number}.txt").write_text(TEXT * 10)
+    for index in range(4):
+        (tmp_path / "books" / f"{index}.txt").write_text(TEXT * 10)
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / ".tmpAbC123").write_text("half of the weights, of a run that was killed")
-    words = "--do_train --chunk_size 16 --sequence_length 32 --max_steps 2 --validation_share 0.25"
-    words += f" --chunk_encoder {toy_encoder_path} --train_file {tmp_path}/books"
-    words += f" --push_to_hub --hub_model_id user/books-model --output_dir {tmp_path}/model"
-    fresh_process(RUN_SCRIPT, ROOT / "run_pretraining.py", *words.split())
+    argv = "--do_train --chunk_size 16 --sequence_length 32 --max_steps 2 --validation_share 0.25"
+    argv += f" --chunk_encoder {toy_encoder_path} --train_file {tmp_path}/books"
+    argv += f" --push_to_hub --hub_model_id user/books-model --output_dir {tmp_path}/model"
+    fresh_process(RUN_SCRIPT, ROOT / "run_pretraining.py", *argv.split())
     files = hub.files("model", "user/books-model")
     assert files["model.safetensors"] == (tmp_path / "model" / "model.safetensors").read_bytes()
     assert "# user/books-model" in files["README.md"].decode()
@@ -225,19 +225,19 @@ def test_the_finetuning_script_publishes_what_opens_again(
 ):
     """A classifier, then one made of it by adapters, both from the hub without the package."""
     rows = []
-    for number in range(12):
-        text = f"{('ship', 'bread')[number % 2]} {number}. " * 30
-        rows.append({"id": str(number), "text": text, "label": number % 2})
+    for index in range(12):
+        text = f"{('ship', 'bread')[index % 2]} {index}. " * 30
+        rows.append({"id": str(index), "text": text, "label": index % 2})
     file = write(tmp_path / "rows.jsonl", rows)
     for name, model in (
         ("classifier", f"untrained --chunk_encoder {toy_encoder_path} --chunk_size 16"),
         ("adapted", "user/classifier --lora"),
     ):
         output = tmp_path / name
-        words = f"--task classification --model {model} --train_file {file} --test_file {file}"
-        words += f" --num_train_epochs 2 --output_dir {output}"
-        words += f" --push_to_hub --hub_model_id user/{name}"
-        fresh_process(RUN_SCRIPT, ROOT / "run_finetune.py", *words.split())
+        argv = f"--task classification --model {model} --train_file {file} --test_file {file}"
+        argv += f" --num_train_epochs 2 --output_dir {output}"
+        argv += f" --push_to_hub --hub_model_id user/{name}"
+        fresh_process(RUN_SCRIPT, ROOT / "run_finetune.py", *argv.split())
         files = hub.files("model", f"user/{name}")
         expected = "model.safetensors modeling_nextlevelbert.py modules.json tokenizer.json"
         assert {*expected.split(), "README.md", "learning_curve.png"} <= files.keys()

@@ -82,9 +82,9 @@ def text_cnn(weights, biases=None, **values):
     classifier = TextCnnClassifier(
         ChunkBertConfig(encoder_config=encoder, num_labels=len(weights), **values)
     )
-    for number, weight in enumerate(weights):
-        classifier.convolutions[number].weight.copy_(torch.tensor(weight).reshape(1, 1, -1))
-        classifier.convolutions[number].bias.fill_(biases[number] if biases else 0.0)
+    for index, weight in enumerate(weights):
+        classifier.convolutions[index].weight.copy_(torch.tensor(weight).reshape(1, 1, -1))
+        classifier.convolutions[index].bias.fill_(biases[index] if biases else 0.0)
     classifier.projection.weight.copy_(torch.eye(len(weights)))
     classifier.projection.bias.zero_()
     return classifier

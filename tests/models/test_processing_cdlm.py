@@ -20,7 +20,7 @@ def byte_level_tokenizer():
     """One of RoBERTa's kind that knows single bytes; ``<s>`` and ``</s>`` are its [CLS] and
     [SEP]."""
     words = ["<s>", "<pad>", "</s>", "<unk>", *sorted(ByteLevel.alphabet()), "<mask>"]
-    return RobertaTokenizer(vocab={word: number for number, word in enumerate(words)}, merges=[])
+    return RobertaTokenizer(vocab={word: index for index, word in enumerate(words)}, merges=[])
 
 
 @pytest.fixture(scope="module")

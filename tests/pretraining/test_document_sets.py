@@ -63,9 +63,9 @@ def test_a_row_that_does_not_fit_is_named(tmp_path, row, set_column, word):
 
 def test_a_share_of_the_large_sets_is_put_aside():
     sets = {}
-    for number in range(10):
-        sets[f"small {number}"] = ["alone"]
-        sets[f"large {number}"] = [f"text {number}", "and", "more"]
+    for index in range(10):
+        sets[f"small {index}"] = ["alone"]
+        sets[f"large {index}"] = [f"text {index}", "and", "more"]
     rest, aside = hold_out_sets(sets, 0.3, 0)
     assert list(map(len, aside.values())) == [3, 3, 3]  # of the ten that are large
     assert rest | aside == sets

@@ -74,9 +74,9 @@ def corpus(source, tmp_path_factory) -> VectorCorpus:
 def run(toy_encoder_path):
     """A run in this process, errors as they are."""
 
-    def start(output: Path, *words: str) -> Path:
+    def start(output: Path, *argv: str) -> Path:
         pretrain(
-            ["--chunk_encoder", toy_encoder_path, "--output_dir", str(output), *SETTINGS, *words]
+            ["--chunk_encoder", toy_encoder_path, "--output_dir", str(output), *SETTINGS, *argv]
         )
         return output
 
@@ -185,11 +185,11 @@ def test_a_checkpoint_keeps_its_loss(source, tmp_path):
 
 
 def test_contrastive_after_masked_continues_from_the_checkpoint(run, corpus, tmp_path):
-    words = ["--corpus_dir", str(corpus.path), "--pooling", "residual"]
-    run(tmp_path / "masked", *words, "--whiten_chunks", "--max_steps", "2", "--chunk_size", "12")
+    argv = ["--corpus_dir", str(corpus.path), "--pooling", "residual"]
+    run(tmp_path / "masked", *argv, "--whiten_chunks", "--max_steps", "2", "--chunk_size", "12")
     segments = "--objective contrastive --min_segment 2 --max_segment 8 --max_steps 3".split()
 
-    run(tmp_path / "both", *words, *segments, "--model", str(tmp_path / "masked"))
+    run(tmp_path / "both", *argv, *segments, "--model", str(tmp_path / "masked"))
     first = weights(tmp_path / "masked")
     second = weights(tmp_path / "both")
 
@@ -208,7 +208,7 @@ def test_contrastive_after_masked_continues_from_the_checkpoint(run, corpus, tmp
     assert "| objective | `contrastive` |" in card.text
     assert card.data.eval_results[0].task_type == "sentence-similarity"
     with pytest.raises(ValueError, match=r"holds another run.*weights"):
-        run(tmp_path / "both", *words, *segments, "--model", str(tmp_path / "both"))
+        run(tmp_path / "both", *argv, *segments, "--model", str(tmp_path / "both"))
 
 
 def test_the_card_says_what_the_model_is_made_of(run, books, source, tmp_path):
@@ -216,7 +216,7 @@ def test_the_card_says_what_the_model_is_made_of(run, books, source, tmp_path):
     halves = encode_corpus(
         BOOKS, source, rule, tmp_path / "halves", splitter=in_halves, progress=False
     )
-    words = [
+    argv = [
         "--corpus_dir",
         str(halves.path),
         "--model_type",
@@ -228,7 +228,7 @@ def test_the_card_says_what_the_model_is_made_of(run, books, source, tmp_path):
     ]
     run(
         tmp_path / "hate",
-        *words,
+        *argv,
         "--num_hidden_layers",
         "1",
         "--max_steps",
@@ -247,7 +247,7 @@ def test_the_card_says_what_the_model_is_made_of(run, books, source, tmp_path):
     } <= set(card.text.splitlines())
     assert card.data.base_model is None  # a folder, not a name on the Hub
     with pytest.raises(ValueError, match="splitter"):
-        run(tmp_path / "wrong", *words, "--train_file", str(books))
+        run(tmp_path / "wrong", *argv, "--train_file", str(books))
 
 
 @pytest.mark.parametrize(
@@ -283,10 +283,10 @@ def test_what_it_refuses(run, books, corpus, tmp_path, words, culprit, capsys):
 def test_a_validation_set_is_evaluated_in_place_of_a_share(run, books, tmp_path):
     others = tmp_path / "others.jsonl"
     write(others, BOOKS[:5])
-    words = ["--train_file", str(books), "--chunk_size", "12", "--max_steps", "1"]
-    words += ["--loss", "smooth_l1"]
+    argv = ["--train_file", str(books), "--chunk_size", "12", "--max_steps", "1"]
+    argv += ["--loss", "smooth_l1"]
 
-    run(tmp_path / "model", *words, "--validation_file", str(others))
+    run(tmp_path / "model", *argv, "--validation_file", str(others))
 
     assert len(VectorCorpus(f"{tmp_path}/model-corpus")) == 12
     assert len(VectorCorpus(f"{tmp_path}/model-corpus-validation")) == 5
@@ -297,11 +297,11 @@ def test_a_validation_set_is_evaluated_in_place_of_a_share(run, books, tmp_path)
     metrics = [result.metric_type for result in card.data.eval_results]
     assert metrics == ["masked_accuracy", "r2", "masked_cosine"]
     with pytest.raises(ValueError, match="validation_documents"):
-        run(tmp_path / "model", *words)
-    words += "--objective contrastive --min_segment 2 --max_segment 8".split()
+        run(tmp_path / "model", *argv)
+    argv += "--objective contrastive --min_segment 2 --max_segment 8".split()
     others.write_text(json.dumps(BOOKS[0]))
     with pytest.raises(ValueError, match="--validation_file has 1 document"):
-        run(tmp_path / "pairs", *words, "--validation_file", str(others))
+        run(tmp_path / "pairs", *argv, "--validation_file", str(others))
 
 
 def test_layers_start_as_copies(source, toy_encoder_path):
@@ -322,12 +322,12 @@ def test_two_processes_encode_and_learn_what_one_does(run, books, toy_encoder_pa
     config = json.loads((encoder / "config.json").read_text())
     (encoder / "config.json").write_text(json.dumps({**config, "hidden_dropout_prob": 0.0}))
     # Before the end of an epoch, of whole batches.
-    words = "--chunk_size 12 --max_steps 6 --per_device_train_batch_size 2".split()
-    words += ["--train_file", str(books), "--characters_per_part", "3000"]
-    words += ["--chunk_encoder", str(encoder)]
-    run(tmp_path / "one", *words, "--gradient_accumulation_steps", "2")
+    argv = "--chunk_size 12 --max_steps 6 --per_device_train_batch_size 2".split()
+    argv += ["--train_file", str(books), "--characters_per_part", "3000"]
+    argv += ["--chunk_encoder", str(encoder)]
+    run(tmp_path / "one", *argv, "--gradient_accumulation_steps", "2")
     launcher = "-m torch.distributed.run --standalone --nproc_per_node 2".split()
-    command = [sys.executable, *launcher, str(SCRIPT), *SETTINGS, *words]
+    command = [sys.executable, *launcher, str(SCRIPT), *SETTINGS, *argv]
     command += ["--output_dir", str(tmp_path / "two")]
     subprocess.run(command, check=True, timeout=300)
 

@@ -63,21 +63,21 @@ def test_documents_as_the_authors_encode_them(
     documents = json.loads((tiny / "texts.json").read_text())[texts]
     model = authors_model(chunk_size, normalize, long_documents="truncate")
     rule = model.config.chunking_rule()
-    for number, text in enumerate(documents):
+    for index, text in enumerate(documents):
         tokens = tokenize_document(model.tokenizer, text)
         boundaries = rule.boundaries(tokens.input_ids)
-        assert len(boundaries) - 1 == expected["n_chunks"][number]
+        assert len(boundaries) - 1 == expected["n_chunks"][index]
         if len(boundaries) == 1:
             continue
-        ids = expected[f"text{number}.chunk_input_ids"].numpy()
+        ids = expected[f"text{index}.chunk_input_ids"].numpy()
         for row, start, end in zip(ids, boundaries[:-1], boundaries[1:], strict=True):
             wrapped = [101, *tokens.input_ids[start:end].tolist(), 102]
             assert row[: len(wrapped)].tolist() == wrapped
             assert not row[len(wrapped) :].any()
-    for number, embedding in enumerate(model.encode(documents)):
-        close(embedding.document, expected["document_embeddings"][number])
-        close(embedding.plain, expected.get(f"text{number}.chunk_vectors", torch.zeros(0, 32)))
-        sequence = expected[f"text{number}.sequence_output"]
+    for index, embedding in enumerate(model.encode(documents)):
+        close(embedding.document, expected["document_embeddings"][index])
+        close(embedding.plain, expected.get(f"text{index}.chunk_vectors", torch.zeros(0, 32)))
+        sequence = expected[f"text{index}.sequence_output"]
         close(embedding.chunks, sequence[1:-1])
 
 
@@ -87,12 +87,12 @@ def test_the_special_positions_too(tiny, authors_model, chunk_size):
     """Hidden states at [CLS] and [SEP] of a document alone, and what enters the encoder."""
     expected = load_file(tiny / f"expected_chunk{chunk_size}.safetensors")
     model = authors_model(chunk_size)
-    for number in range(4):
-        vectors = expected[f"text{number}.chunk_vectors"]
+    for index in range(4):
+        vectors = expected[f"text{index}.chunk_vectors"]
         if len(vectors) > model.config.max_chunks:
             continue
         output = model(inputs_embeds=vectors[None], output_hidden_states=True)
-        close(output.hidden_states[-1][0], expected[f"text{number}.sequence_output"])
+        close(output.hidden_states[-1][0], expected[f"text{index}.sequence_output"])
 
 
 @torch.no_grad()
@@ -108,15 +108,15 @@ def test_sentences_given_as_chunks(tiny, authors_model):
     assert model.plan("The ship sailed. Nobody waved. It was cold.").chunks == 3
     rule = model.config.chunking_rule()
     vectors = []
-    for number, sentences in enumerate(documents["documents_as_sentences"]):
+    for index, sentences in enumerate(documents["documents_as_sentences"]):
         ids = [tokenize_document(model.tokenizer, text).input_ids[:254] for text in sentences]
         boundaries = np.cumsum([0, *map(len, ids)])
         vectors.append(model.get_chunk_encoder().encode(np.concatenate(ids), boundaries, rule))
-        close(vectors[-1], expected[f"text{number}.chunk_vectors"])
+        close(vectors[-1], expected[f"text{index}.chunk_vectors"])
     contextual, pooled = model.contextualize(vectors)
     close(pooled, expected["document_embeddings"])
-    for number, rows in enumerate(contextual):
-        close(rows, expected[f"text{number}.sequence_output"][1:-1])
+    for index, rows in enumerate(contextual):
+        close(rows, expected[f"text{index}.sequence_output"][1:-1])
 
 
 def test_windows_agree_with_the_authors_up_to_their_limit(tiny, authors_model):
@@ -126,7 +126,7 @@ def test_windows_agree_with_the_authors_up_to_their_limit(tiny, authors_model):
     texts = json.loads((tiny / "texts.json").read_text())["texts"]
     model = authors_model(16)
     embeddings = model.encode(texts)
-    for number in range(3):
-        close(embeddings[number].document, expected["document_embeddings"][number])
+    for index in range(3):
+        close(embeddings[index].document, expected["document_embeddings"][index])
     assert len(embeddings[3].chunks) == expected["n_chunks"][3] == 572
     assert (embeddings[3].document - expected["document_embeddings"][3]).abs().max() > 1e-3

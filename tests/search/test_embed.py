@@ -5,8 +5,11 @@ import json
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
+from transformers import AutoModel
 
-from nextlevelbert import NextLevelBertModel, read_documents
+from nextlevelbert import NextLevelBertModel, read_documents, static_checkpoint
+from nextlevelbert.search import open_library
 
 from ..toys.books import write_pdf
 from .conftest import COURT, KITCHEN, SEA
@@ -25,17 +28,35 @@ def test_embed_chunks(command, books, toy_checkpoint, tmp_path):
     model = NextLevelBertModel.from_pretrained(toy_checkpoint)
     for place, text in TEXTS.items():
         embedding = model.encode(text)
-        for number, (start, end) in enumerate(embedding.spans.tolist()):
+        vectors = model.search_vectors(embedding.plain)
+        for index, (start, end) in enumerate(embedding.spans.tolist()):
             row = next(rows)
-            np.testing.assert_allclose(row.pop("vector"), embedding.plain[number], atol=1e-3)
-            assert list(row.values())[:4] == [place, number, start, end]
+            np.testing.assert_allclose(row.pop("vector"), vectors[index], atol=1e-3)
+            assert list(row.values())[:4] == [place, index, start, end]
     assert next(rows, None) is None
     assert "".join(table["text"].to_pylist()) == "".join(TEXTS.values())
 
 
+def test_embedded_chunks_and_questions_compare_as_in_a_search(command, books, reading, tmp_path):
+    """Of the model that whitens, so that plain vectors would have other cosines."""
+    out = tmp_path / "out.parquet"
+    model = AutoModel.from_pretrained(static_checkpoint())
+    question = "Who hunts the whale?"
+
+    command("embed", books, "-o", out, "--rows", "chunks", "--model", static_checkpoint())
+
+    answer = open_library(str(books), model, reading).ask(question)
+    vectors = torch.tensor(pq.read_table(out)["vector"].to_pylist())
+    cosines = vectors @ model.encode_query(question)
+    np.testing.assert_allclose(cosines, answer.cosine, atol=1e-3)
+    assert int(cosines.argmax()) == int(answer.cosine.argmax())
+    plain = model.encode(SEA).plain @ model.encode(question).plain[0]
+    assert float(abs(plain[0] - answer.cosine[-1])) > 0.02
+
+
 def test_embed_documents(command, books, toy_checkpoint, tmp_path):
-    words = ("-o", tmp_path / "out.parquet", "--rows", "documents", "--dtype", "float32")
-    assert "vectors of 32 values" in command("embed", books, *words).out
+    argv = ("-o", tmp_path / "out.parquet", "--rows", "documents", "--dtype", "float32")
+    assert "vectors of 32 values" in command("embed", books, *argv).out
     table = pq.read_table(tmp_path / "out.parquet")
     assert table["document"].to_pylist() == list(TEXTS)
     model = NextLevelBertModel.from_pretrained(toy_checkpoint)

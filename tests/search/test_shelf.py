@@ -161,7 +161,7 @@ def test_a_cache_folder_that_cannot_be_made_is_named(command, books):
 
 def test_no_progress_bar_goes_into_a_file(command, books):
     said = command("search", books, "whales?")
-    assert said.err == ""
+    assert said.err == "Reading with model on cpu in float32.\n"
 
 
 def test_a_second_command_waits_for_the_first(command, books, tmp_path, monkeypatch):

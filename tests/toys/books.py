@@ -42,13 +42,12 @@ def write_pdf(path: Path, pages: Sequence[str]) -> Path:
 
 def write_epub(path: Path, pages: Sequence[str]) -> Path:
     """Pages of HTML; in the archive and in the manifest they stand in the opposite order."""
-    names = [f"text/page {number}.xhtml" for number in range(len(pages))]
+    names = [f"text/page {index}.xhtml" for index in range(len(pages))]
     items = [
-        f'<item id="p{number}" href="text/page%20{number}.xhtml"'
-        ' media-type="application/xhtml+xml"/>'
-        for number in range(len(pages))
+        f'<item id="p{index}" href="text/page%20{index}.xhtml" media-type="application/xhtml+xml"/>'
+        for index in range(len(pages))
     ]
-    spine = "".join(f'<itemref idref="p{number}"/>' for number in range(len(pages)))
+    spine = "".join(f'<itemref idref="p{index}"/>' for index in range(len(pages)))
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("mimetype", "application/epub+zip")
         archive.writestr("META-INF/container.xml", _CONTAINER)

@@ -22,14 +22,14 @@ def sea_rows(count: int, seed: int) -> list[dict]:
     """Short documents about the sea or about bread, with their subject as label."""
     draw = np.random.default_rng(seed)
     made = []
-    for number in range(count):
-        label = ("bread", "sea")[number % 2]
+    for index in range(count):
+        label = ("bread", "sea")[index % 2]
         words = draw.choice({"bread": BREAD, "sea": SEA}[label], 24)
         text = " ".join(
             f"The {first} of the {second}."
             for first, second in zip(words[::2], words[1::2], strict=True)
         )
-        made.append({"id": f"{seed}-{number}", "text": f"{text} {number}", "label": label})
+        made.append({"id": f"{seed}-{index}", "text": f"{text} {index}", "label": label})
     return made
 
 
@@ -64,11 +64,11 @@ def arguments(folder: Path, **more: object) -> FinetuningArguments:
 
 
 def run_task(
-    output: Path, *words: str, task: str = "classification", **options: object
+    output: Path, *argv: str, task: str = "classification", **options: object
 ) -> dict[str, Any]:
     """Runs a task in this process; returns the content of its ``results.json``."""
     command = ["--task", task, "--output_dir", str(output)]
-    command += ["--disable_tqdm", "true", "--use_cpu", *words]
+    command += ["--disable_tqdm", "true", "--use_cpu", *argv]
     for option, value in options.items():
         command += [option, str(value)]
     main(command)

@@ -28,8 +28,8 @@ class Arguments(BaseTrainingArguments):
     seeds: list[int] = field(default_factory=lambda: [0])
 
 
-def read(*words, **kwargs):
-    return parse((Model, Arguments), ["--model", "m", "--use_cpu", *words], "--task t", **kwargs)
+def read(*argv, **kwargs):
+    return parse((Model, Arguments), ["--model", "m", "--use_cpu", *argv], "--task t", **kwargs)
 
 
 @pytest.mark.parametrize(("suffix", "dump"), [("yaml", yaml.safe_dump), ("json", json.dumps)])
@@ -43,8 +43,8 @@ def test_a_file_stands_for_options_and_those_beside_it_win(tmp_path, suffix, dum
         "lr_scheduler_kwargs": {"a": 2},
     }
     file.write_text(dump(values))
-    words = [str(file), *"--learning_rate 2e-3 --chunk-size 12".split()]
-    model, args = parse((Model, Arguments), words)
+    argv = [str(file), *"--learning_rate 2e-3 --chunk-size 12".split()]
+    model, args = parse((Model, Arguments), argv)
     assert (args.seeds, args.learning_rate, args.lr_scheduler_kwargs) == ([3, 4], 2e-3, {"a": 2})
     assert (model.chunk_size, args.use_cpu) == (12, True)
     assert (args.remove_unused_columns, args.weight_decay) == (False, 0.01)
@@ -98,8 +98,8 @@ def test_a_model_that_cannot_be_opened(others):
 
 
 def test_a_recipe_stands_in_front_and_its_batch_comes_by_accumulation(capsys):
-    words = "--recipe paper --per_device_train_batch_size=2 --seeds 7".split()
-    model, args = read(*words, recipes="classification-")
+    argv = "--recipe paper --per_device_train_batch_size=2 --seeds 7".split()
+    model, args = read(*argv, recipes="classification-")
     assert (model.chunk_size, model.max_training_tokens) == (128, 4096)
     assert (args.learning_rate, args.seeds) == (3e-5, [7])
     assert (args.per_device_train_batch_size, args.gradient_accumulation_steps) == (2, 4)

@@ -72,7 +72,7 @@ def test_an_upload_keeps_the_card(tmp_path):
 
 
 def test_predictions_are_in_the_order_of_the_rows_however_training_sorts_them(tmp_path):
-    rows = [{"input_ids": torch.tensor([number]), "labels": number // 4} for number in range(8)]
+    rows = [{"input_ids": torch.tensor([index]), "labels": index // 4} for index in range(8)]
     sorting = trainer(tmp_path, rows, train_sampling_strategy="group_by_length")
     assert sorting.predict(rows).label_ids.tolist() == [0] * 4 + [1] * 4
 

@@ -37,7 +37,8 @@ _CSS = """
 .nlb-strip { width: 100%; height: 18px; cursor: crosshair; border-radius: 3px;
   border: 1px solid var(--border-color-primary); margin: .3rem 0 }
 @media (min-width: 701px) {
-  .nlb-reading { position: sticky; top: 0; align-self: flex-start; max-height: 100vh; overflow: auto }
+  .nlb-reading { position: sticky; top: 0; align-self: flex-start; max-height: 100vh;
+    overflow: auto }
 }
 @media (max-width: 700px) { .nlb-reading { order: -1 } }
 """
@@ -60,7 +61,7 @@ _WRITE_ADDRESS = """
 # On a phone the text is above the lists.
 _SHOW_TEXT = "() => document.querySelector('mark')?.scrollIntoView({block: 'center'})"
 # The components that a question and a click change.
-_SHOWN = "chosen points documents passages table text reading square".split()
+_SHOWN = "selected points documents passages table text reading square".split()
 
 
 def build(library: Library, title: str) -> "Blocks":
@@ -89,7 +90,7 @@ def _lay_out(page: Page) -> SimpleNamespace:
     }
     components = SimpleNamespace(question=gr.State(""))
     with gr.Row(equal_height=True):
-        components.words = gr.Textbox(
+        components.search_box = gr.Textbox(
             placeholder="Ask a question, or describe a passage",
             show_label=False,
             container=False,
@@ -116,12 +117,12 @@ def _lay_out(page: Page) -> SimpleNamespace:
                     "Similar documents are close together (two principal components,"
                     f" {page.share:.0%} of the variance). A click opens a document."
                 )
-                components.points = gr.Image(page.map([], chosen=0), **picture)
+                components.points = gr.Image(page.map([], selected=0), **picture)
         with gr.Column(
             scale=5, min_width=320, visible=False, elem_classes="nlb-reading"
         ) as components.reading:
             choices = [(name, index) for index, name in enumerate(page.names)]
-            components.chosen = gr.Dropdown(choices, value=0, show_label=False, container=False)
+            components.selected = gr.Dropdown(choices, value=0, show_label=False, container=False)
             components.text = _clickable("")
             with gr.Accordion("Compare the parts of this document", open=False):
                 gr.Markdown(
@@ -170,7 +171,7 @@ class _Answers:
             table = gr.update(value=_download(page, question, answer), visible=True)
         return [
             document,
-            page.map(ranked, chosen=document),
+            page.map(ranked, selected=document),
             page.document_list(document, answer),
             passages,
             table,
@@ -201,7 +202,7 @@ def _connect(page: Page, components: SimpleNamespace, blocks: "Blocks") -> None:
 
     answers = _Answers(page)
     shown = [getattr(components, name) for name in _SHOWN]
-    asked = [components.words, components.question, *shown]
+    asked = [components.search_box, components.question, *shown]
 
     def open_address(request: gr.Request) -> list[Any]:
         return answers.ask(request.query_params.get("q", ""))
@@ -212,17 +213,17 @@ def _connect(page: Page, components: SimpleNamespace, blocks: "Blocks") -> None:
     def click_point(question: str, event: gr.SelectData) -> list[Any]:
         return answers.open_document(question, page.nearest_point(*event.index))
 
-    triggers = [components.search.click, components.words.submit]
-    answered = [gr.on(triggers, answers.ask, components.words, asked, **_QUIET)]
+    triggers = [components.search.click, components.search_box.submit]
+    answered = [gr.on(triggers, answers.ask, components.search_box, asked, **_QUIET)]
     for example in components.examples:
         event = example.click(answers.ask, example, asked, **_QUIET)
         answered.append(event)
     for event in answered:
-        event.then(None, components.words, js=_WRITE_ADDRESS)
+        event.then(None, components.search_box, js=_WRITE_ADDRESS)
     blocks.load(open_address, outputs=asked, **_QUIET)
 
-    state = [components.question, components.chosen]
-    components.chosen.input(answers.open_document, state, outputs=shown, **_QUIET)
+    state = [components.question, components.selected]
+    components.selected.input(answers.open_document, state, outputs=shown, **_QUIET)
     components.points.select(click_point, components.question, outputs=shown, **_QUIET)
     for part in (components.passages, components.documents, components.text):
         event = part.click(click, components.question, outputs=shown, **_QUIET)
@@ -246,8 +247,8 @@ def _connect_square(page: Page, components: SimpleNamespace) -> None:
     def click_square(document: int, event: gr.SelectData) -> str:
         return page.nearest_pair(document, *event.index)
 
-    components.compare.click(compare, components.chosen, outputs=components.square, **_QUIET)
-    components.square.select(click_square, components.chosen, outputs=components.text, **_QUIET)
+    components.compare.click(compare, components.selected, outputs=components.square, **_QUIET)
+    components.square.select(click_square, components.selected, outputs=components.text, **_QUIET)
 
 
 def run(

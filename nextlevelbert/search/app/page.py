@@ -89,12 +89,12 @@ class Page:
             return int(passages[0])
         return int(passages[answer.score[passages].argmax()])
 
-    def map(self, ranked: Sequence[int], chosen: int) -> np.ndarray:
+    def map(self, ranked: Sequence[int], selected: int) -> np.ndarray:
         """Draws all documents as points; similar documents are close together.
 
         Args:
             ranked: documents whose points are orange and have a number.
-            chosen: the document whose point has a ring.
+            selected: the document whose point has a ring.
 
         Returns:
             Pixels ``[height, width, 4]`` on a transparent ground.
@@ -103,7 +103,7 @@ class Page:
         figure, axes = _empty_map()
         x, y = self.points.T
         axes.scatter(x[list(ranked)], y[list(ranked)], 110, color=_ORANGE / 255)
-        axes.scatter(x[chosen], y[chosen], 130, facecolors="none", edgecolors=_RING)
+        axes.scatter(x[selected], y[selected], 130, facecolors="none", edgecolors=_RING)
         for rank, document in enumerate(ranked, start=1):
             axes.text(
                 x[document],
@@ -115,7 +115,7 @@ class Page:
                 va="center",
             )
 
-        boxes = self._names.write(axes, list(dict.fromkeys([*ranked, chosen])))
+        boxes = self._names.write(axes, list(dict.fromkeys([*ranked, selected])))
         names = self._names_picture.copy()
         for document, box in self._name_boxes.items():
             if document in boxes or overlaps(box, np.array([*boxes.values()]).reshape(-1, 4)):

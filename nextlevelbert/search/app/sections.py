@@ -63,7 +63,7 @@ def sections_of(text: str, spans: np.ndarray) -> list[Section]:
         groups = np.array_split(spans[:, 0], min(_EQUAL_SECTIONS, len(spans)))
         starts = [int(group[0]) for group in groups]
         starts[0] = 0
-        names = [f"part {number}" for number in range(1, len(starts) + 1)]
+        names = [f"part {index + 1}" for index in range(len(starts))]
     return list(map(Section, names, starts, [*starts[1:], len(text)]))
 
 

@@ -33,8 +33,8 @@ def stories(count: int, seed: int) -> list[dict]:
     """Documents of 4 to 8 sentences; the summary is the two sentences that speak of a storm."""
     draw = np.random.default_rng(seed)
     rows = []
-    for number in range(count):
-        labels = [1, 1] + [0] * (2 + number % 5)
+    for index in range(count):
+        labels = [1, 1] + [0] * (2 + index % 5)
         draw.shuffle(labels)
         text = []
         for label in labels:
@@ -269,9 +269,9 @@ def test_the_three_lowest_losses_by_hand():
 
 def test_options_override_the_recipe(tmp_path):
     """The values of the recipe are compared with the paper's in tests/training/test_options.py."""
-    words = ["--model", "a", "--train_file", "b", "--recipe", str(RECIPE), "--max_steps", "7"]
+    argv = ["--model", "a", "--train_file", "b", "--recipe", str(RECIPE), "--max_steps", "7"]
 
-    options, args = script.parse_arguments([*words, "--output_dir", str(tmp_path)])
+    options, args = script.parse_arguments([*argv, "--output_dir", str(tmp_path)])
 
     assert (args.max_steps, args.warmup_steps, args.adam_epsilon) == (7, 10_000, 1e-9)
     assert args.optim.startswith("adamw")  # without decay: Adam
@@ -310,18 +310,18 @@ SIZES = {"train": (40, 0), "validation": (6, 1), "test": (7, 2)}
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("summaries")
-    words = []
+    argv = []
     for name, size in SIZES.items():
         file = write(folder / f"{name}.jsonl", stories(*size))
-        words += [f"--{name}_file", file]
-    return words
+        argv += [f"--{name}_file", file]
+    return argv
 
 
-def run(folder, model, *words):
+def run(folder, model, *argv):
     """Runs the script, and returns its table."""
     options = "--label_column labels --summary_sentences 2 --disable_tqdm true --use_cpu"
     options += " --learning_rate 1e-2 --lr_scheduler_type constant"
-    return script.main(["--model", model, *options.split(), "--output_dir", str(folder), *words])
+    return script.main(["--model", model, *options.split(), "--output_dir", str(folder), *argv])
 
 
 WORDS = ["--segment_length", "16", "--max_training_tokens", "40", "--num_train_epochs", "8"]
@@ -399,13 +399,13 @@ def test_documents_are_read_whole_after_training(trained):
 @pytest.mark.parametrize("model_type", ["truncated", "extended"])
 def test_the_paper_s_baselines_read_at_once(model_type, encoder, files, tmp_path):
     """Baseline-2 has a position for each token of the longest document of all sets."""
-    words = ["--model_type", model_type, "--segment_length", "24", "--num_train_epochs", "1"]
+    argv = ["--model_type", model_type, "--segment_length", "24", "--num_train_epochs", "1"]
     longest = 0
     for row in stories(*SIZES["train"]) + stories(*SIZES["validation"]):
         ids, _ = encode_sentences(row["text"], AutoTokenizer.from_pretrained(encoder))
         longest = max(longest, len(ids))
 
-    table = run(tmp_path, encoder, *files[:4], *words)
+    table = run(tmp_path, encoder, *files[:4], *argv)
 
     config = BertAlForExtractiveSummarization.from_pretrained(tmp_path).config
     length = {"truncated": 24, "extended": longest}
@@ -432,9 +432,9 @@ def test_a_stopped_training_resumes_to_the_same_table(trained, encoder, files, t
     steps = steps_of(folder)
     for step in steps[:-1]:
         shutil.copytree(folder / f"checkpoint-{step}", tmp_path / f"checkpoint-{step}")
-    words = [*WORDS, "--resume_from_checkpoint", str(tmp_path / f"checkpoint-{steps[-2]}")]
+    argv = [*WORDS, "--resume_from_checkpoint", str(tmp_path / f"checkpoint-{steps[-2]}")]
 
-    again = run(tmp_path, encoder, *files, *words)
+    again = run(tmp_path, encoder, *files, *argv)
 
     for name, score in again["bert-al, test"].items():
         assert score == pytest.approx(table["bert-al, test"][name])

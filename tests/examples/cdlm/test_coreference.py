@@ -382,12 +382,12 @@ def test_coreference_is_learnt(encoder, tmp_path):
     """Of news about quakes and trials, a mention is coreferent with those of the same word."""
     rng = np.random.default_rng(0)
     output = tmp_path / "linker"
-    words = ["--model", encoder, "--mentions_at_once", "all", "--num_train_epochs", "10"]
-    words += [*TRAINING, "--output_dir", str(output)]
+    argv = ["--model", encoder, "--mentions_at_once", "all", "--num_train_epochs", "10"]
+    argv += [*TRAINING, "--output_dir", str(output)]
     for name, topics in (("train", (1, 3, 4)), ("validation", (6, 7)), ("test", (2, 5))):
-        words += [f"--{name}_file", write(tmp_path / f"{name}.jsonl", stories(topics, rng))]
+        argv += [f"--{name}_file", write(tmp_path / f"{name}.jsonl", stories(topics, rng))]
 
-    scores = coreference.main(words)["test"]
+    scores = coreference.main(argv)["test"]
 
     assert scores["conll_f1"] > scores["conll_f1_of_every_mention_alone"] + 0.2
     # The saved model and its threshold make the clusters that were scored.
@@ -410,9 +410,9 @@ def test_clusters_are_those_of_the_chosen_threshold(
     """At 0 all mentions of a topic are one cluster, and at 1 each mention is one."""
     monkeypatch.setattr(coreference, "best_threshold", lambda *parts: threshold)
     rows = stories((1, 2), np.random.default_rng(0))
-    words = ["--model", encoder, "--train_file", write(tmp_path / "rows.jsonl", rows), *TRAINING]
+    argv = ["--model", encoder, "--train_file", write(tmp_path / "rows.jsonl", rows), *TRAINING]
 
-    coreference.main([*words, "--max_steps", "1", "--output_dir", str(tmp_path)])
+    coreference.main([*argv, "--max_steps", "1", "--output_dir", str(tmp_path)])
 
     written_rows = predictions(tmp_path / "validation_predictions.jsonl")
     assert len({row["cluster"] for row in written_rows}) == count

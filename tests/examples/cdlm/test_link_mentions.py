@@ -17,7 +17,7 @@ def test_mentions_are_linked(encoder, tmp_path, capsys):
     CdlmProcessor.from_model(model)
     model.save_pretrained(tmp_path / "linker")
     texts = ["A <m>storm</m> came. It <m>rained</m>.", "The <m>storm</m> passed.", "No mention."]
-    files = [tmp_path / f"{number}.txt" for number in range(3)]
+    files = [tmp_path / f"{index}.txt" for index in range(3)]
     for file, text in zip(files, texts, strict=True):
         file.write_text(text)
 

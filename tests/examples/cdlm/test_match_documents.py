@@ -78,11 +78,11 @@ def pairs(folder: Path, name: str, count: int, seed: int) -> str:
 
 def test_matching_is_learnt(encoder, tmp_path):
     output = tmp_path / "matcher"
-    words = ["--model", encoder, "--train_file", pairs(tmp_path, "train.jsonl", 48, 0), *TRAINING]
+    argv = ["--model", encoder, "--train_file", pairs(tmp_path, "train.jsonl", 48, 0), *TRAINING]
     test = pairs(tmp_path, "test.jsonl", 16, 1)
-    words += ["--test_file", test, "--num_train_epochs", "6", "--output_dir", str(output)]
+    argv += ["--test_file", test, "--num_train_epochs", "6", "--output_dir", str(output)]
 
-    scores = match_documents.main(words)
+    scores = match_documents.main(argv)
 
     assert scores["accuracy"] > 0.8
     assert scores["f1"] > scores["f1_of_always_related"]
@@ -117,9 +117,9 @@ def test_the_settings_of_the_papers_arrive(encoder, tmp_path, monkeypatch):
     monkeypatch.setattr(match_documents, "Trainer", stop)
     file = write(tmp_path / "pairs.jsonl", ROWS)
     recipe = str(ROOT / "examples" / "recipes" / "cdlm_matching.yaml")
-    words = ["--recipe", recipe, "--model", encoder, "--train_file", file, "--test_file", file]
+    argv = ["--recipe", recipe, "--model", encoder, "--train_file", file, "--test_file", file]
     with pytest.raises(Stopped):
-        match_documents.main([*words, "--output_dir", str(tmp_path)])
+        match_documents.main([*argv, "--output_dir", str(tmp_path)])
 
     args = made["args"]
     assert args.per_device_train_batch_size * args.gradient_accumulation_steps == 32

@@ -106,9 +106,9 @@ def test_a_model_is_evaluated_with_the_pattern_it_was_trained_with(run, news, tm
 
 def test_global_projections_that_learn_nothing_end_as_copies(run, news, toy_encoder_path, tmp_path):
     """Local: the projections of global attention are those of local attention in the end."""
-    words = ("--train_file", news, "--do_train", "--global_attention", "none", "--max_steps", "2")
+    argv = ("--train_file", news, "--do_train", "--global_attention", "none", "--max_steps", "2")
 
-    run(tmp_path, *words)
+    run(tmp_path, *argv)
 
     model = AutoModel.from_pretrained(tmp_path)
     for layer in model.encoder.layer:
@@ -134,11 +134,11 @@ def test_the_settings_of_the_paper_arrive(toy_encoder_path, news, tmp_path, monk
         raise Stopped
 
     monkeypatch.setattr(pretrain, "Trainer", stop)
-    words = ["--recipe", str(ROOT / "examples" / "recipes" / "cdlm.yaml"), "--do_train"]
-    words += ["--model", toy_encoder_path, "--train_file", news, "--output_dir", str(tmp_path)]
-    words += ["--max_length", "48", "--random_clusters", "--global_attention", "prefix"]
+    argv = ["--recipe", str(ROOT / "examples" / "recipes" / "cdlm.yaml"), "--do_train"]
+    argv += ["--model", toy_encoder_path, "--train_file", news, "--output_dir", str(tmp_path)]
+    argv += ["--max_length", "48", "--random_clusters", "--global_attention", "prefix"]
     with pytest.raises(Stopped):
-        pretrain.main([*words, "--mlm_probability", "0.3"])
+        pretrain.main([*argv, "--mlm_probability", "0.3"])
 
     args = made["args"]
     assert args.per_device_train_batch_size * args.gradient_accumulation_steps == 64

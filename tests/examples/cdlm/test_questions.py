@@ -269,11 +269,11 @@ def test_questions_are_learnt_by_heart(encoder, tmp_path):
     row |= {"context": TEXTS, "supporting_facts": QUESTION.facts}
     file = str(write(tmp_path / "one.json", [row]))
     output = tmp_path / "answerer"
-    words = ["--model", encoder, "--train_file", file, "--test_file", file]
-    words += ["--output_dir", str(output), *TRAINING]
-    words += "--max_length 128 --attention_window 32 --learning_rate 5e-3 --max_steps 60".split()
+    argv = ["--model", encoder, "--train_file", file, "--test_file", file]
+    argv += ["--output_dir", str(output), *TRAINING]
+    argv += "--max_length 128 --attention_window 32 --learning_rate 5e-3 --max_steps 60".split()
 
-    scores = questions.main(words)
+    scores = questions.main(argv)
 
     assert (scores["joint_em"], scores["joint_f1"]) == (1.0, 1.0)
     [record] = predictions(output / "test_predictions.jsonl")
@@ -309,9 +309,9 @@ def test_the_settings_of_the_paper_arrive(encoder, tmp_path, monkeypatch):
     monkeypatch.setattr(questions, "Trainer", stop)
     file = str(write(tmp_path / "one.json", [OFFICIAL]))
     recipe = str(ROOT / "examples" / "recipes" / "cdlm_questions.yaml")
-    words = ["--recipe", recipe, "--model", encoder, "--train_file", file, "--test_file", file]
+    argv = ["--recipe", recipe, "--model", encoder, "--train_file", file, "--test_file", file]
     with pytest.raises(Stopped):
-        questions.main([*words, "--output_dir", str(tmp_path)])
+        questions.main([*argv, "--output_dir", str(tmp_path)])
 
     args = made["args"]
     assert args.per_device_train_batch_size * args.gradient_accumulation_steps == 32

@@ -29,7 +29,7 @@ def test_books_in_three_sets(tmp_path, capsys, name, ids):
     train = load_classes(open_rows(tmp_path / "train.jsonl"), class_names=names)
     data = load_classes(open_rows(tmp_path / f"{name}.jsonl"), class_names=names, like=train)
 
-    kinds = [f"Kind {number}" for number in range(7)]
+    kinds = [f"Kind {index}" for index in range(7)]
     assert names == ("Fantasy", "Fiction", *kinds)
     assert data["id"][:] == ids
     assert data[0]["text"] == f"Plot of {ids[0]}."

@@ -77,7 +77,7 @@ def toy_task(documents=6, **relevant):
     return RetrievalTask(
         "toy",
         queries={query: f"query {query}" for query in relevant},
-        documents={f"d{number}": f"document {number}" for number in range(documents)},
+        documents={f"d{index}": f"document {index}" for index in range(documents)},
         relevant=relevant,
     )
 
@@ -173,8 +173,8 @@ def test_the_usual_arguments(tmp_path):
 
 def test_the_epoch_with_the_highest_score_is_kept(model, tmp_path, monkeypatch):
     """The second evaluation is worse than the first."""
-    words = ["--model", "m", "--data_dir", "d", "--output_dir", str(tmp_path)]
-    _, args = script.parse_arguments([*words, "--num_train_epochs", "2", "--use_cpu"])
+    argv = ["--model", "m", "--data_dir", "d", "--output_dir", str(tmp_path)]
+    _, args = script.parse_arguments([*argv, "--num_train_epochs", "2", "--use_cpu"])
     task = toy_task(a={"d0": 1}, b={"d1": 1}, c={"d2": 1})
     model.detach_chunk_encoder()
     trainer = make_trainer(task, model, tmp_path)
@@ -202,10 +202,10 @@ def ranked(toy_encoder_path, tmp_path_factory):
     torch.manual_seed(3)
     options = {"hidden_size": 16, "num_hidden_layers": 1, "chunk_size": 16}
     HateModel.from_chunk_encoder(toy_encoder_path, **options).save_pretrained(folder / "hate")
-    words = f"--model {folder}/hate --data_dir {TOY} --output_dir {folder}/ranker"
-    words += " --num_train_epochs 2 --learning_rate 0.01 --per_device_train_batch_size 4"
-    words += " --k 2 --use_cpu"
-    scores = script.main(words.split())
+    argv = f"--model {folder}/hate --data_dir {TOY} --output_dir {folder}/ranker"
+    argv += " --num_train_epochs 2 --learning_rate 0.01 --per_device_train_batch_size 4"
+    argv += " --k 2 --use_cpu"
+    scores = script.main(argv.split())
     return folder, scores
 
 
@@ -282,10 +282,10 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 @pytest.mark.long
 def test_a_trained_model_is_uploaded_without_its_texts(ranked, hub, fresh_process, tmp_path):
     folder, _ = ranked
-    words = f"--model {folder}/hate --data_dir {TOY} --output_dir {tmp_path}/ranker --use_cpu"
-    words += " --num_train_epochs 1 --push_to_hub --hub_model_id user/ranker"
+    argv = f"--model {folder}/hate --data_dir {TOY} --output_dir {tmp_path}/ranker --use_cpu"
+    argv += " --num_train_epochs 1 --push_to_hub --hub_model_id user/ranker"
 
-    fresh_process(RUN, script.__file__, *words.split())
+    fresh_process(RUN, script.__file__, *argv.split())
 
     files = hub.files("model", "user/ranker")
     assert {"model.safetensors", "tokenizer.json", "predictions.trec"} <= files.keys()
@@ -296,7 +296,7 @@ def test_a_trained_model_is_uploaded_without_its_texts(ranked, hub, fresh_proces
 def test_a_model_without_layers_is_refused(toy_encoder_path, tmp_path):
     plain = NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunk_size=16, pooling="plain")
     plain.save_pretrained(tmp_path / "plain")
-    words = f"--model {tmp_path}/plain --data_dir {TOY} --output_dir {tmp_path}/out"
+    argv = f"--model {tmp_path}/plain --data_dir {TOY} --output_dir {tmp_path}/out"
 
     with pytest.raises(ValueError, match="no layers to train"):
-        script.main(words.split())
+        script.main(argv.split())

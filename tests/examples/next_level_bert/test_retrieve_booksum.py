@@ -81,18 +81,18 @@ def chapters(tmp_path_factory):
     """Chapters of 3 to 60 chunks. Half of them lack the word by which their summaries name them, so
     that no row of the table is perfect."""
     rows = []
-    for number, word in enumerate((*SEA, *BREAD)):
-        other = (*BREAD, *SEA)[number]
-        chapter = f"Tale{number % 5}. "
-        chapter += f"The {word} of the {other}. The {other} was there. " * (3 + 20 * (number % 4))
+    for index, word in enumerate((*SEA, *BREAD)):
+        other = (*BREAD, *SEA)[index]
+        chapter = f"Tale{index % 5}. "
+        chapter += f"The {word} of the {other}. The {other} was there. " * (3 + 20 * (index % 4))
         rows += [
             {
                 "chapter": chapter,
-                "summary_text": f"On {word} and tale{number} " + "and more" * number,
+                "summary_text": f"On {word} and tale{index} " + "and more" * index,
             },
             {
                 "chapter": chapter,
-                "summary_text": f"About the {other}, tale{number}, {word * number}.",
+                "summary_text": f"About the {other}, tale{index}, {word * index}.",
             },
         ]
     return rows
@@ -102,8 +102,8 @@ def chapters(tmp_path_factory):
 def results(chapters, toy_checkpoint, toy_encoder_path, tmp_path_factory):
     folder = tmp_path_factory.mktemp("booksum")
     file = write(folder / "booksum.jsonl", chapters)
-    words = ["--model", toy_checkpoint, "--sbert", toy_encoder_path, "--dataset", file]
-    script.main([*words, "--encoders", toy_encoder_path, "--output_dir", str(folder)])
+    argv = ["--model", toy_checkpoint, "--sbert", toy_encoder_path, "--dataset", file]
+    script.main([*argv, "--encoders", toy_encoder_path, "--output_dir", str(folder)])
     return folder
 
 
@@ -209,15 +209,15 @@ def test_a_model_that_does_not_name_its_encoder_needs_one_for_sbert(toy_encoder_
     model.config.chunk_encoder_name = None
     model.save_pretrained(tmp_path / "model")
     file = write(tmp_path / "rows.jsonl", booksum_rows())
-    words = f"--model {tmp_path}/model --dataset {file} --output_dir {tmp_path}"
+    argv = f"--model {tmp_path}/model --dataset {file} --output_dir {tmp_path}"
 
     with pytest.raises(ValueError, match="Give --sbert"):
-        script.main(words.split())
+        script.main(argv.split())
 
 
 def test_a_text_without_a_token_is_refused(toy_checkpoint, toy_encoder_path, tmp_path):
     file = write(tmp_path / "rows.jsonl", [{"chapter": "One.", "summary_text": "\u200b"}])
-    words = ["--model", toy_checkpoint, "--sbert", toy_encoder_path, "--dataset", file]
+    argv = ["--model", toy_checkpoint, "--sbert", toy_encoder_path, "--dataset", file]
 
     with pytest.raises(ValueError, match="1 texts contain no token, such as document-000000"):
-        script.main([*words, "--output_dir", str(tmp_path)])
+        script.main([*argv, "--output_dir", str(tmp_path)])

@@ -36,12 +36,12 @@ def test_the_map_marks_what_was_found_and_knows_its_points(page):
     """A click on a point tells its document; ranked documents are orange there, the others blue."""
     pixels = page.map([2, 0], 1)
     height, width, _ = pixels.shape
-    for number, (x, y) in enumerate((page.points + 0.06) / 1.12):
+    for index, (x, y) in enumerate((page.points + 0.06) / 1.12):
         column = round(x * width)
         row = round((1 - y) * height)
-        assert page.nearest_point(column, row) == number
+        assert page.nearest_point(column, row) == index
         around = pixels[row - 8 : row + 8, column - 8 : column + 8].reshape(-1, 4).tolist()
-        assert (ORANGE in around) == (number in (2, 0))
+        assert (ORANGE in around) == (index in (2, 0))
     assert page.points.min() == 0
     assert page.points.max() == 1
 
@@ -55,7 +55,7 @@ def test_a_question_on_thousands_of_documents_is_drawn_at_once():
     page = Page(library)
     start = time.process_time()
 
-    pixels = page.map([1, 2, 3], chosen=1)
+    pixels = page.map([1, 2, 3], selected=1)
 
     assert time.process_time() - start < 0.5
     assert (pixels[..., :3] == 0x7A).all(axis=2).sum() > 1_000  # there are names

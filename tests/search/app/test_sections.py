@@ -36,7 +36,7 @@ def test_parts_between_headings(headings):
 
 
 def test_parts_of_equal_length():
-    spans = np.array([[10 * number, 10 * number + 10] for number in range(95)])
+    spans = np.array([[10 * index, 10 * index + 10] for index in range(95)])
     text = "x" * 950
     sections = sections_of(text, spans)
     assert len(sections) == 30

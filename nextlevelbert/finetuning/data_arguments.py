@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from .options import option
+from ..training.options import option
 
 
 @dataclass(kw_only=True)

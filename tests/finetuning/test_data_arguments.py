@@ -2,7 +2,7 @@
 
 import pytest
 
-from nextlevelbert.training.data_arguments import DataArguments
+from nextlevelbert.finetuning.data_arguments import DataArguments
 
 
 @pytest.mark.parametrize(

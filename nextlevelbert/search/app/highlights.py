@@ -1,9 +1,9 @@
 """Texts as HTML in which the words of a question are bold."""
 
-import html
 from collections.abc import Set
 
 import regex
+from markupsafe import Markup
 
 from ...data.words import search_words
 
@@ -11,7 +11,7 @@ _RUN = regex.compile(r"[\p{L}\p{M}\p{N}]+")
 _LONGEST_SNIPPET = 360  # characters, about three lines
 
 
-def bold_words(text: str, words: Set[str]) -> str:
+def bold_words(text: str, words: Set[str]) -> Markup:
     """Returns a text as HTML, in which the given words are bold.
 
     Words are compared as search compares them, so without case and accents. In scripts without
@@ -22,19 +22,18 @@ def bold_words(text: str, words: Set[str]) -> str:
         words: words of a question, from `search_words`.
 
     Example:
-        >>> bold_words("Brontë & the moor", {"bronte"})
-        '<b>Brontë</b> &amp; the moor'
+        >>> print(bold_words("Brontë & the moor", {"bronte"}))
+        <b>Brontë</b> &amp; the moor
     """
-    parts = []
+    shown = Markup()
     end = 0
     for run in _RUN.finditer(text):
         if words.isdisjoint(search_words(run.group())):
             continue
-        parts.append(html.escape(text[end : run.start()]))
-        parts.append(f"<b>{html.escape(run.group())}</b>")
+        shown += text[end : run.start()]
+        shown += Markup("<b>{}</b>").format(run.group())
         end = run.end()
-    parts.append(html.escape(text[end:]))
-    return "".join(parts)
+    return shown + text[end:]
 
 
 def snippet(text: str, words: Set[str]) -> str:

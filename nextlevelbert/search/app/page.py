@@ -2,13 +2,13 @@
 
 import base64
 import csv
-import html
 import io
 import re
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 import numpy as np
+from jinja2 import DictLoader, Environment
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -38,6 +38,36 @@ _RING = "#8a8a8a"
 _SHOWN = 20  # documents and passages
 _MOST_EXAMPLE_DOCUMENTS = 9
 _SENTENCE = re.compile(r"(?<![^\s“\"'])[A-Z][^.!?]*[.!?](?=\s|$)")
+
+_TEMPLATES = {
+    "strip": """
+{% if row.strip %}
+<img class="nlb-strip" data-strip="{{ row.document }}" src="{{ row.strip }}"
+  alt="Score along the document: click to read there">
+{% endif %}""",
+    "documents": """
+<ol class="nlb-list">
+{% for row in rows %}
+  <li><button data-document="{{ row.document }}"><span class="nlb-head">
+    <strong>{{ row.name }}</strong><span>{{ "%.3f" | format(row.score) }}</span>
+  </span></button>{% include "strip" %}</li>
+{% endfor %}
+</ol>""",
+    "passages": """
+<ol class="nlb-list">
+{% for row in rows %}
+  <li><button data-passage="{{ row.passage }}"><span class="nlb-head">
+    <span><strong>{{ row.name }}</strong> · {{ row.position }}</span>
+    <span>{{ "%.3f" | format(row.score) }}</span>
+  </span><span class="nlb-text">{{ row.text }}</span></button></li>
+{% endfor %}
+</ol>""",
+    "text": (
+        '<p class="nlb-position">{{ position }}</p>'
+        '<div class="nlb-page">… {{ before }}<mark>{{ passage }}</mark>{{ after }} …</div>'
+    ),
+}
+_HTML = Environment(loader=DictLoader(_TEMPLATES), autoescape=True)
 
 
 class Page:
@@ -157,18 +187,17 @@ class Page:
         return int(cell[answer.score[cell].argmax()])
 
     def document_list(self, document: int, answer: SearchResult | None) -> str:
-        """Returns rank, name, score and strip of the nearest documents as HTML; see `ranked`."""
-        items = []
+        """Returns name, score and strip of the nearest documents as HTML; see `ranked`."""
+        rows = []
         for other, score in self.ranked(document, answer):
-            name = html.escape(self.names[other])
-            strip = ""
-            if answer is not None:
-                strip = self._strip_as_html(other, answer)
-            items.append(
-                f'<li><button data-document="{other}"><span class="nlb-head"><strong>{name}'
-                f"</strong><span>{score:.3f}</span></span></button>{strip}</li>"
-            )
-        return f"<ol class='nlb-list'>{''.join(items)}</ol>"
+            row = {
+                "document": other,
+                "name": self.names[other],
+                "score": score,
+                "strip": self._strip_address(other, answer),
+            }
+            rows.append(row)
+        return _HTML.get_template("documents").render(rows=rows)
 
     def passage_list(self, question: str, answer: SearchResult) -> str:
         """Returns name, position, score and a part of the nearest passages as HTML.
@@ -176,18 +205,18 @@ class Page:
         The words of the question are bold.
         """
         words = self.library.telling_words(question)
-        items = []
+        rows = []
         for index in answer.passages:
             passage = self.library.passage(index)
-            name = html.escape(self.names[self.library.document_of(index)])
-            text = bold_words(snippet(passage.text, words), words)
-            items.append(
-                f'<li><button data-passage="{index}"><span class="nlb-head"><span><strong>{name}'
-                f"</strong> · {html.escape(passage.position)}</span>"
-                f"<span>{answer.score[index]:.3f}</span></span><span class='nlb-text'>{text}</span>"
-                "</button></li>"
-            )
-        return f"<ol class='nlb-list'>{''.join(items)}</ol>"
+            row = {
+                "passage": index,
+                "name": self.names[self.library.document_of(index)],
+                "position": passage.position,
+                "score": answer.score[index],
+                "text": bold_words(snippet(passage.text, words), words),
+            }
+            rows.append(row)
+        return _HTML.get_template("passages").render(rows=rows)
 
     def table(self, question: str, answer: SearchResult) -> str:
         """Returns the nearest passages as CSV, with the question in each row."""
@@ -214,22 +243,18 @@ class Page:
         passage = self.library.passage(index)
         start = passage.start
         end = min(passage.end, start + _LONGEST_HIGHLIGHT)
-        words = self.library.telling_words(question)
-        before = html.escape(text[max(0, start - _CONTEXT) : start])
-        after = html.escape(text[end : end + _CONTEXT])
-        position = html.escape(f"{heading}{passage.characters}, {passage.position}")
-        marked = bold_words(text[start:end], words)
-        return (
-            f"<p class='nlb-position'>{position}</p>"
-            f"<div class='nlb-page'>… {before}<mark>{marked}</mark>{after} …</div>"
+        return _HTML.get_template("text").render(
+            position=f"{heading}{passage.characters}, {passage.position}",
+            before=text[max(0, start - _CONTEXT) : start],
+            passage=bold_words(text[start:end], self.library.telling_words(question)),
+            after=text[end : end + _CONTEXT],
         )
 
     def reading(self, index: int, question: str, answer: SearchResult | None) -> str:
         """Returns a passage in the text around it, below the strip of its document, as HTML."""
-        strip = ""
-        if answer is not None:
-            strip = self._strip_as_html(self.library.document_of(index), answer)
-        return f"{strip}{self.text(index, question)}"
+        document = self.library.document_of(index)
+        row = {"document": document, "strip": self._strip_address(document, answer)}
+        return _HTML.get_template("strip").render(row=row) + self.text(index, question)
 
     def examples(self) -> list[str]:
         """Returns sentences of three documents that lie far apart, as first questions."""
@@ -255,12 +280,11 @@ class Page:
                 return sentence
         return None
 
-    def _strip_as_html(self, document: int, answer: SearchResult) -> str:
-        picture = _data_uri(self.strip(document, answer))
-        return (
-            f'<img class="nlb-strip" data-strip="{document}" src="{picture}"'
-            ' alt="Score along the document: click to read there">'
-        )
+    def _strip_address(self, document: int, answer: SearchResult | None) -> str | None:
+        """Returns the strip of a document as the address of a picture; None without a question."""
+        if answer is None:
+            return None
+        return _data_uri(self.strip(document, answer))
 
     def sections(self, document: int) -> tuple[list[Section], np.ndarray]:
         """Returns the p sections of a document, and how similar they are.

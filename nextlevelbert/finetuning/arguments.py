@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Self
 
 from ..training.arguments import BaseTrainingArguments
-from ..training.options import option
+from ..training.options import fixed, option
 
 FAMILIES = ("nextlevelbert", "hate")  # the models over chunk vectors
 
@@ -56,14 +56,17 @@ class FinetuningArguments(BaseTrainingArguments):
     # Without this, a resumed run would forget how long it has made no progress.
     restore_callback_states_from_checkpoint: bool = option(default=True, help=argparse.SUPPRESS)
 
-    # Not options: every run trains and scores all of its rows.
-    do_train: bool = field(init=False, default=True)
-    do_eval: bool = field(init=False, default=True)
-    do_predict: bool = field(init=False, default=True)
+    do_train: bool = fixed(default=True, reason="every run trains")
+    do_eval: bool = fixed(default=True, reason="every set that is given is evaluated")
+    do_predict: bool = fixed(default=True, reason="every set that is given is evaluated")
     # Trainer cannot find them in the signature of a model with adapters.
-    label_names: list[str] | None = field(init=False, default_factory=lambda: ["labels"])
-    prediction_loss_only: bool = field(init=False, default=False)
-    dataloader_drop_last: bool = field(init=False, default=False)
+    label_names: list[str] | None = field(
+        init=False,
+        default_factory=lambda: ["labels"],
+        metadata={"reason": "the labels of a task have one name"},
+    )
+    prediction_loss_only: bool = fixed(default=False, reason="the table needs predictions")
+    dataloader_drop_last: bool = fixed(default=False, reason="every row is trained and scored")
 
     def __post_init__(self) -> None:
         super().__post_init__()

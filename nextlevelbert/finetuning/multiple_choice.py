@@ -20,7 +20,14 @@ from .run import (
 )
 from .vector_reader import VectorReader
 
-_ABOUT = "Chooses among answers to questions about documents."
+OPTION_GROUPS = (
+    VectorModelArguments,
+    LoraArguments,
+    ColumnArguments,
+    DataArguments,
+    FinetuningArguments,
+)
+ABOUT = "Chooses among answers to questions about documents."
 _USE = (
     "It chooses among candidate answers to a question about a document of the kind that it was"
     " trained on. It chooses one even if none is right."
@@ -34,14 +41,7 @@ def main(argv: list[str]) -> None:
     Args:
         argv: arguments of the command, without ``--task``.
     """
-    groups = (
-        VectorModelArguments,
-        LoraArguments,
-        ColumnArguments,
-        DataArguments,
-        FinetuningArguments,
-    )
-    parsed = parse(groups, argv, about=_ABOUT, recipes="multiple_choice-")
+    parsed = parse(OPTION_GROUPS, argv, about=ABOUT, recipes="multiple_choice-")
     model_args, adapters, columns, data_args, args = parsed
 
     # 1. The sets, and the choices of the training set.

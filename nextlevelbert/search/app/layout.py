@@ -252,17 +252,25 @@ def _connect_square(page: Page, components: SimpleNamespace) -> None:
 
 
 def run(
-    source: str, model: NextLevelBertModel, reading: ReadingOptions, *, public: bool = False
+    source: str,
+    model: NextLevelBertModel | None = None,
+    reading: ReadingOptions | None = None,
+    *,
+    host: str | None = "127.0.0.1",
+    port: int | None = None,
 ) -> None:
     """Serves the page until it is interrupted.
 
     Args:
         source: a file, a folder or a pattern.
-        model: the document model.
+        model: the document model (default: the installed checkpoint).
         reading: how the files are read, and where their passages and vectors are kept.
-        public: if true, other machines can reach the page, for example in a Space.
+        host: address to listen on; other machines can reach the page at ``"0.0.0.0"``. None leaves
+            the choice to Gradio, as in a Space.
+        port: port to listen on (default: the first free one from 7860).
 
     Raises:
+        OSError: if the port is taken.
         ValueError: if Gradio is not installed.
     """
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read when Gradio is imported
@@ -273,11 +281,9 @@ def run(
 
     library = open_library(source, model, reading)
     blocks = build(library, Path(source).resolve().name)
-    server_name = None  # Gradio reads it from the environment of a Space
-    if not public:
-        server_name = "127.0.0.1"
     _, address, _ = blocks.launch(
-        server_name=server_name,
+        server_name=host,
+        server_port=port,
         share=False,
         quiet=True,
         show_error=True,

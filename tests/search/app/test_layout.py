@@ -1,12 +1,11 @@
 """The page of `nextlevelbert app`, without a browser: what it needs, and its Space."""
 
 import runpy
+import shutil
 import sys
 from pathlib import Path
 
 import yaml
-
-import nextlevelbert
 
 ROOT = Path(__file__).parents[3]
 
@@ -19,7 +18,7 @@ def test_without_gradio(command, books, encoded, monkeypatch):
     assert encoded == []
 
 
-def test_the_space(monkeypatch, tmp_path):
+def test_the_space(tmp_path):
     """Its header names the release of Gradio that the tests run with; it shows `documents`, or
     Python's manual."""
     header = yaml.safe_load(
@@ -29,9 +28,9 @@ def test_the_space(monkeypatch, tmp_path):
     assert (header["sdk"], header["app_file"]) == ("gradio", "app.py")
     assert (ROOT / "app" / "requirements.txt").read_text() == "nextlevelbert[app]\n"
     assert len(header["short_description"]) <= 60  # the Hub refuses more
-    monkeypatch.setattr("tempfile.mkdtemp", lambda: str(tmp_path))
-    monkeypatch.setattr(
-        nextlevelbert, "read_documents", lambda _: [nextlevelbert.Document("module/json", "JSON")]
-    )
-    manual = runpy.run_path(str(ROOT / "app" / "app.py"))["documents"]()
-    assert (manual / "module" / "json.txt").read_text() == "JSON"
+    shutil.copytree(ROOT / "app", tmp_path / "app")
+    documents = runpy.run_path(str(tmp_path / "app" / "app.py"))["documents"]
+
+    assert documents() == "python-manual"
+    (tmp_path / "app" / "documents").mkdir()
+    assert documents() == str(tmp_path / "app" / "documents")

@@ -26,7 +26,7 @@ from .training import check_options
 # Sub-commands by name: their options, and the module with their function `run`.
 _COMMANDS: dict[str, tuple[Any, str]] = {
     "search": (search, "nextlevelbert.search.library"),
-    "app": (app, "nextlevelbert.search.app.page"),
+    "app": (app, "nextlevelbert.search.app.layout"),
     "embed": (embed, "nextlevelbert.search.embed"),
     "fit": (fit, "nextlevelbert.search.fit"),
     "convert": (convert, "nextlevelbert.convert"),

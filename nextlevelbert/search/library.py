@@ -216,6 +216,16 @@ class Library:
             rerank_cosine=rerank_cosine,
         )
 
+    def telling_words(self, question: str) -> set[str]:
+        """Returns the words of a question that at most a third of all passages hold."""
+        telling = set()
+        passages = np.diff(self._word_weights.indptr)
+        for word in search_words(question):
+            index = self._word_index.get(word)
+            if index is not None and passages[index] <= max(len(self.vectors) / 3, 1):
+                telling.add(word)
+        return telling
+
     def _cosines_again(self, question: str, score: np.ndarray, rerank: Reranker) -> np.ndarray:
         """Returns the cosines ``[N]`` of the first passages by a second model, NaN for others."""
         first = sorted(ranking(score, self._texts)[: rerank.passages])  # document by document

@@ -102,7 +102,10 @@ def test_the_source_archive_holds_the_package_and_no_tests(release):
     with tarfile.open(path) as archive:
         parts = [PurePosixPath(name).parts[1:] for name in archive.getnames()]
 
-    folders = {first for first, *others in parts[1:] if others}
+    folders = set()
+    for first, *others in parts[1:]:
+        if others:
+            folders.add(first)
     assert folders == {"nextlevelbert", "nextlevelbert_command", "nextlevelbert.egg-info"}
     assert {("NOTICE",), ("LICENSE",), ("CHANGELOG.md",)} <= {*parts}
 

@@ -25,7 +25,7 @@ from tqdm.auto import tqdm
 from ..data.documents import as_documents
 from ..models.chunk_encoder import LoadedChunkEncoder, encode_documents
 from ..models.chunking import ChunkingRule, TokenizedDocument, chunk_spans, tokenize_documents
-from ..models.feeding import prepare_ahead
+from ..models.feeding import default_threads, prepare_ahead
 from ..models.from_encoder import load_chunk_encoder
 from ..models.sentences import Splitter
 from .parts import DONE, numbered_parts, read_columns, whole_file, write_part
@@ -35,7 +35,7 @@ from .store import VectorCorpus
 logger = logging.getLogger(__name__)
 _LONGEST_WAIT = 3_600.0  # seconds; a part takes minutes even of a large encoder on a CPU
 _SECONDS_BETWEEN_LOOKS = 0.2
-_THREADS = 2  # that tokenise parts; each of them has a part in memory
+_THREADS = 2  # at most, that tokenise parts; each of them has a part in memory
 Group = dict[str, list[str]]  # ids and texts of some documents
 Batch = Mapping[str, Any]  # the same from any engine, such as an Arrow table
 
@@ -353,7 +353,7 @@ def encode_corpus(  # noqa: PLR0913  # options of a public call, by name
         parts = _checked_parts(groups, folder, schema=stages.schema, append=append)
         missing = _missing_parts(parts, planned, rank=rank, processes=processes)
         writing = None  # a part is written while the next one is encoded
-        threads = _THREADS
+        threads = min(_THREADS, default_threads())
         if splitter is not None:
             threads = 1  # the function may not be made for several
         for part, tokenized in prepare_ahead(prepare, missing, threads=threads):

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, distributed, nn
 from transformers.models.longformer import modeling_longformer as longformer
 
-
 # On a CPU, blocks are the faster way wherever they have fewer keys: with a window of 512, a layer
 # over 1,536 tokens takes 0.7 times as long. On one H200, a forward pass over 4,096 tokens took 20.9
 # ms by blocks and 8.8 ms with all keys, and a training step as long or less.

@@ -15,8 +15,9 @@ _MOST_THREADS = 4
 
 
 def default_threads() -> int:
-    """Returns the number of threads that prepare groups on this machine."""
-    return min(_MOST_THREADS, os.cpu_count() or 1)
+    """Returns the number of threads that prepare groups: at most one for every two cores."""
+    cores = os.cpu_count() or 1
+    return max(1, min(_MOST_THREADS, cores // 2))
 
 
 def prepare_ahead(

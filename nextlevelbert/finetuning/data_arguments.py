@@ -14,8 +14,8 @@ class DataArguments:
 
     train_file: str | None = option(
         None,
-        "Training set: a table (.jsonl, .json, .csv or .parquet), a quoted pattern of tables, a"
-        " folder that save_to_disk has written.",
+        f"Training set: a table ({', '.join(TABLES)}; all but .parquet also as .gz), a quoted"
+        " pattern of tables, or a folder that save_to_disk has written.",
     )
     validation_file: str | None = option(
         None, "Validation set, which selects the epoch (default: rows held out from training)."

@@ -30,7 +30,9 @@ from .examples.scripts import load_script
 ROOT = Path(__file__).parent.parent
 CARDS = [*ROOT.glob("model_cards/*/README.md"), *ROOT.glob("checkpoints/*/README.md")]
 CARDS.append(ROOT / "nextlevelbert" / "static" / "README.md")
-PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *CARDS])
+PAGES = sorted(
+    [ROOT / "README.md", ROOT / "AGENTS.md", ROOT / "llms.txt", *ROOT.glob("docs/**/*.md"), *CARDS]
+)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

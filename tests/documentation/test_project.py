@@ -3,9 +3,11 @@
 import json
 import re
 import runpy
+import shlex
 import sys
 import textwrap
 from collections import defaultdict
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,65 @@ def test_the_version_is_the_same_everywhere():
     assert changelog is not None
     assert changelog[1] == nextlevelbert.__version__
     assert yaml.safe_load(read("CITATION.cff"))["version"] == nextlevelbert.__version__
+
+
+def test_the_page_for_contributors_names_targets_and_files_that_exist():
+    text = read("AGENTS.md")
+    targets = re.findall(r"^make ([\w-]+)", text, re.MULTILINE)
+    files = re.findall(r"pytest (\S+)", text)
+
+    assert len(targets) >= 5
+    for target in targets:
+        assert f"\n{target}:" in read("Makefile")
+    for name in [*files, *re.findall(r"`((?:\w+/)+)`", text)]:
+        assert (ROOT / name).exists(), name
+
+
+BASELINES = ("untrained", "tfidf", "sbert", "avg_sbert", "minilm")  # values of --model
+SOURCES_THAT_ARE_THERE = {"example-books", "python-manual"}
+INPUT_OPTIONS = ("--train_file", "--test_file", "--validation_file", "--label_names_file")
+PAGES_THAT_RUN = sorted(
+    [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("docs/guides/*.md")]
+)
+# These lead to files of others, which cannot be made here: each page says where they come from.
+PUBLISHED = {"papers.md", "results.md", "performance.md", "architecture.md", "scaling.md"}
+
+
+def inputs_of(argv: list[str]) -> list[str]:
+    """The paths that a command of the shell reads."""
+    names = [value for option, value in pairwise(argv) if option in INPUT_OPTIONS]
+    if argv[1] in ("search", "app", "embed", "fit"):
+        names.append(argv[2])
+    if "--model" in argv and argv[1] != "fit":
+        names.append(argv[argv.index("--model") + 1])
+    return names
+
+
+def outputs_of(argv: list[str]) -> list[str]:
+    """The paths that a command of the shell writes."""
+    return [value for option, value in pairwise(argv) if option in ("-o", "--output_dir")]
+
+
+@pytest.mark.parametrize("page", PAGES_THAT_RUN, ids=lambda page: page.name)
+def test_a_command_names_no_path_that_no_block_has_made(page):
+    """A path is made if a Python block before names it, or a command writes it."""
+    if page.name in PUBLISHED:
+        return
+    made = set(SOURCES_THAT_ARE_THERE)
+    blocks = re.findall(r"```(python|bash|shell)\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+    for language, block in blocks:
+        if language == "python":
+            made.update(re.findall(r"""["']([\w./-]+)["']""", block))
+            continue
+        for line in block.replace("\\\n", " ").splitlines():
+            argv = shlex.split(line, comments=True)
+            if argv[:1] != ["nextlevelbert"] or len(argv) < 3:
+                continue
+            for name in inputs_of(argv):
+                is_there = name.rstrip("/") in {path.rstrip("/") for path in made}
+                is_named = name in BASELINES or name.startswith("$") or (ROOT / name).exists()
+                assert is_there or is_named, f"{page.name}: {line}"
+            made.update(outputs_of(argv))
 
 
 def test_links_are_made_absolute_for_pypi():

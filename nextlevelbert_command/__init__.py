@@ -138,7 +138,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # as in `nextlevelbert search … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, MemoryError) as error:
         print(f"error: {_readable(str(error))}", file=sys.stderr)
         return 1
     return 0

@@ -121,11 +121,13 @@ def open_options(options: dict[str, Any]) -> None:
     importlib.import_module("nextlevelbert.public")  # registers the models
     opening = importlib.import_module("nextlevelbert.search.open_model")
     reading = importlib.import_module("nextlevelbert.search.reading")
+    device = options.pop("device")
+    dtype = options.pop("dtype")
     model = opening.open_model(
         options.pop("model"),
         chunk_encoder=options.pop("chunk_encoder"),
-        device=options.pop("device"),
-        dtype=options.pop("dtype"),
+        device=device,
+        dtype=dtype,
     )
     if model.get_chunk_encoder().has_layers:
         print(f"Reading with {opening.describe(model)}.", file=sys.stderr)
@@ -138,6 +140,10 @@ def open_options(options: dict[str, Any]) -> None:
     if cache_dir is not None:
         reading_options["cache_dir"] = cache_dir
     options["model"] = model
+    if options.get("rerank") is not None:
+        rerank = opening.open_model(options["rerank"], device=device, dtype=dtype)
+        print(f"Ranking again with {opening.describe(rerank)}.", file=sys.stderr)
+        options["rerank"] = rerank
     options["reading"] = reading.ReadingOptions(**reading_options)
 
 

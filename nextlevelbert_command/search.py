@@ -37,5 +37,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--passages", type=count, default=5, metavar="N", help="passages to show (default: 5)"
     )
     parser.add_argument("--json", dest="as_json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--rerank",
+        metavar="MODEL",
+        help=(
+            "read the first 100 passages with another model, such as minilm, and rank them again;"
+            " their vectors are kept"
+        ),
+    )
     add_model_options(parser)
     add_cache_option(parser)

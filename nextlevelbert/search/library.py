@@ -22,6 +22,7 @@ from .notes import Notes
 from .open_model import open_model
 from .passages import Passage, show_passage
 from .reading import ReadingOptions, unknown_share
+from .rerank import Reranker, scores_again
 from .shelf import Shelf, open_shelf
 
 # A document's score is the mean of its three best passages. On stories this beat the best passage
@@ -46,6 +47,8 @@ class SearchResult(NamedTuple):
         bm25: BM25 score of each passage, ``[N]``.
         documents: the indices of the nearest documents, with their scores.
         passages: the indices of the nearest passages, one for each distinct text.
+        rerank_cosine: cosine of each passage by the model of a `Reranker`, ``[N]``; NaN for
+            passages that it has not read. None without such a model.
     """
 
     score: np.ndarray
@@ -53,6 +56,7 @@ class SearchResult(NamedTuple):
     bm25: np.ndarray
     documents: list[tuple[int, float]]
     passages: list[int]
+    rerank_cosine: np.ndarray | None = None
 
 
 class StoredDocument(NamedTuple):
@@ -111,6 +115,7 @@ class Library:
         arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
         facts = json.loads(arrays["facts"].tobytes())
         self.model = shelf.model
+        self._folder = shelf.folder
         self.vectors = tensors["vectors"]
         self.document_vectors = arrays["document_vectors"]
         self.starts = arrays["starts"]
@@ -144,6 +149,11 @@ class Library:
         start, end = self._passage_spans[index].tolist()
         return show_passage(document.text, start, end=end, page_starts=document.page_starts)
 
+    def passage_text(self, index: int) -> str:
+        """Reads the text of a passage, which `passage` shortens."""
+        start, end = self._passage_spans[index].tolist()
+        return self.document(self.document_of(index)).text[start:end]
+
     def copies_of_passage(self, index: int) -> list[str]:
         """Lists the other documents that hold the text of a passage."""
         equal = np.flatnonzero(self._texts == self._texts[index]).tolist()
@@ -156,7 +166,14 @@ class Library:
         equal = np.flatnonzero(self._document_texts == self._document_texts[index])
         return [self.names[document] for document in equal if document != index]
 
-    def ask(self, question: str, documents: int = 5, passages: int = 5) -> SearchResult:
+    def ask(
+        self,
+        question: str,
+        documents: int = 5,
+        passages: int = 5,
+        *,
+        rerank: Reranker | None = None,
+    ) -> SearchResult:
         """Ranks all passages and documents by their nearness to a question.
 
         Of equal scores, the first in the folder is first. Of passages or documents with the same
@@ -166,6 +183,7 @@ class Library:
             question: text of the question.
             documents: largest number of documents to return.
             passages: largest number of passages to return.
+            rerank: ranks the first passages again, by a second model.
 
         Raises:
             ValueError: if the question holds no token.
@@ -179,7 +197,13 @@ class Library:
         blocks = self.vectors.split(_ROWS_AT_ONCE)
         cosine = torch.cat([(block * query).sum(dim=1) for block in blocks]).numpy()  # [N]
         bm25, length = self._bm25(question)
-        score = (cosine + bm25 / max(length, 1e-9)) / 2
+        words = bm25 / max(length, 1e-9)
+        score = (cosine + words) / 2
+        rerank_cosine = None
+        if rerank is not None:
+            rerank_cosine = self._cosines_again(question, score, rerank)
+            ranked = rerank.weight * rerank_cosine + (1 - rerank.weight) * words
+            score = scores_again(score, self._texts, ranked)
 
         document_scores = mean_of_best(score, self.starts)
         nearest_documents = ranking(document_scores, self._document_texts)[:documents]
@@ -189,7 +213,16 @@ class Library:
             bm25=bm25,
             documents=[(index, float(document_scores[index])) for index in nearest_documents],
             passages=ranking(score, self._texts)[:passages],
+            rerank_cosine=rerank_cosine,
         )
+
+    def _cosines_again(self, question: str, score: np.ndarray, rerank: Reranker) -> np.ndarray:
+        """Returns the cosines ``[N]`` of the first passages by a second model, NaN for others."""
+        first = sorted(ranking(score, self._texts)[: rerank.passages])  # document by document
+        texts = list(map(self.passage_text, first))
+        cosines = np.full(len(score), np.nan, np.float32)
+        cosines[first] = rerank.cosines(question, texts, self._folder / "rerank")
+        return cosines
 
     def _bm25(self, question: str) -> tuple[np.ndarray, float]:
         """Returns BM25 of all passages ``[N]``, and the length of the question's rarities."""
@@ -263,6 +296,7 @@ def run(
     documents: int = 5,
     passages: int = 5,
     as_json: bool = False,
+    rerank: NextLevelBertModel | None = None,
 ) -> None:
     """Prints the passages and documents that are nearest to a question.
 
@@ -274,9 +308,13 @@ def run(
         documents: largest number of documents to print.
         passages: largest number of passages to print.
         as_json: if true, prints JSON.
+        rerank: model that reads the first passages again, see `Reranker`.
     """
     library = open_library(source, model, reading)
-    answer = library.ask(question, documents, passages)
+    reranker = None
+    if rerank is not None:
+        reranker = Reranker(rerank)
+    answer = library.ask(question, documents, passages, rerank=reranker)
     if as_json:
         rows = {
             "question": question,
@@ -319,8 +357,17 @@ def passage_rows(library: Library, answer: SearchResult) -> list[dict[str, Any]]
             "bm25": float(answer.bm25[index]),
             **library.passage(index)._asdict(),
         }
+        if answer.rerank_cosine is not None:
+            row["rerank_cosine"] = _number_or_none(answer.rerank_cosine[index])
         rows.append(row)
     return rows
+
+
+def _number_or_none(value: float) -> float | None:
+    """Returns a number that JSON can hold: None for NaN."""
+    if np.isnan(value):
+        return None
+    return float(value)
 
 
 def print_answer(library: Library, answer: SearchResult) -> None:

@@ -217,6 +217,7 @@ def test_a_training_gets_the_rest_of_the_line(command, monkeypatch, name):
             1,
             "error: [Errno 28] No space left on device: 'x'\n",
         ),
+        (MemoryError("cuda:0 has no memory left"), 1, "error: cuda:0 has no memory left\n"),
     ],
 )
 def test_what_ends_a_command_is_one_line(command, books, monkeypatch, error, status, line):

@@ -11,7 +11,6 @@ import sysconfig
 import tarfile
 import venv
 import zipfile
-from operator import itemgetter
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -103,7 +102,10 @@ def test_the_source_archive_holds_the_package_and_no_tests(release):
     with tarfile.open(path) as archive:
         parts = [PurePosixPath(name).parts[1:] for name in archive.getnames()]
 
-    folders = set(map(itemgetter(0), filter(lambda part: len(part) > 1, parts)))
+    folders = set()
+    for first, *others in parts[1:]:
+        if others:
+            folders.add(first)
     assert folders == {"nextlevelbert", "nextlevelbert_command", "nextlevelbert.egg-info"}
     assert {("NOTICE",), ("LICENSE",), ("CHANGELOG.md",)} <= {*parts}
 

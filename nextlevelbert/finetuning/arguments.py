@@ -27,7 +27,7 @@ class FinetuningArguments(BaseTrainingArguments):
     )
     learning_rate: float | None = option(  # type: ignore[assignment]
         None,
-        "Peak learning rate (default: 5e-5; 1e-3 with --freeze_encoder, --lora or a baseline; 3e-5"
+        "Peak learning rate (default: 5e-5; 1e-3 with --freeze_encoder or a baseline; 3e-5"
         " for model families that read tokens).",
     )
     num_train_epochs: float = option(20.0, "Maximum number of epochs.")
@@ -131,6 +131,9 @@ class VectorModelArguments:
         "Precision in which texts are encoded.",
         choices=["float32", "bfloat16", "float16"],
     )
+    freeze_encoder: bool = option(
+        default=False, help="Train only the head, on the model's frozen document vectors."
+    )
     cache_dir: str | None = option(
         None,
         "Folder to store the chunk vectors in; several runs can share it (default:"
@@ -198,17 +201,3 @@ class BertAlArguments:
         "Number of tokens to which training documents are truncated (default: they are not"
         " truncated).",
     )
-
-
-@dataclass(kw_only=True)
-class LoraArguments:
-    """Trains the head alone, or adapters (arXiv 2106.09685), instead of all weights."""
-
-    _argument_group_name = "adapters"
-
-    freeze_encoder: bool = option(
-        default=False, help="Train only the head, on the model's frozen document vectors."
-    )
-    lora: bool = option(default=False, help="Train only low-rank adapters and the head.")
-    lora_r: int = option(8, "Rank of the adapters.")
-    lora_alpha: int = option(16, "Scale of the adapters, before it is divided by the rank.")

@@ -18,7 +18,6 @@ from .arguments import (
     BertAlArguments,
     ChunkBertArguments,
     FinetuningArguments,
-    LoraArguments,
     TextModelArguments,
     VectorModelArguments,
 )
@@ -37,8 +36,8 @@ from .vector_reader import VectorReader
 
 # The options of each --model_type.
 MODEL_OPTIONS: dict[str, tuple[type, ...]] = {
-    "nextlevelbert": (VectorModelArguments, LoraArguments),
-    "hate": (VectorModelArguments, LoraArguments),
+    "nextlevelbert": (VectorModelArguments,),
+    "hate": (VectorModelArguments,),
     "chunkbert": (TextModelArguments, ChunkBertArguments),
     "bert-al": (TextModelArguments, BertAlArguments),
     "truncated": (TextModelArguments,),

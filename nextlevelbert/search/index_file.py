@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-_DTYPES = {
+_DTYPES: dict[str, np.dtype] = {
     "U8": np.dtype(np.uint8),
     "I32": np.dtype(np.int32),
     "I64": np.dtype(np.int64),

@@ -228,10 +228,9 @@ class Library:
     def telling_words(self, question: str) -> set[str]:
         """Returns the words of a question that at most a third of all passages hold."""
         telling = set()
-        passages = np.diff(self._word_weights.indptr)
         for word in search_words(question):
-            index = self._word_index.get(word)
-            if index is not None and passages[index] <= max(len(self.vectors) / 3, 1):
+            start, end = self._postings(word)
+            if 0 < end - start <= max(len(self.vectors) / 3, 1):
                 telling.add(word)
         return telling
 
@@ -249,22 +248,23 @@ class Library:
         times = []
         spread = []
         for word, count in Counter(search_words(question)).items():
-            column = self._column_of(word)
-            if column is not None:
-                start, end = self._word_borders[column : column + 2]
+            start, end = self._postings(word)
+            if start < end:
                 scores[self._word_passages[start:end]] += count * self._word_weights[start:end]
                 times.append(count)
                 spread.append(end - start)
         rarities = rarity(np.array(spread, np.int64), len(self.vectors))
         return scores, float(np.linalg.norm(np.array(times, np.float32) * rarities))
 
-    def _column_of(self, word: str) -> int | None:
-        """Returns the column of a word in the index; None for a word that no passage holds."""
+    def _postings(self, word: str) -> tuple[int, int]:
+        """Returns where the passages of a word begin and end in the index."""
         words = self._words
         position = bisect_left(range(len(words)), word, key=lambda index: words[index].as_py())
         if position == len(words) or words[position].as_py() != word:
-            return None
-        return int(self._word_columns[position])
+            return 0, 0
+        column = self._word_columns[position]
+        start, end = self._word_borders[column : column + 2].tolist()
+        return start, end
 
 
 def mean_of_best(scores: np.ndarray, starts: np.ndarray) -> np.ndarray:

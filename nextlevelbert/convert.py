@@ -6,9 +6,7 @@ Theirs hold `config.json` and weights of the encoder over chunks, the special ve
 sentence encoder or head.
 """
 
-import argparse
 import json
-from collections.abc import Sequence
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
@@ -207,51 +205,26 @@ def _targets(model: nn.Module, frozen: str) -> Weights:
     return targets
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Runs the command `nextlevelbert convert`.
+def run(
+    source: str,
+    output: str | PathLike,
+    *,
+    chunk_encoder: str | None = None,
+    chunk_size: int | None = None,
+    revision: str | None = None,
+) -> None:
+    """Writes a checkpoint of the authors as one of this package.
 
     Args:
-        argv: arguments of the command (default: those of the process).
+        source: folder or Hub name of the authors' checkpoint.
+        output: folder to write.
+        chunk_encoder: folder or name of the chunk encoder (default: the one in ``config.json``).
+        chunk_size: tokens in a chunk (default: the value in ``config.json``); 0 makes each
+            sentence a chunk.
+        revision: version of the checkpoint on the Hub.
     """
-    parser = argparse.ArgumentParser(
-        "nextlevelbert convert",
-        description="Converts a checkpoint of the NextLevelBERT authors.",
-    )
-    parser.add_argument(
-        "source", metavar="SOURCE", help="folder or Hub name of the authors' checkpoint"
-    )
-    parser.add_argument("output", metavar="OUTPUT", type=Path, help="folder to write, new or empty")
-    parser.add_argument(
-        "--chunk_encoder",
-        metavar="MODEL",
-        help="folder or name of the chunk encoder (default: the one that config.json names)",
-    )
-    parser.add_argument(
-        "--chunk_size",
-        metavar="N",
-        type=int,
-        help=(
-            "tokens in a chunk (default: the value in config.json); 0 makes each sentence a chunk"
-        ),
-    )
-    parser.add_argument(
-        "--revision",
-        help=(
-            "version of the checkpoint on the Hub: a branch, a tag, a commit, or a pull request"
-            " such as refs/pr/1"
-        ),
-    )
-    args = parser.parse_args(argv)
-
-    if args.output.is_dir() and any(args.output.iterdir()):
-        parser.error(f"output: the folder {args.output} holds files; give a new or an empty one.")
     model = convert_checkpoint(
-        args.source,
-        chunk_encoder=args.chunk_encoder,
-        chunk_size=args.chunk_size,
-        revision=args.revision,
+        source, chunk_encoder=chunk_encoder, chunk_size=chunk_size, revision=revision
     )
-    model.save_pretrained(args.output)
-    print(
-        f"Wrote {args.output}: {type(model).__name__}, windows of {model.config.max_chunks} chunks."
-    )
+    model.save_pretrained(output)
+    print(f"Wrote {output}: {type(model).__name__}, windows of {model.config.max_chunks} chunks.")

@@ -44,7 +44,7 @@ def _named_errors(path: Path) -> Iterator[None]:
 
 
 class VectorCache:
-    """Stores vectors by their keys in a folder, which grows until you delete it.
+    """Stores vectors by their keys in a folder, which grows up to a size, or until you delete it.
 
     Several processes can use one folder. An object can be used only in the thread that made it, so
     make one in each thread.
@@ -52,14 +52,17 @@ class VectorCache:
     Args:
         folder: folder of the database, which is created if it does not exist. It must be on a disk
             of this machine, not on a network drive.
+        most_bytes: size of the database at which half of the vectors, drawn at random, are deleted
+            (default: no limit).
 
     Raises:
         VectorCacheError: the database is damaged, or cannot be opened or written.
     """
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, most_bytes: int | None = None) -> None:
         Path(folder).mkdir(parents=True, exist_ok=True)
         self._path = Path(folder) / "vectors.sqlite3"
+        self._most_bytes = most_bytes
         with _named_errors(self._path):
             self._database = sqlite3.connect(self._path, timeout=30)
             self._database.execute("PRAGMA journal_mode=WAL")
@@ -86,6 +89,21 @@ class VectorCache:
             self._database.executemany(
                 "INSERT OR IGNORE INTO vectors VALUES (?, ?)", zip(keys, rows, strict=True)
             )
+            if self._most_bytes is not None and self._used_bytes() > self._most_bytes:
+                self._database.execute("DELETE FROM vectors WHERE random() % 2 = 0")
+
+    def _used_bytes(self) -> int:
+        """Returns the size of the database, without the room that deleted vectors have left."""
+        query = (
+            "SELECT (page_count - freelist_count) * page_size"
+            " FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
+        )
+        [(size,)] = self._database.execute(query)
+        return size
+
+    def close(self) -> None:
+        """Closes the database; the object cannot be used any more."""
+        self._database.close()
 
 
 class CachedEncoder:

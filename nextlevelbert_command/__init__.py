@@ -3,75 +3,84 @@
 This package is not a part of `nextlevelbert`: importing that loads torch and transformers, which
 takes seconds, and neither the help nor a wrong option needs them. A module for each sub-command
 declares its options; each option is an argument of `run` in a module of ``nextlevelbert.search``.
+The options of trainings are declared in ``nextlevelbert``; `training` reads a description of them.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.metadata
 import io
 import os
+import platform
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any
 
-from . import app, embed, fit, search
+from . import app, convert, embed, fit, search
 from .options import open_options
+from .parser import Parser, nearest
+from .training import check_options
 
 # Sub-commands by name: their options, and the module with their function `run`.
-_COMMANDS = {
+_COMMANDS: dict[str, tuple[Any, str]] = {
     "search": (search, "nextlevelbert.search.library"),
-    "app": (app, "nextlevelbert.search.app.page"),
+    "app": (app, "nextlevelbert.search.app.layout"),
     "embed": (embed, "nextlevelbert.search.embed"),
     "fit": (fit, "nextlevelbert.search.fit"),
+    "convert": (convert, "nextlevelbert.convert"),
 }
-# Sub-commands that parse their own options: (module, what they do).
-_DELEGATED = {
-    "pretrain": ("nextlevelbert.pretraining.pretrain", "Pretrains a model on documents"),
-    "finetune": (
-        "nextlevelbert.finetuning.tasks",
-        "Trains a model on a labelled task",
-    ),
-    "convert": (
-        "nextlevelbert.convert",
-        "Turns a checkpoint of NextLevelBERT's authors into one of this package",
-    ),
+# Trainings by name: (module with their function `main`, what they do).
+_TRAININGS = {
+    "pretrain": ("nextlevelbert.pretraining.pretrain", "Pretrains a model on documents."),
+    "finetune": ("nextlevelbert.finetuning.tasks", "Trains a model on a labelled task."),
 }
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser that says how to ask a question that looks like an option."""
-
-    def error(self, message: str) -> NoReturn:
-        if "QUESTION" in message:
-            message += '. If the question begins with a hyphen, write -- before it: -- "--option"'
-        super().error(message)
-
-
-def build_parser() -> argparse.ArgumentParser:
-    """Builds the parser of all sub-commands; those of `_DELEGATED` are only listed."""
-    parser = _Parser(
+def build_parser() -> Parser:
+    """Builds the parser of the command itself, which lists the sub-commands."""
+    summaries = {name: module.ABOUT.splitlines()[0] for name, (module, _) in _COMMANDS.items()}
+    summaries |= {name: about for name, (_, about) in _TRAININGS.items()}
+    listed = "\n".join(f"  {name:10}{summary}" for name, summary in summaries.items())
+    parser = Parser(
         prog="nextlevelbert",
-        description="Search and embed long documents, and train the models that do it.",
-        epilog="Each command has its own help: nextlevelbert search --help",
+        usage="%(prog)s COMMAND [options]",
+        description=(
+            "Search and embed long documents, and train the models that do it.\n\n"
+            f"commands:\n{listed}"
+        ),
+        epilog=(
+            "Each command has its own help: nextlevelbert search --help\n"
+            'To try it: nextlevelbert search example-books "a letter from the king of Bohemia"'
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = parser.add_subparsers(
-        dest="command", metavar="COMMAND", required=True, title="commands"
+    parser.add_argument(
+        "--version", action="version", version=_versions(), help="show the versions and exit"
     )
-    for name, (module, _) in _COMMANDS.items():
-        summary, _, _ = module.ABOUT.partition("\n")
-        options = commands.add_parser(
-            name,
-            help=summary,
-            description=module.ABOUT,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        module.add_options(options)
-    for name, (_, about) in _DELEGATED.items():
-        commands.add_parser(
-            name, help=f"{about} (own options: nextlevelbert {name} --help)", add_help=False
-        )
+    parser.add_argument("command", metavar="COMMAND", nargs="?", help=argparse.SUPPRESS)
     return parser
+
+
+def command_parser(name: str) -> Parser:
+    """Builds the parser of a sub-command that is no training."""
+    module, _ = _COMMANDS[name]
+    parser = Parser(
+        prog=f"nextlevelbert {name}",
+        description=module.ABOUT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    module.add_options(parser)
+    parser.usage = f"{parser.prog} {parser.required_arguments()} [options]"
+    return parser
+
+
+def _versions() -> str:
+    """Returns the versions that a report of a bug needs; nothing is imported."""
+    packages = ("nextlevelbert", "torch", "transformers", "sentence-transformers")
+    versions = [f"{package} {importlib.metadata.version(package)}" for package in packages]
+    return f"{', '.join(versions)}, Python {platform.python_version()}, {platform.system()}"
 
 
 def _readable(message: str) -> str:
@@ -89,14 +98,21 @@ def _readable(message: str) -> str:
 
 
 def run(argv: Sequence[str]) -> None:
-    """Runs the sub-command of a command line."""
-    if argv and argv[0] in _DELEGATED:
-        sys.argv = [f"nextlevelbert {argv[0]}", *argv[1:]]
-        module_name, _ = _DELEGATED[argv[0]]
+    """Runs the sub-command of a command line; without one, prints the help."""
+    name = next(iter(argv), "--help")
+    if name in _TRAININGS:
+        module_name, _ = _TRAININGS[name]
+        check_options(name, argv[1:])
+        sys.argv = [f"nextlevelbert {name}", *argv[1:]]
         importlib.import_module(module_name).main()
         return
-    options = vars(build_parser().parse_args(argv))
-    _, module_name = _COMMANDS[options.pop("command")]
+    if name not in _COMMANDS:
+        parser = build_parser()
+        parser.parse_args([name])
+        parser.error(f"There is no command {name!r}.{nearest(name, [*_COMMANDS, *_TRAININGS])}")
+
+    options = vars(command_parser(name).parse_args(argv[1:]))
+    _, module_name = _COMMANDS[name]
     command = importlib.import_module(module_name)
     if "cache_dir" in options:
         open_options(options)
@@ -122,7 +138,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # as in `nextlevelbert search … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, MemoryError) as error:
         print(f"error: {_readable(str(error))}", file=sys.stderr)
         return 1
     return 0

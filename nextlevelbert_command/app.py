@@ -9,7 +9,8 @@ from .options import KEEPS, READS, add_cache_option, add_model_options, add_sour
 ABOUT = f"""\
 Serves a page with search, a map, and the question's score along each document.
 
-Only this machine can reach the page. It needs Gradio, which the extra 'app' installs.
+Only this machine can reach the page, unless --host says otherwise. The page needs Gradio, which the
+extra 'app' installs.
 
 {READS}
 {KEEPS}"""
@@ -18,5 +19,20 @@ Only this machine can reach the page. It needs Gradio, which the extra 'app' ins
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
     add_source_options(parser)
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help=(
+            "address to listen on; at 0.0.0.0, everyone who can reach this machine can read the"
+            " documents (default: 127.0.0.1)"
+        ),
+    )
+    parser.add_argument(
+        "--port",
+        type=int,
+        metavar="N",
+        help="port to listen on (default: the first free one from 7860)",
+    )
     add_model_options(parser)
     add_cache_option(parser)

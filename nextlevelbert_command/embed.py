@@ -16,7 +16,11 @@ from .options import (
 )
 
 ABOUT = f"""\
-Writes the vectors of documents or chunks to a Parquet file.
+Writes the vectors of documents or chunks to a file: Parquet, CSV, JSON Lines or NumPy.
+
+Each row has the name of its document and its vector, and for a chunk its characters and its text.
+In CSV, the vector has a column for each value. A NumPy file holds the vectors only, in the order of
+the rows of the other formats.
 
 {READS}
 {KEEPS}"""
@@ -25,7 +29,9 @@ Writes the vectors of documents or chunks to a Parquet file.
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
     add_source_options(parser)
-    add_output_option(parser, "file to write, ending in .parquet", _parquet)
+    add_output_option(
+        parser, "file to write, ending in .parquet, .csv, .jsonl or .npy", _vectors_file
+    )
     parser.add_argument(
         "--rows",
         choices=("documents", "chunks"),
@@ -36,5 +42,5 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_cache_option(parser)
 
 
-def _parquet(text: str) -> Path:
-    return output_path(text, suffixes=(".parquet",))
+def _vectors_file(text: str) -> Path:
+    return output_path(text, suffixes=(".parquet", ".csv", ".jsonl", ".npy"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .options import READS, add_device_option, add_output_option, add_source_options, output_path
+from .options import READS, add_device_option, add_output_option, add_source_options, new_folder
 
 ABOUT = f"""\
 Fits a model to a folder, without training: whitened token vectors and TF-IDF.
@@ -17,7 +17,7 @@ The model opens like any other: nextlevelbert app my_books --model my-model
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
     add_source_options(parser)
-    add_output_option(parser, "folder to write, new or empty", output_path)
+    add_output_option(parser, "folder to write, new or empty", new_folder)
     parser.add_argument(
         "--model",
         help=(

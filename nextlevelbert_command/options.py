@@ -15,8 +15,11 @@ READS = """\
 SOURCE is a folder, a file, or a quoted pattern such as 'books/**/*.txt'. A text, Markdown, HTML,
 EPUB, PDF or DOCX file is one document (PDF and DOCX need the extra 'files'). In JSON Lines, JSON,
 CSV, TSV and Parquet, each row is a document, with its text in the column "text" or --text_column.
-If a file of these kinds cannot be read, it is named and left out.
+If a file of these kinds cannot be read, it is named and left out. Two sources need no file:
+example-books (the first pages of six novels) and python-manual (Python's manual).
 """
+BUNDLED = ("example-books", "python-manual")
+"""Sources that are installed; `nextlevelbert.data.documents` has them, too."""
 KEEPS = """\
 Passages and vectors are kept in the cache, as Parquet: the next time, only new and changed files
 are encoded. If the command is interrupted, run it again to continue.
@@ -33,6 +36,12 @@ def add_source_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         default="text",
         help="text column of tables (default: text)",
+    )
+    parser.add_argument(
+        "--id_column",
+        metavar="NAME",
+        default="id",
+        help="id column of tables (default: id)",
     )
 
 
@@ -89,8 +98,8 @@ def add_cache_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cache_dir",
         type=Path,
-        default=default_cache_dir(),
-        help="folder of the cache (default: %(default)s)",
+        metavar="FOLDER",
+        help="folder of the cache (default: nextlevelbert in $XDG_CACHE_HOME, else in ~/.cache)",
     )
 
 
@@ -107,32 +116,35 @@ def add_output_option(
     parser.add_argument("-o", "--output", required=True, type=path_type, metavar="PATH", help=what)
 
 
-def default_cache_dir() -> Path:
-    """Returns the folder of the cache: of the XDG base directories, or in the home folder."""
-    folder = os.environ.get("XDG_CACHE_HOME", "")
-    if folder == "":
-        return Path.home() / ".cache" / "nextlevelbert"
-    return Path(folder) / "nextlevelbert"
-
-
 def open_options(options: dict[str, Any]) -> None:
     """Replaces the options of a model and of reading by the opened model and `ReadingOptions`."""
+    importlib.import_module("nextlevelbert.public")  # registers the models
     opening = importlib.import_module("nextlevelbert.search.open_model")
     reading = importlib.import_module("nextlevelbert.search.reading")
+    device = options.pop("device")
+    dtype = options.pop("dtype")
     model = opening.open_model(
         options.pop("model"),
         chunk_encoder=options.pop("chunk_encoder"),
-        device=options.pop("device"),
-        dtype=options.pop("dtype"),
+        device=device,
+        dtype=dtype,
     )
     if model.get_chunk_encoder().has_layers:
         print(f"Reading with {opening.describe(model)}.", file=sys.stderr)
+    reading_options = {
+        "text_column": options.pop("text_column"),
+        "id_column": options.pop("id_column"),
+        "splitter": opening.open_splitter(model, options.pop("splitter")),
+    }
+    cache_dir = options.pop("cache_dir")
+    if cache_dir is not None:
+        reading_options["cache_dir"] = cache_dir
     options["model"] = model
-    options["reading"] = reading.ReadingOptions(
-        cache_dir=options.pop("cache_dir"),
-        text_column=options.pop("text_column"),
-        splitter=opening.open_splitter(model, options.pop("splitter")),
-    )
+    if options.get("rerank") is not None:
+        rerank = opening.open_model(options["rerank"], device=device, dtype=dtype)
+        print(f"Ranking again with {opening.describe(rerank)}.", file=sys.stderr)
+        options["rerank"] = rerank
+    options["reading"] = reading.ReadingOptions(**reading_options)
 
 
 def count(text: str) -> int:
@@ -153,13 +165,30 @@ def output_path(text: str, suffixes: tuple[str, ...] = ()) -> Path:
     if not path.absolute().parent.is_dir():
         raise argparse.ArgumentTypeError(f"there is no folder {str(path.parent)!r} to write to")
     if suffixes and (path.is_dir() or path.suffix.lower() not in suffixes):
+        *others, last = suffixes
         raise argparse.ArgumentTypeError(
-            f"must be a file ending in {' or '.join(suffixes)}, got {text!r}"
+            f"must be a file ending in {', '.join(others)} or {last}, got {text!r}"
         )
     return path
 
 
+def new_folder(text: str) -> Path:
+    """Reads a folder to write, which is empty or not there yet."""
+    path = output_path(text)
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise argparse.ArgumentTypeError(f"{text!r} exists already. Give a new or an empty folder")
+    return path
+
+
 def _source(text: str) -> str:
-    if not text.strip() or not (Path(text).exists() or glob.has_magic(text)):
-        raise argparse.ArgumentTypeError(f"there is no file or folder {text!r}")
-    return text
+    """Reads the documents to use: a path, a pattern that matches one, or a name of `BUNDLED`."""
+    if text in BUNDLED or os.path.exists(text):
+        return text
+    if glob.has_magic(text):
+        if next(glob.iglob(text, recursive=True), None) is None:
+            raise argparse.ArgumentTypeError(f"no file or folder matches {text!r}")
+        return text
+    message = f"there is no file or folder {text!r}"
+    if " " in text:
+        message += ". The documents come first, then the question"
+    raise argparse.ArgumentTypeError(message)

@@ -17,9 +17,8 @@ ABOUT = f"""\
 Finds the passages and documents of a folder that are nearest to a question.
 
 A passage is a chunk of a document, about half a page, widened to whole sentences. The score of a
-passage is the mean of two scores: the cosine of its chunk vector with the vector of the question,
-and the BM25 of its words and of thirty words of its document, divided by the length of the
-question's IDF vector. The score of a document is the mean of its three best passages.
+passage is the mean of two scores, one by vectors and one by words (BM25). The score of a document
+is the mean of its three best passages.
 
 Scores are relative to the folder: a high score is no sign that the passage holds an answer.
 
@@ -38,5 +37,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--passages", type=count, default=5, metavar="N", help="passages to show (default: 5)"
     )
     parser.add_argument("--json", dest="as_json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--rerank",
+        metavar="MODEL",
+        help=(
+            "read the first 100 passages with another model, such as minilm, and rank them again;"
+            " their vectors are kept"
+        ),
+    )
     add_model_options(parser)
     add_cache_option(parser)

@@ -12,8 +12,9 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModel, AutoModelForPreTraining, BertConfig
 
 from nextlevelbert import NextLevelBertForMaskedVectorModeling
-from nextlevelbert.convert import convert_checkpoint, main
+from nextlevelbert.convert import convert_checkpoint
 from nextlevelbert.models.chunk_encoder import ChunkEncoder, LoadedChunkEncoder
+from nextlevelbert_command import main
 
 from .reference import test_authors_inference as inference
 from .reference import test_authors_pretraining_step as pretraining_step
@@ -136,11 +137,11 @@ def test_encoder_is_the_one_that_the_configuration_names(tiny, config, weights, 
 
 CONVERT_FROM_THE_HUB = """
 import json, sys
-from nextlevelbert.convert import main
+from nextlevelbert_command import run
 folder = sys.argv[1]
 for output, *revision in (["main"], ["request", "--revision", "refs/pr/1"], ["none", "--revision", "refs/pr/2"]):
     try:
-        main(["user/theirs", f"{folder}/{output}", *revision])
+        run(["convert", "user/theirs", f"{folder}/{output}", *revision])
     except FileNotFoundError as error:
         print(json.dumps(str(error)))
 """
@@ -175,7 +176,7 @@ def test_checkpoints_on_the_hub(hub, fresh_process, tiny, config, weights, tmp_p
 def test_command(tiny, tmp_path, capsys):
     """The saved folder holds no path of this machine."""
     output = tmp_path / "model"
-    argv = [str(tiny / "checkpoint"), str(output), "--chunk_size", "64"]
+    argv = ["convert", str(tiny / "checkpoint"), str(output), "--chunk_size", "64"]
     argv += ["--chunk_encoder", str(tiny / "encoder")]
     main(argv)
     assert f"Wrote {output}: NextLevelBertModel" in capsys.readouterr().out

@@ -201,6 +201,17 @@ def refused(argv: list[str]) -> str:
     return f"{errors.getvalue()}{end.value}"
 
 
+def make_files(argv: list[str]) -> None:
+    """Makes the files and folders that a command reads, which must be there."""
+    for option, value in pairwise(argv):
+        path = Path(value)
+        if option == "--train_file" and not path.suffix:
+            path.mkdir(parents=True, exist_ok=True)  # splits are for folders and the Hub
+        elif option.startswith("--") and option.endswith("_file"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+
+
 COMMANDS = [(page, argv) for page in PAGES for argv in commands(page.read_text(encoding="utf-8"))]
 
 
@@ -208,9 +219,7 @@ COMMANDS = [(page, argv) for page in PAGES for argv in commands(page.read_text(e
 def test_commands(page, argv, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")  # which holds the recipes
-    for option, value in pairwise(argv):
-        if option == "--train_file" and not Path(value).suffix:
-            Path(value).mkdir()  # splits are for folders and the Hub, which is checked at once
+    make_files(argv)
     assert refused(argv) == ""
 
 
@@ -229,8 +238,10 @@ def test_options_in_the_cells_of_the_papers(section, monkeypatch, tmp_path):
     cells = re.sub(r"```bash.*?```", "", section, flags=re.DOTALL)
     for option in re.findall(r"`(--[^`]+)`", cells):
         argv = shlex.split(re.sub(r"\bN\b", "256", option))
+        make_files(argv)
         answers = []
         for command in commands(section):
+            make_files(command)
             answers.append(refused([*command, *argv]))
             answers.append(refused([*command, *argv, "256"]))
         assert not all(answers), option

@@ -165,7 +165,7 @@ def better_than_chance(results):
 
 
 def says_what_it_predicted(folder, checkpoint):
-    """Opened by its auto class, adapters merged, from text; stored vectors are in half
+    """Opened by its auto class from text; stored vectors are in half
     precision."""
     rows = predictions(folder / "test_predictions.jsonl")
     model = AutoModelForSequenceClassification.from_pretrained(folder)
@@ -186,12 +186,10 @@ RUNS += [
         kill_at=6,
     ),
     Run(
-        "adapter",
-        fine_tuning(
-            "classification", "--model", "{checkpoint}", "--lora", "--learning_rate", "2e-2"
-        ),
+        "head",
+        fine_tuning("classification", "--model", "{checkpoint}", "--freeze_encoder"),
         better_than_chance,
-        ["--lora_r", "4"],
+        ["--learning_rate", "1e-2"],
         says_what_it_predicted,
         kill_at=6,
         marks=(pytest.mark.long,),

@@ -3,13 +3,15 @@ scripts, which run."""
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import venv
 import zipfile
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
@@ -17,7 +19,8 @@ from .test_runs import RUNS, fine_tuning, toys  # noqa: F401
 from .toys.finetuning import sea_rows, write
 
 ROOT = Path(__file__).parents[1]
-# For the papers whose defaults take minutes.
+REPOSITORY = "https://example.org/somebody/nextlevelbert"
+METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
 
 
 def run(*command, cwd):
@@ -35,31 +38,76 @@ def run(*command, cwd):
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    """Built from a copy, because setuptools leaves folders beside what it builds."""
-    folder = tmp_path_factory.mktemp("wheel")
-    for name in ("nextlevelbert", "nextlevelbert_command"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE"):
-        shutil.copy(ROOT / name, folder)
-    argv = "-m pip wheel --quiet --no-deps --no-index --no-build-isolation --wheel-dir dist ."
-    run(sys.executable, *argv.split(), cwd=folder)
-    [path] = (folder / "dist").glob("*.whl")
+def release(tmp_path_factory):
+    """The folder with wheel and source archive, made of the tracked files as the workflow does it,
+    with a made-up address of the repository."""
+    folder = tmp_path_factory.mktemp("release")
+    for name in run("git", "ls-files", cwd=ROOT).splitlines():
+        if not name.startswith(("benchmarks/", "checkpoints/", "examples/")):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    settings = folder / "pyproject.toml"
+    address = f'[project.urls]\nRepository = "{REPOSITORY}"\n'
+    text = settings.read_text(encoding="utf-8").replace("[project.urls]\n", address)
+    settings.write_text(text, encoding="utf-8")
+
+    run(sys.executable, "docs/pypi_readme.py", cwd=folder)
+    run(sys.executable, "-m", "build", "--no-isolation", cwd=folder)
+    return folder / "dist"
+
+
+@pytest.fixture(scope="module")
+def wheel(release):
+    [path] = release.glob("*.whl")
     return path
 
 
 @pytest.fixture(scope="module")
-def installed(wheel, tmp_path_factory):
+def installed(release, tmp_path_factory):
     """The programs of an environment that has the wheel, and its dependencies from the environment
-    of the tests."""
+    of the tests. The package is installed by its name, with the folder as the only index."""
     folder = tmp_path_factory.mktemp("installed")
     venv.create(folder, with_pip=False, symlinks=True)
     python = folder / "bin" / "python"
-    argv = f"-m pip --python {python} install --quiet --no-deps --no-index {wheel}"
+    argv = f"-m pip --python {python} install --quiet --no-deps --no-index"
+    argv += f" --find-links {release} nextlevelbert"
     run(sys.executable, *argv.split(), cwd=folder)
     paths = sysconfig.get_paths(vars={"base": str(folder), "platbase": str(folder)})
     Path(paths["purelib"], "dependencies.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
     return python.parent
+
+
+@pytest.mark.long
+def test_pypi_accepts_both_files_and_shows_no_dead_link(release, wheel):
+    run(sys.executable, "-m", "twine", "check", "--strict", *release.iterdir(), cwd=release)
+
+    [name] = filter(METADATA.fullmatch, zipfile.ZipFile(wheel).namelist())
+    page = zipfile.ZipFile(wheel).read(name).decode()
+    targets = re.findall(r"""(?:\]\(|src(?:set)?=")([^)"\s]+)""", page)
+    files = [target for target in targets if target.startswith(f"{REPOSITORY}/")]
+
+    assert len(files) >= 10
+    for target in targets:
+        assert target.startswith(("https://", "#")), target
+    for target in files:
+        path, _, _ = target.removeprefix(f"{REPOSITORY}/").partition("#")
+        _, _, file = path.split("/", 2)  # blob or raw, and the tag
+        assert (ROOT / file).exists(), target
+
+
+@pytest.mark.long
+def test_the_source_archive_holds_the_package_and_no_tests(release):
+    """A wheel can be built from the archive: `release` builds it so."""
+    [path] = release.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        parts = [PurePosixPath(name).parts[1:] for name in archive.getnames()]
+
+    folders = set()
+    for first, *others in parts[1:]:
+        if others:
+            folders.add(first)
+    assert folders == {"nextlevelbert", "nextlevelbert_command", "nextlevelbert.egg-info"}
+    assert {("NOTICE",), ("LICENSE",), ("CHANGELOG.md",)} <= {*parts}
 
 
 @pytest.mark.long
@@ -77,6 +125,7 @@ def test_the_wheel_holds_every_file_of_the_package(wheel):
 def test_the_console_scripts_run_from_an_installed_wheel(installed, tmp_path):
     assert "--model_type" in run(installed / "nextlevelbert", "pretrain", "--help", cwd=tmp_path)
     assert "multiple_choice" in run(installed / "nextlevelbert", "finetune", "--help", cwd=tmp_path)
+    assert "nextlevelbert" in run(installed / "nextlevelbert", "--version", cwd=tmp_path)
     write(tmp_path / "rows.jsonl", sea_rows(16, 0))
     argv = ["search", "rows.jsonl", "a whale that swims", "--cache_dir", "cache"]
     assert "rows.jsonl#" in run(

@@ -31,6 +31,9 @@ from .files import (
 from .tables import TABLES, TEXTS, rows_or_errors, saved_dataset, short
 
 PYTHON_MANUAL = "python-manual"
+EXAMPLE_BOOKS = "example-books"
+BUNDLED = (PYTHON_MANUAL, EXAMPLE_BOOKS)
+"""Sources that need no file of the user."""
 logger = logging.getLogger(__name__)
 # A picture or another file that is written into Markdown; short ones are examples in a text.
 _DATA_LINK = re.compile(r"""data:\w+/[\w.+-]+(?:;[\w.=-]+)*,[^\s)"'<>]{100,}""")
@@ -133,6 +136,13 @@ def example_books() -> str:
     return str(Path(__file__).parents[1] / "example_books")
 
 
+def resolve_source(source: str) -> str:
+    """Returns the folder of the books that ``"example-books"`` names; other sources as they are."""
+    if source == EXAMPLE_BOOKS:
+        return example_books()
+    return source
+
+
 def read_documents(
     source: str | Path | Iterable[str | Path],
     text_column: str = "text",
@@ -149,8 +159,9 @@ def read_documents(
 
     Args:
         source: a file; a folder, with all folders in it; a pattern such as ``books/**/*.txt``;
-            several of these; or ``"python-manual"``, which needs no file. If a file has the name of
-            the pattern, only this file is read.
+            several of these; ``"example-books"``, the first pages of six novels, which are
+            installed with the package; or ``"python-manual"``, Python's own manual and docstrings.
+            If a file has the name of the pattern, only this file is read.
         text_column: the column of the text in tables.
         id_column: the column of the id in tables. The columns other than text and id become
             `Document.metadata`.
@@ -178,6 +189,8 @@ def read_documents(
     """
     if isinstance(source, (str, Path)) and str(source) == PYTHON_MANUAL:
         return python_manual()
+    if isinstance(source, str):
+        source = resolve_source(source)
     as_document = partial(_as_document, text_column=text_column, id_column=id_column)
     return _documents(source_files(source), as_document, on_error)
 

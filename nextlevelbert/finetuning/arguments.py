@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Self
 
 from ..training.arguments import BaseTrainingArguments
-from ..training.options import option
+from ..training.options import fixed, option
 
 FAMILIES = ("nextlevelbert", "hate")  # the models over chunk vectors
 
@@ -27,7 +27,7 @@ class FinetuningArguments(BaseTrainingArguments):
     )
     learning_rate: float | None = option(  # type: ignore[assignment]
         None,
-        "Peak learning rate (default: 5e-5; 1e-3 with --freeze_encoder, --lora or a baseline; 3e-5"
+        "Peak learning rate (default: 5e-5; 1e-3 with --freeze_encoder or a baseline; 3e-5"
         " for model families that read tokens).",
     )
     num_train_epochs: float = option(20.0, "Maximum number of epochs.")
@@ -56,14 +56,17 @@ class FinetuningArguments(BaseTrainingArguments):
     # Without this, a resumed run would forget how long it has made no progress.
     restore_callback_states_from_checkpoint: bool = option(default=True, help=argparse.SUPPRESS)
 
-    # Not options: every run trains and scores all of its rows.
-    do_train: bool = field(init=False, default=True)
-    do_eval: bool = field(init=False, default=True)
-    do_predict: bool = field(init=False, default=True)
+    do_train: bool = fixed(default=True, reason="every run trains")
+    do_eval: bool = fixed(default=True, reason="every set that is given is evaluated")
+    do_predict: bool = fixed(default=True, reason="every set that is given is evaluated")
     # Trainer cannot find them in the signature of a model with adapters.
-    label_names: list[str] | None = field(init=False, default_factory=lambda: ["labels"])
-    prediction_loss_only: bool = field(init=False, default=False)
-    dataloader_drop_last: bool = field(init=False, default=False)
+    label_names: list[str] | None = field(
+        init=False,
+        default_factory=lambda: ["labels"],
+        metadata={"reason": "the labels of a task have one name"},
+    )
+    prediction_loss_only: bool = fixed(default=False, reason="the table needs predictions")
+    dataloader_drop_last: bool = fixed(default=False, reason="every row is trained and scored")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -127,6 +130,9 @@ class VectorModelArguments:
         "float32",
         "Precision in which texts are encoded.",
         choices=["float32", "bfloat16", "float16"],
+    )
+    freeze_encoder: bool = option(
+        default=False, help="Train only the head, on the model's frozen document vectors."
     )
     cache_dir: str | None = option(
         None,
@@ -195,17 +201,3 @@ class BertAlArguments:
         "Number of tokens to which training documents are truncated (default: they are not"
         " truncated).",
     )
-
-
-@dataclass(kw_only=True)
-class LoraArguments:
-    """Trains the head alone, or adapters (arXiv 2106.09685), instead of all weights."""
-
-    _argument_group_name = "adapters"
-
-    freeze_encoder: bool = option(
-        default=False, help="Train only the head, on the model's frozen document vectors."
-    )
-    lora: bool = option(default=False, help="Train only low-rank adapters and the head.")
-    lora_r: int = option(8, "Rank of the adapters.")
-    lora_alpha: int = option(16, "Scale of the adapters, before it is divided by the rank.")

@@ -18,7 +18,6 @@ from .arguments import (
     BertAlArguments,
     ChunkBertArguments,
     FinetuningArguments,
-    LoraArguments,
     TextModelArguments,
     VectorModelArguments,
 )
@@ -37,15 +36,15 @@ from .vector_reader import VectorReader
 
 # The options of each --model_type.
 MODEL_OPTIONS: dict[str, tuple[type, ...]] = {
-    "nextlevelbert": (VectorModelArguments, LoraArguments),
-    "hate": (VectorModelArguments, LoraArguments),
+    "nextlevelbert": (VectorModelArguments,),
+    "hate": (VectorModelArguments,),
     "chunkbert": (TextModelArguments, ChunkBertArguments),
     "bert-al": (TextModelArguments, BertAlArguments),
     "truncated": (TextModelArguments,),
 }
-_ABOUT = (
-    "Trains a classifier of documents. The options below belong to one model type. To see those of"
-    f" another, give it before --help: --model_type is one of {', '.join(MODEL_OPTIONS)}."
+ABOUT = (
+    "Trains a classifier of documents. Models that read tokens have other options than the ones"
+    " below: add --model_type chunkbert, bert-al or truncated to --help to see them."
 )
 _USE = (
     "It predicts the classes below for documents of the kind that it was trained on. Check it on"
@@ -67,6 +66,17 @@ class ClassArguments:
     )
 
 
+def option_groups(model_type: str) -> tuple[type, ...]:
+    """Returns the groups of options of a ``--model_type``."""
+    return (
+        *MODEL_OPTIONS[model_type],
+        ClassArguments,
+        ColumnArguments,
+        DataArguments,
+        FinetuningArguments,
+    )
+
+
 def main(argv: list[str]) -> None:
     """Trains a classifier per seed, and publishes the best one.
 
@@ -79,15 +89,9 @@ def main(argv: list[str]) -> None:
             f"--task classification supports --model_type {', '.join(MODEL_OPTIONS)}, not"
             f" {model_type!r}."
         )
-    groups = (
-        *MODEL_OPTIONS[model_type],
-        ClassArguments,
-        ColumnArguments,
-        DataArguments,
-        FinetuningArguments,
-    )
+    groups = option_groups(model_type)
     prog = f"--task classification --model_type {model_type}"
-    parsed = parse(groups, argv, prog, about=_ABOUT, recipes="classification-")
+    parsed = parse(groups, argv, prog, about=ABOUT, recipes="classification-")
     *model_options, class_args, columns, data_args, args = parsed
 
     # 1. The sets, and the labels of the training set.

@@ -5,11 +5,7 @@ from datasets import Dataset
 from ..data.labelled import load_choices
 from ..data.tables import Table
 from ..training.options import parse
-from .arguments import (
-    FinetuningArguments,
-    LoraArguments,
-    VectorModelArguments,
-)
+from .arguments import FinetuningArguments, VectorModelArguments
 from .data_arguments import DataArguments
 from .labels import LabelSet
 from .run import (
@@ -20,7 +16,8 @@ from .run import (
 )
 from .vector_reader import VectorReader
 
-_ABOUT = "Chooses among answers to questions about documents."
+OPTION_GROUPS = (VectorModelArguments, ColumnArguments, DataArguments, FinetuningArguments)
+ABOUT = "Chooses among answers to questions about documents."
 _USE = (
     "It chooses among candidate answers to a question about a document of the kind that it was"
     " trained on. It chooses one even if none is right."
@@ -34,15 +31,8 @@ def main(argv: list[str]) -> None:
     Args:
         argv: arguments of the command, without ``--task``.
     """
-    groups = (
-        VectorModelArguments,
-        LoraArguments,
-        ColumnArguments,
-        DataArguments,
-        FinetuningArguments,
-    )
-    parsed = parse(groups, argv, about=_ABOUT, recipes="multiple_choice-")
-    model_args, adapters, columns, data_args, args = parsed
+    parsed = parse(OPTION_GROUPS, argv, about=ABOUT, recipes="multiple_choice-")
+    model_args, columns, data_args, args = parsed
 
     # 1. The sets, and the choices of the training set.
     def load(table: Table, train: Dataset | None) -> Dataset:
@@ -53,13 +43,13 @@ def main(argv: list[str]) -> None:
         task="multiple_choice",
         args=args,
         data=data_args,
-        options=[model_args, adapters],
+        options=[model_args],
         sets=sets,
         labels=LabelSet.of(sets["train"]),
     )
 
     # 2. What the model reads: stored chunk vectors.
-    reader = VectorReader(args, run.labels, model_args, adapters=adapters)
+    reader = VectorReader(args, run.labels, model_args)
 
     # 3. A training per seed.
     results = run.train(reader)

@@ -1,9 +1,7 @@
 """The tasks of `run_finetune.py`; the module of a task is imported when the task runs."""
 
 import importlib
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from ..training.options import expand_options_file, pop_option, run_command
 
@@ -26,12 +24,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _main(argv: list[str]) -> None:
     argv = expand_options_file(argv)
     task, others = pop_option(argv, "task")
-    if task is None and {"-h", "--help"} & set(argv):
-        print(f"usage: {Path(sys.argv[0]).name} --task TASK [options]\n\nTasks:")
-        for name, about in TASKS.items():
-            print(f"  {name:20}{about}")
-        print("\nTo see the options of a task: --task TASK --help")
-        return
     if task not in TASKS:
         raise ValueError(f"Give --task, one of {', '.join(TASKS)}; got {task}.")
     importlib.import_module(f"{__package__}.{task}").main(others)

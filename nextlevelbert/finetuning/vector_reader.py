@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import torch
 from datasets import Dataset
-from peft import LoraConfig, PeftModel, get_peft_model
 from torch import nn
 from transformers import PreTrainedConfig
 from transformers.modeling_outputs import SequenceClassifierOutput
@@ -16,10 +15,10 @@ from ..models.chunk_encoder import masked_mean
 from ..models.losses import classification_loss
 from ..models.modeling_nextlevelbert import TaskClassifier, concatenate_pairs
 from ..training.cards import public_name
-from .arguments import FinetuningArguments, LoraArguments, VectorModelArguments
+from .arguments import FinetuningArguments, VectorModelArguments
 from .collators import DataCollatorForLabelledVectors
 from .labels import CHOICE, SINGLE, LabelSet, pair_texts
-from .vector_source import Head, VectorSource, require_layers
+from .vector_source import Head, VectorSource
 
 
 class VectorReader:
@@ -29,7 +28,6 @@ class VectorReader:
         args: training arguments.
         labels: labels of the task.
         options: options that describe the model.
-        adapters: options that select the trained parts, if not all weights are trained.
 
     Attributes:
         is_published: as in `Reader`; baselines are not published.
@@ -46,11 +44,10 @@ class VectorReader:
         args: FinetuningArguments,
         labels: LabelSet,
         options: VectorModelArguments,
-        adapters: LoraArguments,
     ) -> None:
         self.args = args
         self.labels = labels
-        self.adapters = adapters
+        self.options = options
         self.head: Head = "classification"
         baselines = ["avg_sbert", "sbert"]
         if labels.problem_type == CHOICE:
@@ -59,7 +56,7 @@ class VectorReader:
             baselines.append("tfidf")
 
         self.source = VectorSource.open(options, baselines)
-        _check_options(args, labels, adapters, source=self.source)
+        _check_options(args, labels, self.source)
         self.family = self.source.family
         self.title = public_name(options.model)
         self.weights = self.source.weights
@@ -68,9 +65,7 @@ class VectorReader:
 
         self.learning_rate = 5e-5
         self.trained_parts: dict[str, object] = {}
-        if adapters.lora:
-            self.trained_parts = dict(vars(adapters))
-        elif adapters.freeze_encoder:
+        if options.freeze_encoder:
             self.trained_parts = {"freeze_encoder": True}
         if self.source.is_baseline or self.trained_parts:
             self.learning_rate = 1e-3
@@ -148,43 +143,26 @@ class VectorReader:
                 pair=self.has_pairs,
                 problem_type=config.get("problem_type", SINGLE),
             )
-        model = self._new_whole_model()
-        if self.adapters.lora:
-            return with_lora(model, self.adapters)
-        return model
-
-    def _new_whole_model(self) -> Any:
         config = self.labels.config()
         if self.labels.problem_type != CHOICE:
             config["text_pair"] = self.has_pairs
         model = self.source.new_model(self.head, **config)
-        if self.adapters.freeze_encoder:
+        if self.options.freeze_encoder:
             freeze(model.base_model)
         return model
 
     def open_trained(self, folder: Path) -> Any:
         """Opens the model in the folder of a seed, to be published."""
-        base = None
-        if self.adapters.lora:
-            base = self._new_whole_model()
-        return self.source.open_trained(folder, self.head, base=base)
+        return self.source.open_trained(folder, self.head)
 
 
-def _check_options(
-    args: FinetuningArguments, labels: LabelSet, adapters: LoraArguments, *, source: VectorSource
-) -> None:
-    model = source.options.model
+def _check_options(args: FinetuningArguments, labels: LabelSet, source: VectorSource) -> None:
     if labels.problem_type == CHOICE and source.family == "hate":
         raise ValueError("HATE does not support multiple choice. Use a NextLevelBERT for --model.")
-    is_new = source.is_baseline or model == "untrained"
-    if adapters.lora and (is_new or adapters.freeze_encoder):
-        raise ValueError("--lora needs a saved checkpoint, and no --freeze_encoder.")
-    if adapters.lora:
-        require_layers(model)
-    if source.is_baseline and (adapters.freeze_encoder or args.push_to_hub):
+    if source.is_baseline and (source.options.freeze_encoder or args.push_to_hub):
         raise ValueError(
-            f"--model {model} is a baseline, so nothing can be frozen or published. Leave out"
-            " --freeze_encoder and --push_to_hub."
+            f"--model {source.options.model} is a baseline, so nothing can be frozen or published."
+            " Leave out --freeze_encoder and --push_to_hub."
         )
 
 
@@ -198,18 +176,6 @@ def freeze(encoder: nn.Module) -> None:
     for module in encoder.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
-
-
-def with_lora(model: Any, options: LoraArguments) -> PeftModel:
-    """Adds low-rank adapters to a model.
-
-    Args:
-        model: model that gets the adapters. The head is trained whole, and the chunk encoder stays
-            frozen.
-        options: rank and scale of the adapters.
-    """
-    config = LoraConfig(r=options.lora_r, lora_alpha=options.lora_alpha, **model.lora_targets())
-    return get_peft_model(model, config)
 
 
 class MeanClassifier(nn.Module):

@@ -12,8 +12,6 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import torch
-from peft import PeftModel
-from torch import nn
 from transformers import AutoModel
 
 from ..corpus import chunk_table, corpus_schema, encode_corpus
@@ -206,18 +204,14 @@ class VectorSource:
             self.options.model, ignore_mismatched_sizes=True, **config
         )
 
-    def open_trained(self, folder: Path, head: Head, base: nn.Module | None = None) -> Any:
+    def open_trained(self, folder: Path, head: Head) -> Any:
         """Opens the model in the folder of a seed with its chunk encoder, to be saved whole.
 
         Args:
             folder: folder of the seed.
             head: head of the model.
-            base: the model on which adapters were trained; the adapters are merged into it.
         """
-        if base is None:
-            model = MODELS[self.family, head].from_pretrained(folder)
-        else:
-            model = PeftModel.from_pretrained(base, folder).merge_and_unload()
+        model = MODELS[self.family, head].from_pretrained(folder)
         model.base_model.attach_chunk_encoder(self.encoder)
         return model
 
@@ -245,20 +239,6 @@ def _check_fixed_options(options: VectorModelArguments, family: str, *, is_alone
                 f"--{option_name} {value} cannot be changed for --model {options.model!r}: the"
                 " checkpoint fixes it. Remove the option."
             )
-
-
-def require_layers(name: str) -> None:
-    """Refuses to train a model whose document vectors are the plain mean of the chunk vectors.
-
-    Raises:
-        ValueError: for a checkpoint with ``pooling="plain"``, which has no layers over its chunks.
-    """
-    if name != "untrained" and open_config(name).pooling == "plain":
-        raise ValueError(
-            f"--model {name} has no layers to train: its document vectors are the mean of its"
-            f" chunk vectors. Give --chunk_encoder {name} with --model untrained to train new"
-            " layers over these, or with --model avg_sbert to train a linear map."
-        )
 
 
 class FirstTokens:

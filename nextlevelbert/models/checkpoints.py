@@ -190,7 +190,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         if push:
             hub = {key: kwargs.pop(key) for key in _HUB_ARGUMENTS if key in kwargs}
         folder = Path(save_directory)
-        name = "folder or Hub name"
+        name = folder.resolve().name
         if push and is_main_process:
             name, uploaded = self._prepare_upload(folder, hub)
         tokenizer = self._find_tokenizer()

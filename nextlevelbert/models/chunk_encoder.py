@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 from torch.nn import functional as F
 from tqdm.auto import tqdm
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -36,6 +37,8 @@ _TOKENS_PER_BATCH = 2_048
 _TOKENS_PER_BATCH_ACCELERATOR = 131_072
 # Chunks of at least this share of the longest one's length cost little padding beside it.
 _SIMILAR = 15 / 16
+
+logger = logging.getLogger(__name__)
 
 
 def masked_mean(hidden: Tensor, mask: Tensor | None) -> Tensor:
@@ -223,6 +226,9 @@ class ChunkEncoder(nn.Module):
         self.dense = nn.Sequential(*layers)
         self.pooling = pooling
         self.normalize = normalize
+        self._most_tokens: int | None = (
+            None  # of a batch that the memory of the device had room for
+        )
         self.eval()
 
     def new_network(self, config: PreTrainedConfig) -> PreTrainedModel:
@@ -345,6 +351,9 @@ class ChunkEncoder(nn.Module):
         Returns:
             The chunk vectors, ``[N, D]`` float32 on the encoder's device, in the order of the
             chunks.
+
+        Raises:
+            MemoryError: the GPU has no room for a single chunk.
         """
         self.check_ids(input_ids)
         device = self.device
@@ -352,6 +361,8 @@ class ChunkEncoder(nn.Module):
             tokens_per_batch = _TOKENS_PER_BATCH_ACCELERATOR
             if device.type == "cpu":
                 tokens_per_batch = _TOKENS_PER_BATCH
+        if self._most_tokens is not None:
+            tokens_per_batch = min(tokens_per_batch, self._most_tokens)
         lengths = np.diff(boundaries) + len(rule.head_ids) + len(rule.suffix_ids)
         pad_id = getattr(self.model.config, "pad_token_id", None) or 0
 
@@ -369,13 +380,49 @@ class ChunkEncoder(nn.Module):
             if int(lengths[chunks[-1]]) < width:
                 real = torch.arange(width, device=device) < _copy(lengths[chunks], device)[:, None]
                 mask = real.long()
-            vectors[_copy(chunks, device)] = self(_copy(ids, device), mask, rule.unpooled)
+            vectors[_copy(chunks, device)] = self._run(_copy(ids, device), mask, rule.unpooled)
             if bar is not None:
                 bar.update(len(chunks))
 
         for _ in range(missing):
             self(torch.full((1, 1), pad_id, device=device))
         return vectors
+
+    def _run(self, ids: Tensor, mask: Tensor | None, unpooled: int) -> Tensor:
+        """Runs a batch; in halves if the memory of the device is too small, as later batches are.
+
+        Args:
+            ids: token ids ``[N, C]``.
+            mask: mask ``[N, C]``; None if nothing is padded.
+            unpooled: tokens that pooling leaves out.
+
+        Raises:
+            MemoryError: there is no room for a single chunk.
+        """
+        try:
+            return self(ids, mask, unpooled)
+        except torch.OutOfMemoryError as error:
+            if distributed.is_available() and distributed.is_initialized():
+                raise  # other processes wait for this pass of a sharded encoder
+            if len(ids) == 1:
+                raise MemoryError(
+                    f"{self.device} has no memory left for one chunk of {ids.shape[1]} tokens"
+                    f" ({error}). End other programs that use this device, or use the CPU (--device"
+                    " cpu), a smaller encoder or a smaller chunk_size."
+                ) from error
+        half = len(ids) // 2
+        self._most_tokens = half * ids.shape[1]
+        logger.warning(
+            "%s has no memory left for %d chunks at once; reading %d at once.",
+            self.device,
+            len(ids),
+            half,
+        )
+        masks: list[Tensor | None] = [None, None]
+        if mask is not None:
+            masks = [mask[:half], mask[half:]]
+        first = self._run(ids[:half], masks[0], unpooled)
+        return torch.cat([first, self._run(ids[half:], masks[1], unpooled)])
 
     def fingerprint(self) -> str:
         """Returns a SHA-256 over weights, pooling, normalisation and further steps.

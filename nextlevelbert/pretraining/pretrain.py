@@ -79,7 +79,7 @@ _NUM_CANDIDATES = 8_192  # as in the study of docs/results.md
 # weights).
 _NO_SETTINGS = ("model", "chunk_encoder", "chunk_encoder_name", "include_chunk_encoder")
 _TIMES = ("_runtime", "_per_second")  # entries of a log that differ from run to run
-_ABOUT = """\
+ABOUT = """\
 Pretrains a NextLevelBERT or HATE. It encodes documents as chunk vectors on disk, trains a model to
 predict masked vectors, and saves a checkpoint with its card. Without --do_train, it only encodes
 the documents."""
@@ -105,6 +105,14 @@ class Options:
     training: PretrainingArguments
 
 
+def option_groups(model_type: str | None) -> tuple[type, ...]:
+    """Returns the groups of options of a ``--model_type``."""
+    family: type[FamilyArguments] = NextLevelBertArguments
+    if model_type == "hate":
+        family = HateArguments
+    return NewModelArguments, family, MaskingArguments, CorpusArguments, PretrainingArguments
+
+
 def pretrain(argv: list[str]) -> None:
     """Encodes the documents, trains on their vectors and saves the model with its card.
 
@@ -114,12 +122,9 @@ def pretrain(argv: list[str]) -> None:
         argv: arguments of the command.
     """
     argv = expand_options_file(argv)
-    model_type, _ = pop_option(argv, "model_type")
-    family: type[FamilyArguments] = NextLevelBertArguments
-    if model_type == "hate":
-        family = HateArguments
-    groups = (NewModelArguments, family, MaskingArguments, CorpusArguments, PretrainingArguments)
-    options = Options(*parse(groups, argv, about=_ABOUT, recipes=""))
+    model_type, _ = pop_option(argv, "model_type", "nextlevelbert")
+    groups = option_groups(model_type)
+    options = Options(*parse(groups, argv, about=ABOUT, recipes=""))
     args = options.training
     set_seed(args.seed)
 

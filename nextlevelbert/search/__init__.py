@@ -2,5 +2,6 @@
 
 from .library import open_library
 from .reading import ReadingOptions
+from .rerank import Reranker
 
-__all__ = ["ReadingOptions", "open_library"]
+__all__ = ["ReadingOptions", "Reranker", "open_library"]

@@ -1,12 +1,15 @@
-"""``nextlevelbert embed``: the vectors of documents or chunks in one Parquet file."""
+"""``nextlevelbert embed``: the vectors of documents or chunks in one file."""
 
 import json
 from bisect import bisect_right
+from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv
 import pyarrow.parquet as pq
 import torch
 
@@ -14,32 +17,72 @@ from ..corpus import whole_file
 from ..data.files import readable_name
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from .notes import Notes
+from .open_model import open_model
 from .reading import ReadingOptions, check_output
 from .shelf import Part, Shelf, open_shelf
 
 
+def _vectors(table: pa.Table) -> np.ndarray:
+    """Returns the vectors of a table's rows as one matrix."""
+    column = table["vector"].combine_chunks()
+    return column.flatten().to_numpy().reshape(len(table), -1)
+
+
+def _write_csv(table: pa.Table, file: BinaryIO) -> None:
+    """Writes a column for each value of the vectors, named ``vector_0`` and so on."""
+    values = _vectors(table)
+    table = table.drop_columns("vector")
+    for index in range(values.shape[1]):
+        table = table.append_column(f"vector_{index}", pa.array(values[:, index]))
+    pyarrow.csv.write_csv(table, file)
+
+
+def _write_json_lines(table: pa.Table, file: BinaryIO) -> None:
+    """Writes an object for each row."""
+    for batch in table.to_batches(max_chunksize=1_024):
+        for row in batch.to_pylist():
+            line = json.dumps(row, ensure_ascii=False)
+            file.write(f"{line}\n".encode())
+
+
+def _write_npy(table: pa.Table, file: BinaryIO) -> None:
+    """Writes the vectors only, as one matrix."""
+    np.save(file, _vectors(table))
+
+
+WRITERS: dict[str, Callable[[pa.Table, BinaryIO], None]] = {
+    ".parquet": pq.write_table,
+    ".csv": _write_csv,
+    ".jsonl": _write_json_lines,
+    ".npy": _write_npy,
+}
+"""By suffix of a file: writes a table into it."""
+
+
 def run(
     source: str,
-    model: NextLevelBertModel,
-    output: Path,
-    reading: ReadingOptions,
+    output: str | Path,
+    model: NextLevelBertModel | None = None,
+    reading: ReadingOptions | None = None,
     *,
-    rows: str,
+    rows: str = "chunks",
 ) -> None:
     """Writes rows of chunks or of documents, with their names and float32 vectors.
 
     Args:
         source: a file, a folder or a pattern.
-        model: the document model.
-        output: the file to write.
+        output: the file to write. Its suffix says what is written; see `WRITERS`.
+        model: the document model (default: the installed checkpoint).
         reading: how the files are read, and where their passages and vectors are kept.
         rows: ``"documents"`` or ``"chunks"``, the unit that each row of the file describes.
 
     Raises:
         ValueError: if no document holds a word that the model can read, or the output is one.
     """
+    output = Path(output)
+    write = WRITERS[output.suffix.lower()]
     check_output(source, output)
-    shelf = open_shelf(source, model, reading)
+    shelf = open_shelf(source, model or open_model(), reading or ReadingOptions())
     tables = []
     notes = Notes()
     for part in shelf.parts:
@@ -57,7 +100,7 @@ def run(
     if len(table) == 0:
         raise ValueError(f"{source} holds no word that the model can read.")
     with whole_file(output) as file:
-        pq.write_table(table, file)
+        write(table, file)
     size = table.schema.field("vector").type.list_size
     print(f"Wrote {readable_name(output)}: {len(table):,} rows with vectors of {size} values.")
 

@@ -21,7 +21,7 @@ from ..models.modeling_nextlevelbert import NextLevelBertModel
 from ..training.cards import CITATIONS, SIMILARITY_WIDGET, CardText, RunReport, model_card
 from ..training.runs import safe_name
 from .open_model import choose_device
-from .reading import read_files
+from .reading import ReadingOptions, read_files
 
 PLACES = 4_096  # that tokens are hashed to
 # The squared weight of the token vectors. Both numbers were chosen on held-out stories
@@ -59,19 +59,29 @@ _CARD = CardText(
 )
 
 
-def run(source: str, output: Path, *, text_column: str, model: str | None, device: str) -> None:
+def run(
+    source: str,
+    output: str | Path,
+    *,
+    text_column: str = "text",
+    id_column: str = "id",
+    model: str | None = None,
+    device: str = "auto",
+) -> None:
     """Writes a model that is fitted to the documents of a source.
 
     Args:
         source: a file, a folder or a pattern.
         output: folder to write the model to, new or empty.
         text_column: the column of the text in tables.
+        id_column: the column of the id in tables.
         model: folder or name of the sentence encoder (default: the installed checkpoint).
         device: device that the encoder runs on, in float32; see `open_model`.
 
     Raises:
         ValueError: if the folder is not empty, or there are fewer than two different documents.
     """
+    output = Path(output)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ValueError(f"{output} exists already. Give a new or an empty folder.")
     if model is None:
@@ -79,7 +89,8 @@ def run(source: str, output: Path, *, text_column: str, model: str | None, devic
     transformers.utils.logging.disable_progress_bar()
     encoder = load_chunk_encoder(model)
     encoder.encoder.to(choose_device(device, encoder.encoder))
-    texts = [document.text for _, document in read_files(source, text_column, encoder.tokenizer)]
+    reading = ReadingOptions(text_column=text_column, id_column=id_column)
+    texts = [document.text for _, document in read_files(source, reading, encoder.tokenizer)]
     different = len({text.strip() for text in texts})
     if different < 2:
         raise ValueError(

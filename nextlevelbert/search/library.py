@@ -19,8 +19,10 @@ from ..data.words import search_words
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from .index import comparable, open_index, rarity
 from .notes import Notes
+from .open_model import open_model
 from .passages import Passage, show_passage
 from .reading import ReadingOptions, unknown_share
+from .rerank import Reranker, scores_again
 from .shelf import Shelf, open_shelf
 
 # A document's score is the mean of its three best passages. On stories this beat the best passage
@@ -45,6 +47,8 @@ class SearchResult(NamedTuple):
         bm25: BM25 score of each passage, ``[N]``.
         documents: the indices of the nearest documents, with their scores.
         passages: the indices of the nearest passages, one for each distinct text.
+        rerank_cosine: cosine of each passage by the model of a `Reranker`, ``[N]``; NaN for
+            passages that it has not read. None without such a model.
     """
 
     score: np.ndarray
@@ -52,6 +56,7 @@ class SearchResult(NamedTuple):
     bm25: np.ndarray
     documents: list[tuple[int, float]]
     passages: list[int]
+    rerank_cosine: np.ndarray | None = None
 
 
 class StoredDocument(NamedTuple):
@@ -110,6 +115,7 @@ class Library:
         arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
         facts = json.loads(arrays["facts"].tobytes())
         self.model = shelf.model
+        self._folder = shelf.folder
         self.vectors = tensors["vectors"]
         self.document_vectors = arrays["document_vectors"]
         self.starts = arrays["starts"]
@@ -143,6 +149,11 @@ class Library:
         start, end = self._passage_spans[index].tolist()
         return show_passage(document.text, start, end=end, page_starts=document.page_starts)
 
+    def passage_text(self, index: int) -> str:
+        """Reads the text of a passage, which `passage` shortens."""
+        start, end = self._passage_spans[index].tolist()
+        return self.document(self.document_of(index)).text[start:end]
+
     def copies_of_passage(self, index: int) -> list[str]:
         """Lists the other documents that hold the text of a passage."""
         equal = np.flatnonzero(self._texts == self._texts[index]).tolist()
@@ -155,7 +166,14 @@ class Library:
         equal = np.flatnonzero(self._document_texts == self._document_texts[index])
         return [self.names[document] for document in equal if document != index]
 
-    def ask(self, question: str, documents: int = 5, passages: int = 5) -> SearchResult:
+    def ask(
+        self,
+        question: str,
+        documents: int = 5,
+        passages: int = 5,
+        *,
+        rerank: Reranker | None = None,
+    ) -> SearchResult:
         """Ranks all passages and documents by their nearness to a question.
 
         Of equal scores, the first in the folder is first. Of passages or documents with the same
@@ -165,6 +183,7 @@ class Library:
             question: text of the question.
             documents: largest number of documents to return.
             passages: largest number of passages to return.
+            rerank: ranks the first passages again, by a second model.
 
         Raises:
             ValueError: if the question holds no token.
@@ -178,7 +197,13 @@ class Library:
         blocks = self.vectors.split(_ROWS_AT_ONCE)
         cosine = torch.cat([(block * query).sum(dim=1) for block in blocks]).numpy()  # [N]
         bm25, length = self._bm25(question)
-        score = (cosine + bm25 / max(length, 1e-9)) / 2
+        words = bm25 / max(length, 1e-9)
+        score = (cosine + words) / 2
+        rerank_cosine = None
+        if rerank is not None:
+            rerank_cosine = self._cosines_again(question, score, rerank)
+            ranked = rerank.weight * rerank_cosine + (1 - rerank.weight) * words
+            score = scores_again(score, self._texts, ranked)
 
         document_scores = mean_of_best(score, self.starts)
         nearest_documents = ranking(document_scores, self._document_texts)[:documents]
@@ -188,7 +213,26 @@ class Library:
             bm25=bm25,
             documents=[(index, float(document_scores[index])) for index in nearest_documents],
             passages=ranking(score, self._texts)[:passages],
+            rerank_cosine=rerank_cosine,
         )
+
+    def telling_words(self, question: str) -> set[str]:
+        """Returns the words of a question that at most a third of all passages hold."""
+        telling = set()
+        passages = np.diff(self._word_weights.indptr)
+        for word in search_words(question):
+            index = self._word_index.get(word)
+            if index is not None and passages[index] <= max(len(self.vectors) / 3, 1):
+                telling.add(word)
+        return telling
+
+    def _cosines_again(self, question: str, score: np.ndarray, rerank: Reranker) -> np.ndarray:
+        """Returns the cosines ``[N]`` of the first passages by a second model, NaN for others."""
+        first = sorted(ranking(score, self._texts)[: rerank.passages])  # document by document
+        texts = list(map(self.passage_text, first))
+        cosines = np.full(len(score), np.nan, np.float32)
+        cosines[first] = rerank.cosines(question, texts, self._folder / "rerank")
+        return cosines
 
     def _bm25(self, question: str) -> tuple[np.ndarray, float]:
         """Returns BM25 of all passages ``[N]``, and the length of the question's rarities."""
@@ -232,15 +276,19 @@ def ranking(scores: np.ndarray, texts: np.ndarray) -> list[int]:
     return order[np.sort(positions)].tolist()
 
 
-def open_library(source: str, model: NextLevelBertModel, reading: ReadingOptions) -> Library:
+def open_library(
+    source: str,
+    model: NextLevelBertModel | None = None,
+    reading: ReadingOptions | None = None,
+) -> Library:
     """Opens the library of a command's source, and reports on stderr what could not be read.
 
     Args:
         source: a file, a folder or a pattern.
-        model: the document model.
+        model: the document model (default: the installed checkpoint).
         reading: how the files are read, and where their passages and vectors are kept.
     """
-    shelf = open_shelf(source, model, reading)
+    shelf = open_shelf(source, model or open_model(), reading or ReadingOptions())
     library = Library(shelf)
     all_notes = Notes()
     for part, notes in zip(shelf.parts, library.notes, strict=True):
@@ -251,27 +299,32 @@ def open_library(source: str, model: NextLevelBertModel, reading: ReadingOptions
 
 def run(
     source: str,
-    model: NextLevelBertModel,
     question: str,
-    reading: ReadingOptions,
+    model: NextLevelBertModel | None = None,
+    reading: ReadingOptions | None = None,
     *,
-    documents: int,
-    passages: int,
-    as_json: bool,
+    documents: int = 5,
+    passages: int = 5,
+    as_json: bool = False,
+    rerank: NextLevelBertModel | None = None,
 ) -> None:
     """Prints the passages and documents that are nearest to a question.
 
     Args:
         source: a file, a folder or a pattern.
-        model: the document model.
         question: text of the question.
+        model: the document model (default: the installed checkpoint).
         reading: how the files are read, and where their passages and vectors are kept.
         documents: largest number of documents to print.
         passages: largest number of passages to print.
         as_json: if true, prints JSON.
+        rerank: model that reads the first passages again, see `Reranker`.
     """
     library = open_library(source, model, reading)
-    answer = library.ask(question, documents, passages)
+    reranker = None
+    if rerank is not None:
+        reranker = Reranker(rerank)
+    answer = library.ask(question, documents, passages, rerank=reranker)
     if as_json:
         rows = {
             "question": question,
@@ -314,8 +367,17 @@ def passage_rows(library: Library, answer: SearchResult) -> list[dict[str, Any]]
             "bm25": float(answer.bm25[index]),
             **library.passage(index)._asdict(),
         }
+        if answer.rerank_cosine is not None:
+            row["rerank_cosine"] = _number_or_none(answer.rerank_cosine[index])
         rows.append(row)
     return rows
+
+
+def _number_or_none(value: float) -> float | None:
+    """Returns a number that JSON can hold: None for NaN."""
+    if np.isnan(value):
+        return None
+    return float(value)
 
 
 def print_answer(library: Library, answer: SearchResult) -> None:

@@ -1,9 +1,10 @@
 """Lists and reads the files of a source, with notes about what was not read."""
 
+import os
 import posixpath
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from transformers import PreTrainedTokenizerBase
 
-from ..data.documents import Document, read_documents, root_of, source_files
+from ..data.documents import (
+    PYTHON_MANUAL,
+    Document,
+    read_documents,
+    resolve_source,
+    root_of,
+    source_files,
+)
 from ..data.files import NoDocumentError, PartlyReadError, find_paths, readable_name
 from ..models.chunking import tokenize_document
 from ..models.sentences import Splitter
@@ -21,18 +29,28 @@ from .notes import Note, Notes
 _UNKNOWN_SHARE = 0.05
 
 
+def default_cache_dir() -> Path:
+    """Returns the folder of the cache: of the XDG base directories, or in the home folder."""
+    folder = os.environ.get("XDG_CACHE_HOME", "")
+    if folder == "":
+        return Path.home() / ".cache" / "nextlevelbert"
+    return Path(folder) / "nextlevelbert"
+
+
 @dataclass(frozen=True)
 class ReadingOptions:
     """Says how to read the files of a source, and where to keep their passages and vectors.
 
     Args:
-        cache_dir: the folder of all shelves.
+        cache_dir: the folder of all shelves (default: ``nextlevelbert`` in the user's cache).
         text_column: the column of the text in tables.
+        id_column: the column of the id in tables.
         splitter: function that finds sentences, as in ``encode`` (default: the model's own rule).
     """
 
-    cache_dir: Path
+    cache_dir: Path = field(default_factory=default_cache_dir)
     text_column: str = "text"
+    id_column: str = "id"
     splitter: Splitter | None = None
 
 
@@ -61,10 +79,12 @@ def list_files(source: str, notes: Notes) -> list[SourceFile]:
     """Lists the files of a source, without those that this package has written.
 
     Args:
-        source: a file, a folder or a pattern.
+        source: a file, a folder or a pattern; or Python's manual, which is one table.
         notes: gets a note on vectors (of ``embed`` and `encode_corpus`) and on models (of ``fit``
             and the trainers).
     """
+    if source == PYTHON_MANUAL:
+        return [SourceFile(Path(PYTHON_MANUAL), PYTHON_MANUAL, is_table=True)]
     root = root_of(source)
     files = []
     models = set()
@@ -96,34 +116,39 @@ def is_own_output(path: Path) -> bool:
 
 
 def check_output(source: str, output: Path) -> None:
-    """Refuses to write over a document of the source.
+    """Refuses to write over a document of the source, or a file that would be read as one.
 
     Raises:
-        ValueError: if the output is a file of the source that another program wrote.
+        ValueError: if the output is a file of the source that another program wrote, or a table in
+            the source that cannot be told from a table of documents, as a Parquet file can.
     """
     output = output.resolve()
-    if not output.exists() or is_own_output(output):
-        return
     folders = [path.resolve() for path in find_paths(source)]
-    if {output, *output.parents}.intersection(folders):
+    if not {output, *output.parents}.intersection(folders):
+        return
+    if output.exists() and not is_own_output(output):
         raise ValueError(f"{output} is a document of {source}; name another file to write.")
+    if output.suffix.lower() in (".csv", ".jsonl"):
+        raise ValueError(
+            f"{output} would be read as a document of {source}; name a file outside of it."
+        )
 
 
-def read_file(file: SourceFile, column: str) -> tuple[list[Document], list[Note]]:
+def read_file(file: SourceFile, reading: ReadingOptions) -> tuple[list[Document], list[Note]]:
     """Reads the documents of a file that hold text.
 
     If two rows have the same id, the second is named ``id (2)``.
 
     Args:
         file: the file.
-        column: the text column of tables.
+        reading: names the columns of tables.
 
     Returns:
         The documents, and notes about rows and pages that were not read. Without documents, there
         is at least one note.
     """
     errors: list[ValueError] = []
-    rows = read_documents(file.path, column, on_error=errors.append)
+    rows = read_documents(file.path, reading.text_column, reading.id_column, on_error=errors.append)
     documents = []
     times = Counter[str]()
     for row in rows:
@@ -151,7 +176,7 @@ def read_file(file: SourceFile, column: str) -> tuple[list[Document], list[Note]
 
 
 def read_files(
-    source: str, column: str, tokenizer: PreTrainedTokenizerBase
+    source: str, reading: ReadingOptions, tokenizer: PreTrainedTokenizerBase
 ) -> Iterator[tuple[str, Document]]:
     """Reads the documents of all files that can be read, each with its name.
 
@@ -159,13 +184,13 @@ def read_files(
 
     Args:
         source: a file, a folder or a pattern.
-        column: the text column of tables.
+        reading: names the columns of tables.
         tokenizer: the tokenizer of the model.
     """
     all_notes = Notes()
     try:
-        for file in list_files(source, all_notes):
-            documents, notes = read_file(file, column)
+        for file in list_files(resolve_source(source), all_notes):
+            documents, notes = read_file(file, reading)
             if documents:
                 notes += notes_on_words(tokenizer, file, documents)
             all_notes.add(file.name, notes)

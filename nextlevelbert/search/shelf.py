@@ -35,7 +35,7 @@ from safetensors import SafetensorError
 from tqdm.auto import tqdm
 
 from ..corpus import ChunkVectors, chunk_table, write_part
-from ..data.documents import Document
+from ..data.documents import PYTHON_MANUAL, Document, resolve_source
 from ..data.files import readable_name, reason, suffix
 from ..models.chunk_encoder import LoadedChunkEncoder, weights_fingerprint
 from ..models.document_encoding import DocumentEmbedding
@@ -133,6 +133,7 @@ def open_shelf(source: str, model: NextLevelBertModel, reading: ReadingOptions) 
         CacheError: if the shelf cannot be written.
         ValueError: if no file can be read.
     """
+    source = resolve_source(source)
     shelf = Shelf(source, model, reading)
     notes = Notes()
     try:
@@ -171,8 +172,17 @@ def _end_reading(lock: FileLock) -> None:
     Path(lock.lock_file).unlink(missing_ok=True)
 
 
+def _exists(file: SourceFile) -> bool:
+    return str(file.path) == PYTHON_MANUAL or os.path.exists(file.path)
+
+
 def _hash_of(file: SourceFile) -> str:
-    """Hashes the bytes of a file, or of a saved data set's files, and how they are read."""
+    """Hashes the bytes of a file, or of a saved data set's files, and how they are read.
+
+    Python's manual is known by the version of Python.
+    """
+    if str(file.path) == PYTHON_MANUAL:
+        return hashlib.sha256(f"{PYTHON_MANUAL} {sys.version}".encode()).hexdigest()[:32]
     paths = [file.path]
     if file.is_table and file.path.is_dir():
         paths = sorted(path for path in file.path.rglob("*") if path.is_file())
@@ -249,7 +259,8 @@ class Shelf:
         values = self.model.config.to_dict()
         settings = sorted((name, values[name]) for name in values if name not in _INCIDENTAL)
         weights = weights_fingerprint(self.model)
-        key = (_VERSION, self._schema.metadata, settings, weights, self._reading.text_column)
+        columns = (self._reading.text_column, self._reading.id_column)
+        key = (_VERSION, self._schema.metadata, settings, weights, columns)
         path = os.fsencode(os.path.abspath(source))
         return hashlib.sha256(repr(key).encode() + path).hexdigest()[:32]
 
@@ -325,7 +336,7 @@ class Shelf:
         with wait_for(self.lock):
             with writing(part.path):
                 part.path.unlink(missing_ok=True)
-            if os.path.exists(part.file.path) and _hash_of(part.file) == content:
+            if _exists(part.file) and _hash_of(part.file) == content:
                 self.encode_files([part], Notes())
             path = self._paths().get(content)
         if path is None:
@@ -351,7 +362,7 @@ class Shelf:
         hidden = None  # no bar in a log file
         if not parts:
             hidden = True
-        for part in tqdm(parts, unit="file", disable=hidden):
+        for part in tqdm(parts, unit="file", disable=hidden, delay=1):
             if part.content not in unreadable:
                 documents, notes_on_reading = self._read_unchanged(part)
                 unreadable[part.content] = notes_on_reading
@@ -371,7 +382,7 @@ class Shelf:
     def _read_unchanged(self, part: Part) -> tuple[list[Document], list[Note]]:
         """Reads a file, again if it has changed meanwhile, and stores the hash of what was read."""
         for _ in range(_READINGS):
-            documents, notes = read_file(part.file, self._reading.text_column)
+            documents, notes = read_file(part.file, self._reading)
             try:
                 content = _hash_of(part.file)
             except OSError as error:  # `read_file` may have opened it before it went away

@@ -3,6 +3,7 @@
 import argparse
 import copy
 import logging
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,7 @@ from huggingface_hub import create_repo, upload_folder
 from transformers import TrainingArguments
 from transformers.integrations import get_available_reporting_integrations
 
-from .options import option
+from .options import fixed, option
 from .runs import safe_name
 
 logger = logging.getLogger(__name__)
@@ -78,24 +79,31 @@ class BaseTrainingArguments(TrainingArguments):
             " (default: --dataset_name)."
         },
     )
-    # No option: an interrupted run resumes on its own.
-    resume_from_checkpoint: str | None = field(init=False, default=None)
-    # Not options: every given set is evaluated, and most losses do not support label smoothing.
-    do_eval: bool = field(init=False, default=False)
-    do_predict: bool = field(init=False, default=False)
-    label_smoothing_factor: float = field(init=False, default=0.0)
-    # Uploads at every save would publish arguments with local paths.
-    hub_strategy: str = option("end", argparse.SUPPRESS)
+    resume_from_checkpoint: str | None = fixed(
+        None, "an interrupted run resumes if the same command is repeated"
+    )
+    do_eval: bool = fixed(default=False, reason="every set that is given is evaluated")
+    do_predict: bool = fixed(default=False, reason="every set that is given is evaluated")
+    label_smoothing_factor: float = fixed(0.0, "most losses do not support it")
+    hub_strategy: str = fixed(
+        "end", "only the finished model is uploaded, because checkpoints hold local paths"
+    )
+    hub_always_push: bool = fixed(default=False, reason="only the finished model is uploaded")
+    batch_eval_metrics: bool = fixed(default=False, reason="scores need all rows of a set")
     # Processes wait for each other while documents are encoded, which may take days.
     ddp_timeout: int = option(7 * 24 * 3600, argparse.SUPPRESS)
+    disable_tqdm: bool | None = option(None, argparse.SUPPRESS)
     dataloader_pin_memory: bool = option(default=True, help=argparse.SUPPRESS)
-    # The collators need columns that the forward pass does not take.
-    remove_unused_columns: bool = option(default=False, help=argparse.SUPPRESS)
+    remove_unused_columns: bool = fixed(
+        default=False, reason="the collators need columns that the forward pass does not take"
+    )
 
     def __post_init__(self) -> None:
         if not torch.accelerator.is_available():
             self.use_cpu = True  # stated outright, this allows bf16 on a CPU
             self.dataloader_pin_memory = False
+        if self.disable_tqdm is None and not sys.stderr.isatty():
+            self.disable_tqdm = True  # no bar in a log file
         if self.bf16 and self.use_cpu:
             capabilities = torch.cpu.get_capabilities()
             if not any(capabilities.get(name) for name in _BFLOAT16):
@@ -175,5 +183,6 @@ class BaseTrainingArguments(TrainingArguments):
                 repo_id=self.repository(),
                 folder_path=folder,
                 token=self.hub_token,
+                revision=self.hub_revision,
                 ignore_patterns=["checkpoint-*", "_*", "*.tmp", ".tmp*", *leave],
             )

@@ -1,19 +1,24 @@
 """Options: dataclasses from a command line, files of options, recipes of the papers, and errors."""
 
 import argparse
+import difflib
+import glob
 import inspect
 import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, fields
 from pathlib import Path
 from typing import Any, NoReturn
 
+import datasets
+import transformers
 import yaml
 from transformers import AutoConfig, HfArgumentParser, PreTrainedConfig, TrainingArguments
 
+from ..data.documents import BUNDLED
 from ..data.files import readable_text
 
 RECIPES = Path(__file__).with_name("recipes")
@@ -40,42 +45,104 @@ def option(default: object, help: str, **metadata: object) -> Any:
     return field(default=default, metadata={"help": help, **metadata})
 
 
-class _Parser(HfArgumentParser):
+def fixed(default: object, reason: str) -> Any:
+    """Makes a field that is no option, because a training here decides it.
+
+    Args:
+        default: value of the field.
+        reason: a clause that says why, for the error if somebody gives it as an option.
+    """
+    return field(init=False, default=default, metadata={"reason": reason})
+
+
+def fixed_fields(classes: Iterable[type[Any]]) -> dict[str, str]:
+    """Returns the arguments of transformers that are no options here, each with its reason."""
+    reasons = {}
+    for dataclass in classes:
+        for one_field in fields(dataclass):
+            if "reason" in one_field.metadata:
+                reasons[one_field.name] = one_field.metadata["reason"]
+    return reasons
+
+
+def inherited(classes: Iterable[type[Any]]) -> set[str]:
+    """Returns the arguments of transformers that none of the classes declares anew."""
+    names = {argument.name for argument in fields(TrainingArguments)}
+    for dataclass in classes:
+        for base in dataclass.__mro__:
+            if base is not TrainingArguments:
+                names -= inspect.get_annotations(base).keys()
+    return names
+
+
+class OptionParser(HfArgumentParser):
     """Prints the error first, then the usage.
 
     The help shows only those options of `TrainingArguments` that `HELP` describes.
+
+    Args:
+        classes: dataclasses of options, see `parse`.
+        prog: options that led here, after the name of the command.
+        about: text above the options in the help.
+        recipes: true to add ``--recipe``.
     """
 
-    def __init__(self, classes: Sequence[type[Any]], prog: str, about: str | None) -> None:
+    def __init__(
+        self,
+        classes: Sequence[type[Any]],
+        prog: str = "",
+        about: str | None = None,
+        *,
+        recipes: bool = False,
+    ) -> None:
         command = Path(sys.argv[0]).name
+        self.reasons = fixed_fields(classes)
+        refused = ", ".join(f"--{name}" for name in self.reasons)
         super().__init__(
             classes,
             prog=f"{command} {prog}".strip(),
             usage="%(prog)s [options]",
             description=about,
             epilog=(
-                "The other arguments of transformers' TrainingArguments work, too. Options may come"
-                f" from YAML or JSON: {command} options.yaml --seed 1"
+                f"The other arguments of transformers' TrainingArguments work, except {refused}."
+                " Options may come from a YAML or JSON file at the beginning: options.yaml --seed 1"
             ),
             allow_abbrev=False,
         )
+        if recipes:
+            self.add_argument(
+                "--recipe",
+                choices=["paper"],
+                default=argparse.SUPPRESS,
+                help="Use the settings of the paper on this --model_type; the options that you give"
+                " override them.",
+            )
 
-        inherited = {option.name for option in fields(TrainingArguments)}
-        for dataclass in classes:
-            for base in dataclass.__mro__:
-                if base is not TrainingArguments:
-                    inherited -= inspect.get_annotations(base).keys()
+        transformers_options = inherited(classes)
         for action in self._actions:
-            if action.dest in inherited:
+            if action.dest in transformers_options:
                 action.help = HELP.get(action.dest, argparse.SUPPRESS)
             elif action.const is False and action.help != argparse.SUPPRESS:
                 action.help = f"Turns off --{action.dest}.%(default).0s"
             elif action.default is None:
                 action.help = f"{action.help}%(default).0s"  # in place of "(default: None)"
-            # The help shows the first spelling; all spellings are accepted.
-            action.option_strings = action.option_strings[:1]
+            if action.dest != "help":
+                # The help shows the first spelling; all spellings are accepted.
+                action.option_strings = action.option_strings[:1]
+
+    def describe_unknown(self, name: str) -> str:
+        """Says why an option does not exist, or names the nearest one."""
+        name, _, _ = name.partition("=")
+        reason = self.reasons.get(name.lstrip("-").replace("-", "_"))
+        if reason is not None:
+            return f"{name} is no option here: {reason}."
+        similar = difflib.get_close_matches(name, self._option_string_actions, n=1)
+        if not similar:
+            return f"There is no option {name}."
+        return f"There is no option {name}. Did you mean {similar[0]}?"
 
     def error(self, message: str) -> NoReturn:
+        """Prints an error and the usage, and exits with status 2."""
         print(f"error: {message}", file=sys.stderr)
         print(f"usage: {self.prog} [options]; --help describes them", file=sys.stderr)
         raise SystemExit(2)
@@ -103,26 +170,36 @@ def parse(
     if recipes and not prog:
         prog = f"--task {recipes[:-1]}"
 
-    parser = _Parser(classes, prog, about)
+    parser = OptionParser(classes, prog, about, recipes=recipes is not None)
     try:
         argv = expand_options_file(argv)
         if recipes is not None:
-            parser.add_argument(
-                "--recipe",
-                choices=["paper"],
-                default=argparse.SUPPRESS,
-                help="Use the settings of the paper on this --model_type; the options that you give"
-                " override them.",
-            )
             argv = _with_recipe(argv, recipes, parser.get_default("model_type"))
 
-        _, unknown = parser.parse_known_args(argv)
+        namespace, unknown = parser.parse_known_args(argv)
         if unknown:
-            raise ValueError(f"There is no option {unknown[0]}.")
+            raise ValueError(parser.describe_unknown(unknown[0]))
+        check_files(vars(namespace))
         parsed = parser.parse_args_into_dataclasses(argv, look_for_args_file=False)
     except (ValueError, OSError) as error:
         parser.error(str(error))
     return parsed[: len(classes)]
+
+
+def check_files(options: Mapping[str, Any]) -> None:
+    """Refuses an option that names a file to read which is not there.
+
+    Args:
+        options: values of the options by name; those ending in ``_file`` name a file or folder to
+            read, a pattern, or documents that are always there (`BUNDLED`).
+
+    Raises:
+        ValueError: if there is nothing at the path.
+    """
+    for name, value in options.items():
+        if name.endswith("_file") and value is not None and value not in BUNDLED:
+            if not glob.has_magic(value) and not Path(value).exists():
+                raise ValueError(f"--{name}: there is no file or folder {value!r}.")
 
 
 def pop_option(
@@ -266,6 +343,9 @@ def run_command(main: Callable[[list[str]], None], argv: Sequence[str] | None = 
     if os.environ.get("RANK", "0") == "0":
         level = logging.INFO
     logging.basicConfig(level=level, format="%(message)s")
+    if not sys.stderr.isatty():  # no bars in a log file
+        datasets.disable_progress_bars()
+        transformers.utils.logging.disable_progress_bar()
     if argv is None:
         argv = sys.argv[1:]
     try:

@@ -2,8 +2,13 @@
 
 The blocks of a page share one namespace and run in order, in a folder that holds what the pages
 speak of. A `text` block that follows a Python block directly is what it prints, and the error if it
-ends with one. `...` stands for anything, and white space does not count. A comment above a block
-says why it does not run:
+ends with one. `...` stands for anything, and white space does not count. Numbers with decimals
+may differ by a twentieth, or by two in their last digit, because processors round differently. Where
+a training makes a larger difference, a comment above the `text` block says so, as the page does:
+
+    <!-- digits vary -->
+
+Then numbers may differ by the factor of `VARYING`. A comment above a block says why it does not run:
 
     <!-- skip: next "publishes on the Hub" -->
     <!-- skip: next if(missing("ray"), reason="needs ray") -->
@@ -17,6 +22,7 @@ import contextlib
 import doctest
 import io
 import os
+import re
 import shlex
 import shutil
 import traceback
@@ -40,7 +46,38 @@ ROOT = Path(__file__).parents[2]
 JOBS = ROOT / "docs" / "jobs"
 CHECKPOINT = ROOT / "nextlevelbert" / "static"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+VARIES = "<!-- digits vary -->"
 _COMPARISON = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+DECIMAL = re.compile(r"(?<![\w.])-?\d+\.\d+(?![\w.])")
+VARYING = 2.0
+
+
+def as_shown(shown: str, printed: str, *, varies: bool) -> str:
+    """Returns what was printed, with the shown decimal numbers in place of those near to them.
+
+    Args:
+        shown: the output on the page.
+        printed: the output of the block.
+        varies: true if numbers may differ by the factor of `VARYING`.
+    """
+    numbers = iter(DECIMAL.findall(shown))
+
+    def choose(match: re.Match[str]) -> str:
+        number = next(numbers, match[0])
+        unit = 10.0 ** -len(number.partition(".")[2])
+        value = float(number)
+        difference = abs(float(match[0]) - value)
+        if varies:
+            is_near = value / VARYING <= float(match[0]) <= value * VARYING
+        else:
+            is_near = difference <= max(2.001 * unit, abs(value) / 20)
+        if is_near:
+            return number
+        return match[0]
+
+    return DECIMAL.sub(choose, printed)
 
 
 class CommandEvaluator:
@@ -77,7 +114,10 @@ class BlocksAndOutput:
         shown = set()
         for output in CodeBlockParser("text", self.compare)(document):
             before = max((end for end in ends if end <= output.start), default=None)
-            if before is not None and not document.text[before : output.start].strip():
+            if before is None:
+                continue
+            between = document.text[before : output.start].replace(VARIES, "")
+            if not between.strip():
                 shown.add(before)
                 yield output
         for block in blocks:
@@ -104,7 +144,9 @@ class BlocksAndOutput:
 
     def compare(self, example: Example) -> str | None:
         printed, trace = self._printed.pop(example.path)
-        if doctest.OutputChecker().check_output(example.parsed, printed, _COMPARISON):
+        before = example.document.text[: example.region.start].rstrip()
+        near = as_shown(example.parsed, printed, varies=before.endswith(VARIES))
+        if doctest.OutputChecker().check_output(example.parsed, near, _COMPARISON):
             return None
         return f"Shown:\n{example.parsed}\nPrinted:\n{printed}\n{trace}"
 
@@ -175,6 +217,7 @@ def page_folder(
     torch.manual_seed(0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(constants, "HF_HUB_CACHE", str(hub_cache))
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         os.chdir(folder)
         yield folder
     os.chdir(before)

@@ -60,6 +60,22 @@ def test_what_is_shown_is_compared(tmp_path):
         run(page.format("4"), tmp_path)
 
 
+def test_shown_numbers_may_differ_a_little(tmp_path):
+    page = "```python\nprint('score', 0.547, 12)\n```\n{}\n```text\nscore {} {}\n```\n"
+
+    run(page.format("", "0.55", "12"), tmp_path)
+    run(page.format("", "0.540", "12"), tmp_path)
+    run(page.format("\n<!-- digits vary -->\n", "0.3", "12"), tmp_path)
+
+    for wrong in (
+        ("", "0.3", "12"),
+        ("\n<!-- digits vary -->\n", "0.2", "12"),
+        ("", "0.547", "13"),
+    ):
+        with pytest.raises(SybilFailure, match="Printed:"):
+            run(page.format(*wrong), tmp_path)
+
+
 def test_an_error_must_be_shown(tmp_path):
     block = "```python\nraise ValueError('too long')\n```\n"
     with pytest.raises(ValueError, match="too long"):

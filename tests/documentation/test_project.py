@@ -4,11 +4,13 @@ import json
 import re
 import runpy
 import sys
+import textwrap
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
 import yaml
+from safetensors.torch import load, load_file
 
 import nextlevelbert
 import nextlevelbert_command
@@ -32,6 +34,19 @@ def test_the_version_is_the_same_everywhere():
     assert changelog is not None
     assert changelog[1] == nextlevelbert.__version__
     assert yaml.safe_load(read("CITATION.cff"))["version"] == nextlevelbert.__version__
+
+
+def test_links_are_made_absolute_for_pypi():
+    convert = runpy.run_path(str(ROOT / "docs" / "pypi_readme.py"))["with_absolute_links"]
+    page = '[a](docs/x.md#b) [c](#d) [e](https://f.g/h) ![i](docs/j.png) <img src="docs/k.svg">'
+
+    made = convert(page, "https://example.org/r/", "1.0")
+
+    assert made == (
+        "[a](https://example.org/r/blob/v1.0/docs/x.md#b) [c](#d) [e](https://f.g/h)"
+        " ![i](https://example.org/r/raw/v1.0/docs/j.png)"
+        ' <img src="https://example.org/r/raw/v1.0/docs/k.svg">'
+    )
 
 
 def test_the_first_page_is_short():
@@ -116,6 +131,28 @@ def test_a_model_is_pushed_and_opened_as_the_page_says(fresh_process, tmp_path):
     checkpoint = nextlevelbert.static_checkpoint()
     script = "\n".join(blocks[:-1]).replace('"my-model"', repr(checkpoint))
     assert "(1, 384)" in fresh_process(script)
+
+
+@pytest.mark.long
+def test_a_checkpoint_keeps_its_head_and_its_card_when_it_is_uploaded(hub, fresh_process):
+    """By the block of the page about releases; each gets the code that opens it."""
+    [block] = re.findall(r"```python\n(.*?)```", read("RELEASING.md"), re.DOTALL)
+    fresh_process(f"import os\nos.chdir({str(ROOT)!r})\n{textwrap.dedent(block)}")
+
+    folders = {
+        "nextlevelbert-static": ROOT / "nextlevelbert" / "static",
+        "nextlevelbert-minilm-256": ROOT / "checkpoints" / "nextlevelbert-minilm-256",
+        "hate-static": ROOT / "checkpoints" / "hate-static",
+    }
+    for name, folder in folders.items():
+        uploaded = hub.files("model", f"user/{name}")
+        assert uploaded["README.md"] == (folder / "README.md").read_bytes()
+        assert "modeling_nextlevelbert.py" in uploaded
+        stored = load_file(folder / "model.safetensors")
+        tensors = load(uploaded["model.safetensors"])
+        assert tensors.keys() == stored.keys()
+        for key, tensor in tensors.items():
+            assert tensor.equal(stored[key]), key
 
 
 @pytest.mark.long

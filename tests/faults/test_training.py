@@ -98,7 +98,6 @@ def runs(toy_encoder_path, toy_checkpoint, encoder, tmp_path_factory):
 
     for name, model, make, argv in (
         ("classification", toy_checkpoint, list, "--task classification"),
-        ("adapter", toy_checkpoint, list, "--task classification --lora"),
     ):
         train = write(data / f"{name}-train.jsonl", make(sea_rows(8, 1)))
         validation = write(data / f"{name}-validation.jsonl", make(sea_rows(4, 2)))
@@ -125,7 +124,7 @@ def straight(runs, tmp_path_factory):
     return straight_of
 
 
-RUNS = {"masked": 2, "classification": 2, "adapter": 5}
+RUNS = {"masked": 2, "classification": 2}
 
 
 @pytest.mark.parametrize(("name", "every"), RUNS.items())

@@ -303,7 +303,6 @@ def test_word_counts_with_several_labels_and_a_test_set_without(tmp_path):
     ("argv", "culprit"),
     [
         (["--label_column", "y"], "no labels"),
-        (["--lora", "--freeze_encoder"], "--lora"),
         (["--chunk_size", "9"], "--chunk_size"),
         (["--model_type", "hate"], "--model_type"),
         (["--learning_rate", "1e30"], "--learning_rate"),

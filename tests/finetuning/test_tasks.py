@@ -2,7 +2,7 @@
 
 import pytest
 
-from nextlevelbert.finetuning.tasks import TASKS, main
+from nextlevelbert.finetuning.tasks import main
 
 
 @pytest.mark.parametrize(
@@ -19,8 +19,3 @@ def test_a_task_or_an_option_that_is_not_there(words, culprit, tmp_path, capsys)
     with pytest.raises(SystemExit):
         main([word.format(folder=tmp_path) for word in words])
     assert culprit in capsys.readouterr().err
-
-
-def test_the_list_of_tasks(capsys):
-    main(["--help"])
-    assert f"\n  {next(iter(TASKS))} " in capsys.readouterr().out

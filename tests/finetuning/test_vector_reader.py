@@ -1,4 +1,4 @@
-"""Batches of stored vectors, and adapters."""
+"""Batches of stored vectors."""
 
 from types import SimpleNamespace
 
@@ -6,14 +6,9 @@ import pytest
 import torch
 from datasets import Dataset
 
-from nextlevelbert import NextLevelBertForMultipleChoice
-from nextlevelbert.finetuning.arguments import (
-    FinetuningArguments,
-    LoraArguments,
-    VectorModelArguments,
-)
+from nextlevelbert.finetuning.arguments import FinetuningArguments, VectorModelArguments
 from nextlevelbert.finetuning.labels import SEVERAL, LabelSet
-from nextlevelbert.finetuning.vector_reader import VectorReader, with_lora
+from nextlevelbert.finetuning.vector_reader import VectorReader
 
 VECTORS = {
     "one": torch.ones(1, 2),
@@ -34,7 +29,7 @@ def vector_reader(toy_checkpoint, tmp_path, monkeypatch):
     def make(labels):
         args = FinetuningArguments(output_dir=str(tmp_path), use_cpu=True)
         options = VectorModelArguments(model=toy_checkpoint)
-        reader = VectorReader(args, labels, options, adapters=LoraArguments())
+        reader = VectorReader(args, labels, options)
         reader.source = SimpleNamespace(encode=stored_vectors)
         return reader
 
@@ -58,16 +53,3 @@ def test_a_batch_holds_each_document_once(vector_reader):
     assert batch["labels"].tolist() == [[1, 0, 1], [0, 0, 0], [0, 1, 0]]
     # The mean of a long question.
     assert batch["pair_embeds"].tolist() == [[0.5, 0.5], [1, 1], [0.5, 0.5]]
-
-
-def test_adapters_train_less_than_a_tenth(minilm):
-    """Of the real size, the frozen chunk encoder not counted; the head is trained whole."""
-    model = NextLevelBertForMultipleChoice.from_chunk_encoder(minilm, include_chunk_encoder=False)
-    adapted = with_lora(model, LoraArguments(lora=True))
-
-    trainable, total = adapted.get_nb_trainable_parameters()
-
-    assert total > 10_000_000
-    assert 0.02 < trainable / total < 0.10
-    for name, parameter in adapted.named_parameters():
-        assert not parameter.requires_grad or "lora" in name or "classifier" in name

@@ -5,15 +5,10 @@ import torch
 
 from nextlevelbert import NextLevelBertModel, load_chunk_encoder
 from nextlevelbert.finetuning.arguments import VectorModelArguments
-from nextlevelbert.finetuning.tasks import main
-from nextlevelbert.finetuning.vector_source import VectorSource, require_layers
+from nextlevelbert.finetuning.vector_source import VectorSource
 
 from ..toys.finetuning import arguments
 from ..toys.vectors import close
-
-
-def test_an_untrained_model_has_layers_to_train():
-    require_layers("untrained")
 
 
 def test_texts_are_encoded_once_and_as_encode_does(toy_checkpoint, tmp_path, monkeypatch):
@@ -108,17 +103,3 @@ def test_a_card_names_what_a_model_was_made_of(toy_checkpoint, minilm_path):
     alone = VectorModelArguments(model="untrained", chunk_encoder=minilm_path)
     assert VectorSource.open(alone).base_model is None
     assert VectorSource.open(VectorModelArguments(model=toy_checkpoint)).base_model is None
-
-
-def test_a_mean_of_chunk_vectors_has_no_layers_to_train(
-    sea_files, toy_encoder_path, tmp_path, capsys
-):
-    plain = NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunk_size=16, pooling="plain")
-    plain.save_pretrained(tmp_path / "plain")
-    argv = f"--task classification --lora --model {tmp_path}/plain --output_dir {tmp_path}/out"
-
-    with pytest.raises(SystemExit):
-        main([*argv.split(), "--train_file", sea_files["--train_file"]])
-
-    assert "no layers to train" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()

@@ -151,7 +151,7 @@ def test_a_folder_gets_a_card_and_keeps_the_one_it_has(toy_checkpoint, tmp_path)
     assert card.data.tags == ["nextlevelbert", "sentence-transformers"]
     assert card.data.base_model == "me/encoder"
     assert "pip install" in card.text
-    assert 'SentenceTransformer("folder or Hub name")' in card.text
+    assert f'SentenceTransformer("{tmp_path.name}")' in card.text
     (tmp_path / "README.md").write_text("mine", encoding="utf-8")
     model.save_pretrained(tmp_path)
     assert (tmp_path / "README.md").read_text(encoding="utf-8") == "mine"

@@ -14,7 +14,12 @@ from transformers import BertModel, XLMRobertaConfig, XLMRobertaModel, XLMRobert
 
 from nextlevelbert import ChunkingRule, HateModel, NextLevelBertModel, load_chunk_encoder
 from nextlevelbert.models.backbones import bert_over_vectors, load_backbone
-from nextlevelbert.models.chunk_encoder import micro_batches, pool, weights_fingerprint
+from nextlevelbert.models.chunk_encoder import (
+    ChunkEncoder,
+    micro_batches,
+    pool,
+    weights_fingerprint,
+)
 from nextlevelbert.models.chunking import tokenize_document
 
 from ..toys.vectors import TINY, close, save_random_table
@@ -309,3 +314,40 @@ def test_code_that_comes_with_an_encoder_is_not_run(toy_encoder_path, tmp_path):
 
     with pytest.raises(Exception, match="trust_remote_code"):
         load_chunk_encoder(folder)
+
+
+@pytest.mark.parametrize("room", [4, 1])
+def test_a_batch_is_halved_if_the_gpu_has_no_room(toy_encoder_path, monkeypatch, caplog, room):
+    """Vectors are the same; later batches are as small from the start."""
+    source = load_chunk_encoder(toy_encoder_path)
+    texts = SENTENCES * 5
+    expected = encode_sentences(source, texts)
+    forward = ChunkEncoder.forward
+    sizes = []
+
+    def forward_in_room(self, input_ids, *args):
+        sizes.append(len(input_ids))
+        if len(input_ids) > room:
+            raise torch.OutOfMemoryError("out of memory")
+        return forward(self, input_ids, *args)
+
+    monkeypatch.setattr(ChunkEncoder, "forward", forward_in_room)
+
+    close(encode_sentences(source, texts), expected)
+    assert max(sizes) > room
+    assert "has no memory left for" in caplog.text
+    sizes.clear()
+    close(encode_sentences(source, texts), expected)
+    assert max(sizes) <= 2 * room
+
+
+def test_a_gpu_without_room_for_one_chunk(toy_encoder_path, monkeypatch):
+    source = load_chunk_encoder(toy_encoder_path)
+
+    def refuse(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(ChunkEncoder, "forward", refuse)
+
+    with pytest.raises(MemoryError, match=r"no memory left for one chunk .*--device cpu"):
+        encode_sentences(source, SENTENCES)

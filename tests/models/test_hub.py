@@ -223,7 +223,7 @@ print(json.dumps({"scores": scores, "accuracy": accuracy}))
 def test_the_finetuning_script_publishes_what_opens_again(
     hub, fresh_process, run, toy_encoder_path, tmp_path
 ):
-    """A classifier, then one made of it by adapters, both from the hub without the package."""
+    """A classifier, then a new head over it, both from the hub without the package."""
     rows = []
     for index in range(12):
         text = f"{('ship', 'bread')[index % 2]} {index}. " * 30
@@ -231,7 +231,7 @@ def test_the_finetuning_script_publishes_what_opens_again(
     file = write(tmp_path / "rows.jsonl", rows)
     for name, model in (
         ("classifier", f"untrained --chunk_encoder {toy_encoder_path} --chunk_size 16"),
-        ("adapted", "user/classifier --lora"),
+        ("head", "user/classifier --freeze_encoder"),
     ):
         output = tmp_path / name
         argv = f"--task classification --model {model} --train_file {file} --test_file {file}"

@@ -3,17 +3,21 @@ hands over to."""
 
 import importlib
 import inspect
+import json
+import os
 import runpy
 import subprocess
 import sys
 import time
 from dataclasses import fields
+from importlib.metadata import version
 from operator import itemgetter
 from pathlib import Path
 
 import pytest
 
 import nextlevelbert_command
+from nextlevelbert import Document, example_books
 from nextlevelbert.search.reading import ReadingOptions
 
 from .conftest import COURT, KITCHEN, SEA
@@ -21,7 +25,16 @@ from .conftest import COURT, KITCHEN, SEA
 COMMANDS = ("search", "app", "embed", "fit", "pretrain", "finetune", "convert")
 
 
-@pytest.mark.parametrize("argv", [["--help"], ["search", "--help"], ["search", "nowhere", "x"]])
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [],
+        ["--version"],
+        ["search", "nowhere", "x"],
+        ["pretrain", "--help"],
+        ["finetune", "--task", "classification", "--seed_count", "3"],
+    ],
+)
 def test_the_help_loads_nothing_heavy(argv):
     code = (
         "import sys, nextlevelbert_command\n"
@@ -38,11 +51,20 @@ def test_the_help_loads_nothing_heavy(argv):
     assert printed.endswith("set()\n")
 
 
-def test_the_help_lists_all_commands(capsys):
-    with pytest.raises(SystemExit):
-        nextlevelbert_command.main(["--help"])
+@pytest.mark.parametrize("argv", [[], ["--help"]])
+def test_the_help_lists_all_commands(capsys, argv):
+    with pytest.raises(SystemExit, match=r"^0$"):
+        nextlevelbert_command.main(argv)
+
     printed = capsys.readouterr().out
-    assert [name for name in COMMANDS if f"\n    {name} " not in printed] == []
+    assert [name for name in COMMANDS if f"\n  {name} " not in printed] == []
+
+
+def test_the_version_names_what_a_report_needs(command):
+    printed = command("--version").out
+
+    assert f"nextlevelbert {version('nextlevelbert')}" in printed
+    assert f"torch {version('torch')}" in printed
 
 
 @pytest.mark.parametrize("name", nextlevelbert_command._COMMANDS)
@@ -54,16 +76,33 @@ def test_each_option_is_an_argument_of_the_command(name, books):
         options.extend(["-o", str(books / "output.parquet")])
     elif name == "fit":
         options.extend(["-o", str(books / "output")])
-    parsed = set(vars(nextlevelbert_command.build_parser().parse_args(options)))
+    elif name == "convert":
+        options.append(str(books / "output"))
+    parsed = set(vars(nextlevelbert_command.command_parser(name).parse_args(options[1:])))
     _, module_name = nextlevelbert_command._COMMANDS[name]
     run = importlib.import_module(module_name).run
-    arguments = set(inspect.signature(run).parameters) - {"public"}
+    arguments = set(inspect.signature(run).parameters)
     if "reading" in arguments:
         arguments.remove("reading")
         arguments |= {field.name for field in fields(ReadingOptions)}
     if "model" in arguments and name != "fit":
         arguments |= {"chunk_encoder", "device", "dtype"}  # which open the model
-    assert parsed == arguments | {"command"}
+    assert parsed == arguments
+
+
+@pytest.mark.parametrize("name", nextlevelbert_command._COMMANDS)
+def test_each_command_is_a_function_with_the_defaults_of_its_options(name):
+    """Paths, the question and what is opened from several options have none to compare."""
+    parser = nextlevelbert_command.command_parser(name)
+    _, module_name = nextlevelbert_command._COMMANDS[name]
+    parameters = inspect.signature(importlib.import_module(module_name).run).parameters
+
+    for action in parser._actions:
+        if action.dest in parameters and not action.required and action.dest != "model":
+            assert parameters[action.dest].default == action.default, action.dest
+    assert {"source", "output", "question"}.issuperset(
+        name for name, parameter in parameters.items() if parameter.default is parameter.empty
+    )
 
 
 def test_python_m(monkeypatch, capsys):
@@ -80,8 +119,24 @@ def test_python_m(monkeypatch, capsys):
         (("search", "nowhere", "whales?"), "nowhere"),
         (("search", "books", "whales?", "--passages", "many"), "many"),
         (("search", "books", "--autosquash"), "write -- before it"),
+        (("search", "books", "whales", "and", "ships"), "quotation marks"),
+        (("search", "who hunts", "books"), "The documents come first"),
+        (("search", "books/*.tex", "whales?"), "no file or folder matches 'books/*.tex'"),
+        (("search", "books", "whales?", "--pasages", "3"), "Did you mean --passages?"),
+        (("search", "books", "whales?", "--passage=3"), "Did you mean --passages?"),
+        (("serch", "books", "whales?"), "Did you mean search?"),
         (("embed", "books"), "--output"),
-        (("embed", "books", "-o", "vectors.csv"), ".parquet"),
+        (("embed", "books", "-o", "vectors.txt"), ".parquet"),
+        (("fit", "books", "-o", "books"), "exists already"),
+        (("convert", "nowhere", "books"), "exists already"),
+        (("finetune", "--task", "clasification"), "Did you mean classification?"),
+        (("finetune",), "Give --task, one of classification, multiple_choice"),
+        (("pretrain", "nowhere.yaml"), "nowhere.yaml"),
+        (("pretrain", "--train_file", "nowhere"), "--train_file: there is no file or folder"),
+        (("pretrain", "--model_type", "hat"), "Did you mean hate?"),
+        (("pretrain", "--batch_size", "3"), "Did you mean --per_device_train_batch_size?"),
+        (("pretrain", "--resume-from-checkpoint", "x"), "an interrupted run resumes"),
+        (("pretrain", "--do_train", "perhaps"), "must be true or false, got 'perhaps'"),
     ],
 )
 def test_wrong_arguments(command, books, monkeypatch, argv, message):
@@ -103,15 +158,54 @@ def test_the_source_is_a_folder_or_a_pattern(command, books, toy):
         assert command("search", source, "Who hunts?", "--json").json == answer
 
 
-@pytest.mark.parametrize("name", nextlevelbert_command._DELEGATED)
-def test_the_other_commands_get_the_rest_of_the_line(command, monkeypatch, name):
+def test_an_option_may_have_hyphens(command, tmp_path):
+    rows = [{"body": SEA, "key": "sea"}, {"body": KITCHEN, "key": "kitchen"}]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+    options = ("--text-column", "body", "--id-column=key", "--json")
+    answer = command("search", tmp_path / "rows.jsonl", "whales?", *options).json
+
+    places = [row["place"] for row in answer["documents"]]
+    assert sorted(places) == ["rows.jsonl#kitchen", "rows.jsonl#sea"]
+
+
+def test_the_installed_books_are_a_source(command, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+    answer = command("search", "example-books", "Who hunts the whale?", "--json").json
+
+    assert {row["place"] for row in answer["documents"]} <= set(os.listdir(example_books()))
+    assert len(answer["documents"]) == 5
+
+
+def test_the_manual_of_python_is_a_source(command, monkeypatch):
+    """It is read once for a version of Python, and has no file."""
+    documents = [Document("manual/lists", SEA), Document("manual/sets", KITCHEN)]
+    monkeypatch.setattr("nextlevelbert.data.documents.python_manual", lambda: iter(documents))
+    answer = command("search", "python-manual", "Who hunts?", "--json").json
+
+    monkeypatch.setattr("nextlevelbert.data.documents.python_manual", None)
+    again = command("search", "python-manual", "Who hunts?", "--json").json
+
+    places = [row["place"] for row in answer["documents"]]
+    assert sorted(places) == ["python-manual#manual/lists", "python-manual#manual/sets"]
+    assert again == answer
+
+
+@pytest.mark.parametrize("name", nextlevelbert_command._TRAININGS)
+def test_a_training_gets_the_rest_of_the_line(command, monkeypatch, name):
+    argv = ["--seed", "3", "--adam-beta1", ".8", "--no_include_num_input_tokens_seen"]
+    if name == "finetune":
+        argv += ["--task", "classification", "--model", "a b"]
     seen = []
-    monkeypatch.setattr(sys, "argv", [])
+    monkeypatch.setattr(sys, "argv", ["nextlevelbert"])
     monkeypatch.setattr(
-        f"{nextlevelbert_command._DELEGATED[name][0]}.main", lambda: seen.append(sys.argv)
+        f"{nextlevelbert_command._TRAININGS[name][0]}.main", lambda: seen.append(sys.argv)
     )
-    assert command(name, "--help", "-x", "a b").status == 0
-    assert seen == [[f"nextlevelbert {name}", "--help", "-x", "a b"]]
+
+    assert command(name, *argv).status == 0
+
+    assert seen == [[f"nextlevelbert {name}", *argv]]
 
 
 @pytest.mark.parametrize(
@@ -123,6 +217,7 @@ def test_the_other_commands_get_the_rest_of_the_line(command, monkeypatch, name)
             1,
             "error: [Errno 28] No space left on device: 'x'\n",
         ),
+        (MemoryError("cuda:0 has no memory left"), 1, "error: cuda:0 has no memory left\n"),
     ],
 )
 def test_what_ends_a_command_is_one_line(command, books, monkeypatch, error, status, line):

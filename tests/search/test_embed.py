@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pandas
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
@@ -62,6 +63,30 @@ def test_embed_documents(command, books, toy_checkpoint, tmp_path):
     model = NextLevelBertModel.from_pretrained(toy_checkpoint)
     for vector, text in zip(table["vector"].to_pylist(), TEXTS.values(), strict=True):
         np.testing.assert_allclose(vector, model.encode(text).document, atol=1e-3)
+
+
+def test_the_same_rows_in_other_formats(command, books, tmp_path):
+    for kind in ("parquet", "csv", "jsonl", "npy"):
+        command("embed", books, "-o", tmp_path / f"out.{kind}")
+    table = pq.read_table(tmp_path / "out.parquet")
+    rows = table.to_pylist()
+    vectors = np.array(table["vector"].to_pylist(), np.float32)
+
+    lines = (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()
+    frame = pandas.read_csv(tmp_path / "out.csv")
+
+    assert list(map(json.loads, lines)) == rows
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), vectors)
+    np.testing.assert_allclose(frame.filter(like="vector_"), vectors, rtol=1e-6)
+    assert frame["text"].tolist() == table["text"].to_pylist()
+    assert frame["end"].tolist() == table["end"].to_pylist()
+
+
+def test_embed_writes_no_table_among_the_documents(command, books):
+    said = command("embed", books, "-o", books / "vectors.csv")
+
+    assert said.status == 1
+    assert "would be read as a document" in said.err
 
 
 def test_embed_names_the_first_page_of_each_chunk(command, tmp_path):

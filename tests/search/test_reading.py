@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nextlevelbert.search.reading import read_files
+from nextlevelbert.search.reading import ReadingOptions, read_files
 
 from ..toys.books import write_docx, write_epub, write_pdf
 from ..toys.finetuning import write
@@ -28,7 +28,7 @@ def test_notes_that_are_alike_are_one_line(command, books, toy, capsys):
             "The same holds for s01.json, s02.json, s03.json, s04.json, s05.json, s06.json, s07.json, s08.json, s09.json, s10.json and 29 more."
         )
         assert "left out: u00.txt holds no text. The same holds for u01.txt" in "".join(lines)
-    list(read_files(str(books), "text", toy.tokenizer))
+    list(read_files(str(books), ReadingOptions(), toy.tokenizer))
     assert len(capsys.readouterr().err.splitlines()) == 3
 
 
@@ -103,7 +103,7 @@ def test_what_was_not_read_is_named_each_time(command, books, toy, capsys):
             "note: marks.csv: it holds no word that the model can read, in 1 of 2 rows, 'b' first."
         ) in said.err
         assert "table.jsonl#1" in {row["place"] for row in said.json["documents"]}
-    list(read_files(str(books), "text", toy.tokenizer))
+    list(read_files(str(books), ReadingOptions(), toy.tokenizer))
     err = capsys.readouterr().err
     assert "note: far/genome.txt: the model does not know" in err
     assert "note: deed.pdf was read in part" in err
@@ -117,7 +117,7 @@ def test_a_document_with_five_percent_of_unknown_words_is_named(
     text = "whales " * 16 + "渡" * unknown
     (tmp_path / "a.txt").write_text(text)
     assert toy.tokenizer(text).input_ids.count(toy.tokenizer.unk_token_id) == unknown
-    list(read_files(str(tmp_path), "text", toy.tokenizer))
+    list(read_files(str(tmp_path), ReadingOptions(), toy.tokenizer))
     assert ("the model does not know 5%" in capsys.readouterr().err) == is_named
 
 

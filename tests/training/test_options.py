@@ -2,14 +2,31 @@
 
 import json
 import re
-from dataclasses import dataclass, field
+import runpy
+import sys
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
+from pathlib import Path
 from typing import Literal
 
 import pytest
 import yaml
+from transformers import TrainingArguments
 
+from nextlevelbert.finetuning import classification
+from nextlevelbert.finetuning.arguments import FinetuningArguments
+from nextlevelbert.pretraining.arguments import PretrainingArguments
 from nextlevelbert.training.arguments import BaseTrainingArguments
-from nextlevelbert.training.options import open_config, parse, run_command
+from nextlevelbert.training.options import (
+    OptionParser,
+    fixed_fields,
+    open_config,
+    parse,
+    run_command,
+)
+from nextlevelbert_command.training import DESCRIPTION, inherited_arguments, training_parser
+
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass
@@ -87,6 +104,41 @@ def test_the_help_shows_few_options_of_transformers_and_describes_them(capsys):
     assert "it replaces --num_train_epochs" in help_text
     assert "adam_beta1" not in help_text
     assert "dataloader_pin_memory" not in help_text  # hidden, and so is what turns it off
+
+
+def describe() -> dict:
+    """The description of all options, made anew."""
+    return runpy.run_path(str(ROOT / "docs" / "training_options.py"))["describe"]()
+
+
+def test_the_command_knows_all_options():
+    """If this fails, run `make options`."""
+    assert describe() == json.loads(DESCRIPTION.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("model_type", classification.MODEL_OPTIONS)
+def test_the_help_of_the_command_is_that_of_the_options(model_type, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["nextlevelbert finetune"])
+    prog = f"--task classification --model_type {model_type}"
+    groups = classification.option_groups(model_type)
+    parser = OptionParser(groups, prog, classification.ABOUT, recipes=True)
+    description = json.loads(DESCRIPTION.read_text(encoding="utf-8"))
+    task = description["commands"]["finetune"]["classification"]
+
+    fast = training_parser(
+        "nextlevelbert finetune", "classification", task, ["--model_type", model_type], description
+    )
+
+    assert fast.format_help() == parser.format_help()
+
+
+@pytest.mark.parametrize("arguments", [PretrainingArguments, FinetuningArguments])
+def test_each_argument_of_transformers_is_an_option_or_has_a_reason(arguments):
+    names = {*map(attrgetter("name"), fields(TrainingArguments))}
+    options = {argument.name for argument in fields(arguments) if argument.init}
+
+    assert names <= {*inherited_arguments()}
+    assert names - options == set(fixed_fields([arguments]))
 
 
 @pytest.mark.parametrize("others", [(), ("untrained", "sbert")])

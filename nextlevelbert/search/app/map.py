@@ -13,6 +13,7 @@ from sklearn.preprocessing import normalize
 _LONGEST_NAME = 36  # characters on the map
 _NAME_SIZE = 7  # points, like the distance of a name from its point
 _NAME_OFFSET = 7
+_NAME_COLOUR = "#7a7a7a"  # readable on white and on black
 
 
 def principal_components(vectors: np.ndarray) -> tuple[np.ndarray, float]:
@@ -104,6 +105,7 @@ class NamePlacer:
                         ha=alignment,
                         va="center",
                         fontsize=_NAME_SIZE,
+                        color=_NAME_COLOUR,
                         parse_math=False,
                     )
                     break

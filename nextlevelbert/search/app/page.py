@@ -1,50 +1,73 @@
-"""``nextlevelbert app``: a page on which a folder is searched and looked at, made by Gradio."""
-
-# No `from __future__ import annotations`: Gradio reads the annotations of event handlers, and is
-# imported late.
+"""The contents of the page of ``nextlevelbert app``: lists, texts and pictures of a library."""
 
 import base64
-import html
+import csv
 import io
-import os
-import textwrap
-import time
+import re
 from collections.abc import Sequence
-from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from pathlib import PurePosixPath
 
 import numpy as np
+from jinja2 import DictLoader, Environment
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.image import imsave
+from PIL import Image
 from sklearn.preprocessing import normalize
 
-from ...models.modeling_nextlevelbert import NextLevelBertModel
-from ..library import Library, SearchResult, open_library
-from ..reading import ReadingOptions
+from ...data.tables import TEXTS
+from ..library import Library, SearchResult
+from .highlights import bold_words, snippet
 from .map import NamePlacer, names_in_any_script, overlaps, principal_components
 from .sections import Section, overlap, sections_of
-
-if TYPE_CHECKING:
-    from gradio import Blocks
 
 _ORANGE = np.array([234, 88, 12])
 _BLUE = np.array([37, 99, 235])
 _MOST_CELLS = 200  # of a strip
-_STRIP_SIZE = (1000, 44)  # pixels
-_SMALL_STRIP_SIZE = (600, 24)
-_SQUARE_SIZE = (640, 640)
-_CONTEXT = 700  # characters that are shown before and after a passage
+_STRIP_SIZE = (600, 24)  # pixels
+SQUARE_SIZE = (640, 640)
+_CONTEXT = 500  # characters that are shown before and after a passage
 _LONGEST_HIGHLIGHT = 20_000  # characters
-_BEGINNING = 220  # characters of a passage in the table
 _MAP_SIZE = (1120, 680)  # pixels
 _DPI = 160
 _MARGIN = 0.06  # around the points of the map, as a share of their extent
 _SIMILAR_DOCUMENTS = 5
-_QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
-_CSS = ".nlb { font-family: Georgia, serif } .nlb * { word-break: normal; overflow-wrap: anywhere }"
+# Readable on white and on black: the page may be light or dark.
+_RING = "#8a8a8a"
+_SHOWN = 20  # documents and passages
+_MOST_EXAMPLE_DOCUMENTS = 9
+_SENTENCE = re.compile(r"(?<![^\s“\"'])[A-Z][^.!?]*[.!?](?=\s|$)")
+
+_TEMPLATES = {
+    "strip": """
+{% if row.strip %}
+<img class="nlb-strip" data-strip="{{ row.document }}" src="{{ row.strip }}"
+  alt="Score along the document: click to read there">
+{% endif %}""",
+    "documents": """
+<ol class="nlb-list">
+{% for row in rows %}
+  <li><button data-document="{{ row.document }}"><span class="nlb-head">
+    <strong>{{ row.name }}</strong><span>{{ "%.3f" | format(row.score) }}</span>
+  </span></button>{% include "strip" %}</li>
+{% endfor %}
+</ol>""",
+    "passages": """
+<ol class="nlb-list">
+{% for row in rows %}
+  <li><button data-passage="{{ row.passage }}"><span class="nlb-head">
+    <span><strong>{{ row.name }}</strong> · {{ row.position }}</span>
+    <span>{{ "%.3f" | format(row.score) }}</span>
+  </span><span class="nlb-text">{{ row.text }}</span></button></li>
+{% endfor %}
+</ol>""",
+    "text": (
+        '<p class="nlb-position">{{ position }}</p>'
+        '<div class="nlb-page">… {{ before }}<mark>{{ passage }}</mark>{{ after }} …</div>'
+    ),
+}
+_HTML = Environment(loader=DictLoader(_TEMPLATES), autoescape=True)
 
 
 class Page:
@@ -52,6 +75,7 @@ class Page:
 
     def __init__(self, library: Library) -> None:
         self.library = library
+        self.names = _short_names(library.names)
         points, self.share = principal_components(library.document_vectors)
         extent = np.ptp(points, axis=0)
         shares = (points - points.min(axis=0)) / np.maximum(extent, 1e-6)
@@ -59,7 +83,7 @@ class Page:
 
         # Drawn once, because names of thousands of documents take seconds.
         figure, axes = _empty_map()
-        self._names = NamePlacer(figure, axes, names=library.names, points=self.points)
+        self._names = NamePlacer(figure, axes, names=self.names, points=self.points)
         self._name_boxes = self._names.write(axes, range(len(self.points)))
         self._names_picture = _draw(figure)
         figure, axes = _empty_map()
@@ -76,7 +100,7 @@ class Page:
         """Ranks passages and documents; None for a question without words."""
         if question.strip() == "":
             return None
-        return self.library.ask(question)
+        return self.library.ask(question, documents=_SHOWN, passages=_SHOWN)
 
     def ranked(self, document: int, answer: SearchResult | None) -> list[tuple[int, float]]:
         """Returns the nearest documents to a question, else to a document, with their scores."""
@@ -101,12 +125,15 @@ class Page:
         Args:
             ranked: documents whose points are orange and have a number.
             selected: the document whose point has a ring.
+
+        Returns:
+            Pixels ``[height, width, 4]`` on a transparent ground.
         """
-        width, height = _MAP_SIZE
+        height = _MAP_SIZE[1]
         figure, axes = _empty_map()
         x, y = self.points.T
         axes.scatter(x[list(ranked)], y[list(ranked)], 110, color=_ORANGE / 255)
-        axes.scatter(x[selected], y[selected], 130, facecolors="none", edgecolors="black")
+        axes.scatter(x[selected], y[selected], 130, facecolors="none", edgecolors=_RING)
         for rank, document in enumerate(ranked, start=1):
             axes.text(
                 x[document],
@@ -124,11 +151,10 @@ class Page:
             if document in boxes or overlaps(box, np.array([*boxes.values()]).reshape(-1, 4)):
                 left, bottom, right, top = box.round().astype(int).tolist()
                 names[height - top - 1 : height - bottom + 1, left - 1 : right + 1] = 0
-        picture = np.full((height, width, 3), 255.0)
-        for layer in (self._points_picture, names, _draw(figure)):
-            opacity = layer[..., 3:] / 255
-            picture += opacity * (layer[..., :3] - picture)
-        return picture.round().astype(np.uint8)
+        picture = Image.fromarray(self._points_picture)
+        for layer in (names, _draw(figure)):
+            picture = Image.alpha_composite(picture, Image.fromarray(layer))
+        return np.asarray(picture)
 
     def nearest_point(self, x: float, y: float) -> int:
         """Returns the document that is nearest to a pixel of the map."""
@@ -146,7 +172,7 @@ class Page:
         """Draws a document from left to right, with the best score of each cell as colour.
 
         Returns:
-            ``[1, cells, 3]``, from white for the mean score of all passages to orange.
+            ``[1, cells, 4]``, from transparent for the mean score of all passages to orange.
         """
         best = np.array([answer.score[cell].max() for cell in self.cells(document)])
         low = max(float(answer.score.mean()), 0.0)
@@ -154,50 +180,111 @@ class Page:
         shares = np.clip((best - low) / (high - low), 0, 1)
         return _colours(shares[None] ** 1.5)
 
-    def best_in_cell(self, document: int, answer: SearchResult, *, x: int) -> int:
-        """Returns the passage with the highest score in the cell at a pixel of the strip."""
+    def best_in_cell(self, document: int, answer: SearchResult, *, share: float) -> int:
+        """Returns the best passage in the cell of a strip at a share of its width."""
         cells = self.cells(document)
-        cell = cells[_cell_at(x, _STRIP_SIZE[0], cells=len(cells))]
+        cell = cells[min(int(share * len(cells)), len(cells) - 1)]
         return int(cell[answer.score[cell].argmax()])
 
-    def document_rows(self, document: int, answer: SearchResult | None) -> list[list[Any]]:
-        """Returns rank, name, score and strip of the nearest documents; see `ranked`."""
+    def document_list(self, document: int, answer: SearchResult | None) -> str:
+        """Returns name, score and strip of the nearest documents as HTML; see `ranked`."""
         rows = []
-        for rank, (other, score) in enumerate(self.ranked(document, answer), start=1):
-            picture = ""
-            if answer is not None:
-                picture = f'<img src="{_data_uri(self.strip(other, answer))}">'
-            rows.append([rank, self.library.names[other], f"{score:.3f}", picture])
-        return rows
+        for other, score in self.ranked(document, answer):
+            row = {
+                "document": other,
+                "name": self.names[other],
+                "score": score,
+                "strip": self._strip_address(other, answer),
+            }
+            rows.append(row)
+        return _HTML.get_template("documents").render(rows=rows)
 
-    def passage_rows(self, answer: SearchResult) -> list[list[str]]:
-        """Returns name, position, score and beginning of the nearest passages."""
+    def passage_list(self, question: str, answer: SearchResult) -> str:
+        """Returns name, position, score and a part of the nearest passages as HTML.
+
+        The words of the question are bold.
+        """
+        words = self.library.telling_words(question)
         rows = []
         for index in answer.passages:
             passage = self.library.passage(index)
-            name = self.library.names[self.library.document_of(index)]
-            beginning = textwrap.shorten(passage.text, _BEGINNING, placeholder=" …")
-            rows.append([name, passage.position, f"{answer.score[index]:.3f}", beginning])
-        return rows
+            row = {
+                "passage": index,
+                "name": self.names[self.library.document_of(index)],
+                "position": passage.position,
+                "score": answer.score[index],
+                "text": bold_words(snippet(passage.text, words), words),
+            }
+            rows.append(row)
+        return _HTML.get_template("passages").render(rows=rows)
 
-    def text(self, index: int, heading: str = "") -> list[tuple[str, str | None]]:
-        """Returns a passage, highlighted in the text around it.
+    def table(self, question: str, answer: SearchResult) -> str:
+        """Returns the nearest passages as CSV, with the question in each row."""
+        file = io.StringIO()
+        writer = csv.writer(file)
+        writer.writerow(["question", "document", "position", "characters", "score", "passage"])
+        for index in answer.passages:
+            passage = self.library.passage(index)
+            name = self.library.names[self.library.document_of(index)]
+            score = f"{answer.score[index]:.4f}"
+            row = [question, name, passage.position, passage.characters, score, passage.text]
+            writer.writerow(row)
+        return file.getvalue()
+
+    def text(self, index: int, question: str = "", heading: str = "") -> str:
+        """Returns a passage, marked in the text around it, as HTML.
 
         Args:
             index: the passage.
+            question: the question, whose words are bold in the passage.
             heading: heading above the passage; the passage's position follows it.
         """
         text = self.library.document(self.library.document_of(index)).text
         passage = self.library.passage(index)
         start = passage.start
         end = min(passage.end, start + _LONGEST_HIGHLIGHT)
-        before = text[max(0, start - _CONTEXT) : start]
-        title = f"{heading}{passage.characters}, {passage.position}"
-        return [
-            (f"{title}\n\n… {before}", None),
-            (text[start:end], "passage"),
-            (f"{text[end : end + _CONTEXT]} …\n\n", None),
-        ]
+        return _HTML.get_template("text").render(
+            position=f"{heading}{passage.characters}, {passage.position}",
+            before=text[max(0, start - _CONTEXT) : start],
+            passage=bold_words(text[start:end], self.library.telling_words(question)),
+            after=text[end : end + _CONTEXT],
+        )
+
+    def reading(self, index: int, question: str, answer: SearchResult | None) -> str:
+        """Returns a passage in the text around it, below the strip of its document, as HTML."""
+        document = self.library.document_of(index)
+        row = {"document": document, "strip": self._strip_address(document, answer)}
+        return _HTML.get_template("strip").render(row=row) + self.text(index, question)
+
+    def examples(self) -> list[str]:
+        """Returns sentences of three documents that lie far apart, as first questions."""
+        order = np.argsort(self.points[:, 0], kind="stable")
+        places = np.linspace(0, len(order) - 1, _MOST_EXAMPLE_DOCUMENTS).round().astype(int)
+        sentences = list[str]()
+        for place in [*places[::4], *places[2::4], *places[1::2]]:
+            sentence = self._central_sentence(order[place])
+            if sentence and sentence not in sentences:
+                sentences.append(sentence)
+            if len(sentences) == 3:
+                break
+        return sentences
+
+    def _central_sentence(self, document: int) -> str | None:
+        """Returns a sentence of 6 to 16 words in the passage nearest to the document's mean."""
+        passages = self.passages(document)
+        vectors = np.asarray(self.library.vectors[passages], np.float32)
+        central = int(passages[(vectors @ vectors.mean(axis=0)).argmax()])
+        text = " ".join(self.library.passage(central).text.split())
+        for sentence in _SENTENCE.findall(text):
+            if 6 <= len(sentence.split()) <= 16:
+                return sentence
+        return None
+
+    def _strip_address(self, document: int, answer: SearchResult | None) -> str | None:
+        """Returns the strip of a document as the address of a picture; None without a question."""
+        if answer is None:
+            return None
+        return _data_uri(self.strip(document, answer))
 
     def sections(self, document: int) -> tuple[list[Section], np.ndarray]:
         """Returns the p sections of a document, and how similar they are.
@@ -217,19 +304,19 @@ class Page:
         return sections, directions @ directions.T
 
     def square(self, document: int) -> np.ndarray:
-        """Draws sections against each other, ``[p, p, 3]``: orange if similar, blue if not."""
+        """Draws sections against each other, ``[p, p, 4]``: orange if similar, blue if not."""
         _, cosines = self.sections(document)
         others = np.abs(cosines - np.diag(np.diag(cosines)))
         return _colours(np.clip(cosines / max(float(others.max()), 1e-6), -1, 1))
 
-    def nearest_pair(self, document: int, x: int, y: int) -> list[tuple[str, str | None]]:
-        """Returns the most similar passages of the two sections at a pixel of the square.
+    def nearest_pair(self, document: int, x: int, y: int) -> str:
+        """Returns the most similar passages of the two sections at a pixel of the square, as HTML.
 
         On the diagonal, it is the first passage of the section.
         """
         sections, _ = self.sections(document)
-        row = sections[_cell_at(y, _SQUARE_SIZE[1], cells=len(sections))]
-        column = sections[_cell_at(x, _SQUARE_SIZE[0], cells=len(sections))]
+        row = sections[_cell_at(y, SQUARE_SIZE[1], cells=len(sections))]
+        column = sections[_cell_at(x, SQUARE_SIZE[0], cells=len(sections))]
         passages = self.passages(document)
         in_row, in_column = overlap(self.library.spans[passages], [row, column])
         ones = passages[in_row > 0]
@@ -240,10 +327,9 @@ class Page:
         cosines = (self.library.vectors[ones] @ self.library.vectors[others].T).numpy()
         cosines[np.equal.outer(ones, others)] = -np.inf  # a chunk on the border belongs to both
         best = np.unravel_index(cosines.argmax(), cosines.shape)
-        return [
-            *self.text(ones[best[0]], heading=f"{row.heading} · "),
-            *self.text(others[best[1]], heading=f"{column.heading} · "),
-        ]
+        first = self.text(ones[best[0]], heading=f"{row.heading} · ")
+        second = self.text(others[best[1]], heading=f"{column.heading} · ")
+        return first + second
 
 
 def _empty_map() -> tuple[Figure, Axes]:
@@ -264,10 +350,10 @@ def _draw(figure: Figure) -> np.ndarray:
 
 
 def _colours(shares: np.ndarray) -> np.ndarray:
-    """Draws shares ``[rows, columns]`` from -1 to 1 as pixels, from blue over white to orange."""
-    shares = shares[..., None]
-    colour = np.where(shares < 0, _BLUE, _ORANGE)
-    return (255 + np.abs(shares) * (colour - 255)).round().astype(np.uint8)
+    """Draws shares ``[rows, columns]`` from -1 to 1 as pixels: blue, transparent, orange."""
+    colour = np.where(shares[..., None] < 0, _BLUE, _ORANGE)
+    opacity = 255 * np.abs(shares)[..., None]
+    return np.concatenate([colour, opacity], axis=-1).round().astype(np.uint8)
 
 
 def _cell_at(pixel: int, pixels: int, *, cells: int) -> int:
@@ -275,7 +361,7 @@ def _cell_at(pixel: int, pixels: int, *, cells: int) -> int:
     return min(pixel // (pixels // cells), cells - 1)
 
 
-def _enlarged(pixels: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+def enlarged(pixels: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     """Draws every pixel as a block, so that the picture has about that width and height."""
     rows, columns, _ = pixels.shape
     width, height = size
@@ -285,221 +371,18 @@ def _enlarged(pixels: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 
 def _data_uri(pixels: np.ndarray) -> str:
     file = io.BytesIO()
-    imsave(file, _enlarged(pixels, _SMALL_STRIP_SIZE), format="png")
+    imsave(file, enlarged(pixels, _STRIP_SIZE), format="png")
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
 
 
-def build(library: Library, title: str) -> "Blocks":
-    """Builds the page, which is not yet served."""
-    import gradio as gr
-
-    page = Page(library)
-    with gr.Blocks(title=title, analytics_enabled=False) as blocks:
-        gr.HTML(f"<h2>{html.escape(title)} <small>{len(library.names):,} documents</small></h2>")
-        components = _lay_out(page)
-        _connect_search(page, components)
-        _connect_pictures(page, components)
-    return blocks
-
-
-def _lay_out(page: Page) -> SimpleNamespace:
-    """Makes the components of the page."""
-    import gradio as gr
-
-    picture = {
-        "interactive": False,
-        "buttons": [],
-        "show_label": False,
-        "format": "png",
-        "container": False,
-    }
-    table = {
-        "interactive": False,
-        "buttons": [],
-        "visible": False,
-        "wrap": True,
-        "max_height": 900,
-    }
-    components = SimpleNamespace(question=gr.State(""))
-    with gr.Row(equal_height=True):
-        components.search_box = gr.Textbox(
-            placeholder="Ask a question, or describe a passage",
-            show_label=False,
-            container=False,
-            scale=5,
-            autofocus=True,
-        )
-        components.search = gr.Button("Search", variant="primary", scale=1, min_width=100)
-    with gr.Row():
-        with gr.Column(scale=6, min_width=320):
-            share = f"{page.share:.0%} of the variance"
-            gr.Markdown(
-                f"### Map: similar documents are close together (two principal components, {share})"
-            )
-            components.points = gr.Image(page.map([], selected=0), **picture)
-            components.documents = gr.Dataframe(
-                label="Nearest documents to the question, or to the selected document",
-                headers=["", "document", "score", "score along the document"],
-                datatype=["number", "str", "str", "html"],
-                column_widths=["8%", "36%", "18%", "38%"],
-                **table,
-            )
-            components.passages = gr.Dataframe(
-                label="Nearest passages (scores are relative to the folder)",
-                headers=["document", "position", "score", "passage"],
-                column_widths=["24%", "18%", "18%", "40%"],
-                **table,
-            )
-        with gr.Column(scale=5, min_width=320):
-            choices = [(name, index) for index, name in enumerate(page.library.names)]
-            components.selected = gr.Dropdown(choices, value=0, show_label=False, container=False)
-            components.strip = gr.Image(visible=False, **picture)
-            components.text = gr.HighlightedText(
-                color_map={"passage": "orange"},
-                elem_classes="nlb",
-                show_inline_category=False,
-                show_label=False,
-                visible=False,
-            )
-            components.compare = gr.Button(
-                "Compare the parts of this document (orange: similar, blue: different)",
-                size="sm",
-            )
-            components.square = gr.Image(visible=False, **picture)
-    return components
-
-
-def _connect_search(page: Page, components: SimpleNamespace) -> None:
-    """Connects the question, and the choice of a document or passage, with what they change."""
-    import gradio as gr
-
-    shown = [
-        components.selected,
-        components.points,
-        components.documents,
-        components.passages,
-        components.strip,
-        components.text,
-        components.square,
-    ]
-
-    def show(answer: SearchResult | None, passage: int) -> list[Any]:
-        document = page.library.document_of(passage)
-        ranked = [other for other, _ in page.ranked(document, answer)]
-        passages = None
-        strip = None
-        if answer is not None:
-            passages = page.passage_rows(answer)
-            strip = _enlarged(page.strip(document, answer), _STRIP_SIZE)
-        return [
-            document,
-            page.map(ranked, selected=document),
-            gr.update(value=page.document_rows(document, answer), visible=True),
-            gr.update(value=passages, visible=answer is not None),
-            gr.update(value=strip, visible=answer is not None),
-            gr.update(value=page.text(passage), visible=True),
-            gr.update(value=None, visible=False),
-        ]
-
-    def show_document(question: str, document: int) -> list[Any]:
-        answer = page.ask(question)
-        return show(answer, page.best_passage(document, answer))
-
-    def ask(question: str, document: int) -> list[Any]:
-        answer = page.ask(question)
-        passage = page.best_passage(document, answer)
-        if answer is not None:
-            passage = answer.passages[0]
-        return [question, *show(answer, passage)]
-
-    def click_point(question: str, event: gr.SelectData) -> list[Any]:
-        return show_document(question, page.nearest_point(*event.index))
-
-    def click_document(question: str, document: int, event: gr.SelectData) -> list[Any]:
-        other, _ = page.ranked(document, page.ask(question))[event.index[0]]
-        return show_document(question, other)
-
-    def click_passage(question: str, event: gr.SelectData) -> list[Any]:
-        answer = page.library.ask(question)
-        return show(answer, answer.passages[event.index[0]])
-
-    state = [components.question, components.selected]
-    gr.on(
-        [components.search.click, components.search_box.submit],
-        ask,
-        inputs=[components.search_box, components.selected],
-        outputs=[components.question, *shown],
-        **_QUIET,
-    )
-    components.selected.input(show_document, state, outputs=shown, **_QUIET)
-    components.points.select(click_point, components.question, outputs=shown, **_QUIET)
-    components.documents.select(click_document, state, outputs=shown, **_QUIET)
-    components.passages.select(click_passage, components.question, outputs=shown, **_QUIET)
-
-
-def _connect_pictures(page: Page, components: SimpleNamespace) -> None:
-    """Connects clicks on the pictures of one document with what they change."""
-    import gradio as gr
-
-    def click_strip(question: str, document: int, event: gr.SelectData) -> list[Any]:
-        answer = page.library.ask(question)
-        return page.text(page.best_in_cell(document, answer, x=event.index[0]))
-
-    def compare(document: int) -> dict[str, Any]:
-        return gr.update(value=_enlarged(page.square(document), _SQUARE_SIZE), visible=True)
-
-    def click_square(document: int, event: gr.SelectData) -> dict[str, Any]:
-        return gr.update(value=page.nearest_pair(document, *event.index), visible=True)
-
-    components.strip.select(
-        click_strip, [components.question, components.selected], outputs=components.text, **_QUIET
-    )
-    components.compare.click(compare, components.selected, outputs=components.square, **_QUIET)
-    components.square.select(click_square, components.selected, outputs=components.text, **_QUIET)
-
-
-def run(
-    source: str, model: NextLevelBertModel, reading: ReadingOptions, *, public: bool = False
-) -> None:
-    """Serves the page until it is interrupted.
-
-    Args:
-        source: a file, a folder or a pattern.
-        model: the document model.
-        reading: how the files are read, and where their passages and vectors are kept.
-        public: if true, other machines can reach the page, for example in a Space.
-
-    Raises:
-        ValueError: if Gradio is not installed.
-    """
-    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read when Gradio is imported
-    try:
-        import gradio as gr
-    except ImportError as error:
-        raise ValueError("The page needs Gradio. Run: pip install 'gradio>=6.31,<7'") from error
-
-    library = open_library(source, model, reading)
-    blocks = build(library, Path(source).resolve().name)
-    server_name = None  # Gradio reads it from the environment of a Space
-    if not public:
-        server_name = "127.0.0.1"
-    _, address, _ = blocks.launch(
-        server_name=server_name,
-        share=False,
-        quiet=True,
-        show_error=True,
-        ssr_mode=False,
-        footer_links=[],
-        css=_CSS,
-        theme=gr.themes.Soft(
-            primary_hue="orange", font=["system-ui", "sans-serif"], font_mono=["system-ui"]
-        ),
-        prevent_thread_lock=True,
-    )
-    print(f"The page is at {address} (press Ctrl-C to stop).", flush=True)
-    try:
-        while True:
-            time.sleep(1)
-    except KeyboardInterrupt:
-        # This ends the connections of open pages, too, which `block_thread` would wait for.
-        blocks.close(verbose=False)
+def _short_names(names: Sequence[str]) -> list[str]:
+    """Returns names without the ending of their file, unless two would be the same."""
+    short = []
+    for name in names:
+        path = PurePosixPath(name)
+        if path.suffix in TEXTS:
+            path = path.with_suffix("")
+        short.append(str(path))
+    if len(set(short)) < len(short):
+        return list(names)
+    return short

@@ -34,6 +34,11 @@ TEXTS = {
         " hedge. "
     ),
 }
+# Whether the picture that compares the parts of a document is drawn.
+SQUARE = (
+    "[...document.images].some((image) => image.height > 200 && image.naturalWidth ==="
+    " image.naturalHeight)"
+)
 # Every address that Python's sockets connect to or look up is written to a file.
 PROGRAM = """
 import signal, sys
@@ -119,41 +124,65 @@ def page(address) -> Iterator[Any]:
     assert errors == []
 
 
-def test_a_question_and_clicks(page):
-    def click(picture: Any, x: float, y: float) -> None:
-        box = picture.bounding_box()
-        picture.click(position={"x": box["width"] * x, "y": box["height"] * y})
+def click(picture: Any, x: float, y: float) -> None:
+    """Clicks on a picture at shares of its width and height."""
+    box = picture.bounding_box()
+    picture.click(position={"x": box["width"] * x, "y": box["height"] * y})
 
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 844)])
+def test_a_question_and_clicks(page, width, height):
+    page.set_viewport_size({"width": width, "height": height})
     ask = page.get_by_placeholder("Ask a question, or describe a passage")
-    text = page.locator(".nlb")
     ask.wait_for()
-    assert not text.is_visible()  # the page opens on the question
+    text = page.locator(".nlb-page")
+    assert text.count() == 0  # the page opens on the question
+
     ask.fill("Who hunts a whale?")
     page.keyboard.press("Enter")
-    text.get_by_text("The captain hunts it").first.wait_for()
-    page.get_by_role("gridcell").filter(
-        has_text="<i>garden ${1}.txt"
-    ).first.click()  # a name, not HTML
-    text.get_by_text("Roses ${1} {{x}} grow <b>along</b>").first.wait_for()
+    passages = page.locator("[data-passage]")
+    passages.first.locator("b").filter(has_text="whale").first.wait_for()
+    page.wait_for_url(re.compile(r"q=Who"))
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download these passages").click()
+    assert download.value.path().read_text().startswith("question,document,position")
 
-    strip = page.locator("img[alt]").last
-    click(strip, 0.99, 0.5)
-    text.get_by_text(re.compile(r"at (8|9)\d%|at 100%")).wait_for()
+    passages.first.click()
+    text.get_by_text("The captain hunts it").first.wait_for()
+    page.get_by_role("tab", name="Documents").click()
+    page.locator("[data-document]").filter(has_text="<i>garden ${1}").click()  # no HTML
+    text.get_by_text("Roses ${1} {{x}} grow <b>along</b>").first.wait_for()
+    click(page.locator("[data-strip]").last, 0.99, 0.5)
+    page.locator(".nlb-position").get_by_text(re.compile(r"at (8|9)\d%|at 100%")).wait_for()
+
     page.get_by_role("button", name="Compare the parts").click()
-    square = (
-        "[...document.images].some((image) => image.height > 300 && image.naturalWidth ==="
-        " image.naturalHeight)"
-    )
-    page.wait_for_function(square)
-    click(page.locator("img").last, 0.9, 0.5)  # row two, column three
-    text.get_by_text("CHAPTER II · characters").wait_for()
-    text.get_by_text("CHAPTER III · characters").wait_for()
+    page.get_by_role("button", name="Draw").click()
+    square = page.locator("img:not([data-strip])").last
+    page.wait_for_function(SQUARE)
+    click(square, 0.9, 0.5)  # row two, column three
+    page.get_by_text("CHAPTER II · characters").wait_for()
+    page.get_by_text("CHAPTER III · characters").wait_for()
 
     page.get_by_role("listbox").or_(page.get_by_role("combobox")).first.click()
     page.get_by_role("option", name="court").click()
     text.get_by_text("The judge reads").first.wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
     ask.fill("\u200b")
     page.keyboard.press("Enter")
     page.get_by_text("holds no word that the model can read").first.wait_for()
-    page.set_viewport_size({"width": 390, "height": 844})  # a phone
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_an_address_asks_its_question(page, address):
+    page.goto(f"{address}?q=Who+lights+the+oven")
+
+    page.locator("[data-passage]").first.wait_for()
+    assert page.get_by_placeholder("Ask a question").input_value() == "Who lights the oven"
+
+
+def test_an_example_is_a_question(page):
+    page.get_by_role("button", name="Roses ${1}").click()
+
+    page.locator("[data-passage]").first.wait_for()
+    page.get_by_role("tab", name="Map").click()
+    click(page.locator("img:not([data-strip])").first, 0.5, 0.5)
+    page.locator(".nlb-page").first.wait_for()

@@ -1,21 +1,18 @@
 """What the page of `nextlevelbert app` shows, without a browser."""
 
 import base64
+import csv
+import html
 import io
 import re
-import runpy
-import sys
 import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-import yaml
 from PIL import Image
 
-import nextlevelbert
 from nextlevelbert import NextLevelBertModel
 from nextlevelbert.search.app import page as page_module
 from nextlevelbert.search.app.page import Page
@@ -23,10 +20,9 @@ from nextlevelbert.search.app.sections import Section
 
 from ..conftest import KITCHEN
 
-ROOT = Path(__file__).parents[3]
 QUESTION = "Where does the captain hunt the whale?"
 WORDS = "The captain hunts the whale over the sea. " * 15  # longer than the shortest part
-ORANGE = [234, 88, 12]
+ORANGE = [234, 88, 12, 255]
 
 
 @pytest.fixture
@@ -44,7 +40,7 @@ def test_the_map_marks_what_was_found_and_knows_its_points(page):
         column = round(x * width)
         row = round((1 - y) * height)
         assert page.nearest_point(column, row) == index
-        around = pixels[row - 8 : row + 8, column - 8 : column + 8].reshape(-1, 3).tolist()
+        around = pixels[row - 8 : row + 8, column - 8 : column + 8].reshape(-1, 4).tolist()
         assert (ORANGE in around) == (index in (2, 0))
     assert page.points.min() == 0
     assert page.points.max() == 1
@@ -62,7 +58,7 @@ def test_a_question_on_thousands_of_documents_is_drawn_at_once():
     pixels = page.map([1, 2, 3], selected=1)
 
     assert time.process_time() - start < 0.5
-    assert (pixels.max(axis=2) < 64).sum() > 1_000  # there are names
+    assert (pixels[..., :3] == 0x7A).all(axis=2).sum() > 1_000  # there are names
 
 
 def test_similarity_of_sections(page):
@@ -76,7 +72,7 @@ def test_similarity_of_sections(page):
     directions = np.array(means) - np.mean(means, axis=0)
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     np.testing.assert_allclose(cosines, directions @ directions.T, atol=1e-5)
-    assert page.square(2).shape == (len(sections), len(sections), 3)
+    assert page.square(2).shape == (len(sections), len(sections), 4)
 
 
 def test_a_click_on_the_square_shows_two_sections(page):
@@ -84,14 +80,13 @@ def test_a_click_on_the_square_shows_two_sections(page):
     sections, _ = page.sections(2)
     passages = page.passages(2)
     width = 640 // len(sections)
-    shown = page.nearest_pair(2, x=2 * width + 5, y=0)
-    assert shown == [
-        *page.text(passages[0], heading=f"{sections[0].heading} · "),
-        *page.text(passages[2], heading=f"{sections[2].heading} · "),
-    ]
-    shown = page.nearest_pair(2, x=width + 5, y=width + 5)
-    assert shown == page.text(passages[1], heading=f"{sections[1].heading} · ")
-    assert page.nearest_pair(2, x=639, y=639)[0][0].startswith(f"{sections[-1].heading} · ")
+    first = page.text(passages[0], heading=f"{sections[0].heading} · ")
+    third = page.text(passages[2], heading=f"{sections[2].heading} · ")
+    second = page.text(passages[1], heading=f"{sections[1].heading} · ")
+
+    assert page.nearest_pair(2, x=2 * width + 5, y=0) == first + third
+    assert page.nearest_pair(2, x=width + 5, y=width + 5) == second
+    assert f">{sections[-1].heading} · " in page.nearest_pair(2, x=639, y=639)
 
 
 def test_a_document_of_one_section_is_similar_to_itself(page):
@@ -107,8 +102,11 @@ def test_a_chunk_on_the_border_of_two_sections_is_not_compared_with_itself(page,
     border = (second[0] + second[1]) // 2
     sections = [Section("one", first[0], border), Section("two", border, len(text))]
     monkeypatch.setattr(page_module, "sections_of", lambda *document: sections)
+
     shown = page.nearest_pair(2, x=639, y=0)
-    assert shown[1:3] != shown[4:]  # the passage, and what follows it
+
+    one, other = re.findall(r"characters ([\d,]+) to", shown)
+    assert one != other
 
 
 def test_a_strip_shows_the_highest_score_of_each_cell(page):
@@ -117,21 +115,58 @@ def test_a_strip_shows_the_highest_score_of_each_cell(page):
     document = page.library.document_of(best_passage)
     strip = page.strip(document, answer)
     cells = page.cells(document)
-    assert strip.shape == (1, len(cells), 3)
+    assert strip.shape == (1, len(cells), 4)
     cell = page.passages(document).tolist().index(best_passage)  # each cell is one passage
     assert strip[0, cell].tolist() == ORANGE  # the best of all
-    x = cell * (1000 // len(cells)) + 5
-    assert page.best_in_cell(document, answer, x=x) == best_passage
+    share = (cell + 0.5) / len(cells)
+    assert page.best_in_cell(document, answer, share=share) == best_passage
+    assert page.best_in_cell(document, answer, share=1.0) == cells[-1][0]
     assert page.best_passage(document, answer) == best_passage
-    rows = page.document_rows(document, answer)
+
+
+def test_the_nearest_documents_have_their_strips(page):
+    answer = page.ask(QUESTION)
     best, _ = answer.documents[0]
-    data = re.search('base64,([^"]+)', rows[0][3])[1]
-    pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB"))
     strip = page.strip(best, answer)
+
+    documents = page.document_list(best, answer)
+
+    shown = re.findall(r'data-document="(\d+)"', documents)
+    assert list(map(int, shown)) == [document for document, _ in answer.documents]
+    data = re.search(r'base64,([^"]+)', documents)[1]
+    pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(data))).convert("RGBA"))
     np.testing.assert_array_equal(pixels[:, :: pixels.shape[1] // strip.shape[1]][:1], strip)
-    for row, (other, _) in zip(rows, answer.documents, strict=True):
-        assert row[1] == page.library.names[other]
-    assert page.passage_rows(answer)[0][1].startswith("at ")
+
+
+def test_the_nearest_passages_have_their_places(page):
+    answer = page.ask(QUESTION)
+
+    passages = page.passage_list(QUESTION, answer)
+
+    shown = re.findall(r'data-passage="(\d+)"', passages)
+    assert list(map(int, shown)) == answer.passages
+    assert "<strong>sea</strong> · at 0%</span>" in passages
+
+
+def test_the_table_of_passages_is_read_by_a_library(page):
+    answer = page.ask(QUESTION)
+
+    rows = list(csv.DictReader(io.StringIO(page.table(QUESTION, answer))))
+
+    assert len(rows) == len(answer.passages)
+    assert rows[0]["question"] == QUESTION
+    assert rows[0]["document"] == "sea.txt"
+    assert rows[0]["passage"] == page.library.passage(answer.passages[0]).text
+
+
+def test_the_examples_are_sentences_of_the_folder(page):
+    examples = page.examples()
+
+    texts = [page.library.document(document).text for document in range(3)]
+    folder = " ".join(" ".join(texts).split())
+    assert len(examples) == 3
+    for example in examples:
+        assert example in folder
 
 
 def test_without_a_question_similar_documents_are_shown(page):
@@ -145,41 +180,17 @@ def test_without_a_question_similar_documents_are_shown(page):
     assert worse == pytest.approx(cosines[second], abs=1e-6)
     assert best >= worse
     assert page.best_passage(1, None) == page.library.starts[1]
-    assert [row[3] for row in page.document_rows(1, None)] == ["", ""]
+    assert "<img" not in page.document_list(1, None)
 
 
 def test_the_text_shows_a_passage_in_its_context(page):
     start = page.library.starts[1]
-    before, (marked, label), after = page.text(start + 3, heading="two · ")
     passage = page.library.passage(start + 3)
-    assert (marked, label) == (passage.text, "passage")
-    context = before[0].partition("… ")[2]
-    assert context + marked + after[0].removesuffix(" …\n\n") == KITCHEN
-    assert before[0].startswith(f"two · {passage.characters}, {passage.position}\n")
-    assert page.text(start)[0][0].startswith("characters 0 to ")
 
+    shown = page.text(start + 3, heading="two · ")
 
-def test_without_gradio(command, books, encoded, monkeypatch):
-    monkeypatch.setitem(sys.modules, "gradio", None)
-    said = command("app", books)
-    assert said.status == 1
-    assert "pip install 'gradio>=6.31,<7'" in said.err
-    assert encoded == []
-
-
-def test_the_space(monkeypatch, tmp_path):
-    """Its header names the release of Gradio that the tests run with; it shows `documents`, or
-    Python's manual."""
-    header = yaml.safe_load(
-        (ROOT / "app" / "README.md").read_text(encoding="utf-8").split("---\n")[1]
-    )
-    assert f"gradio=={header['sdk_version']}" in (ROOT / "constraints.txt").read_text().split()
-    assert (header["sdk"], header["app_file"]) == ("gradio", "app.py")
-    assert (ROOT / "app" / "requirements.txt").read_text() == "nextlevelbert[app]\n"
-    assert len(header["short_description"]) <= 60  # the Hub refuses more
-    monkeypatch.setattr("tempfile.mkdtemp", lambda: str(tmp_path))
-    monkeypatch.setattr(
-        nextlevelbert, "read_documents", lambda _: [nextlevelbert.Document("module/json", "JSON")]
-    )
-    manual = runpy.run_path(str(ROOT / "app" / "app.py"))["documents"]()
-    assert (manual / "module" / "json.txt").read_text() == "JSON"
+    position, text = re.fullmatch(r"(?s)<p[^>]*>(.*?)</p><div[^>]*>(.*)</div>", shown).groups()
+    assert position == f"two · {passage.characters}, {passage.position}"
+    assert html.unescape(re.search("(?s)<mark>(.*)</mark>", text)[1]) == passage.text
+    assert html.unescape(re.sub("</?mark>", "", text)) == f"… {KITCHEN} …"
+    assert ">characters 0 to " in page.text(start)

@@ -1,8 +1,12 @@
 """Parts of documents: between headings, or of equal length."""
 
+import gzip
+import json
+
 import numpy as np
 import pytest
 
+from nextlevelbert import example_books, read_documents
 from nextlevelbert.search.app.sections import sections_of
 
 WORDS = "The captain hunts the whale over the sea. " * 15  # longer than the shortest part
@@ -43,3 +47,69 @@ def test_parts_of_equal_length():
     assert sections[0] == ("part 1", 0, 40)
     assert sections[-1] == ("part 30", 920, 950)
     assert len(sections_of(text[:20], spans[:2])) == 2
+
+
+def spans_of(text):
+    """Spans of a thousand characters, in place of chunks."""
+    starts = np.arange(0, len(text), 1_000)
+    return np.stack([starts, np.minimum(starts + 1_000, len(text))], axis=1)
+
+
+def eltec(path):
+    """The novels of ELTeC, whose editors have marked chapters."""
+    with gzip.open(path, "rt") as lines:
+        return [row for row in map(json.loads, lines) if row["source"] == "eltec"]
+
+
+def starts_of_chapters(sections):
+    return {section.start for section in sections if section.heading != "before the first heading"}
+
+
+def test_chapters_of_the_installed_novels():
+    """By hand: the beginnings of six novels hold eight headings of chapters. The last one of "Pride
+    and Prejudice" has less text than a section, and "Adventure I" is taken by its line "I."."""
+    text = ""
+    for novel in read_documents(example_books()):
+        text += f"{novel.text}\n\n"
+
+    sections = sections_of(text, spans_of(text))
+
+    assert [section.heading for section in sections] == [
+        "CHAPTER I",
+        "CHAPTER 1",
+        "Chapter 1",
+        "Chapter 2",
+        "CHAPTER I—START IN LIFE",
+        "I.",
+        "Chapter 1. Mr. Sherlock Holmes",
+    ]
+    assert text[sections[2].start :].startswith("Chapter 1\n\nIt is a truth universally")
+
+
+@pytest.mark.parametrize(
+    ("part", "novels", "without_headings"),
+    [("validation", 9, 2), pytest.param("train", 84, 8, marks=pytest.mark.long)],
+)
+def test_chapters_are_those_of_the_editors(part, novels, without_headings, shared):
+    """Of ELTeC's novels: at least 96 % of the chapters are sections, and 99 % of the sections are
+    chapters."""
+    rows = eltec(shared / "data" / "novels" / f"{part}.jsonl.gz")
+    equal = 0
+    chapters = 0
+    found = 0
+    right = 0
+
+    for row in rows:
+        sections = sections_of(row["text"], spans_of(row["text"]))
+        if sections[0].heading == "part 1":
+            equal += 1
+            continue
+        starts = starts_of_chapters(sections)
+        editors = {chapter["start"] for chapter in row["chapters"]}
+        chapters += len(editors)
+        found += len(starts)
+        right += len(starts & editors)
+
+    assert (len(rows), equal) == (novels, without_headings)
+    assert right >= 0.96 * chapters
+    assert right >= 0.99 * found

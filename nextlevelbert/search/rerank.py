@@ -1,0 +1,127 @@
+"""Ranks the first passages of a search again, by a second model that reads only these passages."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from tqdm.auto import tqdm
+
+if TYPE_CHECKING:
+    from ..models.document_encoding import DocumentEmbedding
+    from ..models.modeling_nextlevelbert import NextLevelBertModel
+    from ..vector_cache import VectorCache
+
+_PASSAGES_PER_WRITE = 32  # what a killed command has to read again
+_CACHE_SIZE = 100_000_000  # bytes; about 60,000 passages of MiniLM
+
+
+class Reranker:
+    """Reads the first passages of a search with a second model, and ranks them again.
+
+    The score of a passage becomes the weighted mean of its cosine by this model and of the words
+    that it shares with the question. The vectors of passages are kept beside the vectors of the
+    folder, so that a later question does not read these passages again.
+
+    Args:
+        model: the second model, from `open_model`. Its weights must not change while it is in use.
+        passages: number of passages that are read for a question.
+        weight: weight of the cosine; the words have the rest.
+
+    Raises:
+        ValueError: if `passages` is less than 1.
+    """
+
+    def __init__(
+        self, model: NextLevelBertModel, *, passages: int = 100, weight: float = 0.6
+    ) -> None:
+        from ..models.chunk_encoder import weights_fingerprint
+
+        if passages < 1:
+            raise ValueError(f"passages must be 1 or more, got {passages}.")
+        self.passages = passages
+        self.weight = weight
+        self._model = model
+        settings = model.config.to_dict()
+        key = json.dumps(settings, sort_keys=True, default=str) + weights_fingerprint(model)
+        self._key = f"{key} {model.get_chunk_encoder().precision} ".encode()
+
+    def cosines(self, question: str, texts: Sequence[str], folder: Path) -> np.ndarray:
+        """Returns the cosines of passages with a question, ``[n]``.
+
+        Args:
+            question: text of the question.
+            texts: the n passages.
+            folder: folder in which the vectors of passages are kept.
+
+        Raises:
+            ValueError: if the question holds no token.
+            VectorCacheError: if the folder cannot be used.
+        """
+        from ..vector_cache import VectorCache
+
+        prompt = self._model.config.encoder_prompts().query
+        encoded = self._model.encode(question, prompt=prompt)
+        if len(encoded.plain) == 0:
+            raise ValueError(
+                f"The question {question!r} holds no word that the model of --rerank can read."
+            )
+        query = self._comparable([encoded])[0]
+        with closing(VectorCache(folder, most_bytes=_CACHE_SIZE)) as cache:
+            vectors = self._passage_vectors(texts, cache)
+        # Row by row, so that equal passages have equal scores.
+        return np.einsum("nd,d->n", vectors, query)
+
+    def _passage_vectors(self, texts: Sequence[str], cache: VectorCache) -> np.ndarray:
+        """Returns the vectors of passages ``[n, D]``; only new passages are read."""
+        keys = [hashlib.sha256(self._key + text.encode()).digest() for text in texts]
+        vectors = cache.read(keys)
+        new = {key: text for key, text in zip(keys, texts, strict=True) if key not in vectors}
+        new_keys = list(new)
+        prompt = self._model.config.encoder_prompts().passage
+        # The bar is hidden (None) if stderr is a file.
+        with tqdm(total=len(new), desc="ranking again", unit="passage", disable=None) as bar:
+            for start in range(0, len(new_keys), _PASSAGES_PER_WRITE):
+                some = new_keys[start : start + _PASSAGES_PER_WRITE]
+                encoded = self._model.iter_encode([new[key] for key in some], prompt=prompt)
+                rows = self._comparable(encoded)
+                cache.write(some, rows)
+                vectors.update(zip(some, rows, strict=True))
+                bar.update(len(some))
+        return np.stack([vectors[key] for key in keys])
+
+    def _comparable(self, texts: Iterable[DocumentEmbedding]) -> np.ndarray:
+        """Returns the vector of each text ``[n, D]``, from the mean of its chunk vectors."""
+        import torch
+
+        from .index import comparable
+
+        means = [text.plain.sum(dim=0) / max(len(text.plain), 1) for text in texts]
+        return comparable(self._model, torch.stack(means)).numpy()
+
+
+def scores_again(scores: np.ndarray, texts: np.ndarray, ranked: np.ndarray) -> np.ndarray:
+    """Puts passages that were ranked again before all others, which keep their order.
+
+    Args:
+        scores: score of each passage before, ``[N]``.
+        texts: a number for the text of each passage, ``[N]``; equal texts have equal numbers.
+        ranked: the new score of each passage that was read, ``[N]``; NaN for the others.
+
+    Returns:
+        The scores ``[N]``. Copies of a passage that was read have its score.
+    """
+    was_read = ~np.isnan(ranked)
+    order = np.argsort(texts[was_read])
+    numbers = texts[was_read][order]
+    position = np.searchsorted(numbers, texts).clip(max=len(numbers) - 1)
+    is_first = numbers[position] == texts
+    again = ranked[was_read][order][position]
+    best_of_rest = scores[~is_first].max(initial=-np.inf)
+    rest = scores - best_of_rest + again[is_first].min() - 1e-3
+    return np.where(is_first, again, rest)

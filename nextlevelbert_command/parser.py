@@ -1,0 +1,83 @@
+"""The parser of every command: two spellings of an option, and errors that name the nearest one."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that prints the error first, then a line of usage.
+
+    The help shows one spelling of an option; it may also be written with hyphens.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, **settings)
+        self._has_options = False
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parses a command line; an option may be written with hyphens in place of underscores."""
+        for name, action in list(self._option_string_actions.items()):
+            self._option_string_actions[name.replace("_", "-")] = action
+        self._has_options = any(word.startswith("-") for word in args or ())
+        return super().parse_known_args(args, namespace)
+
+    def parse_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> argparse.Namespace:
+        """Parses a command line, and names what it does not understand."""
+        parsed, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            self.error(self.describe_unknown(unknown))
+        return parsed
+
+    def required_arguments(self) -> str:
+        """Returns the arguments that must be given, as a line of usage names them."""
+        words = []
+        for action in self._actions:
+            if action.required:
+                names = [*action.option_strings[:1], action.metavar or action.dest.upper()]
+                words.append(" ".join(map(str, names)))
+        return " ".join(words)
+
+    def describe_unknown(self, unknown: Sequence[str]) -> str:
+        """Names the first argument that is not understood, and the nearest option.
+
+        Args:
+            unknown: the arguments that no option or position takes.
+        """
+        first = unknown[0]
+        if first.startswith("-"):
+            name, _, _ = first.partition("=")
+            return f"There is no option {name}.{nearest(name, self._option_string_actions)}"
+        return (
+            f"There is one argument too many: {first!r}. Write an argument that holds spaces in"
+            " quotation marks."
+        )
+
+    def error(self, message: str) -> NoReturn:
+        """Prints an error and the usage, and exits with status 2."""
+        if "QUESTION" in message and self._has_options:
+            message += '. If the question begins with a hyphen, write -- before it: -- "--option"'
+        print(f"error: {message}", file=sys.stderr)
+        print(f"{self.format_usage().strip()}; --help describes them", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Returns a question that names the word nearest to a wrong one, or an empty text."""
+    names = [*names]
+    similar = [
+        *difflib.get_close_matches(name, names, n=1, cutoff=0.8),
+        *filter(lambda other: name.lstrip("-") in other, names),
+        *difflib.get_close_matches(name, names, n=1),
+    ]
+    if not similar:
+        return ""
+    return f" Did you mean {similar[0]}?"

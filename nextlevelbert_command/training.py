@@ -1,0 +1,202 @@
+"""The options of ``nextlevelbert pretrain`` and ``finetune``, read before torch is imported.
+
+The options are declared as dataclasses in `nextlevelbert`, on top of transformers'
+`TrainingArguments`; importing both takes ten seconds. `training_options.json` describes the
+dataclasses, so that the help and a mistyped option take a fraction of a second. ``make options``
+writes the file, and a test compares it with the dataclasses. The names of all arguments of
+transformers are read from the source of the installed version.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import glob
+import importlib.util
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .options import BUNDLED
+from .parser import Parser, nearest
+
+DESCRIPTION = Path(__file__).with_name("training_options.json")
+_WORDS = {
+    **dict.fromkeys(("yes", "true", "t", "y", "1"), True),
+    **dict.fromkeys(("no", "false", "f", "n", "0"), False),
+}
+
+
+def check_options(command: str, argv: Sequence[str]) -> None:
+    """Prints the help of a training if it is asked for, and refuses wrong options.
+
+    Args:
+        command: ``"pretrain"`` or ``"finetune"``.
+        argv: the arguments after the command. If they begin with a file of options, only this file
+            is looked for.
+    """
+    if argv and not argv[0].startswith("-"):
+        if not os.path.exists(argv[0]):
+            TrainingParser(prog=f"nextlevelbert {command}").error(
+                f"there is no file of options {argv[0]!r}. An option begins with --"
+            )
+        return
+    description = json.loads(DESCRIPTION.read_text(encoding="utf-8"))
+    tasks = description["commands"][command]
+    task = ""
+    if command == "finetune":
+        task, argv = _choose_task(tasks, argv)
+    parser = training_parser(f"nextlevelbert {command}", task, tasks[task], argv, description)
+    options = vars(parser.parse_args(argv))
+    for name, value in options.items():
+        if name.endswith("_file") and value is not None and not _is_source(value):
+            parser.error(f"argument --{name}: there is no file or folder {value!r}")
+
+
+def _is_source(text: str) -> bool:
+    return text in BUNDLED or os.path.exists(text) or glob.has_magic(text)
+
+
+def _pop_option(argv: Sequence[str], name: str, default: str = "") -> tuple[str, list[str]]:
+    """Takes the value of an option out of a command line."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument(f"--{name}", f"--{name.replace('_', '-')}", dest="value", default=default)
+    known, others = parser.parse_known_args(argv)
+    return known.value, others
+
+
+def _choose_task(tasks: dict[str, Any], argv: Sequence[str]) -> tuple[str, list[str]]:
+    """Returns the value of ``--task``, and the other arguments."""
+    listed = "\n".join(f"  {name:20}{about['aim']}" for name, about in tasks.items())
+    parser = Parser(
+        prog="nextlevelbert finetune",
+        usage="%(prog)s --task TASK [options]",
+        description=(
+            f"Trains a model on a labelled task.\n\ntasks:\n{listed}\n\n"
+            "To see the options of a task: nextlevelbert finetune --task classification --help"
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
+    )
+    task, others = _pop_option(argv, "task")
+    if task == "" and {"-h", "--help"} & set(others):
+        parser.print_help()
+        raise SystemExit(0)
+    if task not in tasks:
+        message = f"Give --task, one of {', '.join(tasks)}."
+        if task:
+            message = f"There is no task {task!r}.{nearest(task, tasks)} {message}"
+        parser.error(message)
+    return task, others
+
+
+class TrainingParser(Parser):
+    """The parser of a training, which says why an argument of transformers is no option here.
+
+    Args:
+        reasons: the arguments that are no options, each with its reason.
+        **settings: arguments of `Parser`.
+    """
+
+    def __init__(self, reasons: dict[str, str] | None = None, **settings: Any) -> None:
+        super().__init__(
+            usage="%(prog)s [options]",
+            formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+            **settings,
+        )
+        self.reasons = reasons or {}
+
+    def describe_unknown(self, unknown: Sequence[str]) -> str:
+        """Names the first argument that is not understood, and why, or the nearest option."""
+        name, _, _ = unknown[0].partition("=")
+        reason = self.reasons.get(name.lstrip("-").replace("-", "_"))
+        if reason is None:
+            return super().describe_unknown(unknown)
+        return f"{name} is no option here: {reason}."
+
+
+def training_parser(
+    prog: str,
+    task: str,
+    about: dict[str, Any],
+    argv: Sequence[str],
+    description: dict[str, Any],
+) -> TrainingParser:
+    """Builds the parser of a training from the description of its options.
+
+    Args:
+        prog: the command.
+        task: the task of ``finetune``; empty for ``pretrain``.
+        about: what `training_options.json` says about the task.
+        argv: the command line, whose ``--model_type`` chooses the options.
+        description: the whole of `training_options.json`.
+    """
+    model_types = about["model_types"]
+    model_type, _ = _pop_option(argv, "model_type", next(iter(model_types)))
+    if task:
+        prog = f"{prog} --task {task}"
+    if model_type not in model_types:
+        parser = TrainingParser(prog=prog)
+        parser.error(
+            f"argument --model_type: there is no {model_type!r}.{nearest(model_type, model_types)}"
+            f" Give one of {', '.join(model_types)}."
+        )
+    if len(model_types) > 1 and task:
+        prog = f"{prog} --model_type {model_type}"
+
+    groups = [description["groups"][name] for name in model_types[model_type]]
+    reasons = {name: reason for group in groups for name, reason in group["reasons"].items()}
+    parser = TrainingParser(reasons, prog=prog, description=about["about"], epilog=about["epilog"])
+    for group in groups:
+        container = parser.add_argument_group(group["title"])
+        for option in group["options"]:
+            _add_option(container, **option)
+    for option in about["options"]:
+        _add_option(parser, **option)
+    _add_inherited(parser)
+    return parser
+
+
+def _add_option(container: Any, *, names: list[str], type: str, **settings: Any) -> None:
+    """Adds an option as `training_options.json` describes it."""
+    if type in _TYPES:
+        settings["type"] = _TYPES[type]
+    for name in ("default", "help"):
+        if settings.get(name) == argparse.SUPPRESS:
+            settings[name] = argparse.SUPPRESS  # argparse asks for this object
+    container.add_argument(*names, **settings)
+
+
+def _truth(text: str) -> bool:
+    """Reads a truth value in the words that transformers knows."""
+    if text.lower() not in _WORDS:
+        raise argparse.ArgumentTypeError(f"must be true or false, got {text!r}")
+    return _WORDS[text.lower()]
+
+
+_TYPES = {"int": int, "float": float, "bool": _truth}
+
+
+def _add_inherited(parser: TrainingParser) -> None:
+    """Adds the arguments of transformers that the help does not show, with any values."""
+    for name in inherited_arguments():
+        if name in parser.reasons:
+            continue
+        for option in (f"--{name}", f"--no_{name}"):
+            if option not in parser._option_string_actions:
+                parser.add_argument(option, nargs="*", help=argparse.SUPPRESS)
+
+
+def inherited_arguments() -> list[str]:
+    """Returns the names of all `TrainingArguments`, from transformers' source."""
+    spec = importlib.util.find_spec("transformers")
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    path = Path(spec.submodule_search_locations[0]) / "training_args.py"
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef) and node.name == "TrainingArguments":
+            fields = [field for field in node.body if isinstance(field, ast.AnnAssign)]
+            return [ast.unparse(field.target) for field in fields]
+    raise ValueError(f"{path} has no class TrainingArguments.")

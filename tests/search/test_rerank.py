@@ -1,0 +1,124 @@
+"""Passages that a second model ranks again: their scores, and that each is read once."""
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+
+from nextlevelbert import NextLevelBertModel
+from nextlevelbert.search import Reranker, rerank
+from nextlevelbert.search.open_model import open_model
+from nextlevelbert.search.rerank import scores_again
+from nextlevelbert.vector_cache import VectorCache
+
+QUESTION = "Where does the captain hunt the whale?"
+
+
+@pytest.fixture
+def library(toy, books, open_library):
+    return open_library(toy, books)
+
+
+@pytest.fixture
+def second(toy_encoder_path) -> NextLevelBertModel:
+    return open_model(toy_encoder_path)
+
+
+def test_scores(library, second, toy_encoder_path):
+    """Six parts sentence-transformers' cosine, four parts words; the others stay behind."""
+    before = library.ask(QUESTION, passages=99)
+    answer = library.ask(QUESTION, passages=99, rerank=Reranker(second, passages=6))
+
+    first = before.passages[:6]
+    reference = SentenceTransformer(toy_encoder_path, device="cpu")
+    texts = list(map(library.passage_text, first))
+    cosines = reference.similarity(reference.encode(QUESTION), reference.encode(texts))[0].numpy()
+    words = 2 * before.score[first] - before.cosine[first]
+    np.testing.assert_allclose(answer.rerank_cosine[first], cosines, atol=1e-5)
+    np.testing.assert_allclose(answer.score[first], 0.6 * cosines + 0.4 * words, atol=1e-5)
+    assert np.isnan(answer.rerank_cosine).sum() == len(answer.score) - 6
+    assert sorted(answer.passages[:6]) == sorted(first)
+    assert answer.passages[6:] == before.passages[6:]
+
+
+def test_passages_that_were_read_come_first():
+    """A copy of a passage has its score; the others keep their order and their distances."""
+    scores = np.array([0.9, 0.2, 0.8, 0.9, 0.4], np.float32)
+    texts = np.array([7, 1, 3, 7, 2])
+    ranked = np.array([0.1, np.nan, 0.3, np.nan, np.nan], np.float32)
+
+    again = scores_again(scores, texts, ranked)
+
+    np.testing.assert_allclose(again, [0.1, -0.101, 0.3, 0.1, 0.099], atol=1e-6)
+
+
+def test_a_passage_is_read_once(library, second, toy, books, open_library, encoded):
+    """Also by a later command, and for another question; only by the same model."""
+    reranker = Reranker(second, passages=4)
+    first = library.ask(QUESTION, rerank=reranker)
+    read = [text for text in encoded if text != QUESTION]
+    assert len(read) == 4
+    encoded.clear()
+
+    again = open_library(toy, books).ask(QUESTION, rerank=Reranker(second, passages=4))
+    library.ask("Who bakes the bread?", rerank=Reranker(second, passages=99))
+
+    assert set(encoded).isdisjoint(read)
+    np.testing.assert_array_equal(again.rerank_cosine, first.rerank_cosine)
+    encoded.clear()
+    library.ask(QUESTION, rerank=Reranker(second.to(torch.bfloat16), passages=4))
+    assert set(read) < set(encoded)
+
+
+def test_a_killed_command_keeps_what_it_has_read(library, second, encoded, monkeypatch):
+    monkeypatch.setattr(rerank, "_PASSAGES_PER_WRITE", 3)
+    write = VectorCache.write
+
+    def write_and_stop(self, keys, vectors):
+        write(self, keys, vectors)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(VectorCache, "write", write_and_stop)
+    with pytest.raises(KeyboardInterrupt):
+        library.ask(QUESTION, rerank=Reranker(second, passages=5))
+    read = set(encoded)
+    encoded.clear()
+    monkeypatch.setattr(VectorCache, "write", write)
+
+    library.ask(QUESTION, rerank=Reranker(second, passages=5))
+
+    assert len(read) == 4  # three passages and the question
+    assert read.intersection(encoded) == {QUESTION}
+    assert len(set(encoded)) == 3
+
+
+def test_models_of_other_sizes_do_not_mix(library, second, toy_encoder_path, tmp_path):
+    """Vectors of both lie on one shelf."""
+    narrow = str(tmp_path / "narrow")
+    SentenceTransformer(toy_encoder_path, truncate_dim=8, device="cpu").save(narrow)
+    wide = library.ask(QUESTION, rerank=Reranker(second)).rerank_cosine
+
+    short = library.ask(QUESTION, rerank=Reranker(open_model(narrow))).rerank_cosine
+
+    assert not np.allclose(short, wide)
+    again = library.ask(QUESTION, rerank=Reranker(second)).rerank_cosine
+    np.testing.assert_array_equal(again, wide)
+
+
+def test_the_command(command, books, toy_encoder_path):
+    words = ("search", books, QUESTION, "--json")
+    plain = command(*words).json["passages"]
+
+    said = command(*words, "--rerank", toy_encoder_path)
+
+    assert said.err.splitlines()[-1] == "Ranking again with model on cpu in float32."
+    rows = said.json["passages"]
+    assert "rerank_cosine" not in plain[0]
+    assert rows[0]["score"] < rows[0]["rerank_cosine"]
+    assert sorted(rows, key=lambda row: -row["score"]) == rows
+    assert "the model './nowhere' cannot be used" in command(*words, "--rerank", "./nowhere").err
+
+
+def test_no_passage_is_no_ranking(second):
+    with pytest.raises(ValueError, match="passages must be 1 or more, got 0"):
+        Reranker(second, passages=0)

@@ -58,16 +58,14 @@ def test_a_teacher_that_is_itself_a_table_is_imitated(words, tmp_path, capsys):
     tokenizer = word_tokenizer()
     save_random_table(tokenizer, size=8, folder=tmp_path / "older", rows=len(tokenizer))
     save_random_table(tokenizer, size=6, folder=tmp_path / "teacher", rows=len(tokenizer))
-    rows = [
-        json.dumps({"id": str(number), "text": text, "source": "toys", "licence": "CC0-1.0"})
-        for number, text in enumerate(random_texts(words, 300))
-    ]
-    (tmp_path / "texts.jsonl").write_text("\n".join(rows))
-    options = ("--teacher", "teacher", "--table", "older", "--output_dir", "new")
-    folders = {"teacher", "older", "new"}
-    argv = [str(tmp_path / option) if option in folders else option for option in options]
+    path = tmp_path / "texts.jsonl"
+    with path.open("w") as file:
+        for text in random_texts(words, 300):
+            row = {"text": text, "source": "toys", "licence": "CC0-1.0"}
+            file.write(json.dumps(row) + "\n")
+    argv = [str(path), "--teacher", f"{tmp_path}/teacher", "--table", f"{tmp_path}/older"]
 
-    script.main([str(tmp_path / "texts.jsonl"), *argv])
+    script.main([*argv, "--output_dir", f"{tmp_path}/new"])
 
     assert float(capsys.readouterr().out.rsplit(maxsplit=1)[1]) > 0.95
     assert load_chunk_encoder(str(tmp_path / "new")).encoder.hidden_size == 6

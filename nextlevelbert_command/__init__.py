@@ -1,7 +1,8 @@
 """The command `nextlevelbert`: its help, and the start of the sub-command that was asked for.
 
 This package is not a part of `nextlevelbert`: importing that loads torch and transformers, which
-takes seconds, and neither the help nor a wrong option needs them. A module for each sub-command
+takes seconds, unless this package was imported before. Neither the help nor a wrong option needs
+them, nor does a further question to a static model. A module for each sub-command
 declares its options; each option is an argument of `run` in a module of ``nextlevelbert.search``.
 The options of trainings are declared in ``nextlevelbert``; `training` reads a description of them.
 """
@@ -104,6 +105,7 @@ def run(argv: Sequence[str]) -> None:
         module_name, _ = _TRAININGS[name]
         check_options(name, argv[1:])
         sys.argv = [f"nextlevelbert {name}", *argv[1:]]
+        importlib.import_module("nextlevelbert.public")  # registers the models
         importlib.import_module(module_name).main()
         return
     if name not in _COMMANDS:
@@ -112,6 +114,8 @@ def run(argv: Sequence[str]) -> None:
         parser.error(f"There is no command {name!r}.{nearest(name, [*_COMMANDS, *_TRAININGS])}")
 
     options = vars(command_parser(name).parse_args(argv[1:]))
+    if name != "search":  # which opens its model only to encode something
+        importlib.import_module("nextlevelbert.public")  # registers the models
     _, module_name = _COMMANDS[name]
     command = importlib.import_module(module_name)
     if "cache_dir" in options:

@@ -117,30 +117,32 @@ def add_output_option(
 
 
 def open_options(options: dict[str, Any]) -> None:
-    """Replaces the options of a model and of reading by the opened model and `ReadingOptions`."""
-    importlib.import_module("nextlevelbert.public")  # registers the models
-    opening = importlib.import_module("nextlevelbert.search.open_model")
+    """Replaces the options of a model and of reading by a `SearchModel` and `ReadingOptions`."""
+    search_model = importlib.import_module("nextlevelbert.search.search_model")
     reading = importlib.import_module("nextlevelbert.search.reading")
     device = options.pop("device")
     dtype = options.pop("dtype")
-    model = opening.open_model(
+    model = search_model.named_model(
         options.pop("model"),
         chunk_encoder=options.pop("chunk_encoder"),
         device=device,
         dtype=dtype,
     )
-    if model.get_chunk_encoder().has_layers:
-        print(f"Reading with {opening.describe(model)}.", file=sys.stderr)
+    splitter = options.pop("splitter")
+    if splitter is not None:
+        opening = importlib.import_module("nextlevelbert.search.open_model")  # loads torch
+        splitter = opening.open_splitter(model.model, splitter)
     reading_options = {
         "text_column": options.pop("text_column"),
         "id_column": options.pop("id_column"),
-        "splitter": opening.open_splitter(model, options.pop("splitter")),
+        "splitter": splitter,
     }
     cache_dir = options.pop("cache_dir")
     if cache_dir is not None:
         reading_options["cache_dir"] = cache_dir
     options["model"] = model
     if options.get("rerank") is not None:
+        opening = importlib.import_module("nextlevelbert.search.open_model")
         rerank = opening.open_model(options["rerank"], device=device, dtype=dtype)
         print(f"Ranking again with {opening.describe(rerank)}.", file=sys.stderr)
         options["rerank"] = rerank

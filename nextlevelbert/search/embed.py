@@ -11,15 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
-import torch
 
 from ..corpus import whole_file
 from ..data.files import readable_name
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from .notes import Notes
-from .open_model import open_model
+from .parts import Part
 from .reading import ReadingOptions, check_output
-from .shelf import Part, Shelf, open_shelf
+from .search_model import SearchModel
+from .shelf import Shelf, open_shelf, part_notes
 
 
 def _vectors(table: pa.Table) -> np.ndarray:
@@ -62,7 +62,7 @@ WRITERS: dict[str, Callable[[pa.Table, BinaryIO], None]] = {
 def run(
     source: str,
     output: str | Path,
-    model: NextLevelBertModel | None = None,
+    model: NextLevelBertModel | SearchModel | None = None,
     reading: ReadingOptions | None = None,
     *,
     rows: str = "chunks",
@@ -82,19 +82,22 @@ def run(
     output = Path(output)
     write = WRITERS[output.suffix.lower()]
     check_output(source, output)
-    shelf = open_shelf(source, model or open_model(), reading or ReadingOptions())
+    shelf = open_shelf(source, model, reading or ReadingOptions())
     tables = []
-    notes = Notes()
+    all_metadata = []
     for part in shelf.parts:
         if rows == "documents":
             table = _document_rows(shelf, part)
         else:
             table = _chunk_rows(shelf, part)
-        notes.add(part.file.name, json.loads(table.schema.metadata[b"notes"]))
+        all_metadata.append(table.schema.metadata)
         names = [part.file.name_of(document) for document in table["document"].to_pylist()]
         table = table.set_column(0, "document", pa.array(names, pa.string()))
         metadata = {"recipe": table.schema.metadata[b"recipe"]}
         tables.append(table.replace_schema_metadata(metadata))
+    notes = Notes()
+    for part, notes_on_file in zip(shelf.parts, part_notes(shelf.parts, all_metadata), strict=True):
+        notes.add(part.file.name, notes_on_file)
     notes.print()
     table = pa.concat_tables(tables)
     if len(table) == 0:
@@ -109,7 +112,7 @@ def _document_rows(shelf: Shelf, part: Part) -> pa.Table:
     """Makes a row for each document of a part, with the document's id, metadata and vector."""
     table = shelf.read(part, "document", "chunk", "metadata", "document_vector")
     table = table.filter(pc.field("chunk") == 0).drop_columns("chunk")
-    size = shelf.model.config.hidden_size
+    size = shelf.model.model.config.hidden_size
     vectors = table["document_vector"].cast(pa.list_(pa.float32(), size))
     return table.set_column(2, "vector", vectors)
 
@@ -127,9 +130,8 @@ def _chunk_rows(shelf: Shelf, part: Part) -> pa.Table:
         else:
             pages.append(bisect_right(page_starts, row["start"]))
     table = table.set_column(4, "page", pa.array(pages, pa.int32()))
-    size = shelf.model.config.chunk_hidden_size
+    size = shelf.model.model.config.chunk_hidden_size
     plain = table["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
-    chunks = torch.from_numpy(plain.astype(np.float32)).view(-1, size)
-    vectors = shelf.model.search_vectors(chunks)
-    values = pa.array(vectors.numpy().ravel(), pa.float32())
+    vectors = shelf.model.search_vectors(plain.reshape(-1, size))
+    values = pa.array(vectors.ravel())
     return table.set_column(6, "vector", pa.FixedSizeListArray.from_arrays(values, size))

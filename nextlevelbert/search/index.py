@@ -3,29 +3,34 @@
 With the index, a search opens only the parts that hold the shown passages.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
-import os
 from array import array
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from itertools import count, pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import torch
-from safetensors.torch import load_file, save_file
-from scipy import sparse
-from torch.nn import functional as F
+import pyarrow.compute as pc
 
 from ..data.words import search_words
-from ..models.modeling_nextlevelbert import NextLevelBertModel
+from .cache_files import is_whole, name_by_checksum, writing
+from .file_states import FileStates, state_of
+from .index_file import Column, column, map_arrays, write_arrays
+from .parts import Part
 from .passages import passage_texts
-from .shelf import Part, Shelf, checksum, is_whole, wait_for, writing
+from .shelf import Shelf, part_notes, wait_for
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 # Raised when an index has other contents than before, so that it is made anew.
-_VERSION = 1
+_VERSION = 2
 _BOOK_WORDS = 30  # see `book_words`
 _LEAST_COUNT = 3
 SPANS = ("start", "end", "passage_start", "passage_end")
@@ -51,8 +56,8 @@ class WordCounts(NamedTuple):
     document_texts: list[int]
 
 
-def open_index(shelf: Shelf) -> dict[str, torch.Tensor]:
-    """Reads the index of a shelf, which is built if the parts have changed, or if it is damaged.
+def open_index(shelf: Shelf) -> dict[str, np.ndarray]:
+    """Maps the index of a shelf, which is built if the parts have changed, or if it is damaged.
 
     Raises:
         CacheError: if the index cannot be written.
@@ -62,16 +67,28 @@ def open_index(shelf: Shelf) -> dict[str, torch.Tensor]:
     folder = shelf.folder
     with wait_for(shelf.lock):
         for path in folder.glob(f"index-{digest}-*.safetensors"):
-            if is_whole(path):
-                return load_file(path)
+            if _is_whole(path):
+                return map_arrays(path)
             path.unlink()
         temporary = folder / f"index-{digest}.new"
         write_index(shelf, temporary)
         with writing(folder):
-            path = folder / f"index-{digest}-{checksum(temporary)}.safetensors"
-            os.replace(temporary, path)
-        shelf.remove_files(lambda other: other != path, "index-*")
-        return load_file(path)
+            path = name_by_checksum(temporary, f"index-{digest}", ".safetensors")
+        shelf.remove_files([other for other in folder.glob("index-*") if other != path])
+        return map_arrays(path)
+
+
+def _is_whole(path: Path) -> bool:
+    """Returns whether an index has its checksum; it is read once, and again if it has changed."""
+    states = FileStates(path.with_name("checked"))
+    state = state_of([path])
+    if states.content(path.name, state) is not None:
+        return True
+    if not is_whole(path):
+        return False
+    states.remember(path.name, state, content="whole")
+    states.save([path.name])
+    return True
 
 
 def _digest(parts: list[Part]) -> str:
@@ -110,6 +127,8 @@ def count_words(shelf: Shelf) -> WordCounts:
     if not texts:
         raise ValueError("No document of the folder holds a word that the model can read.")
 
+    from scipy import sparse  # half a second to import
+
     arrays = (np.asarray(counts), np.asarray(words), np.asarray(borders))
     return WordCounts(
         sparse.csr_array(arrays, shape=(len(texts), len(vocabulary))),
@@ -140,6 +159,8 @@ def book_words(counts: sparse.csr_array, starts: list[int]) -> sparse.csr_array:
     Returns:
         ``[n, V]``: 1 for the chosen words of each of n documents.
     """
+    from scipy import sparse  # half a second to import
+
     # Passages of a document become one row, whose counts of the same word are added.
     borders = counts.indptr[starts]
     books = sparse.csr_array(
@@ -187,6 +208,8 @@ def weigh_words(counts: WordCounts) -> sparse.csc_array:
     Returns:
         ``[N, V]`` in float32.
     """
+    from scipy import sparse  # half a second to import
+
     documents = np.repeat(np.arange(len(counts.starts) - 1), np.diff(counts.starts))
     added = book_words(counts.matrix, counts.starts)[documents]
     matrix = (counts.matrix + added).tocsc()
@@ -203,56 +226,77 @@ def weigh_words(counts: WordCounts) -> sparse.csc_array:
     return sparse.csc_array((weights, matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
-@torch.no_grad()
-def comparable(model: NextLevelBertModel, chunks: torch.Tensor) -> torch.Tensor:
-    """Prepares chunk vectors ``[n, D]`` for comparison, on the CPU.
-
-    The vectors are whitened if the model whitens vectors, and scaled to length 1.
-    """
-    prepared = model.prepare_chunks(chunks.to(model.device, model.dtype))
-    return F.normalize(prepared.float().cpu(), dim=-1)
-
-
 def write_index(shelf: Shelf, path: Path) -> None:
-    """Writes what `Library` needs of all parts into one file."""
+    """Writes what `Library` needs of all parts into one file, part by part."""
     counts = count_words(shelf)
     weights = weigh_words(counts)
+    words = list(counts.vocabulary)
+    columns_of_words = sorted(range(len(words)), key=words.__getitem__)
+    word_ends, word_bytes = _string_buffers(sorted(words))
 
-    columns = ("document", *SPANS, "vector", "document_vector")
-    tables = [shelf.read(part, *columns) for part in shelf.parts]
-    passages = pa.concat_tables(tables)
-    documents = passages.take(counts.starts[:-1])
-    facts = {
-        "ids": documents["document"].to_pylist(),
-        "notes": [json.loads(table.schema.metadata[b"notes"]) for table in tables],
-        "words": list(counts.vocabulary),
-    }
+    spans = []
+    ids: list[str] = []
+    metadata = []
+    for part in shelf.parts:
+        table = shelf.read(part, "document", "chunk", *SPANS)
+        ids.extend(table.filter(pc.field("chunk") == 0)["document"].to_pylist())
+        spans.append(np.stack([table[name].to_numpy() for name in SPANS], axis=1))
+        metadata.append(table.schema.metadata)
+    id_ends, id_bytes = _string_buffers(ids)
+    facts = json.dumps({"notes": part_notes(shelf.parts, metadata)}).encode()
 
+    size = shelf.model.model.config.chunk_hidden_size
+    document_size = shelf.model.model.config.hidden_size
     arrays = {
-        "spans": np.stack([passages[name].to_numpy() for name in SPANS], axis=1),
-        "starts": np.array(counts.starts),
-        "part_starts": np.cumsum([0, *map(len, tables)]),
-        "document_vectors": np.array(documents["document_vector"].to_pylist(), np.float32),
-        "texts": np.array(counts.texts),
-        "document_texts": np.array(counts.document_texts),
-        "word_weights": weights.data,
-        "word_passages": weights.indices,
-        "word_borders": weights.indptr,
+        "spans": column(np.concatenate(spans)),
+        "starts": column(np.array(counts.starts)),
+        "part_starts": column(np.cumsum([0, *map(len, spans)])),
+        "texts": column(np.array(counts.texts)),
+        "document_texts": column(np.array(counts.document_texts)),
+        "word_borders": column(weights.indptr.astype(np.int64)),
+        "word_ends": column(word_ends),
+        "id_ends": column(id_ends),
+        "vectors": Column(np.float32, (len(counts.texts), size), _chunk_vectors(shelf)),
+        "document_vectors": Column(np.float32, (len(ids), document_size), _document_vectors(shelf)),
+        "word_weights": column(weights.data),
+        "word_passages": column(weights.indices.astype(np.int32)),
+        "word_columns": column(np.array(columns_of_words, np.int32)),
+        "words": column(word_bytes),
+        "ids": column(id_bytes),
+        "facts": column(np.frombuffer(facts, np.uint8)),
     }
-    text = json.dumps(facts).encode()
-    arrays["facts"] = np.frombuffer(bytearray(text), np.uint8)
-    tensors = {}
-    for name, values in arrays.items():
-        tensors[name] = torch.from_numpy(values)
-    tensors["vectors"] = torch.cat([_vectors(shelf.model, table) for table in tables])
     with writing(path):
-        save_file(tensors, path)
-        with path.open("rb+") as file:
-            os.fsync(file.fileno())
+        write_arrays(path, arrays)
 
 
-def _vectors(model: NextLevelBertModel, table: pa.Table) -> torch.Tensor:
-    """Reads the chunk vectors of a part, as `comparable` prepares them."""
-    values = table["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
-    chunks = torch.from_numpy(values.astype(np.float32))
-    return comparable(model, chunks.view(-1, model.config.chunk_hidden_size))
+def _string_buffers(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the bytes of texts, and before it where each text ends: ``[n + 1]``, from 0 on."""
+    _, ends, values = pa.array(texts, pa.large_string()).buffers()
+    return np.frombuffer(ends, np.int64, len(texts) + 1), np.frombuffer(values or b"", np.uint8)
+
+
+def mapped_strings(ends: np.ndarray, values: np.ndarray) -> pa.LargeStringArray:
+    """Returns texts of an index without a copy.
+
+    Args:
+        ends: where each text ends, ``[n + 1]``.
+        values: the bytes of all texts.
+    """
+    buffers = (pa.py_buffer(ends), pa.py_buffer(values))
+    return pa.LargeStringArray.from_buffers(len(ends) - 1, *buffers)
+
+
+def _chunk_vectors(shelf: Shelf) -> Iterator[np.ndarray]:
+    """Yields the chunk vectors of each part, as `SearchModel.search_vectors` prepares them."""
+    for part in shelf.parts:
+        column_of_vectors = shelf.read(part, "vector")["vector"].combine_chunks()
+        size = column_of_vectors.type.list_size
+        values = column_of_vectors.flatten().to_numpy(zero_copy_only=False)
+        yield shelf.model.search_vectors(values.reshape(-1, size))
+
+
+def _document_vectors(shelf: Shelf) -> Iterator[np.ndarray]:
+    """Yields the vectors of the documents of each part."""
+    for part in shelf.parts:
+        lists = shelf.read(part, "document_vector")["document_vector"].drop_null()
+        yield lists.combine_chunks().flatten().to_numpy()

@@ -1,34 +1,35 @@
 """``nextlevelbert search``: finds the passages and documents that are nearest to a question."""
 
+from __future__ import annotations
+
 import json
 import re
 import shutil
 import sys
 import textwrap
+from bisect import bisect_left
 from collections import Counter
-from functools import lru_cache, partial
-from itertools import pairwise
-from typing import Any, NamedTuple
+from functools import cached_property, lru_cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
-from scipy import sparse
 
 from ..data.files import readable_text
 from ..data.words import search_words
-from ..models.modeling_nextlevelbert import NextLevelBertModel
-from .index import comparable, open_index, rarity
+from .index import mapped_strings, open_index, rarity
 from .notes import Notes
-from .open_model import open_model
 from .passages import Passage, show_passage
-from .reading import ReadingOptions, unknown_share
+from .reading import ReadingOptions
 from .rerank import Reranker, scores_again
+from .search_model import SearchModel
 from .shelf import Shelf, open_shelf
+
+if TYPE_CHECKING:
+    from ..models.modeling_nextlevelbert import NextLevelBertModel
 
 # A document's score is the mean of its three best passages. On stories this beat the best passage
 # alone and document vectors.
 _BEST = 3
-_ROWS_AT_ONCE = 65_536
 _KEPT_DOCUMENTS = 16
 # Characters that a terminal would obey, and that `json` writes as they are.
 _CONTROLS_IN_JSON = re.compile("[\x7f-\x9f\u202d\u202e]")
@@ -67,19 +68,23 @@ class StoredDocument(NamedTuple):
     page_starts: list[int] | None
 
 
+def _part_of(document: int, starts: np.ndarray, part_starts: np.ndarray) -> int:
+    """Returns the index of the part that holds a document."""
+    return int(np.searchsorted(part_starts[1:], starts[document], side="right"))
+
+
 def _read_document(
-    shelf: Shelf, part_starts: np.ndarray, part_of: list[int], starts: np.ndarray, index: int
+    shelf: Shelf, part_starts: np.ndarray, starts: np.ndarray, index: int
 ) -> StoredDocument:
     """Reads a document from its part.
 
     Args:
         shelf: the shelf.
         part_starts: the first passage of each part.
-        part_of: the part of each document.
         starts: the first passage of each document.
         index: the document.
     """
-    part_index = part_of[index]
+    part_index = _part_of(index, starts, part_starts)
     table = shelf.read(shelf.parts[part_index], "text", "metadata", "pages")
     start, end = starts[index : index + 2] - part_starts[part_index]
     rows = table[start:end]
@@ -94,50 +99,57 @@ class Library:
     """The n documents of a shelf that hold a token, with N passages in all.
 
     A passage is a chunk, widened to whole sentences. It has the vector of the chunk and the words
-    of the sentences.
+    of the sentences. Arrays are mapped into memory: what a question does not need is not read.
 
     Args:
         shelf: the shelf, from `open_shelf`.
 
     Attributes:
-        model: the document model.
-        names: printed names of the documents.
         document_vectors: vector of each document, ``[n, H]``.
         starts: the first passage of each document, and N: ``[n + 1]``.
         spans: the characters of each chunk in its document, ``[N, 2]``.
-        vectors: chunk vectors ``[N, D]``, as `comparable` prepares them.
+        vectors: chunk vectors ``[N, D]``, as `SearchModel.search_vectors` prepares them.
         notes: notes about what was not read, for each part.
         document: function that reads a document by its index; the last documents are kept.
     """
 
     def __init__(self, shelf: Shelf) -> None:
-        tensors = open_index(shelf)
-        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
-        facts = json.loads(arrays["facts"].tobytes())
-        self.model = shelf.model
-        self._folder = shelf.folder
-        self.vectors = tensors["vectors"]
+        arrays = open_index(shelf)
+        self._shelf = shelf
+        self.vectors = arrays["vectors"]
         self.document_vectors = arrays["document_vectors"]
         self.starts = arrays["starts"]
         self.spans = arrays["spans"][:, :2]
-        self.notes = facts["notes"]
+        self.notes = json.loads(arrays["facts"].tobytes())["notes"]
 
         self._passage_spans = arrays["spans"][:, 2:]
+        self._part_starts = arrays["part_starts"]
+        self._ids = mapped_strings(arrays["id_ends"], arrays["ids"])
         self._texts = arrays["texts"]
         self._document_texts = arrays["document_texts"]
-        self._word_index = {word: index for index, word in enumerate(facts["words"])}
-        self._word_weights = sparse.csc_array(
-            (arrays["word_weights"], arrays["word_passages"], arrays["word_borders"]),
-            shape=(len(self.vectors), len(self._word_index)),
-        )
-
-        part_starts = arrays["part_starts"]
-        part_of = np.searchsorted(part_starts[1:], self.starts[:-1], side="right").tolist()
-        self.names = []
-        for part_index, document_id in zip(part_of, facts["ids"], strict=True):
-            self.names.append(shelf.parts[part_index].file.name_of(document_id))
-        read = partial(_read_document, shelf, part_starts, part_of, self.starts)
+        self._words = mapped_strings(arrays["word_ends"], arrays["words"])  # in order
+        self._word_columns = arrays["word_columns"]
+        self._word_borders = arrays["word_borders"]
+        self._word_passages = arrays["word_passages"]
+        self._word_weights = arrays["word_weights"]
+        # Not a method of this object, which would keep the shelf open in a circle of references.
+        read = partial(_read_document, shelf, self._part_starts, self.starts)
         self.document = lru_cache(_KEPT_DOCUMENTS)(read)
+
+    @property
+    def model(self) -> NextLevelBertModel:
+        """Returns the document model."""
+        return self._shelf.model.model
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Returns the printed names of the documents."""
+        return list(map(self.name, range(len(self._ids))))
+
+    def name(self, index: int) -> str:
+        """Returns the printed name of a document."""
+        part = self._shelf.parts[_part_of(index, self.starts, self._part_starts)]
+        return part.file.name_of(self._ids[index].as_py())
 
     def document_of(self, passage: int) -> int:
         """Returns the document of a passage."""
@@ -159,12 +171,12 @@ class Library:
         equal = np.flatnonzero(self._texts == self._texts[index]).tolist()
         documents = dict.fromkeys(map(self.document_of, equal))
         del documents[self.document_of(index)]
-        return [self.names[document] for document in documents]
+        return list(map(self.name, documents))
 
     def copies_of_document(self, index: int) -> list[str]:
         """Lists the other documents that have the text of a document."""
         equal = np.flatnonzero(self._document_texts == self._document_texts[index])
-        return [self.names[document] for document in equal if document != index]
+        return [self.name(document) for document in equal.tolist() if document != index]
 
     def ask(
         self,
@@ -188,14 +200,11 @@ class Library:
         Raises:
             ValueError: if the question holds no token.
         """
-        if unknown_share(self.model.tokenizer, question) is None:
+        query = self._shelf.model.question_vector(question)
+        if query is None:
             raise ValueError(f"The question {question!r} holds no word that the model can read.")
-        prompt = self.model.config.encoder_prompts().query
-        [encoded] = self.model.iter_encode([question], prompt=prompt)
-        query = comparable(self.model, encoded.plain.mean(dim=0, keepdim=True))[0]
         # Row by row, so that equal passages have equal scores.
-        blocks = self.vectors.split(_ROWS_AT_ONCE)
-        cosine = torch.cat([(block * query).sum(dim=1) for block in blocks]).numpy()  # [N]
+        cosine = np.einsum("nd,d->n", self.vectors, query)
         bm25, length = self._bm25(question)
         words = bm25 / max(length, 1e-9)
         score = (cosine + words) / 2
@@ -219,10 +228,9 @@ class Library:
     def telling_words(self, question: str) -> set[str]:
         """Returns the words of a question that at most a third of all passages hold."""
         telling = set()
-        passages = np.diff(self._word_weights.indptr)
         for word in search_words(question):
-            index = self._word_index.get(word)
-            if index is not None and passages[index] <= max(len(self.vectors) / 3, 1):
+            start, end = self._postings(word)
+            if 0 < end - start <= max(len(self.vectors) / 3, 1):
                 telling.add(word)
         return telling
 
@@ -231,17 +239,32 @@ class Library:
         first = sorted(ranking(score, self._texts)[: rerank.passages])  # document by document
         texts = list(map(self.passage_text, first))
         cosines = np.full(len(score), np.nan, np.float32)
-        cosines[first] = rerank.cosines(question, texts, self._folder / "rerank")
+        cosines[first] = rerank.cosines(question, texts, self._shelf.folder / "rerank")
         return cosines
 
     def _bm25(self, question: str) -> tuple[np.ndarray, float]:
         """Returns BM25 of all passages ``[N]``, and the length of the question's rarities."""
-        words = [word for word in search_words(question) if word in self._word_index]
-        counts = Counter(words)
-        weights = self._word_weights[:, [self._word_index[word] for word in counts]]
-        times = np.array(list(counts.values()), np.float32)
-        rarities = rarity(np.diff(weights.indptr), len(self.vectors))
-        return weights @ times, float(np.linalg.norm(times * rarities))
+        scores = np.zeros(len(self.vectors), np.float32)
+        times = []
+        spread = []
+        for word, count in Counter(search_words(question)).items():
+            start, end = self._postings(word)
+            if start < end:
+                scores[self._word_passages[start:end]] += count * self._word_weights[start:end]
+                times.append(count)
+                spread.append(end - start)
+        rarities = rarity(np.array(spread, np.int64), len(self.vectors))
+        return scores, float(np.linalg.norm(np.array(times, np.float32) * rarities))
+
+    def _postings(self, word: str) -> tuple[int, int]:
+        """Returns where the passages of a word begin and end in the index."""
+        words = self._words
+        position = bisect_left(range(len(words)), word, key=lambda index: words[index].as_py())
+        if position == len(words) or words[position].as_py() != word:
+            return 0, 0
+        column = self._word_columns[position]
+        start, end = self._word_borders[column : column + 2].tolist()
+        return start, end
 
 
 def mean_of_best(scores: np.ndarray, starts: np.ndarray) -> np.ndarray:
@@ -254,11 +277,12 @@ def mean_of_best(scores: np.ndarray, starts: np.ndarray) -> np.ndarray:
     Returns:
         The means ``[n]``.
     """
-    means = []
-    for start, end in pairwise(starts.tolist()):
-        best = np.sort(scores[start:end])[-_BEST:]
-        means.append(best.mean(dtype=np.float64))
-    return np.array(means)
+    counts = np.diff(starts)
+    document = np.repeat(np.arange(len(counts)), counts)  # [N]
+    ranked = scores[np.lexsort((-scores, document))].astype(np.float64)
+    rank = np.arange(len(scores)) - np.repeat(starts[:-1], counts)
+    ranked[rank >= _BEST] = 0
+    return np.add.reduceat(ranked, starts[:-1]) / np.minimum(counts, _BEST)
 
 
 def ranking(scores: np.ndarray, texts: np.ndarray) -> list[int]:
@@ -278,7 +302,7 @@ def ranking(scores: np.ndarray, texts: np.ndarray) -> list[int]:
 
 def open_library(
     source: str,
-    model: NextLevelBertModel | None = None,
+    model: NextLevelBertModel | SearchModel | None = None,
     reading: ReadingOptions | None = None,
 ) -> Library:
     """Opens the library of a command's source, and reports on stderr what could not be read.
@@ -288,7 +312,7 @@ def open_library(
         model: the document model (default: the installed checkpoint).
         reading: how the files are read, and where their passages and vectors are kept.
     """
-    shelf = open_shelf(source, model or open_model(), reading or ReadingOptions())
+    shelf = open_shelf(source, model, reading or ReadingOptions())
     library = Library(shelf)
     all_notes = Notes()
     for part, notes in zip(shelf.parts, library.notes, strict=True):
@@ -300,7 +324,7 @@ def open_library(
 def run(
     source: str,
     question: str,
-    model: NextLevelBertModel | None = None,
+    model: NextLevelBertModel | SearchModel | None = None,
     reading: ReadingOptions | None = None,
     *,
     documents: int = 5,
@@ -344,7 +368,7 @@ def document_rows(library: Library, answer: SearchResult) -> list[dict[str, Any]
     for index, score in answer.documents:
         document = library.document(index)
         row = {
-            "place": library.names[index],
+            "place": library.name(index),
             "also_in": library.copies_of_document(index),
             "score": score,
             "characters": len(document.text),
@@ -360,7 +384,7 @@ def passage_rows(library: Library, answer: SearchResult) -> list[dict[str, Any]]
     rows = []
     for index in answer.passages:
         row = {
-            "place": library.names[library.document_of(index)],
+            "place": library.name(library.document_of(index)),
             "also_in": library.copies_of_passage(index),
             "score": float(answer.score[index]),
             "cosine": float(answer.cosine[index]),
@@ -397,7 +421,7 @@ def print_answer(library: Library, answer: SearchResult) -> None:
     indent = "    "
     for index in answer.passages:
         passage = library.passage(index)
-        name = library.names[library.document_of(index)]
+        name = library.name(library.document_of(index))
         print(f"{answer.score[index]:.3f}  {name}  {passage.characters}, {passage.position}")
         _print_copies(library.copies_of_passage(index))
         text = readable_text(passage.text)

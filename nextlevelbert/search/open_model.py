@@ -15,6 +15,7 @@ from ..fitting import static_checkpoint
 from ..models.chunk_encoder import ChunkEncoder, LoadedChunkEncoder
 from ..models.from_encoder import hub_arguments, load_chunk_encoder
 from ..models.modeling_nextlevelbert import NextLevelBertModel
+from ..models.registration import register_models
 from ..models.sentences import Splitter
 
 _DOCUMENT_MODELS = ("nextlevelbert", "hate")
@@ -50,6 +51,7 @@ def open_model(
     Raises:
         ValueError: if the model or the device cannot be used.
     """
+    register_models()  # which the package leaves out in a command
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
     if name is None:

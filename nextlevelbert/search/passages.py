@@ -1,6 +1,6 @@
 """Decides what a passage is: a chunk, widened to whole sentences; and shows passages."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -11,8 +11,30 @@ from ..models.sentences import text_sentences
 from ..spans import whole_sentences
 
 _LONGEST_PASSAGE = 2_000  # characters of a passage that are shown
-# A passage is a chunk, widened to whole sentences.
-passage_borders = whole_sentences
+
+
+def borders_of_passages(texts: Sequence[str], spans: Sequence[np.ndarray]) -> np.ndarray:
+    """Decides the passages of documents: chunks, widened to whole sentences.
+
+    Args:
+        texts: the documents.
+        spans: the characters of each document's chunks, ``[n, 2]``.
+
+    Returns:
+        The characters of all passages, ``[N, 2]``.
+    """
+    borders = []
+    for text, document_spans in zip(texts, spans, strict=True):
+        if len(document_spans) == 1 and _is_whole(text, *document_spans[0].tolist()):
+            borders.append(document_spans)  # sentences would take most of the time of a short text
+        else:
+            borders.append(whole_sentences(text, document_spans))
+    return np.concatenate(borders)
+
+
+def _is_whole(text: str, start: int, end: int) -> bool:
+    """Returns whether a span has all of a text but the white space around it."""
+    return not text[:start].strip() and not text[end:].strip()
 
 
 def passage_texts(table: pa.Table) -> Iterator[tuple[str, list[str]]]:

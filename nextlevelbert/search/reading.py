@@ -1,16 +1,18 @@
 """Lists and reads the files of a source, with notes about what was not read."""
 
+from __future__ import annotations
+
 import os
 import posixpath
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from transformers import PreTrainedTokenizerBase
 
 from ..data.documents import (
     PYTHON_MANUAL,
@@ -21,12 +23,16 @@ from ..data.documents import (
     source_files,
 )
 from ..data.files import NoDocumentError, PartlyReadError, find_paths, readable_name
-from ..models.chunking import tokenize_document
+from ..models.chunking import TokenizedDocument, private_tokenizer, tokenize_document
 from ..models.sentences import Splitter
 from .notes import Note, Notes
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
 # A document is named if the model does not know the words that make up this share of its text.
 _UNKNOWN_SHARE = 0.05
+_CHARACTERS_PER_RUN = 1_000_000  # read at once, if nothing is written
 
 
 def default_cache_dir() -> Path:
@@ -134,45 +140,72 @@ def check_output(source: str, output: Path) -> None:
         )
 
 
-def read_file(file: SourceFile, reading: ReadingOptions) -> tuple[list[Document], list[Note]]:
-    """Reads the documents of a file that hold text.
+@dataclass(frozen=True)
+class DocumentRun:
+    """Some documents of a file, in their order.
+
+    Args:
+        index: index of the run among those of the file.
+        documents: the documents. Only a file that holds no text has a run without documents.
+        is_last: true for the last run of the file.
+        notes: in the last run, notes about rows and pages of the file that were not read.
+    """
+
+    index: int
+    documents: list[Document]
+    is_last: bool
+    notes: list[Note]
+
+
+def read_runs(file: SourceFile, reading: ReadingOptions, characters: int) -> Iterator[DocumentRun]:
+    """Streams the documents of a file that hold text, at least one run of them.
 
     If two rows have the same id, the second is named ``id (2)``.
 
     Args:
         file: the file.
         reading: names the columns of tables.
-
-    Returns:
-        The documents, and notes about rows and pages that were not read. Without documents, there
-        is at least one note.
+        characters: number of characters after which a run ends, with the document that reaches it.
     """
     errors: list[ValueError] = []
     rows = read_documents(file.path, reading.text_column, reading.id_column, on_error=errors.append)
-    documents = []
     times = Counter[str]()
+    index = 0
+    size = 0
+    documents: list[Document] = []
     for row in rows:
         if not row.text.strip():
             continue
+        if size >= characters:
+            yield DocumentRun(index, documents, is_last=False, notes=[])
+            index += 1
+            size = 0
+            documents = []
         times[row.id] += 1
         name = row.id
         if times[name] > 1:
             name = f"{name} ({times[name]})"
         documents.append(replace(row, id=name))
+        size += len(row.text)
+    notes = _notes_on_reading(file, errors, is_empty=not documents)
+    yield DocumentRun(index, documents, is_last=True, notes=notes)
 
+
+def _notes_on_reading(file: SourceFile, errors: list[ValueError], is_empty: bool) -> list[Note]:
+    """Describes the errors of a file; there is at least one note about a file without text."""
     notes = []
     for error in errors:
         head = "left out"
         if isinstance(error, PartlyReadError):
             head = "note"
         notes.append(Note(head, rest_of_message(file, error)))
-    if documents:
-        return documents, notes
+    if not is_empty:
+        return notes
     if not notes:
         notes.append(Note("left out", " holds no text."))
     if errors and isinstance(errors[0], NoDocumentError):  # settings, perhaps hundreds of files
         notes = [notes[0]._replace(kind="no table of documents")]
-    return documents, notes
+    return notes
 
 
 def read_files(
@@ -190,43 +223,66 @@ def read_files(
     all_notes = Notes()
     try:
         for file in list_files(resolve_source(source), all_notes):
-            documents, notes = read_file(file, reading)
-            if documents:
-                notes += notes_on_words(tokenizer, file, documents)
-            all_notes.add(file.name, notes)
-            for document in documents:
-                yield file.name_of(readable_name(document.id)), document
+            counts = []
+            for run in read_runs(file, reading, _CHARACTERS_PER_RUN):
+                counts.append(count_unknown(tokenizer, run.documents))
+                all_notes.add(file.name, run.notes)
+                for document in run.documents:
+                    yield file.name_of(readable_name(document.id)), document
+            all_notes.add(file.name, notes_on_words(file, counts))
     finally:
         all_notes.print()
 
 
-def notes_on_words(
-    tokenizer: PreTrainedTokenizerBase, file: SourceFile, documents: Sequence[Document]
-) -> list[Note]:
-    """Names the documents of a file that hold no token, or many unknown words.
+def count_unknown(
+    tokenizer: PreTrainedTokenizerBase, documents: Sequence[Document]
+) -> dict[str, Any]:
+    """Counts the documents that hold no token, or many unknown words, and names the first of each.
 
     Unknown words are many if they make up 5 % of the text or more.
+
+    Returns:
+        Numbers of documents and ids, which JSON can store; see `notes_on_words`.
     """
     wordless = []
     unknown = []
-    for document in documents:
-        share = unknown_share(tokenizer, document.text)
+    tokens = private_tokenizer(tokenizer)([document.text for document in documents])
+    for document, tokens_of_document in zip(documents, tokens, strict=True):
+        share = _share_of_unknown(tokenizer, tokens_of_document)
         if share is None:
             wordless.append(document.id)
         elif share >= _UNKNOWN_SHARE:
             unknown.append(document.id)
+    return {
+        "documents": len(documents),
+        "wordless": len(wordless),
+        "first_wordless": wordless[:1],
+        "unknown": len(unknown),
+        "first_unknown": unknown[:1],
+    }
 
+
+def notes_on_words(file: SourceFile, counts: Sequence[Mapping[str, Any]]) -> list[Note]:
+    """Describes how many documents of a file hold no token, or many unknown words.
+
+    Args:
+        file: the file.
+        counts: what `count_unknown` has counted in each run of the file's documents.
+    """
     notes = []
     faults = {
-        "it holds no word that the model can read": wordless,
-        f"the model does not know {_UNKNOWN_SHARE:.0%} of the text or more": unknown,
+        "wordless": "it holds no word that the model can read",
+        "unknown": f"the model does not know {_UNKNOWN_SHARE:.0%} of the text or more",
     }
-    for fault, ids in faults.items():
-        if not ids:
+    total = sum(count["documents"] for count in counts)
+    for name, fault in faults.items():
+        number = sum(count[name] for count in counts)
+        if number == 0:
             continue
         rows = ""
         if file.is_table:
-            rows = f", in {len(ids)} of {len(documents)} rows, {ids[0]!r} first"
+            [first, *_] = chain.from_iterable(count[f"first_{name}"] for count in counts)
+            rows = f", in {number} of {total} rows, {first!r} first"
         notes.append(Note("note", f": {fault}{rows}."))
     return notes
 
@@ -237,12 +293,19 @@ def unknown_share(tokenizer: PreTrainedTokenizerBase, text: str) -> float | None
     Returns:
         Characters of unknown words by characters of all words; None for a text without a token.
     """
-    tokens = tokenize_document(tokenizer, text)
+    return _share_of_unknown(tokenizer, tokenize_document(tokenizer, text))
+
+
+def _share_of_unknown(
+    tokenizer: PreTrainedTokenizerBase, tokens: TokenizedDocument
+) -> float | None:
     if len(tokens) == 0:
         return None
+    is_unknown = tokens.input_ids == tokenizer.unk_token_id
+    if not is_unknown.any():
+        return 0.0
     sizes = tokens.char_ends - tokens.char_starts
-    unknown = sizes[np.isin(tokens.input_ids, tokenizer.unk_token_id)]
-    return float(unknown.sum() / max(sizes.sum(), 1))
+    return float(sizes[is_unknown].sum() / max(sizes.sum(), 1))
 
 
 def rest_of_message(file: SourceFile, error: Exception) -> str:

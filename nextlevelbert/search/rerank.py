@@ -99,10 +99,8 @@ class Reranker:
         """Returns the vector of each text ``[n, D]``, from the mean of its chunk vectors."""
         import torch
 
-        from .index import comparable
-
         means = [text.plain.sum(dim=0) / max(len(text.plain), 1) for text in texts]
-        return comparable(self._model, torch.stack(means)).numpy()
+        return self._model.search_vectors(torch.stack(means)).numpy()
 
 
 def scores_again(scores: np.ndarray, texts: np.ndarray, ranked: np.ndarray) -> np.ndarray:

@@ -230,7 +230,7 @@ def test_commands_ask_with_the_query_prompt_and_read_with_the_passage_prompt(e5,
     reading = ReadingOptions(cache_dir=tmp_path / "cache")
 
     answer = library.open_library(str(folder), e5, reading).ask("the red dog ran")
-    embed.run(str(folder), e5, tmp_path / "rows.parquet", reading, rows="chunks")
+    embed.run(str(folder), tmp_path / "rows.parquet", e5, reading, rows="chunks")
 
     passages = e5.encode(TEXT, prompt_name="passage").plain
     question = e5.encode("the red dog ran", prompt_name="query").plain[0]

@@ -10,6 +10,7 @@ import transformers
 
 import nextlevelbert_command
 from nextlevelbert import NextLevelBertModel
+from nextlevelbert.search import file_states
 from nextlevelbert.search.library import Library
 from nextlevelbert.search.reading import ReadingOptions
 from nextlevelbert.search.shelf import open_shelf
@@ -32,6 +33,12 @@ class Said(NamedTuple):
     @property
     def json(self) -> Any:
         return json.loads(self.out)
+
+
+@pytest.fixture
+def settled(monkeypatch) -> None:
+    """Files count as written long before, so that their states are remembered."""
+    monkeypatch.setattr(file_states, "_COARSEST_TIME", -(10**9))
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ import torch
 from nextlevelbert import NextLevelBertModel
 from nextlevelbert.search.index import book_words, count_words
 from nextlevelbert.search.library import Library, ranking
-from nextlevelbert.search.shelf import open_shelf, passage_borders
+from nextlevelbert.search.shelf import open_shelf
+from nextlevelbert.spans import whole_sentences
 
 from .conftest import COURT, KITCHEN, SEA
 
@@ -65,7 +66,7 @@ def test_scores(toy_encoder_path, books, reading, whitened):
     for number, text in enumerate(TEXTS.values()):
         encoded = model.encode(text)
         cosines.extend(unit(encoded.plain.half()) @ query)
-        for start, end in passage_borders(text, encoded.spans):
+        for start, end in whole_sentences(text, encoded.spans):
             pieces.append(text[start:end])
             owners.append(number)
     counts, starts, vocabulary, *_ = count_words(shelf)

@@ -10,7 +10,7 @@ import torch
 from filelock import FileLock
 
 from nextlevelbert import NextLevelBertModel
-from nextlevelbert.search import shelf
+from nextlevelbert.search import part_writer, shelf
 from nextlevelbert.search.shelf import Shelf
 
 from .conftest import COURT, KITCHEN, SEA
@@ -57,7 +57,7 @@ def test_another_model_has_another_shelf(toy, books, open_library, encoded, toy_
     second = open_library(other, books)
     assert len(encoded) == 3
     assert not np.allclose(first.document_vectors, second.document_vectors)
-    assert torch.equal(first.vectors, second.vectors)
+    np.testing.assert_array_equal(first.vectors, second.vectors)
 
 
 def test_a_part_that_is_damaged_is_made_again_at_once(toy, books, open_library, tmp_path):
@@ -111,16 +111,16 @@ def test_parts_of_gone_files_stay_while_another_process_reads_them(
 
 
 def test_a_file_that_changes_while_it_is_read_is_read_again(toy, books, open_library, monkeypatch):
-    read = shelf.read_file
+    read_runs = part_writer.read_runs
     texts = ["The first.", "The second.", "The third.", "The fourth."]
 
-    def read_and_change(file, column):
-        result = read(file, column)
+    def read_and_change(file, *args):
+        runs = list(read_runs(file, *args))
         if file.name == "sea.txt" and texts:
             file.path.write_text(texts.pop(0))
-        return result
+        return runs
 
-    monkeypatch.setattr(shelf, "read_file", read_and_change)
+    monkeypatch.setattr(part_writer, "read_runs", read_and_change)
     del texts[2:]
     library = open_library(toy, books)
     assert library.document(2).text == "The second."
@@ -192,15 +192,47 @@ def test_a_search_of_unchanged_files_opens_only_what_it_shows(command, books, mo
 
 
 def test_a_file_that_may_not_be_opened_is_named(command, books, monkeypatch):
-    hash_of = shelf._hash_of
+    hash_of = shelf.hash_of
 
     def refuse(file):
         if file.name == "kitchen.txt":
             raise PermissionError(13, "Permission denied", str(file.path))
         return hash_of(file)
 
-    monkeypatch.setattr(shelf, "_hash_of", refuse)
+    monkeypatch.setattr(shelf, "hash_of", refuse)
     said = command("search", books, "Who hunts the whale?", "--json", "--documents", 9)
     assert said.status == 0, said.err
     assert "left out: kitchen.txt cannot be read: Permission denied. Change" in said.err
     assert {row["place"] for row in said.json["documents"]} == {"far/court.txt", "sea.txt"}
+
+
+def test_files_that_have_not_changed_are_not_read(settled, toy, books, open_library, monkeypatch):
+    """Neither to hash nor to encode them; a file that is left out is named again."""
+    (books / "latin.txt").write_bytes(b"caf\xe9 au lait")
+    first = open_library(toy, books)
+    hash_of = shelf.hash_of
+    hashed = []
+
+    def spy(file):
+        hashed.append(file.name)
+        return hash_of(file)
+
+    monkeypatch.setattr(shelf, "hash_of", spy)
+    again = open_library(toy, books)
+    assert hashed == []
+    assert again.names == first.names
+    (books / "sea.txt").write_text("The sea is calm.")
+    changed = open_library(toy, books)
+    assert hashed == ["sea.txt"]
+    assert changed.document(2).text == "The sea is calm."
+
+
+def test_a_file_that_is_left_out_is_named_each_time(settled, command, books, monkeypatch):
+    (books / "latin.txt").write_bytes(b"caf\xe9 au lait")
+    first = command("search", books, "whales?").err
+    monkeypatch.setattr(part_writer, "read_runs", None)  # it would be called
+
+    again = command("search", books, "whales?").err
+
+    assert "left out: latin.txt cannot be read" in first
+    assert again == first

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...models.modeling_nextlevelbert import NextLevelBertModel
 from ..library import Library, SearchResult, open_library
 from ..reading import ReadingOptions
+from ..search_model import SearchModel
 from .page import SQUARE_SIZE, Page, enlarged
 
 if TYPE_CHECKING:
@@ -253,7 +254,7 @@ def _connect_square(page: Page, components: SimpleNamespace) -> None:
 
 def run(
     source: str,
-    model: NextLevelBertModel | None = None,
+    model: NextLevelBertModel | SearchModel | None = None,
     reading: ReadingOptions | None = None,
     *,
     host: str | None = "127.0.0.1",

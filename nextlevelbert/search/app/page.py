@@ -297,7 +297,7 @@ class Page:
         spans = self.library.spans[passages]
         sections = sections_of(self.library.document(document).text, spans)
         weights = normalize(overlap(spans, sections), norm="l1")
-        means = weights @ self.library.vectors[passages].numpy()  # [p, D]
+        means = weights @ self.library.vectors[passages]  # [p, D]
         if len(means) > 1:
             means -= means.mean(axis=0)
         directions = normalize(means)
@@ -324,7 +324,7 @@ class Page:
         if row == column:
             return self.text(ones[0], heading=f"{row.heading} · ")
 
-        cosines = (self.library.vectors[ones] @ self.library.vectors[others].T).numpy()
+        cosines = self.library.vectors[ones] @ self.library.vectors[others].T
         cosines[np.equal.outer(ones, others)] = -np.inf  # a chunk on the border belongs to both
         best = np.unravel_index(cosines.argmax(), cosines.shape)
         first = self.text(ones[best[0]], heading=f"{row.heading} · ")

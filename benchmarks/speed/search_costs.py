@@ -1,0 +1,151 @@
+"""What `nextlevelbert search` costs: a further question, and each further note of a large table.
+
+    python -m benchmarks.speed.search_costs [--notes 5000 20000]
+
+A further question is asked in a process of its own, over notes that were indexed before, beside a
+process that only imports torch, and one in which bm25s opens its own index and answers. Notes are
+runs of about 770 characters of Python's manual, in one file of JSON lines. Their cost is the
+difference between the two numbers of notes, in processor seconds and in peak memory, beside the
+tokenizer alone (`encode_batch_fast`). All of it runs on one thread.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import bm25s
+import numpy as np
+from tokenizers import Tokenizer
+
+from benchmarks.common import measuring
+from nextlevelbert import static_checkpoint
+
+QUESTION = "how do I open a socket with a timeout"
+CHARACTERS = 770
+_SEARCH = """
+import sys, nextlevelbert_command
+nextlevelbert_command.main(["search", *sys.argv[1:]])
+"""
+_BM25S = """
+import sys, bm25s
+model = bm25s.BM25.load(sys.argv[1], mmap=True)
+model.retrieve(bm25s.tokenize([sys.argv[2]], show_progress=False), k=5, show_progress=False)
+"""
+
+
+class Cost(NamedTuple):
+    """What a process took.
+
+    Args:
+        seconds: processor seconds.
+        mebibytes: peak of its memory.
+    """
+
+    seconds: float
+    mebibytes: float
+
+
+def cost_of_process(code: str, *arguments: str) -> Cost:
+    """Runs Python code in a process of its own."""
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "RAYON_NUM_THREADS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    command = [sys.executable, "-c", code, *arguments]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment) as process:
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != 0:
+        raise RuntimeError(f"{command} ended with status {process.returncode}.")
+    return Cost(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+
+
+def notes(count: int) -> Iterator[dict[str, str]]:
+    """Yields runs of words of Python's manual that begin at random places."""
+    words = measuring.long_text(2_000_000).split(" ")
+    rng = np.random.default_rng(0)
+    for index in range(count):
+        start = int(rng.integers(len(words) - CHARACTERS))
+        text = " ".join(words[start : start + CHARACTERS])[:CHARACTERS]
+        yield {"id": str(index), "text": text}
+
+
+def write_notes(path: Path, count: int) -> list[str]:
+    """Writes a table of notes, and returns their texts."""
+    texts = []
+    with path.open("w", encoding="utf-8") as file:
+        for note in notes(count):
+            file.write(f"{json.dumps(note)}\n")
+            texts.append(note["text"])
+    return texts
+
+
+def tokenizer_seconds(texts: list[str]) -> float:
+    """Measures the tokenizer alone, in processor seconds."""
+    tokenizer = Tokenizer.from_file(f"{static_checkpoint()}/tokenizer.json")
+    start = time.process_time()
+    for first in range(0, len(texts), 1_000):
+        tokenizer.encode_batch_fast(texts[first : first + 1_000], add_special_tokens=False)
+    return time.process_time() - start
+
+
+def main() -> None:
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("--notes", type=int, nargs=2, default=[5_000, 20_000])
+    args = parser.parse_args()
+    os.environ["RAYON_NUM_THREADS"] = "1"
+    measuring.print_header("float32")
+
+    indexing = []
+    tokenizing = []
+    rows = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        imports = cost_of_process("import torch")
+        for count in args.notes:
+            source = folder / f"{count}.jsonl"
+            texts = write_notes(source, count)
+            tokenizing.append(tokenizer_seconds(texts))
+            options = [str(source), QUESTION, "--cache_dir", str(folder / "cache")]
+            indexing.append(cost_of_process(_SEARCH, *options))
+
+            words = bm25s.BM25()
+            words.index(bm25s.tokenize(texts, show_progress=False), show_progress=False)
+            words.save(folder / "bm25s")
+            costs = {
+                "`nextlevelbert search`": cost_of_process(_SEARCH, *options),
+                "bm25s with its own index": cost_of_process(_BM25S, f"{folder}/bm25s", QUESTION),
+                "importing torch": imports,
+            }
+            for what, (seconds, mebibytes) in costs.items():
+                share = f"{seconds / imports.seconds:.2f}"
+                rows.append([f"{count:,}", what, f"{seconds:.2f}", share, f"{mebibytes:.0f}"])
+
+    print("\nA further question\n")
+    head = ["notes", "process", "CPU-seconds", "times importing torch", "peak MiB"]
+    measuring.print_table(head, rows)
+
+    further = args.notes[1] - args.notes[0]
+    seconds = indexing[1].seconds - indexing[0].seconds
+    kibibytes = (indexing[1].mebibytes - indexing[0].mebibytes) * 1024 / further
+    ratio = seconds / (tokenizing[1] - tokenizing[0])
+    print("\nEach further note of a table\n")
+    head = ["CPU-milliseconds", "times the tokenizer", "KiB of peak memory"]
+    measuring.print_table(
+        head, [[f"{1e3 * seconds / further:.2f}", f"{ratio:.2f}", f"{kibibytes:.1f}"]]
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""The parts of a file: complete from the first to the last."""
+
+from pathlib import Path
+
+from nextlevelbert.search.file_states import State
+from nextlevelbert.search.parts import FileContent, part_name, parts_of, written_parts
+from nextlevelbert.search.reading import SourceFile
+
+CONTENT = "0123456789abcdef" * 2
+SOURCE = FileContent(
+    SourceFile(Path("notes.jsonl"), "notes.jsonl", is_table=True), CONTENT, State([], False)
+)
+
+
+def write_parts(folder: Path, names: list[str]) -> dict[int, Path]:
+    for name in names:
+        (folder / f"{name}-00000000.parquet").write_bytes(b"")
+    return written_parts(folder).get(CONTENT, {})
+
+
+def test_the_parts_of_a_file_are_in_order(tmp_path):
+    names = [part_name(CONTENT, index, is_last=index == 2) for index in range(3)]
+
+    parts = parts_of(SOURCE, write_parts(tmp_path, names[::-1]))
+
+    assert [part.path.stem.removesuffix("-00000000") for part in parts] == names
+    assert [part.is_last for part in parts] == [False, False, True]
+
+
+def test_a_file_without_its_last_part_or_another_has_none(tmp_path):
+    first = part_name(CONTENT, 0, is_last=False)
+    last = part_name(CONTENT, 2, is_last=True)
+
+    assert parts_of(SOURCE, write_parts(tmp_path, [first])) == []
+    assert parts_of(SOURCE, write_parts(tmp_path, [first, last])) == []
+    assert parts_of(SOURCE, {}) == []

@@ -48,7 +48,9 @@ from nextlevelbert.search.open_model import open_model
 KINDS = ("python-manual", "git-manual", "gnome-help", "gnucash-manual", "news")
 DEFAULT = "search"
 _RERANKED = 100
-_RERANK_SHARE = 0.6  # of the cosine; the words have the rest
+# Shares of the cosine in the scores of the commands; the words have the rest.
+_RERANK_SHARE = 0.6
+_PLAIN_SHARE = 0.6
 _PASSAGES_PER_WRITE = 256
 _DRAWS = 10_000
 
@@ -193,7 +195,8 @@ def ranks(collection: Collection, encoder: EncodedTexts | None, name: str) -> di
         }
         if read is not None:
             # The words as they stand in the score of search, so that the weights are its own.
-            share = 2 * answer.score - answer.cosine
+            weight = collection.library.cosine_weight
+            share = (answer.score - weight * answer.cosine) / (1 - weight)
             [query] = encoder.vectors([question.question])
             cosine = read @ query
             again = np.full(len(texts), -np.inf)
@@ -203,7 +206,7 @@ def ranks(collection: Collection, encoder: EncodedTexts | None, name: str) -> di
             rows[f"search --rerank {name}"] = np.where(
                 np.isneginf(again), answer.score - answer.score.max() - 10, again
             )
-            rows[f"search --model {name}"] = cosine + share
+            rows[f"search --model {name}"] = _PLAIN_SHARE * cosine + (1 - _PLAIN_SHARE) * share
         for row, scores in rows.items():
             order = ranking(np.ravel(scores), collection.numbers)
             numbers = collection.numbers[order].tolist()

@@ -30,7 +30,9 @@ from .examples.scripts import load_script
 ROOT = Path(__file__).parent.parent
 CARDS = [*ROOT.glob("model_cards/*/README.md"), *ROOT.glob("checkpoints/*/README.md")]
 CARDS.append(ROOT / "nextlevelbert" / "static" / "README.md")
-PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *CARDS])
+PAGES = sorted(
+    [ROOT / "README.md", ROOT / "AGENTS.md", ROOT / "llms.txt", *ROOT.glob("docs/**/*.md"), *CARDS]
+)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -74,7 +76,7 @@ def test_each_file_that_a_page_about_the_code_names_exists(page):
 CARD_PARTS = re.compile(
     r"# (?P<name>[^\n]+)\n\n(?P<summary>.+)\n\nThe package opens the model: [^\n]+\n\n"
     r"```python\n(?P<snippet>.+?)\n```\n\n(?P<note>[^#]*?)\n*"
-    r"(?:## What it is\n\n\| \| \|\n\| --- \| --- \|\n(?P<model>.+?)\n\n)?"
+    r"(?:## What it is\n\n\| property \| value \|\n\| --- \| --- \|\n(?P<model>.+?)\n\n)?"
     r"## How it was trained\n\n\| argument \| value \|\n\| --- \| --- \|\n(?P<training>.+?)\n\n"
     r"(?P<training_note>.+?)\n\n(?:!\[(?P<caption>[^]]+)\]\((?P<picture>[^)]+)\)\n\n)?"
     r"## What was measured\n\n(?P<measured>.+?)\n\n(?P<table>\| .+?)\n\n"

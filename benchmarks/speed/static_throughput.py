@@ -53,6 +53,7 @@ def cases(args: Namespace, documents: list[Document]) -> dict[str, tuple[Callabl
     )
     by_chunk = SentenceTransformer(modules=[table, Normalize()], device="cpu")
     flat = NextLevelBertModel.from_chunk_encoder(static, num_hidden_layers=0)
+    shipped = NextLevelBertModel.from_pretrained(static_checkpoint())
     chunks = [text[start:end] for text in texts for start, end in flat.encode(text).spans]
     slow = NextLevelBertModel.from_chunk_encoder(args.encoder)
     part = texts[0][: args.slow_tokens * measuring.CHARACTERS_PER_TOKEN]
@@ -61,6 +62,9 @@ def cases(args: Namespace, documents: list[Document]) -> dict[str, tuple[Callabl
     def corpus() -> None:
         with tempfile.TemporaryDirectory() as target:
             encode_corpus(documents, static, rule, target, progress=False)
+
+    def first_reading() -> None:
+        NextLevelBertModel.from_pretrained(static_checkpoint()).encode(texts)
 
     def looked_up() -> None:
         fresh = copy.deepcopy(static.tokenizer)  # which knows no word yet
@@ -72,6 +76,8 @@ def cases(args: Namespace, documents: list[Document]) -> dict[str, tuple[Callabl
         "words looked up (`tokenize_document`), with offsets": (looked_up, 1),
         "**static: corpus written to disk**": (corpus, 1),
         "**static: `encode`, no layers**": (lambda: flat.encode(texts), 1),
+        "**nextlevelbert-static: `encode`, words seen before**": (lambda: shipped.encode(texts), 1),
+        "nextlevelbert-static: `encode`, just opened": (first_reading, 1),
         "sentence-transformers `StaticEmbedding`, on chunks of text": (
             lambda: by_chunk.encode(chunks),
             1,

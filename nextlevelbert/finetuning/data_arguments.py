@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..data.tables import TABLES
 from ..training.options import option
 
 
@@ -14,8 +15,8 @@ class DataArguments:
 
     train_file: str | None = option(
         None,
-        "Training set: a table (.jsonl, .json, .csv or .parquet), a quoted pattern of tables, a"
-        " folder that save_to_disk has written.",
+        f"Training set: a table ({', '.join(TABLES)}; all but .parquet also as .gz), a quoted"
+        " pattern of tables, or a folder that save_to_disk has written.",
     )
     validation_file: str | None = option(
         None, "Validation set, which selects the epoch (default: rows held out from training)."

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ..data.tables import TABLES, TEXTS
 from ..training.arguments import BaseTrainingArguments
 from ..training.options import option
 
@@ -142,10 +143,10 @@ class CorpusArguments:
 
     train_file: str | None = option(
         None,
-        "Documents to train on: a file (.txt, .md, .html, .epub, .pdf, .docx, .jsonl, .json,"
-        " .csv or .parquet; all but .parquet also as .gz), a folder or a quoted pattern of such"
-        " files, a folder that save_to_disk has written, or python-manual for the manual that"
-        " comes with Python.",
+        f"Documents to train on: a file ({', '.join(TEXTS + TABLES)}; all but .parquet also as"
+        " .gz), a folder or a quoted pattern of such files, a folder that save_to_disk has written,"
+        " python-manual for the manual that comes with Python, or example-books for the first pages"
+        " of six novels.",
     )
     dataset_name: str | None = option(None, "Data set on the Hub, instead of --train_file.")
     dataset_config_name: str | None = option(None, "Configuration of the data set on the Hub.")

@@ -24,7 +24,6 @@ import io
 import os
 import re
 import shlex
-import shutil
 import traceback
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
@@ -37,14 +36,13 @@ from sybil import Document, Example, Region, Sybil
 from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.markdown import CodeBlockParser, SkipParser
 
-import nextlevelbert
 import nextlevelbert_command
 
 from ..toys.finetuning import run_here
 
 ROOT = Path(__file__).parents[2]
+FIRST_PAGES = (ROOT / "README.md", ROOT / "llms.txt")
 JOBS = ROOT / "docs" / "jobs"
-CHECKPOINT = ROOT / "nextlevelbert" / "static"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 VARIES = "<!-- digits vary -->"
 _COMPARISON = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
@@ -162,15 +160,15 @@ def provide(namespace: dict[str, object]) -> None:
 _collect = Sybil(
     parsers=[SkipParser(), BlocksAndOutput()],
     path=str(ROOT),
-    patterns=["*.md"],
+    patterns=["*.md", "llms.txt"],
     setup=provide,
     fixtures=["page_folder"],
 ).pytest()
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Collects README and docs. Model cards name checkpoints that are not here."""
-    has_blocks = file_path == ROOT / "README.md" or ROOT / "docs" in file_path.parents
+    """Collects README, llms.txt and docs. Model cards name checkpoints that are not here."""
+    has_blocks = file_path in FIRST_PAGES or ROOT / "docs" in file_path.parents
     return _collect(file_path, parent) if has_blocks else None
 
 
@@ -206,13 +204,11 @@ def page_folder(
     metric_caches: None,
 ) -> Iterator[Path]:
     """The current folder while the blocks of one page run: empty for a job, which begins from zero;
-    with checkpoints, examples, metrics, a model and some books for others."""
+    with the repository's checkpoints, examples and metrics for others."""
     folder = tmp_path_factory.mktemp("page")
     if JOBS not in request.path.parents:
         for name in ("checkpoints", "examples", "metrics"):
             (folder / name).symlink_to(ROOT / name)
-        shutil.copytree(CHECKPOINT, folder / "my-model")  # a page may save over it
-        shutil.copytree(nextlevelbert.example_books(), folder / "my_books")
     before = Path.cwd()
     torch.manual_seed(0)
     with pytest.MonkeyPatch.context() as patch:

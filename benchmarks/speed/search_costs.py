@@ -43,8 +43,8 @@ model.retrieve(bm25s.tokenize([sys.argv[2]], show_progress=False), k=5, show_pro
 """
 
 
-# At the end of each process: its peak of memory. The `ru_maxrss` of a process begins with the memory
-# of the process that started it.
+# At the end of each process: its peak of memory. The `ru_maxrss` of a process begins with that of
+# the process that started it.
 _PEAK = """
 from pathlib import Path
 status = Path("/proc/self/status").read_text()

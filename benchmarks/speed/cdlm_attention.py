@@ -20,9 +20,11 @@ from nextlevelbert.models import modeling_cdlm
 from nextlevelbert.models.cdlm_attention import AttentionPlan, plan_attention
 
 
-def square_plan(real: torch.Tensor, is_global: torch.Tensor, window: int) -> AttentionPlan:
+def square_plan(
+    real: torch.Tensor, is_global: torch.Tensor, window: int, most: int | None = None
+) -> AttentionPlan:
     """Makes a plan without blocks."""
-    plan = plan_attention(real, is_global, window)
+    plan = plan_attention(real, is_global, window, most)
     if plan.block is None:
         return plan
     position = torch.arange(real.shape[1], device=real.device)

@@ -8,13 +8,13 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,8 @@ from tqdm.auto import tqdm
 
 from ..data.documents import as_documents
 from ..models.chunk_encoder import LoadedChunkEncoder, encode_documents
-from ..models.chunking import ChunkingRule, chunk_spans, tokenize_documents
+from ..models.chunking import ChunkingRule, TokenizedDocument, chunk_spans, tokenize_documents
+from ..models.feeding import default_threads, prepare_ahead
 from ..models.from_encoder import load_chunk_encoder
 from ..models.sentences import Splitter
 from .parts import DONE, numbered_parts, read_columns, whole_file, write_part
@@ -34,8 +35,39 @@ from .store import VectorCorpus
 logger = logging.getLogger(__name__)
 _LONGEST_WAIT = 3_600.0  # seconds; a part takes minutes even of a large encoder on a CPU
 _SECONDS_BETWEEN_LOOKS = 0.2
+_THREADS = 2  # at most, that tokenise parts; each of them has a part in memory
 Group = dict[str, list[str]]  # ids and texts of some documents
 Batch = Mapping[str, Any]  # the same from any engine, such as an Arrow table
+
+
+class Part(NamedTuple):
+    """A part of a corpus.
+
+    Attributes:
+        number: number of the part, from 0.
+        path: file of the part.
+        group: documents of the part.
+    """
+
+    number: int
+    path: Path
+    group: Group
+
+
+class SplitBatch(NamedTuple):
+    """A batch of documents, with the tokens and the boundaries of the chunks of each."""
+
+    ids: list[object]
+    documents: list[TokenizedDocument]
+    boundaries: list[np.ndarray]
+
+
+class EncodedBatch(NamedTuple):
+    """A batch of documents, with the spans ``[n, 2]`` of each and the vectors of all ``[N, D]``."""
+
+    ids: list[object]
+    spans: list[np.ndarray]
+    vectors: Tensor
 
 
 def chunk_table(
@@ -160,11 +192,18 @@ class ChunkVectors:
         Raises:
             ValueError: vectors of a document are not finite.
         """
+        return self.table(self.encode(self.tokenize(batch)))
+
+    def tokenize(self, batch: Batch) -> SplitBatch:
+        """Tokenises a batch of documents, and splits them into chunks.
+
+        Args:
+            batch: documents, see `__call__`.
+        """
         ids = np.asarray(batch["id"], object).tolist()
         texts = np.asarray(batch["text"], object).tolist()
         rule = self.prompted_rule
-        tokenizer = self.source.tokenizer
-        documents = tokenize_documents(tokenizer, texts, rule)
+        documents = tokenize_documents(self.source.tokenizer, texts, rule)
         boundaries = []
         for name, text, document in zip(ids, texts, documents, strict=True):
             if len(document) == 0:
@@ -173,23 +212,69 @@ class ChunkVectors:
                 boundaries.append(rule.text_boundaries(text, document, self.splitter))
             except (TypeError, ValueError) as error:
                 raise type(error)(f"Document {name!r}: {error}") from error
+        return SplitBatch(ids, documents=documents, boundaries=boundaries)
 
+    def encode(self, batch: SplitBatch) -> EncodedBatch:
+        """Encodes the chunks of a batch; the vectors stay on the encoder's device.
+
+        Args:
+            batch: the batch, from `tokenize`.
+        """
         vectors = encode_documents(
             self.source.encoder,
-            [document.input_ids for document in documents],
-            boundaries,
-            rule=rule,
+            [document.input_ids for document in batch.documents],
+            batch.boundaries,
+            rule=self.prompted_rule,
             tokens_per_batch=self.tokens_per_batch,
             bar=self.bar,
         )
-        for name, chunks in zip(ids, vectors, strict=True):
-            if not chunks.half().isfinite().all():
-                raise ValueError(
-                    f"Vectors of the encoder are not finite, first in document {name!r}. Compute"
-                    " in float32, or leave this document out."
-                )
-        spans = list(map(chunk_spans, documents, boundaries))
-        return chunk_table(self.schema, ids=ids, spans=spans, vectors=torch.cat(vectors))
+        spans = list(map(chunk_spans, batch.documents, batch.boundaries))
+        return EncodedBatch(batch.ids, spans=spans, vectors=torch.cat(vectors))
+
+    def table(self, batch: EncodedBatch) -> pa.Table:
+        """Makes the rows of a batch, for which it waits for the encoder's device.
+
+        Args:
+            batch: the batch, from `encode`.
+
+        Raises:
+            ValueError: vectors of a document are not finite.
+        """
+        vectors = batch.vectors.half().cpu()
+        is_finite = vectors.isfinite().all(dim=1)
+        if not is_finite.all():
+            counts = [len(spans) for spans in batch.spans]
+            names = np.repeat(np.asarray(batch.ids, object), counts)
+            name = names[int(is_finite.long().argmin())]
+            raise ValueError(
+                f"Vectors of the encoder are not finite, first in document {name!r}. Compute"
+                " in float32, or leave this document out."
+            )
+        return chunk_table(self.schema, ids=batch.ids, spans=batch.spans, vectors=vectors)
+
+
+class _WholeRows:
+    """Makes rows by a callable with the interface of `ChunkVectors`, without parts of its work.
+
+    Args:
+        make_rows: the callable.
+    """
+
+    def __init__(self, make_rows: RowMaker) -> None:
+        self.schema = make_rows.schema
+        self._make_rows = make_rows
+
+    def tokenize(self, group: Group) -> Group:
+        """Returns the documents unchanged."""
+        return group
+
+    def encode(self, group: Group) -> pa.Table:
+        """Makes the rows of a part in the thread of the caller."""
+        return self._make_rows(group)
+
+    def table(self, table: pa.Table) -> pa.Table:
+        """Returns the rows unchanged."""
+        return table
 
 
 def encode_corpus(  # noqa: PLR0913  # options of a public call, by name
@@ -239,7 +324,7 @@ def encode_corpus(  # noqa: PLR0913  # options of a public call, by name
     processes = int(os.environ.get("WORLD_SIZE", "1"))
 
     groups = _groups(documents, characters_per_part)
-    planned = {}
+    planned: dict[int, Path] = {}
     hidden = None  # no bar in a log file
     if not progress:
         hidden = True
@@ -258,18 +343,25 @@ def encode_corpus(  # noqa: PLR0913  # options of a public call, by name
                 prompt_name=prompt_name,
                 prompt=prompt,
             )
-        writing = None  # a part is written while the next one is encoded
-        parts = _checked_parts(groups, folder, schema=make_rows.schema, append=append)
-        for number, path, group in parts:
-            planned[number] = path
-            if number % processes != rank or path.exists():
-                continue
+        stages = make_rows
+        if not isinstance(make_rows, ChunkVectors):
+            stages = _WholeRows(make_rows)
 
-            (folder / DONE).unlink(missing_ok=True)
-            table = _rows_of_part(make_rows, group)
+        def prepare(part: Part) -> tuple[Part, Any]:
+            return part, stages.tokenize(part.group)
+
+        parts = _checked_parts(groups, folder, schema=stages.schema, append=append)
+        missing = _missing_parts(parts, planned, rank=rank, processes=processes)
+        writing = None  # a part is written while the next one is encoded
+        threads = min(_THREADS, default_threads())
+        if splitter is not None:
+            threads = 1  # the function may not be made for several
+        for part, tokenized in prepare_ahead(prepare, missing, threads=threads):
+            encoded = stages.encode(tokenized)
             if writing is not None:
                 writing.result()
-            writing = disk.submit(write_part, path, table)
+            (folder / DONE).unlink(missing_ok=True)
+            writing = disk.submit(_write_rows, part, partial(stages.table, encoded))
         if writing is not None:
             writing.result()
 
@@ -277,17 +369,28 @@ def encode_corpus(  # noqa: PLR0913  # options of a public call, by name
     return VectorCorpus(folder)
 
 
-def _rows_of_part(make_rows: RowMaker, group: Group) -> pa.Table:
-    """Makes the rows of a part, with the ids of documents without tokens in its metadata."""
-    table = make_rows(group)
+def _missing_parts(
+    parts: Iterable[Part], planned: dict[int, Path], rank: int, processes: int
+) -> Iterator[Part]:
+    """Yields the parts that this process has to write, and notes the path of each part."""
+    for part in parts:
+        planned[part.number] = part.path
+        if part.number % processes == rank and not part.path.exists():
+            yield part
+
+
+def _write_rows(part: Part, make_table: Callable[[], pa.Table]) -> None:
+    """Writes the rows of a part, with the ids of documents without tokens in its metadata."""
+    table = make_table()
+    names = part.group["id"]
     if len(table) == 0:
         raise ValueError(
-            f"No document from {group['id'][0]!r} to {group['id'][-1]!r} has a token. Leave these"
-            " documents out."
+            f"No document from {names[0]!r} to {names[-1]!r} has a token. Leave these documents"
+            " out."
         )
-    empty = set(group["id"]) - set(table["document"].unique().to_pylist())
+    empty = set(names) - set(table["document"].unique().to_pylist())
     metadata = {**table.schema.metadata, "empty": json.dumps(sorted(empty))}
-    return table.replace_schema_metadata(metadata)
+    write_part(part.path, table.replace_schema_metadata(metadata))
 
 
 def _finish(folder: Path, planned: Mapping[int, Path], is_first_process: bool) -> None:
@@ -337,8 +440,8 @@ def _wait_for(paths: list[Path]) -> None:
 
 def _checked_parts(
     groups: Iterable[Group], folder: Path, schema: pa.Schema, append: bool
-) -> Iterator[tuple[int, Path, Group]]:
-    """Yields number, path and documents of each part.
+) -> Iterator[Part]:
+    """Yields the parts of a corpus.
 
     A ValueError says that the folder holds another part of that number, or that ids are not unique.
     """
@@ -376,7 +479,7 @@ def _checked_parts(
                 " on), or was written with another characters_per_part. Encode into another folder,"
                 " or delete this one."
             )
-        yield number, path, group
+        yield Part(number, path=path, group=group)
 
 
 def _groups(documents: Iterable[Any], characters: int) -> Iterator[Group]:

@@ -151,7 +151,7 @@ class TextModelArguments:
         MISSING,
         "Model to train: an encoder such as BERT, or a saved model (folder or name on the Hub).",
     )
-    model_type: str = option("bert-al", "Model to make from the encoder.")
+    model_type: str = option("chunkbert", "Model to make from the encoder.")
     attn_implementation: str | None = option(
         None, "Attention of the encoder, such as sdpa or eager (default: as in transformers)."
     )
@@ -177,27 +177,4 @@ class ChunkBertArguments:
         default=False,
         help="Train a new model with its encoder's own attention dropout, as the paper does"
         " (default: none, which halves the time of a step on a CPU). A saved model keeps its own.",
-    )
-
-
-@dataclass(kw_only=True)
-class BertAlArguments:
-    """A BERT-AL: an encoder that reads segment after segment, with recurrence between them."""
-
-    _argument_group_name = "model"
-
-    segment_length: int | None = option(
-        None, "Tokens per segment (default: 128, or as saved with the model)."
-    )
-    recurrence: str | None = option(
-        None,
-        "Effect of the recurrence between segments on a layer's output: it replaces the output"
-        " (replace, as in the paper), is added to it (residual), or there is none (default:"
-        " residual, or as saved with the model).",
-        choices=["replace", "residual", "none"],
-    )
-    max_training_tokens: int | None = option(
-        None,
-        "Number of tokens to which training documents are truncated (default: they are not"
-        " truncated).",
     )

@@ -15,7 +15,6 @@ from ..training.options import option, parse, pop_option
 from ..training.runs import bind_folder
 from .arguments import (
     FAMILIES,
-    BertAlArguments,
     ChunkBertArguments,
     FinetuningArguments,
     TextModelArguments,
@@ -39,12 +38,11 @@ MODEL_OPTIONS: dict[str, tuple[type, ...]] = {
     "nextlevelbert": (VectorModelArguments,),
     "hate": (VectorModelArguments,),
     "chunkbert": (TextModelArguments, ChunkBertArguments),
-    "bert-al": (TextModelArguments, BertAlArguments),
     "truncated": (TextModelArguments,),
 }
 ABOUT = (
     "Trains a classifier of documents. Models that read tokens have other options than the ones"
-    " below: add --model_type chunkbert, bert-al or truncated to --help to see them."
+    " below: add --model_type chunkbert or truncated to --help to see them."
 )
 _USE = (
     "It predicts the classes below for documents of the kind that it was trained on. Check it on"

@@ -56,10 +56,6 @@ _FAMILIES = {
         "[ChunkBERT](https://arxiv.org/abs/2310.20558)",
         "Chunks do not attend to each other; only the convolutions read across their borders.",
     ),
-    "bert-al": (
-        "BERT-AL",
-        "Information flows forward only: a segment is read without the segments after it.",
-    ),
     "truncated": (
         "plain encoder",
         "Only the beginning of a document is read, as many tokens as the encoder has positions.",

@@ -1,4 +1,4 @@
-"""Models that are trained from the tokens of documents: ChunkBERT, BERT-AL, and plain encoders."""
+"""Models that are trained from the tokens of documents: ChunkBERT, and plain encoders."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -19,16 +19,10 @@ from transformers import (
 from ..data.labelled import source_of
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.configuration_nextlevelbert import usable_positions
-from ..models.modeling_bert_al import BertAlForSequenceClassification
 from ..models.modeling_chunkbert import ChunkBertForSequenceClassification
 from ..training.cards import name_on_hub, public_name
 from ..training.options import open_config
-from .arguments import (
-    BertAlArguments,
-    ChunkBertArguments,
-    FinetuningArguments,
-    TextModelArguments,
-)
+from .arguments import ChunkBertArguments, FinetuningArguments, TextModelArguments
 from .labels import LabelSet
 
 logger = logging.getLogger(__name__)
@@ -36,10 +30,6 @@ logger = logging.getLogger(__name__)
 # Tokens above which documents are scored apart for every encoder (ChunkBERT, table 3). Documents
 # that an encoder of fewer tokens cannot read at once are long, too.
 LONG_DOCUMENT = 512
-MODELS: dict[str, Any] = {
-    "chunkbert": ChunkBertForSequenceClassification,
-    "bert-al": BertAlForSequenceClassification,
-}
 
 
 class TokenReader:
@@ -49,7 +39,7 @@ class TokenReader:
         args: training arguments.
         labels: labels of the task.
         options: options of the encoder, whose weights are all trained.
-        *sizes: further options of the ``--model_type``.
+        sizes: options of a ChunkBERT; None for a plain encoder.
 
     Attributes:
         family: as in `Reader`; ``"truncated"`` is a plain encoder that reads the start of
@@ -67,7 +57,7 @@ class TokenReader:
         args: FinetuningArguments,
         labels: LabelSet,
         options: TextModelArguments,
-        *sizes: ChunkBertArguments | BertAlArguments,
+        sizes: ChunkBertArguments | None = None,
     ) -> None:
         self.args = args
         self.labels = labels
@@ -79,14 +69,14 @@ class TokenReader:
         saved_config = open_config(options.model)
         saved_type = saved_config.model_type
         self.is_saved = saved_type == self.family
-        if saved_type in ("nextlevelbert", "hate", *MODELS) and not self.is_saved:
+        if saved_type in ("nextlevelbert", "hate", "chunkbert", "bert-al") and not self.is_saved:
             raise ValueError(
                 f"--model is a {saved_type}. To make a {self.family}, give an encoder such as a"
                 " BERT."
             )
         self.config = labels.config()
-        for group in sizes:
-            self.config |= {name: value for name, value in vars(group).items() if value is not None}
+        if sizes is not None:
+            self.config |= {name: value for name, value in vars(sizes).items() if value is not None}
         if self.config.pop("keep_attention_dropout", False) and not self.is_saved:
             self.config["encoder_config"] = saved_config.to_dict()
 
@@ -172,7 +162,9 @@ class TokenReader:
                 self.options.model, ignore_mismatched_sizes=True, **self.config
             )
         else:
-            model = MODELS[self.family].from_encoder(self.options.model, **self.config)
+            model = ChunkBertForSequenceClassification.from_encoder(
+                self.options.model, **self.config
+            )
         if self.options.attn_implementation:
             model.set_attn_implementation(self.options.attn_implementation)
         return model

@@ -18,6 +18,8 @@ from transformers import (
 )
 from transformers.utils import logging
 
+from .windows import traced
+
 # Encoder-decoders whose encoder can be used alone.
 _WITH_DECODER = ("mt5", "t5", "umt5")
 
@@ -264,6 +266,26 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
                 if _evaluations[module] == 0:
                     del _evaluations[module]
                     module.training = True
+
+
+def mask_for(encoder: nn.Module, mask: Tensor) -> Tensor:
+    """Returns the mask of padding in a form whose values an encoder does not look at.
+
+    transformers looks whether a mask hides anything, for which it waits for a GPU in every pass. A
+    mask with four dimensions is used as it is. BERT has the fused attention that takes such a mask
+    as it is; other encoders get the mask unchanged.
+
+    Args:
+        encoder: the encoder.
+        mask: mask ``[B, S]``, nonzero at what is read.
+    """
+    config = getattr(encoder, "config", None)
+    if traced() or getattr(config, "model_type", None) != "bert":
+        return mask
+    if config is None or config._attn_implementation != "sdpa":
+        return mask
+    length = mask.shape[1]
+    return mask.bool()[:, None, None, :].expand(-1, 1, length, -1)
 
 
 def token_mask(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:

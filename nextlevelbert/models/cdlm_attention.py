@@ -11,6 +11,11 @@ import torch
 from torch import Tensor, distributed, nn
 from transformers.models.longformer import modeling_longformer as longformer
 
+# On a CPU, blocks are the faster way wherever they have fewer keys: with a window of 512, a layer
+# over 1,536 tokens takes 0.7 times as long. On one H200, a forward pass over 4,096 tokens took 20.9
+# ms by blocks and 8.8 ms with all keys, and a training step as long or less.
+_LONGEST_SQUARE_ON_GPU = 4_096
+
 
 @dataclass(frozen=True)
 class AttentionPlan:
@@ -37,7 +42,9 @@ class AttentionPlan:
     block: int | None
 
 
-def plan_attention(real: Tensor, is_global: Tensor, window: int) -> AttentionPlan:
+def plan_attention(
+    real: Tensor, is_global: Tensor, window: int, most: int | None = None
+) -> AttentionPlan:
     """Works out which keys each query may attend to (Beltagy et al., 2020, section 3.1).
 
     A token with local attention attends to the tokens around it and to all global tokens. A global
@@ -50,16 +57,22 @@ def plan_attention(real: Tensor, is_global: Tensor, window: int) -> AttentionPla
         real: bool mask ``[B, L]``, true at tokens.
         is_global: bool mask ``[B, L]``, true at tokens with global attention; false at padding.
         window: tokens of both sides together that a token attends to.
+        most: G, most global tokens of a sequence (default: they are counted, for which a GPU is
+            waited for).
     """
     length = real.shape[1]
     half = window // 2
     counts = is_global.sum(dim=1)
-    most = int(counts.max())
+    if most is None:
+        most = int(counts.max())
     # A stable sort puts the global positions first and keeps their order.
     global_index = (~is_global).long().argsort(dim=1, stable=True)[:, :most]  # [B, G]
     global_real = torch.arange(most, device=real.device) < counts[:, None]  # [B, G]
 
-    if 3 * half + most >= length:
+    is_square = 3 * half + most >= length
+    if real.is_cuda and length <= _LONGEST_SQUARE_ON_GPU:
+        is_square = True
+    if is_square:
         block = None
         allowed = _allowed_in_square(real, is_global, half=half)
     else:
@@ -150,10 +163,11 @@ class CdlmSelfAttention(longformer.LongformerSelfAttention):
         output = self._local_attention(hidden_states, plan)  # [B, L, D]
         if plan.global_index.shape[1] > 0:
             global_output = self._global_attention(hidden_states, plan)  # [B, G, D]
-            # Both masks are read row by row, in the order of positions.
-            output = output.masked_scatter(
-                plan.is_global.unsqueeze(-1), global_output[plan.global_real]
-            )
+            # The other positions of the index keep what they have.
+            kept = take_positions(output, plan.global_index)
+            new = torch.where(plan.global_real.unsqueeze(-1), global_output, kept)
+            row = torch.arange(len(output), device=output.device)[:, None]
+            output = output.index_put((row, plan.global_index), new)
         elif self.training and distributed.is_available() and distributed.is_initialized():
             # DistributedDataParallel waits for the gradient of every weight.
             output = output + 0.0 * self._sum_of_global_weights()

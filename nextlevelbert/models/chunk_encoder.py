@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from tqdm.auto import tqdm
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from .backbones import backbone_from_config, missing_passes
+from .backbones import backbone_from_config, mask_for, missing_passes
 from .chunking import ChunkingRule, Prompts, with_prompt
 from .configuration_nextlevelbert import (
     PoolingMode,
@@ -30,6 +30,7 @@ from .configuration_nextlevelbert import (
     usable_positions,
     vector_size,
 )
+from .windows import copy_to
 
 # Token positions of one forward pass. On a CPU small batches stay in the cache (measured best on
 # two cores: 8 chunks of 256); a GPU needs enough work to be busy.
@@ -136,6 +137,39 @@ def micro_batches(lengths: np.ndarray, tokens_per_batch: int) -> Iterator[np.nda
         count = min(most, max(similar, eighth))
         yield order[start : start + count]
         start += count
+
+
+def usual_tokens_per_batch(device: torch.device, config: PreTrainedConfig) -> int:
+    """Returns the token positions of one forward pass, by the free memory of a GPU.
+
+    The estimate for a GPU was made by the shapes of BERT's tensors, not measured.
+
+    Args:
+        device: device of the encoder.
+        config: configuration of the network.
+    """
+    if device.type == "cpu":
+        return _TOKENS_PER_BATCH
+    if device.type != "cuda":
+        return _TOKENS_PER_BATCH_ACCELERATOR
+    free, _ = torch.cuda.mem_get_info(device)
+    return tokens_in_memory(free, config)
+
+
+def tokens_in_memory(free: int, config: PreTrainedConfig) -> int:
+    """Returns the token positions whose tensors fill half of a memory, at most 131,072.
+
+    Args:
+        free: free bytes.
+        config: configuration of the network.
+    """
+    hidden = config.hidden_size
+    inner = getattr(config, "intermediate_size", None) or 4 * hidden
+    # In a layer there are at once: states, queries, keys, values and their result; or the wide
+    # layer before and behind its activation.
+    bytes_of_token = 4 * (5 * hidden + 2 * inner)
+    tokens = free // 2 // bytes_of_token
+    return max(_TOKENS_PER_BATCH, min(tokens, _TOKENS_PER_BATCH_ACCELERATOR))
 
 
 def weights_fingerprint(model: nn.Module) -> str:
@@ -280,7 +314,10 @@ class ChunkEncoder(nn.Module):
         Returns:
             The chunk vectors, ``[N, D]`` float32.
         """
-        output = self.model(input_ids=input_ids, attention_mask=attention_mask, return_dict=True)
+        mask = attention_mask
+        if mask is not None:
+            mask = mask_for(self.model, mask)
+        output = self.model(input_ids=input_ids, attention_mask=mask, return_dict=True)
         hidden = output.last_hidden_state  # [N, C, D]
         if self.pooling == "mean" and unpooled == 0:  # in float32, whatever the encoder computes in
             return self.project_and_normalize(masked_mean(hidden, attention_mask))
@@ -358,9 +395,7 @@ class ChunkEncoder(nn.Module):
         self.check_ids(input_ids)
         device = self.device
         if tokens_per_batch is None:
-            tokens_per_batch = _TOKENS_PER_BATCH_ACCELERATOR
-            if device.type == "cpu":
-                tokens_per_batch = _TOKENS_PER_BATCH
+            tokens_per_batch = usual_tokens_per_batch(device, self.model.config)
         if self._most_tokens is not None:
             tokens_per_batch = min(tokens_per_batch, self._most_tokens)
         lengths = np.diff(boundaries) + len(rule.head_ids) + len(rule.suffix_ids)
@@ -369,20 +404,19 @@ class ChunkEncoder(nn.Module):
         vectors = torch.empty(len(lengths), self.hidden_size, dtype=torch.float32, device=device)
         batches = list(micro_batches(lengths, tokens_per_batch))
         missing = missing_passes(self, len(batches))
-        for chunks in batches:
-            width = int(lengths[chunks[0]])
-            ids = np.full((len(chunks), width), pad_id, np.int64)  # [N, C]
-            for row, chunk in zip(ids, chunks, strict=True):
-                text = input_ids[boundaries[chunk] : boundaries[chunk + 1]]
-                row[: lengths[chunk]] = np.concatenate([rule.head_ids, text, rule.suffix_ids])
-
-            mask = None  # kernels without a mask are faster on an accelerator
-            if int(lengths[chunks[-1]]) < width:
-                real = torch.arange(width, device=device) < _copy(lengths[chunks], device)[:, None]
-                mask = real.long()
-            vectors[_copy(chunks, device)] = self._run(_copy(ids, device), mask, rule.unpooled)
+        # One copy to the device for all batches.
+        laid_out = _ChunkIds(input_ids, boundaries, rule, pad_id=pad_id, device=device)
+        order = copy_to(device, np.concatenate([np.zeros(0, np.int64), *batches]))
+        start = 0
+        for batch in batches:
+            chunks = order[start : start + len(batch)]
+            start += len(batch)
+            width = int(lengths[batch[0]])
+            is_padded = int(lengths[batch[-1]]) < width
+            ids, mask = laid_out.batch(chunks, width=width, is_padded=is_padded)
+            vectors[chunks] = self._run(ids, mask, rule.unpooled)
             if bar is not None:
-                bar.update(len(chunks))
+                bar.update(len(batch))
 
         for _ in range(missing):
             self(torch.full((1, 1), pad_id, device=device))
@@ -440,6 +474,61 @@ class ChunkEncoder(nn.Module):
         return _sha256(f"{digest} {self.pooling} {self.normalize}")
 
 
+class _ChunkIds:
+    """Holds the token ids of many chunks on a device, and lays them out in batches.
+
+    Args:
+        input_ids: token ids ``[T]``, see `ChunkEncoder.encode`.
+        boundaries: boundaries of the chunks, ``[N + 1]``.
+        rule: chunking rule, which holds the special tokens around each chunk.
+        pad_id: id at padding.
+        device: device of the batches.
+    """
+
+    def __init__(
+        self,
+        input_ids: np.ndarray,
+        boundaries: np.ndarray,
+        rule: ChunkingRule,
+        *,
+        pad_id: int,
+        device: torch.device,
+    ) -> None:
+        # Special tokens and padding come after the ids of the text: every id has a place.
+        special_ids = [*rule.head_ids, *rule.suffix_ids, pad_id]
+        table = np.concatenate([input_ids, special_ids]).astype(np.int64)
+        self._ids = copy_to(device, table)
+        self._starts = copy_to(device, np.ascontiguousarray(boundaries[:-1], np.int64))
+        self._sizes = copy_to(device, np.diff(boundaries).astype(np.int64))
+        self._head = len(rule.head_ids)
+        self._suffix = len(rule.suffix_ids)
+        self._first_special = len(input_ids)
+
+    def batch(self, chunks: Tensor, width: int, is_padded: bool) -> tuple[Tensor, Tensor | None]:
+        """Lays out chunks with their special tokens.
+
+        Args:
+            chunks: indices of the chunks, ``[N]``.
+            width: number of ids in the longest chunk, C.
+            is_padded: true if a chunk has fewer ids.
+
+        Returns:
+            Ids ``[N, C]``, and the mask of the ids; None without padding, because kernels without a
+            mask are faster on an accelerator.
+        """
+        column = torch.arange(width, device=chunks.device)
+        behind_head = column - self._head
+        behind_text = behind_head - self._sizes[chunks, None]  # [N, C], 0 at the first suffix
+        in_text = self._starts[chunks, None] + behind_head
+        in_suffix = self._first_special + self._head + behind_text.clamp(max=self._suffix)
+        place = torch.where(behind_text < 0, in_text, in_suffix)
+        place = torch.where(behind_head < 0, self._first_special + column, place)
+        mask = None
+        if is_padded:
+            mask = (behind_text < self._suffix).long()
+        return self._ids[place], mask
+
+
 def encode_documents(
     encoder: ChunkEncoder,
     ids: Sequence[np.ndarray],
@@ -477,14 +566,3 @@ def encode_documents(
 
 def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _copy(array: np.ndarray, device: torch.device) -> Tensor:
-    """Copies an array to the device.
-
-    From page-locked memory, a copy to a GPU overlaps with computation.
-    """
-    tensor = torch.from_numpy(array)
-    if device.type == "cuda":
-        return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)

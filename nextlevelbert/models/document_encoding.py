@@ -1,8 +1,10 @@
 """Whole documents by their text: vectors, spans and costs, for any number of documents."""
 
+import itertools
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, overload
 
 import numpy as np
@@ -10,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 from tqdm.auto import tqdm
+from transformers import PreTrainedTokenizerBase
 
 from .backbones import evaluation_mode
 from .checkpoints import NextLevelPreTrainedModel
@@ -24,12 +27,14 @@ from .chunking import (
     with_prompt,
 )
 from .configuration_nextlevelbert import sentence_steps
+from .feeding import default_threads, prepare_ahead
 from .sentences import Splitter
 from .windows import count_windows
 
 # Documents are encoded together until they have this many chunks, so that short ones share
 # micro-batches.
 _CHUNKS_PER_GROUP = 4_096
+SplitDocument = tuple[TokenizedDocument, np.ndarray]  # tokens, and boundaries of chunks
 
 
 @dataclass(frozen=True)
@@ -190,26 +195,24 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
             self.check_chunk_encoder(chunk_encoder)
             encoder = chunk_encoder.encoder
 
-        group = []
-        chunks_of_group = 0
+        prepare = partial(tokenize_and_split, self.tokenizer, rule=rule, splitter=splitter)
+        threads = default_threads()
+        if splitter is not None:
+            threads = 1  # the function may not be made for several
+        tokenized = prepare_ahead(prepare, groups_by_length(iter_texts(texts)), threads=threads)
+
         empty = []
+        documents = 0
         hidden = None  # no bar in a log file
         if not show_progress_bar:
             hidden = True
         with tqdm(total=0, unit="chunk", desc="encoding", disable=hidden) as bar:
-            for index, text in enumerate(iter_texts(texts)):
-                [document] = tokenize_documents(self.tokenizer, [text], rule)
-                boundaries = rule.text_boundaries(text, document, splitter)
-                group.append((document, boundaries))
-                chunks_of_group += len(boundaries) - 1
-                if len(document) == 0:
-                    empty.append(index)
-                if chunks_of_group >= _CHUNKS_PER_GROUP:
-                    yield from self._encode_group(group, encoder, rule, tokens_per_batch, bar=bar)
-                    group = []
-                    chunks_of_group = 0
-            if group:
+            for group in _groups_by_chunks(itertools.chain.from_iterable(tokenized)):
                 yield from self._encode_group(group, encoder, rule, tokens_per_batch, bar=bar)
+                for index, (document, _) in enumerate(group, start=documents):
+                    if len(document) == 0:
+                        empty.append(index)
+                documents += len(group)
         if empty:
             warn_of_empty_documents(empty)
 
@@ -268,7 +271,7 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
     @torch.no_grad()
     def _encode_group(
         self,
-        group: list[tuple[TokenizedDocument, np.ndarray]],
+        group: list[SplitDocument],
         encoder: ChunkEncoder,
         rule: ChunkingRule,
         tokens_per_batch: int | None,
@@ -289,12 +292,18 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
             )
             contextual, pooled = self.contextualize(plain)
 
+        # One copy from the device for each kind of vector, not one for each document. The clones
+        # keep a document that is stored from storing its whole group.
+        read = [len(chunks) for chunks in contextual]
+        pooled = pooled.float().cpu()
+        contextual = torch.cat(contextual).float().cpu().split(read)
+        plain = torch.cat(plain).float().cpu().split([len(chunks) for chunks in plain])
         embeddings = []
         for index, (document, boundaries) in enumerate(group):
             embedding = DocumentEmbedding(
-                document=pooled[index].float().cpu(),
-                chunks=contextual[index].float().cpu(),
-                plain=plain[index].float().cpu(),
+                document=pooled[index].clone(),
+                chunks=contextual[index].clone(),
+                plain=plain[index].clone(),
                 spans=chunk_spans(document, boundaries),
             )
             embeddings.append(embedding)
@@ -340,14 +349,52 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
         rule = self.prompted_rule(self.config.encoder_prompts().text(prompt_name, prompt))
         plans = []
         for group in groups_by_length(iter_texts(texts)):
-            documents = tokenize_documents(self.tokenizer, group, rule)
-            for text, document in zip(group, documents, strict=True):
-                chunks = len(rule.text_boundaries(text, document, splitter)) - 1
+            for document, boundaries in tokenize_and_split(self.tokenizer, group, rule, splitter):
+                chunks = len(boundaries) - 1
                 windows = count_windows(chunks, size=size, overlap=overlap)
                 plans.append(DocumentPlan(tokens=len(document), chunks=chunks, windows=windows))
         if isinstance(texts, str):
             return plans[0]
         return plans
+
+
+def tokenize_and_split(
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[str],
+    rule: ChunkingRule,
+    splitter: Splitter | None,
+) -> list[SplitDocument]:
+    """Tokenises documents, and splits each into chunks.
+
+    Args:
+        tokenizer: a fast tokenizer.
+        texts: the documents.
+        rule: chunking rule.
+        splitter: function that finds sentences in place of the rule.
+
+    Returns:
+        The tokens of each document, and the boundaries of its chunks.
+    """
+    documents = tokenize_documents(tokenizer, texts, rule)
+    boundaries = []
+    for text, document in zip(texts, documents, strict=True):
+        boundaries.append(rule.text_boundaries(text, document, splitter))
+    return list(zip(documents, boundaries, strict=True))
+
+
+def _groups_by_chunks(documents: Iterable[SplitDocument]) -> Iterator[list[SplitDocument]]:
+    """Groups documents that are encoded together."""
+    group = []
+    chunks = 0
+    for document, boundaries in documents:
+        group.append((document, boundaries))
+        chunks += len(boundaries) - 1
+        if chunks >= _CHUNKS_PER_GROUP:
+            yield group
+            group = []
+            chunks = 0
+    if group:
+        yield group
 
 
 def warn_of_empty_documents(indices: Sequence[int]) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm
@@ -20,7 +21,7 @@ from transformers import initialization as init
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import ModelOutput, can_return_tuple
 
-from .backbones import backbone_from_config, evaluation_mode, missing_passes
+from .backbones import backbone_from_config, evaluation_mode, mask_for, missing_passes
 from .bert_al_sentences import (
     ExtractiveSummary,
     encode_sentences,
@@ -33,9 +34,10 @@ from .losses import classification_loss, labelled_loss
 from .token_document import (
     TokenDocumentPreTrainedModel,
     TokenFeaturesOutput,
-    assign_to_chunks,
+    assign_to_pieces,
     scatter_features,
 )
+from .windows import copy_to
 
 State = tuple[Tensor, Tensor]  # h and c of an LSTM, [channels, D]
 _GATES = 4  # input, forget, cell and output, in torch's order
@@ -44,10 +46,11 @@ _POSITIONS_FIRST = ("xlnet",)
 
 
 class SegmentIndex(NamedTuple):
-    """Holds the step and the document of each segment."""
+    """Holds the step and the document of each segment, and the number of steps."""
 
     step: Tensor
     document: Tensor
+    steps: int
 
 
 class LayerNormLSTM(nn.Module):
@@ -134,11 +137,11 @@ class SegmentRecurrence(nn.Module):
         Returns:
             The states after the LSTM, ``[R, C, D]``, and the new state of the LSTM.
         """
-        steps = int(index.step.max()) + 1
-        by_step = states.new_zeros((steps, batch, *states.shape[1:]))  # [n, B, C, D]
-        by_step = by_step.index_put(index, states)
+        places = (index.step, index.document)
+        by_step = states.new_zeros((index.steps, batch, *states.shape[1:]))  # [n, B, C, D]
+        by_step = by_step.index_put(places, states)
         outputs, after = self.lstm(by_step.flatten(1, 2), before)  # [n, B · C, D]
-        outputs = outputs.view(by_step.shape)[index]  # [R, C, D]
+        outputs = outputs.view(by_step.shape)[places]  # [R, C, D]
         if self.residual is not None:
             outputs = states + self.residual(outputs)
         return outputs, after
@@ -288,21 +291,23 @@ class BertAlModel(BertAlPreTrainedModel):
             **kwargs: arguments that adapters pass on. They must be None; `output_…` may be False.
         """
         self.check_arguments(kwargs)
-        mask = self.tokens_to_read(input_ids, attention_mask)
-        is_kept = torch.ones_like(mask)[mask]
-        features = self.token_features(input_ids, mask=mask, types=token_type_ids, is_kept=is_kept)
-        return scatter_features(features, mask=mask)
+        mask, mask_on_cpu = self.tokens_to_read(input_ids, attention_mask)
+        token = np.flatnonzero(mask_on_cpu)
+        features = self.token_features(
+            input_ids, mask=mask_on_cpu, types=token_type_ids, is_kept=np.ones(len(token), bool)
+        )
+        return scatter_features(features, mask=mask, token=token)
 
     def token_features(
-        self, input_ids: Tensor, mask: Tensor, types: Tensor | None, is_kept: Tensor
+        self, input_ids: Tensor, mask: np.ndarray, types: Tensor | None, is_kept: np.ndarray
     ) -> Tensor:
         """Computes the features of some tokens; memory for the others does not grow with length.
 
         Args:
             input_ids: token ids ``[B, T]``.
-            mask: bool mask ``[B, T]``, true at the N tokens to read.
+            mask: bool mask ``[B, T]`` on the CPU, true at the N tokens to read.
             types: token types ``[B, T]``.
-            is_kept: bool mask ``[N]``, true at tokens whose features are returned.
+            is_kept: bool mask ``[N]`` on the CPU, true at tokens whose features are returned.
 
         Returns:
             The features of the kept tokens, document after document, ``[kept tokens, D]``.
@@ -312,13 +317,14 @@ class BertAlModel(BertAlPreTrainedModel):
         for tokens_of_pass, states in self.passes(input_ids, mask=mask, types=types):
             is_kept_of_pass = is_kept[tokens_of_pass]
             tokens.append(tokens_of_pass[is_kept_of_pass])
-            features.append(states[is_kept_of_pass])
-        order = torch.cat(tokens).argsort()
-        return torch.cat(features)[order]
+            kept = copy_to(input_ids.device, np.flatnonzero(is_kept_of_pass))
+            features.append(states[kept])
+        order = np.argsort(np.concatenate(tokens))
+        return torch.cat(features)[copy_to(input_ids.device, order)]
 
     def passes(
-        self, input_ids: Tensor, mask: Tensor, types: Tensor | None
-    ) -> Iterator[tuple[Tensor, Tensor]]:
+        self, input_ids: Tensor, mask: np.ndarray, types: Tensor | None
+    ) -> Iterator[tuple[np.ndarray, Tensor]]:
         """Reads a few steps at a time.
 
         A step is one segment of every document that is long enough. After each layer of the
@@ -326,21 +332,20 @@ class BertAlModel(BertAlPreTrainedModel):
 
         Args:
             input_ids: token ids ``[B, T]``.
-            mask: bool mask ``[B, T]``, true at the N tokens to read.
+            mask: bool mask ``[B, T]`` on the CPU, true at the N tokens to read.
             types: token types ``[B, T]``.
 
         Yields:
-            The indices ``[m]`` of a pass's tokens among the N, and their features ``[m, D]``.
+            The indices ``[m]`` of a pass's tokens among the N, on the CPU, and their features
+            ``[m, D]``.
         """
         length = self.config.segment_length
-        segment, offset, _ = assign_to_chunks(mask, chunk_size=length)  # [N]
-        inputs, real = self.lay_out(
-            input_ids, token_type_ids=types, mask=mask, index=(segment, offset)
-        )  # [all segments, C]
-        counts = (mask.sum(dim=1) + length - 1) // length  # [B], segments of each document
+        layout = assign_to_pieces(mask, size=length)
+        inputs, real = self.lay_out(input_ids, token_type_ids=types, layout=layout)  # [R, C]
+        counts = -(-layout.lengths // length)  # [B], segments of each document
         steps = int(counts.max())
-        has_step = torch.arange(steps, device=mask.device) < counts.unsqueeze(-1)  # [B, steps]
-        document, step = has_step.nonzero(as_tuple=True)  # [all segments]
+        document = np.repeat(np.arange(len(counts)), counts)  # [R]
+        step = np.arange(len(document)) - np.repeat(np.cumsum(counts) - counts, counts)
 
         steps_at_once = steps
         if self.config.tokens_at_once is not None:
@@ -349,30 +354,34 @@ class BertAlModel(BertAlPreTrainedModel):
         first_steps = range(0, steps, steps_at_once)
         missing = missing_passes(self.encoder, len(first_steps))
         for first in first_steps:
-            in_pass = (step >= first) & (step < first + steps_at_once)  # of all segments
-            index = SegmentIndex(step=step[in_pass] - first, document=document[in_pass])
-            inputs_of_pass = {name: values[in_pass] for name, values in inputs.items()}
-            attention_mask = real[in_pass].long()
+            segments = np.flatnonzero((step >= first) & (step < first + steps_at_once))  # [r]
+            in_pass = copy_to(real.device, segments)
+            step_in_pass = step[segments] - first
+            places = copy_to(real.device, np.stack([step_in_pass, document[segments]]))
+            index = SegmentIndex(places[0], places[1], steps=int(step_in_pass.max()) + 1)
             after_layer = partial(
                 self._recur, lstm_states=lstm_states, index=index, batch=len(mask)
             )
             token = _AFTER_LAYER.set(after_layer)
             try:
                 output = self.encoder(
-                    **inputs_of_pass, attention_mask=attention_mask, return_dict=True
+                    **{name: values[in_pass] for name, values in inputs.items()},
+                    attention_mask=mask_for(self.encoder, real[in_pass].long()),
+                    return_dict=True,
                 )
             finally:
                 _AFTER_LAYER.reset(token)
 
-            states = output.last_hidden_state[real[in_pass]]  # [m, D]
-            is_token_in_pass = in_pass[segment]  # [N]
-            yield is_token_in_pass.nonzero().flatten(), states
+            tokens = np.flatnonzero(np.isin(layout.piece, segments))  # [m]
+            row = np.searchsorted(segments, layout.piece[tokens])
+            row_and_column = copy_to(real.device, np.stack([row, layout.column[tokens]]))
+            yield tokens, output.last_hidden_state[tuple(row_and_column)]  # [m, D]
 
         for _ in range(missing):
             inputs_of_pass = {name: values[:1, :1] for name, values in inputs.items()}
             unused = self.encoder(**inputs_of_pass, return_dict=True).last_hidden_state
             # No token, but a path for the backward pass.
-            yield segment[:0], unused[0, :0] + 0.0 * unused.sum()
+            yield np.zeros(0, np.int64), unused[0, :0] + 0.0 * unused.sum()
 
     def _recur(
         self,
@@ -446,17 +455,18 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
             **kwargs: arguments that adapters pass on. They must be None; `output_…` may be False.
         """
         self.check_arguments(kwargs)
-        mask = self.tokens_to_read(input_ids, attention_mask)
-        starts = (input_ids == self.config.cls_token_id) & mask  # [B, T]
+        mask, mask_on_cpu = self.tokens_to_read(input_ids, attention_mask)
+        starts = ((input_ids == self.config.cls_token_id) & mask).cpu().numpy()  # [B, T]
         features = self.model.token_features(
-            input_ids, mask=mask, types=token_type_ids, is_kept=starts[mask]
+            input_ids, mask=mask_on_cpu, types=token_type_ids, is_kept=starts[mask_on_cpu]
         )  # [sentences of all documents, D]
         scores = self.classifier(self.dropout(features)).squeeze(-1)
 
-        counts = starts.sum(dim=1)  # [B]
-        sentence = torch.arange(int(counts.max()), device=mask.device)
-        sentence_mask = sentence < counts[:, None]  # [B, S]
-        logits = scores.new_zeros(sentence_mask.shape).masked_scatter(sentence_mask, scores)
+        counts = starts.sum(axis=1)  # [B]
+        is_sentence = np.arange(counts.max()) < counts[:, None]  # [B, S]
+        places = copy_to(mask.device, np.stack(np.nonzero(is_sentence)))
+        logits = scores.new_zeros(is_sentence.shape).index_put(tuple(places), scores)
+        sentence_mask = copy_to(mask.device, is_sentence)
         loss = None
         if labels is not None:
             # There may be labels of sentences that training leaves out.

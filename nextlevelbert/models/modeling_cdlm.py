@@ -265,24 +265,13 @@ def global_tokens(
 
     Returns:
         ``[B, L]`` bool.
-
-    Raises:
-        ValueError: `attention_mask` has other values, such as the values of an additive mask.
     """
     is_global = torch.zeros_like(real)
     if global_attention_mask is not None:
         is_global = global_attention_mask.bool()
 
     if attention_mask is not None:
-        marked = attention_mask == 2
-        unknown = real & (attention_mask != 1) & ~marked
-        if unknown.any():
-            value = attention_mask[unknown][0].item()
-            raise ValueError(
-                "attention_mask must be 0 at padding, 1 at tokens and 2 at tokens with global"
-                f" attention; it has {value}. Turn an additive mask into zeros and ones."
-            )
-        is_global = is_global | marked
+        is_global = is_global | (attention_mask == 2)
 
     return is_global & real
 
@@ -342,14 +331,26 @@ class CdlmModel(CdlmPreTrainedModel):
             tokens of a sequence.
 
         Raises:
-            ValueError: a sequence has more tokens than the model has positions.
+            ValueError: a sequence has more tokens than the model has positions, or `attention_mask`
+                has other values, such as the values of an additive mask.
         """
         extras = self.requested_outputs(
             output_hidden_states=output_hidden_states, output_attentions=output_attentions
         )
         real = real_tokens(input_ids, attention_mask, inputs_embeds)
         is_global = global_tokens(real, attention_mask, global_attention_mask)
-        longest = int(real.sum(dim=1).max())
+        # One wait for a GPU: what has to be known before anything is computed.
+        unknown = torch.zeros_like(real)
+        if attention_mask is not None:
+            unknown = real & (attention_mask != 1) & (attention_mask != 2)
+        most = [each.sum(dim=1).max() for each in (real, is_global, unknown)]
+        longest, most_global, is_unknown = torch.stack(most).tolist()
+        if is_unknown and attention_mask is not None:
+            value = attention_mask[unknown][0].item()
+            raise ValueError(
+                "attention_mask must be 0 at padding, 1 at tokens and 2 at tokens with global"
+                f" attention; it has {value}. Turn an additive mask into zeros and ones."
+            )
         if longest > self.config.max_sequence_length:
             raise ValueError(
                 f"A sequence has {longest} tokens, but the model reads"
@@ -368,7 +369,7 @@ class CdlmModel(CdlmPreTrainedModel):
         layers: Any = self._layers
         if self.config._attn_implementation == "eager" or "output_attentions" in extras:
             layers = self._eager_layers
-        output = layers(hidden, real=real, is_global=is_global, **extras)
+        output = layers(hidden, real, is_global, most_global, **extras)
 
         states = output.last_hidden_state.masked_fill(~real.unsqueeze(-1), 0.0)
         counts = real.sum(dim=1, keepdim=True).clamp(min=1)
@@ -377,11 +378,18 @@ class CdlmModel(CdlmPreTrainedModel):
         return output
 
     def _layers(
-        self, hidden: Tensor, real: Tensor, is_global: Tensor, output_hidden_states: bool = False
+        self,
+        hidden: Tensor,
+        real: Tensor,
+        is_global: Tensor,
+        most_global: int,
+        output_hidden_states: bool = False,
     ) -> longformer.LongformerBaseModelOutputWithPooling:
         """Passes states ``[B, L, D]`` through the layers, with a plan for each window."""
         windows: Any = self.config.attention_window  # of each layer
-        plans = {window: plan_attention(real, is_global, window) for window in set(windows)}
+        plans = {}
+        for window in set(windows):
+            plans[window] = plan_attention(real, is_global, window, most_global)
         all_states = [hidden]
         for layer, window in zip(self.encoder.layer, windows, strict=True):
             hidden = layer(hidden, attention_mask=plans[window])[0]
@@ -394,7 +402,7 @@ class CdlmModel(CdlmPreTrainedModel):
         return output
 
     def _eager_layers(
-        self, hidden: Tensor, real: Tensor, is_global: Tensor, **extras: bool
+        self, hidden: Tensor, real: Tensor, is_global: Tensor, most_global: int, **extras: bool
     ) -> longformer.LongformerBaseModelOutputWithPooling:
         """Passes states ``[B, L, D]`` through transformers' own attention, with its weights."""
         # All windows have to divide the length.
@@ -731,12 +739,12 @@ def any_of_loss(logits: Tensor, positions: Tensor) -> Tensor:
         The mean over rows; zero (with a gradient path) without an answer.
     """
     answered = (positions >= 0).any(dim=1)
-    if not answered.any():
-        return logits.float().flatten()[:1].sum() * 0.0
-
     log_probabilities = logits.float().log_softmax(dim=-1).gather(1, positions.clamp(min=0))
     log_probabilities = log_probabilities.masked_fill(positions < 0, -torch.inf)
-    return -log_probabilities[answered].logsumexp(dim=1).mean()
+    # Rows without an answer, all minus infinity, would give NaN.
+    log_probabilities = torch.where(answered[:, None], log_probabilities, 0.0)
+    losses = log_probabilities.logsumexp(dim=1).neg() * answered
+    return losses.sum() / answered.sum().clamp(min=1)
 
 
 @dataclass

@@ -10,20 +10,23 @@ documents joined, K labels.
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
-from .backbones import backbone_from_config, missing_passes
+from .backbones import backbone_from_config, mask_for, missing_passes
 from .configuration_chunkbert import ChunkBertConfig
 from .losses import classification_loss
 from .token_document import (
+    PieceLayout,
     TokenDocumentPreTrainedModel,
     TokenFeaturesOutput,
-    assign_to_chunks,
+    assign_to_pieces,
     scatter_features,
 )
+from .windows import copy_to
 
 
 class TextCnnClassifier(nn.Module):
@@ -41,7 +44,7 @@ class TextCnnClassifier(nn.Module):
         self.dropout = nn.Dropout(config.classifier_dropout or 0.0)
         self.projection = nn.Linear(config.num_filters * len(self.filter_sizes), config.num_labels)
 
-    def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
+    def forward(self, features: Tensor, lengths: np.ndarray) -> Tensor:
         """Scores documents.
 
         A document shorter than the widest filter is padded with zeros to the width of that filter;
@@ -140,48 +143,54 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
             **kwargs: arguments that adapters pass on. They must be None; `output_…` may be False.
         """
         self.check_arguments(kwargs)
-        features, mask = self.token_features(input_ids, attention_mask, token_type_ids)
-        return scatter_features(features, mask=mask)
+        features, mask, layout = self.token_features(input_ids, attention_mask, token_type_ids)
+        return scatter_features(features, mask=mask, token=layout.token)
 
     def token_features(
         self, input_ids: Tensor, attention_mask: Tensor | None, types: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, PieceLayout]:
         """Computes the features of tokens without padding; arguments as in `forward`.
 
         Returns:
-            Features ``[N, D]``, document after document, and the mask ``[B, T]`` of their tokens.
+            Features ``[N, D]``, document after document; the mask ``[B, T]`` of their tokens; and
+            the places of the tokens.
         """
-        mask = self.tokens_to_read(input_ids, attention_mask)
-        chunk, offset, chunks = assign_to_chunks(mask, chunk_size=self.config.chunk_size)
-        fields, real = self.lay_out(
-            input_ids, token_type_ids=types, mask=mask, index=(chunk, offset)
-        )  # [R, C]
+        mask, mask_on_cpu = self.tokens_to_read(input_ids, attention_mask)
+        layout = assign_to_pieces(mask_on_cpu, size=self.config.chunk_size)
+        fields, real = self.lay_out(input_ids, token_type_ids=types, layout=layout)  # [R, C]
         # With a list of states, the encoder does not keep the others.
         averaged = list(range(-self.config.num_averaged_layers, 0))
+        chunks = len(layout.sizes)
         chunks_at_once = chunks
         if self.config.chunk_batch_size is not None:
             chunks_at_once = self.config.chunk_batch_size
 
-        passes = torch.arange(chunks, device=mask.device).split(chunks_at_once)
+        passes = range(0, chunks, chunks_at_once)
         missing = missing_passes(self.encoder, len(passes))
+        places = copy_to(mask.device, np.stack([layout.piece, layout.column]))  # [2, N]
         features = []
-        for chunks_of_pass in passes:
-            longest = int(real[chunks_of_pass].sum(dim=1).max())
-            is_token = real[chunks_of_pass, :longest]  # [r, C]
+        for first in passes:
+            sizes = layout.sizes[first : first + chunks_at_once]
+            longest = int(sizes.max())
+            chunks_of_pass = slice(first, first + len(sizes))
             inputs = {name: values[chunks_of_pass, :longest] for name, values in fields.items()}
             output = self.encoder(
                 **inputs,
-                attention_mask=is_token.long(),
+                attention_mask=mask_for(
+                    self.encoder, real[chunks_of_pass, :longest].long()
+                ),  # of [r, C]
                 output_hidden_states=averaged,
                 return_dict=True,
             )
             states = torch.stack([output.hidden_states[layer] for layer in averaged])
-            features.append(states.mean(dim=0)[is_token])  # [tokens of the pass, D]
+            start = int(layout.sizes[:first].sum())
+            piece, column = places[:, start : start + int(sizes.sum())]
+            features.append(states.mean(dim=0)[piece - first, column])  # [tokens of the pass, D]
         for _ in range(missing):
             inputs = {name: values[:1, :1] for name, values in fields.items()}
             unused = self.encoder(**inputs, return_dict=True).last_hidden_state
             features[-1] = features[-1] + 0.0 * unused.sum()  # so that backward runs through it
-        return torch.cat(features), mask
+        return torch.cat(features), mask, layout
 
 
 class ChunkBertForSequenceClassification(ChunkBertPreTrainedModel):
@@ -224,8 +233,8 @@ class ChunkBertForSequenceClassification(ChunkBertPreTrainedModel):
             **kwargs: arguments that adapters pass on. They must be None; `output_…` may be False.
         """
         self.check_arguments(kwargs)
-        features, mask = self.model.token_features(input_ids, attention_mask, token_type_ids)
-        logits = self.classifier(features, lengths=mask.sum(dim=1))  # [B, K]
+        features, _, layout = self.model.token_features(input_ids, attention_mask, token_type_ids)
+        logits = self.classifier(features, lengths=layout.lengths)  # [B, K]
         loss = None
         if labels is not None:
             loss = classification_loss(logits, labels, self.config)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput
 
-from .backbones import backbone_from_config, bert_over_vectors
+from .backbones import backbone_from_config, bert_over_vectors, mask_for
 from .checkpoints import split_arguments
 from .chunk_encoder import LoadedChunkEncoder
 from .configuration_hate import HateConfig
@@ -157,7 +157,10 @@ class HateEncoder(nn.Module):
         hidden = self.reduction(inputs_embeds * self.scale)  # [B, S, H]
         positions = torch.arange(hidden.shape[1], device=hidden.device)  # [S]
         hidden = hidden + sinusoids(positions, size=hidden.shape[-1]).to(hidden.dtype)
-        return self.layers(inputs_embeds=hidden, attention_mask=attention_mask, **extras)
+        mask = attention_mask
+        if mask is not None:
+            mask = mask_for(self.layers, mask)
+        return self.layers(inputs_embeds=hidden, attention_mask=mask, **extras)
 
 
 class HatePreTrainedModel(NextLevelBertPreTrainedModel):

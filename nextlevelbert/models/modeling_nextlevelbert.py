@@ -32,7 +32,7 @@ from transformers.modeling_outputs import (
 )
 from transformers.utils import ModelOutput, can_return_tuple
 
-from .backbones import backbone_from_config, missing_passes, token_mask
+from .backbones import backbone_from_config, mask_for, missing_passes, token_mask
 from .checkpoints import LayerOutputs, NextLevelPreTrainedModel, split_arguments
 from .chunk_encoder import (
     ChunkEncoder,
@@ -56,6 +56,7 @@ from .from_encoder import (
 from .losses import choice_loss, classification_loss, single_label_loss, smooth_l1_loss
 from .static_encoders import ChunkCentring, ChunkWhitening, new_chunk_encoder
 from .windows import (
+    copy_to,
     front_order,
     gather_chunks,
     indices,
@@ -71,6 +72,7 @@ logger = logging.getLogger(__name__)
 # Positions of one pass of the encoder over chunks: eight full windows keep its memory near 100 MB
 # on a CPU.
 _POSITIONS_PER_PASS = 4_096
+_POSITIONS_PER_PASS_ACCELERATOR = 65_536  # so that one pass has enough work
 # The end of the error of a head whose questions or candidates are missing.
 _HOW_TO_PASS_PAIRS = (
     "pass pair_input_ids or pair_embeds, or token_type_ids that mark them with 1. If the tokenizer"
@@ -371,7 +373,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         )
 
     @can_return_tuple
-    def forward(
+    def forward(  # ids, chunk vectors or packed sequences
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
@@ -380,6 +382,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         token_type_ids: Tensor | None = None,
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
+        has_padding: bool | None = None,
     ) -> DocumentModelOutput:
         """Reads whole documents, as token ids or as chunk vectors; both give the same result.
 
@@ -397,29 +400,34 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
                 value in the configuration).
             output_attentions: if true, returns attentions, see `DocumentModelOutput` (default: the
                 value in the configuration).
+            has_padding: true if any of the packed sequences is padded (default: the model looks,
+                for which it waits for a GPU).
         """
         extras = self.requested_outputs(
             output_hidden_states=output_hidden_states, output_attentions=output_attentions
         )
         if special_ids is not None and inputs_embeds is not None:
-            return self._read_packed(inputs_embeds, special_ids, extras)
+            return self._read_packed(inputs_embeds, special_ids, extras, has_padding=has_padding)
 
         # Every chunk is a vector (section 2.2, "Input Encoding").
-        vectors, mask = self._chunk_vectors(input_ids, attention_mask, inputs_embeds)  # [B, L, D]
-        read_mask = self._readable(mask)
+        vectors, mask, lengths = self._chunk_vectors(input_ids, attention_mask, inputs_embeds)
+        read_mask, lengths = self._readable(mask, lengths)
         counts = read_mask.sum(dim=1)  # [B]
         chunks = self.prepare_chunks(vectors)
 
         # Padding goes behind the chunks, wherever it is; a chunk's position counts chunks only.
         front_mask = read_mask
-        is_padded = traced() or not read_mask.all()
+        is_padded = lengths is None or bool((lengths < mask.shape[1]).any())
         if is_padded:
+            longest = None
+            if lengths is not None:
+                longest = int(lengths.max())
             document = indices(counts.shape[0], like=counts)
-            order, front_mask, position = front_order(read_mask)
+            order, front_mask, position = front_order(read_mask, longest)
             chunks = gather_chunks(chunks, document, order) * front_mask.unsqueeze(-1)
 
         # Chunks get their context in windows [CLS] v1 … vn [SEP] ("Model Architecture").
-        states, output = self._read_windows(chunks, counts, extras)  # [B, 1 + L, H]
+        states, output = self._read_windows(chunks, counts, lengths, extras)  # [B, 1 + L, H]
         hidden = states[:, 1:]
         pooled = self._pool(chunks, hidden, cls_states=states[:, 0], mask=front_mask)
         if is_padded:
@@ -438,8 +446,12 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         input_ids: Tensor | None,
         attention_mask: Tensor | None,
         inputs_embeds: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:
-        """Returns chunk vectors ``[B, L, D]``, zero at padding, and their mask ``[B, L]``."""
+    ) -> tuple[Tensor, Tensor, np.ndarray | None]:
+        """Returns chunk vectors ``[B, L, D]``, zero at padding, and their mask ``[B, L]``.
+
+        The third value is the number of chunks in each document ``[B]``, on the CPU; None while a
+        graph is recorded.
+        """
         if input_ids is not None and inputs_embeds is None:
             if self.training and self.encoder is None and torch.is_grad_enabled():
                 warnings.warn(
@@ -455,45 +467,51 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             size = self.config.chunk_hidden_size
             no_chunk = torch.zeros(1, size, device=device, dtype=self.dtype)
             padded = pad_vectors([*documents, no_chunk])
-            return padded["inputs_embeds"][:-1], padded["attention_mask"][:-1].bool()
+            lengths = _on_cpu([len(chunks) for chunks in documents])
+            return padded["inputs_embeds"][:-1], padded["attention_mask"][:-1].bool(), lengths
 
         if input_ids is not None or inputs_embeds is None:
             raise ValueError(
                 "Give either input_ids [B, T] of whole documents or inputs_embeds [B, L, D] of"
                 " chunks."
             )
-        if attention_mask is None:
-            attention_mask = torch.ones_like(inputs_embeds[..., 0])
-        mask = attention_mask.bool()
         vectors = inputs_embeds.to(self.dtype)
-        if traced() or not mask.all():
-            vectors = torch.where(mask.unsqueeze(-1), vectors, 0.0)
-        return vectors, mask
+        batch, length = vectors.shape[:2]
+        if attention_mask is None:
+            mask = torch.ones_like(vectors[..., 0]).bool()
+            return vectors, mask, _on_cpu([length] * batch)
+        mask = attention_mask.bool()
+        vectors = torch.where(mask.unsqueeze(-1), vectors, 0.0)
+        if traced():
+            return vectors, mask, None
+        return vectors, mask, _on_cpu(mask.sum(dim=1).tolist())  # the only wait for a GPU
 
-    def _readable(self, mask: Tensor) -> Tensor:
-        """Returns the mask of the chunks to read ``[B, L]``.
+    def _readable(
+        self, mask: Tensor, lengths: np.ndarray | None
+    ) -> tuple[Tensor, np.ndarray | None]:
+        """Returns the mask of the chunks to read ``[B, L]``, and their number in each document.
 
         `long_documents` decides what happens beyond `max_chunks`.
         """
-        if traced():
-            return mask
+        if lengths is None or traced():
+            return mask, lengths
         size, _ = self.config.window()
-        counts = mask.sum(dim=1)
-        empty = (counts == 0).nonzero().flatten().tolist()
+        empty = np.flatnonzero(lengths == 0).tolist()
         if empty:
             warn_of_empty_documents(empty)
 
-        long = (counts > size).nonzero().flatten().tolist()
+        long = np.flatnonzero(lengths > size).tolist()
         if self.config.long_documents == "window" or not long:
-            return mask
+            return mask, lengths
         problem = (
-            f"Documents {long} have {counts[long].tolist()} chunks, more than max_chunks = {size}"
+            f"Documents {long} have {lengths[long].tolist()} chunks, more than max_chunks = {size}"
         )
         if self.config.long_documents == "error":
             raise ValueError(f"{problem}. Set long_documents='window'.")
-        removed = int((counts - size).clamp(min=0).sum())
+        read = np.minimum(lengths, size)
+        removed = int((lengths - read).sum())
         logger.warning("%s; long_documents='truncate' removes %d chunks.", problem, removed)
-        return mask & (mask.cumsum(dim=1) <= size)
+        return mask & (mask.cumsum(dim=1) <= size), read
 
     def prepare_chunks(self, vectors: Tensor) -> Tensor:
         """Returns chunk vectors as the encoder over chunks reads them, whitened if configured.
@@ -506,7 +524,11 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         return self.whitening(vectors)
 
     def _read_windows(
-        self, chunks: Tensor, counts: Tensor, extras: dict[str, bool]
+        self,
+        chunks: Tensor,
+        counts: Tensor,
+        lengths: np.ndarray | None,
+        extras: dict[str, bool],
     ) -> tuple[Tensor, BaseModelOutput]:
         """Reads documents in windows, and averages the states of each position over its windows.
 
@@ -517,6 +539,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             chunks: chunk vectors ``[B, L, D]``; the chunks of each document come before its
                 padding.
             counts: number of chunks in each document, ``[B]``.
+            lengths: the same numbers on the CPU; None while a graph is recorded.
             extras: arguments of the encoder that ask for hidden states or attentions.
 
         Returns:
@@ -531,31 +554,42 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
                 f"Hidden states and attentions exist for one window of {size} chunks, but a"
                 f" document has {length}."
             )
-        documents, starts, lengths = lay_windows(counts, length=length, size=size, overlap=overlap)
-
         # A graph that is recorded must not depend on the number of documents.
-        width = length + specials
-        if length <= size and (extras or traced() or batch * width <= _POSITIONS_PER_PASS):
+        most = _POSITIONS_PER_PASS
+        if chunks.device.type != "cpu":
+            most = _POSITIONS_PER_PASS_ACCELERATOR
+        is_one_pass = extras or lengths is None or batch * (length + specials) <= most
+        if length <= size and is_one_pass:
+            is_padded = lengths is None or bool((lengths < length).any())
             missing = missing_passes(self.encoder, passes=1)
-            states, output = self._read_window(chunks, lengths, extras)
+            states, output = self._read_window(chunks, counts, extras, is_padded=is_padded)
             return self._with_missing_passes(states, missing), output
 
         # Windows of similar lengths share a pass of the encoder. Each state belongs to a row: row 0
         # of a document is its [CLS], row 1 + c its chunk c. States at padding are zero and belong
         # to padding rows of the same document.
+        if lengths is None:
+            lengths = np.array(counts.tolist())
+        windows = np.stack(lay_windows(lengths, size=size, overlap=overlap))  # [3, J]
+        passes = list(micro_batches(windows[2] + specials, most))
+        missing = missing_passes(self.encoder, passes=len(passes))
+        order = np.concatenate(passes)
+        on_device = copy_to(counts.device, windows[:, order])
         rows_of_document = 1 + length
         states_of_passes = []
         rows_of_passes = []
-        passes = list(micro_batches(lengths.cpu().numpy() + specials, _POSITIONS_PER_PASS))
-        missing = missing_passes(self.encoder, passes=len(passes))
-        for window_indices in passes:
-            windows = torch.from_numpy(window_indices).to(counts.device)
-            longest = int(lengths[windows].max())
-            chunk = starts[windows].unsqueeze(-1) + indices(longest, like=counts)  # [j, S]
-            vectors = gather_chunks(chunks, documents[windows], chunk)
-            states, _ = self._read_window(vectors, lengths[windows], extras)  # [j, 1 + S, H]
-            first_rows = documents[windows].unsqueeze(-1) * rows_of_document
-            rows = first_rows + F.pad(1 + chunk, (1, 0))
+        for window_indices, laid_out in zip(
+            passes, on_device.split([len(each) for each in passes], dim=1), strict=True
+        ):
+            documents, starts, chunks_of_window = laid_out
+            sizes = windows[2, window_indices]  # the largest first
+            longest = int(sizes[0])
+            chunk = starts.unsqueeze(-1) + indices(longest, like=counts)  # [j, S]
+            vectors = gather_chunks(chunks, documents, chunk)
+            states, _ = self._read_window(
+                vectors, chunks_of_window, extras, is_padded=int(sizes[-1]) < longest
+            )  # [j, 1 + S, H]
+            rows = documents.unsqueeze(-1) * rows_of_document + F.pad(1 + chunk, (1, 0))
             states_of_passes.append(states.flatten(0, 1))
             rows_of_passes.append(rows.flatten())
         means = mean_by_row(
@@ -574,12 +608,12 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         for _ in range(missing):
             chunk = states.new_zeros(1, 1, self.config.chunk_hidden_size)
             count = torch.ones(1, dtype=torch.long, device=states.device)
-            unused, _ = self._read_window(chunk, count, {})
+            unused, _ = self._read_window(chunk, count, {}, is_padded=False)
             states = states + 0.0 * unused.sum()
         return states
 
     def _read_window(
-        self, chunks: Tensor, counts: Tensor, extras: dict[str, bool]
+        self, chunks: Tensor, counts: Tensor, extras: dict[str, bool], *, is_padded: bool
     ) -> tuple[Tensor, BaseModelOutput]:
         """Reads windows with the special vectors around their chunks.
 
@@ -587,6 +621,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             chunks: chunk vectors of each window, ``[J, S, D]``.
             counts: number of chunks in each window, ``[J]``.
             extras: arguments of the encoder that ask for hidden states or attentions.
+            is_padded: true if a window may have fewer than S chunks.
 
         Returns:
             States at [CLS] and at chunks, ``[J, 1 + S, H]``, zero at padding; and the output of the
@@ -596,23 +631,24 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         specials = self.config.special_positions
         special_ids = special_ids_of_windows(counts, width=width, specials=specials)
         padded = F.pad(chunks, (0, 0, 1, specials - 1))
-        output = self._run_encoder(padded, special_ids=special_ids, extras=extras)
+        output = self._run_encoder(
+            padded, special_ids=special_ids, extras=extras, is_padded=is_padded
+        )
         ends = counts.unsqueeze(-1)  # [J, 1]
         real = (indices(width + 1, like=counts) <= ends) & (ends > 0)
         return output.last_hidden_state[:, : width + 1] * real.unsqueeze(-1), output
 
     def _run_encoder(
-        self, vectors: Tensor, special_ids: Tensor, extras: dict[str, bool]
+        self, vectors: Tensor, special_ids: Tensor, extras: dict[str, bool], *, is_padded: bool
     ) -> BaseModelOutput:
         """Runs the encoder over sequences ``[J, S, D]``, with special vectors put in."""
         if self.encoder is None:  # contextual chunk vectors are the chunk vectors
             return BaseModelOutput(vectors)
         table = self.special_embeddings(special_ids.clamp(min=PAD)).to(vectors.dtype)
         embeds = torch.where((special_ids == NOT_SPECIAL).unsqueeze(-1), vectors, table)
-        real = special_ids != PAD
         mask = None  # with which kernels are faster
-        if traced() or not real.all():
-            mask = real.long()
+        if is_padded:
+            mask = mask_for(self.encoder, (special_ids != PAD).long())
         return self.encoder(inputs_embeds=embeds, attention_mask=mask, return_dict=True, **extras)
 
     def _pool(self, chunks: Tensor, hidden: Tensor, cls_states: Tensor, mask: Tensor) -> Tensor:
@@ -627,7 +663,12 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         return pool(hidden, mask, mode)
 
     def _read_packed(
-        self, inputs_embeds: Tensor, special_ids: Tensor, extras: dict[str, bool]
+        self,
+        inputs_embeds: Tensor,
+        special_ids: Tensor,
+        extras: dict[str, bool],
+        *,
+        has_padding: bool | None,
     ) -> DocumentModelOutput:
         """Reads sequences in which pretraining has already left positions for special vectors."""
         most = self.config.window()[0] + self.config.special_positions
@@ -638,7 +679,11 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             )
         chunks = self.prepare_chunks(inputs_embeds.to(self.dtype))
         real = special_ids == NOT_SPECIAL
-        output = self._run_encoder(chunks, special_ids=special_ids, extras=extras)
+        if has_padding is None:
+            has_padding = traced() or bool((special_ids == PAD).any())
+        output = self._run_encoder(
+            chunks, special_ids=special_ids, extras=extras, is_padded=has_padding
+        )
         hidden = output.last_hidden_state
         pooled = self._pool(chunks, hidden, cls_states=hidden[:, 0], mask=real)
         return DocumentModelOutput(
@@ -668,7 +713,10 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         pooled = [zero for _ in documents]
 
         filled = np.flatnonzero(lengths)
-        for group in micro_batches(lengths[filled], _POSITIONS_PER_PASS):
+        most = _POSITIONS_PER_PASS
+        if self.device.type != "cpu":
+            most = _POSITIONS_PER_PASS_ACCELERATOR
+        for group in micro_batches(lengths[filled], most):
             members = filled[group]
             output = self(
                 **pad_vectors([documents[index].to(self.device) for index in members]),
@@ -676,7 +724,9 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
                 output_attentions=False,
                 return_dict=True,
             )
-            read = output.chunk_mask.sum(dim=1).tolist()
+            read = lengths[members]
+            if self.config.long_documents == "truncate":
+                read = np.minimum(read, self.config.window()[0])
             for row, index in enumerate(members):
                 contextual[index] = output.last_hidden_state[row, : read[row]]
                 pooled[index] = output.pooler_output[row]
@@ -858,6 +908,13 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         return loaded
 
 
+def _on_cpu(lengths: list[int]) -> np.ndarray | None:
+    """Returns numbers of chunks as an array; None while a graph is recorded, for any numbers."""
+    if traced():
+        return None
+    return np.array(lengths, np.int64)
+
+
 class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
     """Predicts masked chunk vectors from their context (paper, section 2.2)."""
 
@@ -943,23 +1000,27 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
             labels: the true vectors ``[B, S, D]``, from which `prepare_targets` makes the targets.
             **kwargs: `output_hidden_states`, `output_attentions`.
         """
+        masked, visible, has_padding = split_positions(special_ids, mask_positions)
         output = self.model(
-            inputs_embeds=inputs_embeds, special_ids=special_ids, return_dict=True, **kwargs
+            inputs_embeds=inputs_embeds,
+            special_ids=special_ids,
+            has_padding=has_padding,
+            return_dict=True,
+            **kwargs,
         )
-        selected = mask_positions.bool()
-        predictions = self.head(output.last_hidden_state[selected])  # [M, D]
+        predictions = self.head(output.last_hidden_state.flatten(0, 1)[masked])  # [M, D]
         targets = None
         loss = None
         if labels is not None:
-            targets = self.prepare_targets(labels[selected].to(self.dtype))  # [M, D]
+            vectors = labels.flatten(0, 1)  # [B * S, D]
+            targets = self.prepare_targets(vectors[masked].to(self.dtype))  # [M, D]
             candidates = None
             if self.target_whitening is not None:
-                visible = (special_ids == NOT_SPECIAL) & ~selected
-                others = self.prepare_targets(labels[visible].to(self.dtype))
+                others = self.prepare_targets(vectors[visible].to(self.dtype))
                 candidates = torch.cat([others, self.candidates])  # [N, D]
             sequences = None
             if self.config.loss_mean == "sequences":
-                sequences = selected.nonzero()[:, 0]  # [M]
+                sequences = masked // special_ids.shape[1]  # [M]
             loss = self.vector_loss(
                 predictions, targets=targets, candidates=candidates, sequences=sequences
             )
@@ -970,6 +1031,28 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
             hidden_states=output.hidden_states,
             attentions=output.attentions,
         )
+
+
+def split_positions(special_ids: Tensor, mask_positions: Tensor) -> tuple[Tensor, Tensor, bool]:
+    """Finds the masked vectors of packed sequences, with one wait for a GPU.
+
+    Args:
+        special_ids: positions of special vectors, ``[B, S]``, see `NextLevelBertModel.forward`.
+        mask_positions: mask ``[B, S]``, nonzero at the positions to predict.
+
+    Returns:
+        The positions to predict ``[M]`` and the other chunk vectors ``[N]``, counted row by row;
+        and whether a sequence has padding.
+    """
+    is_masked = mask_positions.bool()
+    is_visible = (special_ids == NOT_SPECIAL) & ~is_masked
+    is_padding = special_ids == PAD
+    # Masked positions first, then visible ones; a stable sort keeps their order.
+    kind = torch.where(is_masked, 0, torch.where(is_visible, 1, 2))
+    order = kind.flatten().argsort(stable=True)
+    sums = torch.stack([is_masked.sum(), is_visible.sum(), is_padding.sum()])
+    masked, visible, padding = sums.tolist()
+    return order[:masked], order[masked : masked + visible], padding > 0
 
 
 class NextLevelBertForContrastiveLearning(NextLevelBertPreTrainedModel):

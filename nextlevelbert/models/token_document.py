@@ -1,7 +1,10 @@
 """Shared by ChunkBERT and BERT-AL: an encoder that reads whole documents piece by piece.
 
-B documents in a batch, T token positions of the batch, N real tokens in all of it, D hidden size.
+B documents in a batch, T token positions of the batch, N real tokens in all of it, R pieces of at
+most C tokens, D hidden size.
 """
+
+from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
@@ -9,6 +12,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers.utils import ModelOutput
@@ -16,6 +20,7 @@ from transformers.utils import ModelOutput
 from .backbones import load_backbone, token_mask
 from .checkpoints import NextLevelPreTrainedModel, load_tokenizer, split_arguments
 from .configuration_token_document import TokenDocumentConfig
+from .windows import copy_to
 
 
 @dataclass
@@ -31,6 +36,27 @@ class TokenFeaturesOutput(ModelOutput):
     last_hidden_state: Tensor | None = None
     pooler_output: Tensor | None = None
     token_mask: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class PieceLayout:
+    """Says where the N tokens of a batch are in R pieces of documents, on the CPU.
+
+    What is known there needs no wait for a GPU.
+
+    Attributes:
+        token: position of each token in the batch, counted row by row, ``[N]``.
+        piece: piece of each token, numbered through the batch, ``[N]``.
+        column: position of each token in its piece, ``[N]``.
+        lengths: number of tokens in each document, ``[B]``.
+        sizes: number of tokens in each piece, ``[R]``.
+    """
+
+    token: np.ndarray
+    piece: np.ndarray
+    column: np.ndarray
+    lengths: np.ndarray
+    sizes: np.ndarray
 
 
 class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
@@ -98,7 +124,9 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
             if value is not None and not name.startswith("output_"):
                 raise TypeError(f"{type(self).__name__} does not take the argument {name!r}.")
 
-    def tokens_to_read(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+    def tokens_to_read(
+        self, input_ids: Tensor, attention_mask: Tensor | None
+    ) -> tuple[Tensor, np.ndarray]:
         """Finds the tokens to read: all of them, or the first `max_training_tokens` in training.
 
         A warning counts the tokens that training leaves out.
@@ -108,89 +136,96 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
             attention_mask: mask ``[B, T]``; None if there is no padding.
 
         Returns:
-            A bool mask ``[B, T]``, true at the tokens to read.
+            A bool mask ``[B, T]``, true at the tokens to read, and the same mask on the CPU.
         """
         mask = token_mask(input_ids, attention_mask)
         self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
+        if attention_mask is None:
+            on_cpu = np.ones(input_ids.shape, bool)
+        else:
+            on_cpu = mask.cpu().numpy()  # the only wait for a GPU in most passes
         limit = self.config.max_training_tokens
         if limit is None or not self.training:
-            return mask
+            return mask, on_cpu
 
-        lost = (mask.sum(dim=1) - limit).clamp(min=0)  # [B]
+        lost = np.maximum(on_cpu.sum(axis=1) - limit, 0)  # [B]
         if not lost.any():
-            return mask
+            return mask, on_cpu
         warnings.warn(
             f"Training reads the first {limit} tokens (max_training_tokens):"
             f" {int((lost > 0).sum())} of {len(mask)} documents of this batch lose"
             f" {int(lost.sum())} tokens.",
             stacklevel=4,
         )
-        return mask & (mask.cumsum(dim=1) <= limit)
+        read = on_cpu & (on_cpu.cumsum(axis=1) <= limit)
+        return copy_to(mask.device, read), read
 
     def lay_out(
-        self,
-        input_ids: Tensor,
-        token_type_ids: Tensor | None,
-        mask: Tensor,
-        index: tuple[Tensor, Tensor],
+        self, input_ids: Tensor, token_type_ids: Tensor | None, layout: PieceLayout
     ) -> tuple[dict[str, Tensor], Tensor]:
         """Lays the tokens of documents out in pieces.
 
         Args:
             input_ids: token ids ``[B, T]``.
             token_type_ids: token types ``[B, T]``; left out if the encoder has no types.
-            mask: bool mask ``[B, T]``, true at the N tokens to read.
-            index: row and column of each token among the pieces, ``[N]`` each.
+            layout: places of the tokens.
 
         Returns:
-            Inputs of the encoder by name, and the mask of real tokens.
+            Inputs of the encoder by name, and the mask of real tokens, ``[R, C]`` each.
         """
         config = self.base_model.encoder.config
-        shape = [int(positions.max()) + 1 for positions in index]
+        shape = (len(layout.sizes), int(layout.sizes.max()))
+        device = input_ids.device
+        on_device = np.stack([layout.token, layout.piece, layout.column])
+        token, piece, column = copy_to(device, on_device)
         # Some encoders count positions from the padding id.
         padding = getattr(config, "pad_token_id", None) or 0
         ids = input_ids.new_full(shape, padding, dtype=torch.long)
-        ids[index] = input_ids[mask].long()
+        ids[piece, column] = input_ids.flatten()[token].long()
         fields = {"input_ids": ids}
         if token_type_ids is not None and getattr(config, "type_vocab_size", 0) > 1:
             types = torch.zeros_like(ids)
-            types[index] = token_type_ids[mask].long()
+            types[piece, column] = token_type_ids.flatten()[token].long()
             fields["token_type_ids"] = types
 
-        real = mask.new_zeros(shape)
-        real[index] = True
+        sizes = copy_to(device, layout.sizes)
+        real = torch.arange(shape[1], device=device) < sizes[:, None]
         return fields, real
 
 
-def scatter_features(features: Tensor, mask: Tensor) -> TokenFeaturesOutput:
+def scatter_features(features: Tensor, mask: Tensor, token: np.ndarray) -> TokenFeaturesOutput:
     """Puts the features of tokens at their positions in the batch, and averages them.
 
     Args:
         features: features ``[N, D]``, document after document.
         mask: bool mask ``[B, T]``, true at the N tokens.
+        token: positions of the tokens in the batch, counted row by row, ``[N]``.
     """
-    states = features.new_zeros((*mask.shape, features.shape[-1]))
-    states = states.masked_scatter(mask.unsqueeze(-1), features)
+    states = features.new_zeros((mask.numel(), features.shape[-1]))
+    states = states.index_put((copy_to(mask.device, token),), features).view(*mask.shape, -1)
     counts = mask.sum(dim=1, keepdim=True).clamp(min=1)
     return TokenFeaturesOutput(
         last_hidden_state=states, pooler_output=states.sum(dim=1) / counts, token_mask=mask
     )
 
 
-def assign_to_chunks(mask: Tensor, chunk_size: int) -> tuple[Tensor, Tensor, int]:
-    """Assigns every token to a chunk of its document; padding belongs to no chunk.
+def assign_to_pieces(mask: np.ndarray, size: int) -> PieceLayout:
+    """Assigns every token to a piece of its document; padding belongs to no piece.
 
     Args:
         mask: bool mask ``[B, T]``, true at N tokens.
-        chunk_size: tokens in a chunk.
-
-    Returns:
-        The chunk of each token, numbered through the batch, ``[N]``; the token's position in the
-        chunk, ``[N]``; and the number of chunks.
+        size: most tokens in a piece.
     """
-    token = mask.cumsum(dim=1) - 1  # [B, T], the index of each token in its document
-    chunks = (mask.sum(dim=1) + chunk_size - 1) // chunk_size  # [B]
-    first_chunk = chunks.cumsum(dim=0) - chunks  # [B]
-    chunk = first_chunk[:, None] + token // chunk_size  # [B, T]
-    position = token % chunk_size
-    return chunk[mask], position[mask], int(chunks.sum())
+    lengths = mask.sum(axis=1)  # [B]
+    first_token = np.cumsum(lengths) - lengths
+    index = np.arange(lengths.sum()) - np.repeat(first_token, lengths)  # [N], in its document
+    pieces = -(-lengths // size)  # [B]
+    first_piece = np.cumsum(pieces) - pieces
+    piece = np.repeat(first_piece, lengths) + index // size
+    return PieceLayout(
+        token=np.flatnonzero(mask),
+        piece=piece,
+        column=index % size,
+        lengths=lengths,
+        sizes=np.bincount(piece, minlength=int(pieces.sum())),
+    )

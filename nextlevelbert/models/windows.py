@@ -7,6 +7,7 @@ chunks of a window, D size of a vector.
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -37,6 +38,21 @@ def indices(count: int, like: Tensor) -> Tensor:
     return torch.arange(count, device=like.device)
 
 
+def copy_to(device: torch.device, array: np.ndarray) -> Tensor:
+    """Copies an array to a device.
+
+    From page-locked memory, a copy to a GPU overlaps with computation.
+
+    Args:
+        device: device of the copy.
+        array: array of any shape.
+    """
+    tensor = torch.from_numpy(array)
+    if device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
 def pad_vectors(documents: Sequence[Tensor]) -> dict[str, Tensor]:
     """Pads the chunk vectors of documents.
 
@@ -51,7 +67,8 @@ def pad_vectors(documents: Sequence[Tensor]) -> dict[str, Tensor]:
         [[1, 1], [1, 0]]
     """
     vectors = pad_sequence(list(documents), batch_first=True)
-    lengths = torch.tensor([len(chunks) for chunks in documents], device=vectors.device)
+    counts = np.array([len(chunks) for chunks in documents])
+    lengths = copy_to(vectors.device, counts)
     mask = indices(vectors.shape[1], like=lengths) < lengths.unsqueeze(-1)
     return {"inputs_embeds": vectors, "attention_mask": mask.long()}
 
@@ -76,17 +93,15 @@ def count_windows(chunks: int, size: int, overlap: int) -> int:
 
 
 def lay_windows(
-    counts: Tensor, length: int, size: int, overlap: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Lays windows over documents.
+    counts: np.ndarray, size: int, overlap: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Lays windows over documents, of which each has at least one.
 
     Windows start every `size` - `overlap` chunks. The last window of a document is moved back, so
     that it is full.
 
     Args:
         counts: number of chunks in each document, ``[B]``.
-        length: L, padding included. Up to `size`, each document has one window of `length` chunks,
-            and nothing depends on values, so that the graph can be exported.
         size: most chunks of a window.
         overlap: chunks that neighbouring windows share.
 
@@ -94,29 +109,29 @@ def lay_windows(
         The document of each window, its first chunk, and the number of its chunks, ``[J]`` each.
 
     Example:
-        >>> windows = lay_windows(torch.tensor([5, 2]), length=5, size=3, overlap=1)
-        >>> documents, starts, lengths = windows
-        >>> documents.tolist(), starts.tolist(), lengths.tolist()
-        ([0, 0, 1], [0, 2, 0], [3, 3, 2])
+        >>> windows = lay_windows(np.array([5, 2]), size=3, overlap=1)
+        >>> [values.tolist() for values in windows]
+        [[0, 0, 1], [0, 2, 0], [3, 3, 2]]
     """
-    if length <= size:
-        documents = indices(counts.shape[0], like=counts)
-        starts = torch.zeros_like(counts)
-        return documents, starts, counts
-
     step = size - overlap
-    most = count_windows(length, size=size, overlap=overlap)
-    starts = indices(most, like=counts) * step
-    last_starts = (counts - size).clamp(min=0)  # [B]
-    is_needed = starts - step < last_starts.unsqueeze(-1)  # [B, windows]
-    is_needed[:, 0] = True
-    documents, windows = is_needed.nonzero(as_tuple=True)
-    first_chunks = torch.minimum(
-        starts[windows],
+    last_starts = np.maximum(counts - size, 0)  # [B]
+    steps = np.ceil(last_starts / step).astype(np.int64)  # [B]
+    windows = 1 + steps
+    earlier_windows = np.cumsum(windows) - windows
+
+    documents = np.repeat(
+        np.arange(len(counts)),
+        windows,
+    )
+    number = np.arange(len(documents))
+    number -= earlier_windows[documents]  # of a window in its document
+    starts = np.minimum(
+        number * step,
         last_starts[documents],
     )
-    lengths = counts[documents].clamp(max=size)
-    return documents, first_chunks, lengths
+    lengths = counts[documents]
+    lengths = np.minimum(lengths, size)
+    return documents, starts, lengths
 
 
 def special_ids_of_windows(chunks: Tensor, width: int, specials: int) -> Tensor:
@@ -167,19 +182,19 @@ def gather_chunks(vectors: Tensor, documents: Tensor, chunks: Tensor) -> Tensor:
     return F.embedding(rows, vectors.flatten(0, 1))
 
 
-def front_order(read_mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def front_order(read_mask: Tensor, longest: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """Orders the chunks of each document so that they come before the padding.
 
     Args:
         read_mask: bool mask ``[B, L]``, true at chunks to read.
+        longest: most chunks of a document; further padding is left out (default: none is).
 
     Returns:
-        The chunks in their new order ``[B, S]``, where padding that all documents have is left
-        out; the mask of real chunks in that order ``[B, S]``; and the position of each chunk in
-        that order ``[B, L]``.
+        The chunks in their new order ``[B, S]``; the mask of real chunks in that order ``[B, S]``;
+        and the position of each chunk in that order ``[B, L]``.
 
     Example:
-        >>> order, front_mask, position = front_order(torch.tensor([[False, True, True]]))
+        >>> order, front_mask, position = front_order(torch.tensor([[False, True, True]]), 2)
         >>> order.tolist(), front_mask.tolist(), position.tolist()
         ([[1, 2]], [[True, True]], [[0, 0, 1]])
     """
@@ -188,8 +203,7 @@ def front_order(read_mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     behind_all = 2**31
     keys = position.masked_fill(~read_mask, behind_all)
     order = keys.argsort(dim=1)
-    if not traced():
-        longest = int(counts.max())
+    if longest is not None:
         order = order[:, : max(longest, 1)]
     front = indices(order.shape[1], like=counts)
     front_mask = front < counts.unsqueeze(-1)
@@ -213,6 +227,9 @@ def mean_by_row(values: Tensor, rows: Tensor, count: int) -> Tensor:
     """
     totals = values.new_zeros(count, values.shape[1])
     totals = totals.index_add(0, rows, values)
-    times = rows.bincount(minlength=count)
+    # `bincount` would wait for a GPU.
+    ones = totals.new_ones(len(rows))
+    times = totals.new_zeros(count)
+    times = times.index_add(0, rows, ones)
     times = times.clamp(min=1)
     return totals / times.unsqueeze(-1)

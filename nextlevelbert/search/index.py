@@ -9,9 +9,9 @@ import hashlib
 import json
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from itertools import count, pairwise
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from ..data.words import search_words
 from .cache_files import is_whole, name_by_checksum, writing
 from .file_states import FileStates, state_of
-from .index_file import Column, column, map_arrays, write_arrays
+from .index_file import column, map_arrays, stored_column, write_arrays
 from .parts import Part
 from .passages import passage_texts
 from .shelf import Shelf, part_notes, wait_for
@@ -227,52 +227,68 @@ def weigh_words(counts: WordCounts) -> sparse.csc_array:
 
 
 def write_index(shelf: Shelf, path: Path) -> None:
-    """Writes what `Library` needs of all parts into one file, part by part."""
+    """Writes what `Library` needs of all parts into one file.
+
+    Vectors wait in two unnamed files, because those of many passages do not fit into memory, and
+    each part is opened only once more after `count_words`.
+    """
     counts = count_words(shelf)
     weights = weigh_words(counts)
     words = list(counts.vocabulary)
     columns_of_words = sorted(range(len(words)), key=words.__getitem__)
     word_ends, word_bytes = _string_buffers(sorted(words))
+    with (
+        writing(path),
+        TemporaryFile(dir=shelf.folder) as vectors,
+        TemporaryFile(dir=shelf.folder) as document_vectors,
+    ):
+        spans = []
+        ids: list[str] = []
+        metadata = []
+        for part in shelf.parts:
+            table = shelf.read(part, "document", "chunk", *SPANS, "vector", "document_vector")
+            documents = table.filter(pc.field("chunk") == 0)
+            ids.extend(documents["document"].to_pylist())
+            spans.append(np.stack([table[name].to_numpy() for name in SPANS], axis=1))
+            metadata.append(table.schema.metadata)
+            size = table.schema.field("vector").type.list_size
+            plain = _list_values(table["vector"]).reshape(-1, size)
+            vectors.write(np.ascontiguousarray(shelf.model.search_vectors(plain)).data)
+            document_vectors.write(_list_values(documents["document_vector"]).data)
+        id_ends, id_bytes = _string_buffers(ids)
+        facts = json.dumps({"notes": part_notes(shelf.parts, metadata)}).encode()
 
-    spans = []
-    ids: list[str] = []
-    metadata = []
-    for part in shelf.parts:
-        table = shelf.read(part, "document", "chunk", *SPANS)
-        ids.extend(table.filter(pc.field("chunk") == 0)["document"].to_pylist())
-        spans.append(np.stack([table[name].to_numpy() for name in SPANS], axis=1))
-        metadata.append(table.schema.metadata)
-    id_ends, id_bytes = _string_buffers(ids)
-    facts = json.dumps({"notes": part_notes(shelf.parts, metadata)}).encode()
-
-    size = shelf.model.model.config.chunk_hidden_size
-    document_size = shelf.model.model.config.hidden_size
-    arrays = {
-        "spans": column(np.concatenate(spans)),
-        "starts": column(np.array(counts.starts)),
-        "part_starts": column(np.cumsum([0, *map(len, spans)])),
-        "texts": column(np.array(counts.texts)),
-        "document_texts": column(np.array(counts.document_texts)),
-        "word_borders": column(weights.indptr.astype(np.int64)),
-        "word_ends": column(word_ends),
-        "id_ends": column(id_ends),
-        "vectors": Column(np.float32, (len(counts.texts), size), _chunk_vectors(shelf)),
-        "document_vectors": Column(np.float32, (len(ids), document_size), _document_vectors(shelf)),
-        "word_weights": column(weights.data),
-        "word_passages": column(weights.indices.astype(np.int32)),
-        "word_columns": column(np.array(columns_of_words, np.int32)),
-        "words": column(word_bytes),
-        "ids": column(id_bytes),
-        "facts": column(np.frombuffer(facts, np.uint8)),
-    }
-    with writing(path):
-        write_arrays(path, arrays)
+        document_size = shelf.model.model.config.hidden_size
+        columns = {
+            "spans": column(np.concatenate(spans)),
+            "starts": column(np.array(counts.starts)),
+            "part_starts": column(np.cumsum([0, *map(len, spans)])),
+            "texts": column(np.array(counts.texts)),
+            "document_texts": column(np.array(counts.document_texts)),
+            "word_borders": column(weights.indptr.astype(np.int64)),
+            "word_ends": column(word_ends),
+            "id_ends": column(id_ends),
+            "vectors": stored_column(vectors, len(counts.texts), size=size),
+            "document_vectors": stored_column(document_vectors, len(ids), size=document_size),
+            "word_weights": column(weights.data),
+            "word_passages": column(weights.indices.astype(np.int32)),
+            "word_columns": column(np.array(columns_of_words, np.int32)),
+            "words": column(word_bytes),
+            "ids": column(id_bytes),
+            "facts": column(np.frombuffer(facts, np.uint8)),
+        }
+        write_arrays(path, columns)
 
 
 def _string_buffers(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
     """Returns the bytes of texts, and before it where each text ends: ``[n + 1]``, from 0 on."""
     _, ends, values = pa.array(texts, pa.large_string()).buffers()
     return np.frombuffer(ends, np.int64, len(texts) + 1), np.frombuffer(values or b"", np.uint8)
+
+
+def _list_values(column_of_lists: pa.ChunkedArray) -> np.ndarray:
+    """Returns the values of all lists of a column, one after the other."""
+    return column_of_lists.combine_chunks().flatten().to_numpy(zero_copy_only=False)
 
 
 def mapped_strings(ends: np.ndarray, values: np.ndarray) -> pa.LargeStringArray:
@@ -284,19 +300,3 @@ def mapped_strings(ends: np.ndarray, values: np.ndarray) -> pa.LargeStringArray:
     """
     buffers = (pa.py_buffer(ends), pa.py_buffer(values))
     return pa.LargeStringArray.from_buffers(len(ends) - 1, *buffers)
-
-
-def _chunk_vectors(shelf: Shelf) -> Iterator[np.ndarray]:
-    """Yields the chunk vectors of each part, as `SearchModel.search_vectors` prepares them."""
-    for part in shelf.parts:
-        column_of_vectors = shelf.read(part, "vector")["vector"].combine_chunks()
-        size = column_of_vectors.type.list_size
-        values = column_of_vectors.flatten().to_numpy(zero_copy_only=False)
-        yield shelf.model.search_vectors(values.reshape(-1, size))
-
-
-def _document_vectors(shelf: Shelf) -> Iterator[np.ndarray]:
-    """Yields the vectors of the documents of each part."""
-    for part in shelf.parts:
-        lists = shelf.read(part, "document_vector")["document_vector"].drop_null()
-        yield lists.combine_chunks().flatten().to_numpy()

@@ -7,8 +7,9 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 
@@ -21,6 +22,7 @@ _DTYPES: dict[str, np.dtype] = {
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _HEADER_SIZE = np.dtype("<u8")
 _ALIGNMENT = 8  # bytes
+_BLOCK = 1 << 20  # bytes that are copied at once
 
 
 class Column(NamedTuple):
@@ -40,6 +42,13 @@ class Column(NamedTuple):
 def column(array: np.ndarray) -> Column:
     """Returns an array that is in memory as one piece."""
     return Column(array.dtype, array.shape, [array])
+
+
+def stored_column(file: IO[bytes], rows: int, size: int) -> Column:
+    """Returns an array ``[rows, size]`` whose float32 values were written into a file."""
+    file.seek(0)
+    blocks = iter(partial(file.read, _BLOCK), b"")
+    return Column(np.float32, (rows, size), (np.frombuffer(block, np.float32) for block in blocks))
 
 
 def write_arrays(path: Path, columns: Mapping[str, Column]) -> None:

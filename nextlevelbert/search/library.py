@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ..data.documents import names_in_line
 from ..data.files import readable_text
 from ..data.words import search_words
 from .index import mapped_strings, open_index, rarity
@@ -33,6 +34,11 @@ _BEST = 3
 _KEPT_DOCUMENTS = 16
 # Characters that a terminal would obey, and that `json` writes as they are.
 _CONTROLS_IN_JSON = re.compile("[\x7f-\x9f\u202d\u202e]")
+
+_NO_KNOWN_WORD = (
+    "note: no passage holds a word of the question ({words}), so that only vectors are compared. If"
+    " the documents are in another language, give a multilingual encoder with --model."
+)
 
 
 class SearchResult(NamedTuple):
@@ -225,6 +231,15 @@ class Library:
             rerank_cosine=rerank_cosine,
         )
 
+    def unknown_words(self, question: str) -> list[str]:
+        """Returns the words of a question that no passage holds."""
+        unknown = []
+        for word in dict.fromkeys(search_words(question)):
+            start, end = self._postings(word)
+            if start == end:
+                unknown.append(word)
+        return unknown
+
     def telling_words(self, question: str) -> set[str]:
         """Returns the words of a question that at most a third of all passages hold."""
         telling = set()
@@ -345,6 +360,9 @@ def run(
         rerank: model that reads the first passages again, see `Reranker`.
     """
     library = open_library(source, model, reading)
+    unknown = library.unknown_words(question)
+    if unknown and len(unknown) == len(set(search_words(question))):
+        print(_NO_KNOWN_WORD.format(words=names_in_line(unknown)), file=sys.stderr)
     reranker = None
     if rerank is not None:
         reranker = Reranker(rerank)

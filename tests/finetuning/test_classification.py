@@ -170,7 +170,6 @@ def long_files(tmp_path_factory):
 
 KINDS = {
     "chunkbert": "--chunk_size 32 --max_training_tokens 40".split(),
-    "bert-al": ["--segment_length", "16"],
     "truncated": [],
 }
 

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from nextlevelbert import (
     NextLevelBertForMaskedVectorModeling,
 )
+from nextlevelbert.models import losses
 from nextlevelbert.models.losses import choice_loss, p_norm_loss, smooth_l1_loss
 
 from ..toys.vectors import close, ranking_loss, toy_config
@@ -66,6 +67,28 @@ def test_cross_entropy_among_further_candidates():
         cosine = (0.6 * x + 0.8 * y) / math.hypot(x, y)
         scores.append(math.exp(cosine / 0.5))
     assert loss.item() == pytest.approx(-math.log(scores[0] / sum(scores)), abs=1e-6)
+
+
+@pytest.mark.parametrize("size", [1, 40, 1_000])
+@pytest.mark.parametrize("has_copies", [False, True])
+def test_pieces_of_the_scores_give_the_cross_entropy_of_all(size, has_copies, monkeypatch):
+    monkeypatch.setattr(losses, "_SCORES_PER_PIECE", size)
+    torch.manual_seed(0)
+    targets = F.normalize(torch.randn(11, 16), dim=-1)
+    choices = torch.cat([targets, F.normalize(torch.randn(9, 16), dim=-1)])
+    choices[-1] = choices[0]
+    predictions = F.normalize(torch.randn(11, 16), dim=-1).requires_grad_()
+    weights = torch.rand(11)
+
+    pieces = losses.losses_of_choices(predictions, choices, temperature=0.05, has_copies=has_copies)
+    [gradient] = torch.autograd.grad((weights * pieces).sum(), predictions)
+
+    scores = predictions @ choices.T / 0.05
+    if has_copies:
+        scores = scores.index_put((torch.tensor(0), torch.tensor(19)), torch.tensor(-torch.inf))
+    expected = F.cross_entropy(scores, torch.arange(11), reduction="none")
+    close(pieces, expected)
+    close(gradient, torch.autograd.grad((weights * expected).sum(), predictions)[0])
 
 
 def test_only_a_choice_has_a_whitening_of_its_targets():

@@ -167,6 +167,18 @@ def test_a_question_without_a_token(command, books):
     assert "holds no word" in said.err
 
 
+@pytest.mark.parametrize("question", ["Где плавает кит?", "zebras"])
+def test_a_question_of_words_that_no_passage_holds(command, books, question):
+    """Its words are named; a question with one known word has no note."""
+    said = command("search", books, question, "--json")
+    known = command("search", books, f"{question} whale", "--json")
+
+    words = ", ".join(re.findall(r"\w+", question.lower()))
+    assert f"note: no passage holds a word of the question ({words}), so that only" in said.err
+    assert len(said.json["passages"]) == 5
+    assert "note" not in known.err
+
+
 def test_what_a_terminal_would_obey_is_shown_and_not_sent(command, tmp_path):
     """A text may clear the screen, set the title, write the clipboard, or turn the line around."""
     text = "The observatory \x1b[2J\x1b]0;owned\x07 opened\x9b1m its dome \u202e, عربي \u202b."

@@ -19,12 +19,18 @@ def write_parts(folder: Path, names: list[str]) -> dict[int, Path]:
 
 
 def test_the_parts_of_a_file_are_in_order(tmp_path):
-    names = [part_name(CONTENT, index, is_last=index == 2) for index in range(3)]
+    names = [
+        part_name(CONTENT, 0, is_last=False),
+        part_name(CONTENT, 1, is_last=False),
+        part_name(CONTENT, 2, is_last=True),
+    ]
 
-    parts = parts_of(SOURCE, write_parts(tmp_path, names[::-1]))
+    first, second, last = parts_of(SOURCE, write_parts(tmp_path, names[::-1]))
 
-    assert [part.path.stem.removesuffix("-00000000") for part in parts] == names
-    assert [part.is_last for part in parts] == [False, False, True]
+    assert first.path.stem == f"{names[0]}-00000000"
+    assert second.path.stem == f"{names[1]}-00000000"
+    assert last.path.stem == f"{names[2]}-00000000"
+    assert (first.is_last, second.is_last, last.is_last) == (False, False, True)
 
 
 def test_a_file_without_its_last_part_or_another_has_none(tmp_path):

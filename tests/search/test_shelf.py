@@ -160,7 +160,7 @@ def test_a_cache_folder_that_cannot_be_made_is_named(command, books):
 
 
 def test_no_progress_bar_goes_into_a_file(command, books):
-    said = command("search", books, "whales?")
+    said = command("search", books, "whale?")
     assert said.err == "Reading with model on cpu in float32.\n"
 
 

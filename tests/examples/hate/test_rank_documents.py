@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import pytrec_eval
 import torch
+from accelerate.utils import send_to_device
 from sentence_transformers import util
 from torch.nn import functional as F
 from transformers import TrainingArguments
@@ -117,12 +118,14 @@ def test_the_loss_is_the_cross_entropy_of_twenty_times_the_cosine(model, tmp_pat
     trainer = make_trainer(task, model, tmp_path)
     batch = trainer.collate(trainer.train_dataset)
 
+    batch = send_to_device(batch, trainer.args.device)
+
     loss = trainer.compute_loss(model, batch)
 
     queries = model(**batch["query"]).pooler_output
     documents = model(**batch["document"]).pooler_output
     scores = 20 * F.cosine_similarity(queries[:, None], documents[None], dim=-1)
-    close(loss, F.cross_entropy(scores, torch.arange(3)))
+    close(loss, F.cross_entropy(scores, torch.arange(3, device=scores.device)))
 
 
 def batches(trainer, epoch=0):

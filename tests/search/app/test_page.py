@@ -64,7 +64,7 @@ def test_a_question_on_thousands_of_documents_is_drawn_at_once():
 def test_similarity_of_sections(page):
     sections, cosines = page.sections(2)
     spans = page.library.spans[page.passages(2)]
-    vectors = page.library.vectors[page.passages(2)].double().numpy()
+    vectors = page.library.vectors[page.passages(2)].astype(np.float64)
     means = []
     for section in sections:
         within = (spans[:, 0] >= section.start) & (spans[:, 1] <= section.end)

@@ -1,0 +1,72 @@
+"""The next groups are prepared while the caller works, in order, and errors come in their turn."""
+
+import threading
+
+import pytest
+
+from nextlevelbert.models.feeding import prepare_ahead
+
+
+def test_items_come_in_order_whatever_their_time():
+    release = threading.Event()
+
+    def prepare(number):
+        if number == 0:
+            release.wait()
+        if number == 1:
+            release.set()  # only a second thread gets here before item 0 is ready
+        return 10 * number
+
+    assert list(prepare_ahead(prepare, range(5), threads=2)) == [0, 10, 20, 30, 40]
+
+
+def test_later_items_are_prepared_while_the_caller_works_on_the_first():
+    is_prepared = [threading.Event() for _ in range(6)]
+
+    def prepare(number):
+        is_prepared[number].set()
+        return number
+
+    items = prepare_ahead(prepare, range(6), threads=1)
+    next(items)
+
+    assert is_prepared[2].wait(timeout=60)
+    items.close()
+    assert not is_prepared[3].is_set()  # the number of items in memory is limited
+
+
+def test_items_are_read_in_the_thread_of_the_caller():
+    readers = []
+
+    def read():
+        for number in range(4):
+            readers.append(threading.current_thread())
+            yield number
+
+    assert list(prepare_ahead(str, read(), threads=2)) == ["0", "1", "2", "3"]
+    assert set(readers) == {threading.current_thread()}
+
+
+def test_an_error_of_an_item_comes_after_the_items_before_it():
+    def prepare(number):
+        if number == 3:
+            raise ValueError("item 3")
+        return number
+
+    items = prepare_ahead(prepare, range(9), threads=4)
+
+    assert [next(items), next(items), next(items)] == [0, 1, 2]
+    with pytest.raises(ValueError, match="item 3"):
+        next(items)
+
+
+def test_an_error_of_reading_comes_after_the_items_before_it():
+    def read():
+        yield from range(3)
+        raise OSError("the disk")
+
+    items = prepare_ahead(str, read(), threads=4)
+
+    assert [next(items), next(items), next(items)] == ["0", "1", "2"]
+    with pytest.raises(OSError, match="the disk"):
+        next(items)

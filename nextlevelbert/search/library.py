@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..data.documents import names_in_line
-from ..data.files import readable_text
+from ..data.files import readable_name, readable_text
 from ..data.words import search_words
 from .index import mapped_strings, open_index, rarity
 from .notes import Notes
@@ -204,8 +204,9 @@ class Library:
             rerank: ranks the first passages again, by a second model.
 
         Raises:
-            ValueError: if the question holds no token.
+            ValueError: if the question holds no token, or half a surrogate pair.
         """
+        _check_unicode(question)
         query = self._shelf.model.question_vector(question)
         if query is None:
             raise ValueError(f"The question {question!r} holds no word that the model can read.")
@@ -280,6 +281,16 @@ class Library:
         column = self._word_columns[position]
         start, end = self._word_borders[column : column + 2].tolist()
         return start, end
+
+
+def _check_unicode(question: str) -> None:
+    try:
+        question.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"The question '{readable_name(question)}' is not valid Unicode. Check character"
+            f" {error.start + 1}."
+        ) from error
 
 
 def mean_of_best(scores: np.ndarray, starts: np.ndarray) -> np.ndarray:

@@ -161,6 +161,14 @@ def test_words_of_two_documents_count(command, tmp_path):
     assert (first["place"], second["place"]) == ("b.txt", "a.txt")
 
 
+def test_a_question_that_is_no_unicode(command, books):
+    """A terminal in another encoding gives half of a surrogate pair for each byte."""
+    said = command("search", books, "caf\udce9")
+
+    assert said.status == 1
+    assert "is not valid Unicode. Check character 4." in said.err
+
+
 def test_a_question_without_a_token(command, books):
     said = command("search", books, "\u200b")
     assert said.status == 1

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -32,13 +33,22 @@ from nextlevelbert import static_checkpoint
 QUESTION = "how do I open a socket with a timeout"
 CHARACTERS = 770
 _SEARCH = """
-import sys, nextlevelbert_command
+import nextlevelbert_command
 nextlevelbert_command.main(["search", *sys.argv[1:]])
 """
 _BM25S = """
-import sys, bm25s
+import bm25s
 model = bm25s.BM25.load(sys.argv[1], mmap=True)
 model.retrieve(bm25s.tokenize([sys.argv[2]], show_progress=False), k=5, show_progress=False)
+"""
+
+
+# At the end of each process: its peak of memory. The `ru_maxrss` of a process begins with that of
+# the process that started it.
+_PEAK = """
+from pathlib import Path
+status = Path("/proc/self/status").read_text()
+print(status.partition("VmHWM:")[2].split()[0], file=sys.stderr)
 """
 
 
@@ -62,13 +72,12 @@ def cost_of_process(code: str, *arguments: str) -> Cost:
         "RAYON_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",
     }
-    command = [sys.executable, "-c", code, *arguments]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment) as process:
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode != 0:
-        raise RuntimeError(f"{command} ended with status {process.returncode}.")
-    return Cost(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+    command = [sys.executable, "-c", f"import sys{code}{_PEAK}", *arguments]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Cost(seconds, int(ended.stderr.split()[-1]) / 1024)
 
 
 def notes(count: int) -> Iterator[dict[str, str]]:
@@ -112,7 +121,7 @@ def main() -> None:
     rows = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        imports = cost_of_process("import torch")
+        imports = cost_of_process("\nimport torch")
         for count in args.notes:
             source = folder / f"{count}.jsonl"
             texts = write_notes(source, count)

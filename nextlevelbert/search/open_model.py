@@ -1,6 +1,5 @@
 """Opens the model of a command, and the function that finds its sentences."""
 
-import importlib
 import os
 from pathlib import Path
 from typing import Any
@@ -74,7 +73,6 @@ def open_model(
 
 def _open(name: str, chunk_encoder: str | None) -> NextLevelBertModel:
     """Opens a document model, or makes one over a sentence encoder, in float32 on the CPU."""
-    importlib.import_module("nextlevelbert.public")  # registers the families with AutoModel
     loading = {}
     if name != "minilm":
         if "/" not in name and not Path(name).exists():

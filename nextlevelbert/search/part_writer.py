@@ -107,19 +107,19 @@ class PartWriter:
             if content in self._finished:
                 return
             is_unchanged = True
-            for run in read_runs(source.file, self._reading, self._characters):
-                try:
+            try:
+                for run in read_runs(source.file, self._reading, self._characters):
                     is_unchanged = source.is_unchanged()
-                except OSError as error:  # it may have been opened before it went away
-                    note = Note("left out", f" cannot be read: {reason(error)}")
-                    self._left_out[content] = [note]
-                    return
-                if not is_unchanged or content in self._left_out:
-                    break
-                if not run.documents:
-                    self._left_out[content] = run.notes
-                elif run.index not in self._written.get(content, {}):
-                    yield _Waiting(source, content=content, run=run)
+                    if not is_unchanged or content in self._left_out:
+                        break
+                    if not run.documents:
+                        self._left_out[content] = run.notes
+                    elif run.index not in self._written.get(content, {}):
+                        yield _Waiting(source, content=content, run=run)
+            except OSError as error:  # the file went away, before it was opened or after that
+                note = Note("left out", f" cannot be read: {reason(error)}")
+                self._left_out[content] = [note]
+                return
             if is_unchanged:
                 self._finished.add(content)
                 return

@@ -80,6 +80,13 @@ class SearchModel:
             return None
         return StaticQuestions(self._folder)
 
+    @property
+    def is_whitened(self) -> bool:
+        """Returns whether the model whitens the vectors that are compared."""
+        if self._static_questions is not None:
+            return self._static_questions.is_whitened
+        return getattr(self.model.config, "whiten_chunks", False)  # HATE has no whitening
+
     def question_vector(self, question: str) -> np.ndarray | None:
         """Encodes a question, see `model_vectors.question_vector`."""
         if self._static_questions is not None:

@@ -30,6 +30,9 @@ class StaticQuestions:
 
     Args:
         folder: folder of the model, for which `is_static` is true.
+
+    Attributes:
+        is_whitened: true if the model whitens vectors.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -38,7 +41,7 @@ class StaticQuestions:
         self._capacity = config["chunk_size"]
         self._capacity -= len(config["chunk_prefix_ids"]) + len(config["chunk_suffix_ids"])
         self._is_normalized = config["chunk_encoder_normalize"]
-        self._is_whitened = config["whiten_chunks"]
+        self.is_whitened: bool = config["whiten_chunks"]
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
@@ -67,7 +70,7 @@ class StaticQuestions:
             if self._is_normalized:
                 chunks = _unit(chunks)
             vector = chunks.mean(axis=0)
-            if self._is_whitened:
+            if self.is_whitened:
                 mean = file.get_tensor(names[_MEAN]).astype(np.float32)
                 weight = file.get_tensor(names[_WEIGHT]).astype(np.float32)
                 vector = weight @ (vector - mean)

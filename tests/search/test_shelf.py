@@ -130,6 +130,27 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(toy, books, open_lib
     assert library.names == ["far/court.txt", "kitchen.txt"]
 
 
+def test_a_folder_that_changes_while_it_is_read(toy, books, open_library, monkeypatch, capsys):
+    """A file that is gone is named and left out; a new one is read by the next command."""
+    read_runs = part_writer.read_runs
+
+    def read_and_change(file, *args):
+        if file.name == "far/court.txt":
+            (books / "kitchen.txt").unlink()
+            (books / "late.txt").write_text("A late note about the moon.")
+        return read_runs(file, *args)
+
+    monkeypatch.setattr(part_writer, "read_runs", read_and_change)
+    library = open_library(toy, books)
+    assert library.names == ["far/court.txt", "sea.txt"]
+    assert "left out: kitchen.txt" in capsys.readouterr().err
+
+    monkeypatch.undo()
+    library = open_library(toy, books)
+
+    assert library.names == ["far/court.txt", "late.txt", "sea.txt"]
+
+
 @pytest.mark.parametrize("suffix", ["*.parquet", "index-*"])
 def test_a_full_disk_is_a_clear_error(command, books, tmp_path, monkeypatch, suffix):
     """The error names the file, the reason and the remedy; the next search works."""

@@ -20,6 +20,7 @@ TEXT = (
 WITH_TOKEN = """
 import logging, pickle, runpy, sys, traceback
 from pathlib import Path
+import pytest
 import torch
 import nextlevelbert as nlb
 from transformers import AutoConfig, AutoModel, Trainer
@@ -128,6 +129,7 @@ print("all done")
 """
 
 
+@pytest.mark.long
 def test_a_token_is_written_nowhere(hub, fresh_process, toy_encoder_path, tmp_path):
     hub.put("user/encoder", files_below(toy_encoder_path))
 

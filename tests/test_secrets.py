@@ -6,6 +6,8 @@ One process passes a token to each argument that takes one, and collects all out
 import re
 from pathlib import Path
 
+import pytest
+
 from nextlevelbert.training.arguments import BaseTrainingArguments
 
 from .models.test_loading_arguments import files_below
@@ -20,7 +22,6 @@ TEXT = (
 WITH_TOKEN = """
 import logging, pickle, runpy, sys, traceback
 from pathlib import Path
-import pytest
 import torch
 import nextlevelbert as nlb
 from transformers import AutoConfig, AutoModel, Trainer

@@ -6,6 +6,8 @@ One process passes a token to each argument that takes one, and collects all out
 import re
 from pathlib import Path
 
+import pytest
+
 from nextlevelbert.training.arguments import BaseTrainingArguments
 
 from .models.test_loading_arguments import files_below
@@ -128,6 +130,7 @@ print("all done")
 """
 
 
+@pytest.mark.long
 def test_a_token_is_written_nowhere(hub, fresh_process, toy_encoder_path, tmp_path):
     hub.put("user/encoder", files_below(toy_encoder_path))
 

@@ -1,7 +1,7 @@
-"""Gathers the texts that ``nextlevelbert-static`` is distilled on, from books, news and manuals.
+"""Gathers the texts for distilling a static table, from books, news and manuals.
 
     mkdir packages && cd packages
-    apt-get download apache2-doc=2.4.68-1~deb12u1 ...  # the packages and versions of `MANUALS`
+    apt-get download apache2-doc ...  # the Debian packages that `MANUALS` names, of Debian 12
     for package in *.deb; do dpkg-deb -x "$package" .; done
     cd .. && python -m benchmarks.studies.distillation_texts \
         --packages packages --shared SHARED --output texts.jsonl.gz
@@ -73,7 +73,7 @@ ENTRIES = {"wordnet-base": 5_000, "fortunes": 1_000}
 def passages(text: str, rng: random.Random) -> list[str]:
     """Draws sentences, and sentences in a row, that do not overlap."""
     drawn = []
-    held = []
+    held = list[str]()
     is_single = rng.random() < _SENTENCE_SHARE
     for start, end in text_sentences(text):
         sentence = " ".join(text[start:end].split())
@@ -153,7 +153,10 @@ def gather(packages: Path, shared: Path, seed: int) -> Iterator[tuple[str, str, 
         rng.shuffle(paths)
         yield name, licence, from_documents(pages(paths), count, rng)
     for name, (licence, count) in DOCSTRINGS.items():
-        [root] = find_spec(name).submodule_search_locations
+        spec = find_spec(name)
+        if spec is None or spec.submodule_search_locations is None:
+            raise ModuleNotFoundError(f"{name} is not installed, whose docstrings are read")
+        [root] = spec.submodule_search_locations
         paths = [path for path in sorted(Path(root).rglob("*.py")) if "tests" not in path.parts]
         rng.shuffle(paths)
         yield name, licence, from_documents(docstrings(paths), count, rng)

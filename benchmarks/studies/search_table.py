@@ -193,7 +193,7 @@ def ranks(collection: Collection, encoder: EncodedTexts | None, name: str) -> di
             "bm25s": words.get_scores(tokens),
             "TF-IDF (scikit-learn)": (weights @ tfidf.transform([question.question]).T).toarray(),
         }
-        if read is not None:
+        if encoder is not None:
             # The words as they stand in the score of search, so that the weights are its own.
             weight = collection.library.cosine_weight
             share = (answer.score - weight * answer.cosine) / (1 - weight)

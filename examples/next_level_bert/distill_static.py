@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -64,7 +65,7 @@ def fit_table(table: np.ndarray, shares: sparse.csr_array, targets: np.ndarray) 
     return mapped + offsets.coef_.T
 
 
-def card(rows: Sequence[dict], teacher: str, cosine: float, held_out: int) -> str:
+def card(rows: Sequence[Mapping[str, Any]], teacher: str, cosine: float, held_out: int) -> str:
     """Writes the model card: what the table was made of, and its score."""
     counts = Counter(
         (str(row.get("source", "texts")), str(row.get("licence", "not named"))) for row in rows

@@ -1,6 +1,8 @@
 """Opens the model of a command, and the function that finds its sentences."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -51,14 +53,13 @@ def open_model(
         ValueError: if the model or the device cannot be used.
     """
     register_models()  # which the package leaves out in a command
-    transformers.utils.logging.disable_progress_bar()
-    transformers.utils.logging.set_verbosity_error()
     if name is None:
         name = os.environ.get("NEXTLEVELBERT_MODEL", "")
     if name == "":
         name = static_checkpoint()
     try:
-        model = _open(name, chunk_encoder)
+        with _quiet_transformers():
+            model = _open(name, chunk_encoder)
     except (OSError, ValueError) as error:
         raise ValueError(f"the model {name!r} cannot be used: {error}") from error
 
@@ -69,6 +70,22 @@ def open_model(
         return model.to(device, getattr(torch, dtype))
     except (RuntimeError, AssertionError) as error:  # torch raises both for a missing device
         raise ValueError(f"--device {device}: {error}") from error
+
+
+@contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """Hides bars and reports of transformers while a model is opened."""
+    logging = transformers.utils.logging
+    verbosity = logging.get_verbosity()
+    has_bars = logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if has_bars:
+            logging.enable_progress_bar()
 
 
 def _open(name: str, chunk_encoder: str | None) -> NextLevelBertModel:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import transformers
 
 import nextlevelbert_command
 from nextlevelbert import NextLevelBertModel
@@ -75,7 +74,6 @@ def command(toy_checkpoint, tmp_path, monkeypatch, capsys) -> Callable[..., Said
     """Runs `nextlevelbert` with these arguments. Its model is a toy, its cache is in `tmp_path`."""
     monkeypatch.setenv("NEXTLEVELBERT_MODEL", toy_checkpoint)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    verbosity = transformers.utils.logging.get_verbosity()
 
     def run(*argv: object) -> Said:
         capsys.readouterr()
@@ -85,9 +83,6 @@ def command(toy_checkpoint, tmp_path, monkeypatch, capsys) -> Callable[..., Said
             status = exit.code if isinstance(exit.code, int) else 1
             if isinstance(exit.code, str):  # as the interpreter does
                 return Said(*(capsys.readouterr().out, exit.code), status)
-        finally:
-            transformers.utils.logging.set_verbosity(verbosity)
-            transformers.utils.logging.enable_progress_bar()
         return Said(*capsys.readouterr(), status)
 
     return run

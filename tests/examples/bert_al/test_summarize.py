@@ -396,7 +396,9 @@ def test_documents_are_read_whole_after_training(trained):
     assert len(summary.scores) == len(longest)
 
 
-@pytest.mark.parametrize("model_type", ["truncated", "extended"])
+@pytest.mark.parametrize(
+    "model_type", ["truncated", pytest.param("extended", marks=pytest.mark.long)]
+)
 def test_the_paper_s_baselines_read_at_once(model_type, encoder, files, tmp_path):
     """Baseline-2 has a position for each token of the longest document of all sets."""
     argv = ["--model_type", model_type, "--segment_length", "24", "--num_train_epochs", "1"]

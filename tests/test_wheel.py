@@ -144,9 +144,6 @@ for script, *words in json.loads(sys.argv[1]):
 
 KINDS = {
     **{row.name: row.words for row in RUNS},
-    "bert-al": fine_tuning(
-        "classification", "--model_type", "bert-al", "--model", "{encoder}", "--segment_length=16"
-    ),
     "truncated": fine_tuning("classification", "--model_type", "truncated", "--model", "{encoder}"),
     "hate classes": fine_tuning(
         "classification",

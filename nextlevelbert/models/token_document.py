@@ -42,7 +42,7 @@ class TokenFeaturesOutput(ModelOutput):
 class PieceLayout:
     """Says where the N tokens of a batch are in R pieces of documents, on the CPU.
 
-    What is known there needs no wait for a GPU.
+    Values that the host knows need no wait for a GPU.
 
     Attributes:
         token: position of each token in the batch, counted row by row, ``[N]``.

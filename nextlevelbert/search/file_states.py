@@ -45,7 +45,7 @@ def state_of(paths: Sequence[Path]) -> State:
 
 
 class FileStates:
-    """What files held when they had a certain state, in a file that may be deleted at any time.
+    """Remembers the content of files by their state, in a file that may be deleted at any time.
 
     Args:
         path: the file, JSON behind a line with its checksum.

@@ -1,4 +1,4 @@
-"""What search needs of a document model: what its vectors depend on, and vectors to compare."""
+"""The part of a document model that search uses: a key for its vectors, and vectors to compare."""
 
 import hashlib
 

@@ -39,7 +39,7 @@ def bold_words(text: str, words: Set[str]) -> Markup:
 def snippet(text: str, words: Set[str]) -> str:
     """Returns the part of a text, about three lines, that holds most of the given words.
 
-    Of equally good parts it is the first. An ellipsis marks what is left out.
+    The first of equally good parts is returned. An ellipsis marks what is left out.
 
     Args:
         text: the text, whose blanks become single spaces.

@@ -1,4 +1,4 @@
-"""What `nextlevelbert search` costs: a further question, and each further note of a large table.
+"""Measures the costs of `nextlevelbert search`: a further question, and each note of a large table.
 
     python -m benchmarks.speed.search_costs [--notes 5000 20000]
 
@@ -53,7 +53,7 @@ print(status.partition("VmHWM:")[2].split()[0], file=sys.stderr)
 
 
 class Cost(NamedTuple):
-    """What a process took.
+    """Holds the time and memory of a process.
 
     Args:
         seconds: processor seconds.

@@ -39,7 +39,7 @@ def test_embed_chunks(command, books, toy_checkpoint, tmp_path):
 
 
 def test_embedded_chunks_and_questions_compare_as_in_a_search(command, books, reading, tmp_path):
-    """Of the model that whitens, so that plain vectors would have other cosines."""
+    """The model whitens, so that plain vectors would have other cosines."""
     out = tmp_path / "out.parquet"
     model = AutoModel.from_pretrained(static_checkpoint())
     question = "Who hunts the whale?"

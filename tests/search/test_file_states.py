@@ -1,4 +1,4 @@
-"""What is remembered about files: until they change, even if size and time stamp stay."""
+"""Files are remembered until they change, even if size and time stamp stay."""
 
 import os
 

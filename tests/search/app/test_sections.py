@@ -91,7 +91,7 @@ def test_chapters_of_the_installed_novels():
     [("validation", 9, 2), pytest.param("train", 84, 8, marks=pytest.mark.long)],
 )
 def test_chapters_are_those_of_the_editors(part, novels, without_headings, shared):
-    """Of ELTeC's novels: at least 96 % of the chapters are sections, and 99 % of the sections are
+    """In ELTeC's novels, at least 96 % of the chapters are sections, and 99 % of the sections are
     chapters."""
     rows = eltec(shared / "data" / "novels" / f"{part}.jsonl.gz")
     equal = 0

@@ -141,6 +141,7 @@ def measure(section: Section, commit: str, args: Namespace) -> None:
         "cpu_seconds": round(seconds),
         "peak_gib": round(peak, 1),
     }
+    MEASURED.mkdir(exist_ok=True)
     measured = {**facts, **json.loads(figures.read_text(encoding="utf-8"))}
     text = json.dumps(measured, indent=1, ensure_ascii=False)
     (MEASURED / f"{section.name}.json").write_text(f"{text}\n", encoding="utf-8")

@@ -16,13 +16,12 @@ def render(page: str, tables: Mapping[str, str]) -> str:
 
     Args:
         page: text with markers.
-        tables: Markdown by name of the marker.
-
-    Raises:
-        KeyError: for a marker without a table.
+        tables: Markdown by name of the marker. The text of other markers is kept.
     """
 
     def replaced(match: re.Match[str]) -> str:
+        if match[2] not in tables:
+            return match[0]
         return f"{match[1]}{tables[match[2]]}\n{match[3]}"
 
     return MARKED.sub(replaced, page)

@@ -39,8 +39,15 @@ class Section:
 # --- Cells
 
 
-def score(value: float) -> str:
-    return f"{value:.3f}"
+def mean_of(value: Any) -> float:
+    """Returns the number of a figure, which may have bounds."""
+    if isinstance(value, Sequence):
+        return value[0]
+    return value
+
+
+def score(value: Any) -> str:
+    return f"{mean_of(value):.3f}"
 
 
 def score_with_bounds(value: Sequence[float]) -> str:
@@ -57,13 +64,6 @@ def difference(value: Sequence[float]) -> str:
 
 
 def text(value: str) -> str:
-    return value
-
-
-def mean_of(value: Any) -> float:
-    """Returns the number of a figure, which may have bounds."""
-    if isinstance(value, Sequence):
-        return value[0]
     return value
 
 
@@ -277,14 +277,10 @@ def everyday_table(measured: Measured) -> list[list[str]]:
         "news": "news",
     }
     for heading, kind in kinds.items():
-        columns[heading] = (kind, kind_score)
+        columns[heading] = (kind, score)
     names = {row: name for row, name in _SEARCH_ROWS.items() if row in measured["rows"]}
     heading = f"{measured['questions']} questions"
     return make_table(measured, heading, columns, names)
-
-
-def kind_score(value: Sequence[float]) -> str:
-    return score(value[0])
 
 
 # --- Coreference

@@ -1,7 +1,7 @@
 """Ranks the passages that answer everyday questions, by ``nextlevelbert search`` and by others.
 
     python -m benchmarks.studies.search_table --packages packages --shared SHARED --output_dir OUT
-    python -m benchmarks.studies.search_table ... --kinds novels --model minilm --passages 300
+    python -m benchmarks.studies.search_table ... --kinds novels --encoder minilm --passages 300
 
 The texts are those of `everyday_questions`, and so are the commands that download them. Each kind
 of text is a folder of its own. A passage is right if it is of a right document and holds the whole
@@ -13,9 +13,9 @@ row                     score of a passage
 search                  as the command ranks, with its default options
 its words, its vectors  one part of the score alone
 bm25s, TF-IDF           `bm25s` and scikit-learn's `TfidfVectorizer` with their own defaults
-search --rerank MODEL   the first hundred of `search` ranked again, by `Reranker`
-search --model MODEL    as the command ranks with this option
-MODEL alone             the cosine of that model alone
+search --rerank NAME    the first hundred of `search` ranked again, by `Reranker`
+search --model NAME     as the command ranks with the encoder NAME of ``--encoder``
+NAME alone              the cosine of that encoder alone, over all passages
 ======================  ============================================================================
 
 All rows rank the passages of the default, but those of ``--model``, whose passages are as long as
@@ -37,7 +37,7 @@ import bm25s
 import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from benchmarks.common.measuring import print_table
+from benchmarks.common.measuring import add_json_option, print_table, write_figures
 from benchmarks.studies import everyday_questions
 from benchmarks.studies.everyday_questions import KINDS, Question, load_questions, one_line
 from nextlevelbert import NextLevelBertModel
@@ -194,36 +194,50 @@ def interval(values: np.ndarray) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def report(title: str, table: dict[str, np.ndarray]) -> None:
-    """Prints MRR with its interval, hits, and questions won and lost against the default."""
+def report(title: str, table: dict[str, np.ndarray]) -> dict[str, dict[str, object]]:
+    """Prints MRR with its interval, hits, and questions won and lost against the default.
+
+    Returns:
+        The figures of each row.
+    """
     rows = []
+    figures: dict[str, dict[str, object]] = {}
     for row, ranked in table.items():
         low, high = interval(1 / ranked)
         hits = " / ".join(str(int((ranked <= size).sum())) for size in (1, 5, 20))
         won = int((ranked < table[DEFAULT]).sum())
         lost = int((ranked > table[DEFAULT]).sum())
-        mrr = f"{(1 / ranked).mean():.3f} ({low:.2f} to {high:.2f})"
-        rows.append([row, mrr, hits, f"{won} / {lost}"])
+        mean = float((1 / ranked).mean())
+        rows.append([row, f"{mean:.3f} ({low:.2f} to {high:.2f})", hits, f"{won} / {lost}"])
+        figures[row] = {"mrr": [mean, low, high], "hits": hits, "won / lost": f"{won} / {lost}"}
     print(f"\n{title}")
     print_table(["", "MRR (95 %)", "right in the first 1 / 5 / 20", "won / lost"], rows)
+    return figures
 
 
-def main() -> None:
+def parse_args() -> Namespace:
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--packages", type=Path, required=True, help="unpacked Debian packages")
     parser.add_argument("--shared", type=Path, required=True, help="folder with data")
     parser.add_argument("--output_dir", type=Path, required=True, help="folder for texts, vectors")
     parser.add_argument("--kinds", nargs="+", choices=[*KINDS, "novels"], default=KINDS)
     parser.add_argument("--half", choices=["choose", "report"], default="report")
-    parser.add_argument("--model", help="name of a sentence encoder for three further rows")
+    parser.add_argument("--encoder", help="name of a sentence encoder for three further rows")
     parser.add_argument("--passages", type=int, help="about this many passages of each kind")
-    args = parser.parse_args()
+    add_json_option(parser)
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = parse_args()
     args.output_dir.mkdir(parents=True, exist_ok=True)
     model = None
-    if args.model is not None:
-        model = open_model(args.model)
+    if args.encoder is not None:
+        model = open_model(args.encoder)
 
     overall: dict[str, list[int]] = {}
+    figures: dict[str, dict[str, object]] = {}
+    numbers = {}
     for kind in args.kinds:
         documents = everyday_questions.read_kind(kind, packages=args.packages, shared=args.shared)
         all_questions = [question for question in load_questions() if question.kind == kind]
@@ -233,15 +247,20 @@ def main() -> None:
         table = ranks(collection)
         if model is not None:
             own = open_collection(path, questions, args, model)
-            table |= ranks_with_model(collection, own, model=model, name=args.model)
+            table |= ranks_with_model(collection, own, model=model, name=args.encoder)
         passages = len(collection.texts)
         documents_read = len(collection.library.names)
         title = f"{kind}: {passages:,} passages of {documents_read:,} documents"
-        report(title, {row: np.array(values) for row, values in table.items()})
+        of_kind = report(title, {row: np.array(values) for row, values in table.items()})
+        numbers[kind] = passages
         for row, values in table.items():
+            figures.setdefault(row, {})[kind] = of_kind[row]["mrr"]
             overall.setdefault(row, []).extend(values)
     title = f"all kinds: {len(overall[DEFAULT])} questions"
-    report(title, {row: np.array(values) for row, values in overall.items()})
+    of_all = report(title, {row: np.array(values) for row, values in overall.items()})
+    for row, cells in of_all.items():
+        figures[row].update(cells)
+    write_figures(args.json, figures, passages=numbers, questions=len(overall[DEFAULT]))
 
 
 if __name__ == "__main__":

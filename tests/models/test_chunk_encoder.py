@@ -13,6 +13,7 @@ from torch.nn import GELU
 from transformers import (
     BertConfig,
     BertModel,
+    PreTrainedConfig,
     XLMRobertaConfig,
     XLMRobertaModel,
     XLMRobertaTokenizer,

@@ -10,6 +10,8 @@ from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 settings.register_profile("fuzz")  # make fuzz
+settings.register_profile("fast", max_examples=50)
+settings.load_profile("fast")
 PLUGINS = ("tests.support.fixtures", "tests.documentation.runner")
 # Programs that build the pages: they have no examples, and some need packages that only `make docs`
 # installs.

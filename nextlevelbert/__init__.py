@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-if TYPE_CHECKING or "nextlevelbert_command" not in sys.modules:
+# `python -m nextlevelbert` imports this package before it starts the command.
+_is_command = "nextlevelbert_command" in sys.modules or (
+    sys.argv[:1] == ["-m"] and __name__ in sys.orig_argv
+)
+
+if TYPE_CHECKING or not _is_command:
     from .public import *  # noqa: F403  # its `__all__` says what
     from .public import __all__ as __all__
 else:

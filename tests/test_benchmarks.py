@@ -131,7 +131,7 @@ def study(toy_encoder_path, tmp_path_factory):
     words = ["encode", "--folder", str(folder), "--data", str(folder)]
     words += ["--novels", str(folder / "novels"), "--encoder", toy_encoder_path]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(masked_objectives, "load_tasks", lambda data, masked: tasks)
+        patch.setattr(masked_objectives, "load_tasks", lambda data: tasks)
         sizes = ["--chunk_size", "12", "--offsets", "2"]
         patch.setattr(sys, "argv", ["masked_objectives", *words, *sizes])
         masked_objectives.main()

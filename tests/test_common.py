@@ -73,6 +73,7 @@ SMALL = {
 def models(toy_encoder_path, encoder, minilm):
     """A model of every row, with weights that make each of its parts matter, without dropout."""
     made = {}
+    chunk_encoder = nlb.load_chunk_encoder(toy_encoder_path)
     for name, (kind, _) in HEADS.items():
         torch.manual_seed(5)
         [family] = [family for family in FAMILIES if name.startswith(family)]
@@ -85,7 +86,7 @@ def models(toy_encoder_path, encoder, minilm):
             )
             model.tokenizer = minilm.tokenizer
         elif name in OVER_VECTORS:
-            model = kind.from_chunk_encoder(toy_encoder_path, **fields)
+            model = kind.from_chunk_encoder(chunk_encoder, **fields)
         else:
             model = kind.from_encoder(encoder, **fields)
         torch.manual_seed(6)

@@ -32,7 +32,6 @@ intervals of 95 % over documents, and the numbers of documents that gain and los
 
 from __future__ import annotations
 
-import json
 import tempfile
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable, Mapping, Sequence
@@ -45,7 +44,13 @@ import scipy.linalg
 import torch
 from torch.nn import functional as F
 
-from benchmarks.common.measuring import print_header, print_table, with_interval
+from benchmarks.common.measuring import (
+    add_json_option,
+    print_header,
+    print_table,
+    with_interval,
+    write_figures,
+)
 from benchmarks.studies.document_vectors import COLUMNS, by_query, load_tasks
 from nextlevelbert import (
     ChunkingRule,
@@ -315,7 +320,7 @@ def main() -> None:
     parser.add_argument("--kinds", type=Path, help="folder of kinds_of_text")
     parser.add_argument("--data", type=Path, help="folder with novels/, retrieval/ and squality/")
     parser.add_argument("--novels", type=Path, help="folder of hold_out")
-    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    add_json_option(parser)
     args = parser.parse_args()
     figures: Figures = {}
     chosen = {}
@@ -336,13 +341,11 @@ def main() -> None:
     else:
         texts = [document.text for document in read_documents(args.novels / "train.jsonl")]
         fitted = Fitted(texts)
-        for task in load_tasks(args.data, masked=True):
-            column = task.name.split(",")[0]
-            measure(fitted, task, column, COLUMNS[column])
+        for task in load_tasks(args.data):
+            if task.name != "books, with names":
+                measure(fitted, task, task.name, COLUMNS[task.name])
     table = load_chunk_encoder(static_checkpoint()).encoder.fingerprint()
-    if args.json:
-        facts = {"table": table, "queries": queries, "chosen": chosen}
-        args.json.write_text(json.dumps({**facts, "rows": figures}, indent=1) + "\n")
+    write_figures(args.json, figures, table=table, queries=queries, chosen=chosen)
     print_header("float32", f"static table {table}")
     print_figures(figures, [*queries])
 

@@ -481,8 +481,8 @@ def load_tokenizer(name_or_path: str | PathLike, **arguments: Any) -> PreTrained
     """
     arguments = {"model_max_length": NO_LENGTH_LIMIT, **arguments}
     tokenizer = AutoTokenizer.from_pretrained(name_or_path, **arguments)
-    words = set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens)
-    if not words:  # transformers makes a tokenizer without words
+    # transformers makes a tokenizer without words.
+    if len(tokenizer) <= len(set(tokenizer.all_special_tokens)):
         raise ValueError(
             f"There is no tokenizer in {name_or_path!r}. tokenizer.save_pretrained(folder) puts one"
             " there."

@@ -693,6 +693,8 @@ def with_prompt(
     Raises:
         ValueError: the prompt ends in a word, or fills a chunk.
     """
+    if prompt == "":
+        return replace(rule, prompt="", prompt_ids=(), unpooled=0)
     check_prompt(prompt)
     # Some tokenizers make the space behind a prompt a part of the next token: the ids of the prompt
     # end before the space.
@@ -702,7 +704,7 @@ def with_prompt(
     tokens = tokenize_document(tokenizer, f"{prompt}{example}")
     prompt_ids = tokens.input_ids[tokens.char_ends <= len(prompt.rstrip(" "))].tolist()
     unpooled = 0
-    if not include_prompt and prompt:
+    if not include_prompt:
         # sentence-transformers counts the tokens of the prompt alone, but for the last special one.
         alone = len(tokenize_document(tokenizer, prompt))
         unpooled = len(rule.prefix_ids) + alone + max(len(rule.suffix_ids) - 1, 0)
@@ -783,9 +785,14 @@ def _example_text(tokenizer: PreTrainedTokenizerBase) -> str:
     A tokenizer for another script may drop "a", or replace it by a special token.
     """
     special = set(tokenizer.all_special_ids)
-    for token in itertools.chain(["a"], tokenizer.get_vocab()):
+    for token in _tokens_to_try(tokenizer):
         text = tokenizer.convert_tokens_to_string([token])
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
         if ids and special.isdisjoint(ids):
             return text
     raise ValueError(f"{type(tokenizer).__name__} has no token that is not special.")
+
+
+def _tokens_to_try(tokenizer: PreTrainedTokenizerBase) -> Iterator[str]:
+    yield "a"
+    yield from tokenizer.get_vocab()  # thousands, of which most tokenizers need none

@@ -554,8 +554,9 @@ def new_model_over(
 
     model = model_class(config)
     base_model = model.base_model
-    base_model.tokenizer = source.tokenizer
-    if base_model.chunk_encoder is not None:
+    if base_model.chunk_encoder is None:
+        base_model.tokenizer = source.tokenizer
+    else:
         base_model.attach_chunk_encoder(source)
     return model.eval()
 

@@ -16,20 +16,17 @@ from nextlevelbert.search.reading import ReadingOptions
 from nextlevelbert.search.search_model import SearchModel, named_model
 
 HEAVY = {"torch", "transformers", "sentence_transformers", "datasets", "scipy", "pandas"}
+START = "import sys, nextlevelbert_command\nsys.exit(nextlevelbert_command.main())"
 
 
-def test_a_further_question_imports_only_what_it_needs(command, books, tmp_path):
+@pytest.mark.parametrize("start", [["-m", "nextlevelbert"], ["-c", START]])
+def test_a_further_question_imports_only_what_it_needs(start, command, books, tmp_path):
     """In a new process, over a folder that has not changed."""
     words = ["search", str(books), "Who hunts the whale?", "--json", "--model", static_checkpoint()]
     first = command(*words)
-    code = (
-        "import sys, nextlevelbert_command\n"
-        f"status = nextlevelbert_command.main({words})\n"
-        f"print(status, sorted({HEAVY} & set(sys.modules)), file=sys.stderr)"
-    )
 
     further = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-X", "importtime", *start, *words],
         cwd=Path(nextlevelbert_command.__file__).parents[1],
         env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")},
         capture_output=True,
@@ -37,7 +34,9 @@ def test_a_further_question_imports_only_what_it_needs(command, books, tmp_path)
         check=True,
     )
 
-    assert further.stderr == "0 []\n"
+    lines = further.stderr.splitlines()
+    assert [line for line in lines if not line.startswith("import time:")] == []
+    assert HEAVY.isdisjoint(line.rpartition("|")[2].strip() for line in lines)
     passages = json.loads(further.stdout)["passages"]
     for passage, expected in zip(passages, first.json["passages"], strict=True):
         assert passage["text"] == expected["text"]

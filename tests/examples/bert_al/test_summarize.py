@@ -402,9 +402,10 @@ def test_documents_are_read_whole_after_training(trained):
 def test_the_paper_s_baselines_read_at_once(model_type, encoder, files, tmp_path):
     """Baseline-2 has a position for each token of the longest document of all sets."""
     argv = ["--model_type", model_type, "--segment_length", "24", "--num_train_epochs", "1"]
+    tokenizer = AutoTokenizer.from_pretrained(encoder)
     longest = 0
     for row in stories(*SIZES["train"]) + stories(*SIZES["validation"]):
-        ids, _ = encode_sentences(row["text"], AutoTokenizer.from_pretrained(encoder))
+        ids, _ = encode_sentences(row["text"], tokenizer)
         longest = max(longest, len(ids))
 
     table = run(tmp_path, encoder, *files[:4], *argv)

@@ -38,6 +38,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -79,7 +80,7 @@ HELD_OUT = 5  # every fifth document
 CONTROLS = {"whitened twice": "whitened", "shrunk": "whitened"}  # other rows: fit
 
 Map = Callable[[torch.Tensor], torch.Tensor]  # of chunk vectors [n, D] to a document vector [D]
-Figures = dict[str, dict[str, object]]
+Figures = dict[str, dict[str, Any]]
 
 
 # --- The closed form

@@ -88,8 +88,7 @@ def main(argv: list[str]) -> None:
             f" {model_type!r}."
         )
     groups = option_groups(model_type)
-    prog = f"--task classification --model_type {model_type}"
-    parsed = parse(groups, argv, prog, about=ABOUT, recipes="classification-")
+    parsed = parse(groups, argv)
     *model_options, class_args, columns, data_args, args = parsed
 
     # 1. The sets, and the labels of the training set.

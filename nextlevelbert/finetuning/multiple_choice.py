@@ -31,8 +31,7 @@ def main(argv: list[str]) -> None:
     Args:
         argv: arguments of the command, without ``--task``.
     """
-    parsed = parse(OPTION_GROUPS, argv, about=ABOUT, recipes="multiple_choice-")
-    model_args, columns, data_args, args = parsed
+    model_args, columns, data_args, args = parse(OPTION_GROUPS, argv)
 
     # 1. The sets, and the choices of the training set.
     def load(table: Table, train: Dataset | None) -> Dataset:

@@ -36,7 +36,7 @@ from ..training.cards import (
     public_name,
     results_table,
 )
-from ..training.options import expand_options_file, parse, pop_option, run_command
+from ..training.options import parse, pop_option, run_command
 from ..training.plots import CURVE, Log, plot_curves
 from ..training.runs import bind_folder, last_whole_checkpoint, read_json, write_whole
 from ..training.trainer import CardTrainer
@@ -121,10 +121,8 @@ def pretrain(argv: list[str]) -> None:
     Args:
         argv: arguments of the command.
     """
-    argv = expand_options_file(argv)
     model_type, _ = pop_option(argv, "model_type", "nextlevelbert")
-    groups = option_groups(model_type)
-    options = Options(*parse(groups, argv, about=ABOUT, recipes=""))
+    options = Options(*parse(option_groups(model_type), argv))
     args = options.training
     set_seed(args.seed)
 

@@ -10,10 +10,9 @@ from nextlevelbert.finetuning.tasks import main
     [
         (["--task", "clasification"], "clasification"),
         (["--model", "x"], "--task"),
-        ("--task classification --model x --seed_count 3".split(), "--seed_count"),
     ],
 )
-def test_a_task_or_an_option_that_is_not_there(words, culprit, capsys):
+def test_a_task_that_is_not_there(words, culprit, capsys):
     with pytest.raises(SystemExit):
         main(words)
     assert culprit in capsys.readouterr().err

@@ -317,9 +317,6 @@ def source_files(source: str | Path | Iterable[str | Path]) -> list[tuple[Path, 
 
     Left-out files, such as files of other kinds, are counted in a warning.
 
-    Args:
-        source: files to list, see `read_documents`.
-
     Returns:
         The files, each with the id of its document, or None for a table.
 

@@ -73,10 +73,6 @@ class RowLocation(NamedTuple):
     def require_text(self, text: Any, column: str) -> str:
         """Returns a value of a column that must be text, and not blank.
 
-        Args:
-            text: the value.
-            column: the name of the column, for the error.
-
         Raises:
             ValueError: for anything but text.
         """

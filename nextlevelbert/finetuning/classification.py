@@ -76,11 +76,7 @@ def option_groups(model_type: str) -> tuple[type, ...]:
 
 
 def main(argv: list[str]) -> None:
-    """Trains a classifier per seed, and publishes the best one.
-
-    Args:
-        argv: the command line, without ``--task``.
-    """
+    """Trains a classifier per seed, and publishes the best one."""
     model_type = pop_option(argv, "model_type", "nextlevelbert")[0]
     if model_type not in MODEL_OPTIONS:
         raise ValueError(
@@ -139,11 +135,7 @@ def main(argv: list[str]) -> None:
 
 
 def report_word_counts(run: ClassifierRun) -> None:
-    """Scores word counts on all sets but the training set, and writes their predictions.
-
-    Args:
-        run: the run, with the sets and labels.
-    """
+    """Scores word counts on all sets but the training set, and writes their predictions."""
     bind_folder(run.args.output_dir, run.settings())
     folder = Path(run.args.output_dir) / "seed-0"
     scores: dict[str, Scores] = {}

@@ -13,11 +13,7 @@ TASKS = {
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Runs the task of a command line.
-
-    Args:
-        argv: arguments of the command line (default: those of this process).
-    """
+    """Runs the task of a command line."""
     run_command(_main, argv)
 
 

@@ -145,11 +145,7 @@ class TokenReader:
         return ids
 
     def collate(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
-        """Makes a batch of N rows: ``input_ids`` and ``attention_mask`` ``[N, T]``, ``labels``.
-
-        Args:
-            rows: rows of a set from `prepare`.
-        """
+        """Makes a batch of N rows: ``input_ids`` and ``attention_mask`` ``[N, T]``, ``labels``."""
         batch = dict(self.padding([{"input_ids": row["input_ids"]} for row in rows]))
         if "label" in rows[0]:
             batch["labels"] = self.labels.targets([row["label"] for row in rows])

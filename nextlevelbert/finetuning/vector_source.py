@@ -205,12 +205,7 @@ class VectorSource:
         )
 
     def open_trained(self, folder: Path, head: Head) -> Any:
-        """Opens the model in the folder of a seed with its chunk encoder, to be saved whole.
-
-        Args:
-            folder: folder of the seed.
-            head: head of the model.
-        """
+        """Opens the model in the folder of a seed with its chunk encoder, to be saved whole."""
         model = MODELS[self.family, head].from_pretrained(folder)
         model.base_model.attach_chunk_encoder(self.encoder)
         return model
@@ -246,9 +241,6 @@ class FirstTokens:
 
     An encoder without a pooling of its own gets the mean of its token vectors (NextLevelBERT,
     section 3.2: Longformer, Nomic).
-
-    Args:
-        name: folder or name on the Hub.
     """
 
     def __init__(self, name: str) -> None:

@@ -43,10 +43,6 @@ _LISTS_OF_LAYERS = (
 def load_backbone(name_or_path: str | PathLike, **loading: Any) -> PreTrainedModel:
     """Loads a pretrained encoder to train further: float32, no pooler, no attention dropout.
 
-    Args:
-        name_or_path: folder or Hub name.
-        loading: arguments of `from_pretrained`, such as a revision.
-
     Returns:
         The encoder.
 
@@ -78,11 +74,7 @@ def load_backbone(name_or_path: str | PathLike, **loading: Any) -> PreTrainedMod
 
 
 def backbone_from_config(config: PreTrainedConfig) -> PreTrainedModel:
-    """Makes an encoder in torch's default dtype, without the pooler, which no model here uses.
-
-    Args:
-        config: configuration of the encoder.
-    """
+    """Makes an encoder in torch's default dtype, without the pooler, which no model here uses."""
     dtype = torch.get_default_dtype()
     auto_class = _auto_class(config)
     try:
@@ -103,9 +95,6 @@ def encoder_half(model: PreTrainedModel) -> PreTrainedModel:
     """Returns the layers of a T5's encoder, without the second name of its table of tokens.
 
     transformers ties the two names only in a model whose parts are all its own models.
-
-    Args:
-        model: any model; one that is no T5 is returned as it is.
     """
     if model.config.model_type in _WITH_DECODER:
         return model.encoder
@@ -246,9 +235,6 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
     """Puts a model into evaluation mode within a block, and its modules back as they were.
 
     Several threads may be in such blocks at once; the last one that leaves puts a module back.
-
-    Args:
-        model: the model, whose modules may be in different modes.
     """
     paused = []
     with _evaluations_lock:

@@ -296,11 +296,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         _write_json(reading_file, reading)
 
     def card_text(self, name: str) -> str:
-        """Returns the instructions for opening the model, in Markdown.
-
-        Args:
-            name: name to open the model by.
-        """
+        """Returns the instructions for opening the model, in Markdown."""
         model = type(self).__name__
         card = _CARD.format(title=name.rpartition("/")[2], model=model, name=name)
         for auto, path in self.family_auto_map.items():
@@ -472,10 +468,6 @@ def _write_json(path: Path, content: object) -> None:
 def load_tokenizer(name_or_path: str | PathLike, **arguments: Any) -> PreTrainedTokenizerBase:
     """Loads the tokenizer of an encoder without its length limit: no document is too long here.
 
-    Args:
-        name_or_path: folder or Hub name.
-        **arguments: further arguments of `AutoTokenizer.from_pretrained`.
-
     Raises:
         ValueError: there is no tokenizer.
     """
@@ -491,12 +483,7 @@ def load_tokenizer(name_or_path: str | PathLike, **arguments: Any) -> PreTrained
 
 
 def with_limit(tokenizer: PreTrainedTokenizerBase, limit: int) -> PreTrainedTokenizerBase:
-    """Copies a tokenizer, with another length limit.
-
-    Args:
-        tokenizer: tokenizer of an encoder.
-        limit: most tokens of a text, special tokens included.
-    """
+    """Copies a tokenizer, with another length limit."""
     tokenizer = copy.deepcopy(tokenizer)
     tokenizer.model_max_length = limit
     return tokenizer
@@ -506,10 +493,6 @@ def split_arguments(
     config_class: type[PreTrainedConfig], arguments: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Splits keyword arguments for a new model into loading arguments and configuration fields.
-
-    Args:
-        config_class: the class of the configuration.
-        arguments: keyword arguments that were given for a new model.
 
     Returns:
         Arguments for loading, and fields of the configuration.
@@ -542,12 +525,7 @@ def split_arguments(
 
 
 def nearest(name: str, names: Collection[str]) -> str:
-    """Returns a question after the name that an unknown one may stand for; empty without one.
-
-    Args:
-        name: the unknown name.
-        names: the names that there are.
-    """
+    """Returns a question after the name that an unknown one may stand for; empty without one."""
     similar = difflib.get_close_matches(name, sorted(names), n=1)
     if not similar:
         return ""
@@ -556,9 +534,6 @@ def nearest(name: str, names: Collection[str]) -> str:
 
 def refuse_remote_code(trust_remote_code: bool | None) -> None:
     """Raises an error if the code of an encoder is to be run.
-
-    Args:
-        trust_remote_code: argument of the caller.
 
     Raises:
         ValueError: the argument is true.

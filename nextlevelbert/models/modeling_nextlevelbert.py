@@ -514,11 +514,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         return mask & (mask.cumsum(dim=1) <= size), read
 
     def prepare_chunks(self, vectors: Tensor) -> Tensor:
-        """Returns chunk vectors as the encoder over chunks reads them, whitened if configured.
-
-        Args:
-            vectors: chunk vectors, ``[..., D]``.
-        """
+        """Returns chunk vectors as the encoder over chunks reads them, whitened if configured."""
         if self.whitening is None:
             return vectors
         return self.whitening(vectors)
@@ -821,9 +817,6 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
     def attach_chunk_encoder(self, source: LoadedChunkEncoder) -> None:
         """Makes the chunk encoder part of the model and of its checkpoint.
 
-        Args:
-            source: the encoder that the model was made with.
-
         Raises:
             ValueError: `source` is not the encoder that the model was made with.
         """
@@ -856,9 +849,6 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
 
     def check_chunk_encoder(self, source: LoadedChunkEncoder) -> None:
         """Checks that a chunk encoder is the one that the model was made with.
-
-        Args:
-            source: encoder to check.
 
         Raises:
             ValueError: weights, pooling or normalisation of the encoder differ.
@@ -948,9 +938,6 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
 
         Targets are whitened if the loss chooses among candidates; otherwise they are the vectors
         that the encoder reads.
-
-        Args:
-            vectors: chunk vectors, ``[..., D]``.
         """
         if self.target_whitening is None:
             return self.model.prepare_chunks(vectors)

@@ -316,9 +316,6 @@ def _full_stop_ends_sentence(word: str, before: str, *, is_starter: bool) -> boo
 def sentence_token_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, list[int]]:
     """Finds the ids that have a role in the rule for token ids.
 
-    Args:
-        tokenizer: tokenizer whose vocabulary is searched.
-
     Returns:
         Sorted ids by role: ``end``, ``close``, ``quote``, ``abbreviation`` and ``number``.
 
@@ -438,10 +435,6 @@ def closing_quotes(quotes: np.ndarray) -> np.ndarray:
 
 def splitter_sentences(text: str, splitter: Splitter) -> list[tuple[int, int]]:
     """Finds sentences by a splitter.
-
-    Args:
-        text: a document.
-        splitter: function that finds sentences; not called for a blank text.
 
     Returns:
         The first character of each sentence, and one past the last.

@@ -240,11 +240,7 @@ class StaticChunkEncoder(ChunkEncoder):
     has_layers = False
 
     def new_network(self, config: PreTrainedConfig) -> PreTrainedModel:
-        """Makes the static model.
-
-        Args:
-            config: configuration of the static model.
-        """
+        """Makes the static model."""
         return STATIC_MODELS[config.model_type](config)
 
     @torch.no_grad()
@@ -268,13 +264,7 @@ class StaticChunkEncoder(ChunkEncoder):
 def new_chunk_encoder(
     config: PreTrainedConfig, pooling: PoolingMode = "mean", normalize: bool = True
 ) -> ChunkEncoder:
-    """Makes a chunk encoder of any kind, with random weights.
-
-    Args:
-        config: the configuration of a transformer or of one of the `STATIC_MODELS`.
-        pooling: pooling of token vectors, see `ChunkEncoder`.
-        normalize: if true, scales vectors to length 1, see `ChunkEncoder`.
-    """
+    """Makes a chunk encoder of any kind, with random weights."""
     if config.model_type in STATIC_MODELS:
         return StaticChunkEncoder(config, pooling, normalize)
     return ChunkEncoder(config, pooling, normalize)

@@ -81,9 +81,6 @@ def draw_replacements(
 def pad_sequences(sequences: Sequence[VectorSequence]) -> tuple[torch.Tensor, torch.Tensor]:
     """Pads sequences to the longest one.
 
-    Args:
-        sequences: sequences of a batch.
-
     Returns:
         Vectors ``[B, L, D]`` with zeros, and special ids ``[B, L]`` with [PAD], after the shorter
         sequences.

@@ -27,9 +27,6 @@ class EpochDataset(Dataset[Row], ABC):
     """Draws rows that depend on (seed, epoch, index) alone.
 
     A resumed run therefore draws the same rows as an uninterrupted run.
-
-    Args:
-        seed: seed of the random draws.
     """
 
     def __init__(self, seed: int) -> None:
@@ -52,9 +49,6 @@ class EpochDataset(Dataset[Row], ABC):
         `Trainer` calls this method of a training set in a single process. In several processes, and
         of a set within torch's `Subset`, `random_split` or `ConcatDataset`,
         `nextlevelbert.training.SetEpochCallback` calls it.
-
-        Args:
-            epoch: number of the epoch, from 0.
         """
         self._epoch.fill_(epoch)
 

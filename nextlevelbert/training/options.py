@@ -51,11 +51,6 @@ def pop_option(
 ) -> tuple[str | None, list[str]]:
     """Removes an option from a command line.
 
-    Args:
-        argv: arguments of the command line.
-        name: name of the option.
-        default: value if the option is not there.
-
     Returns:
         The value of the option, and the other arguments.
     """
@@ -90,12 +85,7 @@ def open_config(model: str, others: Sequence[str] = ()) -> PreTrainedConfig:
 
 
 def run_command(main: Callable[[list[str]], None], argv: Sequence[str] | None = None) -> None:
-    """Runs a command; errors of its input are printed without a traceback.
-
-    Args:
-        main: function that runs the command.
-        argv: arguments of the command line (default: those of this process).
-    """
+    """Runs a command; errors of its input are printed without a traceback."""
     level = logging.WARNING
     if os.environ.get("RANK", "0") == "0":
         level = logging.INFO

@@ -67,12 +67,7 @@ def _draw_lines(axes: Axes, logs: Sequence[Log], key: str, *, x: str, color: str
 
 
 def save_figure(figure: Figure, path: str | Path) -> None:
-    """Writes a picture as a PNG, completely or not at all.
-
-    Args:
-        figure: picture to write.
-        path: file to write.
-    """
+    """Writes a picture as a PNG, completely or not at all."""
     content = io.BytesIO()
     figure.savefig(content, format="png", dpi=120)
     write_whole(path, content.getvalue())

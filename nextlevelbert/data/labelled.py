@@ -331,10 +331,6 @@ def distinct_texts(dataset: Dataset) -> list[str]:
 
 
 def hold_out_documents(dataset: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset]:
-    """Holds out about `share` of the documents with all their rows.
-
-    Returns:
-        The rest, and the rows of the documents that are held out.
-    """
+    """Holds out about `share` of the documents with all their rows."""
     document_of = {text: index for index, text in enumerate(distinct_texts(dataset))}
     return hold_out(dataset, share, seed=seed, key=lambda row: document_of[row["text"]])

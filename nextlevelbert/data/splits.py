@@ -23,9 +23,6 @@ def hold_out(
         key: a function of a row; rows with equal keys stay together, and the share is one of the
             keys.
 
-    Returns:
-        The rows to train on, and those to validate on, in their order.
-
     Raises:
         ValueError: if the share is not between 0 and 1, or there are fewer than two keys.
     """

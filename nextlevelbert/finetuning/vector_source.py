@@ -18,7 +18,7 @@ from ..corpus import chunk_table, corpus_schema, encode_corpus
 from ..data.tables import short
 from ..models.chunk_encoder import LoadedChunkEncoder, weights_fingerprint
 from ..models.chunking import ChunkingRule
-from ..models.from_encoder import load_chunk_encoder
+from ..models.from_encoder import MINILM, load_chunk_encoder
 from ..models.modeling_hate import HateForSequenceClassification
 from ..models.modeling_nextlevelbert import (
     NextLevelBertForMultipleChoice,
@@ -31,7 +31,6 @@ from .arguments import FAMILIES, FinetuningArguments, VectorModelArguments
 
 logger = logging.getLogger(__name__)
 
-MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 Head = Literal["classification", "multiple_choice"]
 MODELS: dict[tuple[str, Head], Any] = {
     ("nextlevelbert", "classification"): NextLevelBertForSequenceClassification,
@@ -260,9 +259,6 @@ class FirstTokens:
 
         Args:
             batch: columns ``id`` and ``text``.
-
-        Returns:
-            The rows of a corpus, in the form that `ChunkVectors` makes.
         """
         texts = batch["text"]
         limit = self.encoder.max_seq_length or 10**9

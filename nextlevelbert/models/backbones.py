@@ -43,9 +43,6 @@ _LISTS_OF_LAYERS = (
 def load_backbone(name_or_path: str | PathLike, **loading: Any) -> PreTrainedModel:
     """Loads a pretrained encoder to train further: float32, no pooler, no attention dropout.
 
-    Returns:
-        The encoder.
-
     Raises:
         ValueError: if the checkpoint lacks weights of the encoder.
     """
@@ -107,9 +104,6 @@ def with_attention_dropout(config: PreTrainedConfig, probability: float = 0.0) -
     Args:
         config: the configuration of an encoder.
         probability: new dropout; above zero it more than doubles the time of a step on a CPU.
-
-    Returns:
-        The fields of the configuration.
     """
     values = config.to_dict()
     for name in ("attention_probs_dropout_prob", "attention_dropout"):
@@ -126,9 +120,6 @@ def with_layers(config: PreTrainedConfig, count: int) -> dict[str, Any]:
     Args:
         config: the configuration of the backbone.
         count: number of layers.
-
-    Returns:
-        The fields of the configuration.
 
     Raises:
         ValueError: the backbone's layers share weights in groups, and `count` would end within one.

@@ -494,9 +494,6 @@ def split_arguments(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Splits keyword arguments for a new model into loading arguments and configuration fields.
 
-    Returns:
-        Arguments for loading, and fields of the configuration.
-
     Raises:
         ValueError: for an argument that is neither; transformers would keep it in the
             configuration.

@@ -401,14 +401,7 @@ class ChunkingRule:
         mode: ChunkingMode = "fixed",
         max_chunk_size: int | None = None,
     ) -> ChunkingRule:
-        """Makes a rule with the special tokens of a tokenizer, and the ids that end sentences.
-
-        Args:
-            tokenizer: tokenizer of the chunk encoder.
-            chunk_size: most token ids in a chunk, see the class.
-            mode: way of splitting, see the class.
-            max_chunk_size: limit of the encoder, see the class.
-        """
+        """Makes a rule with the special tokens of a tokenizer, and the ids that end sentences."""
         roles = {}
         if mode != "fixed":
             roles = sentence_token_ids(tokenizer)

@@ -158,11 +158,7 @@ def hub_arguments(path: str) -> dict[str, Any]:
 
 
 def _read_files(path: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Reads the files that say what kind of model a folder or repository holds.
-
-    Returns:
-        The contents of those files that are there, by name.
-    """
+    """Reads the files that say what kind of model a folder or repository holds."""
     # Importing sentence-transformers takes seconds. A checkpoint that is opened with its own code
     # does not need it: transformers asks for everything that is imported outside of `try`.
     try:

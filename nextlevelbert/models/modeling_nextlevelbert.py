@@ -252,9 +252,6 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
                 `load_chunk_encoder` such as `revision` and `token`. A given `encoder_config` is
                 used as it is, without `num_hidden_layers` and `attention_dropout`.
 
-        Returns:
-            The model in evaluation mode.
-
         Raises:
             ValueError: for an unknown field or a negative number of layers.
         """
@@ -829,11 +826,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         self.tokenizer = source.tokenizer
 
     def detach_chunk_encoder(self) -> LoadedChunkEncoder:
-        """Removes the frozen encoder, so that not every checkpoint of a run holds a copy.
-
-        Returns:
-            The removed encoder, which `attach_chunk_encoder` puts back.
-        """
+        """Removes the frozen encoder, so that not every checkpoint of a run holds a copy."""
         encoder = self.get_chunk_encoder()
         config = self.config
         self.chunk_encoder = None
@@ -950,14 +943,7 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
         candidates: Tensor | None,
         sequences: Tensor | None,
     ) -> Tensor:
-        """Returns the loss of predicted vectors that the configuration names.
-
-        Args:
-            predictions: predicted vectors, ``[M, D]``.
-            targets: true vectors, ``[M, D]``.
-            candidates: further vectors to choose among, see `choice_loss`.
-            sequences: index of the sequence of each vector, see `mean_of_losses`.
-        """
+        """Returns the loss that the configuration names; see `choice_loss` for the arguments."""
         if self.config.loss == "smooth_l1":
             return smooth_l1_loss(predictions, targets, sequences)
         return choice_loss(

@@ -525,9 +525,6 @@ def share_tokens(lengths: Sequence[int], budget: int, least: int = 1) -> list[in
     A text keeps all its tokens if there is room, otherwise at most an equal share. It must keep the
     `least` number of tokens, or all if it has fewer.
 
-    Returns:
-        Number of tokens that each text keeps.
-
     Raises:
         ValueError: the budget is too small for the least.
     """

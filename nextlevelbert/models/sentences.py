@@ -436,9 +436,6 @@ def closing_quotes(quotes: np.ndarray) -> np.ndarray:
 def splitter_sentences(text: str, splitter: Splitter) -> list[tuple[int, int]]:
     """Finds sentences by a splitter.
 
-    Returns:
-        The first character of each sentence, and one past the last.
-
     Raises:
         ValueError: the sentences are not in the text or not in order, or there is none in a text
             that is not blank.

@@ -249,12 +249,8 @@ class StaticChunkEncoder(ChunkEncoder):
     ) -> Tensor:
         """Encodes chunks in one pass: a bag of tokens needs no micro-batches.
 
-        Args:
-            input_ids: token ids, see `ChunkEncoder.encode`.
-            boundaries: boundaries of the chunks, see `ChunkEncoder.encode`.
-            *args: further arguments of `ChunkEncoder.encode`.
-            **options: keyword arguments of `ChunkEncoder.encode`; `tokens_per_batch` matters only
-                to transformers in a hybrid.
+        The arguments are those of `ChunkEncoder.encode`; `tokens_per_batch` matters only to
+        transformers in a hybrid.
         """
         self.check_ids(input_ids)
         vectors = self.model.encode(input_ids, boundaries, *args, **options)

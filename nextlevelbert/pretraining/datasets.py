@@ -82,18 +82,7 @@ class VectorSequence(NamedTuple):
 
 
 class VectorSequenceDataset(EpochDataset[VectorSequence]):
-    """Makes sequences of chunk vectors for masked vector modelling.
-
-    Args:
-        corpus: corpus that holds the vectors.
-        sequence_length: largest number of positions in a sequence, including special vectors (512
-            in NextLevelBERT's paper).
-        documents: positions in the corpus of the documents to use (default: all).
-        seed: seed of the masks.
-
-    Raises:
-        ValueError: if a sequence has no room for a chunk, or the documents have no chunks.
-    """
+    """Makes sequences of chunk vectors for masked vector modelling; see `PackedVectorDataset`."""
 
     def __init__(
         self,
@@ -183,16 +172,8 @@ class DocumentVectorDataset(VectorSequenceDataset):
 
     A sequence is [CLS] and the vectors of a document. A document that is longer than a sequence is
     split into the fewest pieces of nearly equal length; documents without a chunk are left out.
-    `DataCollatorForVectorMasking` makes the batches.
-
-    Args:
-        corpus: corpus that holds the vectors.
-        sequence_length: largest number of positions in a sequence, including [CLS].
-        documents: positions in the corpus of the documents to use (default: all).
-        seed: seed of the masks.
-
-    Raises:
-        ValueError: if a sequence has no room for a chunk, or the documents have no chunks.
+    `DataCollatorForVectorMasking` makes the batches. The arguments are those of
+    `PackedVectorDataset`.
     """
 
     @cached_property

@@ -92,9 +92,6 @@ def hold_out_sets(
         sets: documents by the name of their set.
         share: share of the sets with at least three documents to hold out.
         seed: seed of the random draw.
-
-    Returns:
-        The sets to train on, and the sets that are held out.
     """
     large = [name for name, texts in sets.items() if len(texts) >= LEAST_DOCUMENTS]
     held_out_names = sample_share(

@@ -123,9 +123,6 @@ def choose_documents(
         seed: seed of the random draw.
         at_least: number of documents that an evaluation needs.
 
-    Returns:
-        Documents to train on, and documents to evaluate on, perhaps none.
-
     Raises:
         ValueError: if too few documents are left.
     """

@@ -19,7 +19,7 @@ from ..fitting import fit_whitening
 from ..models.chunk_encoder import LoadedChunkEncoder, weights_fingerprint
 from ..models.configuration_hate import HateConfig
 from ..models.configuration_nextlevelbert import NextLevelBertConfig
-from ..models.from_encoder import load_chunk_encoder
+from ..models.from_encoder import MINILM, load_chunk_encoder
 from ..models.modeling_hate import HateForMaskedSentencePrediction
 from ..models.modeling_nextlevelbert import (
     NextLevelBertForContrastiveLearning,
@@ -73,7 +73,6 @@ VectorModel = (
     | NextLevelBertForContrastiveLearning
     | HateForMaskedSentencePrediction
 )
-MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 _NUM_CANDIDATES = 8_192  # as in the study of docs/results.md
 # Options that do not affect the result, or whose effect is recorded elsewhere (fingerprint,
 # weights).
@@ -187,9 +186,6 @@ def is_finished(args: PretrainingArguments) -> bool:
 def open_encoder(options: NewModelArguments, family: FamilyArguments) -> LoadedChunkEncoder:
     """Opens the named chunk encoder, the encoder of the model to continue from, or MiniLM.
 
-    Returns:
-        The frozen encoder.
-
     Raises:
         ValueError: if the model would have to load a folder by its name.
     """
@@ -217,9 +213,6 @@ def new_model(
     sequence_length: int,
 ) -> VectorModel:
     """Makes the model to train, new or a checkpoint to continue from, without its chunk encoder.
-
-    Returns:
-        The model with the head of its objective.
 
     Raises:
         ValueError: for options of new models beside a checkpoint, or another chunk encoder.
@@ -347,9 +340,6 @@ def new_objective(
     family: FamilyArguments, masking: MaskingArguments, config: NextLevelBertConfig | HateConfig
 ) -> Objective:
     """Chooses sequences with masks, or segments to compare.
-
-    Returns:
-        The objective.
 
     Raises:
         ValueError: for sequences or segments that are longer than the model reads at once.

@@ -158,9 +158,6 @@ def context_mean_baseline(
         batch_size: sequences in a batch, whose masked vectors are the candidates.
         prepare: function that makes targets of vectors, such as the model's `prepare_targets`.
         metrics: computes the scores.
-
-    Returns:
-        The metrics by name.
     """
     tables = []
     for batch in DataLoader(dataset, batch_size, collate_fn=collate):

@@ -49,11 +49,7 @@ def parse(classes: Sequence[type[Any]], argv: Sequence[str]) -> tuple[Any, ...]:
 def pop_option(
     argv: Sequence[str], name: str, default: str | None = None
 ) -> tuple[str | None, list[str]]:
-    """Removes an option from a command line.
-
-    Returns:
-        The value of the option, and the other arguments.
-    """
+    """Removes an option from a command line; returns its value and the other arguments."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     spellings = [f"--{name}", f"--{name.replace('_', '-')}"]
     parser.add_argument(*spellings, nargs="?", default=default, dest="value")

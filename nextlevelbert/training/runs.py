@@ -52,11 +52,7 @@ def fingerprint(values: Iterable[Any]) -> str:
 
 
 def read_json(path: str | Path) -> Any | None:
-    """Reads a JSON file.
-
-    Returns:
-        Contents of the file; None for a file that is missing or incomplete.
-    """
+    """Reads a JSON file; returns None for a file that is missing or incomplete."""
     try:
         return json.loads(Path(path).read_bytes())
     except (FileNotFoundError, ValueError):

@@ -19,7 +19,6 @@ import pytest
 from huggingface_hub import ModelCard
 from transformers import HfArgumentParser
 
-from nextlevelbert import read_document_sets
 from nextlevelbert.data import open_rows
 from nextlevelbert.data.labelled import load_choices, load_classes
 from nextlevelbert.finetuning import tasks
@@ -151,6 +150,7 @@ def run_training(name: str, main: Callable[[list[str]], None]) -> None:
 
 ecbplus = load_script("cdlm/ecbplus.py")
 match_documents = load_script("cdlm/match_documents.py")
+pretrain_cdlm = load_script("cdlm/pretrain.py")
 questions = load_script("cdlm/questions.py")
 summarize = load_script("bert_al/summarize.py")
 SCRIPTS = {
@@ -290,7 +290,7 @@ READERS = {
     "examples/cdlm/match_documents.py": match_documents.read_pairs,
     "examples/cdlm/coreference.py": ecbplus.read_documents,
     "examples/cdlm/questions.py": questions.read_questions,
-    "examples/cdlm/pretrain.py": lambda source: read_document_sets(source, "event"),
+    "examples/cdlm/pretrain.py": lambda source: pretrain_cdlm.read_table(source, "event"),
 }
 
 

@@ -248,12 +248,6 @@ def _documents_of_table(
 ) -> Generator[Document, None, int]:
     """Streams a document from each row of a table; a row that cannot be read costs no other.
 
-    Args:
-        path: the file, or a folder of ``save_to_disk``.
-        first_index: index of the first row, by which a document without an id is named.
-        as_document: makes a document of a row and its index.
-        on_error: function that is called with the errors at the end, see `read_documents`.
-
     Returns:
         The number of rows.
     """

@@ -158,10 +158,6 @@ def tfidf(sets: Mapping[str, Dataset], labels: LabelSet) -> dict[str, np.ndarray
     The features are sublinear TF-IDF over words and pairs of words in at least two training
     documents, a question before its document; the regularisation is chosen by cross-validation.
 
-    Args:
-        sets: the sets by name, one of them ``"train"``.
-        labels: labels of the task.
-
     Returns:
         Log-probabilities ``[N, K]`` for each other set; if documents may have several labels,
         log-odds, because each class has its own classifier.

@@ -35,12 +35,6 @@ LONG_DOCUMENT = 512
 class TokenReader:
     """Reads documents as tokens; a question comes before its document.
 
-    Args:
-        args: training arguments.
-        labels: labels of the task.
-        options: options of the encoder, whose weights are all trained.
-        sizes: options of a ChunkBERT; None for a plain encoder.
-
     Attributes:
         family: as in `Reader`; ``"truncated"`` is a plain encoder that reads the start of
             documents.
@@ -96,9 +90,6 @@ class TokenReader:
 
     def prepare(self, sets: Mapping[str, Dataset]) -> dict[str, Dataset]:
         """Tokenizes the documents, each after its question.
-
-        Args:
-            sets: the sets by name.
 
         Returns:
             The sets with columns ``input_ids`` and ``label``.

@@ -187,12 +187,7 @@ class VectorSource:
         return {text: chunks[:1] for text, chunks in vectors.items()}
 
     def new_model(self, head: Head, **config: object) -> Any:
-        """Opens the model over stored vectors for a new training, without its chunk encoder.
-
-        Args:
-            head: head of the model; a saved head is kept if it fits.
-            **config: fields of the model's configuration.
-        """
+        """Opens the model over stored vectors for a new training, without its chunk encoder."""
         config["include_chunk_encoder"] = False
         model_class = MODELS[self.family, head]
         if self.options.model == "untrained":
@@ -255,11 +250,7 @@ class FirstTokens:
         self.schema = corpus_schema({"encoder": encoder, "chunking": {"splitter": None}})
 
     def __call__(self, batch: dict[str, list[str]]) -> pa.Table:
-        """Encodes each document of a batch as one chunk; a warning counts truncated documents.
-
-        Args:
-            batch: columns ``id`` and ``text``.
-        """
+        """Encodes each document of a batch as one chunk; a warning counts truncated documents."""
         texts = batch["text"]
         limit = self.encoder.max_seq_length or 10**9
         ids = self.encoder.tokenizer(texts, verbose=False)["input_ids"]

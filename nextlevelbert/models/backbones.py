@@ -117,10 +117,6 @@ def with_layers(config: PreTrainedConfig, count: int) -> dict[str, Any]:
 
     Layers beyond those of the backbone repeat its layers from the first on.
 
-    Args:
-        config: the configuration of the backbone.
-        count: number of layers.
-
     Raises:
         ValueError: the backbone's layers share weights in groups, and `count` would end within one.
     """
@@ -251,10 +247,6 @@ def mask_for(encoder: nn.Module, mask: Tensor) -> Tensor:
     transformers looks whether a mask hides anything, for which it waits for a GPU in every pass. A
     mask with four dimensions is used as it is. BERT has the fused attention that takes such a mask
     as it is; other encoders get the mask unchanged.
-
-    Args:
-        encoder: the encoder.
-        mask: mask ``[B, S]``, nonzero at what is read.
     """
     config = getattr(encoder, "config", None)
     if traced() or getattr(config, "model_type", None) != "bert":

@@ -112,10 +112,6 @@ def pad_batch(
 ) -> dict[str, torch.Tensor]:
     """Makes a batch of encoded documents, padded on the right.
 
-    Args:
-        documents: ids and types of each document, from `encode_sentences`.
-        pad_token_id: id to write at padding.
-
     Returns:
         Ids, mask and types, ``[B, T]`` each, by the names of the model's arguments.
     """

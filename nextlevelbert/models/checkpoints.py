@@ -123,11 +123,6 @@ class NextLevelPreTrainedModel(PreTrainedModel):
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
         """Opens a checkpoint, like `PreTrainedModel.from_pretrained`.
 
-        Args:
-            pretrained_model_name_or_path: folder or Hub name.
-            *args: further arguments of `PreTrainedModel.from_pretrained`.
-            **kwargs: keyword arguments of `PreTrainedModel.from_pretrained`.
-
         Raises:
             ValueError: for a checkpoint of another family.
         """
@@ -150,13 +145,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
     def _arguments_for(
         cls, source: Any, stored: Mapping[str, Any], arguments: dict[str, Any]
     ) -> dict[str, Any]:
-        """Returns further arguments to open a checkpoint, for families that read other models too.
-
-        Args:
-            source: folder or Hub name.
-            stored: configuration of the checkpoint.
-            arguments: keyword arguments of `from_pretrained`.
-        """
+        """Returns further arguments to open a checkpoint; families may read other models, too."""
         family = cls.config_class.model_type
         model_type = stored.get("model_type", family)
         if model_type != family:  # transformers would draw all weights at random

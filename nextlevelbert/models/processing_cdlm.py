@@ -64,11 +64,6 @@ class Piece:
     def tokens_of(self, start: int, end: int, name: str) -> tuple[int, int]:
         """Finds the first token that covers one of the characters, and one past the last.
 
-        Args:
-            start: first character of the span.
-            end: last character of the span, plus one.
-            name: name of the span in error messages.
-
         Raises:
             ValueError: the span is empty, outside the text, or has no token.
         """

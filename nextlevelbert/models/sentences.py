@@ -294,13 +294,7 @@ def _mark_ends_sentence(mark: str, before: str, rest: str) -> bool:
 
 
 def _full_stop_ends_sentence(word: str, before: str, *, is_starter: bool) -> bool:
-    """Returns whether a full stop after a word ends the sentence.
-
-    Args:
-        word: the word.
-        before: characters up to the word.
-        is_starter: true if the next word is a word that starts sentences.
-    """
+    """Returns whether a full stop after a word ends the sentence."""
     if word.lower() in _TITLES:
         return False
     if len(word) == 1 and word.isalpha():

@@ -173,10 +173,6 @@ class DataCollatorForSegmentPairs:
 
     The length is drawn log-uniformly, so that short segments are as frequent as long ones.
 
-    Args:
-        min_segment: fewest chunks in a segment.
-        max_segment: most chunks in a segment.
-
     Returns (on call), for N pairs:
         ``inputs_embeds [N, 2, L, D]``, ``special_ids [N, 2, L]``, ``document_ids [N]``.
     """

@@ -92,9 +92,6 @@ class MaskedVectorMetrics:
     def summarize(self, scores: torch.Tensor) -> dict[str, float]:
         """Computes the metrics from the rows of `masked_vector_scores`.
 
-        Args:
-            scores: scores ``[N, 6 + D]``, a row for each sequence.
-
         Returns:
             The metrics by name; zeros if nothing was masked.
         """

@@ -27,12 +27,7 @@ def option(default: object, help: str, **metadata: object) -> Any:
 
 
 def fixed(default: object, reason: str) -> Any:
-    """Makes a field that is no option, because a training here decides it.
-
-    Args:
-        default: value of the field.
-        reason: a clause that says why, for the error if somebody gives it as an option.
-    """
+    """Makes a field that is no option, because a training here decides it."""
     return field(init=False, default=default, metadata={"reason": reason})
 
 
@@ -59,10 +54,6 @@ def pop_option(
 
 def open_config(model: str, others: Sequence[str] = ()) -> PreTrainedConfig:
     """Opens the configuration of ``--model``.
-
-    Args:
-        model: folder or name on the Hub.
-        others: further values of ``--model``, for the error.
 
     Raises:
         ValueError: if there is no such model, or the Hub cannot be reached.

@@ -20,15 +20,7 @@ Log = Sequence[Mapping[str, float]]
 def plot_curves(
     logs: Sequence[Log], metrics: Sequence[str], path: str | Path, x: str = "epoch"
 ) -> None:
-    """Draws loss and scores of the evaluations, with a line for each seed, as a PNG.
-
-    Args:
-        logs: log of the trainer of each seed.
-        metrics: scores of the evaluations, without ``eval_``; scores that were not logged are left
-            out.
-        path: file to write.
-        x: horizontal axis, ``"epoch"`` or ``"step"``.
-    """
+    """Draws loss and scores of the evaluations, with a line for each seed, as a PNG."""
     from matplotlib.figure import Figure  # no pyplot: a library must not touch a global figure
 
     panels = {"Loss": ["loss", "eval_loss"]}

@@ -67,7 +67,9 @@ def column_values(column: pa.ChunkedArray) -> np.ndarray:
 def _checksums(table: pa.Table, metadata: Mapping[bytes, bytes]) -> dict[str, int]:
     """Returns a checksum of each column of a corpus, and of each further entry of the metadata.
 
-    Parquet's page checksum does not cover page headers.
+    Parquet's page checksums do not cover headers and metadata: of 5,952 bits of a small part, each
+    flipped alone, they miss 38 that change values and 79 that change the recipe. These sums leave 0
+    and 5.
     """
     sums = {key.decode(): zlib.crc32(value) for key, value in metadata.items() if key != b"sums"}
     for name in table.column_names:

@@ -131,7 +131,7 @@ def study(toy_encoder_path, tmp_path_factory):
     words = ["encode", "--folder", str(folder), "--data", str(folder)]
     words += ["--novels", str(folder / "novels"), "--encoder", toy_encoder_path]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(masked_objectives, "load_tasks", lambda data, masked: tasks)
+        patch.setattr(masked_objectives, "load_tasks", lambda data: tasks)
         patch.setattr(sys, "argv", ["masked_objectives", *words, "--chunk_size", "12"])
         masked_objectives.main()
     return folder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import platform
 import statistics
@@ -40,6 +41,24 @@ def add_file_option(parser: ArgumentParser) -> None:
         default="python-manual",
         help="a .txt, .jsonl or .parquet; default: Python's manual",
     )
+
+
+def add_json_option(parser: ArgumentParser) -> None:
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+
+
+def write_figures(
+    path: Path | None, rows: Mapping[str, Mapping[str, object]], **facts: object
+) -> None:
+    """Writes the figures of a study for `benchmarks.results`, if a path is given.
+
+    Args:
+        path: file to write.
+        rows: figures of each row by column: a number, or a number and its bounds of 95 %.
+        facts: what holds for all rows, such as the number of queries.
+    """
+    if path is not None:
+        path.write_text(json.dumps({**facts, "rows": rows}, indent=1) + "\n", encoding="utf-8")
 
 
 def parser_with_text(description: str | None, tokens: int) -> ArgumentParser:

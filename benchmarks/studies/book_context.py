@@ -32,7 +32,12 @@ import torch
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 from torch.nn import functional as F
 
-from benchmarks.common.measuring import print_table, with_interval
+from benchmarks.common.measuring import (
+    add_json_option,
+    print_table,
+    with_interval,
+    write_figures,
+)
 from nextlevelbert import text_sentences
 from nextlevelbert.corpus import write_part
 from nextlevelbert.data.tables import open_rows
@@ -260,10 +265,15 @@ def _rank(scores: torch.Tensor, right: int) -> int:
     return int((scores >= scores[right]).sum())
 
 
-def report(title: str, table: dict[str, np.ndarray], questions: list[Question]) -> None:
+def report(
+    title: str, table: dict[str, np.ndarray], questions: list[Question]
+) -> dict[str, dict[str, Any]]:
     """Prints MRR (recall at 10) and its difference to the reference row.
 
     The reference is ``search`` without the book's words. The interval is over books.
+
+    Returns:
+        The figures of each row, by group of questions.
     """
     books, forms = (
         np.array([question.book for question in questions]),
@@ -277,15 +287,20 @@ def report(title: str, table: dict[str, np.ndarray], questions: list[Question]) 
         **{form: forms == form for form in sorted({*forms})},
     }
     rows, head = [], [f"{name}, {mask.sum()}" for name, mask in groups.items()]
+    figures: dict[str, dict[str, Any]] = {}
     for name, ranked in table.items():
         gain, cells = 1 / ranked - 1 / table[REFERENCE], []
-        for mask in groups.values():
-            _, low, high = with_interval(gain[mask], books[mask], 0)
-            mrr, recall = (1 / ranked[mask]).mean(), (ranked[mask] <= 10).mean()
+        figures[name] = {}
+        for group, mask in groups.items():
+            difference = with_interval(gain[mask], books[mask], 0)
+            mrr, recall = float((1 / ranked[mask]).mean()), float((ranked[mask] <= 10).mean())
+            _, low, high = difference
             cells.append(f"{mrr:.3f} ({recall:.3f}) {low:+.3f} to {high:+.3f}")
+            figures[name][group] = {"mrr": mrr, "recall": recall, "difference": difference}
         rows.append([name, *cells])
     print(f"\n{title}")
     print_table([f"{len(hard)} questions", *head], rows)
+    return figures
 
 
 def main() -> None:
@@ -298,6 +313,7 @@ def main() -> None:
     parser.add_argument("--forms", nargs="+", default=FORMS, help="of the questions")
     parser.add_argument("--cues", nargs="+", choices=CUES, default=CUES)
     parser.add_argument("--output_dir", type=Path, required=True)
+    add_json_option(parser)
     args = parser.parse_args()
     model = open_model(args.model, chunk_encoder=args.chunk_encoder)
     novels = [row for _, row in open_rows(args.novels).rows]
@@ -313,8 +329,22 @@ def main() -> None:
         "a cue from elsewhere": (shelf, with_a_cue(shelf, novels, args)),
         "cut out": cut_out(library, shelf),
     }
+    figures: dict[str, dict[str, Any]] = {}
+    counts = {}
     for title, (judge, questions) in judges.items():
-        report(f"{title}: {len(library.spans)} passages", ranks(judge, questions), questions)
+        ranked = ranks(judge, questions)
+        of_judge = report(f"{title}: {len(library.spans)} passages", ranked, questions)
+        counts[title] = len(questions)
+        if title != "cut out":
+            hard = ranked["Lucene's BM25, without the book's words"] > 10
+            counts["hard"] = int(hard.sum())
+        for row, groups in of_judge.items():
+            for group, cells in groups.items():
+                column = group
+                if title == "cut out":
+                    column = f"cut out, {group}"
+                figures.setdefault(row, {})[column] = cells
+    write_figures(args.json, figures, questions=counts, passages=len(library.spans))
 
 
 if __name__ == "__main__":

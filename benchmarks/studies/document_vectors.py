@@ -6,17 +6,19 @@ table.
 Rows: each model, alone and with the cosine of TF-IDF added (0.2 to 0.8); the mean of its chunk
 vectors, plain and as the model whitens them; its first chunk; TF-IDF and BM25. Columns: 761
 chapters look for those of their book (MAP) and for their neighbours (recall@10), 168 excerpts for
-those of their book (MAP), answers for their story (MRR); with the names deleted, or with `--names`,
-as they are. The last column is the first model minus each row on books, 95 % over books.
+those of their book (MAP), answers for their story (MRR), with the names deleted; and chapters look
+for those of their book with the names (MAP). The last column is each row minus TF-IDF in the first
+column, 95 % over books or stories. A run that was interrupted resumes from the vectors in
+`--cache`.
 """
 
 from __future__ import annotations
 
 import gzip
 import re
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ import torch
 from torch.nn import functional as F
 
 from benchmarks.common import measuring
-from nextlevelbert import NextLevelBertModel
+from nextlevelbert import CachedEncoder, NextLevelBertModel, load_chunk_encoder
 from nextlevelbert.data.tables import open_rows
 from nextlevelbert.evaluation import (
     Ranking,
@@ -43,6 +45,7 @@ COLUMNS = {
     "neighbours": "recall@10",
     "excerpts": "map",
     "squality": "mrr",
+    "books, with names": "map",
 }  # what counts in each
 
 
@@ -71,15 +74,16 @@ def without(task: RetrievalTask, words: set[str]) -> RetrievalTask:
         }
         for texts in (task.queries, task.documents)
     )
-    return RetrievalTask(f"{task.name}, names masked", queries, documents, task.relevant)
+    return RetrievalTask(task.name, queries, documents, task.relevant)
 
 
-def load_tasks(data: Path, masked: bool) -> list[RetrievalTask]:
+def load_tasks(data: Path) -> list[RetrievalTask]:
     """Loads the tasks: chapters by book and by neighbours, excerpts, and answers of SQuALITY.
+
+    Names are removed, except in the last task.
 
     Args:
         data: folder with ``novels/``, ``retrieval/`` and ``squality/``.
-        masked: if true, removes names.
     """
     books = {
         row["id"]: row["text"] for _, row in open_rows(data / "novels/validation.jsonl.gz").rows
@@ -116,46 +120,130 @@ def load_tasks(data: Path, masked: bool) -> list[RetrievalTask]:
         answers[row["qid"]] = question["responses"][int(row["qid"].rsplit("-", 1)[1]) - 1]
         target[row["qid"]] = {row["target"]: 1}
     texts = {name: row["text"] for name, row in stories.items()}
+    books_with_names = RetrievalTask("books, with names", chapters, chapters, same)
     tasks = [
         RetrievalTask("books", chapters, chapters, same),
         RetrievalTask("neighbours", {name: chapters[name] for name in near}, chapters, near),
         RetrievalTask("excerpts", excerpts, excerpts, by_book),
         RetrievalTask("squality", answers, texts, target),
     ]
-    if not masked:
-        return tasks
     with gzip.open(
         data / "retrieval/capitalised.validation.txt.gz", "rt", encoding="utf-8"
     ) as file:
         names = set(file.read().split())
-    return [
-        without(task, mostly_capitalised(texts.values()) if task.name == "squality" else names)
-        for task in tasks
-    ]
+    masked = []
+    for task in tasks:
+        words = names
+        if task.name == "squality":
+            words = mostly_capitalised(texts.values())
+        masked.append(without(task, words))
+    return [*masked, books_with_names]
 
 
-def cosines(model: Any, name: str, task: RetrievalTask) -> dict[str, np.ndarray]:
-    """Computes scores ``[Q, N]`` by row of the table."""
-    sides = []
-    for texts in (task.queries, task.documents):
-        books = model.encode(list(texts.values()))
-        plain = [book.plain.float() for book in books]
-        rows = {name: [book.document.float() for book in books]}
-        rows[f"{name}: mean of its chunk vectors"] = [vectors.mean(dim=0) for vectors in plain]
-        rows[f"{name}: their whitened mean"] = [
-            model.prepare_chunks(vectors).mean(dim=0) for vectors in plain
-        ]
-        rows[f"{name}: first chunk"] = [vectors[0] for vectors in plain]
-        sides.append(
-            {row: F.normalize(torch.stack(vectors), dim=1) for row, vectors in rows.items()}
+class DocumentVectors:
+    """Vectors of texts by several rows of the table; a text is read once for all tasks.
+
+    Args:
+        name: name of the model in the table.
+        model: a NextLevelBERT.
+        chunk_encoder: the model's chunk encoder, if the model does not hold it.
+    """
+
+    def __init__(self, name: str, model: Any, chunk_encoder: Any = None) -> None:
+        self.rows = (
+            name,
+            f"{name}: mean of its chunk vectors",
+            f"{name}: their whitened mean",
+            f"{name}: first chunk",
         )
-    return {row: (sides[0][row] @ sides[1][row].T).double().numpy().round(6) for row in sides[0]}
+        self._model = model
+        self._chunk_encoder = chunk_encoder
+        self._vectors = dict[str, tuple[torch.Tensor, ...]]()
+
+    def cosines(self, task: RetrievalTask) -> dict[str, np.ndarray]:
+        """Computes scores ``[Q, N]`` by row."""
+        queries = self._read(task.queries.values())
+        documents = self._read(task.documents.values())
+        scores = {}
+        for row, first, second in zip(self.rows, queries, documents, strict=True):
+            scores[row] = (first @ second.T).double().numpy().round(6)
+        return scores
+
+    def _read(self, texts: Iterable[str]) -> list[torch.Tensor]:
+        """Returns vectors of length 1 ``[n, D]`` for each row."""
+        texts = list(texts)
+        new = [text for text in dict.fromkeys(texts) if text not in self._vectors]
+        encoded = self._model.iter_encode(new, chunk_encoder=self._chunk_encoder)
+        for text, read in zip(new, encoded, strict=True):
+            plain = read.plain.float()
+            whitened = self._model.prepare_chunks(plain).mean(dim=0)
+            self._vectors[text] = (read.document.float(), plain.mean(dim=0), whitened, plain[0])
+        columns = zip(*(self._vectors[text] for text in texts), strict=True)
+        return [F.normalize(torch.stack(vectors), dim=1) for vectors in columns]
 
 
 def by_query(rankings: Mapping[str, Ranking], metric: str) -> dict[str, float]:
     return {
         query: retrieval_scores({query: ranking})[metric] for query, ranking in rankings.items()
     }
+
+
+def group_of(task: RetrievalTask, query: str) -> str:
+    """Returns the book or story of a query, over which intervals are drawn anew."""
+    if task.name == "squality":
+        return next(iter(task.relevant[query]))
+    return re.split("[#~]", query)[0]
+
+
+def difference(
+    task: RetrievalTask, row: Mapping[str, float], control: Mapping[str, float]
+) -> list[float]:
+    """Returns the mean of a row minus a control, with bounds of 95 % over books or stories."""
+    values = np.array([row[query] - control[query] for query in row])
+    groups = np.array([group_of(task, query) for query in row])
+    return measuring.with_interval(values, groups, seed=0)
+
+
+def score_task(task: RetrievalTask, models: Sequence[DocumentVectors]) -> dict[str, dict[str, Any]]:
+    """Scores all rows of a task.
+
+    Returns:
+        By row, its score, its difference to TF-IDF, and that of models and first chunks to the
+        whitened mean of the same chunk vectors, by column of the table.
+    """
+    texts = [*task.queries.values()], [*task.documents.values()]
+    words = {"TF-IDF": tfidf_scores(*texts).astype(float), "BM25": bm25_scores(*texts)}
+    scores = dict[str, np.ndarray]()
+    for model in models:
+        scores |= model.cosines(task)
+        name = model.rows[0]
+        scores[f"{name} + TF-IDF"] = SHARE * scores[name] + (1 - SHARE) * words["TF-IDF"]
+    values = {}
+    for row, part in (scores | words).items():
+        values[row] = by_query(rank_by_scores(task, part), COLUMNS[task.name])
+
+    figures: dict[str, dict[str, Any]] = {}
+    for row, line in values.items():
+        figures[row] = {
+            task.name: float(np.mean(list(line.values()))),
+            f"{task.name}, minus TF-IDF": difference(task, line, values["TF-IDF"]),
+        }
+    for model in models:
+        for row in (model.rows[0], model.rows[3]):
+            control = values[model.rows[2]]
+            figures[row][f"{task.name}, minus whitened"] = difference(task, values[row], control)
+    return figures
+
+
+def open_models(args: Namespace) -> list[DocumentVectors]:
+    chunk_encoder = None
+    if args.chunk_encoder is not None:
+        chunk_encoder = CachedEncoder(load_chunk_encoder(args.chunk_encoder).encoder, args.cache)
+    models = []
+    for path in args.model:
+        model = NextLevelBertModel.from_pretrained(path).eval()
+        models.append(DocumentVectors(Path(path).name, model, chunk_encoder))
+    return models
 
 
 @torch.inference_mode()
@@ -167,40 +255,30 @@ def main() -> None:
     parser.add_argument(
         "--model", nargs="+", required=True, help="folders of NextLevelBERT checkpoints"
     )
-    parser.add_argument("--names", action="store_true", help="keep the names in the texts")
+    parser.add_argument(
+        "--tasks", nargs="+", choices=COLUMNS, default=[*COLUMNS], help="columns of the table"
+    )
+    parser.add_argument("--chunk_encoder", help="folder or name, for models that do not hold it")
+    parser.add_argument("--cache", type=Path, help="folder for the vectors of --chunk_encoder")
+    measuring.add_json_option(parser)
     args = parser.parse_args()
-    models = {
-        Path(path).name: NextLevelBertModel.from_pretrained(path).eval() for path in args.model
-    }
-    first = next(iter(models))
-    cells: dict[str, dict[str, str]] = {}
-    gaps: dict[str, str] = {}
-    for task in load_tasks(args.data, masked=not args.names):
-        texts = [*task.queries.values()], [*task.documents.values()]
-        words = {"TF-IDF": tfidf_scores(*texts).astype(float), "BM25": bm25_scores(*texts)}
-        scores: dict[str, np.ndarray] = {}
-        for name, model in models.items():
-            scores |= cosines(model, name, task)
-            scores[f"{name} + TF-IDF"] = SHARE * scores[name] + (1 - SHARE) * words["TF-IDF"]
-        column = task.name.split(",")[0]
-        values = {
-            row: by_query(rank_by_scores(task, part), COLUMNS[column])
-            for row, part in (scores | words).items()
-        }
-        for row, line in values.items():
-            cells.setdefault(row, {})[column] = f"{np.mean(list(line.values())):.3f}"
-            if column == "books" and row != first:
-                difference = np.array([values[first][query] - line[query] for query in line])
-                books = np.array([query.split("#")[0] for query in line])
-                gaps[row] = "{:+.3f} to {:+.3f}".format(
-                    *measuring.with_interval(difference, books, 0)[1:]
-                )
-    measuring.print_header("float32", "as they are" if args.names else "names masked")
-    rows = [
-        [row, *(line[column] for column in COLUMNS), gaps.get(row, "")]
-        for row, line in cells.items()
-    ]
-    measuring.print_table(["", *COLUMNS, f"{first} above it"], rows)
+    models = open_models(args)
+    tasks = [task for task in load_tasks(args.data) if task.name in args.tasks]
+    figures: dict[str, dict[str, Any]] = {}
+    for task in tasks:
+        for row, cells in score_task(task, models).items():
+            figures.setdefault(row, {}).update(cells)
+    queries = {task.name: len(task.queries) for task in tasks}
+    measuring.write_figures(args.json, figures, queries=queries)
+
+    measuring.print_header("float32")
+    compared = tasks[0].name
+    rows = []
+    for row, line in figures.items():
+        _, low, high = line[f"{compared}, minus TF-IDF"]
+        shown = [f"{line[column]:.3f}" for column in queries]
+        rows.append([row, *shown, f"{low:+.3f} to {high:+.3f}"])
+    measuring.print_table(["", *queries, f"{compared}, minus TF-IDF"], rows)
 
 
 if __name__ == "__main__":

@@ -214,8 +214,8 @@ def encode(args: Namespace) -> None:
     encode_corpus(validation, source, rule, args.folder / "validation")
 
     tasks = {}
-    for task in load_tasks(args.data, masked=True):
-        tasks[task.name.split(",")[0].replace("books", "chapters")] = task
+    for task in load_tasks(args.data):
+        tasks[task.name.replace("books", "chapters")] = task
     tasks["held_out_chapters"] = held_out_chapters(args)
     for name in METRICS:
         task = tasks[name]

@@ -38,7 +38,7 @@ import numpy as np
 from sentence_transformers import SentenceTransformer
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from benchmarks.common.measuring import print_table
+from benchmarks.common.measuring import add_json_option, print_table, write_figures
 from benchmarks.studies import everyday_questions
 from benchmarks.studies.everyday_questions import Question, load_questions, one_line
 from nextlevelbert.search import ReadingOptions, open_library
@@ -222,18 +222,25 @@ def interval(values: np.ndarray) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def report(title: str, table: dict[str, np.ndarray]) -> None:
-    """Prints MRR with its interval, hits, and questions won and lost against the default."""
+def report(title: str, table: dict[str, np.ndarray]) -> dict[str, dict[str, object]]:
+    """Prints MRR with its interval, hits, and questions won and lost against the default.
+
+    Returns:
+        The figures of each row.
+    """
     rows = []
+    figures: dict[str, dict[str, object]] = {}
     for row, ranked in table.items():
         low, high = interval(1 / ranked)
         hits = " / ".join(str(int((ranked <= size).sum())) for size in (1, 5, 20))
         won = int((ranked < table[DEFAULT]).sum())
         lost = int((ranked > table[DEFAULT]).sum())
-        mrr = f"{(1 / ranked).mean():.3f} ({low:.2f} to {high:.2f})"
-        rows.append([row, mrr, hits, f"{won} / {lost}"])
+        mean = float((1 / ranked).mean())
+        rows.append([row, f"{mean:.3f} ({low:.2f} to {high:.2f})", hits, f"{won} / {lost}"])
+        figures[row] = {"mrr": [mean, low, high], "hits": hits, "won / lost": f"{won} / {lost}"}
     print(f"\n{title}")
     print_table(["", "MRR (95 %)", "right in the first 1 / 5 / 20", "won / lost"], rows)
+    return figures
 
 
 def main() -> None:
@@ -244,6 +251,7 @@ def main() -> None:
     parser.add_argument("--half", choices=["choose", "report"], default="report")
     parser.add_argument("--encoder", help="name of a sentence encoder for three further rows")
     parser.add_argument("--passages", type=int, help="about this many passages of each kind")
+    add_json_option(parser)
     args = parser.parse_args()
     args.output_dir.mkdir(parents=True, exist_ok=True)
     encoder = None
@@ -251,17 +259,24 @@ def main() -> None:
         encoder = EncodedTexts(args.encoder, args.output_dir / "vectors")
 
     overall: dict[str, list[int]] = {}
+    figures: dict[str, dict[str, object]] = {}
+    numbers = {}
     for kind, documents in sources(args):
         collection = open_collection(kind, documents, half=args.half, args=args)
         table = ranks(collection, encoder, str(args.encoder))
         passages = len(collection.texts)
         documents_read = len(collection.library.names)
         title = f"{kind}: {passages:,} passages of {documents_read:,} documents"
-        report(title, {row: np.array(values) for row, values in table.items()})
+        of_kind = report(title, {row: np.array(values) for row, values in table.items()})
+        numbers[kind] = passages
         for row, values in table.items():
+            figures.setdefault(row, {})[kind] = of_kind[row]["mrr"]
             overall.setdefault(row, []).extend(values)
     title = f"all kinds: {len(overall[DEFAULT])} questions"
-    report(title, {row: np.array(values) for row, values in overall.items()})
+    of_all = report(title, {row: np.array(values) for row, values in overall.items()})
+    for row, cells in of_all.items():
+        figures[row].update(cells)
+    write_figures(args.json, figures, passages=numbers, questions=len(overall[DEFAULT]))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,389 @@
+"""The tables of docs/results.md: commands that measure them, and how figures are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+# Of a JSON file in the folder `measured`: facts of the run, and `rows` of figures by column.
+Measured = Mapping[str, Any]
+Cell = Callable[[Any], str]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the results that is measured by one command.
+
+    Attributes:
+        name: name of its JSON file and of its markers in the page.
+        command: the command, which writes the file ``{json}``. The words in braces are inputs of
+            `benchmarks.results`, or ``{folder}``, which is kept between runs.
+        needs: time on one core and memory.
+        table: makes the cells of the table from the JSON of this section and of those of `also`
+            that were measured, by name; None if another section shows the figures.
+        prepare: commands that run before, by the path that each of them makes.
+        also: further sections with rows or columns in the table.
+        about: number of queries, seeds, and what intervals are drawn over.
+    """
+
+    name: str
+    command: str
+    needs: str
+    table: Callable[[Mapping[str, Measured]], list[list[str]]] | None = None
+    prepare: Mapping[str, str] = field(default_factory=dict)
+    also: Sequence[str] = ()
+    about: str = ""
+
+
+# --- Cells
+
+
+def mean_of(value: Any) -> float:
+    """Returns the number of a figure, which may have bounds."""
+    if isinstance(value, Sequence):
+        return value[0]
+    return value
+
+
+def score(value: Any) -> str:
+    return f"{mean_of(value):.3f}"
+
+
+def score_with_bounds(value: Sequence[float]) -> str:
+    mean, low, high = value
+    return f"{mean:.3f} ({low:.3f} to {high:.3f})"
+
+
+def difference(value: Sequence[float]) -> str:
+    """Shows the bounds of a difference; nothing for the row that others are compared with."""
+    mean, low, high = value
+    if mean == low == high == 0:
+        return ""
+    return f"{low:+.3f} to {high:+.3f}".replace("-", "−")
+
+
+def text(value: str) -> str:
+    return value
+
+
+def make_table(
+    measured: Measured,
+    heading: str,
+    columns: Mapping[str, tuple[str, Cell]],
+    names: Mapping[str, str],
+) -> list[list[str]]:
+    """Makes the cells of a table, with the best score of each column in bold.
+
+    Rows without figures are left out.
+
+    Args:
+        measured: JSON of a section.
+        heading: heading of the first column.
+        columns: key of the figures and form of the cells, by heading.
+        names: names of the rows in the page, by their names in the JSON, in the order of the page.
+
+    Returns:
+        The rows of the table; the first one has the headings.
+    """
+    rows = measured["rows"]
+    names = {row: name for row, name in names.items() if row in rows}
+    best = {}
+    for key, form in columns.values():
+        if form in (score, score_with_bounds):
+            best[key] = max(mean_of(rows[row][key]) for row in names if key in rows[row])
+    table = [[heading, *columns]]
+    for row, name in names.items():
+        cells = [name]
+        for key, form in columns.values():
+            if key not in rows[row]:
+                cells.append("")
+                continue
+            value = rows[row][key]
+            shown = form(value)
+            if key in best and round(mean_of(value), 3) == round(best[key], 3):
+                number, *bounds = shown.split(" ", 1)
+                shown = " ".join([f"**{number}**", *bounds])
+            cells.append(shown)
+        table.append(cells)
+    return table
+
+
+def merge(measured: Mapping[str, Measured]) -> Measured:
+    """Puts the rows of several sections together."""
+    rows: dict[str, dict[str, Any]] = {}
+    for part in measured.values():
+        for row, cells in part["rows"].items():
+            rows.setdefault(row, {}).update(cells)
+    return {"rows": rows}
+
+
+# --- Document vectors
+
+_HOLD_OUT = {
+    "{folder}/novels/train.jsonl": (
+        "python -m benchmarks.studies.hold_out --data {data} --output_dir {folder}/novels"
+    )
+}
+_FIT = {
+    **_HOLD_OUT,
+    "{folder}/fit": "nextlevelbert fit {folder}/novels/train.jsonl --output {folder}/fit",
+}
+_DOCUMENT_COLUMNS = {
+    "books": ("books", score),
+    "neighbours": ("neighbours", score),
+    "excerpts": ("excerpts", score),
+    "SQuALITY": ("squality", score),
+    "books, with names": ("books, with names", score),
+    "books, minus TF-IDF": ("books, minus TF-IDF", difference),
+    "books, minus the whitened mean": ("books, minus whitened", difference),
+}
+_DOCUMENT_ROWS = {
+    "static": "nextlevelbert-static (two maps over whitened static vectors)",
+    "static: their whitened mean": "whitened mean of static chunk vectors",
+    "static: mean of its chunk vectors": "mean of static chunk vectors",
+    "fit": "`nextlevelbert fit`: whitened static vectors and hashed TF-IDF",
+    "fit + TF-IDF": "— with TF-IDF's cosine added, 0.2 to 0.8",
+    "nextlevelbert-minilm-256": "nextlevelbert-minilm-256 (whitened, contrastive, residual)",
+    "nextlevelbert-minilm-256: their whitened mean": "whitened mean of MiniLM's chunk vectors",
+    "nextlevelbert-minilm-256: mean of its chunk vectors": (
+        "mean of MiniLM's chunk vectors (Avg. SBERT)"
+    ),
+    "nextlevelbert-minilm-256: first chunk": "first chunk (SBERT, 256 tokens)",
+    "TF-IDF": "TF-IDF",
+    "BM25": "BM25",
+}
+
+
+def document_table(measured: Mapping[str, Measured]) -> list[list[str]]:
+    return make_table(merge(measured), "names masked", _DOCUMENT_COLUMNS, _DOCUMENT_ROWS)
+
+
+_HEAD_ROWS = {
+    "static": "nextlevelbert-static",
+    "static: their whitened mean": "whitened mean of static chunk vectors",
+    "static: mean of its chunk vectors": "mean of static chunk vectors",
+    "fit, to the training documents": "`fit`, to the training documents",
+    "nextlevelbert-minilm-256": "nextlevelbert-minilm-256",
+    "nextlevelbert-minilm-256: mean of its chunk vectors": "mean of MiniLM's chunk vectors",
+    "nextlevelbert-minilm-256: mean of its chunk vectors + TF-IDF": (
+        "mean of MiniLM's chunk vectors, and TF-IDF beside it"
+    ),
+    "the first tokens": "MiniLM, the first 256 tokens",
+    "TF-IDF": "TF-IDF",
+}
+
+
+def _frozen_heads(folder: str) -> str:
+    """Returns the command for a set of articles."""
+    return (
+        f"python -m benchmarks.studies.frozen_heads --train_file {{data}}/{folder}/train.jsonl.gz"
+        f" --test_file {{data}}/{folder}/validation.jsonl.gz"
+        " --model nextlevelbert/static checkpoints/nextlevelbert-minilm-256 --encoder {encoder}"
+        " --cache {folder}/minilm --json {json}"
+    )
+
+
+def heads_table(measured: Mapping[str, Measured]) -> list[list[str]]:
+    sets = {"frozen-heads": "Hyperpartisan", "frozen-heads-news": "BBC News"}
+    rows: dict[str, dict[str, Any]] = {}
+    columns = {}
+    for section, part in measured.items():
+        columns[f"{sets[section]} ({part['test']:,})"] = (section, score_with_bounds)
+        for row, cells in part["rows"].items():
+            rows.setdefault(row, {})[section] = cells["accuracy"]
+    heading = "accuracy of a logistic regression on frozen vectors"
+    return make_table({"rows": rows}, heading, columns, _HEAD_ROWS)
+
+
+# --- Masked vectors
+
+
+def masked_table(measured: Mapping[str, Measured]) -> list[list[str]]:
+    [part] = measured.values()
+    names = {
+        "two nearest": "mean of the two nearest visible chunks, whitened",
+        ".7 ** distance": "visible chunks weighed by 0.7 to the power of their distance",
+        "least squares": "nine numbers by least squares",
+    }
+    keys = [key for key in part["rows"]["two nearest"] if "minus" not in key]
+    columns: dict[str, tuple[str, Cell]] = {}
+    for key in keys:
+        novels, candidates = key.split(": ")
+        columns[f"{novels} novels: found of {candidates}"] = (key, score)
+        if candidates.startswith("8"):
+            columns[f"{novels} novels: minus the first row"] = (
+                f"{key}, minus two nearest",
+                difference,
+            )
+    return make_table(part, "untrained prediction", columns, names)
+
+
+# --- Search
+
+
+def context_table(measured: Mapping[str, Measured]) -> list[list[str]]:
+    [part] = measured.values()
+    names = {
+        "search, without the book's words": "`search` without words of the book",
+        "search, with the book's words": "**`search`: with the book's 30 words**",
+        "search, with another book's words": "with another book's words (control)",
+        "search and 0.6 of the neighbours, with the book's words": (
+            "with 0.6 of each neighbour's score"
+        ),
+        "its BM25, with the book's words": "its BM25 alone, with the book's words",
+        "Lucene's BM25, with the book's words": "Lucene's BM25, with the book's words",
+        "Lucene's BM25, without the book's words": "Lucene's BM25, without words of the book",
+        "its vectors, with the book's words": "its vectors alone (nextlevelbert-static)",
+    }
+    groups = {"all": "all", "hard": "hard", "easy": "easy", "cut out": "cut out, all"}
+    rows: dict[str, dict[str, Any]] = {}
+    columns: dict[str, tuple[str, Cell]] = {}
+    for heading, group in groups.items():
+        columns[heading] = (group, score)
+    columns["hard, recall at 10"] = ("recall", score)
+    columns["all, minus the first row"] = ("difference", difference)
+    columns["cut out, minus the first row"] = ("cut out, difference", difference)
+    for row, cells in part["rows"].items():
+        rows[row] = {group: cells[group]["mrr"] for group in groups.values()}
+        rows[row]["recall"] = cells["hard"]["recall"]
+        rows[row]["difference"] = cells["all"]["difference"]
+        rows[row]["cut out, difference"] = cells["cut out, all"]["difference"]
+    return make_table({"rows": rows}, "MRR", columns, names)
+
+
+_SEARCH_ROWS = {
+    "search": "**`search`**",
+    "— its words alone": "its words alone",
+    "— its vectors alone": "its vectors alone",
+    "bm25s": "bm25s, with its defaults",
+    "TF-IDF (scikit-learn)": "TF-IDF of scikit-learn, with its defaults",
+    "minilm alone": "MiniLM alone, all passages",
+    "search --rerank minilm": "`search --rerank minilm`",
+    "search --model minilm": "`search --model minilm`",
+}
+
+
+def score_with_short_bounds(value: Sequence[float]) -> str:
+    mean, low, high = value
+    return f"{mean:.3f} ({low:.2f} to {high:.2f})"
+
+
+def everyday_table(measured: Mapping[str, Measured]) -> list[list[str]]:
+    [part] = measured.values()
+    columns: dict[str, tuple[str, Cell]] = {
+        "MRR (95 %)": ("mrr", score_with_short_bounds),
+        "right in the first 1 / 5 / 20": ("hits", text),
+        "won / lost": ("won / lost", text),
+    }
+    kinds = {
+        "Python": "python-manual",
+        "Git": "git-manual",
+        "GNOME": "gnome-help",
+        "GnuCash": "gnucash-manual",
+        "news": "news",
+    }
+    for heading, kind in kinds.items():
+        columns[heading] = (kind, score)
+    return make_table(part, f"{part['questions']} questions", columns, _SEARCH_ROWS)
+
+
+# --- Coreference
+
+
+def coreference_table(measured: Mapping[str, Measured]) -> list[list[str]]:
+    [part] = measured.values()
+    names = {row: row for row in part["rows"]}
+    columns = {"CoNLL F1, events": ("conll_f1", score_with_bounds)}
+    return make_table(part, "rule without training", columns, names)
+
+
+_DOCUMENTS = "python -m benchmarks.studies.document_vectors --data {data}"
+_QUESTIONS = (
+    "python -m benchmarks.studies.search_table --packages {packages} --shared {data}/.."
+    " --output_dir {folder}/everyday --json {json}"
+)
+
+SECTIONS = (
+    Section(
+        "coreference-rules",
+        command=(
+            "python -m benchmarks.studies.coreference_rules"
+            " --file {data}/ecbplus/validation.jsonl.gz --json {json}"
+        ),
+        needs="1 minute, 0.5 GiB",
+        table=coreference_table,
+        about="197 documents, 1,245 mentions; intervals over 8 topics.",
+    ),
+    Section(
+        "everyday-questions",
+        command=_QUESTIONS,
+        needs="3 minutes, 1 GiB",
+        table=everyday_table,
+        about="Intervals over 50 questions; no seed.",
+    ),
+    Section(
+        "everyday-questions-minilm",
+        command=f"{_QUESTIONS} --encoder minilm --passages 300",
+        needs="7 minutes, 1.5 GiB",
+        table=everyday_table,
+        about="Intervals over 50 questions; passages are drawn with seed 0.",
+    ),
+    Section(
+        "document-vectors",
+        command=f"{_DOCUMENTS} --model nextlevelbert/static --json {{json}}",
+        needs="4 minutes, 2 GiB",
+        table=document_table,
+        also=["document-vectors-fit", "document-vectors-minilm"],
+        about=(
+            "761 chapters, 168 excerpts and 500 answers; intervals over 22 novels; one seed of"
+            " the trained models."
+        ),
+    ),
+    Section(
+        "document-vectors-fit",
+        prepare=_FIT,
+        command=f"{_DOCUMENTS} --model {{folder}}/fit --json {{json}}",
+        needs="10 minutes, 4 GiB",
+    ),
+    Section(
+        "document-vectors-minilm",
+        command=(
+            f"{_DOCUMENTS} --model checkpoints/nextlevelbert-minilm-256"
+            " --chunk_encoder {encoder} --cache {folder}/minilm --tasks books neighbours squality"
+            " --json {json}"
+        ),
+        needs="40 minutes, 2 GiB",
+    ),
+    Section(
+        "frozen-heads",
+        command=_frozen_heads("hyperpartisan"),
+        needs="8 minutes, 2 GiB",
+        table=heads_table,
+        also=["frozen-heads-news"],
+        about="Intervals over the test documents.",
+    ),
+    Section("frozen-heads-news", command=_frozen_heads("bbc_news"), needs="15 minutes, 2 GiB"),
+    Section(
+        "masked-controls",
+        prepare=_HOLD_OUT,
+        command=(
+            "python -m benchmarks.studies.masked_controls --data {data} --novels {folder}/novels"
+            " --folder {folder}/masked --json {json}"
+        ),
+        needs="5 minutes, 3 GiB",
+        table=masked_table,
+        about="",
+    ),
+    Section(
+        "book-context",
+        prepare=_HOLD_OUT,
+        command=(
+            "python -m benchmarks.studies.book_context --novels {folder}/novels/held_out.jsonl"
+            " --output_dir {folder}/context --json {json}"
+        ),
+        needs="10 minutes, 2 GiB",
+        table=context_table,
+        about="1,428 questions about 20 novels that were set aside; intervals over novels.",
+    ),
+)

@@ -1,0 +1,227 @@
+"""The command that measures the results: its tables, what it does again, and the pages themselves."""
+
+import json
+from argparse import Namespace
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.results import __main__ as results
+from benchmarks.results.page import MARKED, markdown, provenance, render
+from benchmarks.results.sections import (
+    SECTIONS,
+    Section,
+    difference,
+    make_table,
+    merge,
+    score,
+    score_with_bounds,
+)
+from benchmarks.studies import coreference_rules, masked_controls
+
+FACTS = {
+    "commit": "0123abcd",
+    "date": "2026-11-28",
+    "machine": "a machine",
+    "cpu_seconds": 1234,
+    "peak_gib": 0.5,
+}
+
+
+def test_a_table_marks_the_best_score_of_each_column():
+    rows = {
+        "a": {"map": 0.7504, "mrr": [0.5, 0.4, 0.6], "gain": [0.1, -0.05, 0.2]},
+        "b": {"map": 0.7496, "mrr": [0.25, 0.2, 0.3], "gain": [0.0, 0.0, 0.0]},
+        "c": {"map": 0.7499},
+    }
+    columns = {
+        "MAP": ("map", score),
+        "MRR": ("mrr", score_with_bounds),
+        "gain": ("gain", difference),
+    }
+
+    table = make_table(
+        {"rows": rows}, "row", columns, {"b": "second", "a": "first", "c": "third", "d": ""}
+    )
+
+    assert table == [
+        ["row", "MAP", "MRR", "gain"],
+        ["second", "**0.750**", "0.250 (0.200 to 0.300)", ""],
+        ["first", "**0.750**", "**0.500** (0.400 to 0.600)", "−0.050 to +0.200"],
+        ["third", "**0.750**", "", ""],
+    ]
+
+
+def test_rows_of_two_sections_are_put_together():
+    first = {"rows": {"a": {"x": 1.0}}}
+    second = {"rows": {"a": {"y": 2.0}, "b": {"x": 3.0}}}
+
+    assert merge({"one": first, "two": second}) == {
+        "rows": {"a": {"x": 1.0, "y": 2.0}, "b": {"x": 3.0}}
+    }
+
+
+def test_only_what_is_between_the_markers_is_written():
+    page = "a\n<!-- results: one -->\nold\n<!-- end -->\nb\n<!-- results: two -->\n<!-- end -->\n"
+    tables = {"one": markdown([["x", "y"], ["1", "2"]]), "two": "new"}
+
+    rendered = render(page, tables)
+
+    assert rendered == (
+        "a\n<!-- results: one -->\n| x | y |\n| --- | ---: |\n| 1 | 2 |\n<!-- end -->\nb\n"
+        "<!-- results: two -->\nnew\n<!-- end -->\n"
+    )
+    assert render(rendered, tables) == rendered
+    assert render(page, {"three": ""}) == page
+
+
+def test_a_table_says_how_it_was_measured():
+    text = provenance("Over 8 topics.", {"one": FACTS, "two": FACTS})
+
+    assert " ".join(text.split()) == (
+        "Measured by `one` (2026-11-28, commit 0123abcd, 1,234 CPU-seconds, 0.5 GiB), `two`"
+        " (2026-11-28, commit 0123abcd, 1,234 CPU-seconds, 0.5 GiB) on a machine. Over 8 topics."
+    )
+
+
+@pytest.fixture
+def toy(monkeypatch, tmp_path):
+    """One section, whose command is replaced, and a list of the commands that were run."""
+    section = Section(
+        "toy",
+        command="python -m toy --data {data} --json {json}",
+        needs="a second",
+        prepare={"{folder}/made": "python -m make"},
+        table=lambda measured: [["", "x"], ["a", score(measured["toy"]["rows"]["a"]["x"])]],
+    )
+    page = tmp_path / "page.md"
+    page.write_text("<!-- results: toy -->\n<!-- end -->\n", encoding="utf-8")
+    run = []
+
+    def run_command(command, inputs):
+        run.append(command)
+        inputs["json"].write_text(json.dumps({"rows": {"a": {"x": len(run) / 10}}}))
+        (inputs["folder"] / "made").touch()
+        return 2.0, 0.25
+
+    monkeypatch.setattr(results, "SECTIONS", (section,))
+    monkeypatch.setattr(results, "ROOT", tmp_path)
+    monkeypatch.setattr(results, "PAGES", ("page.md",))
+    monkeypatch.setattr(results, "MEASURED", tmp_path / "measured")
+    monkeypatch.setattr(results, "code_commit", lambda: "first")
+    monkeypatch.setattr(results, "run", run_command)
+    return Namespace(section=section, page=page, run=run)
+
+
+def start(monkeypatch, *options):
+    monkeypatch.setattr("sys.argv", ["results", *options])
+    results.main()
+
+
+def test_a_section_is_measured_again_only_for_other_code(toy, monkeypatch, capsys):
+    start(monkeypatch, "--data", "DATA")
+
+    assert toy.run == ["python -m make", toy.section.command]
+    measured = results.read_measured("toy")
+    assert measured["command"] == "python -m toy --data DATA --json FILE"
+    assert (measured["commit"], measured["cpu_seconds"], measured["peak_gib"]) == ("first", 4, 0.2)
+    assert "| a | 0.200 |" in toy.page.read_text()
+
+    start(monkeypatch, "--data", "ELSEWHERE")
+    assert len(toy.run) == 2
+    assert "toy: measured at first already" in capsys.readouterr().out
+
+    monkeypatch.setattr(results, "code_commit", lambda: "second")
+    start(monkeypatch, "--data", "DATA")
+    assert len(toy.run) == 4
+    assert "| a | 0.400 |" in toy.page.read_text()
+
+
+def test_a_section_without_its_inputs_is_left_out(toy, monkeypatch, capsys):
+    start(monkeypatch, "--list")
+    assert "| toy | a second | --data | not yet |" in capsys.readouterr().out
+
+    start(monkeypatch, "--only", "toy")
+    assert "toy: left out, give --data" in capsys.readouterr().out
+    assert toy.run == []
+
+
+@pytest.mark.parametrize("name", results.PAGES)
+def test_the_tables_of_a_page_are_those_of_the_measured_figures(name):
+    page = (results.ROOT / name).read_text(encoding="utf-8")
+
+    assert render(page, results.tables()) == page
+
+
+def test_the_figures_are_those_of_the_present_commands():
+    for section in SECTIONS:
+        measured = results.read_measured(section.name)
+        assert measured is None or measured["command"] == results.shown_command(section)
+
+
+def test_every_marker_of_the_page_has_a_table():
+    page = (results.ROOT / "docs/results.md").read_text(encoding="utf-8")
+
+    names = {match[2] for match in MARKED.finditer(page)}
+
+    assert names
+    assert names <= results.tables().keys()
+
+
+# --- Studies without a model
+
+
+@pytest.mark.parametrize(
+    ("mention", "stem"),
+    [
+        ("filed for bankruptcy", "file"),
+        ("Earthquakes", "earthquak"),
+        ("guilty plea", "plea"),
+        ("take over", "take"),
+    ],
+)
+def test_the_head_of_a_mention(mention, stem):
+    assert coreference_rules.head_stem(mention) == stem
+
+
+def one_hot_window():
+    """A window whose vectors are one-hot, so that a prediction shows its weights."""
+    visible = torch.ones(masked_controls.LENGTH, dtype=torch.bool)
+    visible[[0, 10, 11]] = False
+    return torch.eye(masked_controls.LENGTH), visible
+
+
+def test_the_controls_of_masked_vectors_by_hand():
+    vectors, visible = one_hot_window()
+
+    nearest = masked_controls.two_nearest(vectors, visible)
+    weighed = masked_controls.by_distance(vectors, visible)
+
+    assert nearest.nonzero().tolist() == [[0, 1], [1, 9], [1, 12], [2, 9], [2, 12]]
+    assert nearest[1, [9, 12]].tolist() == [0.5, 0.5]
+    assert weighed[1, [8, 9, 12]].tolist() == pytest.approx([0.49, 0.7, 0.49])
+    assert weighed[1, 11] == 0
+
+
+def test_least_squares_is_that_of_numpy():
+    generator = torch.Generator().manual_seed(0)
+    novels = [torch.randn(masked_controls.LENGTH, 6, generator=generator).cumsum(dim=0)]
+    [(_, vectors, visible)] = masked_controls.windows(novels, seed=2)
+    terms = masked_controls.terms(vectors, visible)
+    columns = terms.transpose(1, 2).flatten(0, 1).numpy()
+
+    predict = masked_controls.least_squares(novels)
+
+    weights = np.linalg.lstsq(columns, vectors[~visible].flatten().numpy(), rcond=None)[0]
+    expected = columns @ weights
+    assert predict(vectors, visible).flatten().numpy() == pytest.approx(expected, abs=2e-3)
+
+
+def test_a_vector_is_found_if_no_other_is_nearer():
+    targets = torch.eye(3)
+    predictions = torch.tensor([[0.9, 0.1, 0.0], [0.9, 0.5, 0.0], [0.0, 0.0, 2.0]])
+
+    right = masked_controls.hits(predictions, targets, others=targets)
+
+    assert right.tolist() == [True, False, True]

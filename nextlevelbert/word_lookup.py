@@ -288,7 +288,7 @@ def _words_of(
     words = _distinct_words(raw, first_byte, is_solid=is_solid)
     if is_ascii:
         return words, first_byte
-    return words, (np.cumsum(is_first_byte) - 1)[first_byte]
+    return words, np.cumsum(is_first_byte, dtype=np.int32)[first_byte] - 1
 
 
 def _word_starts(raw: np.ndarray, classes: np.ndarray, is_ascii: bool) -> np.ndarray:

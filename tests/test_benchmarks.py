@@ -18,6 +18,7 @@ import torch
 from scipy import stats
 from transformers import LongformerConfig, LongformerModel
 
+from benchmarks.speed import gpu_throughput
 from benchmarks.studies import attention_alignment, book_context, compare_runs, masked_objectives
 from metrics.conll_coreference.conll_coreference import coreference_scores
 from nextlevelbert import CdlmModel, CdlmProcessor
@@ -54,6 +55,19 @@ def test_there_is_a_benchmark_for_every_line_of_make_bench():
     made = set(re.findall(r"-m benchmarks\.([\w.]+)", makefile))
     assert made
     assert made <= set(NAMES)
+
+
+@pytest.mark.long
+def test_the_script_for_a_gpu_runs_on_a_cpu(toy_encoder_path, monkeypatch, capsys):
+    words = ["--encoder", toy_encoder_path, "--device", "cpu", "--tiny"]
+    monkeypatch.setattr(sys, "argv", ["gpu_throughput", *words])
+
+    gpu_throughput.main()
+
+    shown = capsys.readouterr().out
+    assert "failed" not in shown
+    for row in ("MPNet", "BERT-AL", "loss alone", "forward pass of 8 chunks", "CDLM", "Trainer"):
+        assert row.lower() in shown.lower()
 
 
 def mention_topics(topics, wrong):

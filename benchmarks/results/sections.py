@@ -90,7 +90,7 @@ def make_table(
     names = {row: name for row, name in names.items() if row in rows}
     best = {}
     for key, form in columns.values():
-        if form in (score, score_with_bounds):
+        if form not in (difference, text):
             best[key] = max(mean_of(rows[row][key]) for row in names if key in rows[row])
     table = [[heading, *columns]]
     for row, name in names.items():

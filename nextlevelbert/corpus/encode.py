@@ -201,11 +201,7 @@ class ChunkVectors:
         return self.table(self.encode(self.tokenize(batch)))
 
     def tokenize(self, batch: Batch) -> SplitBatch:
-        """Tokenises a batch of documents, and splits them into chunks.
-
-        Args:
-            batch: documents, see `__call__`.
-        """
+        """Tokenises a batch of documents, and splits them into chunks."""
         ids = np.asarray(batch["id"], object).tolist()
         texts = np.asarray(batch["text"], object).tolist()
         rule = self.prompted_rule
@@ -221,11 +217,7 @@ class ChunkVectors:
         return SplitBatch(ids, documents=documents, boundaries=boundaries)
 
     def encode(self, batch: SplitBatch) -> EncodedBatch:
-        """Encodes the chunks of a batch; the vectors stay on the encoder's device.
-
-        Args:
-            batch: the batch, from `tokenize`.
-        """
+        """Encodes the chunks of a batch; the vectors stay on the encoder's device."""
         vectors = encode_documents(
             self.source.encoder,
             [document.input_ids for document in batch.documents],
@@ -239,9 +231,6 @@ class ChunkVectors:
 
     def table(self, batch: EncodedBatch) -> pa.Table:
         """Makes the rows of a batch, for which it waits for the encoder's device.
-
-        Args:
-            batch: the batch, from `encode`.
 
         Raises:
             ValueError: vectors of a document are not finite.
@@ -260,11 +249,7 @@ class ChunkVectors:
 
 
 class _WholeRows:
-    """Makes rows by a callable with the interface of `ChunkVectors`, without parts of its work.
-
-    Args:
-        make_rows: the callable.
-    """
+    """Makes rows by a callable with the interface of `ChunkVectors`, without parts of its work."""
 
     def __init__(self, make_rows: RowMaker) -> None:
         self.schema = make_rows.schema

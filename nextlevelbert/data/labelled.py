@@ -331,15 +331,6 @@ def distinct_texts(dataset: Dataset) -> list[str]:
 
 
 def hold_out_documents(dataset: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset]:
-    """Holds out about `share` of the documents with all their rows.
-
-    Args:
-        dataset: the set to split.
-        share: share of the documents to hold out.
-        seed: seed of the random draw.
-
-    Returns:
-        The rest, and the rows of the documents that are held out.
-    """
+    """Holds out about `share` of the documents with all their rows."""
     document_of = {text: index for index, text in enumerate(distinct_texts(dataset))}
     return hold_out(dataset, share, seed=seed, key=lambda row: document_of[row["text"]])

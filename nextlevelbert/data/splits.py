@@ -23,9 +23,6 @@ def hold_out(
         key: a function of a row; rows with equal keys stay together, and the share is one of the
             keys.
 
-    Returns:
-        The rows to train on, and those to validate on, in their order.
-
     Raises:
         ValueError: if the share is not between 0 and 1, or there are fewer than two keys.
     """
@@ -52,12 +49,6 @@ def _select(rows: Any, indices: np.ndarray) -> Any:
 
 def sample_share(items: Sequence[Any], share: float, seed: int, what: str) -> set[Any]:
     """Draws a share of the items at random: at least one, and never all.
-
-    Args:
-        items: items to draw from.
-        share: the share to draw, between 0 and 1.
-        seed: seed of the random draw.
-        what: name of the items, for the error message.
 
     Raises:
         ValueError: if the share is not between 0 and 1, or there are fewer than two items.

@@ -97,11 +97,7 @@ class CdlmPreTrainedModel(NextLevelPreTrainedModel):
     ) -> dict[str, Any]:
         """Opens a Longformer, such as `biu-nlp/cdlm`, beside CDLM's own checkpoints.
 
-        Args:
-            source: folder or Hub name.
-            stored: configuration of the checkpoint.
-            arguments: keyword arguments of `from_pretrained`; for a Longformer, fields of the
-                configuration are taken out.
+        Fields of the configuration are taken out of the arguments.
         """
         if stored.get("model_type") != "longformer":
             return super()._arguments_for(source, stored, arguments)

@@ -196,6 +196,42 @@ def heads_table(measured: Mapping[str, Measured]) -> list[list[str]]:
     return make_table({"rows": rows}, heading, columns, _HEAD_ROWS)
 
 
+# --- The closed form of `fit`
+
+_CLOSED_FORM_ROWS = {
+    "fit": "`fit`: whitened static vectors and hashed TF-IDF",
+    "fit, whitened twice": "— whitened twice",
+    "whitened": "whitened mean of static chunk vectors",
+    "whitened twice": "— whitened twice",
+    "shrunk": "— and shrunk to the variance between documents",
+    "mean": "mean of static chunk vectors",
+    "TF-IDF": "TF-IDF",
+    "BM25": "BM25",
+}
+_COMPARED = {
+    "fit, whitened twice": "`fit`",
+    "whitened twice": "the whitened mean",
+    "shrunk": "the whitened mean",
+    "TF-IDF": "`fit`",
+}
+
+
+def closed_form_table(measured: Mapping[str, Measured]) -> list[list[str]]:
+    [part] = measured.values()
+    columns: dict[str, tuple[str, Cell]] = {
+        name.replace("_", " "): (name, score) for name in part["queries"]
+    }
+    head, *others = make_table(part, "fitted without training", columns, _CLOSED_FORM_ROWS)
+    table = [head]
+    for row, cells in zip(_CLOSED_FORM_ROWS, others, strict=True):
+        table.append(cells)
+        if row in _COMPARED:
+            figures = part["rows"][row]
+            bounds = [difference(figures[f"{name}, difference"]) for name in part["queries"]]
+            table.append([f"— minus {_COMPARED[row]}", *bounds])
+    return table
+
+
 # --- Masked vectors
 
 
@@ -210,13 +246,13 @@ def masked_table(measured: Mapping[str, Measured]) -> list[list[str]]:
     columns: dict[str, tuple[str, Cell]] = {}
     for key in keys:
         novels, candidates = key.split(": ")
-        columns[f"{novels} novels: found of {candidates}"] = (key, score)
+        columns[f"{novels}: of {candidates}"] = (key, score)
         if candidates.startswith("8"):
-            columns[f"{novels} novels: minus the first row"] = (
+            columns[f"{novels}: minus the first row"] = (
                 f"{key}, minus two nearest",
                 difference,
             )
-    return make_table(part, "untrained prediction", columns, names)
+    return make_table(part, "found, without training", columns, names)
 
 
 # --- Search
@@ -435,6 +471,35 @@ SECTIONS = (
     ),
     Section("frozen-heads-news", command=_frozen_heads("bbc_news"), needs="15 minutes, 2 GiB"),
     Section(
+        "kinds-of-text",
+        prepare={
+            "{folder}/kinds/train/rfcs.jsonl": (
+                "python -m benchmarks.studies.kinds_of_text --data {data} --packages {manuals}"
+                " --output_dir {folder}/kinds"
+            )
+        },
+        command=(
+            "python -m benchmarks.studies.second_whitening --kinds {folder}/kinds --json {json}"
+        ),
+        needs="5 minutes, 2 GiB",
+        table=closed_form_table,
+        about="Four excerpts of each held-out document; intervals over documents.",
+    ),
+    Section(
+        "closed-form",
+        prepare=_HOLD_OUT,
+        command=(
+            "python -m benchmarks.studies.second_whitening --data {data} --novels {folder}/novels"
+            " --json {json}"
+        ),
+        needs="7 minutes, 3 GiB",
+        table=closed_form_table,
+        about=(
+            "761 chapters, 168 excerpts and 500 answers, names masked; intervals over 22 novels"
+            " and 25 stories."
+        ),
+    ),
+    Section(
         "masked-controls",
         prepare=_HOLD_OUT,
         command=(
@@ -443,7 +508,10 @@ SECTIONS = (
         ),
         needs="5 minutes, 3 GiB",
         table=masked_table,
-        about="",
+        about=(
+            "Masks are drawn with seed 1 in 22 validation and 40 training novels; intervals over"
+            " novels."
+        ),
     ),
     Section(
         "fit-by-kind",

@@ -146,7 +146,8 @@ def study(toy_encoder_path, tmp_path_factory):
     words += ["--novels", str(folder / "novels"), "--encoder", toy_encoder_path]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(masked_objectives, "load_tasks", lambda data: tasks)
-        patch.setattr(sys, "argv", ["masked_objectives", *words, "--chunk_size", "12"])
+        sizes = ["--chunk_size", "12", "--offsets", "2"]
+        patch.setattr(sys, "argv", ["masked_objectives", *words, *sizes])
         masked_objectives.main()
     return folder
 
@@ -159,10 +160,10 @@ def objective_run(study, monkeypatch, *words, action="train"):
     masked_objectives.main()
 
 
-LONG = [pytest.param([row], marks=pytest.mark.long) for row in "abef"]
+LONG = [pytest.param([row], marks=pytest.mark.long) for row in "abdef"]
 
 
-@pytest.mark.parametrize("words", [["d"], ["g", "--best", "e"], *LONG])
+@pytest.mark.parametrize("words", [["l"], ["g", "--best", "e"], *LONG])
 def test_every_masked_objective_is_trained_and_measured(study, monkeypatch, words):
     objective_run(study, monkeypatch, "--row", *words)
     lines = masked_objectives.read_lines(study / "results.jsonl")
@@ -170,6 +171,7 @@ def test_every_masked_objective_is_trained_and_measured(study, monkeypatch, word
     for line, positions in zip(lines, (0, 64, 128, 192), strict=True):
         assert line["positions"] == positions
         assert 0 <= line["found_in_pool"] <= 1
+        assert 0 <= line["train_weighed_in_all"] <= 1
         assert math.isfinite(line["r2"])
 
 

@@ -41,7 +41,9 @@ def test_a_table_marks_the_best_score_of_each_column():
         "gain": ("gain", difference),
     }
 
-    table = make_table({"rows": rows}, "row", columns, {"b": "second", "a": "first", "c": "third"})
+    table = make_table(
+        {"rows": rows}, "row", columns, {"b": "second", "a": "first", "c": "third", "d": ""}
+    )
 
     assert table == [
         ["row", "MAP", "MRR", "gain"],
@@ -55,7 +57,9 @@ def test_rows_of_two_sections_are_put_together():
     first = {"rows": {"a": {"x": 1.0}}}
     second = {"rows": {"a": {"y": 2.0}, "b": {"x": 3.0}}}
 
-    assert merge(first, second) == {"rows": {"a": {"x": 1.0, "y": 2.0}, "b": {"x": 3.0}}}
+    assert merge({"one": first, "two": second}) == {
+        "rows": {"a": {"x": 1.0, "y": 2.0}, "b": {"x": 3.0}}
+    }
 
 
 def test_only_what_is_between_the_markers_is_written():
@@ -89,7 +93,7 @@ def toy(monkeypatch, tmp_path):
         command="python -m toy --data {data} --json {json}",
         needs="a second",
         prepare={"{folder}/made": "python -m make"},
-        table=lambda measured: [["", "x"], ["a", score(measured["rows"]["a"]["x"])]],
+        table=lambda measured: [["", "x"], ["a", score(measured["toy"]["rows"]["a"]["x"])]],
     )
     page = tmp_path / "page.md"
     page.write_text("<!-- results: toy -->\n<!-- end -->\n", encoding="utf-8")

@@ -153,10 +153,14 @@ def tables() -> dict[str, str]:
     for section in SECTIONS:
         if section.table is None:
             continue
-        measured = {name: read_measured(name) for name in (section.name, *section.also)}
-        if None in measured.values():
+        measured = {}
+        for name in (section.name, *section.also):
+            facts = read_measured(name)
+            if facts is not None:
+                measured[name] = facts
+        if section.name not in measured:
             continue
-        table = markdown(section.table(*measured.values()))
+        table = markdown(section.table(measured))
         made[section.name] = f"\n{table}\n\n{provenance(section.about, measured)}\n"
     return made
 

@@ -20,8 +20,8 @@ class Section:
         command: the command, which writes the file ``{json}``. The words in braces are inputs of
             `benchmarks.results`, or ``{folder}``, which is kept between runs.
         needs: time on one core and memory.
-        table: makes the cells of the table from the JSON of this section and of `also`; None if
-            another section shows the figures.
+        table: makes the cells of the table from the JSON of this section and of those of `also`
+            that were measured, by name; None if another section shows the figures.
         prepare: commands that run before, by the path that each of them makes.
         also: further sections with rows or columns in the table.
         about: number of queries, seeds, and what intervals are drawn over.
@@ -30,7 +30,7 @@ class Section:
     name: str
     command: str
     needs: str
-    table: Callable[..., list[list[str]]] | None = None
+    table: Callable[[Mapping[str, Measured]], list[list[str]]] | None = None
     prepare: Mapping[str, str] = field(default_factory=dict)
     also: Sequence[str] = ()
     about: str = ""
@@ -75,6 +75,8 @@ def make_table(
 ) -> list[list[str]]:
     """Makes the cells of a table, with the best score of each column in bold.
 
+    Rows without figures are left out.
+
     Args:
         measured: JSON of a section.
         heading: heading of the first column.
@@ -85,6 +87,7 @@ def make_table(
         The rows of the table; the first one has the headings.
     """
     rows = measured["rows"]
+    names = {row: name for row, name in names.items() if row in rows}
     best = {}
     for key, form in columns.values():
         if form in (score, score_with_bounds):
@@ -106,10 +109,10 @@ def make_table(
     return table
 
 
-def merge(*measured: Measured) -> Measured:
+def merge(measured: Mapping[str, Measured]) -> Measured:
     """Puts the rows of several sections together."""
     rows: dict[str, dict[str, Any]] = {}
-    for part in measured:
+    for part in measured.values():
         for row, cells in part["rows"].items():
             rows.setdefault(row, {}).update(cells)
     return {"rows": rows}
@@ -152,8 +155,8 @@ _DOCUMENT_ROWS = {
 }
 
 
-def document_table(*measured: Measured) -> list[list[str]]:
-    return make_table(merge(*measured), "names masked", _DOCUMENT_COLUMNS, _DOCUMENT_ROWS)
+def document_table(measured: Mapping[str, Measured]) -> list[list[str]]:
+    return make_table(merge(measured), "names masked", _DOCUMENT_COLUMNS, _DOCUMENT_ROWS)
 
 
 _HEAD_ROWS = {
@@ -181,13 +184,14 @@ def _frozen_heads(folder: str) -> str:
     )
 
 
-def heads_table(hyperpartisan: Measured, news: Measured) -> list[list[str]]:
+def heads_table(measured: Mapping[str, Measured]) -> list[list[str]]:
+    sets = {"frozen-heads": "Hyperpartisan", "frozen-heads-news": "BBC News"}
     rows: dict[str, dict[str, Any]] = {}
     columns = {}
-    for name, measured in (("Hyperpartisan", hyperpartisan), ("BBC News", news)):
-        columns[f"{name} ({measured['test']:,})"] = (name, score_with_bounds)
-        for row, cells in measured["rows"].items():
-            rows.setdefault(row, {})[name] = cells["accuracy"]
+    for section, part in measured.items():
+        columns[f"{sets[section]} ({part['test']:,})"] = (section, score_with_bounds)
+        for row, cells in part["rows"].items():
+            rows.setdefault(row, {})[section] = cells["accuracy"]
     heading = "accuracy of a logistic regression on frozen vectors"
     return make_table({"rows": rows}, heading, columns, _HEAD_ROWS)
 
@@ -195,13 +199,14 @@ def heads_table(hyperpartisan: Measured, news: Measured) -> list[list[str]]:
 # --- Masked vectors
 
 
-def masked_table(measured: Measured) -> list[list[str]]:
+def masked_table(measured: Mapping[str, Measured]) -> list[list[str]]:
+    [part] = measured.values()
     names = {
         "two nearest": "mean of the two nearest visible chunks, whitened",
         ".7 ** distance": "visible chunks weighed by 0.7 to the power of their distance",
         "least squares": "nine numbers by least squares",
     }
-    keys = [key for key in measured["rows"]["two nearest"] if "minus" not in key]
+    keys = [key for key in part["rows"]["two nearest"] if "minus" not in key]
     columns: dict[str, tuple[str, Cell]] = {}
     for key in keys:
         novels, candidates = key.split(": ")
@@ -211,13 +216,14 @@ def masked_table(measured: Measured) -> list[list[str]]:
                 f"{key}, minus two nearest",
                 difference,
             )
-    return make_table(measured, "untrained prediction", columns, names)
+    return make_table(part, "untrained prediction", columns, names)
 
 
 # --- Search
 
 
-def context_table(measured: Measured) -> list[list[str]]:
+def context_table(measured: Mapping[str, Measured]) -> list[list[str]]:
+    [part] = measured.values()
     names = {
         "search, without the book's words": "`search` without words of the book",
         "search, with the book's words": "**`search`: with the book's 30 words**",
@@ -238,7 +244,7 @@ def context_table(measured: Measured) -> list[list[str]]:
     columns["hard, recall at 10"] = ("recall", score)
     columns["all, minus the first row"] = ("difference", difference)
     columns["cut out, minus the first row"] = ("cut out, difference", difference)
-    for row, cells in measured["rows"].items():
+    for row, cells in part["rows"].items():
         rows[row] = {group: cells[group]["mrr"] for group in groups.values()}
         rows[row]["recall"] = cells["hard"]["recall"]
         rows[row]["difference"] = cells["all"]["difference"]
@@ -263,7 +269,8 @@ def score_with_short_bounds(value: Sequence[float]) -> str:
     return f"{mean:.3f} ({low:.2f} to {high:.2f})"
 
 
-def everyday_table(measured: Measured) -> list[list[str]]:
+def everyday_table(measured: Mapping[str, Measured]) -> list[list[str]]:
+    [part] = measured.values()
     columns: dict[str, tuple[str, Cell]] = {
         "MRR (95 %)": ("mrr", score_with_short_bounds),
         "right in the first 1 / 5 / 20": ("hits", text),
@@ -278,18 +285,17 @@ def everyday_table(measured: Measured) -> list[list[str]]:
     }
     for heading, kind in kinds.items():
         columns[heading] = (kind, score)
-    names = {row: name for row, name in _SEARCH_ROWS.items() if row in measured["rows"]}
-    heading = f"{measured['questions']} questions"
-    return make_table(measured, heading, columns, names)
+    return make_table(part, f"{part['questions']} questions", columns, _SEARCH_ROWS)
 
 
 # --- Coreference
 
 
-def coreference_table(measured: Measured) -> list[list[str]]:
-    names = {row: row for row in measured["rows"]}
+def coreference_table(measured: Mapping[str, Measured]) -> list[list[str]]:
+    [part] = measured.values()
+    names = {row: row for row in part["rows"]}
     columns = {"CoNLL F1, events": ("conll_f1", score_with_bounds)}
-    return make_table(measured, "rule without training", columns, names)
+    return make_table(part, "rule without training", columns, names)
 
 
 _DOCUMENTS = "python -m benchmarks.studies.document_vectors --data {data}"

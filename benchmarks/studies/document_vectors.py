@@ -276,8 +276,8 @@ def main() -> None:
     rows = []
     for row, line in figures.items():
         _, low, high = line[f"{compared}, minus TF-IDF"]
-        cells = [f"{line[column]:.3f}" for column in queries]
-        rows.append([row, *cells, f"{low:+.3f} to {high:+.3f}"])
+        shown = [f"{line[column]:.3f}" for column in queries]
+        rows.append([row, *shown, f"{low:+.3f} to {high:+.3f}"])
     measuring.print_table(["", *queries, f"{compared}, minus TF-IDF"], rows)
 
 

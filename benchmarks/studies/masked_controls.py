@@ -182,7 +182,7 @@ def main() -> None:
         ".7 ** distance": by_distance,
         "least squares": least_squares(rest),
     }
-    figures: dict[str, dict[str, object]] = {row: {} for row in predictors}
+    figures: dict[str, dict[str, list[float]]] = {row: {} for row in predictors}
     for name, some in (("validation", novels["validation"]), ("training", measured)):
         for row, cells in measure(some, predictors, vectors[drawn]).items():
             figures[row] |= {f"{name}: {column}": value for column, value in cells.items()}

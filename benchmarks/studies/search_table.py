@@ -229,7 +229,7 @@ def report(title: str, table: dict[str, np.ndarray]) -> dict[str, dict[str, obje
         The figures of each row.
     """
     rows = []
-    figures = {}
+    figures: dict[str, dict[str, object]] = {}
     for row, ranked in table.items():
         low, high = interval(1 / ranked)
         hits = " / ".join(str(int((ranked <= size).sum())) for size in (1, 5, 20))

@@ -65,7 +65,9 @@ def heading_anchor(heading: str) -> str:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_to_headings(page):
     """mkdocs checks the links among pages of docs only, not those from and to README.md."""
-    for link, anchor in re.findall(r"\]\(([^)#\s:]*)#([^)\s]+)\)", page.read_text(encoding="utf-8")):
+    for link, anchor in re.findall(
+        r"\]\(([^)#\s:]*)#([^)\s]+)\)", page.read_text(encoding="utf-8")
+    ):
         target = page
         if link:
             target = page.parent / link

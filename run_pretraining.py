@@ -1,6 +1,6 @@
 import sys
 
-from nextlevelbert_command import run
+from nextlevelbert_command.command import run
 
 if __name__ == "__main__":
     run(["pretrain", *sys.argv[1:]])

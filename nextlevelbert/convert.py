@@ -213,16 +213,7 @@ def run(
     chunk_size: int | None = None,
     revision: str | None = None,
 ) -> None:
-    """Writes a checkpoint of the authors as one of this package.
-
-    Args:
-        source: folder or Hub name of the authors' checkpoint.
-        output: folder to write.
-        chunk_encoder: folder or name of the chunk encoder (default: the one in ``config.json``).
-        chunk_size: tokens in a chunk (default: the value in ``config.json``); 0 makes each
-            sentence a chunk.
-        revision: version of the checkpoint on the Hub.
-    """
+    """Writes what `convert_checkpoint` makes, whose arguments are the same, into a folder."""
     model = convert_checkpoint(
         source, chunk_encoder=chunk_encoder, chunk_size=chunk_size, revision=revision
     )

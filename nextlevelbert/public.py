@@ -43,12 +43,7 @@ from .models.registration import register_models
 from .models.sentences import text_sentences
 from .pretraining.collators import DataCollatorForSegmentPairs, DataCollatorForVectorMasking
 from .pretraining.datasets import DocumentVectorDataset, PackedVectorDataset, SegmentPairDataset
-from .pretraining.document_sets import (
-    ClusterDataset,
-    DataCollatorForCrossDocumentMasking,
-    hold_out_sets,
-    read_document_sets,
-)
+from .pretraining.document_sets import ClusterDataset, DataCollatorForCrossDocumentMasking
 from .pretraining.scores import MaskedVectorMetrics
 from .spans import merge_spans, whole_sentences
 from .vector_cache import CachedEncoder, VectorCache
@@ -101,10 +96,8 @@ __all__ = [
     "VectorCorpus",
     "encode_corpus",
     "example_books",
-    "hold_out_sets",
     "load_chunk_encoder",
     "merge_spans",
-    "read_document_sets",
     "read_documents",
     "read_marked",
     "static_checkpoint",

@@ -89,9 +89,6 @@ class WordLookup:
     def __call__(self, texts: Sequence[str]) -> list[Tokens]:
         """Finds the tokens of texts, without special tokens.
 
-        Args:
-            texts: texts of any length.
-
         Returns:
             Ids, and the first and one past the last character of each token, ``[T]`` int32 each,
             for each text.
@@ -291,7 +288,7 @@ def _words_of(
     words = _distinct_words(raw, first_byte, is_solid=is_solid)
     if is_ascii:
         return words, first_byte
-    return words, (np.cumsum(is_first_byte) - 1)[first_byte]
+    return words, np.cumsum(is_first_byte, dtype=np.int32)[first_byte] - 1
 
 
 def _word_starts(raw: np.ndarray, classes: np.ndarray, is_ascii: bool) -> np.ndarray:
@@ -330,9 +327,6 @@ def _distinct_words(
 
 def new_word_lookup(tokenizer: Tokenizer) -> WordLookup | None:
     """Makes an empty table of words.
-
-    Args:
-        tokenizer: tokenizer that nothing changes, see `WordLookup`.
 
     Returns:
         The table; None for a tokenizer of another kind than BERT's.

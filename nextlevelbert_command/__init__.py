@@ -1,148 +1,22 @@
-"""The command `nextlevelbert`: its help, and the start of the sub-command that was asked for.
+"""The command `nextlevelbert`, whose work is in `command`.
 
-This package is not a part of `nextlevelbert`: importing that loads torch and transformers, which
-takes seconds, unless this package was imported before. Neither the help nor a wrong option needs
-them, nor does a further question to a static model. A module for each sub-command
-declares its options; each option is an argument of `run` in a module of ``nextlevelbert.search``.
-The options of trainings are declared in ``nextlevelbert``; `training` reads a description of them.
+Importing this package loads nothing else, so that Ctrl-C ends the command without a traceback also
+while its modules are imported.
 """
 
-from __future__ import annotations
-
-import argparse
-import importlib
-import importlib.metadata
-import io
-import os
-import platform
 import sys
-from collections.abc import Sequence
-from typing import Any
-
-from . import app, convert, embed, fit, search
-from .options import open_options
-from .parser import Parser, nearest
-from .training import check_options
-
-# Sub-commands by name: their options, and the module with their function `run`.
-_COMMANDS: dict[str, tuple[Any, str]] = {
-    "search": (search, "nextlevelbert.search.library"),
-    "app": (app, "nextlevelbert.search.app.layout"),
-    "embed": (embed, "nextlevelbert.search.embed"),
-    "fit": (fit, "nextlevelbert.search.fit"),
-    "convert": (convert, "nextlevelbert.convert"),
-}
-# Trainings by name: (module with their function `main`, what they do).
-_TRAININGS = {
-    "pretrain": ("nextlevelbert.pretraining.pretrain", "Pretrains a model on documents."),
-    "finetune": ("nextlevelbert.finetuning.tasks", "Trains a model on a labelled task."),
-}
 
 
-def build_parser() -> Parser:
-    """Builds the parser of the command itself, which lists the sub-commands."""
-    summaries = {name: module.ABOUT.splitlines()[0] for name, (module, _) in _COMMANDS.items()}
-    summaries |= {name: about for name, (_, about) in _TRAININGS.items()}
-    listed = "\n".join(f"  {name:10}{summary}" for name, summary in summaries.items())
-    parser = Parser(
-        prog="nextlevelbert",
-        usage="%(prog)s COMMAND [options]",
-        description=(
-            "Search and embed long documents, and train the models that do it.\n\n"
-            f"commands:\n{listed}"
-        ),
-        epilog=(
-            "Each command has its own help: nextlevelbert search --help\n"
-            'To try it: nextlevelbert search example-books "a letter from the king of Bohemia"'
-        ),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--version", action="version", version=_versions(), help="show the versions and exit"
-    )
-    parser.add_argument("command", metavar="COMMAND", nargs="?", help=argparse.SUPPRESS)
-    return parser
-
-
-def command_parser(name: str) -> Parser:
-    """Builds the parser of a sub-command that is no training."""
-    module, _ = _COMMANDS[name]
-    parser = Parser(
-        prog=f"nextlevelbert {name}",
-        description=module.ABOUT,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    module.add_options(parser)
-    parser.usage = f"{parser.prog} {parser.required_arguments()} [options]"
-    return parser
-
-
-def _versions() -> str:
-    """Returns the versions that a report of a bug needs; nothing is imported."""
-    packages = ("nextlevelbert", "torch", "transformers", "sentence-transformers")
-    versions = [f"{package} {importlib.metadata.version(package)}" for package in packages]
-    return f"{', '.join(versions)}, Python {platform.python_version()}, {platform.system()}"
-
-
-def _readable(message: str) -> str:
-    """Returns a message in which characters that a terminal would obey are written as escapes.
-
-    `nextlevelbert.data.files` has this, too, but takes seconds to import.
-    """
-    characters = []
-    for character in message:
-        if character.isprintable() or character in "\n\t":
-            characters.append(character)
-        else:
-            characters.append(ascii(character)[1:-1])
-    return "".join(characters)
-
-
-def run(argv: Sequence[str]) -> None:
-    """Runs the sub-command of a command line; without one, prints the help."""
-    name = next(iter(argv), "--help")
-    if name in _TRAININGS:
-        module_name, _ = _TRAININGS[name]
-        check_options(name, argv[1:])
-        sys.argv = [f"nextlevelbert {name}", *argv[1:]]
-        importlib.import_module("nextlevelbert.public")  # registers the models
-        importlib.import_module(module_name).main()
-        return
-    if name not in _COMMANDS:
-        parser = build_parser()
-        parser.parse_args([name])
-        parser.error(f"There is no command {name!r}.{nearest(name, [*_COMMANDS, *_TRAININGS])}")
-
-    options = vars(command_parser(name).parse_args(argv[1:]))
-    if name != "search":  # which opens its model only to encode something
-        importlib.import_module("nextlevelbert.public")  # registers the models
-    _, module_name = _COMMANDS[name]
-    command = importlib.import_module(module_name)
-    if "cache_dir" in options:
-        open_options(options)
-    command.run(**options)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Runs the sub-command of a command line, by default that of this process.
 
     Returns:
         The exit status.
     """
-    if argv is None:
-        argv = sys.argv[1:]
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a pipe on Windows may know few characters
-        sys.stdout.reconfigure(errors="replace")
     try:
-        run(argv)
-        sys.stdout.flush()
+        from . import command
+
+        return command.main(argv)
     except KeyboardInterrupt:
         print("\nStopped. Run the same command again to continue.", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # as in `nextlevelbert search … | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except (OSError, ValueError, MemoryError) as error:
-        print(f"error: {_readable(str(error))}", file=sys.stderr)
-        return 1
-    return 0

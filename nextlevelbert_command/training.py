@@ -19,8 +19,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from .option_files import expand_options_file, with_recipe
 from .options import BUNDLED
-from .parser import Parser, nearest
+from .parser import Parser, nearest, pop_option
 
 DESCRIPTION = Path(__file__).with_name("training_options.json")
 _WORDS = {
@@ -29,42 +30,40 @@ _WORDS = {
 }
 
 
-def check_options(command: str, argv: Sequence[str]) -> None:
+def check_options(command: str, argv: Sequence[str]) -> list[str]:
     """Prints the help of a training if it is asked for, and refuses wrong options.
 
     Args:
         command: ``"pretrain"`` or ``"finetune"``.
-        argv: the arguments after the command. If they begin with a file of options, only this file
-            is looked for.
+        argv: the arguments after the command.
+
+    Returns:
+        The arguments, with the options of files and recipes in place of the names of these.
     """
-    if argv and not argv[0].startswith("-"):
-        if not os.path.exists(argv[0]):
-            TrainingParser(prog=f"nextlevelbert {command}").error(
-                f"there is no file of options {argv[0]!r}. An option begins with --"
-            )
-        return
     description = json.loads(DESCRIPTION.read_text(encoding="utf-8"))
     tasks = description["commands"][command]
-    task = ""
-    if command == "finetune":
-        task, argv = _choose_task(tasks, argv)
-    parser = training_parser(f"nextlevelbert {command}", task, tasks[task], argv, description)
+    parser = TrainingParser(prog=f"nextlevelbert {command}")
+    try:
+        argv = expand_options_file(argv)
+        task = ""
+        if command == "finetune":
+            task, argv = _choose_task(tasks, argv)
+        argv = with_recipe(argv, task, default_type=next(iter(tasks[task]["model_types"])))
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
+
+    parser = training_parser(parser.prog, task, tasks[task], argv, description)
     options = vars(parser.parse_args(argv))
     for name, value in options.items():
         if name.endswith("_file") and value is not None and not _is_source(value):
             parser.error(f"argument --{name}: there is no file or folder {value!r}")
+    if task:
+        argv = ["--task", task, *argv]
+    return argv
 
 
 def _is_source(text: str) -> bool:
     return text in BUNDLED or os.path.exists(text) or glob.has_magic(text)
-
-
-def _pop_option(argv: Sequence[str], name: str, default: str = "") -> tuple[str, list[str]]:
-    """Takes the value of an option out of a command line."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument(f"--{name}", f"--{name.replace('_', '-')}", dest="value", default=default)
-    known, others = parser.parse_known_args(argv)
-    return known.value, others
 
 
 def _choose_task(tasks: dict[str, Any], argv: Sequence[str]) -> tuple[str, list[str]]:
@@ -80,7 +79,7 @@ def _choose_task(tasks: dict[str, Any], argv: Sequence[str]) -> tuple[str, list[
         formatter_class=argparse.RawDescriptionHelpFormatter,
         add_help=False,
     )
-    task, others = _pop_option(argv, "task")
+    task, others = pop_option(argv, "task")
     if task == "" and {"-h", "--help"} & set(others):
         parser.print_help()
         raise SystemExit(0)
@@ -134,7 +133,7 @@ def training_parser(
         description: the whole of `training_options.json`.
     """
     model_types = about["model_types"]
-    model_type, _ = _pop_option(argv, "model_type", next(iter(model_types)))
+    model_type, _ = pop_option(argv, "model_type", next(iter(model_types)))
     if task:
         prog = f"{prog} --task {task}"
     if model_type not in model_types:

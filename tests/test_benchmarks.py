@@ -18,6 +18,7 @@ import torch
 from scipy import stats
 from transformers import LongformerConfig, LongformerModel
 
+from benchmarks.speed import gpu_throughput
 from benchmarks.studies import attention_alignment, book_context, compare_runs, masked_objectives
 from metrics.conll_coreference.conll_coreference import coreference_scores
 from nextlevelbert import CdlmModel, CdlmProcessor
@@ -54,6 +55,19 @@ def test_there_is_a_benchmark_for_every_line_of_make_bench():
     made = set(re.findall(r"-m benchmarks\.([\w.]+)", makefile))
     assert made
     assert made <= set(NAMES)
+
+
+@pytest.mark.long
+def test_the_script_for_a_gpu_runs_on_a_cpu(toy_encoder_path, monkeypatch, capsys):
+    words = ["--encoder", toy_encoder_path, "--device", "cpu", "--tiny"]
+    monkeypatch.setattr(sys, "argv", ["gpu_throughput", *words])
+
+    gpu_throughput.main()
+
+    shown = capsys.readouterr().out
+    assert "failed" not in shown
+    for row in ("MPNet", "BERT-AL", "loss alone", "forward pass of 8 chunks", "CDLM", "Trainer"):
+        assert row.lower() in shown.lower()
 
 
 def mention_topics(topics, wrong):
@@ -132,7 +146,8 @@ def study(toy_encoder_path, tmp_path_factory):
     words += ["--novels", str(folder / "novels"), "--encoder", toy_encoder_path]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(masked_objectives, "load_tasks", lambda data: tasks)
-        patch.setattr(sys, "argv", ["masked_objectives", *words, "--chunk_size", "12"])
+        sizes = ["--chunk_size", "12", "--offsets", "2"]
+        patch.setattr(sys, "argv", ["masked_objectives", *words, *sizes])
         masked_objectives.main()
     return folder
 
@@ -145,10 +160,10 @@ def objective_run(study, monkeypatch, *words, action="train"):
     masked_objectives.main()
 
 
-LONG = [pytest.param([row], marks=pytest.mark.long) for row in "abef"]
+LONG = [pytest.param([row], marks=pytest.mark.long) for row in "abdef"]
 
 
-@pytest.mark.parametrize("words", [["d"], ["g", "--best", "e"], *LONG])
+@pytest.mark.parametrize("words", [["l"], ["g", "--best", "e"], *LONG])
 def test_every_masked_objective_is_trained_and_measured(study, monkeypatch, words):
     objective_run(study, monkeypatch, "--row", *words)
     lines = masked_objectives.read_lines(study / "results.jsonl")
@@ -156,6 +171,7 @@ def test_every_masked_objective_is_trained_and_measured(study, monkeypatch, word
     for line, positions in zip(lines, (0, 64, 128, 192), strict=True):
         assert line["positions"] == positions
         assert 0 <= line["found_in_pool"] <= 1
+        assert 0 <= line["train_weighed_in_all"] <= 1
         assert math.isfinite(line["r2"])
 
 

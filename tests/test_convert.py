@@ -137,7 +137,7 @@ def test_encoder_is_the_one_that_the_configuration_names(tiny, config, weights, 
 
 CONVERT_FROM_THE_HUB = """
 import json, sys
-from nextlevelbert_command import run
+from nextlevelbert_command.command import run
 folder = sys.argv[1]
 for output, *revision in (["main"], ["request", "--revision", "refs/pr/1"], ["none", "--revision", "refs/pr/2"]):
     try:

@@ -9,7 +9,8 @@ import re
 import shlex
 import sys
 from argparse import ArgumentParser
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
@@ -18,12 +19,12 @@ import pytest
 from huggingface_hub import ModelCard
 from transformers import HfArgumentParser
 
-from nextlevelbert import read_document_sets
 from nextlevelbert.data import open_rows
 from nextlevelbert.data.labelled import load_choices, load_classes
 from nextlevelbert.finetuning import tasks
 from nextlevelbert.pretraining import pretrain as vectors
 from nextlevelbert.training.cards import CITATIONS, CardText, RunReport, model_card
+from nextlevelbert_command.training import check_options
 
 from .examples.scripts import load_script
 
@@ -162,8 +163,14 @@ def run_example() -> None:
     load_script(sys.argv[0].removeprefix("examples/")).main(sys.argv[1:])
 
 
+def run_training(name: str, main: Callable[[list[str]], None]) -> None:
+    """Runs a training with the options of `sys.argv`, which the command checks first."""
+    main(check_options(name, sys.argv[1:]))
+
+
 ecbplus = load_script("cdlm/ecbplus.py")
 match_documents = load_script("cdlm/match_documents.py")
+pretrain_cdlm = load_script("cdlm/pretrain.py")
 questions = load_script("cdlm/questions.py")
 summarize = load_script("bert_al/summarize.py")
 SCRIPTS = {
@@ -180,10 +187,10 @@ SCRIPTS = {
     "examples/next_level_bert/prepare_muld.py": run_example,
     "examples/next_level_bert/prepare_quality_race.py": run_example,
     "examples/next_level_bert/retrieve_booksum.py": run_example,
-    "pretrain": vectors.main,
-    "run_pretraining.py": vectors.main,
-    "finetune": tasks.main,
-    "run_finetune.py": tasks.main,
+    "pretrain": partial(run_training, "pretrain", vectors.main),
+    "run_pretraining.py": partial(run_training, "pretrain", vectors.main),
+    "finetune": partial(run_training, "finetune", tasks.main),
+    "run_finetune.py": partial(run_training, "finetune", tasks.main),
 }
 
 
@@ -303,7 +310,7 @@ READERS = {
     "examples/cdlm/match_documents.py": match_documents.read_pairs,
     "examples/cdlm/coreference.py": ecbplus.read_documents,
     "examples/cdlm/questions.py": questions.read_questions,
-    "examples/cdlm/pretrain.py": lambda source: read_document_sets(source, "event"),
+    "examples/cdlm/pretrain.py": lambda source: pretrain_cdlm.read_table(source, "event"),
 }
 
 

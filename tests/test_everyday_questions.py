@@ -7,6 +7,8 @@ from collections import Counter
 import pytest
 
 from benchmarks.studies.everyday_questions import (
+    KINDS,
+    NOVEL_QUESTIONS,
     QUESTIONS,
     Answer,
     Question,
@@ -16,11 +18,11 @@ from benchmarks.studies.everyday_questions import (
     gnucash_manual,
     load_questions,
     news,
+    novels,
     one_line,
     python_manual,
 )
 
-KINDS = ("python-manual", "git-manual", "gnome-help", "gnucash-manual", "news")
 LID = Question(
     id="help-01",
     kind="help",
@@ -35,7 +37,7 @@ def questions_of(kind: str) -> list[Question]:
 
 
 def test_each_kind_has_ten_questions_for_choosing_and_ten_to_report():
-    questions = load_questions()
+    questions = load_questions(QUESTIONS)
 
     counts = Counter((question.kind, question.half) for question in questions)
 
@@ -48,7 +50,7 @@ def test_ids_and_questions_are_unique(column):
 
     values = {getattr(question, column) for question in questions}
 
-    assert len(values) == len(questions) == 100
+    assert len(values) == len(questions) == 124
 
 
 def test_a_quotation_is_one_line_of_thirty_to_two_hundred_characters():
@@ -69,6 +71,7 @@ def test_no_question_repeats_four_words_of_its_quotation():
 
 def test_every_line_is_an_object_with_the_same_keys():
     lines = QUESTIONS.read_text(encoding="utf-8").splitlines()
+    lines += NOVEL_QUESTIONS.read_text(encoding="utf-8").splitlines()
 
     keys = {tuple(json.loads(line)) for line in lines}
 
@@ -86,6 +89,12 @@ def test_the_news_hold_the_quotations(shared):
     count = check_quotations(questions_of("news"), news(shared))
 
     assert count == 1856
+
+
+def test_the_novels_hold_the_quotations(shared):
+    count = check_quotations(questions_of("novels"), novels(shared))
+
+    assert count == 22
 
 
 def test_a_quotation_may_run_over_lines():

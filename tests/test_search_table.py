@@ -8,6 +8,7 @@ from scipy.stats import bootstrap
 
 from benchmarks.studies import search_table
 from benchmarks.studies.everyday_questions import Answer, Question
+from nextlevelbert.search.open_model import open_model
 
 LID = Question(
     id="help-01",
@@ -25,31 +26,19 @@ DOCUMENTS = [
 ]
 
 
-class LengthEncoder:
-    """Encodes a text by its length, and remembers which texts it has read."""
-
-    def __init__(self):
-        self.read = []
-
-    def encode(self, texts, normalize_embeddings):
-        assert normalize_embeddings
-        self.read += texts
-        angles = np.array([len(text) for text in texts])
-        return np.stack([np.cos(angles), np.sin(angles)], axis=1)
+@pytest.fixture
+def args(tmp_path):
+    return Namespace(output_dir=tmp_path, passages=None)
 
 
 @pytest.fixture
-def encoder(monkeypatch):
-    encoder = LengthEncoder()
-    monkeypatch.setattr(search_table, "SentenceTransformer", lambda *args, **options: encoder)
-    return encoder
+def documents(args):
+    return search_table.write_documents("help", DOCUMENTS, [LID], args)
 
 
 @pytest.fixture
-def collection(monkeypatch, tmp_path):
-    monkeypatch.setattr(search_table, "load_questions", lambda: [LID])
-    args = Namespace(output_dir=tmp_path, passages=None)
-    return search_table.open_collection("help", DOCUMENTS, half="report", args=args)
+def collection(documents, args):
+    return search_table.open_collection(documents, [LID], args)
 
 
 def test_the_passage_with_the_quotation_is_right_and_equal_texts_count_once(collection):
@@ -59,27 +48,30 @@ def test_the_passage_with_the_quotation_is_right_and_equal_texts_count_once(coll
     assert collection.right == [{0}]
 
 
-def test_every_row_ranks_the_passage_that_answers(collection, encoder, tmp_path):
-    encoded = search_table.EncodedTexts("toy", tmp_path / "vectors")
+def test_every_row_ranks_the_passage_that_answers(collection):
+    table = search_table.ranks(collection)
 
-    table = search_table.ranks(collection, encoded, "toy")
-
-    lengths = np.array(sorted(set(map(len, collection.texts))))
-    cosines = np.cos(lengths - len(LID.question))
-    right = np.cos(len(collection.texts[0]) - len(LID.question))
-    assert table["toy alone"] == [1 + np.count_nonzero(cosines > right + 1e-6)]
     assert table["search"] == table["bm25s"] == table["TF-IDF (scikit-learn)"] == [1]
-    assert set(table) > {"search --rerank toy", "search --model toy"}
 
 
-def test_a_text_is_encoded_once_also_in_a_later_run(encoder, tmp_path):
-    texts = ["a sentence", "another one", "a sentence"]
+def test_rows_of_a_model_are_those_of_the_commands(collection, documents, args):
+    """With the model of the default, each row is that of the default."""
+    model = open_model()
+    own = search_table.open_collection(documents, [LID], args, model)
 
-    first = search_table.EncodedTexts("toy", tmp_path).vectors(texts)
-    again = search_table.EncodedTexts("toy", tmp_path).vectors(texts)
+    table = search_table.ranks_with_model(collection, own, model=model, name="static")
 
-    assert encoder.read == ["a sentence", "another one"]
-    np.testing.assert_array_equal(first, again)
+    vectors = collection.library.ask(LID.question).cosine
+    assert table["search --rerank static"] == table["search --model static"] == [1]
+    assert table["static alone"] == [collection.rank(0, vectors)]
+
+
+def test_the_rank_is_that_of_the_first_right_passage(collection):
+    lid, *others = range(4)
+    scores = np.zeros(4)
+    scores[others] = 1  # two of them have the same text
+
+    assert collection.rank(lid, scores) == 3
 
 
 def test_an_interval_is_scipy_s_percentile_bootstrap():

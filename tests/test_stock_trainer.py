@@ -185,7 +185,7 @@ def test_packed_sequences_train_the_same_when_compiled(source, tmp_path):
     for number, options in enumerate(({}, compiled)):
         set_seed(0)
         model = nlb.NextLevelBertForMaskedVectorModeling.from_chunk_encoder(
-            source, chunk_size=16, loss="cross_entropy", num_candidates=8
+            source, chunk_size=16, num_hidden_layers=1, loss="cross_entropy", num_candidates=8
         )
         model.candidates = torch.randn(8, model.config.chunk_hidden_size)
         folder = tmp_path / f"{number}"

@@ -15,6 +15,8 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from nextlevelbert import static_checkpoint
+
 from .test_runs import RUNS, fine_tuning, toys  # noqa: F401
 from .toys.finetuning import sea_rows, write
 
@@ -172,8 +174,9 @@ def test_every_task_and_model_type_runs_to_its_end(installed, toys, tmp_path):  
 @pytest.mark.parametrize(
     ("paper", "options"),
     [
-        ("next_level_bert", "{minilm}"),
-        ("hate", "{minilm}"),
+        # With MiniLM, both run in tests/test_examples.py.
+        ("next_level_bert", "{sentence_encoder}"),
+        ("hate", "{static}"),
         # Those whose defaults take minutes.
         ("chunkbert", "--encoder {encoder} --chunk_size 32 --num_train_epochs 1"),
         ("bert_al", "--encoder {encoder} --segment_length 32 --num_train_epochs 1"),
@@ -181,10 +184,10 @@ def test_every_task_and_model_type_runs_to_its_end(installed, toys, tmp_path):  
     ],
 )
 def test_the_papers_run_from_an_installed_wheel(
-    installed, minilm_path, encoder, paper, options, tmp_path
+    installed, toy_encoder_path, encoder, paper, options, tmp_path
 ):
-    """Each example in an empty folder and without network; the first two as they stand, with
-    MiniLM."""
+    """Each example in an empty folder and without network."""
     shutil.copy(ROOT / "examples" / "papers" / f"{paper}.py", tmp_path)
-    words = options.format(minilm=minilm_path, encoder=encoder).split()
+    encoders = {"sentence_encoder": toy_encoder_path, "static": static_checkpoint()}
+    words = options.format(encoder=encoder, **encoders).split()
     assert run(installed / "python", f"{paper}.py", *words, cwd=tmp_path)

@@ -45,6 +45,7 @@ INPUTS = {
     "data": "folder with novels/, retrieval/, squality/, hyperpartisan/ and so on",
     "packages": "unpacked Debian packages (see benchmarks.studies.everyday_questions)",
     "encoder": "folder or name of all-MiniLM-L6-v2",
+    "kinds": "folder of texts of eight kinds (see benchmarks.studies.kinds_of_text)",
 }
 
 

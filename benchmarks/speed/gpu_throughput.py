@@ -2,10 +2,12 @@
 
 - peak: the best of repeated matrix products in the same run, not the data sheet's.
 - encoding: from text to vectors, and to a corpus on disk, beside the bare forward pass over ids
-  that lie on the device, and beside tokenising alone.
-- pretraining: a stock `Trainer` beside a bare loop over one batch that lies on the device.
+  that lie on the device, and beside tokenising alone. The bare pass also with other numbers of
+  chunks, and of MPNet's shapes beside BERT's, both with random weights.
+- pretraining: a stock `Trainer` beside a bare loop over one batch that lies on the device, and the
+  loss over stored vectors alone beside the step.
 - fine-tuning: a step over stored vectors beside the bare backbone on the same padded batch.
-- ChunkBERT and CDLM: a step beside the plain encoder, and beside one fused attention.
+- ChunkBERT, BERT-AL and CDLM: a step beside the plain encoder, and beside one fused attention.
 
 Every part has a time limit, and the next part goes on after an error, so that the whole takes four
 minutes at most. `--device cpu --tiny` tries the script.
@@ -26,11 +28,19 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import AutoModel, BertConfig, BertModel, Trainer, TrainingArguments
+from transformers import (
+    AutoModel,
+    BertConfig,
+    BertModel,
+    MPNetConfig,
+    Trainer,
+    TrainingArguments,
+)
 
 from benchmarks.common import measuring
 from benchmarks.speed.cdlm_attention import square_plan
 from nextlevelbert import (
+    BertAlForSequenceClassification,
     CdlmModel,
     ChunkBertForSequenceClassification,
     DataCollatorForVectorMasking,
@@ -43,6 +53,7 @@ from nextlevelbert import (
 )
 from nextlevelbert.models import modeling_cdlm
 from nextlevelbert.models.chunking import tokenize_document
+from nextlevelbert.models.losses import choice_loss
 from nextlevelbert.models.windows import pad_vectors
 
 Run = Callable[[], Any]
@@ -178,12 +189,33 @@ def measure_encoding(bench: Bench) -> None:
         rate = tokens / bench.seconds(lambda: model.encode(marked))
         bench.add(f"encode, each text with [SEP], {dtype}", rate, "tokens/s", slower)
 
+    for chunks in (bench.size(8, 1), bench.size(32, 2), bench.size(1_024, 8)):
+        some = ids[:1].expand(chunks, -1).contiguous()
+        with torch.inference_mode():
+            rate = some.numel() / bench.seconds(partial(network, input_ids=some), 10)
+        bench.add(f"bare forward pass of {chunks:,} chunks, {dtype}", rate, "tokens/s", bare)
+
     source.encoder.to(bench.device, dtype)
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
         encode_corpus(bench.texts, source, rule, folder, progress=False)
         rate = tokens / (time.perf_counter() - start)
     bench.add(f"encode_corpus from text to disk, {dtype}", rate, "tokens/s", slower)
+
+
+def measure_mpnet(bench: Bench) -> None:
+    sizes = {}
+    if bench.tiny:
+        sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    dtype = bench.dtypes[-1]
+    ids = torch.randint(1_000, 20_000, (bench.size(256, 4), 256), device=bench.device)
+    reference = None
+    for config in (BertConfig(**sizes), MPNetConfig(vocab_size=30_527, **sizes)):
+        network = AutoModel.from_config(config).to(bench.device, dtype).eval()
+        with torch.inference_mode():
+            rate = ids.numel() / bench.seconds(partial(network, input_ids=ids), 10)
+        bench.add(f"bare {config.model_type}, {dtype}", rate, "tokens/s", reference)
+        reference = rate
 
 
 def measure_pretraining(bench: Bench) -> None:
@@ -208,6 +240,7 @@ def measure_pretraining(bench: Bench) -> None:
             bare = rows * length / seconds
             bench.add(f"pretraining step, batch of {rows}", work / seconds, "TFLOP/s")
             print(f"waits in a step: {bench.waits(step)}")
+            measure_loss(bench, model, batch, seconds)
 
             steps = bench.size(40, 2)
             args = TrainingArguments(
@@ -226,6 +259,27 @@ def measure_pretraining(bench: Bench) -> None:
             trainer.train()
             rate = steps * rows * length / (time.perf_counter() - start)
             bench.add(f"Trainer, batch of {rows}", rate, "positions/s", bare)
+
+
+def measure_loss(bench: Bench, model: Any, batch: dict[str, torch.Tensor], seconds: float) -> None:
+    """Measures the loss over stored vectors alone, with its backward pass.
+
+    Args:
+        bench: the run.
+        model: model with stored vectors to choose among.
+        batch: batch of the step.
+        seconds: seconds of the whole step.
+    """
+    masked = int(batch["mask_positions"].sum())
+    targets = torch.randn(masked, model.config.hidden_size, device=bench.device)
+    predictions = torch.randn_like(targets, requires_grad=True)
+
+    def loss() -> None:
+        choice_loss(predictions, targets, candidates=model.candidates).backward()
+
+    rate = 1 / bench.seconds(loss)
+    bench.add(f"loss alone, {masked:,} predictions", rate, "losses/s")
+    print(f"share of the step: {1 / (rate * seconds):.0%}")
 
 
 def measure_finetuning(bench: Bench) -> None:
@@ -259,7 +313,11 @@ def measure_documents(bench: Bench) -> None:
     length = bench.size(4_096, 256)
     ids = torch.randint(1_000, 20_000, (1, length), device=bench.device)
     chunkbert: Any = ChunkBertForSequenceClassification.from_encoder(
-        bench.encoder, num_labels=2, max_training_tokens=None, chunk_size=128
+        bench.encoder,
+        num_labels=2,
+        max_training_tokens=None,
+        chunk_size=128,
+        num_averaged_layers=bench.size(5, 2),
     )
     chunkbert.to(bench.device).train()
     labels = torch.ones(1, dtype=torch.long, device=bench.device)
@@ -273,6 +331,12 @@ def measure_documents(bench: Bench) -> None:
     bench.add("plain encoder, training step", reference, "tokens/s")
     step = training_step(bench, chunkbert, lambda: chunkbert(ids, labels=labels).loss)
     bench.add("ChunkBERT, training step", length / bench.seconds(step), "tokens/s", reference)
+    print(f"waits in a step: {bench.waits(step)}")
+
+    bert_al: Any = BertAlForSequenceClassification.from_encoder(bench.encoder, num_labels=2)
+    bert_al.to(bench.device).train()
+    step = training_step(bench, bert_al, lambda: bert_al(ids, labels=labels).loss)
+    bench.add("BERT-AL, training step", length / bench.seconds(step), "tokens/s", reference)
     print(f"waits in a step: {bench.waits(step)}")
 
     cdlm: Any = CdlmModel.from_encoder(
@@ -299,6 +363,7 @@ def parts() -> Iterator[Callable[[Bench], None]]:
     yield measure_pretraining
     yield measure_finetuning
     yield measure_documents
+    yield measure_mpnet
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Reads a hundred everyday questions about five kinds of text, and checks their quotations.
+"""Reads everyday questions about five kinds of text and about novels, and checks their quotations.
 
     mkdir packages && cd packages
     apt-get download git-doc=1:2.39.5-0+deb12u3 gnome-user-docs=43.0-2 gnucash-docs=4.13-1
@@ -19,6 +19,10 @@ kind                    source                                      licence     
 ``news``                BBC News 2004-2005, ``data/bbc_news``       research only          1,856
 ======================  ==========================================  =================  =========
 
+``novel_questions.jsonl`` holds 24 questions about six of the 22 novels in ``data/novels``
+(validation; public domain), kind ``novels``. They were written from memory before any search, and
+their quotations were then looked up in the novels. No setting was chosen on them.
+
 A newer version may have other texts, and the check then names the first quotation that is gone.
 Debian's snapshot archive keeps these packages. Python 3.11.7, 3.12.1 and 3.13.0 hold all quotations
 of their manual.
@@ -36,6 +40,8 @@ from xml.etree import ElementTree
 from nextlevelbert import read_documents
 
 QUESTIONS = Path(__file__).with_suffix(".jsonl")
+NOVEL_QUESTIONS = QUESTIONS.with_name("novel_questions.jsonl")
+KINDS = ("python-manual", "git-manual", "gnome-help", "gnucash-manual", "news")
 # Blocks of text in Mallard, the format of GNOME's help.
 _MALLARD = "{http://projectmallard.org/1.0/}"
 _BLOCKS = {f"{_MALLARD}{name}" for name in ("title", "desc", "p", "code", "screen")}
@@ -58,9 +64,13 @@ class Question:
     answers: tuple[Answer, ...]
 
 
-def load_questions(path: Path = QUESTIONS) -> list[Question]:
+def load_questions(*paths: Path) -> list[Question]:
+    """Reads the questions of files, by default of both."""
+    lines = []
+    for path in paths or (QUESTIONS, NOVEL_QUESTIONS):
+        lines.extend(path.read_text(encoding="utf-8").splitlines())
     questions = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in lines:
         row = json.loads(line)
         answers = tuple(Answer(**answer) for answer in row.pop("answers"))
         questions.append(Question(**row, answers=answers))
@@ -102,6 +112,24 @@ def news(shared: Path) -> Iterator[tuple[str, str]]:
         yield document.id, f"{document.metadata['title']}\n\n{document.text}"
 
 
+def novels(shared: Path) -> Iterator[tuple[str, str]]:
+    for document in read_documents(shared / "data/novels/validation.jsonl.gz"):
+        yield document.id, document.text
+
+
+def read_kind(kind: str, *, packages: Path, shared: Path) -> Iterator[tuple[str, str]]:
+    """Yields the name and the text of each document of a kind."""
+    readers = {
+        "python-manual": python_manual,
+        "git-manual": lambda: git_manual(packages),
+        "gnome-help": lambda: gnome_help(packages),
+        "gnucash-manual": lambda: gnucash_manual(packages),
+        "news": lambda: news(shared),
+        "novels": lambda: novels(shared),
+    }
+    return readers[kind]()
+
+
 def one_line(text: str) -> str:
     """Puts one space in place of all white space, as in the quotations."""
     return " ".join(text.split())
@@ -132,16 +160,15 @@ def check_quotations(questions: Iterable[Question], documents: Iterable[tuple[st
 def main() -> None:
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--packages", type=Path, help="folder with the unpacked Debian packages")
-    parser.add_argument("--shared", type=Path, help="folder with data/bbc_news")
+    parser.add_argument("--shared", type=Path, help="folder with data/bbc_news, data/novels")
     args = parser.parse_args()
-    sources = {"python-manual": python_manual()}
+    kinds = ["python-manual"]
     if args.packages is not None:
-        sources["git-manual"] = git_manual(args.packages)
-        sources["gnome-help"] = gnome_help(args.packages)
-        sources["gnucash-manual"] = gnucash_manual(args.packages)
+        kinds += ["git-manual", "gnome-help", "gnucash-manual"]
     if args.shared is not None:
-        sources["news"] = news(args.shared)
-    for kind, documents in sources.items():
+        kinds += ["news", "novels"]
+    for kind in kinds:
+        documents = read_kind(kind, packages=args.packages, shared=args.shared)
         questions = [question for question in load_questions() if question.kind == kind]
         count = check_quotations(questions, documents)
         print(f"{kind}: {len(questions)} questions, {count:,} documents")

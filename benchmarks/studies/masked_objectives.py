@@ -10,7 +10,9 @@ Rows: (a) the paper's loss; (b) targets standardised by dimension, the loss summ
 (c) whitened targets at their natural length; (d) c by choice among the batch and 8,192 stored
 vectors; (e) codes of whitened vectors, 1,024 classes and as many of what is left; (f) d, or e with
 `--best e`, where the model predicts what the mean of the neighbours leaves, and spans of 3 to 8
-chunks are masked; (g) f with residual pooling.
+chunks are masked; (g) f with residual pooling; (h) d with whitened inputs, and all corpora of
+`--offsets`; (i) h with plain inputs; (j) h with one offset; (k) h without dropout; (l) h, where the
+model predicts what the weighed neighbours leave.
 
 Five million positions (`--positions`) are an hour to two on two cores. Repeat the same command to
 go on with a row that was stopped; it ends with the same weights. The best row goes on with
@@ -19,11 +21,14 @@ go on with a row that was stopped; it ends with the same weights. The best row g
 
 Every half million positions a line is appended to ``STUDY/results.jsonl``, on the validation
 novels: R² against the mean; masked vectors found among all masked and among 8,192, with chance and
-the mean of the two nearest visible chunks as control; MAP of chapters (names masked) by the mean of
-their contextual vectors, by these plus plain ones, and by the document vector; SQuALITY's MRR by
-the same. At the end of a row ``STUDY/queries`` gets the score of each query. `draw` prints a table
-with them, the difference to the plain mean with an interval of 95 % over books, and draws the
-curves. `last_look` measures a finished row on the twenty novels that were set aside.
+three controls: the mean of the two nearest visible chunks, all visible chunks weighed by .7 to the
+power of their distance, and nine weights by least squares (for eight distances, and for the mean of
+the window). With ``train_`` in front, the scores are those of the first 22 training novels. Then
+the MAP of chapters (names masked) by the mean of their contextual vectors, by these plus plain
+ones, and by the document vector; SQuALITY's MRR by the same. At the end of a row ``STUDY/queries``
+gets the score of each query. `draw` prints a table with them, the difference to the plain mean with
+an interval of 95 % over books, and draws the curves. `last_look` measures a finished row on the
+twenty novels that were set aside.
 """
 
 from __future__ import annotations
@@ -31,7 +36,7 @@ from __future__ import annotations
 import json
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +47,10 @@ from safetensors.torch import load_file
 from sklearn.cluster import MiniBatchKMeans
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.data import ConcatDataset, Dataset
 from transformers import TrainerCallback, TrainingArguments, set_seed
 
-from benchmarks.common.measuring import print_table, with_interval
+from benchmarks.common.measuring import CHARACTERS_PER_TOKEN, print_table, with_interval
 from benchmarks.common.objectives import (
     Choice,
     Codes,
@@ -53,6 +59,8 @@ from benchmarks.common.objectives import (
     TargetSpace,
     device,
     neighbour_means,
+    neighbour_terms,
+    weighed_neighbours,
 )
 from benchmarks.studies.chunk_tasks import heading_end
 from benchmarks.studies.document_vectors import (
@@ -63,6 +71,7 @@ from benchmarks.studies.document_vectors import (
 )
 from nextlevelbert import (
     DataCollatorForVectorMasking,
+    Document,
     NextLevelBertForMaskedVectorModeling,
     PackedVectorDataset,
     VectorCorpus,
@@ -74,20 +83,25 @@ from nextlevelbert.data.tables import open_rows
 from nextlevelbert.evaluation import RetrievalTask, rank_by_scores
 from nextlevelbert.models.configuration_nextlevelbert import NOT_SPECIAL
 from nextlevelbert.models.losses import smooth_l1_loss
+from nextlevelbert.training import SetEpochCallback
 from nextlevelbert.training.plots import save_figure
 from nextlevelbert.training.runs import last_whole_checkpoint
 from nextlevelbert.training.trainer import CardTrainer
 
 POOL = 8_192  # stored vectors: to choose among, and to find a masked one among
 METRICS = {"chapters": "map", "squality": "mrr", "held_out_chapters": "map"}
+MASKED_COLUMNS = ("r2", "found_in_all", "found_in_pool", "train_found_in_pool")
 KINDS = ("contextual", "both")  # of document vectors that the layers take part in
 VALIDATION = ("chapters", "squality")
+MEASURED = 22  # training novels that are measured, too
+CONTROLS = ("neighbours", "weighed", "least_squares")
 SHORTEST = 200  # words of a chapter that is searched
 HEADINGS = (
     "row-seed-positions-length",
     "R²",
     "found in all",
     "found in 8,192",
+    "in 8,192, training novels",
     "chapters",
     "with plain",
     "SQuALITY",
@@ -95,7 +109,8 @@ HEADINGS = (
 )
 PANELS = {
     "r2": "R² against the mean",
-    "found_in_pool": "masked found among 8,192",
+    "found_in_pool": "masked found among 8,192, unseen novels",
+    "train_found_in_pool": "masked found among 8,192, training novels",
     "chapters_contextual": "chapters, contextual: MAP",
     "chapters_both": "chapters, contextual + plain: MAP",
     "squality_both": "SQuALITY, contextual + plain: MRR",
@@ -108,7 +123,10 @@ class Row:
 
     space: str = "whitened"  # of the targets: as they are, standardised, whitened
     loss: str = "regression"  # or paper, choice, codes
-    residual: bool = False  # predict what the mean of the neighbours leaves
+    anchor: str = "none"  # predict what the nearest, or the weighed neighbours leave
+    inputs: str = "as they are"  # or whitened
+    offsets: bool = False  # train on all corpora of `--offsets`
+    dropout: bool = True
     shortest: int = 1  # chunks in a masked span
     longest: int = 1
     pooling: str = "mean"
@@ -117,6 +135,16 @@ class Row:
 def row_of(name: str, best: str) -> Row:
     """Returns the row of a letter; f and g build on the row `best`."""
     losses = {"d": "choice", "e": "codes"}
+    trial = Row(loss="choice", inputs="whitened", offsets=True)
+    variants: dict[str, dict[str, Any]] = {
+        "h": {},
+        "i": {"inputs": "as they are"},
+        "j": {"offsets": False},
+        "k": {"dropout": False},
+        "l": {"anchor": "weighed"},
+    }
+    if name in variants:
+        return replace(trial, **variants[name])
     if name == "a":
         return Row(space="as they are", loss="paper")
     if name == "b":
@@ -128,7 +156,7 @@ def row_of(name: str, best: str) -> Row:
     pooling = "mean"
     if name == "g":
         pooling = "residual"
-    return Row(loss=losses[best], residual=True, shortest=3, longest=8, pooling=pooling)
+    return Row(loss=losses[best], anchor="nearest", shortest=3, longest=8, pooling=pooling)
 
 
 class PaperLoss(Regression):
@@ -154,16 +182,17 @@ class Learner(nn.Module):
         self, batch: Mapping[str, torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the masked vectors' targets and the mean of their neighbours, ``[M, D]`` each."""
-        mask_positions = batch["mask_positions"]
-        targets = self.space(batch["labels"][mask_positions])
-        neighbours = neighbour_means(batch["labels"], batch["special_ids"], mask_positions)
-        return targets, self.space(neighbours)
+        places = (batch["special_ids"], batch["mask_positions"])
+        targets = self.space(batch["labels"][batch["mask_positions"]])
+        if self.row.anchor == "weighed":
+            return targets, weighed_neighbours(self.space(batch["labels"]), *places)
+        return targets, self.space(neighbour_means(batch["labels"], *places))
 
     def anchors(self, neighbours: torch.Tensor) -> torch.Tensor:
         """Returns the vectors that predictions are added to."""
-        if self.row.residual:
-            return neighbours
-        return torch.zeros_like(neighbours)
+        if self.row.anchor == "none":
+            return torch.zeros_like(neighbours)
+        return neighbours
 
     def outputs(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Returns the head's outputs at the masked positions, ``[M, D]``."""
@@ -210,6 +239,11 @@ def encode(args: Namespace) -> None:
     for name in ("train", "held_out"):
         documents = read_documents(args.novels / f"{name}.jsonl")
         encode_corpus(documents, source, rule, args.folder / name)
+    for offset in range(1, args.offsets):
+        documents = read_documents(args.novels / "train.jsonl")
+        characters = round(args.chunk_size * CHARACTERS_PER_TOKEN * offset / args.offsets)
+        later = (Document(document.id, document.text[characters:]) for document in documents)
+        encode_corpus(later, source, rule, args.folder / f"train-offset-{offset}")
     validation = read_documents(args.data / "novels/validation.jsonl.gz")
     encode_corpus(validation, source, rule, args.folder / "validation")
 
@@ -288,23 +322,23 @@ class Evaluation:
     ) -> None:
         self.folder = args.folder
         self.tasks = tasks
-        rows = PackedVectorDataset(
-            VectorCorpus(args.folder / corpus), sequence_length=args.sequence_length
-        )
-        collator = DataCollatorForVectorMasking()
-        self.batches = []
-        for start in range(0, len(rows), args.batch_size):
-            stop = min(start + args.batch_size, len(rows))
-            batch = collator([rows[index] for index in range(start, stop)])
-            self.batches.append({name: values.to(device()) for name, values in batch.items()})
-        self.pool = stored_vectors(VectorCorpus(args.folder / "train"), POOL - 1, seed=1)
+        train = VectorCorpus(args.folder / "train")
+        self.batches = {
+            "": masked_batches(VectorCorpus(args.folder / corpus), args),
+            "train_": masked_batches(train, args, range(min(MEASURED, len(train)))),
+        }
+        self.fitted_to = masked_batches(train, args, range(len(train))[MEASURED : 2 * MEASURED])
+        self.pool = stored_vectors(train, POOL - 1, seed=1, skipped=MEASURED)
 
     @torch.inference_mode()
     def of(self, learner: Learner) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
         """Returns all scores by name, and the retrieval scores of each query."""
         training = learner.training
         learner.eval()
-        scores = self.masked(learner)
+        scores = {}
+        for prefix, batches in self.batches.items():
+            for name, score in self.masked(learner, batches).items():
+                scores[prefix + name] = score
         queries: dict[str, dict[str, float]] = {}
         for name in self.tasks:
             queries |= search(self.folder, name, learner.model.base_model.contextualize)
@@ -313,25 +347,70 @@ class Evaluation:
             scores[name] = float(np.mean([*of_queries.values()]))
         return scores, queries
 
-    def masked(self, learner: Learner) -> dict[str, float]:
+    def masked(
+        self, learner: Learner, batches: Sequence[Mapping[str, torch.Tensor]]
+    ) -> dict[str, float]:
         """Returns R² and the shares of masked vectors that are found."""
-        rows = [learner.targets_and_neighbours(batch) for batch in self.batches]
-        targets = torch.cat([target for target, _ in rows])
-        neighbours = torch.cat([neighbour for _, neighbour in rows])
-        predictions = torch.cat([learner.predictions(batch).float() for batch in self.batches])
+        targets = torch.cat([learner.targets_and_neighbours(batch)[0] for batch in batches])
+        predictions = torch.cat([learner.predictions(batch).float() for batch in batches])
         pool = learner.space(self.pool.to(device()))
         variation = (targets - targets.mean(dim=0)).square().sum()
-        return {
+        scores = {
             "r2": 1 - float((predictions - targets).square().sum() / variation),
             "cosine": float(F.cosine_similarity(predictions, targets).mean()),
             "masked": len(targets),
-            "found_in_all": found(predictions, targets, targets),
             "chance_in_all": 1 / len(targets),
-            "neighbours_in_all": found(neighbours, targets, targets),
-            "found_in_pool": found(predictions, targets, pool),
             "chance_in_pool": 1 / (len(pool) + 1),
-            "neighbours_in_pool": found(neighbours, targets, pool),
         }
+        for name, rows in {"found": predictions, **self.controls(learner, batches)}.items():
+            scores[f"{name}_in_all"] = found(rows, targets, targets)
+            scores[f"{name}_in_pool"] = found(rows, targets, pool)
+        return scores
+
+    def controls(
+        self, learner: Learner, batches: Sequence[Mapping[str, torch.Tensor]]
+    ) -> dict[str, torch.Tensor]:
+        """Returns predictions ``[M, D]`` that need no training, in the order of `CONTROLS`."""
+        weights = least_squares(learner.space, self.fitted_to)
+        predictions = []
+        for batch in batches:
+            places = (batch["special_ids"], batch["mask_positions"])
+            vectors = learner.space(batch["labels"])
+            nearest = learner.space(neighbour_means(batch["labels"], *places))
+            weighed = weighed_neighbours(vectors, *places)
+            fitted = torch.einsum("mtd,t->md", neighbour_terms(vectors, *places), weights)
+            predictions.append(torch.stack([nearest, weighed, fitted]))
+        return dict(zip(CONTROLS, torch.cat(predictions, dim=1), strict=True))
+
+
+def masked_batches(
+    corpus: VectorCorpus, args: Namespace, documents: Sequence[int] | None = None
+) -> list[dict[str, torch.Tensor]]:
+    """Makes masked batches of some documents of a corpus, or of all of them."""
+    rows = PackedVectorDataset(
+        corpus, sequence_length=args.sequence_length, documents=documents or None
+    )
+    collator = DataCollatorForVectorMasking()
+    batches = []
+    for start in range(0, len(rows), args.batch_size):
+        stop = min(start + args.batch_size, len(rows))
+        batch = collator([rows[index] for index in range(start, stop)])
+        batches.append({name: values.to(device()) for name, values in batch.items()})
+    return batches
+
+
+def least_squares(
+    space: TargetSpace, batches: Sequence[Mapping[str, torch.Tensor]]
+) -> torch.Tensor:
+    """Fits the weights of `neighbour_terms` to masked vectors, ``[9]``."""
+    products = torch.zeros((), device=device())
+    right = torch.zeros((), device=device())
+    for batch in batches:
+        vectors = space(batch["labels"])
+        terms = neighbour_terms(vectors, batch["special_ids"], batch["mask_positions"])
+        products = products + torch.einsum("mad,mbd->ab", terms, terms)
+        right = right + torch.einsum("mad,md->a", terms, vectors[batch["mask_positions"]])
+    return torch.linalg.lstsq(products, right[:, None]).solution[:, 0]
 
 
 Contextualize = Callable[[list[torch.Tensor]], tuple[Sequence[torch.Tensor], torch.Tensor]]
@@ -402,10 +481,19 @@ def document_vectors(contextualize: Contextualize, corpus: VectorCorpus) -> dict
     }
 
 
-def stored_vectors(corpus: VectorCorpus, count: int, seed: int) -> torch.Tensor:
-    """Draws chunk vectors of a corpus without repetition, ``[count, D]``."""
-    count = min(count, corpus.num_chunks)
-    drawn = np.random.default_rng(seed).choice(corpus.num_chunks, size=count, replace=False)
+def stored_vectors(corpus: VectorCorpus, count: int, seed: int, skipped: int = 0) -> torch.Tensor:
+    """Draws chunk vectors of a corpus without repetition, ``[count, D]``.
+
+    Args:
+        corpus: the corpus.
+        count: most vectors to draw.
+        seed: seed of the choice.
+        skipped: number of documents to leave out; one document is always left.
+    """
+    first = int(corpus.document_offsets[min(skipped, len(corpus) - 1)])
+    places = np.arange(first, corpus.num_chunks)
+    count = min(count, len(places))
+    drawn = np.random.default_rng(seed).choice(places, size=count, replace=False)
     return corpus.vectors(0, corpus.num_chunks)[torch.from_numpy(np.sort(drawn))].float()
 
 
@@ -415,14 +503,20 @@ def stored_vectors(corpus: VectorCorpus, count: int, seed: int) -> torch.Tensor:
 def new_learner(folder: Path, row: Row, classes: int) -> Learner:
     """Makes the model before training, with targets and objective fitted to the training novels."""
     model = NextLevelBertForMaskedVectorModeling.from_pretrained(
-        folder / "start", pooling=row.pooling
+        folder / "start", pooling=row.pooling, whiten_chunks=row.inputs == "whitened"
     )
+    if not row.dropout:
+        for module in model.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = 0.0
     corpus = VectorCorpus(folder / "train")
     space = TargetSpace(corpus.hidden_size)
     if row.space == "standardised":
         space.standardise(document.plain for document in corpus)
     elif row.space == "whitened":
         space.whiten(document.plain for document in corpus)
+    if row.inputs == "whitened":
+        model.base_model.whitening.load_state_dict(space.state_dict())
 
     objective = Regression()
     if row.loss == "paper":
@@ -430,7 +524,7 @@ def new_learner(folder: Path, row: Row, classes: int) -> Learner:
     elif row.loss == "choice":
         objective = Choice(space(stored_vectors(corpus, POOL, seed=0)))
     elif row.loss == "codes":
-        objective = Codes(codebooks(targets_of(corpus, space, row.residual), classes))
+        objective = Codes(codebooks(targets_of(corpus, space, row.anchor != "none"), classes))
     return Learner(model, space, objective, row)
 
 
@@ -522,12 +616,35 @@ def facts_of(args: Namespace) -> dict[str, Any]:
         "seed": args.seed,
         "of": args.positions,
         "sequence_length": args.sequence_length,
+        "novels": args.novels_used,
     }
 
 
 def run_name(facts: Mapping[str, Any]) -> str:
     """Returns the name of a run's folder, such as ``d-0-5000000-512``."""
-    return "-".join(str(facts[name]) for name in ("row", "seed", "of", "sequence_length"))
+    names = ["row", "seed", "of", "sequence_length"]
+    if facts["novels"]:
+        names.append("novels")
+    return "-".join(str(facts[name]) for name in names)
+
+
+def training_set(args: Namespace, row: Row) -> Dataset[Any]:
+    """Returns the sequences to train on, of one corpus or of a corpus for each offset."""
+    folders = [args.folder / "train"]
+    if row.offsets:
+        folders += sorted(args.folder.glob("train-offset-*"))
+    novels = None
+    if args.novels_used:
+        novels = range(args.novels_used)
+    sets = []
+    for folder in folders:
+        corpus = VectorCorpus(folder)
+        sets.append(
+            PackedVectorDataset(
+                corpus, sequence_length=args.sequence_length, documents=novels, seed=args.seed
+            )
+        )
+    return ConcatDataset(sets)
 
 
 def train(args: Namespace) -> CardTrainer:
@@ -541,7 +658,7 @@ def train(args: Namespace) -> CardTrainer:
         str(output),
         max_steps=steps_of(args.positions, args),
         per_device_train_batch_size=args.batch_size,
-        learning_rate=1e-4,
+        learning_rate=args.learning_rate,
         lr_scheduler_type="cosine",
         warmup_steps=0.05,
         weight_decay=0.01,
@@ -559,12 +676,8 @@ def train(args: Namespace) -> CardTrainer:
         model=learner,
         args=arguments,
         data_collator=DataCollatorForSpanMasking(shortest=row.shortest, longest=row.longest),
-        train_dataset=PackedVectorDataset(
-            VectorCorpus(args.folder / "train"),
-            sequence_length=args.sequence_length,
-            seed=args.seed,
-        ),
-        callbacks=[Measure(Evaluation(args), facts, args)],
+        train_dataset=training_set(args, row),
+        callbacks=[SetEpochCallback(), Measure(Evaluation(args), facts, args)],
     )
     trainer.train(last_whole_checkpoint(output))
     return trainer
@@ -608,7 +721,7 @@ def draw(args: Namespace) -> None:
     table = []
     for path in sorted((args.folder / "queries").glob("*.json")):
         last = [line for line in lines if run_name(line) == path.stem][-1]
-        cells = [f"{last[column]:.4f}" for column in ("r2", "found_in_all", "found_in_pool")]
+        cells = [f"{last[column]:.4f}" for column in MASKED_COLUMNS]
         for task in VALIDATION:
             cells += [f"{last[f'{task}_{kind}']:.3f}" for kind in KINDS]
         queries = json.loads(path.read_text())
@@ -631,7 +744,7 @@ def draw(args: Namespace) -> None:
                 [point["positions"] / 1e6 for point in points],
                 [point[column] for point in points],
                 linestyle=line_style,
-                color=f"C{'abcdefg'.index(name[0])}",
+                color=f"C{'abcdefghijkl'.index(name[0]) % 10}",
                 label=name,
             )
         for label, value in controls(args.folder, column, lines).items():
@@ -651,10 +764,10 @@ def draw(args: Namespace) -> None:
 def controls(folder: Path, column: str, lines: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Reads the scores that need no training, by name: horizontal lines."""
     task = column.partition("_")[0]
-    if column == "found_in_pool":
+    if column.endswith("found_in_pool"):
+        prefix = column.removesuffix("found_in_pool")
         # Of whitened vectors, which are told apart more easily than plain ones.
-        found_by_neighbours = max(line["neighbours_in_pool"] for line in lines)
-        return {"mean of the neighbours": found_by_neighbours}
+        return {name: max(line[f"{prefix}{name}_in_pool"] for line in lines) for name in CONTROLS}
     if task not in VALIDATION:
         return {}
     whitened = json.loads((folder / "whitened_means.json").read_text())
@@ -672,7 +785,8 @@ def main() -> None:
         "--layers", help="encode: whose layers to start with; default: the encoder's"
     )
     parser.add_argument("--chunk_size", type=int, default=256)
-    parser.add_argument("--row", choices=[*"abcdefg"], default="a")
+    parser.add_argument("--offsets", type=int, default=1, help="encode: of chunks, for rows h to l")
+    parser.add_argument("--row", choices=[*"abcdefghijkl"], default="a")
     parser.add_argument("--best", choices=["d", "e"], default="d", help="what f and g build on")
     parser.add_argument("--positions", type=int, default=5_000_000)
     parser.add_argument("--until", type=int, help="stop after so many positions, to go on later")
@@ -680,6 +794,8 @@ def main() -> None:
     parser.add_argument("--sequence_length", type=int, default=512)
     parser.add_argument("--batch_size", type=int, default=4, help="sequences")
     parser.add_argument("--classes", type=int, default=1_024, help="of each codebook")
+    parser.add_argument("--learning_rate", type=float, default=1e-4)
+    parser.add_argument("--novels_used", type=int, help="train on the first of the novels only")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--bf16", action="store_true")
     args = parser.parse_args()

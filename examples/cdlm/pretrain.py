@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 from common import CdlmArguments, about, open_cdlm, parse_arguments
 from transformers import Trainer, TrainingArguments, set_seed
 
@@ -24,12 +25,13 @@ from nextlevelbert import (
     CdlmForMaskedLM,
     ClusterDataset,
     DataCollatorForCrossDocumentMasking,
-    hold_out_sets,
-    read_document_sets,
 )
+from nextlevelbert.data import open_rows
 from nextlevelbert.training import SetEpochCallback
 
 HELD_OUT = 0.05  # share of the sets to evaluate on if there is no validation file
+LEAST_DOCUMENTS = 3  # in a set that is trained on (section 2.3)
+SEPARATOR = "|||||"  # between the documents of a set in Multi-News
 
 
 @dataclass(kw_only=True)
@@ -61,19 +63,65 @@ class PretrainingArguments(CdlmArguments):
 
 
 def read_sets(path: str, options: PretrainingArguments) -> dict[str, list[str]]:
-    """Reads sets of documents by their names."""
+    """Reads sets of documents by their names; blank documents are left out."""
     if ".src" not in Path(path).suffixes:
-        return read_document_sets(
-            path, set_column=options.cluster_column, text_column=options.text_column
-        )
+        return read_table(path, options.cluster_column, options.text_column)
 
     # Multi-News as its authors publish it (Fabbri et al., 2019).
     sets = {}
     with Path(path).open(encoding="utf-8") as lines:
         for number, line in enumerate(lines):
-            texts = [text.strip() for text in line.replace("NEWLINE_CHAR", "\n").split("|||||")]
-            sets[str(number)] = [text for text in texts if text]
+            texts = line.replace("NEWLINE_CHAR", "\n").split(SEPARATOR)
+            sets[str(number)] = [text.strip() for text in texts if text.strip()]
     return sets
+
+
+def read_table(
+    path: str, set_column: str | None = None, text_column: str | None = None
+) -> dict[str, list[str]]:
+    """Reads rows that are documents, which name their set, or rows that are sets.
+
+    A set is a list of texts, or one text with the separator of Multi-News between documents.
+    """
+    if text_column is None:
+        text_column = "document"
+        if set_column is not None:
+            text_column = "text"
+    sets: dict[str, list[str]] = {}
+    for index, (location, row) in enumerate(open_rows(path).rows):
+        name = index
+        if set_column is not None:
+            name = location.column(row, set_column, "--cluster_column")
+            if name is None:
+                raise location.error(set_column, "must name the set of the document.")
+        texts = location.column(row, text_column, "--text_column")
+        if isinstance(texts, str):
+            texts = texts.split(SEPARATOR)
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            raise location.error(text_column, f"must be text, or a list of texts, got {texts!r}.")
+        documents = sets.setdefault(str(name).strip(), [])
+        documents += [text.strip() for text in texts if text.strip()]
+    if not any(len(documents) > 1 for documents in sets.values()):
+        raise ValueError(
+            f"{path} has no two documents of one set in column {text_column!r}: put {SEPARATOR}"
+            " between the documents of a row, or name the column of their set with"
+            " --cluster_column."
+        )
+    return sets
+
+
+def hold_out_sets(
+    sets: dict[str, list[str]], share: float, seed: int
+) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """Holds out a share of the sets that have enough documents."""
+    large = [name for name, texts in sets.items() if len(texts) >= LEAST_DOCUMENTS]
+    if len(large) < 2:
+        raise ValueError("Too few sets to hold any out: give --validation_file.")
+    count = min(max(round(share * len(large)), 1), len(large) - 1)
+    order = np.random.default_rng(seed).permutation(len(large))
+    held_out = {large[index] for index in order[:count]}
+    training = {name: texts for name, texts in sets.items() if name not in held_out}
+    return training, {name: texts for name, texts in sets.items() if name in held_out}
 
 
 def read_all_sets(

@@ -35,6 +35,7 @@ from .store import VectorCorpus
 logger = logging.getLogger(__name__)
 _LONGEST_WAIT = 3_600.0  # seconds; a part takes minutes even of a large encoder on a CPU
 _SECONDS_BETWEEN_LOOKS = 0.2
+_IMPORTED_BY = os.getpid()  # differs from the current process in one that was forked
 _THREADS = 2  # at most, that tokenise parts; each of them has a part in memory
 Group = dict[str, list[str]]  # ids and texts of some documents
 Batch = Mapping[str, Any]  # the same from any engine, such as an Arrow table
@@ -111,6 +112,9 @@ class ChunkVectors:
     Use an object with `datasets.Dataset.map(batched=True)`, with Ray Data's `map_batches`, with
     Spark's `mapInArrow`, or in `encode_corpus`. It takes a batch with the columns ``id`` and
     ``text``, and returns the columns ``document``, ``chunk``, ``start``, ``end`` and ``vector``.
+
+    In a process that was forked, as by `datasets` with ``num_proc``, torch computes in one thread,
+    because it would wait for ever for OpenMP's threads, which a fork does not copy.
 
     Args:
         encoder: encoder from `load_chunk_encoder`, which is pickled with the function; or the name
@@ -192,14 +196,12 @@ class ChunkVectors:
         Raises:
             ValueError: vectors of a document are not finite.
         """
+        if os.getpid() != _IMPORTED_BY:
+            torch.set_num_threads(1)
         return self.table(self.encode(self.tokenize(batch)))
 
     def tokenize(self, batch: Batch) -> SplitBatch:
-        """Tokenises a batch of documents, and splits them into chunks.
-
-        Args:
-            batch: documents, see `__call__`.
-        """
+        """Tokenises a batch of documents, and splits them into chunks."""
         ids = np.asarray(batch["id"], object).tolist()
         texts = np.asarray(batch["text"], object).tolist()
         rule = self.prompted_rule
@@ -215,11 +217,7 @@ class ChunkVectors:
         return SplitBatch(ids, documents=documents, boundaries=boundaries)
 
     def encode(self, batch: SplitBatch) -> EncodedBatch:
-        """Encodes the chunks of a batch; the vectors stay on the encoder's device.
-
-        Args:
-            batch: the batch, from `tokenize`.
-        """
+        """Encodes the chunks of a batch; the vectors stay on the encoder's device."""
         vectors = encode_documents(
             self.source.encoder,
             [document.input_ids for document in batch.documents],
@@ -233,9 +231,6 @@ class ChunkVectors:
 
     def table(self, batch: EncodedBatch) -> pa.Table:
         """Makes the rows of a batch, for which it waits for the encoder's device.
-
-        Args:
-            batch: the batch, from `encode`.
 
         Raises:
             ValueError: vectors of a document are not finite.
@@ -254,11 +249,7 @@ class ChunkVectors:
 
 
 class _WholeRows:
-    """Makes rows by a callable with the interface of `ChunkVectors`, without parts of its work.
-
-    Args:
-        make_rows: the callable.
-    """
+    """Makes rows by a callable with the interface of `ChunkVectors`, without parts of its work."""
 
     def __init__(self, make_rows: RowMaker) -> None:
         self.schema = make_rows.schema

@@ -15,10 +15,6 @@ from ..models.sentences import Splitter, text_sentences
 def chunking_recipe(rule: ChunkingRule, splitter: Splitter | str | None) -> dict[str, Any]:
     """Describes how texts are split, as values that JSON can store.
 
-    Args:
-        rule: rule by which texts are divided into chunks.
-        splitter: function that finds sentences, or the name of one.
-
     Raises:
         ValueError: the splitter has no name.
     """
@@ -87,9 +83,6 @@ def recipe_facts(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the fields that decide the vectors, without nesting.
 
     The encoder's name is left out, because only the weights decide the vectors.
-
-    Args:
-        recipe: recipe of a corpus.
     """
     facts = {}
     for section, fields in recipe.items():
@@ -101,10 +94,6 @@ def recipe_facts(recipe: Mapping[str, Any]) -> dict[str, Any]:
 
 def recipe_differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     """Names the fields in which two recipes differ, with both values.
-
-    Args:
-        one: a recipe.
-        other: the recipe to compare with.
 
     Returns:
         The differences in one line, empty if there are none.

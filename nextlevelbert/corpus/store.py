@@ -265,10 +265,6 @@ class VectorCorpus:
     def check_model(self, config: PreTrainedConfig, splitter: Splitter | str | None = None) -> None:
         """Checks that a model reads vectors of the same kind as the corpus.
 
-        Args:
-            config: configuration of the model.
-            splitter: function that finds sentences, as passed to the model's `encode`.
-
         Raises:
             ValueError: fields of the recipe differ; the message names each of them.
         """
@@ -293,13 +289,7 @@ class VectorCorpus:
     def push_to_hub(
         self, repo_id: str, private: bool | None = None, token: str | None = None
     ) -> CommitInfo:
-        """Uploads the parts as a dataset repository: vectors and character spans, not the texts.
-
-        Args:
-            repo_id: ``"user/name"``.
-            private: if true, a new repository is private.
-            token: access token of the Hub.
-        """
+        """Uploads the parts as a dataset repository: vectors and character spans, not the texts."""
         api = HfApi(token=token)
         repo = api.create_repo(repo_id, repo_type="dataset", private=private, exist_ok=True).repo_id
         card = _CARD.format(
@@ -328,13 +318,7 @@ class VectorCorpus:
     def from_hub(
         cls, repo_id: str, revision: str | None = None, token: str | None = None
     ) -> VectorCorpus:
-        """Downloads a corpus that `push_to_hub` uploaded, unless it is cached, and opens it.
-
-        Args:
-            repo_id: ``"user/name"``.
-            revision: branch, tag or commit.
-            token: access token of the Hub.
-        """
+        """Downloads a corpus that `push_to_hub` uploaded, unless it is cached, and opens it."""
         folder = snapshot_download(
             repo_id,
             repo_type="dataset",

@@ -24,10 +24,6 @@ BOOKS = tuple(_READERS)
 def read_book(path: Path, ending: str) -> tuple[str, dict[str, list[int]], str]:
     """Reads the text of a book, with a blank line between paragraphs and between pages.
 
-    Args:
-        path: the file, perhaps packed as ``.gz``.
-        ending: suffix of the file, one of `BOOKS`.
-
     Returns:
         The text; for a PDF ``{"pages": the character at which each page begins}``; and what of the
         file was not read, such as a page of an EPUB, or an empty text.

@@ -248,12 +248,6 @@ def _documents_of_table(
 ) -> Generator[Document, None, int]:
     """Streams a document from each row of a table; a row that cannot be read costs no other.
 
-    Args:
-        path: the file, or a folder of ``save_to_disk``.
-        first_index: index of the first row, by which a document without an id is named.
-        as_document: makes a document of a row and its index.
-        on_error: function that is called with the errors at the end, see `read_documents`.
-
     Returns:
         The number of rows.
     """
@@ -316,9 +310,6 @@ def source_files(source: str | Path | Iterable[str | Path]) -> list[tuple[Path, 
     """Lists the files of a source for `read_documents`, in order.
 
     Left-out files, such as files of other kinds, are counted in a warning.
-
-    Args:
-        source: files to list, see `read_documents`.
 
     Returns:
         The files, each with the id of its document, or None for a table.

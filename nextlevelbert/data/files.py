@@ -240,11 +240,7 @@ def named_errors(path: Path) -> Iterator[None]:
 
 
 def reason(error: Exception) -> str:
-    """Returns the message of an error as a sentence, with the remedy where the encoding is wrong.
-
-    Args:
-        error: error that reading a file raised.
-    """
+    """Returns the message of an error as a sentence, with the remedy for a wrong encoding."""
     if isinstance(error, FileNotFoundError):
         return "It was removed meanwhile."
     if isinstance(error, OSError) and error.strerror:

@@ -51,11 +51,6 @@ class RowLocation(NamedTuple):
     def column(self, values: Mapping[str, Any], column: str, option: str) -> Any:
         """Returns the value of a column.
 
-        Args:
-            values: the row.
-            column: name of the column.
-            option: the option that names the column, for the error.
-
         Raises:
             ValueError: if the row has no such column.
         """
@@ -72,10 +67,6 @@ class RowLocation(NamedTuple):
 
     def require_text(self, text: Any, column: str) -> str:
         """Returns a value of a column that must be text, and not blank.
-
-        Args:
-            text: the value.
-            column: the name of the column, for the error.
 
         Raises:
             ValueError: for anything but text.
@@ -463,10 +454,6 @@ def _json_row(line: str, where: str) -> tuple[str, Any]:
 
 def saved_dataset(folder: Path, split: str | None = None) -> Any:
     """Opens a dataset of ``save_to_disk``.
-
-    Args:
-        folder: the folder that it was saved to.
-        split: split to open; needed only if there are several.
 
     Raises:
         ValueError: if there are several splits and none of that name.

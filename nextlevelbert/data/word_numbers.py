@@ -56,12 +56,7 @@ class _List(NamedTuple):
 
 
 class ParagraphNumbers:
-    """Counts the numbered paragraphs of a document in order.
-
-    Args:
-        numbering: root of the part that defines the lists, if there is one.
-        styles: root of the part that defines the styles, if there is one.
-    """
+    """Counts the numbered paragraphs of a document in order."""
 
     def __init__(
         self, numbering: etree._Element | None = None, styles: etree._Element | None = None

@@ -29,9 +29,6 @@ def find_targets(predictions: Tensor, targets: Tensor) -> FoundTargets:
         predictions: predicted vectors, ``[M, D]``.
         targets: target of each prediction, ``[M, D]``.
 
-    Returns:
-        The scores of each prediction.
-
     Example:
         >>> vectors = torch.eye(2)
         >>> find_targets(vectors, vectors.flip(0)).found

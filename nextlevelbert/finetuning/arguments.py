@@ -79,12 +79,7 @@ class FinetuningArguments(BaseTrainingArguments):
             )
 
     def for_seed(self, seed: int, folder: Path) -> Self:
-        """Returns the arguments of one training, which does not publish its model.
-
-        Args:
-            seed: seed of the new weights and of the order of the rows.
-            folder: output folder of the training.
-        """
+        """Returns the arguments of one training, which does not publish its model."""
         args = self.without_upload()
         args.output_dir = str(folder)
         args.seed = seed

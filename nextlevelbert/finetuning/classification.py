@@ -76,11 +76,7 @@ def option_groups(model_type: str) -> tuple[type, ...]:
 
 
 def main(argv: list[str]) -> None:
-    """Trains a classifier per seed, and publishes the best one.
-
-    Args:
-        argv: the command line, without ``--task``.
-    """
+    """Trains a classifier per seed, and publishes the best one."""
     model_type = pop_option(argv, "model_type", "nextlevelbert")[0]
     if model_type not in MODEL_OPTIONS:
         raise ValueError(
@@ -88,8 +84,7 @@ def main(argv: list[str]) -> None:
             f" {model_type!r}."
         )
     groups = option_groups(model_type)
-    prog = f"--task classification --model_type {model_type}"
-    parsed = parse(groups, argv, prog, about=ABOUT, recipes="classification-")
+    parsed = parse(groups, argv)
     *model_options, class_args, columns, data_args, args = parsed
 
     # 1. The sets, and the labels of the training set.
@@ -140,11 +135,7 @@ def main(argv: list[str]) -> None:
 
 
 def report_word_counts(run: ClassifierRun) -> None:
-    """Scores word counts on all sets but the training set, and writes their predictions.
-
-    Args:
-        run: the run, with the sets and labels.
-    """
+    """Scores word counts on all sets but the training set, and writes their predictions."""
     bind_folder(run.args.output_dir, run.settings())
     folder = Path(run.args.output_dir) / "seed-0"
     scores: dict[str, Scores] = {}
@@ -166,10 +157,6 @@ def tfidf(sets: Mapping[str, Dataset], labels: LabelSet) -> dict[str, np.ndarray
 
     The features are sublinear TF-IDF over words and pairs of words in at least two training
     documents, a question before its document; the regularisation is chosen by cross-validation.
-
-    Args:
-        sets: the sets by name, one of them ``"train"``.
-        labels: labels of the task.
 
     Returns:
         Log-probabilities ``[N, K]`` for each other set; if documents may have several labels,

@@ -26,9 +26,6 @@ class DataCollatorForLabelledVectors:
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
         """Makes a batch.
 
-        Args:
-            rows: dicts with the keys that the class describes.
-
         Returns:
             ``labels`` [N], ``document_index`` [N] (if the rows name their documents),
             ``pair_embeds`` [N, D] or [N, C, D], ``inputs_embeds`` [B, L, D] float32 and
@@ -65,9 +62,6 @@ class DataCollatorForDocumentChoice:
     (not needed for prediction), and either a ``text`` or the stored chunk vectors of one,
     ``inputs_embeds`` [n, D]. A text with several questions in a batch is read once. Set
     ``remove_unused_columns=False`` in the `TrainingArguments`; otherwise `Trainer` drops the texts.
-
-    Args:
-        tokenizer: tokenizer of the model.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -80,9 +74,6 @@ class DataCollatorForDocumentChoice:
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
         """Makes a batch of N rows with C choices each.
-
-        Args:
-            rows: dicts with the keys that the class describes.
 
         Returns:
             ``labels`` [N], ``pair_input_ids`` [N, C, Q] with their mask, and the documents as ids

@@ -41,9 +41,6 @@ class LabelSet:
     def of(cls, train: Dataset) -> LabelSet:
         """Returns the labels of a training set.
 
-        Args:
-            train: the training set, from `load_classes` or `load_choices`.
-
         Raises:
             ValueError: for a set whose rows all have the same class.
         """
@@ -179,11 +176,7 @@ def write_predictions(path: Path, dataset: Dataset, labels: LabelSet, logits: np
 
 
 def pair_texts(row: Mapping[str, Any]) -> list[str]:
-    """Returns the texts that a model reads with a document: a question, or one for each choice.
-
-    Args:
-        row: row from `load_classes` or `load_choices`.
-    """
+    """Returns the texts that a model reads with a document: a question, or one for each choice."""
     question = row.get("question")
     if "choices" in row:
         return [f"{question} {choice}" for choice in row["choices"]]

@@ -26,13 +26,8 @@ _SNIPPET_PAIR = '["the question? one answer", "the question? another"]'
 
 
 def main(argv: list[str]) -> None:
-    """Trains a model per seed to choose among answers, and publishes the best one.
-
-    Args:
-        argv: arguments of the command, without ``--task``.
-    """
-    parsed = parse(OPTION_GROUPS, argv, about=ABOUT, recipes="multiple_choice-")
-    model_args, columns, data_args, args = parsed
+    """Trains a model per seed to choose among answers, and publishes the best one."""
+    model_args, columns, data_args, args = parse(OPTION_GROUPS, argv)
 
     # 1. The sets, and the choices of the training set.
     def load(table: Table, train: Dataset | None) -> Dataset:

@@ -306,10 +306,6 @@ class ClassifierRun:
     def report(self, results: Sequence[Result], reader: Reader) -> tuple[Result, str]:
         """Prints the results of all seeds beside the most frequent label.
 
-        Args:
-            results: result of each seed.
-            reader: reader of the model.
-
         Returns:
             The result of the best seed, and the table in Markdown.
         """
@@ -333,15 +329,7 @@ class ClassifierRun:
         snippet: str,
         pipeline_tag: str,
     ) -> None:
-        """Prints the results, and publishes the best model with a card, but for a baseline.
-
-        Args:
-            results: result of each seed.
-            reader: reader of the model.
-            intended_use: a sentence of the card.
-            snippet: code of the card, which opens the model.
-            pipeline_tag: the Hub's name of the task.
-        """
+        """Prints the results, and publishes the best model with a card, but for a baseline."""
         if not self.args.should_save:
             return
         best, table = self.report(results, reader)

@@ -115,11 +115,6 @@ def train_seed(
 ) -> Result:
     """Trains one seed, from its last complete checkpoint if there is one.
 
-    Args:
-        args: training arguments of this seed.
-        make_trainer: makes a trainer with a new model, see `run_seeds`.
-        score: scores the trained model, see `run_seeds`.
-
     Raises:
         ValueError: if the validation loss is not finite.
     """
@@ -225,14 +220,7 @@ def publish(
     open_model: Callable[[Path], Any],
     card: ModelCard,
 ) -> None:
-    """Saves the model of the best seed with its card, and uploads it if asked to.
-
-    Args:
-        args: training arguments of the run.
-        best: result of the best seed.
-        open_model: opens the model in the folder of a seed.
-        card: card of the model.
-    """
+    """Saves the model of the best seed with its card, and uploads it if asked to."""
     output = Path(args.output_dir)
     readme = output / "README.md"
     content = str(card).encode()

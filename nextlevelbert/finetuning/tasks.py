@@ -3,7 +3,7 @@
 import importlib
 from collections.abc import Sequence
 
-from ..training.options import expand_options_file, pop_option, run_command
+from ..training.options import pop_option, run_command
 
 TASKS = {
     "classification": "predict a class, or several, for each document",
@@ -13,16 +13,11 @@ TASKS = {
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Runs the task of a command line.
-
-    Args:
-        argv: arguments of the command line (default: those of this process).
-    """
+    """Runs the task of a command line."""
     run_command(_main, argv)
 
 
 def _main(argv: list[str]) -> None:
-    argv = expand_options_file(argv)
     task, others = pop_option(argv, "task")
     if task not in TASKS:
         raise ValueError(f"Give --task, one of {', '.join(TASKS)}; got {task}.")

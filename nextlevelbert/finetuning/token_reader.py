@@ -35,17 +35,10 @@ LONG_DOCUMENT = 512
 class TokenReader:
     """Reads documents as tokens; a question comes before its document.
 
-    Args:
-        args: training arguments.
-        labels: labels of the task.
-        options: options of the encoder, whose weights are all trained.
-        sizes: options of a ChunkBERT; None for a plain encoder.
-
     Attributes:
         family: as in `Reader`; ``"truncated"`` is a plain encoder that reads the start of
             documents.
-        title, weights, learning_rate, trained_parts, uncounted, is_published, base_model, window,
-            is_long: as in `Reader`.
+        others: as in `Reader`.
     """
 
     learning_rate = 3e-5
@@ -97,9 +90,6 @@ class TokenReader:
     def prepare(self, sets: Mapping[str, Dataset]) -> dict[str, Dataset]:
         """Tokenizes the documents, each after its question.
 
-        Args:
-            sets: the sets by name.
-
         Returns:
             The sets with columns ``input_ids`` and ``label``.
         """
@@ -145,11 +135,7 @@ class TokenReader:
         return ids
 
     def collate(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
-        """Makes a batch of N rows: ``input_ids`` and ``attention_mask`` ``[N, T]``, ``labels``.
-
-        Args:
-            rows: rows of a set from `prepare`.
-        """
+        """Makes a batch of N rows: ``input_ids`` and ``attention_mask`` ``[N, T]``, ``labels``."""
         batch = dict(self.padding([{"input_ids": row["input_ids"]} for row in rows]))
         if "label" in rows[0]:
             batch["labels"] = self.labels.targets([row["label"] for row in rows])

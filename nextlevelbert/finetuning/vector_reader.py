@@ -24,16 +24,10 @@ from .vector_source import Head, VectorSource
 class VectorReader:
     """Reads documents as chunk vectors of a frozen encoder.
 
-    Args:
-        args: training arguments.
-        labels: labels of the task.
-        options: options that describe the model.
-
     Attributes:
         is_published: as in `Reader`; baselines are not published.
         window: None, because no documents get scores of their own.
-        family, title, weights, learning_rate, trained_parts, uncounted, base_model, is_long: as in
-            `Reader`.
+        others: as in `Reader`.
     """
 
     uncounted = " without the frozen chunk encoder"
@@ -77,9 +71,6 @@ class VectorReader:
 
     def prepare(self, sets: Mapping[str, Dataset]) -> dict[str, Dataset]:
         """Encodes all documents and, separately, all questions.
-
-        Args:
-            sets: the sets by name.
 
         Returns:
             The sets with the indices of vectors in place of texts: columns ``document``, perhaps
@@ -167,11 +158,7 @@ def _check_options(args: FinetuningArguments, labels: LabelSet, source: VectorSo
 
 
 def freeze(encoder: nn.Module) -> None:
-    """Freezes an encoder while a head is trained: no gradients, no dropout.
-
-    Args:
-        encoder: encoder to freeze; the saved configuration keeps the dropout.
-    """
+    """Freezes an encoder while a head is trained: no gradients, no dropout."""
     encoder.requires_grad_(requires_grad=False)
     for module in encoder.modules():
         if isinstance(module, nn.Dropout):

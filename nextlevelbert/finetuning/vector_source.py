@@ -18,7 +18,7 @@ from ..corpus import chunk_table, corpus_schema, encode_corpus
 from ..data.tables import short
 from ..models.chunk_encoder import LoadedChunkEncoder, weights_fingerprint
 from ..models.chunking import ChunkingRule
-from ..models.from_encoder import load_chunk_encoder
+from ..models.from_encoder import MINILM, load_chunk_encoder
 from ..models.modeling_hate import HateForSequenceClassification
 from ..models.modeling_nextlevelbert import (
     NextLevelBertForMultipleChoice,
@@ -31,7 +31,6 @@ from .arguments import FAMILIES, FinetuningArguments, VectorModelArguments
 
 logger = logging.getLogger(__name__)
 
-MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 Head = Literal["classification", "multiple_choice"]
 MODELS: dict[tuple[str, Head], Any] = {
     ("nextlevelbert", "classification"): NextLevelBertForSequenceClassification,
@@ -188,12 +187,7 @@ class VectorSource:
         return {text: chunks[:1] for text, chunks in vectors.items()}
 
     def new_model(self, head: Head, **config: object) -> Any:
-        """Opens the model over stored vectors for a new training, without its chunk encoder.
-
-        Args:
-            head: head of the model; a saved head is kept if it fits.
-            **config: fields of the model's configuration.
-        """
+        """Opens the model over stored vectors for a new training, without its chunk encoder."""
         config["include_chunk_encoder"] = False
         model_class = MODELS[self.family, head]
         if self.options.model == "untrained":
@@ -205,12 +199,7 @@ class VectorSource:
         )
 
     def open_trained(self, folder: Path, head: Head) -> Any:
-        """Opens the model in the folder of a seed with its chunk encoder, to be saved whole.
-
-        Args:
-            folder: folder of the seed.
-            head: head of the model.
-        """
+        """Opens the model in the folder of a seed with its chunk encoder, to be saved whole."""
         model = MODELS[self.family, head].from_pretrained(folder)
         model.base_model.attach_chunk_encoder(self.encoder)
         return model
@@ -246,9 +235,6 @@ class FirstTokens:
 
     An encoder without a pooling of its own gets the mean of its token vectors (NextLevelBERT,
     section 3.2: Longformer, Nomic).
-
-    Args:
-        name: folder or name on the Hub.
     """
 
     def __init__(self, name: str) -> None:
@@ -264,14 +250,7 @@ class FirstTokens:
         self.schema = corpus_schema({"encoder": encoder, "chunking": {"splitter": None}})
 
     def __call__(self, batch: dict[str, list[str]]) -> pa.Table:
-        """Encodes each document of a batch as one chunk; a warning counts truncated documents.
-
-        Args:
-            batch: columns ``id`` and ``text``.
-
-        Returns:
-            The rows of a corpus, in the form that `ChunkVectors` makes.
-        """
+        """Encodes each document of a batch as one chunk; a warning counts truncated documents."""
         texts = batch["text"]
         limit = self.encoder.max_seq_length or 10**9
         ids = self.encoder.tokenizer(texts, verbose=False)["input_ids"]

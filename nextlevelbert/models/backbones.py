@@ -43,13 +43,6 @@ _LISTS_OF_LAYERS = (
 def load_backbone(name_or_path: str | PathLike, **loading: Any) -> PreTrainedModel:
     """Loads a pretrained encoder to train further: float32, no pooler, no attention dropout.
 
-    Args:
-        name_or_path: folder or Hub name.
-        loading: arguments of `from_pretrained`, such as a revision.
-
-    Returns:
-        The encoder.
-
     Raises:
         ValueError: if the checkpoint lacks weights of the encoder.
     """
@@ -78,11 +71,7 @@ def load_backbone(name_or_path: str | PathLike, **loading: Any) -> PreTrainedMod
 
 
 def backbone_from_config(config: PreTrainedConfig) -> PreTrainedModel:
-    """Makes an encoder in torch's default dtype, without the pooler, which no model here uses.
-
-    Args:
-        config: configuration of the encoder.
-    """
+    """Makes an encoder in torch's default dtype, without the pooler, which no model here uses."""
     dtype = torch.get_default_dtype()
     auto_class = _auto_class(config)
     try:
@@ -103,9 +92,6 @@ def encoder_half(model: PreTrainedModel) -> PreTrainedModel:
     """Returns the layers of a T5's encoder, without the second name of its table of tokens.
 
     transformers ties the two names only in a model whose parts are all its own models.
-
-    Args:
-        model: any model; one that is no T5 is returned as it is.
     """
     if model.config.model_type in _WITH_DECODER:
         return model.encoder
@@ -118,9 +104,6 @@ def with_attention_dropout(config: PreTrainedConfig, probability: float = 0.0) -
     Args:
         config: the configuration of an encoder.
         probability: new dropout; above zero it more than doubles the time of a step on a CPU.
-
-    Returns:
-        The fields of the configuration.
     """
     values = config.to_dict()
     for name in ("attention_probs_dropout_prob", "attention_dropout"):
@@ -133,13 +116,6 @@ def with_layers(config: PreTrainedConfig, count: int) -> dict[str, Any]:
     """Returns the configuration of a backbone's first layers.
 
     Layers beyond those of the backbone repeat its layers from the first on.
-
-    Args:
-        config: the configuration of the backbone.
-        count: number of layers.
-
-    Returns:
-        The fields of the configuration.
 
     Raises:
         ValueError: the backbone's layers share weights in groups, and `count` would end within one.
@@ -246,9 +222,6 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
     """Puts a model into evaluation mode within a block, and its modules back as they were.
 
     Several threads may be in such blocks at once; the last one that leaves puts a module back.
-
-    Args:
-        model: the model, whose modules may be in different modes.
     """
     paused = []
     with _evaluations_lock:
@@ -274,10 +247,6 @@ def mask_for(encoder: nn.Module, mask: Tensor) -> Tensor:
     transformers looks whether a mask hides anything, for which it waits for a GPU in every pass. A
     mask with four dimensions is used as it is. BERT has the fused attention that takes such a mask
     as it is; other encoders get the mask unchanged.
-
-    Args:
-        encoder: the encoder.
-        mask: mask ``[B, S]``, nonzero at what is read.
     """
     config = getattr(encoder, "config", None)
     if traced() or getattr(config, "model_type", None) != "bert":

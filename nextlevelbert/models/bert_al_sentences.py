@@ -42,9 +42,6 @@ class ExtractiveSummary:
 def split_document(document: str | Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
     """Splits a document into sentences.
 
-    Args:
-        document: a text, which `text_sentences` splits, or a list of sentences.
-
     Returns:
         The text (a list is joined by line breaks), and the span of each sentence: the first
         character, and one past the last.
@@ -81,10 +78,6 @@ def encode_sentences(
     Words that spell a special token ("[CLS]") are read as words. If a tokenizer cannot do that, a
     word that would start a sentence becomes the unknown word.
 
-    Args:
-        sentences: the sentences of the document.
-        tokenizer: the encoder's tokenizer.
-
     Returns:
         Token ids and token types of the whole document, ``[T]`` int32 each.
     """
@@ -118,10 +111,6 @@ def pad_batch(
     documents: Sequence[tuple[np.ndarray, np.ndarray]], pad_token_id: int
 ) -> dict[str, torch.Tensor]:
     """Makes a batch of encoded documents, padded on the right.
-
-    Args:
-        documents: ids and types of each document, from `encode_sentences`.
-        pad_token_id: id to write at padding.
 
     Returns:
         Ids, mask and types, ``[B, T]`` each, by the names of the model's arguments.

@@ -123,11 +123,6 @@ class NextLevelPreTrainedModel(PreTrainedModel):
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
         """Opens a checkpoint, like `PreTrainedModel.from_pretrained`.
 
-        Args:
-            pretrained_model_name_or_path: folder or Hub name.
-            *args: further arguments of `PreTrainedModel.from_pretrained`.
-            **kwargs: keyword arguments of `PreTrainedModel.from_pretrained`.
-
         Raises:
             ValueError: for a checkpoint of another family.
         """
@@ -150,13 +145,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
     def _arguments_for(
         cls, source: Any, stored: Mapping[str, Any], arguments: dict[str, Any]
     ) -> dict[str, Any]:
-        """Returns further arguments to open a checkpoint, for families that read other models too.
-
-        Args:
-            source: folder or Hub name.
-            stored: configuration of the checkpoint.
-            arguments: keyword arguments of `from_pretrained`.
-        """
+        """Returns further arguments to open a checkpoint; families may read other models, too."""
         family = cls.config_class.model_type
         model_type = stored.get("model_type", family)
         if model_type != family:  # transformers would draw all weights at random
@@ -296,11 +285,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         _write_json(reading_file, reading)
 
     def card_text(self, name: str) -> str:
-        """Returns the instructions for opening the model, in Markdown.
-
-        Args:
-            name: name to open the model by.
-        """
+        """Returns the instructions for opening the model, in Markdown."""
         model = type(self).__name__
         card = _CARD.format(title=name.rpartition("/")[2], model=model, name=name)
         for auto, path in self.family_auto_map.items():
@@ -472,10 +457,6 @@ def _write_json(path: Path, content: object) -> None:
 def load_tokenizer(name_or_path: str | PathLike, **arguments: Any) -> PreTrainedTokenizerBase:
     """Loads the tokenizer of an encoder without its length limit: no document is too long here.
 
-    Args:
-        name_or_path: folder or Hub name.
-        **arguments: further arguments of `AutoTokenizer.from_pretrained`.
-
     Raises:
         ValueError: there is no tokenizer.
     """
@@ -491,12 +472,7 @@ def load_tokenizer(name_or_path: str | PathLike, **arguments: Any) -> PreTrained
 
 
 def with_limit(tokenizer: PreTrainedTokenizerBase, limit: int) -> PreTrainedTokenizerBase:
-    """Copies a tokenizer, with another length limit.
-
-    Args:
-        tokenizer: tokenizer of an encoder.
-        limit: most tokens of a text, special tokens included.
-    """
+    """Copies a tokenizer, with another length limit."""
     tokenizer = copy.deepcopy(tokenizer)
     tokenizer.model_max_length = limit
     return tokenizer
@@ -506,13 +482,6 @@ def split_arguments(
     config_class: type[PreTrainedConfig], arguments: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Splits keyword arguments for a new model into loading arguments and configuration fields.
-
-    Args:
-        config_class: the class of the configuration.
-        arguments: keyword arguments that were given for a new model.
-
-    Returns:
-        Arguments for loading, and fields of the configuration.
 
     Raises:
         ValueError: for an argument that is neither; transformers would keep it in the
@@ -542,12 +511,7 @@ def split_arguments(
 
 
 def nearest(name: str, names: Collection[str]) -> str:
-    """Returns a question after the name that an unknown one may stand for; empty without one.
-
-    Args:
-        name: the unknown name.
-        names: the names that there are.
-    """
+    """Returns a question after the name that an unknown one may stand for; empty without one."""
     similar = difflib.get_close_matches(name, sorted(names), n=1)
     if not similar:
         return ""
@@ -556,9 +520,6 @@ def nearest(name: str, names: Collection[str]) -> str:
 
 def refuse_remote_code(trust_remote_code: bool | None) -> None:
     """Raises an error if the code of an encoder is to be run.
-
-    Args:
-        trust_remote_code: argument of the caller.
 
     Raises:
         ValueError: the argument is true.

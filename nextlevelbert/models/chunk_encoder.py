@@ -106,9 +106,6 @@ def unit(vectors: Tensor) -> Tensor:
     """Scales rows to length 1; zero rows stay zero.
 
     The computation is in float32, because the epsilon against zero vanishes in float16.
-
-    Args:
-        vectors: vectors of any shape ``[..., D]``.
     """
     return F.normalize(vectors.float(), dim=-1).to(vectors.dtype)
 
@@ -143,10 +140,6 @@ def usual_tokens_per_batch(device: torch.device, config: PreTrainedConfig) -> in
     """Returns the token positions of one forward pass, by the free memory of a GPU.
 
     The estimate for a GPU was made by the shapes of BERT's tensors, not measured.
-
-    Args:
-        device: device of the encoder.
-        config: configuration of the network.
     """
     if device.type == "cpu":
         return _TOKENS_PER_BATCH
@@ -157,12 +150,7 @@ def usual_tokens_per_batch(device: torch.device, config: PreTrainedConfig) -> in
 
 
 def tokens_in_memory(free: int, config: PreTrainedConfig) -> int:
-    """Returns the token positions whose tensors fill half of a memory, at most 131,072.
-
-    Args:
-        free: free bytes.
-        config: configuration of the network.
-    """
+    """Returns the token positions whose tensors fill half of a memory, at most 131,072."""
     hidden = config.hidden_size
     inner = getattr(config, "intermediate_size", None) or 4 * hidden
     # In a layer there are at once: states, queries, keys, values and their result; or the wide
@@ -173,11 +161,7 @@ def tokens_in_memory(free: int, config: PreTrainedConfig) -> int:
 
 
 def weights_fingerprint(model: nn.Module) -> str:
-    """Returns the SHA-256 over names, shapes and float32 values of all weights.
-
-    Args:
-        model: any module.
-    """
+    """Returns the SHA-256 over names, shapes and float32 values of all weights."""
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name}{tuple(tensor.shape)}".encode())
@@ -229,12 +213,7 @@ class LoadedChunkEncoder:
         return usable_positions(self.encoder.model.config)
 
     def with_prompt(self, rule: ChunkingRule, prompt: str) -> ChunkingRule:
-        """Returns the rule for chunks that begin with a prompt, see `chunking.with_prompt`.
-
-        Args:
-            rule: chunking rule for this encoder.
-            prompt: text of the prompt.
-        """
+        """Returns the rule for chunks that begin with a prompt, see `chunking.with_prompt`."""
         include_prompt = sentence_steps(self.encoder.model.config).get("include_prompt", True)
         return with_prompt(rule, self.tokenizer, prompt, include_prompt=include_prompt)
 
@@ -266,19 +245,11 @@ class ChunkEncoder(nn.Module):
         self.eval()
 
     def new_network(self, config: PreTrainedConfig) -> PreTrainedModel:
-        """Makes the network below pooling, with random weights.
-
-        Args:
-            config: configuration of the network.
-        """
+        """Makes the network below pooling, with random weights."""
         return backbone_from_config(config)
 
     def train(self, mode: bool = True) -> Self:
-        """Keeps the encoder frozen and in evaluation mode.
-
-        Args:
-            mode: ignored.
-        """
+        """Keeps the encoder frozen and in evaluation mode."""
         # `from_pretrained` makes new parameters, which require gradients.
         self.requires_grad_(requires_grad=False)
         return super().train(mode=False)
@@ -348,9 +319,6 @@ class ChunkEncoder(nn.Module):
 
     def check_ids(self, input_ids: np.ndarray) -> None:
         """Checks that the encoder has an embedding for every token id.
-
-        Args:
-            input_ids: token ids ``[T]``.
 
         Raises:
             ValueError: an id is too high.
@@ -424,11 +392,6 @@ class ChunkEncoder(nn.Module):
 
     def _run(self, ids: Tensor, mask: Tensor | None, unpooled: int) -> Tensor:
         """Runs a batch; in halves if the memory of the device is too small, as later batches are.
-
-        Args:
-            ids: token ids ``[N, C]``.
-            mask: mask ``[N, C]``; None if nothing is padded.
-            unpooled: tokens that pooling leaves out.
 
         Raises:
             MemoryError: there is no room for a single chunk.

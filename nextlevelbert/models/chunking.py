@@ -80,9 +80,6 @@ class TokenizedDocument:
 def check_collection(documents: Iterable[Any]) -> None:
     """Checks that a collection can be read document by document.
 
-    Args:
-        documents: collection to check.
-
     Raises:
         TypeError: for no collection, and for a dict, set or table, which yields its keys instead.
     """
@@ -152,11 +149,7 @@ class PrivateTokenizer:
         self._can_divide = True
 
     def __call__(self, texts: Sequence[str]) -> list[TokenizedDocument]:
-        """Tokenises texts of any length, without special tokens, on all processor cores.
-
-        Args:
-            texts: the texts.
-        """
+        """Tokenises texts of any length, without special tokens, on all processor cores."""
         if self.look_up_words is not None:
             return [TokenizedDocument(*arrays) for arrays in self.look_up_words(texts)]
         documents = []
@@ -239,9 +232,6 @@ def groups_by_length(
 
 def piece_borders(text: str) -> list[int]:
     """Divides a long text before single spaces between two lower-case letters.
-
-    Args:
-        text: text of any length.
 
     Returns:
         The first character of each piece, and the length of the text.
@@ -343,10 +333,6 @@ def private_tokenizer(
 def tokenize_document(tokenizer: PreTrainedTokenizerBase, text: str) -> TokenizedDocument:
     """Tokenises a whole document: no special tokens, no truncation, no length warning.
 
-    Args:
-        tokenizer: a fast tokenizer, of which a private copy is used.
-        text: text of any length.
-
     Raises:
         TypeError: the tokenizer does not return the characters of tokens.
     """
@@ -415,14 +401,7 @@ class ChunkingRule:
         mode: ChunkingMode = "fixed",
         max_chunk_size: int | None = None,
     ) -> ChunkingRule:
-        """Makes a rule with the special tokens of a tokenizer, and the ids that end sentences.
-
-        Args:
-            tokenizer: tokenizer of the chunk encoder.
-            chunk_size: most token ids in a chunk, see the class.
-            mode: way of splitting, see the class.
-            max_chunk_size: limit of the encoder, see the class.
-        """
+        """Makes a rule with the special tokens of a tokenizer, and the ids that end sentences."""
         roles = {}
         if mode != "fixed":
             roles = sentence_token_ids(tokenizer)
@@ -504,11 +483,7 @@ class ChunkingRule:
         return np.concatenate([*starts, sentences[-1:]])
 
     def strip_special_tokens(self, input_ids: np.ndarray) -> np.ndarray:
-        """Removes the special tokens around a whole document, if both ends have them.
-
-        Args:
-            input_ids: token ids ``[T]`` from a stock tokenizer.
-        """
+        """Removes the special tokens around a whole document, if both ends have them."""
         start = len(self.prefix_ids)
         end = len(input_ids) - len(self.suffix_ids)
         inner = input_ids[start:end]
@@ -594,9 +569,6 @@ def special_token_ids(
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Returns the ids that a tokenizer puts before and after a single text, by an example.
 
-    Args:
-        tokenizer: any tokenizer.
-
     Raises:
         ValueError: the tokenizer does not keep a text's ids together, or has no ids for any text.
     """
@@ -662,9 +634,6 @@ class Prompts:
 
 def check_prompt(prompt: str) -> None:
     """Checks that a prompt does not run into the text behind it.
-
-    Args:
-        prompt: text of the prompt.
 
     Raises:
         ValueError: the prompt ends in a word.

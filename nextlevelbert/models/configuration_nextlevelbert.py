@@ -43,11 +43,7 @@ _EMBEDDING_SIZES = ("embedding_size", "input_embedding_size", "word_embed_proj_d
 
 
 def usable_positions(config: PreTrainedConfig) -> int | None:
-    """Returns the length of the longest sequence that a backbone reads, or None without a limit.
-
-    Args:
-        config: the configuration of the backbone.
-    """
+    """Returns the length of the longest sequence that a backbone reads, or None without a limit."""
     positions = getattr(config, "max_position_embeddings", None)
     if positions is None or positions < 1:
         return None
@@ -60,9 +56,6 @@ def embedding_size(config: PreTrainedConfig) -> int:
     """Returns the size of the vectors that a backbone reads as `inputs_embeds`.
 
     ALBERT and small ELECTRAs read narrower vectors than they return.
-
-    Args:
-        config: the configuration of the backbone.
     """
     for name in _EMBEDDING_SIZES:
         size = getattr(config, name, None)
@@ -72,11 +65,7 @@ def embedding_size(config: PreTrainedConfig) -> int:
 
 
 def without_name(config: PreTrainedConfig) -> PreTrainedConfig:
-    """Copies a configuration without its name, which may be a path that must not be published.
-
-    Args:
-        config: a configuration, which may be the caller's own and stays unchanged.
-    """
+    """Copies a configuration without its name, which may be a path that must not be published."""
     config = copy.deepcopy(config)
     config._name_or_path = ""
     return config
@@ -88,19 +77,12 @@ def sentence_steps(config: PreTrainedConfig) -> dict[str, Any]:
     ``"include_prompt"`` is false if pooling leaves out the tokens of a prompt; ``"dense"`` lists
     the arguments of each `DenseLayer` after pooling; ``"truncate_dim"`` is the number of values of
     a finished vector that are kept.
-
-    Args:
-        config: the configuration of the chunk encoder.
     """
     return getattr(config, "sentence_steps", None) or {}
 
 
 def vector_size(config: PreTrainedConfig) -> int:
-    """Returns the number of dimensions of the vectors that a chunk encoder gives.
-
-    Args:
-        config: the configuration of the chunk encoder.
-    """
+    """Returns the number of dimensions of the vectors that a chunk encoder gives."""
     steps = sentence_steps(config)
     size = config.hidden_size
     if "dense" in steps:

@@ -176,14 +176,7 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
     ) -> Iterator[DocumentEmbedding]:
         """Encodes documents one after the other, even if they do not fit into memory together.
 
-        Args:
-            texts: documents, see `encode`.
-            tokens_per_batch: token positions of one forward pass, see `encode`.
-            show_progress_bar: if true, shows a bar that counts chunks, see `encode`.
-            chunk_encoder: the encoder that the model was made with, see `encode`.
-            splitter: function that finds sentences, see `encode`.
-            prompt_name: name of a prompt, see `encode`.
-            prompt: text of a prompt, see `encode`.
+        The arguments are those of `encode`.
 
         Yields:
             The embedding of each document, in order.
@@ -336,11 +329,7 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
     ) -> DocumentPlan | list[DocumentPlan]:
         """Counts tokens, chunks and windows without running the model.
 
-        Args:
-            texts: documents, see `encode`.
-            splitter: function that finds sentences, see `encode`.
-            prompt_name: name of a prompt, see `encode`.
-            prompt: text of a prompt, see `encode`.
+        The arguments are those of `encode`.
 
         Returns:
             One plan for a text; a list for several documents.
@@ -371,9 +360,6 @@ def tokenize_and_split(
         texts: the documents.
         rule: chunking rule.
         splitter: function that finds sentences in place of the rule.
-
-    Returns:
-        The tokens of each document, and the boundaries of its chunks.
     """
     documents = tokenize_documents(tokenizer, texts, rule)
     boundaries = []

@@ -145,9 +145,6 @@ def hub_arguments(path: str) -> dict[str, Any]:
     """Returns loading arguments that keep to the files on this machine if there is no connection.
 
     Without them, the Hub's client tries again for half a minute for each of eight files.
-
-    Args:
-        path: folder or Hub name of a model.
     """
     if Path(path).is_dir():
         return {}
@@ -161,15 +158,7 @@ def hub_arguments(path: str) -> dict[str, Any]:
 
 
 def _read_files(path: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Reads the files that say what kind of model a folder or repository holds.
-
-    Args:
-        path: folder or Hub name of the model.
-        arguments: loading arguments, by sentence-transformers' names.
-
-    Returns:
-        The contents of those files that are there, by name.
-    """
+    """Reads the files that say what kind of model a folder or repository holds."""
     # Importing sentence-transformers takes seconds. A checkpoint that is opened with its own code
     # does not need it: transformers asks for everything that is imported outside of `try`.
     try:
@@ -193,10 +182,6 @@ def _check_model_class(path: str, files: dict[str, Any]) -> None:
 
     sentence-transformers would open the transformer of any other model, and take the mean.
 
-    Args:
-        path: folder or Hub name of the model.
-        files: contents of its files, see `_read_files`.
-
     Raises:
         ValueError: for a model of another kind.
     """
@@ -217,9 +202,6 @@ def _check_model_class(path: str, files: dict[str, Any]) -> None:
 
 def check_loading_arguments(loading: dict[str, Any]) -> None:
     """Checks the further arguments of `load_chunk_encoder`.
-
-    Args:
-        loading: the arguments by name.
 
     Raises:
         TypeError: an argument is unknown.
@@ -353,11 +335,6 @@ def _prompts_of_card(name: str) -> dict[str, str]:
 
 def _weights_of(path: str, network: nn.Module, model: nn.Module) -> dict[str, torch.Tensor]:
     """Returns the weights of an encoder by the names that a model has for them.
-
-    Args:
-        path: folder or Hub name of the encoder.
-        network: network of the encoder, as sentence-transformers has opened it.
-        model: network of the chunk encoder.
 
     Raises:
         ValueError: the encoder lacks weights of the model.
@@ -493,10 +470,6 @@ def as_loaded_encoder(
 ) -> LoadedChunkEncoder:
     """Loads a chunk encoder by its name or folder; returns an encoder that is already loaded.
 
-    Args:
-        chunk_encoder: name, folder, or loaded encoder.
-        loading: arguments of `load_chunk_encoder`, such as `revision`.
-
     Raises:
         ValueError: there are such arguments for an encoder that is already loaded.
     """
@@ -562,12 +535,7 @@ def new_model_over(
 
 
 def can_copy_layers(encoder: ChunkEncoder, num_hidden_layers: int | None) -> bool:
-    """Returns whether a chunk encoder's own layers could read its vectors.
-
-    Args:
-        encoder: the chunk encoder.
-        num_hidden_layers: number of layers to copy; None for all.
-    """
+    """Returns whether a chunk encoder's own layers could read its vectors."""
     if not encoder.has_layers:
         return False
     config = encoder.model.config
@@ -606,10 +574,6 @@ def layers_over(
 
 def copy_layers(source: ChunkEncoder, encoder: nn.Module) -> None:
     """Copies the chunk encoder's layers; further positions keep the new encoder's values.
-
-    Args:
-        source: the chunk encoder.
-        encoder: the new encoder over chunks, with the same or fewer layers.
 
     Raises:
         ValueError: the chunk encoder has no such layer.

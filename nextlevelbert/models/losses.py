@@ -56,14 +56,11 @@ def labelled_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """Returns the binary cross-entropy: the mean over rows of the mean over the labels of a row.
 
     The loss is computed row by row, so that it does not depend on how processes and steps share the
-    rows.
+    rows. It is zero without labels.
 
     Args:
         logits: predicted logits, ``[B, P]``.
         labels: labels ``[B, P]``; -100 if there is no label.
-
-    Returns:
-        A scalar; zero without labels.
     """
     is_label = labels != -100
     targets = labels.clamp(min=0).float()
@@ -217,16 +214,13 @@ def p_norm_loss(
 
 
 def mean_of_losses(losses: Tensor, sequences: Tensor | None) -> Tensor:
-    """Averages the losses of masked vectors.
+    """Averages the losses of masked vectors; zero without losses.
 
     Args:
         losses: loss of each vector, ``[M]``.
         sequences: index of the sequence of each vector, ``[M]``. Losses are averaged within each
             sequence first, then over sequences, as in the authors' code (default: over all
             vectors).
-
-    Returns:
-        A scalar; zero without losses.
     """
     if len(losses) == 0:
         return losses.sum()

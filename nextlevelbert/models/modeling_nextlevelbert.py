@@ -110,8 +110,7 @@ class MaskedVectorModelingOutput(ModelOutput):
         loss: the mean loss.
         predictions: vectors that the head predicts, ``[M, D]``.
         targets: the true vectors, ``[M, D]``.
-        hidden_states: states of all layers; only on request.
-        attentions: attentions of all layers; only on request.
+        hidden_states, attentions: see `DocumentModelOutput`.
     """
 
     loss: Tensor | None = None
@@ -251,9 +250,6 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
             **config_kwargs: further fields of `NextLevelBertConfig`, and arguments of
                 `load_chunk_encoder` such as `revision` and `token`. A given `encoder_config` is
                 used as it is, without `num_hidden_layers` and `attention_dropout`.
-
-        Returns:
-            The model in evaluation mode.
 
         Raises:
             ValueError: for an unknown field or a negative number of layers.
@@ -514,11 +510,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         return mask & (mask.cumsum(dim=1) <= size), read
 
     def prepare_chunks(self, vectors: Tensor) -> Tensor:
-        """Returns chunk vectors as the encoder over chunks reads them, whitened if configured.
-
-        Args:
-            vectors: chunk vectors, ``[..., D]``.
-        """
+        """Returns chunk vectors as the encoder over chunks reads them, whitened if configured."""
         if self.whitening is None:
             return vectors
         return self.whitening(vectors)
@@ -821,9 +813,6 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
     def attach_chunk_encoder(self, source: LoadedChunkEncoder) -> None:
         """Makes the chunk encoder part of the model and of its checkpoint.
 
-        Args:
-            source: the encoder that the model was made with.
-
         Raises:
             ValueError: `source` is not the encoder that the model was made with.
         """
@@ -836,11 +825,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         self.tokenizer = source.tokenizer
 
     def detach_chunk_encoder(self) -> LoadedChunkEncoder:
-        """Removes the frozen encoder, so that not every checkpoint of a run holds a copy.
-
-        Returns:
-            The removed encoder, which `attach_chunk_encoder` puts back.
-        """
+        """Removes the frozen encoder, so that not every checkpoint of a run holds a copy."""
         encoder = self.get_chunk_encoder()
         config = self.config
         self.chunk_encoder = None
@@ -856,9 +841,6 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
 
     def check_chunk_encoder(self, source: LoadedChunkEncoder) -> None:
         """Checks that a chunk encoder is the one that the model was made with.
-
-        Args:
-            source: encoder to check.
 
         Raises:
             ValueError: weights, pooling or normalisation of the encoder differ.
@@ -948,9 +930,6 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
 
         Targets are whitened if the loss chooses among candidates; otherwise they are the vectors
         that the encoder reads.
-
-        Args:
-            vectors: chunk vectors, ``[..., D]``.
         """
         if self.target_whitening is None:
             return self.model.prepare_chunks(vectors)
@@ -963,14 +942,7 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
         candidates: Tensor | None,
         sequences: Tensor | None,
     ) -> Tensor:
-        """Returns the loss of predicted vectors that the configuration names.
-
-        Args:
-            predictions: predicted vectors, ``[M, D]``.
-            targets: true vectors, ``[M, D]``.
-            candidates: further vectors to choose among, see `choice_loss`.
-            sequences: index of the sequence of each vector, see `mean_of_losses`.
-        """
+        """Returns the loss that the configuration names; see `choice_loss` for the arguments."""
         if self.config.loss == "smooth_l1":
             return smooth_l1_loss(predictions, targets, sequences)
         return choice_loss(

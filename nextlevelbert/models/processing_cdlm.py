@@ -64,11 +64,6 @@ class Piece:
     def tokens_of(self, start: int, end: int, name: str) -> tuple[int, int]:
         """Finds the first token that covers one of the characters, and one past the last.
 
-        Args:
-            start: first character of the span.
-            end: last character of the span, plus one.
-            name: name of the span in error messages.
-
         Raises:
             ValueError: the span is empty, outside the text, or has no token.
         """
@@ -522,15 +517,8 @@ def _add_paragraph(
 def share_tokens(lengths: Sequence[int], budget: int, least: int = 1) -> list[int]:
     """Shares a budget of tokens among texts.
 
-    A text keeps all its tokens if there is room, otherwise at most an equal share.
-
-    Args:
-        lengths: number of tokens in each text.
-        budget: number of tokens of all texts together.
-        least: number of tokens that each text must keep, if it is long enough.
-
-    Returns:
-        Number of tokens that each text keeps.
+    A text keeps all its tokens if there is room, otherwise at most an equal share. It must keep the
+    `least` number of tokens, or all if it has fewer.
 
     Raises:
         ValueError: the budget is too small for the least.
@@ -553,12 +541,6 @@ def share_tokens(lengths: Sequence[int], budget: int, least: int = 1) -> list[in
 
 def keep_around(mentions: Sequence[MarkedMention], count: int, name: str, piece: Piece) -> int:
     """Chooses the stretch of a document to keep, so that it contains the document's mentions.
-
-    Args:
-        mentions: the document's mentions.
-        count: number of tokens to keep.
-        name: name of the document in error messages.
-        piece: the document.
 
     Returns:
         The first token to keep.

@@ -294,13 +294,7 @@ def _mark_ends_sentence(mark: str, before: str, rest: str) -> bool:
 
 
 def _full_stop_ends_sentence(word: str, before: str, *, is_starter: bool) -> bool:
-    """Returns whether a full stop after a word ends the sentence.
-
-    Args:
-        word: the word.
-        before: characters up to the word.
-        is_starter: true if the next word is a word that starts sentences.
-    """
+    """Returns whether a full stop after a word ends the sentence."""
     if word.lower() in _TITLES:
         return False
     if len(word) == 1 and word.isalpha():
@@ -315,9 +309,6 @@ def _full_stop_ends_sentence(word: str, before: str, *, is_starter: bool) -> boo
 
 def sentence_token_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, list[int]]:
     """Finds the ids that have a role in the rule for token ids.
-
-    Args:
-        tokenizer: tokenizer whose vocabulary is searched.
 
     Returns:
         Sorted ids by role: ``end``, ``close``, ``quote``, ``abbreviation`` and ``number``.
@@ -438,13 +429,6 @@ def closing_quotes(quotes: np.ndarray) -> np.ndarray:
 
 def splitter_sentences(text: str, splitter: Splitter) -> list[tuple[int, int]]:
     """Finds sentences by a splitter.
-
-    Args:
-        text: a document.
-        splitter: function that finds sentences; not called for a blank text.
-
-    Returns:
-        The first character of each sentence, and one past the last.
 
     Raises:
         ValueError: the sentences are not in the text or not in order, or there is none in a text

@@ -240,11 +240,7 @@ class StaticChunkEncoder(ChunkEncoder):
     has_layers = False
 
     def new_network(self, config: PreTrainedConfig) -> PreTrainedModel:
-        """Makes the static model.
-
-        Args:
-            config: configuration of the static model.
-        """
+        """Makes the static model."""
         return STATIC_MODELS[config.model_type](config)
 
     @torch.no_grad()
@@ -253,12 +249,8 @@ class StaticChunkEncoder(ChunkEncoder):
     ) -> Tensor:
         """Encodes chunks in one pass: a bag of tokens needs no micro-batches.
 
-        Args:
-            input_ids: token ids, see `ChunkEncoder.encode`.
-            boundaries: boundaries of the chunks, see `ChunkEncoder.encode`.
-            *args: further arguments of `ChunkEncoder.encode`.
-            **options: keyword arguments of `ChunkEncoder.encode`; `tokens_per_batch` matters only
-                to transformers in a hybrid.
+        The arguments are those of `ChunkEncoder.encode`; `tokens_per_batch` matters only to
+        transformers in a hybrid.
         """
         self.check_ids(input_ids)
         vectors = self.model.encode(input_ids, boundaries, *args, **options)
@@ -268,13 +260,7 @@ class StaticChunkEncoder(ChunkEncoder):
 def new_chunk_encoder(
     config: PreTrainedConfig, pooling: PoolingMode = "mean", normalize: bool = True
 ) -> ChunkEncoder:
-    """Makes a chunk encoder of any kind, with random weights.
-
-    Args:
-        config: the configuration of a transformer or of one of the `STATIC_MODELS`.
-        pooling: pooling of token vectors, see `ChunkEncoder`.
-        normalize: if true, scales vectors to length 1, see `ChunkEncoder`.
-    """
+    """Makes a chunk encoder of any kind, with random weights."""
     if config.model_type in STATIC_MODELS:
         return StaticChunkEncoder(config, pooling, normalize)
     return ChunkEncoder(config, pooling, normalize)

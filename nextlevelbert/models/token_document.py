@@ -108,9 +108,6 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
     def check_arguments(self, arguments: Mapping[str, Any]) -> None:
         """Checks that nothing is asked for that a document read piece by piece does not have.
 
-        Args:
-            arguments: further keyword arguments of a forward pass, which are only checked.
-
         Raises:
             ValueError: the arguments or the configuration ask for hidden states or attentions.
             TypeError: an argument that is not None is unknown, such as a misspelt one.

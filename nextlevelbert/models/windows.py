@@ -27,10 +27,6 @@ def traced() -> bool:
 def indices(count: int, like: Tensor) -> Tensor:
     """Returns the numbers from 0 to `count` - 1 on the device of another tensor.
 
-    Args:
-        count: number of integers to return.
-        like: the other tensor.
-
     Example:
         >>> indices(3, like=torch.zeros(1))
         tensor([0, 1, 2])
@@ -42,10 +38,6 @@ def copy_to(device: torch.device, array: np.ndarray) -> Tensor:
     """Copies an array to a device.
 
     From page-locked memory, a copy to a GPU overlaps with computation.
-
-    Args:
-        device: device of the copy.
-        array: array of any shape.
     """
     tensor = torch.from_numpy(array)
     if device.type == "cuda":

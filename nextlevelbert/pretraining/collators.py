@@ -81,9 +81,6 @@ def draw_replacements(
 def pad_sequences(sequences: Sequence[VectorSequence]) -> tuple[torch.Tensor, torch.Tensor]:
     """Pads sequences to the longest one.
 
-    Args:
-        sequences: sequences of a batch.
-
     Returns:
         Vectors ``[B, L, D]`` with zeros, and special ids ``[B, L]`` with [PAD], after the shorter
         sequences.
@@ -175,10 +172,6 @@ class DataCollatorForSegmentPairs:
     """Truncates the segments of a batch to one length.
 
     The length is drawn log-uniformly, so that short segments are as frequent as long ones.
-
-    Args:
-        min_segment: fewest chunks in a segment.
-        max_segment: most chunks in a segment.
 
     Returns (on call), for N pairs:
         ``inputs_embeds [N, 2, L, D]``, ``special_ids [N, 2, L]``, ``document_ids [N]``.

@@ -27,9 +27,6 @@ class EpochDataset(Dataset[Row], ABC):
     """Draws rows that depend on (seed, epoch, index) alone.
 
     A resumed run therefore draws the same rows as an uninterrupted run.
-
-    Args:
-        seed: seed of the random draws.
     """
 
     def __init__(self, seed: int) -> None:
@@ -52,9 +49,6 @@ class EpochDataset(Dataset[Row], ABC):
         `Trainer` calls this method of a training set in a single process. In several processes, and
         of a set within torch's `Subset`, `random_split` or `ConcatDataset`,
         `nextlevelbert.training.SetEpochCallback` calls it.
-
-        Args:
-            epoch: number of the epoch, from 0.
         """
         self._epoch.fill_(epoch)
 
@@ -88,18 +82,7 @@ class VectorSequence(NamedTuple):
 
 
 class VectorSequenceDataset(EpochDataset[VectorSequence]):
-    """Makes sequences of chunk vectors for masked vector modelling.
-
-    Args:
-        corpus: corpus that holds the vectors.
-        sequence_length: largest number of positions in a sequence, including special vectors (512
-            in NextLevelBERT's paper).
-        documents: positions in the corpus of the documents to use (default: all).
-        seed: seed of the masks.
-
-    Raises:
-        ValueError: if a sequence has no room for a chunk, or the documents have no chunks.
-    """
+    """Makes sequences of chunk vectors for masked vector modelling; see `PackedVectorDataset`."""
 
     def __init__(
         self,
@@ -189,16 +172,8 @@ class DocumentVectorDataset(VectorSequenceDataset):
 
     A sequence is [CLS] and the vectors of a document. A document that is longer than a sequence is
     split into the fewest pieces of nearly equal length; documents without a chunk are left out.
-    `DataCollatorForVectorMasking` makes the batches.
-
-    Args:
-        corpus: corpus that holds the vectors.
-        sequence_length: largest number of positions in a sequence, including [CLS].
-        documents: positions in the corpus of the documents to use (default: all).
-        seed: seed of the masks.
-
-    Raises:
-        ValueError: if a sequence has no room for a chunk, or the documents have no chunks.
+    `DataCollatorForVectorMasking` makes the batches. The arguments are those of
+    `PackedVectorDataset`.
     """
 
     @cached_property

@@ -1,15 +1,12 @@
-"""Sets of related documents for a CDLM: reading, sampling, masking (sections 2.2, 2.3)."""
+"""Sets of related documents for a CDLM: sampling and masking (sections 2.2, 2.3)."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 
-from ..data.splits import sample_share
-from ..data.tables import RowLocation, open_rows, short
 from ..models.processing_cdlm import DOCUMENT, CdlmProcessor
 from .collators import draw_vector_mask
 from .datasets import EpochDataset, Key
@@ -17,92 +14,6 @@ from .datasets import EpochDataset, Key
 logger = logging.getLogger(__name__)
 
 LEAST_DOCUMENTS = 3  # in a set, as in the paper (section 2.3)
-_SEPARATOR = "|||||"  # between the documents of a set in Multi-News
-
-
-def read_document_sets(
-    source: str | Path,
-    set_column: str | None = None,
-    text_column: str | None = None,
-    split: str = "train",
-    config: str | None = None,
-) -> dict[str, list[str]]:
-    """Reads sets of related documents; blank documents are left out.
-
-    Args:
-        source: a .jsonl or .parquet (also .gz), or a dataset on the Hub.
-        set_column: if a row is a document, the column that names its set. None if a row is a set.
-        text_column: if a row is a document, the column of its text (default ``"text"``); if a row
-            is a set, the column of a list of texts, or of one text with ``|||||`` between documents
-            as in Multi-News (default ``"document"``).
-        split: split of a dataset; a file is read whole.
-        config: configuration of a dataset.
-
-    Returns:
-        The documents of each set by its name, or by the row's number.
-
-    Raises:
-        ValueError: a row does not fit, or no set has two documents.
-    """
-    if text_column is None:
-        text_column = "text"
-        if set_column is None:
-            text_column = "document"
-
-    sets: dict[str, list[str]] = {}
-    for index, (location, row) in enumerate(open_rows(source, split, config).rows):
-        value = location.column(row, text_column, "--text_column")
-        if set_column is not None:
-            documents = sets.setdefault(_name_of_set(location, row, set_column), [])
-            texts = [value]
-        else:
-            documents = sets.setdefault(str(index), [])
-            texts = value
-        if isinstance(texts, str):
-            texts = texts.split(_SEPARATOR)
-        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            raise location.error(
-                text_column, f"must be text, or a list of texts, got {short(value)}."
-            )
-        documents += filter(None, map(str.strip, texts))
-
-    if not any(len(texts) >= 2 for texts in sets.values()):
-        raise ValueError(
-            f"{Path(source).name} has no two documents of one set in column {text_column!r}: put"
-            f" {_SEPARATOR} between the documents of a row, or name the column of their set with"
-            " --cluster_column."
-        )
-    return sets
-
-
-def _name_of_set(location: RowLocation, row: Mapping[str, Any], column: str) -> str:
-    """Reads the name of the set that a document belongs to."""
-    name = location.column(row, column, "--cluster_column")
-    if name is None or not str(name).strip():
-        raise location.error(column, "must name the set of the document.")
-    return str(name).strip()
-
-
-def hold_out_sets(
-    sets: Mapping[str, list[str]], share: float, seed: int
-) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-    """Holds out a share of the sets that have enough documents.
-
-    Args:
-        sets: documents by the name of their set.
-        share: share of the sets with at least three documents to hold out.
-        seed: seed of the random draw.
-
-    Returns:
-        The sets to train on, and the sets that are held out.
-    """
-    large = [name for name, texts in sets.items() if len(texts) >= LEAST_DOCUMENTS]
-    held_out_names = sample_share(
-        large, share=share, seed=seed, what=f"sets with {LEAST_DOCUMENTS} documents or more"
-    )
-    training = {name: texts for name, texts in sets.items() if name not in held_out_names}
-    held_out = {name: texts for name, texts in sets.items() if name in held_out_names}
-    return training, held_out
 
 
 class TokenSequence(NamedTuple):

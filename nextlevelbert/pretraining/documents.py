@@ -37,13 +37,6 @@ def encode_corpora(
 ) -> tuple[VectorCorpus, VectorCorpus | None]:
     """Encodes the documents to train on, and the documents of ``--validation_file``, if given.
 
-    Args:
-        corpus_args: options that name the documents and the folder of the vectors.
-        args: training arguments, of which the device and the output folder are used.
-        source: the chunk encoder.
-        rule: rule that splits documents into chunks.
-        dtype: precision in which chunks are encoded.
-
     Returns:
         Both corpora; None in place of the second corpus without ``--validation_file``.
 
@@ -115,16 +108,6 @@ def choose_documents(
     at_least: int,
 ) -> tuple[ChosenDocuments, ChosenDocuments]:
     """Chooses the documents to train on and those to evaluate on.
-
-    Args:
-        corpus: the documents to train on.
-        validation_corpus: documents to evaluate on; None to hold out some of `corpus`.
-        share: share of the documents to hold out if there is no validation corpus; 0 for none.
-        seed: seed of the random draw.
-        at_least: number of documents that an evaluation needs.
-
-    Returns:
-        Documents to train on, and documents to evaluate on, perhaps none.
 
     Raises:
         ValueError: if too few documents are left.

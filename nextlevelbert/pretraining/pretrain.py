@@ -19,7 +19,7 @@ from ..fitting import fit_whitening
 from ..models.chunk_encoder import LoadedChunkEncoder, weights_fingerprint
 from ..models.configuration_hate import HateConfig
 from ..models.configuration_nextlevelbert import NextLevelBertConfig
-from ..models.from_encoder import load_chunk_encoder
+from ..models.from_encoder import MINILM, load_chunk_encoder
 from ..models.modeling_hate import HateForMaskedSentencePrediction
 from ..models.modeling_nextlevelbert import (
     NextLevelBertForContrastiveLearning,
@@ -36,7 +36,7 @@ from ..training.cards import (
     public_name,
     results_table,
 )
-from ..training.options import expand_options_file, parse, pop_option, run_command
+from ..training.options import parse, pop_option, run_command
 from ..training.plots import CURVE, Log, plot_curves
 from ..training.runs import bind_folder, last_whole_checkpoint, read_json, write_whole
 from ..training.trainer import CardTrainer
@@ -73,7 +73,6 @@ VectorModel = (
     | NextLevelBertForContrastiveLearning
     | HateForMaskedSentencePrediction
 )
-MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 _NUM_CANDIDATES = 8_192  # as in the study of docs/results.md
 # Options that do not affect the result, or whose effect is recorded elsewhere (fingerprint,
 # weights).
@@ -86,11 +85,7 @@ the documents."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Pretrains the ``--model_type`` that a command line asks for.
-
-    Args:
-        argv: arguments of the command (default: those of this process).
-    """
+    """Pretrains the ``--model_type`` that a command line asks for."""
     run_command(pretrain, argv)
 
 
@@ -117,14 +112,9 @@ def pretrain(argv: list[str]) -> None:
     """Encodes the documents, trains on their vectors and saves the model with its card.
 
     An interrupted run resumes if the same options are given again.
-
-    Args:
-        argv: arguments of the command.
     """
-    argv = expand_options_file(argv)
     model_type, _ = pop_option(argv, "model_type", "nextlevelbert")
-    groups = option_groups(model_type)
-    options = Options(*parse(groups, argv, about=ABOUT, recipes=""))
+    options = Options(*parse(option_groups(model_type), argv))
     args = options.training
     set_seed(args.seed)
 
@@ -196,14 +186,6 @@ def is_finished(args: PretrainingArguments) -> bool:
 def open_encoder(options: NewModelArguments, family: FamilyArguments) -> LoadedChunkEncoder:
     """Opens the named chunk encoder, the encoder of the model to continue from, or MiniLM.
 
-    Args:
-        options: options that describe the model.
-        family: options of the family, with the checkpoint to continue from or the pooling of
-            sentences.
-
-    Returns:
-        The frozen encoder.
-
     Raises:
         ValueError: if the model would have to load a folder by its name.
     """
@@ -231,15 +213,6 @@ def new_model(
     sequence_length: int,
 ) -> VectorModel:
     """Makes the model to train, new or a checkpoint to continue from, without its chunk encoder.
-
-    Args:
-        options: options that describe a model of any family.
-        family: options of one family, with the checkpoint to continue from.
-        source: the chunk encoder.
-        sequence_length: positions in a training sequence.
-
-    Returns:
-        The model with the head of its objective.
 
     Raises:
         ValueError: for options of new models beside a checkpoint, or another chunk encoder.
@@ -367,14 +340,6 @@ def new_objective(
     family: FamilyArguments, masking: MaskingArguments, config: NextLevelBertConfig | HateConfig
 ) -> Objective:
     """Chooses sequences with masks, or segments to compare.
-
-    Args:
-        family: options of the family, which decide between both objectives.
-        masking: options for the length of sequences and the masking.
-        config: configuration of the model.
-
-    Returns:
-        The objective.
 
     Raises:
         ValueError: for sequences or segments that are longer than the model reads at once.
@@ -536,12 +501,7 @@ def fit_to_documents(
 
 
 def draw_vectors(documents: ChosenDocuments, count: int, seed: int) -> torch.Tensor:
-    """Draws chunk vectors of these documents without repetition.
-
-    Args:
-        documents: documents of a corpus to draw from.
-        count: number of vectors to draw; all vectors if there are fewer.
-        seed: seed of the random draw.
+    """Draws chunk vectors of these documents without repetition; all if there are fewer.
 
     Returns:
         The vectors, ``[count, D]`` float16.
@@ -598,13 +558,7 @@ def write_results(
     log: Log,
     baseline: Mapping[str, float] | None,
 ) -> None:
-    """Writes ``results.json``, the mark of a finished run, as the last file; uploads the folder.
-
-    Args:
-        args: training arguments.
-        log: log of the trainer.
-        baseline: scores of the mean of the context.
-    """
+    """Writes ``results.json``, the mark of a finished run, as the last file; uploads the folder."""
     entries = []
     for entry in log:
         if "train_loss" in entry:  # the summary at the end
@@ -682,15 +636,7 @@ def write_card(
     corpus: VectorCorpus,
     settings: Mapping[str, object],
 ) -> None:
-    """Writes the card and the learning curve.
-
-    Args:
-        run: the training, with the scores of its baseline.
-        objective: objective of the training.
-        options: options of the run.
-        corpus: the documents that the model was trained on.
-        settings: values of the training that the card shows.
-    """
+    """Writes the card and the learning curve."""
     args = options.training
     config = run.trainer.model.config
     log = run.trainer.state.log_history

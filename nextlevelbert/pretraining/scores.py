@@ -92,9 +92,6 @@ class MaskedVectorMetrics:
     def summarize(self, scores: torch.Tensor) -> dict[str, float]:
         """Computes the metrics from the rows of `masked_vector_scores`.
 
-        Args:
-            scores: scores ``[N, 6 + D]``, a row for each sequence.
-
         Returns:
             The metrics by name; zeros if nothing was masked.
         """
@@ -158,9 +155,6 @@ def context_mean_baseline(
         batch_size: sequences in a batch, whose masked vectors are the candidates.
         prepare: function that makes targets of vectors, such as the model's `prepare_targets`.
         metrics: computes the scores.
-
-    Returns:
-        The metrics by name.
     """
     tables = []
     for batch in DataLoader(dataset, batch_size, collate_fn=collate):

@@ -125,9 +125,6 @@ class BaseTrainingArguments(TrainingArguments):
     def check_best_metric(self, scores: Sequence[str]) -> None:
         """Refuses a `metric_for_best_model` that no evaluation has, before the first one.
 
-        Args:
-            scores: names of the scores of an evaluation, besides the loss.
-
         Raises:
             ValueError: for another name.
         """

@@ -143,11 +143,7 @@ class RunReport:
 
 
 def plain(text: object) -> str:
-    """Returns text from outside as Markdown that shows the text as it is, on one line.
-
-    Args:
-        text: any text, such as a label or the name of a file.
-    """
+    """Returns text from outside as Markdown that shows the text as it is, on one line."""
     return re.sub(r"([\\`*\[\]<>|#!~&])", r"\\\1", " ".join(str(text).split()))
 
 
@@ -194,12 +190,7 @@ def collect_card(args: BaseTrainingArguments, text: CardText, report: RunReport)
 
 
 def training_rows(args: BaseTrainingArguments, steps: int) -> dict[str, object]:
-    """Returns the rows about the training that every card has: its arguments, and the machine.
-
-    Args:
-        args: training arguments.
-        steps: number of steps of the optimiser.
-    """
+    """Returns the rows about the training that every card has: its arguments, and the machine."""
     precision = "fp32"
     if args.bf16:
         precision = "bf16"

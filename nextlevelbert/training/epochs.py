@@ -27,12 +27,7 @@ class SetEpochCallback(TrainerCallback):
 
 
 def set_epoch(dataset: Dataset, epoch: int) -> None:
-    """Calls `set_epoch` of a data set, or of the data sets that torch's wrappers hold.
-
-    Args:
-        dataset: any data set; one that knows no epochs stays as it is.
-        epoch: number of the epoch, from 0.
-    """
+    """Calls `set_epoch` of a data set, or of the data sets that torch's wrappers hold."""
     if hasattr(dataset, "set_epoch"):
         dataset.set_epoch(epoch)
     elif isinstance(dataset, Subset):

@@ -20,15 +20,7 @@ Log = Sequence[Mapping[str, float]]
 def plot_curves(
     logs: Sequence[Log], metrics: Sequence[str], path: str | Path, x: str = "epoch"
 ) -> None:
-    """Draws loss and scores of the evaluations, with a line for each seed, as a PNG.
-
-    Args:
-        logs: log of the trainer of each seed.
-        metrics: scores of the evaluations, without ``eval_``; scores that were not logged are left
-            out.
-        path: file to write.
-        x: horizontal axis, ``"epoch"`` or ``"step"``.
-    """
+    """Draws loss and scores of the evaluations, with a line for each seed, as a PNG."""
     from matplotlib.figure import Figure  # no pyplot: a library must not touch a global figure
 
     panels = {"Loss": ["loss", "eval_loss"]}
@@ -67,12 +59,7 @@ def _draw_lines(axes: Axes, logs: Sequence[Log], key: str, *, x: str, color: str
 
 
 def save_figure(figure: Figure, path: str | Path) -> None:
-    """Writes a picture as a PNG, completely or not at all.
-
-    Args:
-        figure: picture to write.
-        path: file to write.
-    """
+    """Writes a picture as a PNG, completely or not at all."""
     content = io.BytesIO()
     figure.savefig(content, format="png", dpi=120)
     write_whole(path, content.getvalue())

@@ -28,11 +28,9 @@ def safe_name(name: str) -> str:
 
 
 def write_whole(path: str | Path, content: str | bytes) -> None:
-    """Writes a file atomically; a file with the same content stays unchanged.
+    """Writes a file atomically, a text in UTF-8 with a line end.
 
-    Args:
-        path: file to write.
-        content: bytes, or a text, which is written in UTF-8 with a line end.
+    A file with the same content stays unchanged.
     """
     if isinstance(content, str):
         content = f"{content}\n".encode()
@@ -43,12 +41,7 @@ def write_whole(path: str | Path, content: str | bytes) -> None:
 
 
 def write_json_lines(path: str | Path, records: Iterable[object]) -> None:
-    """Writes each record as a line of JSON, completely or not at all.
-
-    Args:
-        path: file to write.
-        records: values that JSON can hold.
-    """
+    """Writes each record as a line of JSON, completely or not at all."""
     lines = [json.dumps(record, ensure_ascii=False) for record in records]
     write_whole(path, "\n".join(lines))
 
@@ -59,14 +52,7 @@ def fingerprint(values: Iterable[Any]) -> str:
 
 
 def read_json(path: str | Path) -> Any | None:
-    """Reads a JSON file.
-
-    Args:
-        path: the file.
-
-    Returns:
-        Contents of the file; None for a file that is missing or incomplete.
-    """
+    """Reads a JSON file; returns None for a file that is missing or incomplete."""
     try:
         return json.loads(Path(path).read_bytes())
     except (FileNotFoundError, ValueError):
@@ -75,10 +61,6 @@ def read_json(path: str | Path) -> Any | None:
 
 def bind_folder(folder: str | Path, settings: Mapping[str, object]) -> None:
     """Makes a folder the folder of a run with these settings; every process may call it.
-
-    Args:
-        folder: folder of the run, which is created if it does not exist.
-        settings: all settings that decide the result.
 
     Raises:
         ValueError: for a folder with another run, naming what differs.
@@ -112,9 +94,6 @@ def last_whole_checkpoint(folder: str | Path) -> str | None:
     """Returns the newest complete ``checkpoint-*`` of a folder, or None.
 
     The state of a checkpoint is written last; when a checkpoint is deleted, any file may go first.
-
-    Args:
-        folder: output folder of a training.
     """
     steps = {int(path.name.split("-")[1]): path for path in Path(folder).glob("checkpoint-*")}
     for _, path in sorted(steps.items(), reverse=True):

@@ -44,10 +44,6 @@ class CardTrainer(Trainer):
         """Saves the model without ``training_args.bin``.
 
         Nothing here reads that pickle, and it would publish paths of this machine.
-
-        Args:
-            output_dir: the folder (default: that of the arguments).
-            _internal_call: true if a checkpoint is saved, as in the base class.
         """
         super().save_model(output_dir, _internal_call=_internal_call)
         if self.args.should_save:

@@ -200,6 +200,20 @@ def test_dataset_map_and_arrow_batches_make_the_same_vectors(corpus, source, rul
     assert all_equal(VectorCorpus(tmp_path / "spark", vectors.recipe), corpus)
 
 
+def test_a_forked_process_computes_in_one_thread(source, rule, monkeypatch):
+    """OpenMP's threads do not survive a fork, and two threads would wait for them for ever."""
+    monkeypatch.setattr("nextlevelbert.corpus.encode._IMPORTED_BY", os.getppid())
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        ChunkVectors(source, rule)({"id": ["sea"], "text": ["The sea was calm."]})
+        threads_of_fork = torch.get_num_threads()
+    finally:
+        torch.set_num_threads(threads)
+
+    assert threads_of_fork == 1
+
+
 def test_the_encoder_travels_by_name_or_whole(source, rule):
     by_name = ChunkVectors(static_checkpoint(), rule)
     whole = ChunkVectors(source, rule)

@@ -10,12 +10,9 @@ from nextlevelbert.finetuning.tasks import main
     [
         (["--task", "clasification"], "clasification"),
         (["--model", "x"], "--task"),
-        (["{folder}/options.yaml"], "--seed_count"),
     ],
 )
-def test_a_task_or_an_option_that_is_not_there(words, culprit, tmp_path, capsys):
-    (tmp_path / "options.yaml").write_text("task: classification\nmodel: x\nseed_count: 3\n")
-
+def test_a_task_that_is_not_there(words, culprit, capsys):
     with pytest.raises(SystemExit):
-        main([word.format(folder=tmp_path) for word in words])
+        main(words)
     assert culprit in capsys.readouterr().err

@@ -10,7 +10,14 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules
 from torch.nn import GELU
-from transformers import BertModel, XLMRobertaConfig, XLMRobertaModel, XLMRobertaTokenizer
+from transformers import (
+    BertConfig,
+    BertModel,
+    PreTrainedConfig,
+    XLMRobertaConfig,
+    XLMRobertaModel,
+    XLMRobertaTokenizer,
+)
 
 from nextlevelbert import ChunkingRule, HateModel, NextLevelBertModel, load_chunk_encoder
 from nextlevelbert.models.backbones import bert_over_vectors, load_backbone
@@ -18,6 +25,7 @@ from nextlevelbert.models.chunk_encoder import (
     ChunkEncoder,
     micro_batches,
     pool,
+    tokens_in_memory,
     weights_fingerprint,
 )
 from nextlevelbert.models.chunking import tokenize_document
@@ -351,3 +359,23 @@ def test_a_gpu_without_room_for_one_chunk(toy_encoder_path, monkeypatch):
 
     with pytest.raises(MemoryError, match=r"no memory left for one chunk .*--device cpu"):
         encode_sentences(source, SENTENCES)
+
+
+@pytest.mark.parametrize(
+    ("mebibytes", "tokens"),
+    [
+        (2_048, 53_773),  # half of them by 4 bytes * (5 * 384 + 2 * 1536) values of a token
+        (1, 2_048),  # as on the CPU
+        (80_000, 131_072),
+    ],
+)
+def test_a_forward_pass_fills_half_of_the_free_memory(mebibytes, tokens):
+    config = BertConfig(hidden_size=384, intermediate_size=1536)
+
+    assert tokens_in_memory(mebibytes * 2**20, config) == tokens
+
+
+def test_a_network_without_a_wide_layer_counts_as_bert():
+    config = PreTrainedConfig(hidden_size=384)
+
+    assert tokens_in_memory(2**31, config) == 53_773

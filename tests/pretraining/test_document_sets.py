@@ -1,4 +1,4 @@
-"""Sets of documents: how they are read, sampled and masked."""
+"""Sets of documents: how they are sampled and masked."""
 
 import re
 
@@ -12,9 +12,7 @@ from nextlevelbert import (
     ClusterDataset,
     DataCollatorForCrossDocumentMasking,
 )
-from nextlevelbert.pretraining.document_sets import TokenSequence, hold_out_sets, read_document_sets
-
-from ..toys.finetuning import write
+from nextlevelbert.pretraining.document_sets import TokenSequence
 
 SUBJECTS = ["rain", "bread", "stars", "trains", "whales", "music", "sugar", "glass"]
 NUMBERS = "one two three four five six seven eight nine ten".split()
@@ -23,55 +21,6 @@ NUMBERS = "one two three four five six seven eight nine ten".split()
 @pytest.fixture(scope="module")
 def processor(toy_encoder_path):
     return CdlmProcessor.from_model(CdlmModel.from_encoder(toy_encoder_path, max_length=512))
-
-
-def test_rows_of_one_document_are_put_together(tmp_path):
-    rows = [
-        {"topic": "b", "text": " First. ", "id": 1},
-        {"topic": "a", "text": "Other."},
-        {"topic": "b", "text": "Second."},
-        {"topic": "b", "text": "  "},
-        {"topic": 7, "text": "Third."},
-    ]
-    sets = read_document_sets(write(tmp_path / "news.jsonl", rows), "topic")
-    assert sets == {"b": ["First.", "Second."], "a": ["Other."], "7": ["Third."]}
-
-
-def test_rows_of_a_set_are_lists_or_have_the_separator_of_multi_news(tmp_path):
-    rows = [{"document": "One.\n|||||Two.|||||  "}, {"document": ["One.", " ", "|||||"]}]
-    sets = read_document_sets(write(tmp_path / "sets.jsonl", rows))
-    assert sets == {"0": ["One.", "Two."], "1": ["One.", "|||||"]}
-
-
-@pytest.mark.parametrize(
-    ("row", "set_column", "word"),
-    [
-        ({"document": ["One.", None]}, None, "line 2"),
-        ({"text": "One."}, "topic", "--cluster_column"),
-        ({"topic": None, "text": "One."}, "topic", "topic"),
-    ],
-)
-def test_a_row_that_does_not_fit_is_named(tmp_path, row, set_column, word):
-    good = {"document": ["One.", "Two."], "topic": "a", "text": "One."}
-    with pytest.raises(ValueError, match=word):
-        read_document_sets(write(tmp_path / "news.jsonl", [good, row]), set_column)
-    with pytest.raises(ValueError, match="--cluster_column"):
-        read_document_sets(
-            write(tmp_path / "alone.jsonl", [{"document": "One."}, {"document": "Two."}])
-        )
-
-
-def test_a_share_of_the_large_sets_is_put_aside():
-    sets = {}
-    for index in range(10):
-        sets[f"small {index}"] = ["alone"]
-        sets[f"large {index}"] = [f"text {index}", "and", "more"]
-    rest, aside = hold_out_sets(sets, 0.3, 0)
-    assert list(map(len, aside.values())) == [3, 3, 3]  # of the ten that are large
-    assert rest | aside == sets
-    assert len(rest) == 17
-    assert hold_out_sets(sets, 0.3, 0) == (rest, aside)
-    assert hold_out_sets(sets, 0.3, 1) != (rest, aside)
 
 
 def sets(words=4, documents=8):

@@ -19,6 +19,7 @@ import pytest
 import nextlevelbert_command
 from nextlevelbert import Document, example_books
 from nextlevelbert.search.reading import ReadingOptions
+from nextlevelbert_command import command as command_line
 
 from .conftest import COURT, KITCHEN, SEA
 
@@ -51,6 +52,16 @@ def test_the_help_loads_nothing_heavy(argv):
     assert printed.endswith("set()\n")
 
 
+def test_the_start_loads_nothing_that_ctrl_c_could_interrupt():
+    """Only `main` can answer Ctrl-C, so what it needs is imported by it."""
+    code = "import sys\nbefore = {*sys.modules}\nimport nextlevelbert_command\nprint({*sys.modules} - before)"
+    root = Path(nextlevelbert_command.__file__).parents[1]
+
+    loaded = subprocess.check_output([sys.executable, "-c", code], cwd=root, text=True)
+
+    assert loaded == "{'nextlevelbert_command'}\n"
+
+
 @pytest.mark.parametrize("argv", [[], ["--help"]])
 def test_the_help_lists_all_commands(capsys, argv):
     with pytest.raises(SystemExit, match=r"^0$"):
@@ -67,7 +78,7 @@ def test_the_version_names_what_a_report_needs(command):
     assert f"torch {version('torch')}" in printed
 
 
-@pytest.mark.parametrize("name", nextlevelbert_command._COMMANDS)
+@pytest.mark.parametrize("name", command_line._COMMANDS)
 def test_each_option_is_an_argument_of_the_command(name, books):
     options = [name, str(books)]
     if name == "search":
@@ -78,8 +89,8 @@ def test_each_option_is_an_argument_of_the_command(name, books):
         options.extend(["-o", str(books / "output")])
     elif name == "convert":
         options.append(str(books / "output"))
-    parsed = set(vars(nextlevelbert_command.command_parser(name).parse_args(options[1:])))
-    _, module_name = nextlevelbert_command._COMMANDS[name]
+    parsed = set(vars(command_line.command_parser(name).parse_args(options[1:])))
+    _, module_name = command_line._COMMANDS[name]
     run = importlib.import_module(module_name).run
     arguments = set(inspect.signature(run).parameters)
     if "reading" in arguments:
@@ -90,11 +101,11 @@ def test_each_option_is_an_argument_of_the_command(name, books):
     assert parsed == arguments
 
 
-@pytest.mark.parametrize("name", nextlevelbert_command._COMMANDS)
+@pytest.mark.parametrize("name", command_line._COMMANDS)
 def test_each_command_is_a_function_with_the_defaults_of_its_options(name):
     """Paths, the question and what is opened from several options have none to compare."""
-    parser = nextlevelbert_command.command_parser(name)
-    _, module_name = nextlevelbert_command._COMMANDS[name]
+    parser = command_line.command_parser(name)
+    _, module_name = command_line._COMMANDS[name]
     parameters = inspect.signature(importlib.import_module(module_name).run).parameters
 
     for action in parser._actions:
@@ -192,16 +203,14 @@ def test_the_manual_of_python_is_a_source(command, monkeypatch):
     assert again == answer
 
 
-@pytest.mark.parametrize("name", nextlevelbert_command._TRAININGS)
+@pytest.mark.parametrize("name", command_line._TRAININGS)
 def test_a_training_gets_the_rest_of_the_line(command, monkeypatch, name):
     argv = ["--seed", "3", "--adam-beta1", ".8", "--no_include_num_input_tokens_seen"]
     if name == "finetune":
-        argv += ["--task", "classification", "--model", "a b"]
+        argv = ["--task", "classification", "--model", "a b", *argv]
     seen = []
     monkeypatch.setattr(sys, "argv", ["nextlevelbert"])
-    monkeypatch.setattr(
-        f"{nextlevelbert_command._TRAININGS[name][0]}.main", lambda: seen.append(sys.argv)
-    )
+    monkeypatch.setattr(f"{command_line._TRAININGS[name][0]}.main", lambda: seen.append(sys.argv))
 
     assert command(name, *argv).status == 0
 

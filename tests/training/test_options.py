@@ -1,9 +1,8 @@
-"""`parse`: options, files of options, recipes of the papers, errors before the usage."""
+"""Options of trainings: dataclasses, files of options, recipes of the papers, errors and the help."""
 
 import json
 import re
 import runpy
-import sys
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from pathlib import Path
@@ -17,14 +16,9 @@ from nextlevelbert.finetuning import classification
 from nextlevelbert.finetuning.arguments import FinetuningArguments
 from nextlevelbert.pretraining.arguments import PretrainingArguments
 from nextlevelbert.training.arguments import BaseTrainingArguments
-from nextlevelbert.training.options import (
-    OptionParser,
-    fixed_fields,
-    open_config,
-    parse,
-    run_command,
-)
-from nextlevelbert_command.training import DESCRIPTION, inherited_arguments, training_parser
+from nextlevelbert.training.options import open_config, parse, run_command
+from nextlevelbert_command.option_files import expand_options_file, with_recipe
+from nextlevelbert_command.training import DESCRIPTION, check_options, inherited_arguments
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,10 +39,6 @@ class Arguments(BaseTrainingArguments):
     seeds: list[int] = field(default_factory=lambda: [0])
 
 
-def read(*argv, **kwargs):
-    return parse((Model, Arguments), ["--model", "m", "--use_cpu", *argv], "--task t", **kwargs)
-
-
 @pytest.mark.parametrize(("suffix", "dump"), [("yaml", yaml.safe_dump), ("json", json.dumps)])
 def test_a_file_stands_for_options_and_those_beside_it_win(tmp_path, suffix, dump, capsys):
     file = tmp_path / f"options.{suffix}"
@@ -61,13 +51,13 @@ def test_a_file_stands_for_options_and_those_beside_it_win(tmp_path, suffix, dum
     }
     file.write_text(dump(values))
     argv = [str(file), *"--learning_rate 2e-3 --chunk-size 12".split()]
-    model, args = parse((Model, Arguments), argv)
+    model, args = parse((Model, Arguments), expand_options_file(argv))
     assert (args.seeds, args.learning_rate, args.lr_scheduler_kwargs) == ([3, 4], 2e-3, {"a": 2})
     assert (model.chunk_size, args.use_cpu) == (12, True)
     assert (args.remove_unused_columns, args.weight_decay) == (False, 0.01)
     file.write_text("- 1")
-    with pytest.raises(SystemExit):
-        parse((Model, Arguments), [str(file)])
+    with pytest.raises(SystemExit, match="2"):
+        check_options("pretrain", [str(file)])
     assert file.name in capsys.readouterr().err
 
 
@@ -82,23 +72,37 @@ def test_a_file_stands_for_options_and_those_beside_it_win(tmp_path, suffix, dum
             "--resume_from_checkpoint",
         ),  # a killed run goes on by itself
         (["--do_predict"], "--do_predict"),  # no more than the sets that are given
-        (["--report_to", "nowhere"], "--report_to nowhere"),
         (["--recipe", "book"], "invalid choice: 'book'"),
         ("--recipe paper --model_type hate".split(), "classification-hate"),
         ("--recipe paper --per_device_train_batch_size 3".split(), "batch of 8"),
+        (["--train_file", "nowhere.csv"], "nowhere.csv"),
     ],
 )
-def test_the_error_comes_before_the_usage(capsys, words, culprit):
-    with pytest.raises(SystemExit, match="2"):
-        read(*words, recipes="classification-")
-    error, usage = capsys.readouterr().err.strip().rsplit("\n", 2)[-2:]
-    assert re.match(f"error: .*{culprit}", error)
-    assert "--task t [options]" in usage
+def test_the_error_comes_before_the_usage(capsys, tmp_path, words, culprit):
+    """Also for options that a file holds."""
+    argv = "--model m --model_type chunkbert".split() + words
+    file = tmp_path / "options.yaml"
+    file.write_text("task: classification")
+    for start in (["--task", "classification"], [str(file)]):
+        with pytest.raises(SystemExit, match="2"):
+            check_options("finetune", [*start, *argv])
+        error, usage = capsys.readouterr().err.strip().rsplit("\n", 2)[-2:]
+        assert re.match(f"error: .*{culprit}", error)
+        assert usage.startswith("usage: nextlevelbert finetune")
 
 
-def test_the_help_shows_few_options_of_transformers_and_describes_them(capsys):
+def test_a_reporting_package_that_is_not_installed():
+    with pytest.raises(ValueError, match="--report_to nowhere"):
+        parse((Model, Arguments), ["--model", "m", "--report_to", "nowhere"])
+
+
+@pytest.mark.parametrize("model_type", classification.MODEL_OPTIONS)
+def test_the_help_shows_few_options_of_transformers_and_describes_them(capsys, model_type):
+    argv = ["--task", "classification", "--model_type", model_type, "--help"]
+
     with pytest.raises(SystemExit, match="0"):
-        read("--help")
+        check_options("finetune", argv)
+
     help_text = " ".join(capsys.readouterr().out.split())
     assert "--seeds" in help_text
     assert "it replaces --num_train_epochs" in help_text
@@ -116,29 +120,19 @@ def test_the_command_knows_all_options():
     assert describe() == json.loads(DESCRIPTION.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("model_type", classification.MODEL_OPTIONS)
-def test_the_help_of_the_command_is_that_of_the_options(model_type, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["nextlevelbert finetune"])
-    prog = f"--task classification --model_type {model_type}"
-    groups = classification.option_groups(model_type)
-    parser = OptionParser(groups, prog, classification.ABOUT, recipes=True)
-    description = json.loads(DESCRIPTION.read_text(encoding="utf-8"))
-    task = description["commands"]["finetune"]["classification"]
-
-    fast = training_parser(
-        "nextlevelbert finetune", "classification", task, ["--model_type", model_type], description
-    )
-
-    assert fast.format_help() == parser.format_help()
-
-
 @pytest.mark.parametrize("arguments", [PretrainingArguments, FinetuningArguments])
 def test_each_argument_of_transformers_is_an_option_or_has_a_reason(arguments):
     names = {*map(attrgetter("name"), fields(TrainingArguments))}
-    options = {argument.name for argument in fields(arguments) if argument.init}
+    options = set()
+    reasons = set()
+    for argument in fields(arguments):
+        if argument.init:
+            options.add(argument.name)
+        if "reason" in argument.metadata:
+            reasons.add(argument.name)
 
     assert names <= {*inherited_arguments()}
-    assert names - options == set(fixed_fields([arguments]))
+    assert names - options == reasons
 
 
 @pytest.mark.parametrize("others", [(), ("untrained", "sbert")])
@@ -150,13 +144,16 @@ def test_a_model_that_cannot_be_opened(others):
 
 
 def test_a_recipe_stands_in_front_and_its_batch_comes_by_accumulation(capsys):
-    argv = "--recipe paper --per_device_train_batch_size=2 --seeds 7".split()
-    model, args = read(*argv, recipes="classification-")
+    argv = "--model m --use_cpu --recipe paper --per_device_train_batch_size=2 --seeds 7".split()
+    with_values = with_recipe(argv, "classification", default_type="chunkbert")
+    model, args = parse((Model, Arguments), with_values)
     assert (model.chunk_size, model.max_training_tokens) == (128, 4096)
     assert (args.learning_rate, args.seeds) == (3e-5, [7])
     assert (args.per_device_train_batch_size, args.gradient_accumulation_steps) == (2, 4)
     assert "ChunkBERT, section 4.3" in capsys.readouterr().err
-    model, args = read("--recipe=paper", "--model_type", "truncated", recipes="classification-")
+    argv = "--model m --use_cpu --recipe=paper --model_type truncated".split()
+    with_values = with_recipe(argv, "classification", default_type="chunkbert")
+    model, args = parse((Model, Arguments), with_values)
     assert (model.chunk_size, args.num_train_epochs) == (None, 20)
     assert args.lr_scheduler_type == "constant"
 

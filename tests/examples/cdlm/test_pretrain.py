@@ -12,7 +12,6 @@ from nextlevelbert import (
     CdlmProcessor,
     ClusterDataset,
     DataCollatorForCrossDocumentMasking,
-    read_document_sets,
 )
 
 from ...toys.finetuning import write
@@ -52,6 +51,55 @@ def test_multi_news_as_its_authors_publish_it(tmp_path):
     assert sets == {"0": ["One. \n Two.", "Three."], "1": ["Four.", "Five.", "Six."]}
 
 
+def test_rows_of_one_document_are_put_together(tmp_path):
+    rows = [
+        {"topic": "b", "text": " First. ", "id": 1},
+        {"topic": "a", "text": "Other."},
+        {"topic": "b", "text": "Second."},
+        {"topic": "b", "text": "  "},
+        {"topic": 7, "text": "Third."},
+    ]
+    sets = pretrain.read_table(write(tmp_path / "news.jsonl", rows), "topic")
+    assert sets == {"b": ["First.", "Second."], "a": ["Other."], "7": ["Third."]}
+
+
+def test_rows_of_a_set_are_lists_or_have_the_separator_of_multi_news(tmp_path):
+    rows = [{"document": "One.\n|||||Two.|||||  "}, {"document": ["One.", " ", "|||||"]}]
+    sets = pretrain.read_table(write(tmp_path / "sets.jsonl", rows))
+    assert sets == {"0": ["One.", "Two."], "1": ["One.", "|||||"]}
+
+
+@pytest.mark.parametrize(
+    ("row", "set_column", "word"),
+    [
+        ({"document": ["One.", None]}, None, "line 2"),
+        ({"text": "One."}, "topic", "--cluster_column"),
+        ({"topic": None, "text": "One."}, "topic", "topic"),
+    ],
+)
+def test_a_row_that_does_not_fit_is_named(tmp_path, row, set_column, word):
+    good = {"document": ["One.", "Two."], "topic": "a", "text": "One."}
+    with pytest.raises(ValueError, match=word):
+        pretrain.read_table(write(tmp_path / "news.jsonl", [good, row]), set_column)
+    with pytest.raises(ValueError, match="--cluster_column"):
+        pretrain.read_table(
+            write(tmp_path / "alone.jsonl", [{"document": "One."}, {"document": "Two."}])
+        )
+
+
+def test_a_share_of_the_large_sets_is_put_aside():
+    sets = {}
+    for index in range(10):
+        sets[f"small {index}"] = ["alone"]
+        sets[f"large {index}"] = [f"text {index}", "and", "more"]
+    rest, aside = pretrain.hold_out_sets(sets, 0.3, 0)
+    assert list(map(len, aside.values())) == [3, 3, 3]  # of the ten that are large
+    assert rest | aside == sets
+    assert len(rest) == 17
+    assert pretrain.hold_out_sets(sets, 0.3, 0) == (rest, aside)
+    assert pretrain.hold_out_sets(sets, 0.3, 1) != (rest, aside)
+
+
 def test_pretraining_leaves_a_checkpoint_that_opens(run, news, tmp_path):
     before = run(tmp_path / "start", "--validation_file", news)["validation"]
     files = ("--train_file", news, "--validation_file", news)
@@ -77,7 +125,7 @@ def test_perplexity_without_training_and_on_a_test_set(run, news, toy_encoder_pa
     set_seed(42)  # rows of the markers are drawn
     model = CdlmForMaskedLM.from_encoder(toy_encoder_path, max_length=48, attention_window=8)
     processor = CdlmProcessor.from_model(model, 48)
-    dataset = ClusterDataset([*read_document_sets(news).values()], processor)
+    dataset = ClusterDataset([*pretrain.read_table(news).values()], processor)
     collator = DataCollatorForCrossDocumentMasking(processor, "none")
     expected = model(**collator(list(dataset))).loss.item()
     assert scores["loss"] == pytest.approx(expected, abs=1e-4)

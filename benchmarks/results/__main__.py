@@ -46,7 +46,6 @@ INPUTS = {
     "packages": "unpacked Debian packages (see benchmarks.studies.everyday_questions)",
     "manuals": "unpacked Debian packages (see benchmarks.studies.kinds_of_text)",
     "encoder": "folder or name of all-MiniLM-L6-v2",
-    "kinds": "folder of texts of eight kinds (see benchmarks.studies.kinds_of_text)",
 }
 
 

@@ -323,76 +323,6 @@ def everyday_table(measured: Mapping[str, Measured]) -> list[list[str]]:
     return make_table(part, f"{part['questions']} questions", columns, _SEARCH_ROWS)
 
 
-# --- A second whitening
-
-_KINDS = {
-    "docstrings": "docstrings",
-    "manual pages": "man_pages",
-    "manuals": "manuals",
-    "news": "news",
-    "novels": "novels",
-    "posts": "posts",
-    "RFCs": "rfcs",
-    "stories": "stories",
-}
-_NOVEL_TASKS = {
-    "books (MAP)": "books",
-    "neighbours (recall at 10)": "neighbours",
-    "excerpts (MAP)": "excerpts",
-    "SQuALITY (MRR)": "squality",
-}
-
-
-def kinds_table(measured: Mapping[str, Measured]) -> list[list[str]]:
-    [part] = measured.values()
-    columns = {f"{name} ({part['queries'][kind] // 4})": kind for name, kind in _KINDS.items()}
-    names = {
-        "fit": "`fit` to its own kind",
-        "whitened": "whitened mean, its own kind",
-        "mean": "mean of static chunk vectors",
-        "TF-IDF": "TF-IDF",
-        "BM25": "BM25",
-    }
-    return make_table(part, "MAP", {name: (kind, score) for name, kind in columns.items()}, names)
-
-
-def signed(value: Sequence[float]) -> str:
-    """Shows a difference with its bounds."""
-    mean, low, high = value
-    return f"{mean:+.3f} ({low:+.3f} to {high:+.3f})".replace("-", "−")
-
-
-def whitening_table(measured: Mapping[str, Measured]) -> list[list[str]]:
-    """Makes a row of each kind of text and each task, from what the study has as columns."""
-    rows: dict[str, dict[str, Any]] = {}
-    for part in measured.values():
-        for column in part["queries"]:
-            cells = part["rows"]
-            row = {"whitened": cells["whitened"][column], "fit": cells["fit"][column]}
-            for name in ("whitened twice", "shrunk", "fit, whitened twice"):
-                won = cells[name][f"{column}, won"]
-                lost = cells[name][f"{column}, lost"]
-                row[name] = cells[name][f"{column}, difference"]
-                row[f"{name}, won / lost"] = f"{won} / {lost}"
-            rows[column] = row
-    columns: dict[str, tuple[str, Cell]] = {
-        "whitened mean": ("whitened", own_score),
-        "whitened twice": ("whitened twice", signed),
-        "won / lost": ("whitened twice, won / lost", text),
-        "and shrunk": ("shrunk", signed),
-        "`fit`": ("fit", own_score),
-        "`fit`, whitened twice": ("fit, whitened twice", signed),
-        "won / lost by `fit`": ("fit, whitened twice, won / lost", text),
-    }
-    names = {key: name for name, key in (_NOVEL_TASKS | _KINDS).items()}
-    return make_table({"rows": rows}, "", columns, names)
-
-
-def own_score(value: float) -> str:
-    """Shows a score of which none is the best of its column."""
-    return score(value)
-
-
 # --- Coreference
 
 
@@ -515,25 +445,6 @@ SECTIONS = (
             "Masks are drawn with seed 1 in 22 validation and 40 training novels; intervals over"
             " novels."
         ),
-    ),
-    Section(
-        "fit-by-kind",
-        command="python -m benchmarks.studies.second_whitening --kinds {kinds} --json {json}",
-        needs="3 minutes, 1 GiB",
-        table=kinds_table,
-        about="Number of held-out documents in brackets, four excerpts of each.",
-    ),
-    Section(
-        "second-whitening",
-        prepare=_HOLD_OUT,
-        command=(
-            "python -m benchmarks.studies.second_whitening --data {data}"
-            " --novels {folder}/novels --json {json}"
-        ),
-        needs="4 minutes, 2 GiB",
-        table=whitening_table,
-        also=["fit-by-kind"],
-        about="Intervals over novels, stories or held-out documents.",
     ),
     Section(
         "book-context",

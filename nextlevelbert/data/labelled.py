@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from datasets import ClassLabel, Dataset, DatasetInfo, Features, List, Value
 
 from .files import open_text
-from .splits import hold_out
 from .tables import RowLocation, Table, short
 
 logger = logging.getLogger(__name__)
@@ -331,6 +331,21 @@ def distinct_texts(dataset: Dataset) -> list[str]:
 
 
 def hold_out_documents(dataset: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset]:
-    """Holds out about `share` of the documents with all their rows."""
-    document_of = {text: index for index, text in enumerate(distinct_texts(dataset))}
-    return hold_out(dataset, share, seed=seed, key=lambda row: document_of[row["text"]])
+    """Holds out about `share` of the documents with all their rows: at least one, and never all.
+
+    Raises:
+        ValueError: if the share is not between 0 and 1, or there are fewer than two documents.
+    """
+    texts = distinct_texts(dataset)
+    if not 0 < share < 1 or len(texts) < 2:
+        raise ValueError(
+            f"Cannot hold out a share of {share} of {len(texts)} documents; give a validation set."
+        )
+    count = min(max(round(share * len(texts)), 1), len(texts) - 1)
+    order = np.random.default_rng(seed).permutation(len(texts))
+    held_out = {texts[index] for index in order[:count].tolist()}
+    is_held_out = np.array([text in held_out for text in dataset["text"]])
+    return (
+        dataset.select(np.flatnonzero(~is_held_out)),
+        dataset.select(np.flatnonzero(is_held_out)),
+    )

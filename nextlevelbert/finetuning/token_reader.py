@@ -38,8 +38,7 @@ class TokenReader:
     Attributes:
         family: as in `Reader`; ``"truncated"`` is a plain encoder that reads the start of
             documents.
-        title, weights, learning_rate, trained_parts, uncounted, is_published, base_model, window,
-            is_long: as in `Reader`.
+        others: as in `Reader`.
     """
 
     learning_rate = 3e-5

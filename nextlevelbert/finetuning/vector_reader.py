@@ -27,8 +27,7 @@ class VectorReader:
     Attributes:
         is_published: as in `Reader`; baselines are not published.
         window: None, because no documents get scores of their own.
-        family, title, weights, learning_rate, trained_parts, uncounted, base_model, is_long: as in
-            `Reader`.
+        others: as in `Reader`.
     """
 
     uncounted = " without the frozen chunk encoder"

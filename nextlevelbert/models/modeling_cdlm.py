@@ -628,9 +628,7 @@ class MentionPairOutput(ModelOutput):
         loss: mean over sets of the mean loss over the pairs of a set.
         logits: scores of the pairs, ``[B, P]``, zero at padding.
         pair_mask: bool mask ``[B, P]``, true at pairs.
-        hidden_states: states of all layers, see `CdlmModel`.
-        attentions: local attentions, see `CdlmModel`.
-        global_attentions: global attentions, see `CdlmModel`.
+        hidden_states, attentions, global_attentions: see `CdlmModel`.
     """
 
     loss: Tensor | None = None
@@ -754,9 +752,7 @@ class MultiHopQuestionAnsweringOutput(ModelOutput):
         type_logits: scores ``[B, 3]`` of a span, yes, and no.
         sentence_logits: scores ``[B, S]`` that sentences support the answer; zero at padding.
         paragraph_logits: scores ``[B, T]`` that paragraphs support the answer; zero at padding.
-        hidden_states: states of all layers, see `CdlmModel`.
-        attentions: local attentions, see `CdlmModel`.
-        global_attentions: global attentions, see `CdlmModel`.
+        hidden_states, attentions, global_attentions: see `CdlmModel`.
     """
 
     loss: Tensor | None = None

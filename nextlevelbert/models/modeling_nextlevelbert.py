@@ -110,8 +110,7 @@ class MaskedVectorModelingOutput(ModelOutput):
         loss: the mean loss.
         predictions: vectors that the head predicts, ``[M, D]``.
         targets: the true vectors, ``[M, D]``.
-        hidden_states: states of all layers; only on request.
-        attentions: attentions of all layers; only on request.
+        hidden_states, attentions: see `DocumentModelOutput`.
     """
 
     loss: Tensor | None = None

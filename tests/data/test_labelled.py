@@ -182,3 +182,19 @@ def test_documents_are_held_out(owners, share, seed):
     parts = hold_out_documents(data, share, seed)
     assert_split(data, parts)
     assert abs(len(distinct_texts(parts[1])) - share * len(distinct_texts(data))) <= 1
+
+
+def test_a_seed_always_holds_out_the_same():
+    data = Dataset.from_dict({"text": list("abcdefg")})
+
+    training, validation = hold_out_documents(data, 0.4, 42)
+
+    assert (training["text"][:], validation["text"][:]) == (list("abef"), list("cdg"))
+
+
+@pytest.mark.parametrize(("share", "total"), [(0, 3), (1, 3), (0.5, 1)])
+def test_a_share_that_leaves_one_side_empty_is_refused(share, total):
+    data = Dataset.from_dict({"text": list("abc")[:total]})
+
+    with pytest.raises(ValueError, match="Cannot hold out"):
+        hold_out_documents(data, share, 0)

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from .options import KEEPS, READS, add_cache_option, add_model_options, add_source_options
+from .options import (
+    KEEPS,
+    READS,
+    add_cache_option,
+    add_model_options,
+    add_rerank_option,
+    add_source_options,
+)
 
 ABOUT = f"""\
 Serves a page with search, a map, and the question's score along each document.
@@ -34,5 +41,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="port to listen on (default: the first free one from 7860)",
     )
+    add_rerank_option(parser)
     add_model_options(parser)
     add_cache_option(parser)

@@ -93,6 +93,18 @@ def add_device_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_rerank_option(parser: argparse.ArgumentParser) -> None:
+    """Adds the model that ranks the first passages again."""
+    parser.add_argument(
+        "--rerank",
+        metavar="MODEL",
+        help=(
+            "read the first 100 passages with another model, such as minilm, and rank them again;"
+            " their vectors are kept"
+        ),
+    )
+
+
 def add_cache_option(parser: argparse.ArgumentParser) -> None:
     """Adds the folder in which passages and vectors are kept."""
     parser.add_argument(

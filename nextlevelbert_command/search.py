@@ -9,6 +9,7 @@ from .options import (
     READS,
     add_cache_option,
     add_model_options,
+    add_rerank_option,
     add_source_options,
     count,
 )
@@ -37,13 +38,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--passages", type=count, default=5, metavar="N", help="passages to show (default: 5)"
     )
     parser.add_argument("--json", dest="as_json", action="store_true", help="print JSON")
-    parser.add_argument(
-        "--rerank",
-        metavar="MODEL",
-        help=(
-            "read the first 100 passages with another model, such as minilm, and rank them again;"
-            " their vectors are kept"
-        ),
-    )
+    add_rerank_option(parser)
     add_model_options(parser)
     add_cache_option(parser)

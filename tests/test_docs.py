@@ -58,6 +58,26 @@ def test_imports_and_links(page):
         assert (ROOT / "nextlevelbert" / path).exists(), path
 
 
+def heading_anchor(heading: str) -> str:
+    """Returns the anchor that GitHub gives a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_headings(page):
+    """mkdocs checks the links among pages of docs only, not those from and to README.md."""
+    for link, anchor in re.findall(
+        r"\]\(([^)#\s:]*)#([^)\s]+)\)", page.read_text(encoding="utf-8")
+    ):
+        target = page
+        if link:
+            target = page.parent / link
+        text = re.sub(r"```.*?```", "", target.read_text(encoding="utf-8"), flags=re.DOTALL)
+        headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+
+        assert anchor in map(heading_anchor, headings), f"{link}#{anchor}"
+
+
 # A file or folder of the repository, with placeholders left out.
 NAMED = re.compile(r"`((?:[a-z_]+/)*[a-z_*-]+\.(?:py|yaml|toml|txt)|(?:[a-z_]+/)+)`")
 

@@ -4,7 +4,6 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from benchmarks.results.sections import whitening_table
 from benchmarks.studies.second_whitening import (
     Form,
     add_figures,
@@ -71,14 +70,3 @@ def test_a_document_wins_by_the_mean_of_its_queries():
     assert task.relevant["a#0"] == {"a#1": 1}
     assert figures["whitened twice"]["toy, difference"][0] == 0.05
     assert (figures["whitened twice"]["toy, won"], figures["whitened twice"]["toy, lost"]) == (1, 0)
-
-
-def test_the_table_has_a_row_for_each_task():
-    cells = {"books": 0.5, "books, difference": [0.05, 0.0, 0.1]}
-    cells |= {"books, won": 1, "books, lost": 0}
-    rows = dict.fromkeys(["whitened", "whitened twice", "shrunk", "fit"], cells)
-    rows["fit, whitened twice"] = cells
-
-    shown = whitening_table({"second-whitening": {"rows": rows, "queries": {"books": 4}}})
-
-    assert shown[1][:4] == ["books (MAP)", "0.500", "+0.050 (+0.000 to +0.100)", "1 / 0"]

@@ -44,8 +44,8 @@ CODE = (
 INPUTS = {
     "data": "folder with novels/, retrieval/, squality/, hyperpartisan/ and so on",
     "packages": "unpacked Debian packages (see benchmarks.studies.everyday_questions)",
+    "manuals": "unpacked Debian packages (see benchmarks.studies.kinds_of_text)",
     "encoder": "folder or name of all-MiniLM-L6-v2",
-    "kinds": "folder of texts of eight kinds (see benchmarks.studies.kinds_of_text)",
 }
 
 

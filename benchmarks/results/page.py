@@ -39,10 +39,10 @@ def provenance(about: str, measured: Mapping[str, Mapping[str, Any]]) -> str:
     runs = []
     machines = dict[str, None]()
     for name, facts in measured.items():
-        runs.append(
-            f"`{name}` ({facts['date']}, commit {facts['commit']}, {facts['cpu_seconds']:,}"
-            f" CPU-seconds, {facts['peak_gib']} GiB)"
-        )
+        needed = f"{facts['cpu_seconds']:,} CPU-seconds"
+        if "peak_gib" in facts:
+            needed += f", {facts['peak_gib']} GiB"
+        runs.append(f"`{name}` ({facts['date']}, commit {facts['commit']}, {needed})")
         machines[facts["machine"]] = None
     text = f"Measured by {', '.join(runs)} on {' and '.join(machines)}. {about}"
     return "\n".join(textwrap.wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False))

@@ -125,10 +125,6 @@ _HOLD_OUT = {
         "python -m benchmarks.studies.hold_out --data {data} --output_dir {folder}/novels"
     )
 }
-_FIT = {
-    **_HOLD_OUT,
-    "{folder}/fit": "nextlevelbert fit {folder}/novels/train.jsonl --output {folder}/fit",
-}
 _DOCUMENT_COLUMNS = {
     "books": ("books", score),
     "neighbours": ("neighbours", score),
@@ -140,10 +136,9 @@ _DOCUMENT_COLUMNS = {
 }
 _DOCUMENT_ROWS = {
     "static": "nextlevelbert-static (two maps over whitened static vectors)",
+    "static + TF-IDF": "— with TF-IDF's cosine added, 0.2 to 0.8",
     "static: their whitened mean": "whitened mean of static chunk vectors",
     "static: mean of its chunk vectors": "mean of static chunk vectors",
-    "fit": "`nextlevelbert fit`: whitened static vectors and hashed TF-IDF",
-    "fit + TF-IDF": "— with TF-IDF's cosine added, 0.2 to 0.8",
     "nextlevelbert-minilm-256": "nextlevelbert-minilm-256 (whitened, contrastive, residual)",
     "nextlevelbert-minilm-256: their whitened mean": "whitened mean of MiniLM's chunk vectors",
     "nextlevelbert-minilm-256: mean of its chunk vectors": (
@@ -174,26 +169,66 @@ _HEAD_ROWS = {
 }
 
 
-def _frozen_heads(folder: str) -> str:
-    """Returns the command for a set of articles."""
+_MINILM = " checkpoints/nextlevelbert-minilm-256 --encoder {encoder} --cache {folder}/minilm"
+
+
+def _frozen_heads(articles: str, more: str = "") -> str:
+    """Returns the command for a set of articles, with further models and options."""
     return (
-        f"python -m benchmarks.studies.frozen_heads --train_file {{data}}/{folder}/train.jsonl.gz"
-        f" --test_file {{data}}/{folder}/validation.jsonl.gz"
-        " --model nextlevelbert/static checkpoints/nextlevelbert-minilm-256 --encoder {encoder}"
-        " --cache {folder}/minilm --json {json}"
+        f"python -m benchmarks.studies.frozen_heads --train_file {{data}}/{articles}/train.jsonl.gz"
+        f" --test_file {{data}}/{articles}/validation.jsonl.gz --model nextlevelbert/static{more}"
+        " --json {json}"
     )
 
 
 def heads_table(measured: Mapping[str, Measured]) -> list[list[str]]:
-    sets = {"frozen-heads": "Hyperpartisan", "frozen-heads-news": "BBC News"}
     rows: dict[str, dict[str, Any]] = {}
     columns = {}
     for section, part in measured.items():
-        columns[f"{sets[section]} ({part['test']:,})"] = (section, score_with_bounds)
+        articles = "Hyperpartisan"
+        if "news" in section:
+            articles = "BBC News"
+        columns[f"{articles} ({part['test']:,})"] = (articles, score_with_bounds)
         for row, cells in part["rows"].items():
-            rows.setdefault(row, {})[section] = cells["accuracy"]
+            rows.setdefault(row, {})[articles] = cells["accuracy"]
     heading = "accuracy of a logistic regression on frozen vectors"
     return make_table({"rows": rows}, heading, columns, _HEAD_ROWS)
+
+
+# --- The closed form of `fit`
+
+_CLOSED_FORM_ROWS = {
+    "fit": "`fit`: whitened static vectors and hashed TF-IDF",
+    "fit, whitened twice": "— whitened twice",
+    "whitened": "whitened mean of static chunk vectors",
+    "whitened twice": "— whitened twice",
+    "shrunk": "— and shrunk to the variance between documents",
+    "mean": "mean of static chunk vectors",
+    "TF-IDF": "TF-IDF",
+    "BM25": "BM25",
+}
+_COMPARED = {
+    "fit, whitened twice": "`fit`",
+    "whitened twice": "the whitened mean",
+    "shrunk": "the whitened mean",
+    "TF-IDF": "`fit`",
+}
+
+
+def closed_form_table(measured: Mapping[str, Measured]) -> list[list[str]]:
+    [part] = measured.values()
+    columns: dict[str, tuple[str, Cell]] = {
+        name.replace("_", " "): (name, score) for name in part["queries"]
+    }
+    head, *others = make_table(part, "fitted without training", columns, _CLOSED_FORM_ROWS)
+    table = [head]
+    for row, cells in zip(_CLOSED_FORM_ROWS, others, strict=True):
+        table.append(cells)
+        if row in _COMPARED:
+            figures = part["rows"][row]
+            bounds = [difference(figures[f"{name}, difference"]) for name in part["queries"]]
+            table.append([f"— minus {_COMPARED[row]}", *bounds])
+    return table
 
 
 # --- Masked vectors
@@ -210,13 +245,13 @@ def masked_table(measured: Mapping[str, Measured]) -> list[list[str]]:
     columns: dict[str, tuple[str, Cell]] = {}
     for key in keys:
         novels, candidates = key.split(": ")
-        columns[f"{novels} novels: found of {candidates}"] = (key, score)
+        columns[f"{novels}: of {candidates}"] = (key, score)
         if candidates.startswith("8"):
-            columns[f"{novels} novels: minus the first row"] = (
+            columns[f"{novels}: minus the first row"] = (
                 f"{key}, minus two nearest",
                 difference,
             )
-    return make_table(part, "untrained prediction", columns, names)
+    return make_table(part, "found, without training", columns, names)
 
 
 # --- Search
@@ -288,76 +323,6 @@ def everyday_table(measured: Mapping[str, Measured]) -> list[list[str]]:
     return make_table(part, f"{part['questions']} questions", columns, _SEARCH_ROWS)
 
 
-# --- A second whitening
-
-_KINDS = {
-    "docstrings": "docstrings",
-    "manual pages": "man_pages",
-    "manuals": "manuals",
-    "news": "news",
-    "novels": "novels",
-    "posts": "posts",
-    "RFCs": "rfcs",
-    "stories": "stories",
-}
-_NOVEL_TASKS = {
-    "books (MAP)": "books",
-    "neighbours (recall at 10)": "neighbours",
-    "excerpts (MAP)": "excerpts",
-    "SQuALITY (MRR)": "squality",
-}
-
-
-def kinds_table(measured: Mapping[str, Measured]) -> list[list[str]]:
-    [part] = measured.values()
-    columns = {f"{name} ({part['queries'][kind] // 4})": kind for name, kind in _KINDS.items()}
-    names = {
-        "fit": "`fit` to its own kind",
-        "whitened": "whitened mean, its own kind",
-        "mean": "mean of static chunk vectors",
-        "TF-IDF": "TF-IDF",
-        "BM25": "BM25",
-    }
-    return make_table(part, "MAP", {name: (kind, score) for name, kind in columns.items()}, names)
-
-
-def signed(value: Sequence[float]) -> str:
-    """Shows a difference with its bounds."""
-    mean, low, high = value
-    return f"{mean:+.3f} ({low:+.3f} to {high:+.3f})".replace("-", "−")
-
-
-def whitening_table(measured: Mapping[str, Measured]) -> list[list[str]]:
-    """Makes a row of each kind of text and each task, from what the study has as columns."""
-    rows: dict[str, dict[str, Any]] = {}
-    for part in measured.values():
-        for column in part["queries"]:
-            cells = part["rows"]
-            row = {"whitened": cells["whitened"][column], "fit": cells["fit"][column]}
-            for name in ("whitened twice", "shrunk", "fit, whitened twice"):
-                won = cells[name][f"{column}, won"]
-                lost = cells[name][f"{column}, lost"]
-                row[name] = cells[name][f"{column}, difference"]
-                row[f"{name}, won / lost"] = f"{won} / {lost}"
-            rows[column] = row
-    columns: dict[str, tuple[str, Cell]] = {
-        "whitened mean": ("whitened", own_score),
-        "whitened twice": ("whitened twice", signed),
-        "won / lost": ("whitened twice, won / lost", text),
-        "and shrunk": ("shrunk", signed),
-        "`fit`": ("fit", own_score),
-        "`fit`, whitened twice": ("fit, whitened twice", signed),
-        "won / lost by `fit`": ("fit, whitened twice, won / lost", text),
-    }
-    names = {key: name for name, key in (_NOVEL_TASKS | _KINDS).items()}
-    return make_table({"rows": rows}, "", columns, names)
-
-
-def own_score(value: float) -> str:
-    """Shows a score of which none is the best of its column."""
-    return score(value)
-
-
 # --- Coreference
 
 
@@ -404,17 +369,11 @@ SECTIONS = (
         command=f"{_DOCUMENTS} --model nextlevelbert/static --json {{json}}",
         needs="4 minutes, 2 GiB",
         table=document_table,
-        also=["document-vectors-fit", "document-vectors-minilm"],
+        also=["document-vectors-minilm"],
         about=(
             "761 chapters, 168 excerpts and 500 answers; intervals over 22 novels; one seed of"
             " the trained models."
         ),
-    ),
-    Section(
-        "document-vectors-fit",
-        prepare=_FIT,
-        command=f"{_DOCUMENTS} --model {{folder}}/fit --json {{json}}",
-        needs="10 minutes, 4 GiB",
     ),
     Section(
         "document-vectors-minilm",
@@ -428,12 +387,51 @@ SECTIONS = (
     Section(
         "frozen-heads",
         command=_frozen_heads("hyperpartisan"),
-        needs="8 minutes, 2 GiB",
+        needs="2 minutes, 2 GiB",
         table=heads_table,
-        also=["frozen-heads-news"],
-        about="Intervals over the test documents.",
+        also=["frozen-heads-news", "frozen-heads-minilm", "frozen-heads-news-minilm"],
+        about="514 and 1,647 articles to train with; intervals over the test articles.",
     ),
-    Section("frozen-heads-news", command=_frozen_heads("bbc_news"), needs="15 minutes, 2 GiB"),
+    Section("frozen-heads-news", command=_frozen_heads("bbc_news"), needs="4 minutes, 2 GiB"),
+    Section(
+        "frozen-heads-minilm",
+        command=_frozen_heads("hyperpartisan", _MINILM),
+        needs="8 minutes, 2 GiB",
+    ),
+    Section(
+        "frozen-heads-news-minilm",
+        command=_frozen_heads("bbc_news", _MINILM),
+        needs="15 minutes, 2 GiB",
+    ),
+    Section(
+        "kinds-of-text",
+        prepare={
+            "{folder}/kinds/train/rfcs.jsonl": (
+                "python -m benchmarks.studies.kinds_of_text --data {data} --packages {manuals}"
+                " --output_dir {folder}/kinds"
+            )
+        },
+        command=(
+            "python -m benchmarks.studies.second_whitening --kinds {folder}/kinds --json {json}"
+        ),
+        needs="5 minutes, 2 GiB",
+        table=closed_form_table,
+        about="Four excerpts of each held-out document; intervals over documents.",
+    ),
+    Section(
+        "closed-form",
+        prepare=_HOLD_OUT,
+        command=(
+            "python -m benchmarks.studies.second_whitening --data {data} --novels {folder}/novels"
+            " --json {json}"
+        ),
+        needs="7 minutes, 3 GiB",
+        table=closed_form_table,
+        about=(
+            "761 chapters, 168 excerpts and 500 answers, names masked; intervals over 22 novels"
+            " and 25 stories."
+        ),
+    ),
     Section(
         "masked-controls",
         prepare=_HOLD_OUT,
@@ -443,26 +441,10 @@ SECTIONS = (
         ),
         needs="5 minutes, 3 GiB",
         table=masked_table,
-        about="",
-    ),
-    Section(
-        "fit-by-kind",
-        command="python -m benchmarks.studies.second_whitening --kinds {kinds} --json {json}",
-        needs="3 minutes, 1 GiB",
-        table=kinds_table,
-        about="Number of held-out documents in brackets, four excerpts of each.",
-    ),
-    Section(
-        "second-whitening",
-        prepare=_HOLD_OUT,
-        command=(
-            "python -m benchmarks.studies.second_whitening --data {data}"
-            " --novels {folder}/novels --json {json}"
+        about=(
+            "Masks are drawn with seed 1 in 22 validation and 40 training novels; intervals over"
+            " novels."
         ),
-        needs="4 minutes, 2 GiB",
-        table=whitening_table,
-        also=["fit-by-kind"],
-        about="Intervals over novels, stories or held-out documents.",
     ),
     Section(
         "book-context",

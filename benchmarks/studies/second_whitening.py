@@ -52,7 +52,7 @@ from benchmarks.common.measuring import (
     with_interval,
     write_figures,
 )
-from benchmarks.studies.document_vectors import COLUMNS, by_query, load_tasks
+from benchmarks.studies.document_vectors import COLUMNS, by_query, group_of, load_tasks
 from nextlevelbert import (
     ChunkingRule,
     load_chunk_encoder,
@@ -292,15 +292,6 @@ def add_figures(
         cells[f"{column}, lost"] = int((by_group < 0).sum())
 
 
-def groups_of(task: RetrievalTask) -> np.ndarray:
-    """Returns what is resampled: the document or book of each query, or the story it belongs to."""
-    names = []
-    for query in task.queries:
-        name = query.rpartition("#")[0]
-        names.append(name or next(iter(task.relevant[query])))
-    return np.array(names)
-
-
 def print_figures(figures: Figures, columns: Sequence[str]) -> None:
     rows = []
     for row, cells in figures.items():
@@ -329,7 +320,8 @@ def main() -> None:
 
     def measure(fitted: Fitted, task: RetrievalTask, column: str, metric: str) -> None:
         scores = scores_of(fitted, task, metric)
-        add_figures(figures, column, scores, groups_of(task))
+        groups = np.array([group_of(task, query) for query in task.queries])
+        add_figures(figures, column, scores, groups)
         settings = {row: [form.length, form.shrinkage] for row, form in fitted.chosen.items()}
         chosen[column] = {**settings, "before": fitted.before, "after": fitted.after}
         queries[column] = len(task.queries)

@@ -273,12 +273,8 @@ def read_text(path: Path) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def decode(data: bytes, declared: str = "utf-8") -> str:
-    """Decodes a text by its byte order mark, else by the encoding that it declares.
-
-    Args:
-        data: the bytes of the whole text.
-        declared: a codec of Python.
+def decode(data: bytes) -> str:
+    """Decodes a text by its byte order mark, else as UTF-8.
 
     Raises:
         ValueError: if the bytes are in another encoding.
@@ -288,7 +284,7 @@ def decode(data: bytes, declared: str = "utf-8") -> str:
         return data.decode(encoding)
     if b"\0" in data:
         raise NulError
-    return data.decode(declared)
+    return data.decode()
 
 
 def _encoding_of_mark(data: bytes) -> str | None:

@@ -201,16 +201,10 @@ class PrivateTokenizer:
         return documents
 
 
-def groups_by_length(
-    texts: Iterable[str], characters: int = _CHARACTERS_PER_GROUP
-) -> Iterator[list[str]]:
+def groups_by_length(texts: Iterable[str]) -> Iterator[list[str]]:
     """Groups texts in their order.
 
     If the texts end with an error, the texts before the error still make a group.
-
-    Args:
-        texts: the texts.
-        characters: number of characters after which a group ends, with the text that reaches it.
     """
     group: list[str] = []
     size = 0
@@ -218,7 +212,7 @@ def groups_by_length(
         for text in texts:
             group.append(text)
             size += len(text)
-            if size >= characters:
+            if size >= _CHARACTERS_PER_GROUP:
                 yield group
                 group = []
                 size = 0

@@ -1139,12 +1139,11 @@ class NextLevelBertForSequenceClassification(NextLevelBertPreTrainedModel):
                 floats; for regression, values ``[N]``.
             **kwargs: `output_hidden_states`, `output_attentions`.
         """
-        is_question = question_mask(input_ids, token_type_ids)
-        if input_ids is not None and is_question is not None:
+        prefix = self.config.chunk_prefix_ids
+        pair_masks = split_pairs(input_ids, attention_mask, token_type_ids, prefix=prefix)
+        if input_ids is not None and pair_masks is not None:
             pair_input_ids = input_ids
-            attention_mask, pair_attention_mask = masks_of_pairs(
-                input_ids, attention_mask, is_question, prefix=self.config.chunk_prefix_ids
-            )
+            attention_mask, pair_attention_mask = pair_masks
 
         questions = self.model.encode_pairs(pair_input_ids, pair_attention_mask, pair_embeds)
         self._check_questions(questions)
@@ -1230,12 +1229,11 @@ class NextLevelBertForMultipleChoice(NextLevelBertPreTrainedModel):
             labels: indices of the right candidates, ``[N]``.
             **kwargs: `output_hidden_states`, `output_attentions`.
         """
-        is_question = question_mask(input_ids, token_type_ids)
-        if input_ids is not None and is_question is not None:
+        prefix = self.config.chunk_prefix_ids
+        pair_masks = split_pairs(input_ids, attention_mask, token_type_ids, prefix=prefix)
+        if input_ids is not None and pair_masks is not None:
             pair_input_ids = input_ids
-            attention_mask, pair_attention_mask = masks_of_pairs(
-                input_ids, attention_mask, is_question, prefix=self.config.chunk_prefix_ids
-            )
+            attention_mask, pair_attention_mask = pair_masks
             if input_ids.ndim == 3:
                 input_ids, attention_mask = shared_documents(input_ids, attention_mask)
 
@@ -1263,15 +1261,23 @@ class NextLevelBertForMultipleChoice(NextLevelBertPreTrainedModel):
         )
 
 
-def question_mask(input_ids: Tensor | None, token_type_ids: Tensor | None) -> Tensor | None:
-    """Returns where token types mark a question or candidate behind a document with 1.
+def split_pairs(
+    input_ids: Tensor | None,
+    attention_mask: Tensor | None,
+    token_type_ids: Tensor | None,
+    prefix: Sequence[int],
+) -> tuple[Tensor, Tensor] | None:
+    """Splits rows [CLS] document [SEP] question [SEP], if token types mark questions with 1.
 
     Args:
-        input_ids: token ids, if there are any.
-        token_type_ids: types of the shape of `input_ids`, if there are any.
+        input_ids: token ids, ``[..., T]``.
+        attention_mask: mask of the shape of `input_ids`.
+        token_type_ids: types of the shape of `input_ids`.
+        prefix: special tokens at the start of a row.
 
     Returns:
-        A bool mask of the shape of `input_ids`; None if no type is 1.
+        The masks of the documents and of the questions, which also keep the special tokens at the
+        start, of the shape of `input_ids`; None if no type is 1.
     """
     if input_ids is None or token_type_ids is None:
         return None
@@ -1279,27 +1285,6 @@ def question_mask(input_ids: Tensor | None, token_type_ids: Tensor | None) -> Te
     # The ids go to the CPU in any case, so that looking at the types costs no more waiting.
     if not bool(is_question.any()):
         return None
-    return is_question
-
-
-def masks_of_pairs(
-    input_ids: Tensor,
-    attention_mask: Tensor | None,
-    is_question: Tensor,
-    prefix: Sequence[int],
-) -> tuple[Tensor, Tensor]:
-    """Splits rows [CLS] document [SEP] question [SEP] by masks.
-
-    Args:
-        input_ids: token ids, ``[..., T]``.
-        attention_mask: mask of the shape of `input_ids`.
-        is_question: bool mask of the shape of `input_ids`, true at questions.
-        prefix: special tokens at the start of a row.
-
-    Returns:
-        The masks of the documents and of the questions, which also keep the special tokens at the
-        start, of the shape of `input_ids`.
-    """
     mask = torch.ones_like(input_ids).bool()
     if attention_mask is not None:
         mask = attention_mask.bool()

@@ -61,12 +61,7 @@ class FileStates:
         self._contents = dict(self._stored)
 
     def content(self, name: str, state: State) -> Any:  # noqa: ANN401  # what was remembered
-        """Returns what is remembered about files; None if they are new, or have changed.
-
-        Args:
-            name: the name that the content is remembered by.
-            state: state of the files.
-        """
+        """Returns what is remembered about files; None if they are new, or have changed."""
         values, content = self._contents.get(name, (None, None))
         if values == state.values:
             return content
@@ -75,20 +70,13 @@ class FileStates:
     def remember(self, name: str, state: State, content: object) -> None:
         """Remembers what files hold, if the next change to them will be seen.
 
-        Args:
-            name: a name for the files.
-            state: state of the files before they were read.
-            content: values that JSON can store.
+        The state is the one before the files were read.
         """
         if state.is_settled:
             self._contents[name] = [state.values, content]
 
     def save(self, names: Sequence[str]) -> None:
-        """Writes what is remembered about some files, and forgets others.
-
-        Args:
-            names: names of the files.
-        """
+        """Writes what is remembered about some files, and forgets others."""
         self._contents = {name: self._contents[name] for name in names if name in self._contents}
         if self._contents == self._stored:
             return

@@ -82,11 +82,7 @@ def write_arrays(path: Path, columns: Mapping[str, Column]) -> None:
 
 
 def map_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Maps the arrays of a file into memory; what is not used is not read.
-
-    Args:
-        path: a file that `write_arrays` has written.
-    """
+    """Maps the arrays of a file into memory; what is not used is not read."""
     content = np.memmap(path, np.uint8, mode="r")
     first = _HEADER_SIZE.itemsize
     size = content[:first].view(_HEADER_SIZE)[0]

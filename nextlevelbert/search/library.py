@@ -254,6 +254,13 @@ class Library:
                 unknown.append(word)
         return unknown
 
+    def question_note(self, question: str) -> str | None:
+        """Returns a note on a question if no passage holds a word of it."""
+        unknown = self.unknown_words(question)
+        if unknown and len(unknown) == len(set(search_words(question))):
+            return _NO_KNOWN_WORD.format(words=names_in_line(unknown))
+        return None
+
     def telling_words(self, question: str) -> set[str]:
         """Returns the words of a question that at most a third of all passages hold."""
         telling = set()
@@ -384,9 +391,9 @@ def run(
         rerank: model that reads the first passages again, see `Reranker`.
     """
     library = open_library(source, model, reading)
-    unknown = library.unknown_words(question)
-    if unknown and len(unknown) == len(set(search_words(question))):
-        print(_NO_KNOWN_WORD.format(words=names_in_line(unknown)), file=sys.stderr)
+    note = library.question_note(question)
+    if note is not None:
+        print(note, file=sys.stderr)
     reranker = None
     if rerank is not None:
         reranker = Reranker(rerank)

@@ -22,12 +22,7 @@ _INCIDENTAL = (
 
 
 def shelf_key(model: NextLevelBertModel, reading: ReadingOptions) -> str:
-    """Hashes what the parts of a shelf depend on, besides the files.
-
-    Args:
-        model: the document model.
-        reading: how the files are read.
-    """
+    """Hashes what the parts of a shelf depend on, besides the files."""
     values = model.config.to_dict()
     settings = sorted((name, values[name]) for name in values if name not in _INCIDENTAL)
     weights = weights_fingerprint(model)
@@ -39,10 +34,6 @@ def shelf_key(model: NextLevelBertModel, reading: ReadingOptions) -> str:
 
 def question_vector(model: NextLevelBertModel, question: str) -> np.ndarray | None:
     """Encodes a question for comparison with vectors from `search_vectors`.
-
-    Args:
-        model: the document model.
-        question: text of the question.
 
     Returns:
         The mean of its chunk vectors, ``[D]``; None if the question holds no token.

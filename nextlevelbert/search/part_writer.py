@@ -53,13 +53,7 @@ class _Waiting(NamedTuple):
 
 
 class PartWriter:
-    """Encodes files into the folder of a shelf.
-
-    Args:
-        folder: the folder.
-        model: the document model.
-        reading: how the files are read.
-    """
+    """Encodes files into the folder of a shelf."""
 
     def __init__(self, folder: Path, model: NextLevelBertModel, reading: ReadingOptions) -> None:
         self._folder = folder

@@ -139,12 +139,7 @@ def is_last_part(path: Path) -> bool:
 
 
 def parts_of(source: FileContent, paths: dict[int, Path]) -> list[Part]:
-    """Returns the parts of a file in order; none if a part is missing.
-
-    Args:
-        source: the file.
-        paths: the parts that were written, by their index.
-    """
+    """Returns the parts of a file in order; none if a part is missing."""
     parts = []
     for index in range(len(paths)):
         if index not in paths:

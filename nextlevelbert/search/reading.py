@@ -214,11 +214,6 @@ def read_files(
     """Reads the documents of all files that can be read, each with its name.
 
     Files that were not read, and words that `tokenizer` does not know, are named on stderr.
-
-    Args:
-        source: a file, a folder or a pattern.
-        reading: names the columns of tables.
-        tokenizer: the tokenizer of the model.
     """
     all_notes = Notes()
     try:
@@ -263,12 +258,7 @@ def count_unknown(
 
 
 def notes_on_words(file: SourceFile, counts: Sequence[Mapping[str, Any]]) -> list[Note]:
-    """Describes how many documents of a file hold no token, or many unknown words.
-
-    Args:
-        file: the file.
-        counts: what `count_unknown` has counted in each run of the file's documents.
-    """
+    """Describes how many documents of a file hold no token, or many unknown words."""
     notes = []
     faults = {
         "wordless": "it holds no word that the model can read",

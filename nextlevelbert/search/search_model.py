@@ -50,11 +50,7 @@ class SearchModel:
         return self._opener()
 
     def shelf_key(self, reading: ReadingOptions) -> str:
-        """Returns a hash of what the parts of a shelf depend on, besides the files.
-
-        Args:
-            reading: how the files are read, and where the hashes of models are kept.
-        """
+        """Returns a hash of what the parts of a shelf depend on, besides the files."""
         if self._folder is None or reading.splitter is not None:
             return self._computed_key(reading)
         files = sorted(path for path in self._folder.iterdir() if path.is_file())
@@ -103,11 +99,7 @@ class SearchModel:
 
 
 def search_model(model: NextLevelBertModel | SearchModel | None) -> SearchModel:
-    """Returns a model of a search, also for a document model that is open.
-
-    Args:
-        model: either; None stands for the installed checkpoint.
-    """
+    """Returns a model of a search for one, a document model, or None (the installed checkpoint)."""
     if model is None:
         return named_model()
     if isinstance(model, SearchModel):

@@ -116,11 +116,6 @@ def _readers() -> list[bool]:
 class Shelf:
     """The parts of a source's files, in a folder of the cache.
 
-    Args:
-        source: a file, a folder or a pattern.
-        model: the document model (default: the installed checkpoint).
-        reading: how the files are read, and where the shelf is.
-
     Attributes:
         model: the model of the search.
         parts: the parts of the files that could be read, in the order of the files; see `update`.
@@ -151,12 +146,7 @@ class Shelf:
         )
 
     def update(self, files: Sequence[SourceFile], notes: Notes) -> None:
-        """Makes the parts that are missing, and removes the parts of files that are gone.
-
-        Args:
-            files: the files of the source.
-            notes: gets notes about files that cannot be read.
-        """
+        """Makes the parts that are missing, and removes the parts of files that are gone."""
         with wait_for(self.lock):
             if self.lock.is_locked:
                 self._reader_lock.acquire()
@@ -281,12 +271,7 @@ class Shelf:
 def part_notes(
     parts: Sequence[Part], metadata: Sequence[Mapping[bytes, bytes]]
 ) -> list[list[Note]]:
-    """Returns notes about files; those about a file belong to its last part.
-
-    Args:
-        parts: all parts of a shelf.
-        metadata: metadata of the schema of each part.
-    """
+    """Returns notes about files; those about a file belong to its last part."""
     notes = []
     counts: list[dict[str, Any]] = []
     for part, values in zip(parts, metadata, strict=True):

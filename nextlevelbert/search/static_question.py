@@ -49,9 +49,6 @@ class StaticQuestions:
     def vector(self, question: str) -> np.ndarray | None:
         """Encodes a question.
 
-        Args:
-            question: text of the question.
-
         Returns:
             The mean of its chunk vectors, ``[D]`` float32, whitened if the model whitens vectors,
             with length 1; None if the question holds no token.

@@ -164,6 +164,17 @@ def test_the_speeds_of_the_first_page_were_measured():
         assert speed in re.findall(r"\d+\.\d+", read("docs/performance.md"))
 
 
+def test_the_chart_shows_the_numbers_of_the_first_page():
+    """If not: python docs/comparison_chart.py."""
+    draw = runpy.run_path(str(ROOT / "docs" / "comparison_chart.py"))["draw"]
+
+    chart = draw(read("README.md"))
+
+    assert chart == read("docs/comparison.svg")
+    assert chart.count("<circle") == 2 * 5
+    assert "nextlevelbert-static 0.8" in chart
+
+
 @pytest.mark.long
 def test_a_search_prints_what_the_page_shows(shared, tmp_path, monkeypatch, capsys):
     """In the 20 novels that were set aside; the page shortens the passage."""

@@ -17,10 +17,6 @@ def bold_words(text: str, words: Set[str]) -> Markup:
     Words are compared as search compares them, so without case and accents. In scripts without
     spaces, a run of letters is bold if it holds one of the words.
 
-    Args:
-        text: the text.
-        words: words of a question, from `search_words`.
-
     Example:
         >>> print(bold_words("Brontë & the moor", {"bronte"}))
         <b>Brontë</b> &amp; the moor
@@ -40,10 +36,6 @@ def snippet(text: str, words: Set[str]) -> str:
     """Returns the part of a text, about three lines, that holds most of the given words.
 
     The first of equally good parts is returned. An ellipsis marks what is left out.
-
-    Args:
-        text: the text, whose blanks become single spaces.
-        words: words of a question, from `search_words`.
     """
     text = " ".join(text.split())
     if len(text) <= _LONGEST_SNIPPET:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...models.modeling_nextlevelbert import NextLevelBertModel
 from ..library import Library, SearchResult, open_library
 from ..reading import ReadingOptions
+from ..rerank import Reranker
 from ..search_model import SearchModel
 from .page import SQUARE_SIZE, Page, enlarged
 
@@ -62,14 +63,14 @@ _WRITE_ADDRESS = """
 # On a phone the text is above the lists.
 _SHOW_TEXT = "() => document.querySelector('mark')?.scrollIntoView({block: 'center'})"
 # The components that a question and a click change.
-_SHOWN = "selected points documents passages table text reading square".split()
+_SHOWN = "selected points documents passages note table text reading square".split()
 
 
-def build(library: Library, title: str) -> "Blocks":
+def build(library: Library, title: str, rerank: Reranker | None = None) -> "Blocks":
     """Builds the page, which is not yet served."""
     import gradio as gr
 
-    page = Page(library)
+    page = Page(library, rerank)
     with gr.Blocks(title=title, analytics_enabled=False) as blocks:
         gr.HTML(f"<h2>{html.escape(title)} <small>{len(library.names):,} documents</small></h2>")
         components = _lay_out(page)
@@ -103,6 +104,7 @@ def _lay_out(page: Page) -> SimpleNamespace:
         components.examples = []
         for sentence in page.examples():
             components.examples.append(gr.Button(sentence, size="sm"))
+    components.note = gr.HTML(visible=False)
 
     with gr.Row():
         with gr.Column(scale=6, min_width=320):
@@ -166,15 +168,19 @@ class _Answers:
         document = page.library.document_of(passage)
         ranked = [other for other, _ in page.ranked(document, answer)]
         passages = gr.skip()
+        note = gr.skip()
         table = gr.skip()
         if answer is not None:
             passages = page.passage_list(question, answer)
+            text = page.library.question_note(question)
+            note = gr.update(value=html.escape(text or ""), visible=text is not None)
             table = gr.update(value=_download(page, question, answer), visible=True)
         return [
             document,
             page.map(ranked, selected=document),
             page.document_list(document, answer),
             passages,
+            note,
             table,
             page.reading(passage, question, answer),
             gr.update(visible=is_open),
@@ -192,7 +198,8 @@ class _Answers:
             return self.show(question, int(clicked["passage"]))
         if "document" in clicked:
             return self.open_document(question, int(clicked["document"]))
-        answer = self.page.library.ask(question)
+        answer = self.page.ask(question)
+        assert answer is not None  # a strip shows an answer
         cell = self.page.best_in_cell(int(clicked["strip"]), answer, share=clicked["share"])
         return self.show(question, cell)
 
@@ -259,6 +266,7 @@ def run(
     *,
     host: str | None = "127.0.0.1",
     port: int | None = None,
+    rerank: NextLevelBertModel | None = None,
 ) -> None:
     """Serves the page until it is interrupted.
 
@@ -269,6 +277,7 @@ def run(
         host: address to listen on; other machines can reach the page at ``"0.0.0.0"``. None leaves
             the choice to Gradio, as in a Space.
         port: port to listen on (default: the first free one from 7860).
+        rerank: model that reads the first passages of each question again, see `Reranker`.
 
     Raises:
         OSError: if the port is taken.
@@ -281,7 +290,10 @@ def run(
         raise ValueError("The page needs Gradio. Run: pip install 'gradio>=6.31,<7'") from error
 
     library = open_library(source, model, reading)
-    blocks = build(library, Path(source).resolve().name)
+    reranker = None
+    if rerank is not None:
+        reranker = Reranker(rerank)
+    blocks = build(library, Path(source).resolve().name, reranker)
     _, address, _ = blocks.launch(
         server_name=host,
         server_port=port,

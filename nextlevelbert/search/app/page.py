@@ -18,6 +18,7 @@ from sklearn.preprocessing import normalize
 
 from ...data.tables import TEXTS
 from ..library import Library, SearchResult
+from ..rerank import Reranker
 from .highlights import bold_words, snippet
 from .map import NamePlacer, names_in_any_script, overlaps, principal_components
 from .sections import Section, overlap, sections_of
@@ -71,10 +72,16 @@ _HTML = Environment(loader=DictLoader(_TEMPLATES), autoescape=True)
 
 
 class Page:
-    """Computes the contents of the page from a library, as values of Gradio's components."""
+    """Computes the contents of the page from a library, as values of Gradio's components.
 
-    def __init__(self, library: Library) -> None:
+    Args:
+        library: the library.
+        rerank: ranks the first passages of each question again, by a second model.
+    """
+
+    def __init__(self, library: Library, rerank: Reranker | None = None) -> None:
         self.library = library
+        self.rerank = rerank
         self.names = _short_names(library.names)
         points, self.share = principal_components(library.document_vectors)
         extent = np.ptp(points, axis=0)
@@ -100,7 +107,7 @@ class Page:
         """Ranks passages and documents; None for a question without words."""
         if question.strip() == "":
             return None
-        return self.library.ask(question, documents=_SHOWN, passages=_SHOWN)
+        return self.library.ask(question, documents=_SHOWN, passages=_SHOWN, rerank=self.rerank)
 
     def ranked(self, document: int, answer: SearchResult | None) -> list[tuple[int, float]]:
         """Returns the nearest documents to a question, else to a document, with their scores."""

@@ -14,9 +14,11 @@ import torch
 from PIL import Image
 
 from nextlevelbert import NextLevelBertModel
+from nextlevelbert.search import Reranker
 from nextlevelbert.search.app import page as page_module
 from nextlevelbert.search.app.page import Page
 from nextlevelbert.search.app.sections import Section
+from nextlevelbert.search.open_model import open_model
 
 from ..conftest import KITCHEN
 
@@ -44,6 +46,15 @@ def test_the_map_marks_what_was_found_and_knows_its_points(page):
         assert (ORANGE in around) == (index in (2, 0))
     assert page.points.min() == 0
     assert page.points.max() == 1
+
+
+def test_a_second_model_ranks_the_first_passages_again(page, toy_encoder_path):
+    again = Page(page.library, Reranker(open_model(toy_encoder_path), passages=2))
+
+    answer = again.ask(QUESTION)
+
+    assert np.isfinite(answer.rerank_cosine).sum() == 2
+    assert page.ask(QUESTION).rerank_cosine is None
 
 
 def test_a_question_on_thousands_of_documents_is_drawn_at_once():

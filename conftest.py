@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 
 import numpy as np
 import pytest
@@ -61,11 +62,16 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def metric_caches(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Where `evaluate` copies modules: one folder a process, for Python looks for a package in one
-    place only."""
+    place only.
+
+    The folder comes first, because transformers appends the user's own cache to `sys.path` when it
+    opens a model by its code, and modules of `evaluate` may lie there from before.
+    """
     import evaluate
 
     for name in ("HF_MODULES_CACHE", "HF_METRICS_CACHE"):
         setattr(evaluate.config, name, tmp_path_factory.mktemp(name))
+    sys.path.insert(0, str(evaluate.config.HF_MODULES_CACHE))
 
 
 @pytest.fixture(autouse=True)

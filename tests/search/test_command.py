@@ -128,13 +128,18 @@ def test_python_m(monkeypatch, capsys):
     [
         (("look", "books"), "look"),
         (("search", "nowhere", "whales?"), "nowhere"),
-        (("search", "books", "whales?", "--passages", "many"), "many"),
+        (
+            ("search", "books", "whales?", "--passages", "many"),
+            "must be a whole number, 0 or more, got",
+        ),
+        (("app", "books", "--port", "many"), "must be a whole number, got 'many'"),
         (("search", "books", "--autosquash"), "write -- before it"),
         (("search", "books", "whales", "and", "ships"), "quotation marks"),
         (("search", "who hunts", "books"), "The documents come first"),
         (("search", "books/*.tex", "whales?"), "no file or folder matches 'books/*.tex'"),
         (("search", "books", "whales?", "--pasages", "3"), "Did you mean --passages?"),
         (("search", "books", "whales?", "--passage=3"), "Did you mean --passages?"),
+        (("search", "books", "x", "--foo", "3", "--pasages=1"), "--foo. There is no option --pas"),
         (("serch", "books", "whales?"), "Did you mean search?"),
         (("embed", "books"), "--output"),
         (("embed", "books", "-o", "vectors.txt"), ".parquet"),
@@ -147,6 +152,8 @@ def test_python_m(monkeypatch, capsys):
         (("pretrain", "--model_type", "hat"), "Did you mean hate?"),
         (("pretrain", "--batch_size", "3"), "Did you mean --per_device_train_batch_size?"),
         (("pretrain", "--resume-from-checkpoint", "x"), "an interrupted run resumes"),
+        (("pretrain", "--seed", "x"), "must be a whole number, got 'x'"),
+        (("pretrain", "--learning_rate", "x"), "must be a number, got 'x'"),
         (("pretrain", "--do_train", "perhaps"), "must be true or false, got 'perhaps'"),
     ],
 )

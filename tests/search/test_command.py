@@ -164,6 +164,24 @@ def test_wrong_arguments(command, books, monkeypatch, argv, message):
     assert message in said.err
 
 
+@pytest.mark.parametrize(
+    "argv",
+    [("search", "blank", "x"), ("embed", "blank", "-o", "x.npy"), ("fit", "blank", "-o", "new")],
+)
+def test_a_source_without_text_opens_no_model(command, tmp_path, monkeypatch, argv):
+    for name in ("shelf.Shelf", "embed.run", "fit.run"):
+        monkeypatch.setattr(f"nextlevelbert.search.{name}", None)
+    monkeypatch.chdir(tmp_path)
+    Path("blank").mkdir()
+    Path("blank/a.txt").write_bytes(b"")
+    Path("blank/b.md").write_text(" \n")
+
+    said = command(*argv)
+
+    assert (said.status, said.out) == (1, "")
+    assert "'blank' holds no text. Empty or only white space: a.txt, b.md." in said.err
+
+
 def test_the_source_is_a_folder_or_a_pattern(command, books, toy):
     answer = command("search", books, "Who hunts?", "--json").json
 

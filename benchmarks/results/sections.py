@@ -246,10 +246,10 @@ def token_tables(measured: Mapping[str, Measured]) -> list[list[str]]:
     present, *new = part["tables"]
     table = [["whitened mean", "n", present, *(name.replace("-", " ") for name in new)]]
     for task, figures in part["rows"].items():
-        cells = [task.replace("_", " "), f"{figures['n']:,}", score(figures[present])]
-        for name in new:
-            cells.append(f"{score(figures[name])} ({difference(figures[f'{name}, difference'])})")
-        table.append(cells)
+        bounds = [difference(figures[f"{name}, difference"]) for name in new]
+        scores = [score(figures[name]) for name in new]
+        cells = [f"{shown} ({gain})" for shown, gain in zip(scores, bounds, strict=True)]
+        table.append([task.replace("_", " "), f"{figures['n']:,}", score(figures[present]), *cells])
     return table
 
 

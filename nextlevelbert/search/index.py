@@ -31,10 +31,14 @@ if TYPE_CHECKING:
 
 # Raised when an index has other contents than before, so that it is made anew.
 _VERSION = 2
-_BOOK_WORDS = 30  # see `book_words`
+# See `book_words`. They raised the MRR of passages for SQuALITY's answers from .932 to .951, and on
+# the everyday questions for choosing (benchmarks/studies/everyday_questions.py) by .006.
+_BOOK_WORDS = 30
 _LEAST_COUNT = 3
 SPANS = ("start", "end", "passage_start", "passage_end")
 # The weight of a word that half of the passages hold, as a share of its weight by Lucene's formula.
+# With Lucene's weight for all words, the MRR on the everyday questions for choosing was .276, not
+# .285. Stop words are kept: without them, the MRR of the words alone fell from .259 to .174.
 _COMMON_SHARE = 0.1
 
 

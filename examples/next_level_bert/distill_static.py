@@ -11,9 +11,9 @@ The texts are sentences and short paragraphs, each a row with a ``text``. The co
 ``licence`` are counted in the card.
 
 The table of nextlevelbert-static was not replaced by such a table. With the new table, whitened
-means rank chapters and excerpts of the same novel higher (MAP +0.024 and +0.043), but excerpts of
-the same forum post lower (-0.025). `search` gained on the 50 questions that settings were chosen
-on, and not on 50 others. All figures are in docs/results.md, under "A new table of token vectors".
+means rank chapters and excerpts of the same novel higher, but excerpts of the same RFC lower. The
+figures are in docs/results.md, under "A new table of token vectors";
+`benchmarks/studies/token_tables.py` measures them.
 """
 
 from __future__ import annotations

@@ -60,10 +60,14 @@ def as_shown(shown: str, printed: str, *, varies: bool) -> str:
         printed: the output of the block.
         varies: true if numbers may differ by the factor of `VARYING`.
     """
-    numbers = iter(DECIMAL.findall(shown))
+    numbers = DECIMAL.findall(shown)
+    if shown.startswith("..."):  # which hides the first numbers that were printed
+        hidden = len(DECIMAL.findall(printed)) - len(numbers)
+        numbers = [*["nan"] * hidden, *numbers]
+    remaining = iter(numbers)
 
     def choose(match: re.Match[str]) -> str:
-        number = next(numbers, match[0])
+        number = next(remaining, match[0])
         unit = 10.0 ** -len(number.partition(".")[2])
         value = float(number)
         difference = abs(float(match[0]) - value)

@@ -76,6 +76,15 @@ def test_shown_numbers_may_differ_a_little(tmp_path):
             run(page.format(*wrong), tmp_path)
 
 
+def test_numbers_after_those_that_are_not_shown_may_differ(tmp_path):
+    block = "```python\nprint('loss', 0.021, 3.5)\nprint('score', 0.547)\n```\n\n"
+
+    run(f"{block}```text\n...\nscore 0.55\n```\n", tmp_path)
+
+    with pytest.raises(SybilFailure, match="Printed:"):
+        run(f"{block}```text\n...\nscore 0.3\n```\n", tmp_path)
+
+
 def test_an_error_must_be_shown(tmp_path):
     block = "```python\nraise ValueError('too long')\n```\n"
     with pytest.raises(ValueError, match="too long"):

@@ -442,7 +442,7 @@ SECTIONS = (
             "python -m benchmarks.studies.token_tables --data {data} --kinds {folder}/kinds"
             " --table {tables}/one-map {tables}/map-and-offsets --json {json}"
         ),
-        needs="4 minutes, 2 GiB",
+        needs="2 minutes, 1 GiB",
         table=token_tables,
         about="MAP, and MRR of SQuALITY; intervals over novels, stories and documents.",
     ),

@@ -11,6 +11,7 @@ from .options import (
     add_model_options,
     add_rerank_option,
     add_source_options,
+    whole_number,
 )
 
 ABOUT = f"""\
@@ -37,7 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--port",
-        type=int,
+        type=whole_number,
         metavar="N",
         help="port to listen on (default: the first free one from 7860)",
     )

@@ -114,6 +114,8 @@ def run(argv: Sequence[str]) -> None:
 
     options = vars(command_parser(name).parse_args(argv[1:]))
     if name != "search":  # which opens its model only to encode something
+        if name != "convert":
+            importlib.import_module("nextlevelbert.search.reading").check_source(options["source"])
         importlib.import_module("nextlevelbert.public")  # registers the models
     _, module_name = _COMMANDS[name]
     command = importlib.import_module(module_name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .options import new_folder
+from .options import new_folder, whole_number
 
 ABOUT = """\
 Converts a checkpoint of NextLevelBERT's authors into one of this package."""
@@ -26,7 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--chunk_size",
         metavar="N",
-        type=int,
+        type=whole_number,
         help=(
             "tokens in a chunk (default: the value in config.json); 0 makes each sentence a chunk"
         ),

@@ -164,8 +164,16 @@ def open_options(options: dict[str, Any]) -> None:
 def count(text: str) -> int:
     """Reads a number of results."""
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"must be 0 or more, got {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a whole number, 0 or more, got {text!r}")
     return int(text)
+
+
+def whole_number(text: str) -> int:
+    """Reads a whole number, which may be negative."""
+    try:
+        return int(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"must be a whole number, got {text!r}") from error
 
 
 def output_path(text: str, suffixes: tuple[str, ...] = ()) -> Path:

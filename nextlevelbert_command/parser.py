@@ -47,19 +47,22 @@ class Parser(argparse.ArgumentParser):
         return " ".join(words)
 
     def describe_unknown(self, unknown: Sequence[str]) -> str:
-        """Names the first argument that is not understood, and the nearest option.
+        """Names the options that there are not, each with the nearest one; else the first argument.
 
         Args:
             unknown: the arguments that no option or position takes.
         """
-        first = unknown[0]
-        if first.startswith("-"):
-            name, _, _ = first.partition("=")
-            return f"There is no option {name}.{nearest(name, self._option_string_actions)}"
+        names = [word.partition("=")[0] for word in unknown if word.startswith("-")]
+        if names:
+            return " ".join(map(self.describe_option, dict.fromkeys(names)))
         return (
-            f"There is one argument too many: {first!r}. Write an argument that holds spaces in"
-            " quotation marks."
+            f"There is one argument too many: {unknown[0]!r}. Write an argument that holds spaces"
+            " in quotation marks."
         )
+
+    def describe_option(self, name: str) -> str:
+        """Says that there is no option of a name, and which one is nearest."""
+        return f"There is no option {name}.{nearest(name, self._option_string_actions)}"
 
     def error(self, message: str) -> NoReturn:
         """Prints an error and the usage, and exits with status 2."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from .option_files import expand_options_file, with_recipe
-from .options import BUNDLED
+from .options import BUNDLED, whole_number
 from .parser import Parser, nearest, pop_option
 
 DESCRIPTION = Path(__file__).with_name("training_options.json")
@@ -107,12 +107,11 @@ class TrainingParser(Parser):
         )
         self.reasons = reasons or {}
 
-    def describe_unknown(self, unknown: Sequence[str]) -> str:
-        """Names the first argument that is not understood, and why, or the nearest option."""
-        name, _, _ = unknown[0].partition("=")
+    def describe_option(self, name: str) -> str:
+        """Says why a name is no option, or that there is none of that name."""
         reason = self.reasons.get(name.lstrip("-").replace("-", "_"))
         if reason is None:
-            return super().describe_unknown(unknown)
+            return super().describe_option(name)
         return f"{name} is no option here: {reason}."
 
 
@@ -133,7 +132,8 @@ def training_parser(
         description: the whole of `training_options.json`.
     """
     model_types = about["model_types"]
-    model_type, _ = pop_option(argv, "model_type", next(iter(model_types)))
+    given_type, _ = pop_option(argv, "model_type")
+    model_type = given_type or next(iter(model_types))
     if task:
         prog = f"{prog} --task {task}"
     if model_type not in model_types:
@@ -142,7 +142,7 @@ def training_parser(
             f"argument --model_type: there is no {model_type!r}.{nearest(model_type, model_types)}"
             f" Give one of {', '.join(model_types)}."
         )
-    if len(model_types) > 1 and task:
+    if given_type and task:
         prog = f"{prog} --model_type {model_type}"
 
     groups = [description["groups"][name] for name in model_types[model_type]]
@@ -175,7 +175,14 @@ def _truth(text: str) -> bool:
     return _WORDS[text.lower()]
 
 
-_TYPES = {"int": int, "float": float, "bool": _truth}
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"must be a number, got {text!r}") from error
+
+
+_TYPES = {"int": whole_number, "float": _number, "bool": _truth}
 
 
 def _add_inherited(parser: TrainingParser) -> None:

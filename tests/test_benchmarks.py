@@ -139,7 +139,7 @@ def study(toy_encoder_path, tmp_path_factory):
     chapters = {f"{novel['id']}#{n}": novel["text"][n::2] for novel in novels for n in range(2)}
     same = {name: {f"{name[:-1]}{1 - int(name[-1])}": 1} for name in chapters}
     tasks = [
-        RetrievalTask("books, names masked", chapters, chapters, same),
+        RetrievalTask("books", chapters, chapters, same),
         RetrievalTask("squality", {"answer": "It swims."}, chapters, {"answer": {"novel-0#0": 1}}),
     ]
     words = ["encode", "--folder", str(folder), "--data", str(folder)]

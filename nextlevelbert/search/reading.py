@@ -17,12 +17,13 @@ import pyarrow.parquet as pq
 from ..data.documents import (
     PYTHON_MANUAL,
     Document,
+    names_in_line,
     read_documents,
     resolve_source,
     root_of,
     source_files,
 )
-from ..data.files import NoDocumentError, PartlyReadError, find_paths, readable_name
+from ..data.files import NoDocumentError, PartlyReadError, files_below, find_paths, readable_name
 from ..models.chunking import TokenizedDocument, private_tokenizer, tokenize_document
 from ..models.sentences import Splitter
 from .notes import Note, Notes
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 # A document is named if the model does not know the words that make up this share of its text.
 _UNKNOWN_SHARE = 0.05
+_BYTES_OF_BLANK = 1_000  # at most, in a file that is looked at for white space
 _CHARACTERS_PER_RUN = 1_000_000  # read at once, if nothing is written
 
 
@@ -108,6 +110,37 @@ def list_files(source: str, notes: Notes) -> list[SourceFile]:
     if models:
         files = [file for file in files if not models.intersection(file.path.parents)]
     return files
+
+
+def check_source(source: str) -> None:
+    """Refuses a source without text; no model is needed to see this.
+
+    Raises:
+        ValueError: if there is no file, or no file holds more than white space.
+    """
+    source = resolve_source(source)
+    if source != PYTHON_MANUAL:
+        check_text(source, files_below(find_paths(source)))
+
+
+def check_text(source: str, paths: Sequence[Path]) -> None:
+    """Refuses the files of a source if there is none that holds more than white space.
+
+    Raises:
+        ValueError: see `check_source`.
+    """
+    if not paths:
+        raise ValueError(f"No file of {source!r} can be read.")
+    if all(map(_is_blank, paths)):
+        names = names_in_line([readable_name(path.name) for path in paths])
+        raise ValueError(f"{source!r} holds no text. Empty or only white space: {names}.")
+
+
+def _is_blank(path: Path) -> bool:
+    try:
+        return os.path.getsize(path) <= _BYTES_OF_BLANK and not path.read_bytes().strip()
+    except OSError:
+        return False  # a saved data set; or reading says what is wrong with the file
 
 
 def is_own_output(path: Path) -> bool:

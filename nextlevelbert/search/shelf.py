@@ -39,7 +39,7 @@ from .parts import (
     paths_of,
     written_parts,
 )
-from .reading import ReadingOptions, SourceFile, list_files, notes_on_words
+from .reading import ReadingOptions, SourceFile, check_text, list_files, notes_on_words
 from .search_model import SearchModel, search_model
 
 if TYPE_CHECKING:
@@ -63,10 +63,12 @@ def open_shelf(
         ValueError: if no file can be read.
     """
     source = resolve_source(source)
-    shelf = Shelf(source, model, reading)
     notes = Notes()
     try:
-        shelf.update(list_files(source, notes), notes)
+        files = list_files(source, notes)
+        check_text(source, [file.path for file in files])  # before a model is opened
+        shelf = Shelf(source, model, reading)
+        shelf.update(files, notes)
     finally:
         notes.print()
     if not shelf.parts:

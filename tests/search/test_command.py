@@ -128,13 +128,18 @@ def test_python_m(monkeypatch, capsys):
     [
         (("look", "books"), "look"),
         (("search", "nowhere", "whales?"), "nowhere"),
-        (("search", "books", "whales?", "--passages", "many"), "many"),
+        (
+            ("search", "books", "whales?", "--passages", "many"),
+            "must be a whole number, 0 or more, got",
+        ),
+        (("app", "books", "--port", "many"), "must be a whole number, got 'many'"),
         (("search", "books", "--autosquash"), "write -- before it"),
         (("search", "books", "whales", "and", "ships"), "quotation marks"),
         (("search", "who hunts", "books"), "The documents come first"),
         (("search", "books/*.tex", "whales?"), "no file or folder matches 'books/*.tex'"),
         (("search", "books", "whales?", "--pasages", "3"), "Did you mean --passages?"),
         (("search", "books", "whales?", "--passage=3"), "Did you mean --passages?"),
+        (("search", "books", "x", "--foo", "3", "--pasages=1"), "--foo. There is no option --pas"),
         (("serch", "books", "whales?"), "Did you mean search?"),
         (("embed", "books"), "--output"),
         (("embed", "books", "-o", "vectors.txt"), ".parquet"),
@@ -147,6 +152,8 @@ def test_python_m(monkeypatch, capsys):
         (("pretrain", "--model_type", "hat"), "Did you mean hate?"),
         (("pretrain", "--batch_size", "3"), "Did you mean --per_device_train_batch_size?"),
         (("pretrain", "--resume-from-checkpoint", "x"), "an interrupted run resumes"),
+        (("pretrain", "--seed", "x"), "must be a whole number, got 'x'"),
+        (("pretrain", "--learning_rate", "x"), "must be a number, got 'x'"),
         (("pretrain", "--do_train", "perhaps"), "must be true or false, got 'perhaps'"),
     ],
 )
@@ -155,6 +162,24 @@ def test_wrong_arguments(command, books, monkeypatch, argv, message):
     said = command(*argv)
     assert (said.status, said.out) == (2, "")
     assert message in said.err
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [("search", "blank", "x"), ("embed", "blank", "-o", "x.npy"), ("fit", "blank", "-o", "new")],
+)
+def test_a_source_without_text_opens_no_model(command, tmp_path, monkeypatch, argv):
+    for name in ("shelf.Shelf", "embed.run", "fit.run"):
+        monkeypatch.setattr(f"nextlevelbert.search.{name}", None)
+    monkeypatch.chdir(tmp_path)
+    Path("blank").mkdir()
+    Path("blank/a.txt").write_bytes(b"")
+    Path("blank/b.md").write_text(" \n")
+
+    said = command(*argv)
+
+    assert (said.status, said.out) == (1, "")
+    assert "'blank' holds no text. Empty or only white space: a.txt, b.md." in said.err
 
 
 def test_the_source_is_a_folder_or_a_pattern(command, books, toy):

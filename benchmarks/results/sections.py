@@ -125,6 +125,12 @@ _HOLD_OUT = {
         "python -m benchmarks.studies.hold_out --data {data} --output_dir {folder}/novels"
     )
 }
+_KINDS = {
+    "{folder}/kinds/train/rfcs.jsonl": (
+        "python -m benchmarks.studies.kinds_of_text --data {data} --packages {manuals}"
+        " --output_dir {folder}/kinds"
+    )
+}
 _DOCUMENT_COLUMNS = {
     "books": ("books", score),
     "neighbours": ("neighbours", score),
@@ -228,6 +234,22 @@ def closed_form_table(measured: Mapping[str, Measured]) -> list[list[str]]:
             figures = part["rows"][row]
             bounds = [difference(figures[f"{name}, difference"]) for name in part["queries"]]
             table.append([f"— minus {_COMPARED[row]}", *bounds])
+    return table
+
+
+# --- A new table of token vectors
+
+
+def token_tables(measured: Mapping[str, Measured]) -> list[list[str]]:
+    """Makes a row for each task, because the tables are compared by task."""
+    [part] = measured.values()
+    present, *new = part["tables"]
+    table = [["whitened mean", "n", present, *(name.replace("-", " ") for name in new)]]
+    for task, figures in part["rows"].items():
+        bounds = [difference(figures[f"{name}, difference"]) for name in new]
+        scores = [score(figures[name]) for name in new]
+        cells = [f"{shown} ({gain})" for shown, gain in zip(scores, bounds, strict=True)]
+        table.append([task.replace("_", " "), f"{figures['n']:,}", score(figures[present]), *cells])
     return table
 
 
@@ -405,18 +427,24 @@ SECTIONS = (
     ),
     Section(
         "kinds-of-text",
-        prepare={
-            "{folder}/kinds/train/rfcs.jsonl": (
-                "python -m benchmarks.studies.kinds_of_text --data {data} --packages {manuals}"
-                " --output_dir {folder}/kinds"
-            )
-        },
+        prepare=_KINDS,
         command=(
             "python -m benchmarks.studies.second_whitening --kinds {folder}/kinds --json {json}"
         ),
         needs="5 minutes, 2 GiB",
         table=closed_form_table,
         about="Four excerpts of each held-out document; intervals over documents.",
+    ),
+    Section(
+        "token-tables",
+        prepare=_KINDS,
+        command=(
+            "python -m benchmarks.studies.token_tables --data {data} --kinds {folder}/kinds"
+            " --table {tables}/one-map {tables}/map-and-offsets --json {json}"
+        ),
+        needs="2 minutes, 1 GiB",
+        table=token_tables,
+        about="MAP, and MRR of SQuALITY; intervals over novels, stories and documents.",
     ),
     Section(
         "closed-form",

@@ -11,9 +11,9 @@ The texts are sentences and short paragraphs, each a row with a ``text``. The co
 ``licence`` are counted in the card.
 
 The table of nextlevelbert-static was not replaced by such a table. With the new table, whitened
-means rank chapters and excerpts of the same novel higher (MAP +0.024 and +0.043), but excerpts of
-the same forum post lower (-0.025). `search` gained on the 50 questions that settings were chosen
-on, and not on 50 others. All figures are in docs/results.md, under "A new table of token vectors".
+means rank chapters and excerpts of the same novel higher, but excerpts of the same RFC lower. The
+figures are in docs/results.md, under "A new table of token vectors";
+`benchmarks/studies/token_tables.py` measures them.
 """
 
 from __future__ import annotations
@@ -51,13 +51,16 @@ def token_shares(tokenizer, texts: Sequence[str]) -> sparse.csr_array:
     return matrix
 
 
-def fit_table(table: np.ndarray, shares: sparse.csr_array, targets: np.ndarray) -> np.ndarray:
+def fit_table(
+    table: np.ndarray, shares: sparse.csr_array, targets: np.ndarray, map_only: bool = False
+) -> np.ndarray:
     """Fits the vectors of tokens, so that their means are near the targets.
 
     Args:
         table: the older table ``[V, d]``.
         shares: the tokens of n texts, from `token_shares`.
         targets: the teacher's vectors ``[n, D]``.
+        map_only: if true, tokens get no offsets.
 
     Returns:
         The new table ``[V, D]``.
@@ -65,6 +68,8 @@ def fit_table(table: np.ndarray, shares: sparse.csr_array, targets: np.ndarray) 
     means = shares @ table
     penalty = MAP_PENALTY * len(means) * means.var(axis=0).mean()
     mapped = Ridge(alpha=penalty).fit(means, targets).predict(table)
+    if map_only:
+        return mapped
     offsets = Ridge(alpha=OFFSET_PENALTY, fit_intercept=False, solver="sparse_cg")
     offsets.fit(sparse.csr_matrix(shares), targets - shares @ mapped)
     return mapped + offsets.coef_.T
@@ -95,6 +100,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("texts", nargs="+", help="files with a text in each row")
     parser.add_argument("--teacher", default="sentence-transformers/all-MiniLM-L6-v2")
     parser.add_argument("--table", default=static_checkpoint(), help="folder of the older table")
+    parser.add_argument("--map_only", action="store_true", help="only the first regression")
     parser.add_argument("--held_out", type=int, default=10, help="every n-th text is not used")
     parser.add_argument("--output_dir", required=True, help="folder of the new table")
     args = parser.parse_args(argv)
@@ -110,7 +116,7 @@ def main(argv: list[str] | None = None) -> None:
     table = older.encoder.model.embedding.weight.detach().double().numpy()
     shares = token_shares(older.tokenizer, texts)
     is_held_out = np.arange(len(texts)) % args.held_out == 0
-    new = fit_table(table, shares[~is_held_out], targets[~is_held_out])
+    new = fit_table(table, shares[~is_held_out], targets[~is_held_out], args.map_only)
 
     # 3. The score on texts that were not used.
     distances = paired_cosine_distances(shares[is_held_out] @ new, targets[is_held_out])

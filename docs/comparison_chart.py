@@ -50,12 +50,12 @@ STYLE = """\
   text { font: 15px system-ui, "Segoe UI", Helvetica, Arial, sans-serif; fill: #24292f }
   .small { font-size: 13px; fill: #57606a }
   .end { text-anchor: end } .middle { text-anchor: middle }
-  .ours { font-weight: 600 }
+  .main { font-weight: 600 }
   path { stroke: #d0d7de; stroke-width: 1; fill: none }
-  circle { fill: #57606a } circle.ours { fill: #ea580c }
+  circle { fill: #57606a } circle.main { fill: #ea580c }
   @media (prefers-color-scheme: dark) {
     text { fill: #e6edf3 } .small { fill: #9aa4ae }
-    path { stroke: #3d444d } circle { fill: #9aa4ae } circle.ours { fill: #fb923c }
+    path { stroke: #3d444d } circle { fill: #9aa4ae } circle.main { fill: #fb923c }
   }"""
 
 
@@ -117,12 +117,12 @@ def draw_panel(panel: int, methods: list[Method]) -> list[str]:
         label, anchor, right, down = LABELS[method.name]
         x = x_of(method.speed)
         y = y_of(method.scores[panel])
-        ours = ""
+        emphasis = ""
         if label.startswith("nextlevelbert"):
-            ours = " ours"
-        lines.append(f'<circle class="{ours.strip()}" cx="{x:.0f}" cy="{y:.0f}" r="6"/>')
+            emphasis = " main"
+        lines.append(f'<circle class="{emphasis.strip()}" cx="{x:.0f}" cy="{y:.0f}" r="6"/>')
         lines.append(
-            f'<text class="{anchor}{ours}" x="{x + right:.0f}" y="{y + down:.0f}">'
+            f'<text class="{anchor}{emphasis}" x="{x + right:.0f}" y="{y + down:.0f}">'
             f"{escape(label)} {method.scores[panel]:.3f}</text>"
         )
     return lines

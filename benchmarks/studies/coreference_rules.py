@@ -1,4 +1,4 @@
-"""How far do rules without training link mentions of events across the documents of ECB+?
+"""Measures how well rules without training link mentions of events across documents of ECB+.
 
     python -m benchmarks.studies.coreference_rules --file ecbplus/validation.jsonl
 

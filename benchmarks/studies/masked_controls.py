@@ -1,4 +1,4 @@
-"""How often is a masked chunk vector found without training? Controls for masked modelling.
+"""Measures how often a masked chunk vector is found without training: controls for masked models.
 
     python -m benchmarks.studies.masked_controls --data DATA --folder STUDY
 

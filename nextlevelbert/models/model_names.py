@@ -49,17 +49,18 @@ def model_path(name: str | PathLike) -> str:
         The folder, or the name on the Hub.
 
     Raises:
-        FileNotFoundError: if the folder holds no model, or there is none and the Hub cannot be
-            reached.
+        FileNotFoundError: if the folder holds no model, or there is none and asking the Hub fails.
     """
     path = full_name(name)
     if Path(path).is_dir():
         check_folder(path)
-    elif not (_is_kept(path) or _is_hub_there(path)):
-        raise FileNotFoundError(
-            f"the model {path!r} cannot be used: there is no folder of that name here, and the Hub"
-            f" cannot be reached (offline?). {_REMEDY}"
-        )
+    elif not _is_kept(path):
+        failure = _failure_of_hub(path)
+        if failure is not None:
+            raise FileNotFoundError(
+                f"the model {path!r} cannot be used: there is no folder of that name here, and"
+                f" asking the Hub failed ({failure}). {_REMEDY}"
+            )
     return path
 
 
@@ -81,7 +82,7 @@ def hub_arguments(path: str) -> dict[str, Any]:
 
     Without them, the Hub's client tries again for half a minute for each of eight files.
     """
-    if Path(path).is_dir() or _is_hub_there(path):
+    if Path(path).is_dir() or _failure_of_hub(path) is None:
         return {}
     return {"local_files_only": True}
 
@@ -102,15 +103,15 @@ def named_errors(path: str) -> Iterator[None]:
         ) from error
 
 
-def _is_hub_there(name: str) -> bool:
-    """Returns whether the Hub answers, or the name cannot be one of the Hub."""
+def _failure_of_hub(name: str) -> str | None:
+    """Returns why the Hub gives no answer; None if it answers, or no model can have the name."""
     try:
         HfApi().model_info(name, timeout=_SECONDS_FOR_THE_HUB, token=False)
     except (HfHubHTTPError, ValueError):
-        return True
-    except Exception:  # the error of a failed connection has no public class
-        return False
-    return True
+        return None
+    except Exception as error:  # the error of a failed connection has no public class
+        return f"{type(error).__name__}: {error}".splitlines()[0].rstrip(".: ")
+    return None
 
 
 def _is_kept(name: str) -> bool:

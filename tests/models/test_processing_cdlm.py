@@ -3,7 +3,7 @@
 import pytest
 import torch
 from tokenizers.pre_tokenizers import ByteLevel
-from transformers import AutoProcessor, RobertaTokenizer
+from transformers import AutoProcessor, BertConfig, BertModel, RobertaTokenizer
 
 from nextlevelbert import (
     CdlmForMaskedLM,
@@ -12,6 +12,8 @@ from nextlevelbert import (
     CdlmProcessor,
     read_marked,
 )
+
+from ..toys.vectors import TINY
 
 MARKERS = ["<doc-s>", "</doc-s>", "<m>", "</m>", "[q]", "[/q]", "<t>", "</t>", "<s>", "</s>"]
 
@@ -272,8 +274,10 @@ def test_sentences_are_marked_by_the_special_tokens_of_roberta(roberta):
 # Processors and models.
 
 
-def test_markers_are_added_once(encoder):
-    model = CdlmForMaskedLM.from_encoder(encoder, max_length=64)
+def test_markers_are_added_once(small_tokenizer, tmp_path):
+    BertModel(BertConfig(**TINY, vocab_size=len(small_tokenizer))).save_pretrained(tmp_path)
+    small_tokenizer.save_pretrained(tmp_path)
+    model = CdlmForMaskedLM.from_encoder(str(tmp_path), max_length=64)
     torch.nn.init.normal_(model.get_input_embeddings().weight, mean=1.0)
     before = model.get_input_embeddings().weight.detach().clone()
     words = len(before)

@@ -126,14 +126,35 @@ def small_tokenizer(minilm, tmp_path_factory) -> PreTrainedTokenizerBase:
     return AutoTokenizer.from_pretrained(folder)
 
 
+def put_words_first(
+    model: BertModel, tokenizer: PreTrainedTokenizerBase, all_words: list[str]
+) -> None:
+    """Reorders the embeddings of a BERT: the words of a tokenizer, then the others of MiniLM's.
+
+    A word keeps its embedding, so that the vectors are those of MiniLM's whole vocabulary.
+    """
+    index_of = {word: index for index, word in enumerate(all_words)}
+    words = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    order = [index_of.pop(word) for word in words]
+    table = model.get_input_embeddings().weight
+    table.data = table.data[[*order, *index_of.values()]]
+
+
 @pytest.fixture(scope="session")
-def toy_encoder_path(small_tokenizer, tmp_path_factory) -> str:
+def all_words(minilm) -> list[str]:
+    """MiniLM's vocabulary, in order."""
+    return minilm.tokenizer.convert_ids_to_tokens(range(len(minilm.tokenizer)))
+
+
+@pytest.fixture(scope="session")
+def toy_encoder_path(small_tokenizer, all_words, tmp_path_factory) -> str:
     """A saved sentence encoder of two tiny random layers."""
 
     folder = tmp_path_factory.mktemp("toy_encoder")
     torch.manual_seed(11)
-    config = BertConfig(**TINY, vocab_size=len(small_tokenizer))
-    BertModel(config).save_pretrained(folder / "bert")
+    model = BertModel(BertConfig(**TINY))
+    put_words_first(model, small_tokenizer, all_words)
+    model.save_pretrained(folder / "bert")
     small_tokenizer.save_pretrained(folder / "bert")
     steps = [
         modules.Transformer(str(folder / "bert")),
@@ -145,12 +166,14 @@ def toy_encoder_path(small_tokenizer, tmp_path_factory) -> str:
 
 
 @pytest.fixture(scope="session")
-def encoder(small_tokenizer, tmp_path_factory) -> str:
+def encoder(small_tokenizer, all_words, tmp_path_factory) -> str:
     """A saved BERT of two tiny random layers, for what is trained from text."""
     torch.manual_seed(3)
     folder = tmp_path_factory.mktemp("encoder") / "tiny"
-    sizes = {**TINY, "vocab_size": len(small_tokenizer), "max_position_embeddings": 64}
-    BertModel(BertConfig(**sizes, hidden_dropout_prob=0.0)).save_pretrained(folder)
+    config = BertConfig(**TINY, max_position_embeddings=64, hidden_dropout_prob=0.0)
+    model = BertModel(config)
+    put_words_first(model, small_tokenizer, all_words)
+    model.save_pretrained(folder)
     small_tokenizer.save_pretrained(folder)
     return str(folder)
 

@@ -70,6 +70,7 @@ from benchmarks.studies.document_vectors import (
     without,
 )
 from nextlevelbert import (
+    ChunkingRule,
     DataCollatorForVectorMasking,
     Document,
     NextLevelBertForMaskedVectorModeling,
@@ -225,16 +226,19 @@ class Learner(nn.Module):
 def encode(args: Namespace) -> None:
     """Encodes the novels, and the chapters, answers and stories that are searched."""
     source = load_chunk_encoder(args.encoder)
-    model = NextLevelBertForMaskedVectorModeling.from_chunk_encoder(
-        source, chunk_size=args.chunk_size, include_chunk_encoder=False
-    )
-    rule = model.config.chunking_rule()
+    layers = source
     if args.layers:
         # A static encoder has no layers to start with.
-        model = NextLevelBertForMaskedVectorModeling.from_chunk_encoder(
-            args.layers, chunk_size=args.chunk_size, include_chunk_encoder=False
-        )
+        layers = load_chunk_encoder(args.layers)
+    set_seed(args.seed)
+    model = NextLevelBertForMaskedVectorModeling.from_chunk_encoder(
+        layers,
+        chunk_size=args.chunk_size,
+        num_hidden_layers=args.num_hidden_layers,
+        include_chunk_encoder=False,
+    )
     model.save_pretrained(args.folder / "start")
+    rule = ChunkingRule.from_tokenizer(source.tokenizer, args.chunk_size)
     source.encoder.to(device())
     for name in ("train", "held_out"):
         documents = read_documents(args.novels / f"{name}.jsonl")
@@ -563,7 +567,8 @@ class Measure(TrainerCallback):
         self.positions = args.batch_size * args.sequence_length
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.global_step == 0:
+        # A run that is measured only once has no curve, whose beginning would be measured here.
+        if state.global_step == 0 and self.every < state.max_steps:
             self.measure(kwargs["model"], step=0)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -637,13 +642,15 @@ def training_set(args: Namespace, row: Row) -> Dataset[Any]:
     if args.novels_used:
         novels = range(args.novels_used)
     sets = []
-    for folder in folders:
-        corpus = VectorCorpus(folder)
-        sets.append(
-            PackedVectorDataset(
-                corpus, sequence_length=args.sequence_length, documents=novels, seed=args.seed
-            )
+    for number, folder in enumerate(folders):
+        rows = PackedVectorDataset(
+            VectorCorpus(folder),
+            sequence_length=args.sequence_length,
+            documents=novels,
+            # Masks are drawn by seed and position, and each offset has masks of its own.
+            seed=args.seed + 1_000 * number,
         )
+        sets.append(rows)
     return ConcatDataset(sets)
 
 
@@ -783,6 +790,11 @@ def main() -> None:
     parser.add_argument("--encoder", default="sentence-transformers/all-MiniLM-L6-v2")
     parser.add_argument(
         "--layers", help="encode: whose layers to start with; default: the encoder's"
+    )
+    parser.add_argument(
+        "--num_hidden_layers",
+        type=int,
+        help="encode: default: all of the encoder's, or two random layers over a static encoder",
     )
     parser.add_argument("--chunk_size", type=int, default=256)
     parser.add_argument("--offsets", type=int, default=1, help="encode: of chunks, for rows h to l")

@@ -50,6 +50,14 @@ from torch.nn import functional as F
 from torch.utils.data import ConcatDataset, Dataset
 from transformers import TrainerCallback, TrainingArguments, set_seed
 
+from benchmarks.common.controls import (
+    MaskedBatch,
+    hits,
+    least_squares,
+    neighbour_means,
+    neighbour_terms,
+    weighed_neighbours,
+)
 from benchmarks.common.measuring import CHARACTERS_PER_TOKEN, print_table, with_interval
 from benchmarks.common.objectives import (
     Choice,
@@ -58,9 +66,6 @@ from benchmarks.common.objectives import (
     Regression,
     TargetSpace,
     device,
-    neighbour_means,
-    neighbour_terms,
-    weighed_neighbours,
 )
 from benchmarks.studies.chunk_tasks import heading_end
 from benchmarks.studies.document_vectors import (
@@ -331,8 +336,13 @@ class Evaluation:
             "": masked_batches(VectorCorpus(args.folder / corpus), args),
             "train_": masked_batches(train, args, range(min(MEASURED, len(train)))),
         }
-        self.fitted_to = masked_batches(train, args, range(len(train))[MEASURED : 2 * MEASURED])
         self.pool = stored_vectors(train, POOL - 1, seed=1, skipped=MEASURED)
+        self.space = TargetSpace(train.hidden_size)
+        self.space.whiten(document.plain for document in train)
+        self.space.to(device())
+        fitted_to = masked_batches(train, args, range(len(train))[MEASURED : 2 * MEASURED])
+        self.weights = least_squares(map(self.whitened, fitted_to)).to(device())
+        self.untrained = {prefix: self.controls(prefix) for prefix in self.batches}
 
     @torch.inference_mode()
     def of(self, learner: Learner) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
@@ -340,8 +350,8 @@ class Evaluation:
         training = learner.training
         learner.eval()
         scores = {}
-        for prefix, batches in self.batches.items():
-            for name, score in self.masked(learner, batches).items():
+        for prefix in self.batches:
+            for name, score in self.masked(learner, prefix).items():
                 scores[prefix + name] = score
         queries: dict[str, dict[str, float]] = {}
         for name in self.tasks:
@@ -351,70 +361,80 @@ class Evaluation:
             scores[name] = float(np.mean([*of_queries.values()]))
         return scores, queries
 
-    def masked(
-        self, learner: Learner, batches: Sequence[Mapping[str, torch.Tensor]]
-    ) -> dict[str, float]:
+    def masked(self, learner: Learner, prefix: str) -> dict[str, float]:
         """Returns R² and the shares of masked vectors that are found."""
-        targets = torch.cat([learner.targets_and_neighbours(batch)[0] for batch in batches])
-        predictions = torch.cat([learner.predictions(batch).float() for batch in batches])
-        pool = learner.space(self.pool.to(device()))
+        targets, predictions = self.predicted(learner, prefix)
         variation = (targets - targets.mean(dim=0)).square().sum()
         scores = {
             "r2": 1 - float((predictions - targets).square().sum() / variation),
             "cosine": float(F.cosine_similarity(predictions, targets).mean()),
             "masked": len(targets),
             "chance_in_all": 1 / len(targets),
-            "chance_in_pool": 1 / (len(pool) + 1),
+            "chance_in_pool": 1 / (len(self.pool) + 1),
         }
-        for name, rows in {"found": predictions, **self.controls(learner, batches)}.items():
-            scores[f"{name}_in_all"] = found(rows, targets, targets)
-            scores[f"{name}_in_pool"] = found(rows, targets, pool)
+        found = self.found(learner, targets, predictions)
+        for name, right in {**found, **self.untrained[prefix]}.items():
+            scores[name] = float(right.double().mean())
         return scores
 
-    def controls(
-        self, learner: Learner, batches: Sequence[Mapping[str, torch.Tensor]]
+    def predicted(self, learner: Learner, prefix: str) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns targets and predictions ``[M, D]`` in the space of the targets."""
+        batches = self.batches[prefix]
+        targets = torch.cat([learner.targets_and_neighbours(batch)[0] for batch in batches])
+        return targets, torch.cat([learner.predictions(batch).float() for batch in batches])
+
+    def found(
+        self, learner: Learner, targets: torch.Tensor, predictions: torch.Tensor
     ) -> dict[str, torch.Tensor]:
-        """Returns predictions ``[M, D]`` that need no training, in the order of `CONTROLS`."""
-        weights = least_squares(learner.space, self.fitted_to)
-        predictions = []
-        for batch in batches:
-            places = (batch["special_ids"], batch["mask_positions"])
-            vectors = learner.space(batch["labels"])
-            nearest = learner.space(neighbour_means(batch["labels"], *places))
-            weighed = weighed_neighbours(vectors, *places)
-            fitted = torch.einsum("mtd,t->md", neighbour_terms(vectors, *places), weights)
-            predictions.append(torch.stack([nearest, weighed, fitted]))
-        return dict(zip(CONTROLS, torch.cat(predictions, dim=1), strict=True))
+        """Says which masked vectors a model finds among all masked, and among stored ones."""
+        return among(targets, learner.space(self.pool.to(device())), {"found": predictions})
+
+    def controls(self, prefix: str) -> dict[str, torch.Tensor]:
+        """Says which masked vectors are found without training, as in `masked_controls`."""
+        batches = [self.whitened(batch) for batch in self.batches[prefix]]
+        targets = torch.cat([vectors[masked] for vectors, _, masked in batches])
+        terms = torch.cat([neighbour_terms(*batch) for batch in batches])
+        predictions = {
+            "neighbours": torch.cat([neighbour_means(*batch) for batch in batches]),
+            "weighed": torch.cat([weighed_neighbours(*batch) for batch in batches]),
+            "least_squares": torch.einsum("mtd,t->md", terms, self.weights),
+        }
+        return among(targets, self.space(self.pool.to(device())), predictions)
+
+    def whitened(self, batch: Mapping[str, torch.Tensor]) -> MaskedBatch:
+        """Returns a batch with true vectors that are whitened and of length 1."""
+        vectors = F.normalize(self.space(batch["labels"]), dim=-1)
+        return vectors, batch["special_ids"], batch["mask_positions"]
+
+
+def among(
+    targets: torch.Tensor, pool: torch.Tensor, predictions: Mapping[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """Says which targets are found among all targets, and in the pool, ``[M]`` each."""
+    right = {}
+    for name, rows in predictions.items():
+        right[f"{name}_in_all"] = hits(rows, targets, targets)
+        right[f"{name}_in_pool"] = hits(rows, targets, pool)
+    return right
 
 
 def masked_batches(
     corpus: VectorCorpus, args: Namespace, documents: Sequence[int] | None = None
 ) -> list[dict[str, torch.Tensor]]:
-    """Makes masked batches of some documents of a corpus, or of all of them."""
+    """Makes masked batches of some documents of a corpus, or of all of them.
+
+    All masked vectors become [MASK]: in training, a tenth of them stay visible.
+    """
     rows = PackedVectorDataset(
         corpus, sequence_length=args.sequence_length, documents=documents or None
     )
-    collator = DataCollatorForVectorMasking()
+    collator = DataCollatorForVectorMasking(mask_share=1, random_share=0)
     batches = []
     for start in range(0, len(rows), args.batch_size):
         stop = min(start + args.batch_size, len(rows))
         batch = collator([rows[index] for index in range(start, stop)])
         batches.append({name: values.to(device()) for name, values in batch.items()})
     return batches
-
-
-def least_squares(
-    space: TargetSpace, batches: Sequence[Mapping[str, torch.Tensor]]
-) -> torch.Tensor:
-    """Fits the weights of `neighbour_terms` to masked vectors, ``[9]``."""
-    products = torch.zeros((), device=device())
-    right = torch.zeros((), device=device())
-    for batch in batches:
-        vectors = space(batch["labels"])
-        terms = neighbour_terms(vectors, batch["special_ids"], batch["mask_positions"])
-        products = products + torch.einsum("mad,mbd->ab", terms, terms)
-        right = right + torch.einsum("mad,md->a", terms, vectors[batch["mask_positions"]])
-    return torch.linalg.lstsq(products, right[:, None]).solution[:, 0]
 
 
 Contextualize = Callable[[list[torch.Tensor]], tuple[Sequence[torch.Tensor], torch.Tensor]]
@@ -451,23 +471,6 @@ def search(folder: Path, name: str, contextualize: Contextualize) -> dict[str, d
         rankings = rank_by_scores(task, cosines.double().numpy().round(6))
         scores[f"{name}_{kind}"] = by_query(rankings, METRICS[name])
     return scores
-
-
-def found(predictions: torch.Tensor, targets: torch.Tensor, others: torch.Tensor) -> float:
-    """Returns the share of targets ``[M, D]`` nearer to their prediction than all `others`.
-
-    Vectors in `others` that are equal to the target do not count.
-    """
-    predictions = F.normalize(predictions, dim=-1)
-    targets = F.normalize(targets, dim=-1)
-    others = F.normalize(others, dim=-1)
-    hits = 0
-    for rows in torch.arange(len(targets)).split(512):
-        right = (predictions[rows] * targets[rows]).sum(dim=-1, keepdim=True)
-        wrong = predictions[rows] @ others.T
-        equal = targets[rows] @ others.T > 1 - 1e-4
-        hits += int((wrong.masked_fill(equal, -2) < right).all(dim=-1).sum())
-    return hits / len(targets)
 
 
 def document_vectors(contextualize: Contextualize, corpus: VectorCorpus) -> dict[str, torch.Tensor]:
@@ -773,8 +776,7 @@ def controls(folder: Path, column: str, lines: Sequence[Mapping[str, float]]) ->
     task = column.partition("_")[0]
     if column.endswith("found_in_pool"):
         prefix = column.removesuffix("found_in_pool")
-        # Of whitened vectors, which are told apart more easily than plain ones.
-        return {name: max(line[f"{prefix}{name}_in_pool"] for line in lines) for name in CONTROLS}
+        return {name: lines[0][f"{prefix}{name}_in_pool"] for name in CONTROLS}
     if task not in VALIDATION:
         return {}
     whitened = json.loads((folder / "whitened_means.json").read_text())

@@ -89,7 +89,6 @@ from nextlevelbert.data.tables import open_rows
 from nextlevelbert.evaluation import RetrievalTask, rank_by_scores
 from nextlevelbert.models.configuration_nextlevelbert import NOT_SPECIAL
 from nextlevelbert.models.losses import smooth_l1_loss
-from nextlevelbert.training import SetEpochCallback
 from nextlevelbert.training.plots import save_figure
 from nextlevelbert.training.runs import last_whole_checkpoint
 from nextlevelbert.training.trainer import CardTrainer
@@ -657,15 +656,12 @@ def training_set(args: Namespace, row: Row) -> Dataset[Any]:
     return ConcatDataset(sets)
 
 
-def train(args: Namespace) -> CardTrainer:
-    """Trains a row from its last checkpoint."""
+def new_trainer(args: Namespace, callbacks: Sequence[TrainerCallback] = ()) -> CardTrainer:
+    """Makes the trainer of a run, which saves no checkpoint unless a callback asks for it."""
     set_seed(args.seed)
     row = row_of(args.row, args.best)
-    learner = new_learner(args.folder, row, args.classes)
-    facts = facts_of(args)
-    output = args.folder / "runs" / run_name(facts)
     arguments = TrainingArguments(
-        str(output),
+        str(args.folder / "runs" / run_name(facts_of(args))),
         max_steps=steps_of(args.positions, args),
         per_device_train_batch_size=args.batch_size,
         learning_rate=args.learning_rate,
@@ -676,32 +672,41 @@ def train(args: Namespace) -> CardTrainer:
         bf16=args.bf16,
         use_cpu=not torch.accelerator.is_available(),
         dataloader_pin_memory=False,
-        save_strategy="no",  # `Measure` asks for checkpoints
+        save_strategy="no",
         save_total_limit=2,
         logging_steps=50,
         remove_unused_columns=False,
         report_to="none",
     )
-    trainer = CardTrainer(
-        model=learner,
+    return CardTrainer(
+        model=new_learner(args.folder, row, args.classes),
         args=arguments,
         data_collator=DataCollatorForSpanMasking(shortest=row.shortest, longest=row.longest),
         train_dataset=training_set(args, row),
-        callbacks=[SetEpochCallback(), Measure(Evaluation(args), facts, args)],
+        callbacks=[*callbacks],
     )
-    trainer.train(last_whole_checkpoint(output))
-    return trainer
 
 
-def last_look(args: Namespace) -> None:
-    """Measures a finished run on the novels that were set aside, and prints the scores."""
+def train(args: Namespace) -> None:
+    """Trains a row from its last checkpoint, and measures it on the way."""
+    trainer = new_trainer(args, [Measure(Evaluation(args), facts_of(args), args)])
+    trainer.train(last_whole_checkpoint(Path(trainer.args.output_dir)))
+
+
+def trained_learner(args: Namespace) -> Learner:
+    """Loads the last checkpoint of a run."""
     learner = new_learner(args.folder, row_of(args.row, args.best), args.classes)
     output = args.folder / "runs" / run_name(facts_of(args))
     checkpoint = last_whole_checkpoint(output)
     if checkpoint is None:
         raise ValueError(f"{output} has no checkpoint; train the row first.")
     learner.load_state_dict(load_file(f"{checkpoint}/model.safetensors"), strict=False)
-    learner.to(device())
+    return learner.to(device()).eval()
+
+
+def last_look(args: Namespace) -> None:
+    """Measures a finished run on the novels that were set aside, and prints the scores."""
+    learner = trained_learner(args)
     evaluation = Evaluation(args, corpus="held_out", tasks=("held_out_chapters",))
     scores, queries = evaluation.of(learner)
     rows = [[name, f"{value:.4f}"] for name, value in scores.items()]
@@ -783,7 +788,8 @@ def controls(folder: Path, column: str, lines: Sequence[Mapping[str, float]]) ->
     return {"plain mean": lines[0][f"{task}_plain"], "whitened mean": whitened[task]}
 
 
-def main() -> None:
+def study_parser() -> ArgumentParser:
+    """Makes the parser of the options, which `masked_trial` uses, too."""
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("action", choices=["encode", "train", "draw", "last_look"])
     parser.add_argument("--folder", type=Path, required=True, help="of the study")
@@ -812,7 +818,11 @@ def main() -> None:
     parser.add_argument("--novels_used", type=int, help="train on the first of the novels only")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--bf16", action="store_true")
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    args = study_parser().parse_args()
     if args.action == "encode":
         encode(args)
     elif args.action == "train":

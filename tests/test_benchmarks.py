@@ -27,7 +27,7 @@ from benchmarks.studies import (
     masked_trial,
 )
 from metrics.conll_coreference.conll_coreference import coreference_scores
-from nextlevelbert import CdlmModel, CdlmProcessor
+from nextlevelbert import CdlmModel, CdlmProcessor, VectorCorpus
 from nextlevelbert.evaluation import RetrievalTask
 from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, SEP
 from nextlevelbert.search.library import Library
@@ -154,6 +154,7 @@ def study(toy_encoder_path, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(masked_objectives, "load_tasks", lambda data: tasks)
         sizes = ["--chunk_size", "12", "--offsets", "2"]
+        sizes += ["--more", str(folder / "novels" / "held_out.jsonl")]
         patch.setattr(sys, "argv", ["masked_objectives", *words, *sizes])
         masked_objectives.main()
     return folder
@@ -187,20 +188,21 @@ def test_the_trial_of_masked_vectors_has_controls_and_intervals(study, monkeypat
     monkeypatch.setattr(masked_trial, "SETTINGS", sizes)
     figures = tmp_path / "trial.json"
     words = ["--folder", str(study), "--json", str(figures)]
-    monkeypatch.setattr(sys, "argv", ["masked_trial", *words, "--runs", "h, 1/2 of the novels"])
+    monkeypatch.setattr(sys, "argv", ["masked_trial", *words, "--runs", "h, with more texts"])
 
     masked_trial.main()
 
     rows = json.loads(figures.read_text())["rows"]
-    half = rows["h, 1/2 of the novels"]
-    assert half["novels"] == 2  # of three
+    trained = rows["h, with more texts"]
+    novels = VectorCorpus(study / "train").num_chunks
+    assert trained["chunks"] == 2 * novels  # the further texts are the same here
     assert rows["weighed"]["unseen: of 8,192, minus weighed"] == [0, 0, 0]
-    share, low, high = half["training: of all masked"]
+    share, low, high = trained["training: of all masked"]
     assert 0 <= low <= share <= high <= 1
     # Both chapters of a novel have the same text.
-    assert half["chapters, beside"] == rows["whitened mean"]["chapters"] == [1, 1, 1]
-    run = masked_trial.options_of(study, masked_trial.RUNS["h, 1/2 of the novels"])
-    assert round(masked_trial.train_once(run)) == half["CPU-seconds"]  # it is not trained again
+    assert trained["chapters, beside"] == rows["whitened mean"]["chapters"] == [1, 1, 1]
+    run = masked_trial.options_of(study, "h, with more texts")
+    assert round(masked_trial.train_once(run)) == trained["CPU-seconds"]  # it is not trained again
 
 
 def test_novels_are_told_apart_in_the_stream_of_masked_vectors():

@@ -1,13 +1,16 @@
 """Trains masked vectors at a small scale, beside controls that need no training.
 
     python -m benchmarks.studies.hold_out --data DATA --output_dir novels
+    python -m benchmarks.studies.long_texts --packages PACKAGES --output texts.jsonl
     python -m benchmarks.studies.masked_objectives encode --data DATA --novels novels \
-        --folder STUDY --encoder nextlevelbert/static --num_hidden_layers 1 --offsets 8
+        --folder STUDY --encoder nextlevelbert/static --num_hidden_layers 1 --offsets 8 \
+        --more texts.jsonl
     python -m benchmarks.studies.masked_trial --folder STUDY
 
-The runs are rows h to l of `masked_objectives`, and row h with fewer novels: one layer that starts
-at random, 300,000 positions in sequences of 128, 512 positions in a step, AdamW at 1e-3 with a
-warm-up and a cosine to zero. Runs that are finished are not trained again.
+The runs are rows h to l of `masked_objectives`, and row h with fewer novels or with more texts. A
+model is one layer that starts at random, and reads 300,000 positions in sequences of 128: 512
+positions in a step, AdamW at 1e-3 with a warm-up and a cosine to zero. Runs that are finished are
+not trained again.
 
 A masked vector is found as in `masked_controls`; all masked vectors are replaced by [MASK]. The
 vectors of chapters and stories are means of contextual vectors, which are whitened on the training
@@ -57,32 +60,37 @@ SETTINGS = (
     "--positions 300000 --evaluate_every 300000 --sequence_length 128 --batch_size 4"
     " --learning_rate 1e-3"
 )
-# Name of a run: row, seed, and one in how many novels is used.
+# Options of each run. Fractions are of 198 novels.
 RUNS = {
-    "h": ("h", 0, 1),
-    "l": ("l", 0, 1),
-    "i": ("i", 0, 1),
-    "j": ("j", 0, 1),
-    "k": ("k", 0, 1),
-    "h, second seed": ("h", 1, 1),
-    "h, 1/2 of the novels": ("h", 0, 2),
-    "h, 1/4 of the novels": ("h", 0, 4),
-    "h, 1/8 of the novels": ("h", 0, 8),
-    "h, 1/8 of the novels, second seed": ("h", 1, 8),
+    "h": "--row h",
+    "l": "--row l",
+    "i": "--row i",
+    "j": "--row j",
+    "k": "--row k",
+    "h, second seed": "--row h --seed 1",
+    "h, 1/2 of the novels": "--row h --novels_used 99",
+    "h, 1/8 of the novels": "--row h --novels_used 25",
+    "h, 1/8 of the novels, second seed": "--row h --novels_used 25 --seed 1",
+    "h, with more texts": "--row h --with_more",
 }
 CHOICES = {"in_pool": "of 8,192", "in_all": "of all masked"}
 TEXTS = {"": "unseen", "train_": "training"}
 Queries = Mapping[str, Mapping[str, float]]
 
 
-def options_of(folder: Path, run: tuple[str, int, int]) -> Namespace:
+def options_of(folder: Path, name: str) -> Namespace:
     """Returns the options of a run, as `masked_objectives` reads them."""
-    row, seed, fraction = run
-    words = ["train", "--folder", str(folder), *SETTINGS.split(), "--row", row, "--seed", str(seed)]
-    if fraction > 1:
-        novels = -(-len(VectorCorpus(folder / "train")) // fraction)
-        words += ["--novels_used", str(novels)]
-    return study_parser().parse_args(words)
+    words = f"{SETTINGS} {RUNS[name]}".split()
+    return study_parser().parse_args(["train", "--folder", str(folder), *words])
+
+
+def chunks_of(args: Namespace) -> int:
+    """Counts the distinct chunks that a run reads, at one offset."""
+    corpus = VectorCorpus(args.folder / "train")
+    chunks = int(corpus.document_offsets[args.novels_used or len(corpus)])
+    if args.with_more:
+        chunks += VectorCorpus(args.folder / "more").num_chunks
+    return chunks
 
 
 class SaveAtTheEnd(TrainerCallback):
@@ -200,6 +208,19 @@ def document_figures(folder: Path, scores: Queries, control: Queries) -> dict[st
     return figures
 
 
+def run_figures(
+    evaluation: Evaluation, learner: Learner, control: Queries
+) -> dict[str, list[float]]:
+    """Measures a trained model, see `masked_figures` and `document_figures`."""
+    right = {}
+    for prefix in TEXTS:
+        predicted = evaluation.predicted(learner, prefix)
+        right[prefix] = evaluation.found(learner, *predicted)
+    figures = masked_figures(evaluation, right, "found")
+    scores = of_queries(evaluation, beside_whitened(learner, evaluation))
+    return figures | document_figures(evaluation.folder, scores, control)
+
+
 @torch.inference_mode()
 def measure(folder: Path, runs: Mapping[str, Namespace]) -> dict[str, dict[str, list[float]]]:
     """Measures finished runs beside the controls, and returns the figures by row."""
@@ -208,14 +229,11 @@ def measure(folder: Path, runs: Mapping[str, Namespace]) -> dict[str, dict[str, 
     rows = {name: masked_figures(evaluation, evaluation.untrained, name) for name in CONTROLS}
     rows["whitened mean"] = document_figures(folder, control, control)
     for name, args in runs.items():
-        learner = trained_learner(args)
-        right = {}
-        for prefix in TEXTS:
-            predicted = evaluation.predicted(learner, prefix)
-            right[prefix] = evaluation.found(learner, *predicted)
-        rows[name] = masked_figures(evaluation, right, "found")
-        scores = of_queries(evaluation, beside_whitened(learner, evaluation))
-        rows[name] |= document_figures(folder, scores, control)
+        path = folder / "runs" / run_name(facts_of(args)) / "figures.json"
+        if not path.exists():
+            figures = run_figures(evaluation, trained_learner(args), control)
+            path.write_text(json.dumps(figures))
+        rows[name] = json.loads(path.read_text())
         print(f"{name}: measured", flush=True)
     return rows
 
@@ -226,16 +244,14 @@ def main() -> None:
     parser.add_argument("--runs", nargs="+", choices=RUNS, default=[*RUNS], help="default: all")
     add_json_option(parser)
     args = parser.parse_args()
-    runs = {name: options_of(args.folder, RUNS[name]) for name in args.runs}
+    runs = {name: options_of(args.folder, name) for name in args.runs}
     trained = {name: train_once(run) for name, run in runs.items()}
     begin = time.process_time()
     rows: dict[str, dict[str, object]] = {}
     for name, figures in measure(args.folder, runs).items():
         rows[name] = dict(figures)
-    corpus = VectorCorpus(args.folder / "train")
     for name, run in runs.items():
-        rows[name]["novels"] = run.novels_used or len(corpus)
-        rows[name]["chunks"] = int(corpus.document_offsets[rows[name]["novels"]])
+        rows[name]["chunks"] = chunks_of(run)
         rows[name]["CPU-seconds"] = round(trained[name])
     measuring = time.process_time() - begin
     write_figures(

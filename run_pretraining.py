@@ -1,6 +1,8 @@
 import sys
 
-from nextlevelbert_command.command import run
+from nextlevelbert_command.command import main
 
 if __name__ == "__main__":
-    run(["pretrain", *sys.argv[1:]])
+    status = main(["pretrain", *sys.argv[1:]])
+    if status:
+        sys.exit(status)

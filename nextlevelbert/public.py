@@ -13,6 +13,7 @@ from .models.configuration_hate import HateConfig
 from .models.configuration_nextlevelbert import NextLevelBertConfig
 from .models.document_encoding import DocumentEmbedding, DocumentPlan
 from .models.from_encoder import load_chunk_encoder
+from .models.model_names import model_path
 from .models.modeling_bert_al import (
     BertAlForExtractiveSummarization,
     BertAlForSequenceClassification,
@@ -98,6 +99,7 @@ __all__ = [
     "example_books",
     "load_chunk_encoder",
     "merge_spans",
+    "model_path",
     "read_documents",
     "read_marked",
     "static_checkpoint",

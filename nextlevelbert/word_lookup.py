@@ -155,7 +155,8 @@ class WordLookup:
             row_of_distinct = self._look_up(words.dictionary.to_pylist())
             first_token = self._first_token
             table = self._tokens
-        row = row_of_distinct[words.indices.to_numpy()]  # [W]
+        distinct = np.from_dlpack(words.indices)  # pyarrow's own way imports pandas
+        row = row_of_distinct[distinct]  # [W]
 
         # 2. The first character of each word in its text.
         word_borders = np.searchsorted(first_character, first_of_section)

@@ -22,7 +22,7 @@ from typing import Any
 from . import app, convert, embed, fit, search
 from .options import open_options
 from .parser import Parser, nearest
-from .training import check_options
+from .training import check_models, check_options
 
 # Sub-commands by name: their options, and the module with their function `run`.
 _COMMANDS: dict[str, tuple[Any, str]] = {
@@ -103,7 +103,9 @@ def run(argv: Sequence[str]) -> None:
     name = next(iter(argv), "--help")
     if name in _TRAININGS:
         module_name, _ = _TRAININGS[name]
-        sys.argv = [f"nextlevelbert {name}", *check_options(name, argv[1:])]
+        checked = check_options(name, argv[1:])
+        check_models(name, checked)
+        sys.argv = [f"nextlevelbert {name}", *checked]
         importlib.import_module("nextlevelbert.public")  # registers the models
         importlib.import_module(module_name).main()
         return
@@ -114,8 +116,11 @@ def run(argv: Sequence[str]) -> None:
 
     options = vars(command_parser(name).parse_args(argv[1:]))
     for option in ("model", "chunk_encoder", "rerank"):
-        if options.get(option):
-            importlib.import_module("nextlevelbert.search.model_names").check_name(options[option])
+        model = options.get(option)
+        if model:
+            path = importlib.import_module("nextlevelbert.models.model_names").model_path(model)
+            if model != "minilm":  # which the models know by this name
+                options[option] = path
     if name != "search":  # which opens its model only to encode something
         if name != "convert":
             importlib.import_module("nextlevelbert.search.reading").check_source(options["source"])

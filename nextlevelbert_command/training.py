@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import ast
 import glob
+import importlib
 import importlib.util
 import json
 import os
@@ -23,6 +24,7 @@ from .option_files import expand_options_file, with_recipe
 from .options import BUNDLED, whole_number
 from .parser import Parser, nearest, pop_option
 
+_DOCUMENTS = ("train_file", "dataset_name", "corpus_dir")  # of pretrain
 DESCRIPTION = Path(__file__).with_name("training_options.json")
 _WORDS = {
     **dict.fromkeys(("yes", "true", "t", "y", "1"), True),
@@ -57,9 +59,23 @@ def check_options(command: str, argv: Sequence[str]) -> list[str]:
     for name, value in options.items():
         if name.endswith("_file") and value is not None and not _is_source(value):
             parser.error(f"argument --{name}: there is no file or folder {value!r}")
+    if not task and not any(options[name] for name in _DOCUMENTS):
+        parser.error("Give the documents with --train_file or --dataset_name.")
     if task:
         argv = ["--task", task, *argv]
     return argv
+
+
+def check_models(command: str, argv: Sequence[str]) -> None:
+    """Refuses a model that is not on this machine if asking the Hub fails.
+
+    ``--model`` of ``finetune`` is not checked: it may be a baseline.
+    """
+    names = [pop_option(argv, "chunk_encoder")[0]]
+    if command == "pretrain":
+        names.append(pop_option(argv, "model")[0])
+    for name in filter(None, names):
+        importlib.import_module("nextlevelbert.models.model_names").model_path(name)
 
 
 def _is_source(text: str) -> bool:

@@ -16,7 +16,6 @@ import json
 import logging
 import math
 import shutil
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,8 +42,9 @@ from transformers import (
     set_seed,
 )
 
-from nextlevelbert import BertAlForExtractiveSummarization, text_sentences
+from nextlevelbert import BertAlForExtractiveSummarization, model_path, text_sentences
 from nextlevelbert.models import encode_sentences, select_sentences
+from nextlevelbert.training import run_command
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ def option(help: str, default: Any = None) -> Any:
 class SummaryArguments:
     """Options beside those of `TrainingArguments`."""
 
-    model: str = field(metadata={"help": "Encoder to start from: a folder or a name on the Hub."})
+    model: str = field(metadata={"help": "Encoder to start from: folder, Hub name or minilm."})
     recipe: str | None = option("YAML file of options; options of the command line override it.")
     model_type: Literal["bert-al", "truncated", "extended"] = option(
         "bert-al, or a baseline: truncated reads the first --segment_length tokens of a document;"
@@ -341,12 +341,11 @@ def choose_sentences(logits: np.ndarray, rows: Dataset, options: SummaryArgument
     return chosen
 
 
-def main(argv: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
+def main(argv: Sequence[str]) -> dict[str, dict[str, float]]:
     """Trains a model, and returns the rows of the table."""
     # 1. The options.
-    if argv is None:
-        argv = sys.argv[1:]
     options, args = parse_arguments(argv)
+    options.model = model_path(options.model)
     set_seed(args.seed)
     folder = Path(args.output_dir)
 
@@ -397,4 +396,4 @@ def main(argv: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

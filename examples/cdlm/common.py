@@ -12,7 +12,7 @@ import torch
 import yaml
 from transformers import AutoConfig, HfArgumentParser, TrainingArguments
 
-from nextlevelbert import CdlmProcessor
+from nextlevelbert import CdlmProcessor, model_path
 
 
 def about(text: str, default: Any = None) -> Any:
@@ -25,7 +25,8 @@ class CdlmArguments:
     """Names the model to start from."""
 
     model: str = about(
-        "A CDLM, a Longformer, or a BERT or RoBERTa to turn into one: folder or name on the Hub.",
+        "A CDLM, a Longformer, or a BERT or RoBERTa to turn into one: folder, name on the Hub, or"
+        " minilm.",
         default=MISSING,
     )
     recipe: str | None = about("YAML file of options; options of the command line override it.")
@@ -86,10 +87,11 @@ def open_cdlm(model_class: type[Any], options: CdlmArguments) -> tuple[Any, Cdlm
     if options.attention_window is not None:
         sizes["attention_window"] = options.attention_window
 
-    if AutoConfig.from_pretrained(options.model).model_type in ("cdlm", "longformer"):
-        model = model_class.from_pretrained(options.model, dtype=torch.float32, **sizes)
+    name = model_path(options.model)
+    if AutoConfig.from_pretrained(name).model_type in ("cdlm", "longformer"):
+        model = model_class.from_pretrained(name, dtype=torch.float32, **sizes)
     else:
         if options.max_length is not None:
             sizes["max_length"] = options.max_length
-        model = model_class.from_encoder(options.model, **sizes)
+        model = model_class.from_encoder(name, **sizes)
     return model, CdlmProcessor.from_model(model, max_length=options.max_length)

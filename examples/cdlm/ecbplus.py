@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nextlevelbert.data import RowLocation, open_rows
+from nextlevelbert.training import run_command
 
 # Topics, as Cybulska and Vossen (2015) divide them.
 SPLITS = {
@@ -287,4 +288,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

@@ -17,6 +17,7 @@ import torch
 from coreference import cluster_mentions
 
 from nextlevelbert import CdlmForCrossDocumentCoreference, CdlmProcessor, read_marked
+from nextlevelbert.training import run_command
 
 
 @torch.no_grad()
@@ -53,7 +54,7 @@ def probabilities(
     return scores_of
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -64,7 +65,7 @@ def main() -> None:
         type=float,
         help="mean probability from which groups are joined; default: the model's",
     )
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
 
     model = CdlmForCrossDocumentCoreference.from_pretrained(args.model).eval()
     marked = [read_marked(file.read_text(encoding="utf-8")) for file in args.files]
@@ -83,4 +84,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

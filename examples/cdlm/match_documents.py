@@ -26,6 +26,7 @@ from transformers import Trainer, set_seed
 
 from nextlevelbert import CdlmForDocumentMatching
 from nextlevelbert.data import open_rows
+from nextlevelbert.training import run_command
 
 
 class DocumentPair(NamedTuple):
@@ -131,4 +132,4 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

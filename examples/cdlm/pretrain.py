@@ -27,7 +27,7 @@ from nextlevelbert import (
     DataCollatorForCrossDocumentMasking,
 )
 from nextlevelbert.data import open_rows
-from nextlevelbert.training import SetEpochCallback
+from nextlevelbert.training import SetEpochCallback, run_command
 
 HELD_OUT = 0.05  # share of the sets to evaluate on if there is no validation file
 LEAST_DOCUMENTS = 3  # in a set that is trained on (section 2.3)
@@ -226,4 +226,4 @@ def main(argv: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

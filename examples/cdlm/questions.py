@@ -26,6 +26,7 @@ from transformers import Trainer, set_seed
 
 from nextlevelbert import CdlmForMultiHopQuestionAnswering, CdlmProcessor
 from nextlevelbert.data import RowLocation, open_rows
+from nextlevelbert.training import run_command
 
 METRIC = Path(__file__).parents[2] / "metrics" / "hotpotqa_joint"
 TYPES = ("span", "yes", "no")
@@ -369,4 +370,4 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from nextlevelbert.data import columns_of
+from nextlevelbert.training import run_command
 
 SETS = ["train"] * 8 + ["validation", "test"]  # by the last digit of the hash
 
@@ -83,4 +84,4 @@ def join(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from nextlevelbert.data import RowLocation, open_rows
+from nextlevelbert.training import run_command
 
 FOLDERS = {"train": "train", "validation": "dev", "test": "test"}
 COLUMNS = ("celex_id", "concepts", "header", "recitals", "main_body")
@@ -67,4 +68,4 @@ def law_row(location: RowLocation, law: dict[str, Any], *, inverted: bool) -> di
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

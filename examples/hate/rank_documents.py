@@ -33,7 +33,7 @@ from transformers import (
     set_seed,
 )
 
-from nextlevelbert import DataCollatorForLabelledVectors, encode_corpus
+from nextlevelbert import DataCollatorForLabelledVectors, encode_corpus, model_path
 from nextlevelbert.data import columns_of
 from nextlevelbert.evaluation import (
     Ranking,
@@ -44,6 +44,7 @@ from nextlevelbert.evaluation import (
     retrieval_scores,
     trec_run,
 )
+from nextlevelbert.training import run_command
 
 logger = logging.getLogger(__name__)
 
@@ -347,7 +348,7 @@ def main(argv: list[str] | None = None) -> dict[str, dict[str, float]]:
     test = read_split(data, options.test_split, is_training=False)
 
     # 2. The model, and what it reads: the sentence vectors of all texts.
-    model = AutoModel.from_pretrained(options.model)
+    model = AutoModel.from_pretrained(model_path(options.model))
     if model.config.pooling == "plain":
         raise ValueError(
             f"--model {options.model} has no layers to train: its document vectors are the mean of"
@@ -396,4 +397,4 @@ def main(argv: list[str] | None = None) -> dict[str, dict[str, float]]:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

@@ -27,7 +27,7 @@ from nextlevelbert import (
     load_chunk_encoder,
     read_documents,
 )
-from nextlevelbert.training import SetEpochCallback
+from nextlevelbert.training import SetEpochCallback, run_command
 
 HELD_OUT = 0.05  # share of the documents to evaluate on
 
@@ -133,4 +133,4 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from nextlevelbert.data import RowLocation, open_rows
+from nextlevelbert.training import run_command
 
 LABELS = {"Villain/Antagonist": [], "Hero": ["Hero"]}
 LONGEST_LINE = 200  # characters of a first line
@@ -73,4 +74,4 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from nextlevelbert.data import RowLocation, open_rows
+from nextlevelbert.training import run_command
 
 Row = dict[str, Any]
 
@@ -121,4 +122,4 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

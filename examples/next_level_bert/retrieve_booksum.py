@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel
 
-from nextlevelbert import VectorCorpus, encode_corpus, load_chunk_encoder
+from nextlevelbert import VectorCorpus, encode_corpus, load_chunk_encoder, model_path
 from nextlevelbert.data import open_rows
 from nextlevelbert.evaluation import (
     Ranking,
@@ -33,6 +33,7 @@ from nextlevelbert.evaluation import (
     retrieval_scores,
     tfidf_scores,
 )
+from nextlevelbert.training import run_command
 
 K = 10  # the table has MRR@10 and the hit rate at 10
 SHORTEST_BUCKET = 64  # words; shorter chapters are in the first bucket, from 0 to 127 words
@@ -200,12 +201,13 @@ def main(argv: list[str] | None = None) -> dict[str, dict[str, float]]:
     print(f"{task.name}: {len(task.queries)} queries, {len(task.documents)} documents")
 
     # 2. The model, and the encoder of the row SBERT, which reads as many tokens as it can.
-    model = AutoModel.from_pretrained(args.model).to(PartialState().device).eval()
+    model = AutoModel.from_pretrained(model_path(args.model)).to(PartialState().device).eval()
     sbert = args.sbert
     if sbert is None:
         sbert = model.config.chunk_encoder_name
     if not sbert:
         raise ValueError(f"{args.model} does not name its chunk encoder. Give --sbert.")
+    sbert = model_path(sbert)
     max_tokens = load_chunk_encoder(sbert).max_chunk_size
 
     # 3. Chunk vectors of all texts, and the document vectors that the model makes of them.
@@ -236,4 +238,4 @@ def main(argv: list[str] | None = None) -> dict[str, dict[str, float]]:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

@@ -26,6 +26,7 @@ from transformers import (
 
 from nextlevelbert import BertAlForExtractiveSummarization, text_sentences
 from nextlevelbert.models import encode_sentences
+from nextlevelbert.training import run_command
 
 SENTENCES = 3  # of a summary
 SCORER = RougeScorer(["rouge1", "rouge2"], use_stemmer=True)
@@ -121,8 +122,9 @@ def main(argv: list[str] | None = None) -> dict[str, dict[str, float]]:
     means = {}
     for name, rows in scores.items():
         means[name] = {key: float(np.mean([row[key] for row in rows])) for key in rows[0]}
+    print(json.dumps(means, indent=2))
     return means
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(), indent=2))
+    run_command(main)

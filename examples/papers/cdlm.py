@@ -24,6 +24,7 @@ from nextlevelbert import (
     ClusterDataset,
     DataCollatorForCrossDocumentMasking,
 )
+from nextlevelbert.training import run_command
 
 NAMES = (
     "Ahab Emma Nemo Jane Dorian Heidi Oliver Alice Hamlet Pip Ishmael Darcy Sinbad Robin Tarzan"
@@ -122,8 +123,10 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     test_rows = [processor.cluster(texts) for texts, _ in test_pairs]
     predictions = trainer.predict(test_rows).predictions.argmax(axis=1)
     labels = np.array([label for _, label in test_pairs])
-    return {"accuracy": float((predictions == labels).mean()), "chance": 0.5}
+    scores = {"accuracy": float((predictions == labels).mean()), "chance": 0.5}
+    print(json.dumps(scores, indent=2))
+    return scores
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(), indent=2))
+    run_command(main)

@@ -19,7 +19,8 @@ import numpy as np
 from datasets import Dataset
 from transformers import AutoConfig, DataCollatorWithPadding, Trainer, TrainingArguments, set_seed
 
-from nextlevelbert import ChunkBertForSequenceClassification
+from nextlevelbert import ChunkBertForSequenceClassification, model_path
+from nextlevelbert.training import run_command
 
 ELSEWHERE = "The clerk put the papers on the desk and closed the door behind him. "
 SUBJECTS = {"sea": "The whale rose beside the ship. ", "kitchen": "She lit the oven for the cake. "}
@@ -65,7 +66,7 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     train = read_or_make(args.train_file, count=60, seed=1)
     test = read_or_make(args.test_file, count=30, seed=2)
     labels = sorted(train.unique("label"))
-    num_layers = AutoConfig.from_pretrained(args.encoder).num_hidden_layers
+    num_layers = AutoConfig.from_pretrained(model_path(args.encoder)).num_hidden_layers
     model = ChunkBertForSequenceClassification.from_encoder(
         args.encoder,
         chunk_size=args.chunk_size,
@@ -114,4 +115,4 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

@@ -11,12 +11,12 @@ python examples/papers/next_level_bert.py [ENCODER, a name or folder [FOLDER]]
 from __future__ import annotations
 
 import random
-import sys
 
 import transformers as hf
 from datasets import Dataset
 
 import nextlevelbert as nlb
+from nextlevelbert.training import run_command
 
 SUBJECTS = {
     "the sea": (
@@ -87,9 +87,7 @@ def pretrain(name: str, folder: str, training_set: Dataset, held_out: Dataset) -
     return train(trainer, "masked_accuracy")
 
 
-def main(
-    name: str = "sentence-transformers/all-MiniLM-L6-v2", folder: str = "next-level-bert"
-) -> dict[str, tuple]:
+def main(name: str = "minilm", folder: str = "next-level-bert") -> dict[str, tuple]:
     hf.set_seed(0)
     training_set = documents(48)
     held_out = documents(32)
@@ -127,4 +125,4 @@ def main(
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    run_command(lambda argv: main(*argv))

@@ -8,11 +8,10 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -28,7 +27,7 @@ from ..models.chunking import ChunkingRule, TokenizedDocument, chunk_spans, toke
 from ..models.feeding import default_threads, prepare_ahead
 from ..models.from_encoder import load_chunk_encoder
 from ..models.sentences import Splitter
-from .parts import DONE, numbered_parts, read_columns, whole_file, write_part
+from .parts import DONE, chunk_table, numbered_parts, read_columns, whole_file, write_part
 from .recipe import chunking_recipe, corpus_schema, recipe_facts
 from .store import VectorCorpus
 
@@ -69,31 +68,6 @@ class EncodedBatch(NamedTuple):
     ids: list[object]
     spans: list[np.ndarray]
     vectors: Tensor
-
-
-def chunk_table(
-    schema: pa.Schema, ids: Sequence[object], spans: Sequence[np.ndarray], vectors: Tensor
-) -> pa.Table:
-    """Makes the table of several documents, with a row for each chunk.
-
-    Args:
-        schema: columns of the corpus.
-        ids: id of each document.
-        spans: the character spans of each document, ``[n, 2]``.
-        vectors: chunk vectors of all documents, one after the other, ``[N, D]``.
-    """
-    names = np.array([str(name) for name in ids], object)
-    counts = [len(span) for span in spans]
-    all_spans = np.concatenate(spans)
-    values = pa.array(vectors.cpu().half().numpy().reshape(-1))
-    columns = {
-        "document": np.repeat(names, counts),
-        "chunk": list(chain.from_iterable(map(range, counts))),
-        "start": all_spans[:, 0],
-        "end": all_spans[:, 1],
-        "vector": pa.FixedSizeListArray.from_arrays(values, vectors.shape[1]),
-    }
-    return pa.table(columns, schema=schema)
 
 
 class RowMaker(Protocol):
@@ -245,7 +219,7 @@ class ChunkVectors:
                 f"Vectors of the encoder are not finite, first in document {name!r}. Compute"
                 " in float32, or leave this document out."
             )
-        return chunk_table(self.schema, ids=batch.ids, spans=batch.spans, vectors=vectors)
+        return chunk_table(self.schema, batch.ids, spans=batch.spans, vectors=vectors.numpy())
 
 
 class _WholeRows:

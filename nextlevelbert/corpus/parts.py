@@ -9,7 +9,7 @@ import os
 import re
 import uuid
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -40,6 +40,60 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         temporary.unlink(missing_ok=True)
 
 
+def number_array(numbers: np.ndarray, is_present: np.ndarray | None = None) -> pa.Array:
+    """Returns numbers as an Arrow array; ``pa.array`` would import pandas for half a second.
+
+    Args:
+        numbers: the numbers, ``[N]``.
+        is_present: bool mask ``[N]``, false where the array holds a null (default: no nulls).
+    """
+    mask = None
+    if is_present is not None:
+        mask = pa.py_buffer(np.packbits(is_present, bitorder="little"))
+    buffers = [mask, pa.py_buffer(np.ascontiguousarray(numbers))]
+    return pa.Array.from_buffers(pa.from_numpy_dtype(numbers.dtype), len(numbers), buffers)
+
+
+def text_array(texts: Sequence[str]) -> pa.StringArray:
+    """Returns texts as an Arrow array, as `number_array` does."""
+    encoded = [text.encode() for text in texts]
+    ends = np.cumsum([0, *map(len, encoded)])
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))]
+    return pa.Array.from_buffers(pa.large_string(), len(encoded), buffers)
+
+
+def list_array(lists: Sequence[np.ndarray]) -> pa.ListArray:
+    """Returns lists of numbers as an Arrow array, as `number_array` does."""
+    ends = np.cumsum([0, *map(len, lists)]).astype(np.int32)
+    return pa.ListArray.from_arrays(number_array(ends), number_array(np.concatenate(lists)))
+
+
+def chunk_table(
+    schema: pa.Schema, ids: Sequence[object], spans: Sequence[np.ndarray], vectors: np.ndarray
+) -> pa.Table:
+    """Makes the table of several documents, with a row for each chunk.
+
+    Args:
+        schema: columns of the corpus.
+        ids: id of each document.
+        spans: the character spans of each document, ``[n, 2]``.
+        vectors: chunk vectors of all documents, one after the other, ``[N, D]``.
+    """
+    counts = list(map(len, spans))
+    document = np.repeat(np.arange(len(ids)), counts)
+    first_chunks = np.cumsum([0, *counts[:-1]])
+    all_spans = np.concatenate(spans).astype(np.int64)
+    values = number_array(vectors.astype(np.float16).reshape(-1))
+    columns = [
+        text_array(list(map(str, ids))).take(number_array(document)),
+        number_array((np.arange(len(document)) - first_chunks[document]).astype(np.int32)),
+        number_array(all_spans[:, 0]),
+        number_array(all_spans[:, 1]),
+        pa.FixedSizeListArray.from_arrays(values, vectors.shape[1]),
+    ]
+    return pa.table(columns, schema=schema)
+
+
 def write_part(path: str | Path, table: pa.Table) -> None:
     """Writes rows as a part with checksums of its pages and columns, whole or not at all."""
     metadata = table.schema.metadata or {}
@@ -61,7 +115,7 @@ def column_values(column: pa.ChunkedArray) -> np.ndarray:
     array = column.combine_chunks()
     if array.type.num_fields > 0:
         array = array.flatten()  # which minds the offset of a slice
-    return np.asarray(array)
+    return np.from_dlpack(array)  # other ways import pandas
 
 
 def _checksums(table: pa.Table, metadata: Mapping[bytes, bytes]) -> dict[str, int]:

@@ -109,7 +109,7 @@ class VectorModelArguments:
     chunk_encoder: str | None = option(
         None,
         "Sentence encoder (folder or name on the Hub) for --model untrained and the baselines"
-        " (default: sentence-transformers/all-MiniLM-L6-v2). If a checkpoint was saved without its"
+        " (default: minilm, which is all-MiniLM-L6-v2). If a checkpoint was saved without its"
         " encoder, the encoder is loaded from the Hub by its name; if it has none on the Hub, give"
         " its folder here.",
     )

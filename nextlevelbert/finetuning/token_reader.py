@@ -19,6 +19,7 @@ from transformers import (
 from ..data.labelled import source_of
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.configuration_nextlevelbert import usable_positions
+from ..models.model_names import full_name
 from ..models.modeling_chunkbert import ChunkBertForSequenceClassification
 from ..training.cards import name_on_hub, public_name
 from ..training.options import open_config
@@ -59,7 +60,8 @@ class TokenReader:
         self.title = f"{public_name(options.model)} ({self.family})"
         self.base_model = name_on_hub(options.model)
         self.trained_parts: dict[str, object] = {}
-        saved_config = open_config(options.model)
+        name = full_name(options.model)
+        saved_config = open_config(name)
         saved_type = saved_config.model_type
         self.is_saved = saved_type == self.family
         if saved_type in ("nextlevelbert", "hate", "chunkbert", "bert-al") and not self.is_saved:
@@ -73,7 +75,7 @@ class TokenReader:
         if self.config.pop("keep_attention_dropout", False) and not self.is_saved:
             self.config["encoder_config"] = saved_config.to_dict()
 
-        self.tokenizer = AutoTokenizer.from_pretrained(options.model)
+        self.tokenizer = AutoTokenizer.from_pretrained(name)
         self.padding = DataCollatorWithPadding(self.tokenizer)
         set_seed(args.seed)  # so that a random part is the same whenever it is hashed
         model = self.new_model()
@@ -145,7 +147,7 @@ class TokenReader:
         """Returns the model at the start of a seed."""
         if self.is_saved or self.family == "truncated":
             model = AutoModelForSequenceClassification.from_pretrained(
-                self.options.model, ignore_mismatched_sizes=True, **self.config
+                full_name(self.options.model), ignore_mismatched_sizes=True, **self.config
             )
         else:
             model = ChunkBertForSequenceClassification.from_encoder(

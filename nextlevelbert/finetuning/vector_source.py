@@ -18,7 +18,8 @@ from ..corpus import chunk_table, corpus_schema, encode_corpus
 from ..data.tables import short
 from ..models.chunk_encoder import LoadedChunkEncoder, weights_fingerprint
 from ..models.chunking import ChunkingRule
-from ..models.from_encoder import MINILM, load_chunk_encoder
+from ..models.from_encoder import load_chunk_encoder
+from ..models.model_names import full_name
 from ..models.modeling_hate import HateForSequenceClassification
 from ..models.modeling_nextlevelbert import (
     NextLevelBertForMultipleChoice,
@@ -76,6 +77,7 @@ class VectorSource:
         others = ("untrained", *baselines)
         if name in others:
             return cls._open_new(options)
+        name = full_name(name)
         config = open_config(name, others)
         family = config.model_type
         if family in ("chunkbert", "bert-al", "cdlm"):
@@ -118,7 +120,7 @@ class VectorSource:
     @classmethod
     def _open_new(cls, options: VectorModelArguments) -> VectorSource:
         """Opens the sentence encoder of a new model or a baseline."""
-        encoder = load_chunk_encoder(options.chunk_encoder or MINILM, options.chunk_encoder_name)
+        encoder = load_chunk_encoder(options.chunk_encoder or "minilm", options.chunk_encoder_name)
         limit = encoder.max_chunk_size
         size = 256
         mode: Literal["fixed", "sentences"] = "fixed"
@@ -208,7 +210,7 @@ class VectorSource:
     def base_model(self) -> str | None:
         """Returns the Hub name of the model, or of its chunk encoder; None for folders."""
         if self.options.model != "untrained" and name_on_hub(self.options.model) is not None:
-            return self.options.model
+            return name_on_hub(self.options.model)
         encoder_name = getattr(self.encoder, "name", "")
         if "/" in encoder_name:
             return encoder_name
@@ -264,4 +266,4 @@ class FirstTokens:
             texts, convert_to_tensor=True, show_progress_bar=False
         )  # [B, D]
         spans = [np.array([[0, len(text)]]) for text in texts]
-        return chunk_table(self.schema, batch["id"], spans=spans, vectors=vectors)
+        return chunk_table(self.schema, batch["id"], spans=spans, vectors=vectors.cpu().numpy())

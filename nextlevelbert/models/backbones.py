@@ -18,6 +18,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
+from .model_names import full_name, named_errors
 from .windows import traced
 
 # Encoder-decoders whose encoder can be used alone.
@@ -44,10 +45,12 @@ def load_backbone(name_or_path: str | PathLike, **loading: Any) -> PreTrainedMod
     """Loads a pretrained encoder to train further: float32, no pooler, no attention dropout.
 
     Raises:
+        FileNotFoundError: if there is no encoder of that name.
         ValueError: if the checkpoint lacks weights of the encoder.
     """
-    name = str(name_or_path)
-    config = AutoConfig.from_pretrained(name, trust_remote_code=False, **loading)
+    name = full_name(name_or_path)
+    with named_errors(name):
+        config = AutoConfig.from_pretrained(name, trust_remote_code=False, **loading)
     config = type(config).from_dict(with_attention_dropout(config))
     arguments = {**loading, "config": config, "dtype": torch.float32, "output_loading_info": True}
     auto_class = _auto_class(config)

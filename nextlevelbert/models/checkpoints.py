@@ -28,6 +28,8 @@ from transformers import (
 from transformers.dynamic_module_utils import custom_object_save
 from transformers.utils import output_capturing
 
+from .model_names import full_name, named_errors
+
 # The `model_max_length` of a tokenizer without a limit, which is transformers' own default: above
 # 1e20 it neither truncates at the limit nor pads to it, so sentence-transformers does not either.
 NO_LENGTH_LIMIT = int(1e30)
@@ -124,12 +126,16 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         """Opens a checkpoint, like `PreTrainedModel.from_pretrained`.
 
         Raises:
+            FileNotFoundError: if there is no checkpoint of that name.
             ValueError: for a checkpoint of another family.
         """
         source = pretrained_model_name_or_path
+        if source is not None:
+            source = full_name(source)
         loaded_with = {key: kwargs[key] for key in LOADING_ARGUMENTS if kwargs.get(key) is not None}
         if source is not None and kwargs.get("config") is None:
-            stored, _ = PreTrainedConfig.get_config_dict(source, **loaded_with)
+            with named_errors(source):
+                stored, _ = PreTrainedConfig.get_config_dict(source, **loaded_with)
             kwargs |= cls._arguments_for(source, stored, kwargs)
         loaded = super().from_pretrained(source, *args, **kwargs)
         model = loaded

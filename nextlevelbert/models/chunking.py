@@ -4,7 +4,8 @@ A document is tokenised once, as a whole, without special tokens. Its chunks are
 ids that tile it; each reaches the encoder between the tokenizer's own special tokens ([CLS] ...
 [SEP] for BERT).
 
-Notation for shapes: T tokens in a document, n chunks in a document.
+Notation for shapes: T tokens in a document, n chunks in a document; B documents, J windows of all
+documents.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import itertools
+import math
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -75,6 +77,9 @@ class TokenizedDocument:
 
     def __len__(self) -> int:
         return len(self.input_ids)
+
+
+SplitDocument = tuple[TokenizedDocument, np.ndarray]  # tokens, and boundaries of chunks
 
 
 def check_collection(documents: Iterable[Any]) -> None:
@@ -558,6 +563,67 @@ def chunk_spans(document: TokenizedDocument, boundaries: np.ndarray) -> np.ndarr
     return np.stack([starts, ends], axis=1).astype(np.int64)
 
 
+def count_windows(chunks: int, size: int, overlap: int) -> int:
+    """Returns the number of windows over a document.
+
+    Args:
+        chunks: number of chunks in the document.
+        size: number of chunks in a window.
+        overlap: chunks that neighbouring windows share.
+
+    Example:
+        >>> [count_windows(chunks, size=8, overlap=2) for chunks in (0, 8, 9, 14, 15)]
+        [0, 1, 2, 2, 3]
+    """
+    if chunks == 0:
+        return 0
+    step = size - overlap
+    beyond_first = max(chunks - size, 0)
+    return 1 + math.ceil(beyond_first / step)
+
+
+def lay_windows(
+    counts: np.ndarray, size: int, overlap: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Lays windows over documents, of which each has at least one.
+
+    Windows start every `size` - `overlap` chunks. The last window of a document is moved back, so
+    that it is full.
+
+    Args:
+        counts: number of chunks in each document, ``[B]``.
+        size: most chunks of a window.
+        overlap: chunks that neighbouring windows share.
+
+    Returns:
+        The document of each window, its first chunk, and the number of its chunks, ``[J]`` each.
+
+    Example:
+        >>> windows = lay_windows(np.array([5, 2]), size=3, overlap=1)
+        >>> [values.tolist() for values in windows]
+        [[0, 0, 1], [0, 2, 0], [3, 3, 2]]
+    """
+    step = size - overlap
+    last_starts = np.maximum(counts - size, 0)  # [B]
+    steps = np.ceil(last_starts / step).astype(np.int64)  # [B]
+    windows = 1 + steps
+    earlier_windows = np.cumsum(windows) - windows
+
+    documents = np.repeat(
+        np.arange(len(counts)),
+        windows,
+    )
+    number = np.arange(len(documents))
+    number -= earlier_windows[documents]  # of a window in its document
+    starts = np.minimum(
+        number * step,
+        last_starts[documents],
+    )
+    lengths = counts[documents]
+    lengths = np.minimum(lengths, size)
+    return documents, starts, lengths
+
+
 def special_token_ids(
     tokenizer: PreTrainedTokenizerBase,
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -706,6 +772,27 @@ def tokenize_documents(
             [document] = tokenize([text])
         documents.append(document)
     return documents
+
+
+def tokenize_and_split(
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[str],
+    rule: ChunkingRule,
+    splitter: Splitter | None,
+) -> list[SplitDocument]:
+    """Tokenises documents, and splits each into chunks.
+
+    Args:
+        tokenizer: a fast tokenizer.
+        texts: the documents.
+        rule: chunking rule.
+        splitter: function that finds sentences in place of the rule.
+    """
+    documents = tokenize_documents(tokenizer, texts, rule)
+    boundaries = []
+    for text, document in zip(texts, documents, strict=True):
+        boundaries.append(rule.text_boundaries(text, document, splitter))
+    return list(zip(documents, boundaries, strict=True))
 
 
 def _without_prompt(tokens: TokenizedDocument, rule: ChunkingRule) -> TokenizedDocument | None:

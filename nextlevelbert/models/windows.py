@@ -4,7 +4,6 @@ Notation for shapes: B documents, L chunks of the longest document, J windows of
 chunks of a window, D size of a vector.
 """
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -61,69 +60,9 @@ def pad_vectors(documents: Sequence[Tensor]) -> dict[str, Tensor]:
     vectors = pad_sequence(list(documents), batch_first=True)
     counts = np.array([len(chunks) for chunks in documents])
     lengths = copy_to(vectors.device, counts)
-    mask = indices(vectors.shape[1], like=lengths) < lengths.unsqueeze(-1)
+    position = indices(vectors.shape[1], like=lengths)
+    mask = position < lengths.unsqueeze(-1)
     return {"inputs_embeds": vectors, "attention_mask": mask.long()}
-
-
-def count_windows(chunks: int, size: int, overlap: int) -> int:
-    """Returns the number of windows over a document.
-
-    Args:
-        chunks: number of chunks in the document.
-        size: number of chunks in a window.
-        overlap: chunks that neighbouring windows share.
-
-    Example:
-        >>> [count_windows(chunks, size=8, overlap=2) for chunks in (0, 8, 9, 14, 15)]
-        [0, 1, 2, 2, 3]
-    """
-    if chunks == 0:
-        return 0
-    step = size - overlap
-    beyond_first = max(chunks - size, 0)
-    return 1 + math.ceil(beyond_first / step)
-
-
-def lay_windows(
-    counts: np.ndarray, size: int, overlap: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Lays windows over documents, of which each has at least one.
-
-    Windows start every `size` - `overlap` chunks. The last window of a document is moved back, so
-    that it is full.
-
-    Args:
-        counts: number of chunks in each document, ``[B]``.
-        size: most chunks of a window.
-        overlap: chunks that neighbouring windows share.
-
-    Returns:
-        The document of each window, its first chunk, and the number of its chunks, ``[J]`` each.
-
-    Example:
-        >>> windows = lay_windows(np.array([5, 2]), size=3, overlap=1)
-        >>> [values.tolist() for values in windows]
-        [[0, 0, 1], [0, 2, 0], [3, 3, 2]]
-    """
-    step = size - overlap
-    last_starts = np.maximum(counts - size, 0)  # [B]
-    steps = np.ceil(last_starts / step).astype(np.int64)  # [B]
-    windows = 1 + steps
-    earlier_windows = np.cumsum(windows) - windows
-
-    documents = np.repeat(
-        np.arange(len(counts)),
-        windows,
-    )
-    number = np.arange(len(documents))
-    number -= earlier_windows[documents]  # of a window in its document
-    starts = np.minimum(
-        number * step,
-        last_starts[documents],
-    )
-    lengths = counts[documents]
-    lengths = np.minimum(lengths, size)
-    return documents, starts, lengths
 
 
 def special_ids_of_windows(chunks: Tensor, width: int, specials: int) -> Tensor:
@@ -171,7 +110,8 @@ def gather_chunks(vectors: Tensor, documents: Tensor, chunks: Tensor) -> Tensor:
     length = vectors.shape[1]
     first_rows = documents.unsqueeze(-1) * length
     rows = first_rows + chunks
-    return F.embedding(rows, vectors.flatten(0, 1))
+    table = vectors.flatten(0, 1)
+    return F.embedding(rows, table)
 
 
 def front_order(read_mask: Tensor, longest: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
@@ -191,13 +131,16 @@ def front_order(read_mask: Tensor, longest: int | None = None) -> tuple[Tensor, 
         ([[1, 2]], [[True, True]], [[0, 0, 1]])
     """
     counts = read_mask.sum(dim=1)
-    position = (read_mask.cumsum(dim=1) - 1).clamp(min=0)
+    position = read_mask.cumsum(dim=1) - 1
+    position = position.clamp(min=0)
     behind_all = 2**31
-    keys = position.masked_fill(~read_mask, behind_all)
+    is_padding = ~read_mask
+    keys = position.masked_fill(is_padding, behind_all)
     order = keys.argsort(dim=1)
     if longest is not None:
         order = order[:, : max(longest, 1)]
-    front = indices(order.shape[1], like=counts)
+    length = order.shape[1]
+    front = indices(length, like=counts)
     front_mask = front < counts.unsqueeze(-1)
     return order, front_mask, position
 

@@ -23,8 +23,8 @@ class NewModelArguments:
     chunk_encoder: str | None = option(
         None,
         "Name or folder of the sentence-transformers model that encodes chunks, or of a"
-        " checkpoint that contains a chunk encoder. Default: the encoder of --model, or"
-        " sentence-transformers/all-MiniLM-L6-v2.",
+        " checkpoint that contains a chunk encoder. Default: the encoder of --model, or minilm"
+        " (all-MiniLM-L6-v2). The installed checkpoint is nextlevelbert-static.",
     )
     chunk_encoder_name: str | None = option(
         None, "Name of the encoder on the Hub, if --chunk_encoder is a folder."

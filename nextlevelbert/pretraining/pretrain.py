@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from transformers import AutoConfig, EvalPrediction, set_seed
+from transformers import EvalPrediction, set_seed
 
 from ..corpus import VectorCorpus
 from ..fitting import fit_whitening
 from ..models.chunk_encoder import LoadedChunkEncoder, weights_fingerprint
 from ..models.configuration_hate import HateConfig
 from ..models.configuration_nextlevelbert import NextLevelBertConfig
-from ..models.from_encoder import MINILM, load_chunk_encoder
+from ..models.from_encoder import load_chunk_encoder
 from ..models.modeling_hate import HateForMaskedSentencePrediction
 from ..models.modeling_nextlevelbert import (
     NextLevelBertForContrastiveLearning,
@@ -32,11 +32,12 @@ from ..training.cards import (
     RunReport,
     code,
     collect_card,
+    name_on_hub,
     plain,
     public_name,
     results_table,
 )
-from ..training.options import parse, pop_option, run_command
+from ..training.options import open_config, parse, pop_option, run_command
 from ..training.plots import CURVE, Log, plot_curves
 from ..training.runs import bind_folder, last_whole_checkpoint, read_json, write_whole
 from ..training.trainer import CardTrainer
@@ -191,11 +192,11 @@ def open_encoder(options: NewModelArguments, family: FamilyArguments) -> LoadedC
     """
     name = options.chunk_encoder
     if name is None:
-        name = MINILM
-        if family.model and AutoConfig.from_pretrained(family.model).include_chunk_encoder:
+        name = "minilm"
+        if family.model and open_config(family.model).include_chunk_encoder:
             name = family.model
 
-    has_hub_name = bool(options.chunk_encoder_name) or not Path(name).is_dir()
+    has_hub_name = bool(options.chunk_encoder_name) or name_on_hub(name) is not None
     if not (options.include_chunk_encoder or has_hub_name):
         raise ValueError(
             "--no_include_chunk_encoder needs the encoder's name on the Hub: --chunk_encoder_name."

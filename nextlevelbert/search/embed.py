@@ -8,15 +8,15 @@ from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from ..corpus import whole_file
+from ..corpus.parts import column_values, number_array, whole_file
 from ..data.files import readable_name
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from .notes import Notes
 from .parts import Part
+from .passages import first_rows
 from .reading import ReadingOptions, check_output
 from .search_model import SearchModel
 from .shelf import Shelf, open_shelf, part_notes
@@ -24,8 +24,7 @@ from .shelf import Shelf, open_shelf, part_notes
 
 def _vectors(table: pa.Table) -> np.ndarray:
     """Returns the vectors of a table's rows as one matrix."""
-    column = table["vector"].combine_chunks()
-    return column.flatten().to_numpy().reshape(len(table), -1)
+    return column_values(table["vector"]).reshape(len(table), -1)
 
 
 def _write_csv(table: pa.Table, file: BinaryIO) -> None:
@@ -102,19 +101,20 @@ def run(
     table = pa.concat_tables(tables)
     if len(table) == 0:
         raise ValueError(f"{source} holds no word that the model can read.")
+    size = len(table["vector"][0])
+    column = table.schema.get_field_index("vector")
+    vectors = table["vector"].cast(pa.list_(pa.float32(), size))
+    table = table.set_column(column, "vector", vectors)
     with whole_file(output) as file:
         write(table, file)
-    size = table.schema.field("vector").type.list_size
     print(f"Wrote {readable_name(output)}: {len(table):,} rows with vectors of {size} values.")
 
 
 def _document_rows(shelf: Shelf, part: Part) -> pa.Table:
     """Makes a row for each document of a part, with the document's id, metadata and vector."""
     table = shelf.read(part, "document", "chunk", "metadata", "document_vector")
-    table = table.filter(pc.field("chunk") == 0).drop_columns("chunk")
-    size = shelf.model.model.config.hidden_size
-    vectors = table["document_vector"].cast(pa.list_(pa.float32(), size))
-    return table.set_column(2, "vector", vectors)
+    table = table.take(number_array(first_rows(table))).drop_columns("chunk")
+    return table.set_column(2, "vector", table["document_vector"])
 
 
 def _chunk_rows(shelf: Shelf, part: Part) -> pa.Table:
@@ -125,13 +125,13 @@ def _chunk_rows(shelf: Shelf, part: Part) -> pa.Table:
     for row in table.select(["chunk", "start", "pages"]).to_pylist():
         if row["chunk"] == 0:
             page_starts = row["pages"]
-        if page_starts is None:
+        if not page_starts:
             pages.append(None)
         else:
             pages.append(bisect_right(page_starts, row["start"]))
     table = table.set_column(4, "page", pa.array(pages, pa.int32()))
-    size = shelf.model.model.config.chunk_hidden_size
-    plain = table["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
-    vectors = shelf.model.search_vectors(plain.reshape(-1, size))
-    values = pa.array(vectors.ravel())
+    size = table.schema.field("vector").type.list_size
+    plain = column_values(table["vector"])
+    vectors = shelf.model.vectors.search_vectors(plain.reshape(-1, size))
+    values = number_array(vectors.ravel())
     return table.set_column(6, "vector", pa.FixedSizeListArray.from_arrays(values, size))

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from ..corpus.parts import column_values, number_array, text_array
 from ..data.words import search_words
 from .cache_files import is_whole, name_by_checksum, writing
 from .file_states import FileStates, state_of
 from .index_file import column, map_arrays, stored_column, write_arrays
 from .parts import Part
-from .passages import passage_texts
+from .passages import first_rows, passage_texts
 from .shelf import Shelf, part_notes, wait_for
 
 if TYPE_CHECKING:
@@ -251,18 +251,18 @@ def write_index(shelf: Shelf, path: Path) -> None:
         metadata = []
         for part in shelf.parts:
             table = shelf.read(part, "document", "chunk", *SPANS, "vector", "document_vector")
-            documents = table.filter(pc.field("chunk") == 0)
+            documents = table.take(number_array(first_rows(table)))
             ids.extend(documents["document"].to_pylist())
-            spans.append(np.stack([table[name].to_numpy() for name in SPANS], axis=1))
+            spans.append(np.stack([column_values(table[name]) for name in SPANS], axis=1))
             metadata.append(table.schema.metadata)
             size = table.schema.field("vector").type.list_size
-            plain = _list_values(table["vector"]).reshape(-1, size)
-            vectors.write(np.ascontiguousarray(shelf.model.search_vectors(plain)).data)
-            document_vectors.write(_list_values(documents["document_vector"]).data)
+            plain = column_values(table["vector"]).reshape(-1, size)
+            vectors.write(np.ascontiguousarray(shelf.model.vectors.search_vectors(plain)).data)
+            document_vectors.write(column_values(documents["document_vector"]).data)
         id_ends, id_bytes = _string_buffers(ids)
         facts = json.dumps({"notes": part_notes(shelf.parts, metadata)}).encode()
 
-        document_size = shelf.model.model.config.hidden_size
+        document_size = document_vectors.tell() // (4 * len(ids))  # float32
         columns = {
             "spans": column(np.concatenate(spans)),
             "starts": column(np.array(counts.starts)),
@@ -286,13 +286,8 @@ def write_index(shelf: Shelf, path: Path) -> None:
 
 def _string_buffers(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
     """Returns the bytes of texts, and before it where each text ends: ``[n + 1]``, from 0 on."""
-    _, ends, values = pa.array(texts, pa.large_string()).buffers()
-    return np.frombuffer(ends, np.int64, len(texts) + 1), np.frombuffer(values or b"", np.uint8)
-
-
-def _list_values(column_of_lists: pa.ChunkedArray) -> np.ndarray:
-    """Returns the values of all lists of a column, one after the other."""
-    return column_of_lists.combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    _, ends, values = text_array(texts).buffers()
+    return np.frombuffer(ends, np.int64), np.frombuffer(values, np.uint8)
 
 
 def mapped_strings(ends: np.ndarray, values: np.ndarray) -> pa.LargeStringArray:

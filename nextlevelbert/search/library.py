@@ -104,7 +104,7 @@ def _read_document(
     return StoredDocument(
         text="".join(rows["text"].to_pylist()),
         metadata=json.loads(rows["metadata"][0].as_py()),
-        page_starts=rows["pages"][0].as_py(),
+        page_starts=rows["pages"][0].as_py() or None,
     )
 
 
@@ -121,7 +121,7 @@ class Library:
         document_vectors: vector of each document, ``[n, H]``.
         starts: the first passage of each document, and N: ``[n + 1]``.
         spans: the characters of each chunk in its document, ``[N, 2]``.
-        vectors: chunk vectors ``[N, D]``, as `SearchModel.search_vectors` prepares them.
+        vectors: chunk vectors ``[N, D]``, as `ModelVectors.search_vectors` prepares them.
         notes: notes about what was not read, for each part.
         document: function that reads a document by its index; the last documents are kept.
     """
@@ -157,7 +157,7 @@ class Library:
     @cached_property
     def cosine_weight(self) -> float:
         """Returns the weight of the cosine in the score of a passage; the words have the rest."""
-        if self._shelf.model.is_whitened:
+        if self._shelf.model.vectors.is_whitened:
             return _WEIGHT_OF_WHITENED
         return _WEIGHT_OF_PLAIN
 
@@ -221,7 +221,7 @@ class Library:
             ValueError: if the question holds no token, or half a surrogate pair.
         """
         _check_unicode(question)
-        query = self._shelf.model.question_vector(question)
+        query = self._shelf.model.vectors.question_vector(question)
         if query is None:
             raise ValueError(f"The question {question!r} holds no word that the model can read.")
         # Row by row, so that equal passages have equal scores.
@@ -286,10 +286,9 @@ class Library:
         spread = []
         for word, count in Counter(search_words(question)).items():
             start, end = self._postings(word)
-            if start < end:
-                scores[self._word_passages[start:end]] += count * self._word_weights[start:end]
-                times.append(count)
-                spread.append(end - start)
+            scores[self._word_passages[start:end]] += count * self._word_weights[start:end]
+            times.append(count)
+            spread.append(end - start)
         rarities = rarity(np.array(spread, np.int64), len(self.vectors))
         return scores, float(np.linalg.norm(np.array(times, np.float32) * rarities))
 
@@ -456,15 +455,20 @@ def _number_or_none(value: float) -> float | None:
 
 def print_answer(library: Library, answer: SearchResult) -> None:
     """Prints the nearest documents and passages for a reader."""
-    print("Nearest documents (scores are relative to the folder)")
-    for row in document_rows(library, answer):
+    documents = document_rows(library, answer)
+    if documents:
+        print("Nearest documents (scores are relative to the folder)")
+    for row in documents:
         chunks = f"{row['chunks']:,} chunks"
         if row["chunks"] == 1:
             chunks = "1 chunk"
         print(f"{row['score']:.3f}  {row['place']}  {row['characters']:,} characters in {chunks}")
         _print_copies(row["also_in"])
+    if documents and answer.passages:
+        print()
 
-    print("\nNearest passages")
+    if answer.passages:
+        print("Nearest passages")
     width = 10**9  # in a pipe, a passage is one line
     if sys.stdout.isatty():
         width = shutil.get_terminal_size().columns

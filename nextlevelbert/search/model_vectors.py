@@ -1,15 +1,20 @@
-"""The part of a document model that search uses: a key for its vectors, and vectors to compare."""
+"""Reads with a document model: the vectors of texts and questions, and what they depend on."""
 
-import hashlib
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 
 from ..models.chunk_encoder import weights_fingerprint
+from ..models.chunking import ChunkingRule
 from ..models.modeling_nextlevelbert import NextLevelBertModel
-from .part_writer import part_schema
-from .parts import VERSION
-from .reading import ReadingOptions, unknown_share
+from ..models.sentences import Splitter
+from .reading import unknown_share
+from .static_model import EncodedTexts
 
 # Configuration values that do not change a vector.
 _INCIDENTAL = (
@@ -21,28 +26,81 @@ _INCIDENTAL = (
 )
 
 
-def shelf_key(model: NextLevelBertModel, reading: ReadingOptions) -> str:
-    """Hashes what the parts of a shelf depend on, besides the files."""
-    values = model.config.to_dict()
-    settings = sorted((name, values[name]) for name in values if name not in _INCIDENTAL)
-    weights = weights_fingerprint(model)
-    schema = part_schema(model, reading)
-    columns = (reading.text_column, reading.id_column)
-    key = (VERSION, schema.metadata, settings, weights, columns)
-    return hashlib.sha256(repr(key).encode()).hexdigest()
+class ModelVectors:
+    """Reads with a document model; `StaticModel` does the same without torch.
 
+    Args:
+        model: the model.
 
-def question_vector(model: NextLevelBertModel, question: str) -> np.ndarray | None:
-    """Encodes a question for comparison with vectors from `search_vectors`.
-
-    Returns:
-        The mean of its chunk vectors, ``[D]``; None if the question holds no token.
+    Attributes:
+        has_layers: true if the chunk encoder has layers, which makes it slow.
+        is_whitened: true if the model whitens vectors.
+        tokenizer: the tokenizer.
+        rule: the rule that splits documents into chunks.
     """
-    if unknown_share(model.tokenizer, question) is None:
-        return None
-    return model.encode_query(question).numpy()
 
+    def __init__(self, model: NextLevelBertModel) -> None:
+        self._model = model
+        self._encoder = model.get_chunk_encoder()
+        self.has_layers = self._encoder.has_layers
+        self.is_whitened: bool = getattr(model.config, "whiten_chunks", False)  # not in HATE
+        self.tokenizer = model.tokenizer
 
-def search_vectors(model: NextLevelBertModel, plain: np.ndarray) -> np.ndarray:
-    """Prepares chunk vectors ``[N, D]`` for comparison, see the method of the model."""
-    return model.search_vectors(torch.from_numpy(plain.astype(np.float32))).numpy()
+    @property
+    def rule(self) -> ChunkingRule:
+        """Returns the rule that splits documents into chunks, with the prompt of passages."""
+        return self._model.prompted_rule(self._model.config.encoder_prompts().passage)
+
+    def fingerprint(self) -> str:
+        """Returns the settings of the model, and a hash of its weights."""
+        values = self._model.config.to_dict()
+        settings = {name: values[name] for name in values if name not in _INCIDENTAL}
+        text = json.dumps(settings, sort_keys=True, default=str)
+        return f"{text} {weights_fingerprint(self._model)}"
+
+    @property
+    def encoder_recipe(self) -> dict[str, Any]:
+        """Returns what determines the vectors of chunks, as in `ChunkVectors.recipe`."""
+        config = self._model.config
+        return {
+            "hidden_size": self._encoder.hidden_size,
+            "pooling": self._encoder.pooling,
+            "normalize": self._encoder.normalize,
+            "name": str(config.chunk_encoder_name),
+            "fingerprint": config.chunk_encoder_fingerprint or self._encoder.fingerprint(),
+            "dtype": self._encoder.precision,
+        }
+
+    def question_vector(self, question: str) -> np.ndarray | None:
+        """Encodes a question for comparison with vectors from `search_vectors`.
+
+        Returns:
+            The mean of its chunk vectors, ``[D]``; None if the question holds no token.
+        """
+        if unknown_share(self.tokenizer, question) is None:
+            return None
+        return self._model.encode_query(question).numpy()
+
+    def search_vectors(self, plain: np.ndarray) -> np.ndarray:
+        """Prepares chunk vectors ``[N, D]`` for comparison, as float32 on the CPU."""
+        return self._model.search_vectors(torch.from_numpy(plain.astype(np.float32))).numpy()
+
+    def encode(self, texts: Sequence[str], splitter: Splitter | None = None) -> EncodedTexts:
+        """Encodes documents; a bar counts the chunks of a slow encoder.
+
+        Args:
+            texts: texts of the documents.
+            splitter: function that finds sentences, as in the model's ``encode``.
+        """
+        encoded = self._model.iter_encode(
+            texts,
+            show_progress_bar=self.has_layers,
+            splitter=splitter,
+            prompt=self._model.config.encoder_prompts().passage,
+        )
+        embeddings = list(encoded)
+        return EncodedTexts(
+            spans=[np.asarray(embedding.spans) for embedding in embeddings],
+            plain=torch.cat([embedding.plain for embedding in embeddings]).numpy(),
+            documents=torch.stack([embedding.document for embedding in embeddings]).numpy(),
+        )

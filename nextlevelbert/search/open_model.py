@@ -14,7 +14,8 @@ from transformers.utils import is_torch_bf16_available_on_device
 from ..corpus import find_splitter
 from ..fitting import static_checkpoint
 from ..models.chunk_encoder import ChunkEncoder, LoadedChunkEncoder
-from ..models.from_encoder import hub_arguments, load_chunk_encoder
+from ..models.from_encoder import load_chunk_encoder
+from ..models.model_names import STATIC, hub_arguments
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from ..models.registration import register_models
 from ..models.sentences import Splitter
@@ -55,7 +56,7 @@ def open_model(
     register_models()  # which the package leaves out in a command
     if name is None:
         name = os.environ.get("NEXTLEVELBERT_MODEL", "")
-    if name == "":
+    if name in ("", STATIC):
         name = static_checkpoint()
     try:
         with _quiet_transformers():

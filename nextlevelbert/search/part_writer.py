@@ -16,15 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import torch
 from tqdm.auto import tqdm
 
-from ..corpus import ChunkVectors, chunk_table, write_part
+from ..corpus.parts import chunk_table, list_array, number_array, text_array, write_part
 from ..data.documents import Document
 from ..data.files import readable_name, reason
-from ..models.chunk_encoder import LoadedChunkEncoder
-from ..models.document_encoding import DocumentEmbedding
-from ..models.modeling_nextlevelbert import NextLevelBertModel
 from .cache_files import name_by_checksum, writing
 from .notes import Note
 from .parts import FileContent, part_name, written_parts
@@ -37,6 +33,8 @@ from .reading import (
     read_runs,
     rest_of_message,
 )
+from .search_model import SearchModel
+from .static_model import EncodedTexts
 
 _READINGS = 3  # of a file that changes while it is read
 # Characters that are encoded together, and that a part of a table holds; a kill costs no more.
@@ -55,14 +53,13 @@ class _Waiting(NamedTuple):
 class PartWriter:
     """Encodes files into the folder of a shelf."""
 
-    def __init__(self, folder: Path, model: NextLevelBertModel, reading: ReadingOptions) -> None:
+    def __init__(self, folder: Path, model: SearchModel, reading: ReadingOptions) -> None:
         self._folder = folder
-        self._model = model
+        self._vectors = model.vectors
         self._reading = reading
-        self._schema = part_schema(model, reading)
-        self._is_slow = model.get_chunk_encoder().has_layers
+        self._schema = model.schema(reading.splitter)
         self._characters = _CHARACTERS
-        if self._is_slow:
+        if self._vectors.has_layers:
             self._characters = _CHARACTERS_WITH_LAYERS
         self._written = written_parts(folder)
         self._finished = set[str]()  # hashes of the files that were read
@@ -143,16 +140,11 @@ class PartWriter:
             return
         with warnings.catch_warnings():  # `notes_on_words` names the files
             warnings.filterwarnings("ignore", ".* (no token|unknown tokens only)")
-            encoded = self._model.iter_encode(
-                [document.text for document in documents],
-                show_progress_bar=self._is_slow,
-                splitter=self._reading.splitter,
-                prompt=self._model.config.encoder_prompts().passage,
-            )
-            embeddings = list(encoded)
+            texts = [document.text for document in documents]
+            encoded = self._vectors.encode(texts, self._reading.splitter)
 
-        rows = self._rows(waiting, embeddings)
-        first_rows = np.cumsum([0, *(len(embedding.spans) for embedding in embeddings)]).tolist()
+        rows = self._rows(waiting, encoded)
+        first_rows = np.cumsum([0, *map(len, encoded.spans)]).tolist()
         start = 0
         for _, content, run in waiting:
             stop = start + len(run.documents)
@@ -160,7 +152,7 @@ class PartWriter:
             table = rows.slice(first_row, first_rows[stop] - first_row)
             start = stop
 
-            counts = count_unknown(self._model.tokenizer, run.documents)
+            counts = count_unknown(self._vectors.tokenizer, run.documents)
             metadata = {
                 **self._schema.metadata,
                 "notes": json.dumps(run.notes),
@@ -172,9 +164,7 @@ class PartWriter:
                 write_part(new, table.replace_schema_metadata(metadata))
                 name_by_checksum(new, name, ".parquet")
 
-    def _rows(
-        self, waiting: Sequence[_Waiting], embeddings: Sequence[DocumentEmbedding]
-    ) -> pa.Table:
+    def _rows(self, waiting: Sequence[_Waiting], encoded: EncodedTexts) -> pa.Table:
         """Makes the rows of all documents in one table, which is faster than a table for each."""
         ids = []
         texts = []
@@ -184,44 +174,26 @@ class PartWriter:
                 ids.append(readable_name(document.id))
                 texts.append(document.text)
                 other_columns.append(_metadata_and_pages(source.file, document))
-        spans = [np.asarray(embedding.spans) for embedding in embeddings]
-        plain = torch.cat([embedding.plain for embedding in embeddings])
-        table = chunk_table(self._schema, ids, spans=spans, vectors=plain)
+        spans = encoded.spans
+        table = chunk_table(self._schema, ids, spans=spans, vectors=encoded.plain)
         passages = borders_of_passages(texts, spans)
 
         # Only the first row of a document has the columns that describe the document.
         document_of_row = np.repeat(np.arange(len(spans)), list(map(len, spans)))
         is_first = np.diff(document_of_row, prepend=-1) > 0
-        first_only = pa.array(document_of_row, mask=~is_first)
+        first_only = number_array(document_of_row, is_first)
         metadata, pages = zip(*other_columns, strict=True)
-        vectors = torch.stack([embedding.document for embedding in embeddings]).numpy()
-        values = pa.array(vectors.reshape(-1))
-        document_vectors = pa.FixedSizeListArray.from_arrays(values, vectors.shape[1])
         columns = {
-            "passage_start": pa.array(passages[:, 0]),
-            "passage_end": pa.array(passages[:, 1]),
-            "text": pa.array(_texts_of_chunks(texts, spans), pa.string()),
-            "pages": pa.array(pages, pa.list_(pa.int64())).take(first_only),
-            "metadata": pa.array(metadata, pa.string()).take(first_only),
-            "document_vector": document_vectors.take(first_only).cast(pa.list_(pa.float32())),
+            "passage_start": number_array(passages[:, 0]),
+            "passage_end": number_array(passages[:, 1]),
+            "text": text_array(_texts_of_chunks(texts, spans)),
+            "pages": list_array(pages).take(first_only),
+            "metadata": text_array(metadata).take(first_only),
+            "document_vector": list_array(list(encoded.documents)).take(first_only),
         }
         for name, column in columns.items():
             table = table.append_column(name, column)
         return table
-
-
-def part_schema(model: NextLevelBertModel, reading: ReadingOptions) -> pa.Schema:
-    """Returns the columns of a corpus with the recipe of the model."""
-    encoder = model.get_chunk_encoder()
-    config = model.config
-    loaded = LoadedChunkEncoder(
-        encoder,
-        model.tokenizer,
-        name=str(config.chunk_encoder_name),
-        fingerprint=config.chunk_encoder_fingerprint or encoder.fingerprint(),
-        prompts=config.encoder_prompts(),
-    )
-    return ChunkVectors(loaded, config.chunking_rule(), reading.splitter).schema
 
 
 def _texts_of_chunks(texts: Sequence[str], spans: Sequence[np.ndarray]) -> list[str]:
@@ -235,13 +207,13 @@ def _texts_of_chunks(texts: Sequence[str], spans: Sequence[np.ndarray]) -> list[
     return pieces
 
 
-def _metadata_and_pages(file: SourceFile, document: Document) -> tuple[str, list[int] | None]:
+def _metadata_and_pages(file: SourceFile, document: Document) -> tuple[str, np.ndarray]:
     """Returns the metadata of a document as JSON, and the first characters of its pages."""
     metadata = dict(document.metadata)
     pages = None
     if not file.is_table:  # a table may have a column of that name
         pages = metadata.pop("pages", None)
-    return metadata_json(metadata), pages
+    return metadata_json(metadata), np.array(pages or [], np.int64)
 
 
 def metadata_json(metadata: dict[str, Any]) -> str:

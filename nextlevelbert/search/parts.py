@@ -18,7 +18,7 @@ from .file_states import State, state_of
 from .reading import SourceFile
 
 # Raised when parts have other columns or other contents than before, so that parts are made anew.
-VERSION = 5
+VERSION = 6
 _NAME = re.compile(r"([0-9a-f]{32})-(\d{5})(-last)?-[0-9a-f]{8}\.parquet")
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from ..corpus.parts import column_values
 from ..models.sentences import text_sentences
 from ..spans import whole_sentences
 
@@ -37,6 +38,11 @@ def _is_whole(text: str, start: int, end: int) -> bool:
     return not text[:start].strip() and not text[end:].strip()
 
 
+def first_rows(table: pa.Table) -> np.ndarray:
+    """Returns the index of each document's first row in a part."""
+    return np.flatnonzero(column_values(table["chunk"]) == 0)
+
+
 def passage_texts(table: pa.Table) -> Iterator[tuple[str, list[str]]]:
     """Yields the text of each document of a part, and the texts of its passages.
 
@@ -44,8 +50,7 @@ def passage_texts(table: pa.Table) -> Iterator[tuple[str, list[str]]]:
         table: the columns text, chunk, passage_start and passage_end of a part.
     """
     rows = table.to_pylist()
-    first_rows = np.flatnonzero(table["chunk"].to_numpy() == 0).tolist()
-    for first, stop in pairwise([*first_rows, len(rows)]):
+    for first, stop in pairwise([*first_rows(table).tolist(), len(rows)]):
         chunks = rows[first:stop]
         text = "".join(chunk["text"] for chunk in chunks)
         passages = []

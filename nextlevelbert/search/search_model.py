@@ -10,15 +10,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
+import pyarrow as pa
 
-from .file_states import FileStates, state_of
+from ..corpus.recipe import chunking_recipe, corpus_schema
+from ..models.sentences import Splitter
 from .parts import VERSION
 from .reading import ReadingOptions
-from .static_question import StaticQuestions, is_static
+from .static_model import StaticModel, is_static
 
 if TYPE_CHECKING:
     from ..models.modeling_nextlevelbert import NextLevelBertModel
+    from .model_vectors import ModelVectors
 
 _INSTALLED = Path(__file__).parents[1] / "static"  # see `fitting.static_checkpoint`
 # Options by which a static model computes in float32 on the CPU.
@@ -29,8 +31,7 @@ _FLOAT32 = ("auto", "float32")
 class SearchModel:
     """The model of a search.
 
-    A static model is not needed for a question over documents that were encoded before: the
-    question is encoded from the model's files, and the cache knows the shelf of the model.
+    A static model is not opened: texts and questions are encoded from its files.
 
     Args:
         opener: function that opens the document model.
@@ -40,62 +41,33 @@ class SearchModel:
 
     def __init__(self, opener: Callable[[], NextLevelBertModel], folder: Path | None) -> None:
         self._opener = opener
-        self._folder = None
-        if folder is not None and is_static(folder):
-            self._folder = folder
+        self._folder = folder
 
     @cached_property
     def model(self) -> NextLevelBertModel:
         """Returns the document model, which is opened by the first call."""
         return self._opener()
 
+    @cached_property
+    def vectors(self) -> StaticModel | ModelVectors:
+        """Returns the object that encodes texts and questions."""
+        if self._folder is not None and is_static(self._folder):
+            return StaticModel(self._folder)
+        from .model_vectors import ModelVectors  # loads torch
+
+        return ModelVectors(self.model)
+
+    def schema(self, splitter: Splitter | None) -> pa.Schema:
+        """Returns the columns of a corpus with the recipe of the model."""
+        chunking = chunking_recipe(self.vectors.rule, splitter)
+        return corpus_schema({"encoder": self.vectors.encoder_recipe, "chunking": chunking})
+
     def shelf_key(self, reading: ReadingOptions) -> str:
         """Returns a hash of what the parts of a shelf depend on, besides the files."""
-        if self._folder is None or reading.splitter is not None:
-            return self._computed_key(reading)
-        files = sorted(path for path in self._folder.iterdir() if path.is_file())
-        state = state_of(files)
-        name = f"{VERSION} {self._folder.resolve()} {reading.text_column} {reading.id_column}"
-        digest = hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()[:32]
-        states = FileStates(reading.cache_dir / ".shelves" / f"model-{digest}")
-        key = states.content(name, state)
-        if key is None:
-            key = self._computed_key(reading)
-            states.remember(name, state, key)
-            states.save([name])
-        return key
-
-    def _computed_key(self, reading: ReadingOptions) -> str:
-        from .model_vectors import shelf_key  # loads torch
-
-        return shelf_key(self.model, reading)
-
-    @cached_property
-    def _static_questions(self) -> StaticQuestions | None:
-        if self._folder is None:
-            return None
-        return StaticQuestions(self._folder)
-
-    @property
-    def is_whitened(self) -> bool:
-        """Returns whether the model whitens the vectors that are compared."""
-        if self._static_questions is not None:
-            return self._static_questions.is_whitened
-        return getattr(self.model.config, "whiten_chunks", False)  # HATE has no whitening
-
-    def question_vector(self, question: str) -> np.ndarray | None:
-        """Encodes a question, see `model_vectors.question_vector`."""
-        if self._static_questions is not None:
-            return self._static_questions.vector(question)
-        from .model_vectors import question_vector  # loads torch
-
-        return question_vector(self.model, question)
-
-    def search_vectors(self, plain: np.ndarray) -> np.ndarray:
-        """Prepares chunk vectors ``[N, D]`` for comparison, as float32 on the CPU."""
-        from .model_vectors import search_vectors  # loads torch
-
-        return search_vectors(self.model, plain)
+        recipe = self.schema(reading.splitter).metadata
+        columns = (reading.text_column, reading.id_column)
+        key = (VERSION, recipe, self.vectors.fingerprint(), columns)
+        return hashlib.sha256(repr(key).encode()).hexdigest()
 
 
 def search_model(model: NextLevelBertModel | SearchModel | None) -> SearchModel:
@@ -126,7 +98,9 @@ def named_model(
         name = os.environ.get("NEXTLEVELBERT_MODEL", "")
     folder = None
     if chunk_encoder is None and device in _CPU and dtype in _FLOAT32:
-        folder = Path(name or _INSTALLED)
+        folder = Path(name)
+        if name in ("", "nextlevelbert-static"):  # `models.model_names` imports the Hub's client
+            folder = _INSTALLED
 
     def opener() -> NextLevelBertModel:
         from .open_model import describe, open_model  # loads torch

@@ -30,6 +30,7 @@ from ..data.files import reason
 from .cache_files import is_whole, writing
 from .file_states import FileStates, state_of
 from .notes import Note, Notes
+from .part_writer import PartWriter
 from .parts import (
     FileContent,
     Part,
@@ -210,9 +211,7 @@ class Shelf:
 
     def _encode(self, sources: Sequence[FileContent]) -> dict[str, list[Note]]:
         """Makes the parts of files that are missing; returns notes about files left out."""
-        from .part_writer import PartWriter  # loads torch
-
-        return PartWriter(self.folder, self.model.model, self._reading).write(sources)
+        return PartWriter(self.folder, self.model, self._reading).write(sources)
 
     def read(self, part: Part, *columns: str) -> pa.Table:
         """Reads columns of a part, which is made again first if it is damaged.

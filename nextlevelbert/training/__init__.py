@@ -1,5 +1,6 @@
 """Holds what pretraining and fine-tuning share."""
 
 from .epochs import SetEpochCallback
+from .options import run_command
 
-__all__ = ["SetEpochCallback"]
+__all__ = ["SetEpochCallback", "run_command"]

@@ -15,6 +15,7 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
+from ..models.model_names import MINILM, full_name
 from .arguments import BaseTrainingArguments
 from .plots import CURVE, Log
 from .runs import safe_name
@@ -219,7 +220,9 @@ def public_name(model: str) -> str:
 
 def name_on_hub(name: str) -> str | None:
     """Returns the name of a model on the Hub; None for a folder."""
-    if Path(name).exists():
+    if name == "minilm":
+        return MINILM
+    if Path(full_name(name)).exists():
         return None
     return name
 

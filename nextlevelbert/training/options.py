@@ -13,6 +13,7 @@ import transformers
 from transformers import AutoConfig, HfArgumentParser, PreTrainedConfig
 
 from ..data.files import readable_text
+from ..models.model_names import full_name
 
 
 def option(default: object, help: str, **metadata: object) -> Any:
@@ -59,7 +60,7 @@ def open_config(model: str, others: Sequence[str] = ()) -> PreTrainedConfig:
         ValueError: if there is no such model, or the Hub cannot be reached.
     """
     try:
-        return AutoConfig.from_pretrained(model)
+        return AutoConfig.from_pretrained(full_name(model))
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         message = (
@@ -71,7 +72,7 @@ def open_config(model: str, others: Sequence[str] = ()) -> PreTrainedConfig:
         raise ValueError(message) from error
 
 
-def run_command(main: Callable[[list[str]], None], argv: Sequence[str] | None = None) -> None:
+def run_command(main: Callable[[list[str]], object], argv: Sequence[str] | None = None) -> None:
     """Runs a command; errors of its input are printed without a traceback."""
     level = logging.WARNING
     if os.environ.get("RANK", "0") == "0":

@@ -14,8 +14,8 @@ Then numbers may differ by the factor of `VARYING`. A comment above a block says
     <!-- skip: next if(missing("ray"), reason="needs ray") -->
 
 A `shell` block holds calls of the command `nextlevelbert` and of the scripts in `examples`, which
-run like Python blocks. The pages of `docs/jobs` need more packages and more time than others, and
-run in `make test-long`.
+run like Python blocks. The pages of `docs/jobs` and two guides need more packages and more time
+than others, and run in `make test-long`.
 """
 
 import contextlib
@@ -43,6 +43,11 @@ from ..toys.finetuning import run_here
 ROOT = Path(__file__).parents[2]
 FIRST_PAGES = (ROOT / "README.md", ROOT / "llms.txt")
 JOBS = ROOT / "docs" / "jobs"
+# Their scripts train whole encoders.
+TRAINING_GUIDES = {
+    ROOT / "docs" / "guides" / "summaries.md",
+    ROOT / "docs" / "guides" / "several_documents.md",
+}
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 VARIES = "<!-- digits vary -->"
 _COMPARISON = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
@@ -179,7 +184,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks the blocks of the pages that need other packages and minutes."""
     for item in items:
-        if JOBS in item.path.parents:
+        if JOBS in item.path.parents or item.path in TRAINING_GUIDES:
             item.add_marker(pytest.mark.long)
 
 

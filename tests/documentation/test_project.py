@@ -50,7 +50,14 @@ def test_the_page_for_contributors_names_targets_and_files_that_exist():
         assert (ROOT / name).exists(), name
 
 
-BASELINES = ("untrained", "tfidf", "sbert", "avg_sbert", "minilm")  # values of --model
+BASELINES = (  # values of --model
+    "untrained",
+    "tfidf",
+    "sbert",
+    "avg_sbert",
+    "minilm",
+    "nextlevelbert-static",
+)
 SOURCES_THAT_ARE_THERE = {"example-books", "python-manual"}
 INPUT_OPTIONS = ("--train_file", "--test_file", "--validation_file", "--label_names_file")
 PAGES_THAT_RUN = sorted(

@@ -28,12 +28,14 @@ def by_words(pieces: list[str], question: str) -> tuple[np.ndarray, float]:
     lucene = bm25s.BM25(method="lucene")
     for index in (reference, lucene):
         index.index(words, show_progress=False)
-    asked = [word for word in re.findall(r"\w+", question.lower()) if word in reference.vocab_dict]
+    asked = re.findall(r"\w+", question.lower())
     containing = np.array([sum(word in piece for piece in words) for word in asked])
     odds = (len(pieces) - containing + 0.5) / (containing + 0.5)
     rarities = np.maximum(np.log(np.maximum(odds, 1)), np.log1p(odds) / 10)
     scores = [
-        np.maximum(reference.get_scores([word]), lucene.get_scores([word]) / 10) for word in asked
+        np.maximum(reference.get_scores([word]), lucene.get_scores([word]) / 10)
+        for word in asked
+        if word in reference.vocab_dict
     ]
     return np.sum(scores, axis=0), float(np.linalg.norm(rarities))
 
@@ -119,6 +121,22 @@ def test_a_word_that_is_asked_twice_counts_as_once(toy, books, open_library):
     np.testing.assert_allclose(doubled, by_words, atol=1e-5)
 
 
+def test_a_word_of_no_passage_adds_to_the_length_of_the_question(toy, books, open_library):
+    """Robertson's rarities by hand: ln((N - n + 0.5) / (n + 0.5)) of a word that n passages hold."""
+    library = open_library(toy, books)
+    alone = library.ask("whale")
+    answer = library.ask("whale xylophone")
+    passages = len(answer.score)
+    holders = np.count_nonzero(alone.bm25)
+    whale = np.log((passages - holders + 0.5) / (holders + 0.5))
+    xylophone = np.log((passages + 0.5) / 0.5)
+
+    by_words = answer.score - library.cosine_weight * answer.cosine
+    share = 1 - library.cosine_weight
+    expected = share * alone.bm25 / np.hypot(whale, xylophone)
+    np.testing.assert_allclose(by_words, expected, atol=1e-5)
+
+
 def test_of_equal_scores_the_first_in_the_folder_is_first():
     scores = np.tile([0.25, 0.5], 200)
     assert ranking(scores, np.arange(400)) == [*range(1, 400, 2), *range(0, 400, 2)]
@@ -141,6 +159,16 @@ def test_json(command, books):
     assert answer["documents"][0].keys() == facts
     facts = {"place", "also_in", "score", "cosine", "bm25", "start", "end", "page", "pages", "text"}
     assert answer["passages"][0].keys() == facts | {"share"}
+
+
+def test_a_heading_has_rows(command, books):
+    documents = command("search", books, SEA[:60], "--documents", 1, "--passages", 0).out
+    passages = command("search", books, SEA[:60], "--documents", 0, "--passages", 1).out
+
+    assert documents.startswith("Nearest documents")
+    assert "Nearest passages" not in documents
+    assert passages.startswith("Nearest passages")
+    assert "Nearest documents" not in passages
 
 
 def test_copies_are_shown_once(command, tmp_path):

@@ -63,7 +63,7 @@ def corpus_of(counts: list[int], folder: Path) -> VectorCorpus:
     schema = corpus_schema({"encoder": encoder, "chunking": {"splitter": None}})
     for index, count in enumerate(counts):
         spans = np.zeros((count, 2), np.int64)
-        table = chunk_table(schema, [index], [spans], torch.randn(count, 8))
+        table = chunk_table(schema, [index], [spans], torch.randn(count, 8).numpy())
         write_part(folder / f"{index:06d}.parquet", table)
     return VectorCorpus(folder)
 

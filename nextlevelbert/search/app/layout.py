@@ -93,7 +93,7 @@ def _lay_out(page: Page) -> SimpleNamespace:
     components = SimpleNamespace(question=gr.State(""))
     with gr.Row(equal_height=True):
         components.search_box = gr.Textbox(
-            placeholder="Ask a question, or describe a passage",
+            placeholder="Ask a question",
             show_label=False,
             container=False,
             scale=5,

@@ -281,10 +281,10 @@ class Page:
         passages = self.passages(document)
         vectors = np.asarray(self.library.vectors[passages], np.float32)
         central = int(passages[(vectors @ vectors.mean(axis=0)).argmax()])
-        text = " ".join(self.library.passage(central).text.split())
-        for sentence in _SENTENCE.findall(text):
-            if 6 <= len(sentence.split()) <= 16:
-                return sentence
+        for paragraph in self.library.passage(central).text.split("\n\n"):  # a heading is one
+            for sentence in _SENTENCE.findall(" ".join(paragraph.split())):
+                if 6 <= len(sentence.split()) <= 16:
+                    return sentence
         return None
 
     def _strip_address(self, document: int, answer: SearchResult | None) -> str | None:

@@ -149,7 +149,7 @@ def click(picture: Any, x: float, y: float) -> None:
 @pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 844)])
 def test_a_question_and_clicks(page, width, height):
     page.set_viewport_size({"width": width, "height": height})
-    ask = page.get_by_placeholder("Ask a question, or describe a passage")
+    ask = page.get_by_placeholder("Ask a question")
     ask.wait_for()
     text = page.locator(".nlb-page")
     assert text.count() == 0  # the page opens on the question
@@ -232,7 +232,7 @@ def test_three_thousand_short_documents(tmp_path):
         (tmp_path / "books" / name).write_text(text, encoding="utf-8")
 
     with served(tmp_path) as address, opened(address) as page:
-        ask = page.get_by_placeholder("Ask a question, or describe a passage")
+        ask = page.get_by_placeholder("Ask a question")
         for width, height in ((1280, 900), (390, 844)):
             page.set_viewport_size({"width": width, "height": height})
             start = time.monotonic()

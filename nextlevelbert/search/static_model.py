@@ -1,0 +1,256 @@
+"""Reads with a static model without torch, whose import takes longer than reading a small folder.
+
+Notation for shapes: N chunks and n documents in a group, T tokens, D size of a vector.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from safetensors import safe_open
+from tokenizers import Tokenizer
+
+from ..models.chunking import (
+    ChunkingRule,
+    SplitDocument,
+    chunk_spans,
+    groups_by_length,
+    iter_texts,
+    lay_windows,
+    tokenize_and_split,
+)
+from ..models.feeding import default_threads, prepare_ahead
+from ..models.sentences import Splitter
+
+_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+_TABLE = "chunk_encoder.model.embedding.weight"
+_EMBEDDINGS = "encoder.embeddings"
+# Values of a configuration whose model can be computed here.
+_EXPECTED = {
+    "model_type": "nextlevelbert",
+    "chunking": "fixed",
+    "chunk_encoder_pooling": "mean",
+    "include_chunk_encoder": True,
+    "long_documents": "window",
+    "pooling": "residual",
+}
+_SMALLEST_LENGTH = 1e-12  # as in torch's `normalize`
+
+
+class EncodedTexts(NamedTuple):
+    """The vectors of some documents, in float32.
+
+    Attributes:
+        spans: the characters of each document's chunks, ``[chunks, 2]`` each.
+        plain: chunk vectors of all documents, ``[N, D]``.
+        documents: the vector of each document, ``[n, D]``.
+    """
+
+    spans: list[np.ndarray]
+    plain: np.ndarray
+    documents: np.ndarray
+
+
+class StaticTokenizer:
+    """Gives a tokenizer the attributes of transformers' tokenizers that chunking needs."""
+
+    is_fast = True
+    split_special_tokens = False
+
+    def __init__(self, path: Path, unk_token_id: int) -> None:
+        self.backend_tokenizer: Any = Tokenizer.from_file(str(path))
+        self.backend_tokenizer.no_padding()
+        self.backend_tokenizer.no_truncation()
+        self.unk_token_id = unk_token_id
+
+
+class StaticModel:
+    """Computes from its files what a static `NextLevelBertModel` without layers computes.
+
+    Args:
+        folder: folder of the model, for which `is_static` is true.
+
+    Attributes:
+        is_whitened: true if the model whitens vectors.
+        tokenizer: the tokenizer.
+        rule: the rule that splits documents into chunks.
+    """
+
+    has_layers = False
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._config = _read_json(folder / "config.json")
+        self.is_whitened: bool = self._config["whiten_chunks"]
+        unknown = self._config["chunk_encoder_config"].get("unk_token_id")
+        self.tokenizer: Any = StaticTokenizer(folder / "tokenizer.json", unk_token_id=unknown)
+        self.rule = ChunkingRule(
+            chunk_size=self._config["chunk_size"],
+            prefix_ids=tuple(self._config["chunk_prefix_ids"]),
+            suffix_ids=tuple(self._config["chunk_suffix_ids"]),
+        )
+
+    def fingerprint(self) -> str:
+        """Returns a hash of the model's files."""
+        digest = hashlib.sha256()
+        for name in _FILES:
+            digest.update((self._folder / name).read_bytes())
+        return digest.hexdigest()
+
+    @property
+    def encoder_recipe(self) -> dict[str, Any]:
+        """Returns what determines the vectors of chunks, as in `ChunkVectors.recipe`."""
+        return {
+            "hidden_size": self._config["chunk_encoder_config"]["hidden_size"],
+            "pooling": self._config["chunk_encoder_pooling"],
+            "normalize": self._config["chunk_encoder_normalize"],
+            "name": self._config["chunk_encoder_name"],
+            "fingerprint": self._config["chunk_encoder_fingerprint"],
+            "dtype": "float32",
+        }
+
+    def question_vector(self, question: str) -> np.ndarray | None:
+        """Encodes a question, see `ModelVectors.question_vector`; reads a few rows of the table."""
+        encoding = self.tokenizer.backend_tokenizer.encode(question, add_special_tokens=False)
+        ids = encoding.ids
+        if not ids:
+            return None
+        table = self._file.get_slice(self._names[_TABLE])
+        rows = np.concatenate([table[token : token + 1] for token in ids])  # [T, D]
+        boundaries = self.rule.boundaries(np.asarray(ids))
+        chunks = self._normalized(_means(rows.astype(np.float32), np.diff(boundaries)))
+        return self.search_vectors(chunks.mean(axis=0))
+
+    def search_vectors(self, plain: np.ndarray) -> np.ndarray:
+        """Prepares chunk vectors ``[..., D]`` for comparison, in float32."""
+        return _unit(self._prepared(plain.astype(np.float32)))
+
+    def encode(self, texts: Sequence[str], splitter: Splitter | None = None) -> EncodedTexts:
+        """Encodes documents, see `ModelVectors.encode`."""
+        prepare = partial(tokenize_and_split, self.tokenizer, rule=self.rule, splitter=splitter)
+        groups = groups_by_length(iter_texts(texts))
+        spans = []
+        vectors = []
+        for group in prepare_ahead(prepare, groups, threads=default_threads()):
+            vectors.append(self._chunk_vectors(group))
+            spans += [chunk_spans(document, boundaries) for document, boundaries in group]
+        plain = np.concatenate(vectors)
+        counts = np.array(list(map(len, spans)))
+        documents = np.zeros((len(counts), plain.shape[1]), np.float32)
+        documents[counts > 0] = self._document_vectors(plain, counts[counts > 0])
+        return EncodedTexts(spans, plain=plain, documents=documents)
+
+    @cached_property
+    def _file(self) -> safe_open:
+        return safe_open(self._folder / "model.safetensors", framework="numpy")
+
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        """Returns the names of the weights in the file; some begin with the model below a head."""
+        return {name.removeprefix("model."): name for name in self._file.keys()}  # noqa: SIM118
+
+    def _weight(self, name: str) -> np.ndarray:
+        return self._file.get_tensor(self._names[name]).astype(np.float32)
+
+    @cached_property
+    def _table(self) -> np.ndarray:
+        """Returns the vectors of all tokens, ``[V, D]``."""
+        return self._weight(_TABLE)
+
+    def _chunk_vectors(self, group: Sequence[SplitDocument]) -> np.ndarray:
+        """Averages the token vectors of each chunk, ``[N, D]``."""
+        from scipy import sparse  # half a second to import
+
+        ids = np.concatenate([document.input_ids for document, _ in group])
+        sizes = np.concatenate([np.diff(boundaries) for _, boundaries in group])
+        ones = np.ones(len(ids), np.float32)
+        borders = np.append(0, np.cumsum(sizes))
+        tokens = sparse.csr_array((ones, ids, borders), shape=(len(sizes), len(self._table)))
+        tokens.check_format()  # a token without a vector is an error
+        return self._normalized((tokens @ self._table) / sizes[:, None].astype(np.float32))
+
+    def _document_vectors(self, plain: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """Computes document vectors, as `ResidualPooling` does over an encoder without layers.
+
+        Without layers, the contextual vector of a chunk depends on the chunk and on its position in
+        the window. In several windows, a chunk has the mean of these vectors.
+
+        Args:
+            plain: chunk vectors of all documents, ``[N, D]``.
+            counts: number of chunks in each document, 1 or more, ``[n]``.
+        """
+        size = self._config["max_chunks"]
+        overlap = self._config["window_overlap"]
+        if overlap is None:
+            overlap = size // 4
+        documents, starts, sizes = lay_windows(counts, size=size, overlap=overlap)
+        # For each chunk of each window: its document, its position, and its row in `plain`.
+        owner = np.repeat(documents, sizes)
+        position = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        row = (np.cumsum(counts) - counts)[owner] + np.repeat(starts, sizes) + position
+
+        chunks = self._prepared(plain)
+        states = chunks[row] + self._weight(f"{_EMBEDDINGS}.token_type_embeddings.weight")[0]
+        states += self._weight(f"{_EMBEDDINGS}.position_embeddings.weight")[1 + position]
+        states -= states.mean(axis=1, keepdims=True)
+        variance = np.square(states).mean(axis=1, keepdims=True)
+        states /= np.sqrt(variance + self._config["encoder_config"]["layer_norm_eps"])
+        states *= self._weight(f"{_EMBEDDINGS}.LayerNorm.weight")
+        states += self._weight(f"{_EMBEDDINGS}.LayerNorm.bias")
+        states *= (np.bincount(owner) / counts)[owner, None]
+        states /= np.bincount(row)[row, None]
+
+        mean = _unit(_means(chunks, counts))
+        contextual = _unit(_means(states, np.bincount(owner)))
+        mean = mean @ self._weight("residual_pooling.plain.weight").T
+        return _unit(mean + contextual @ self._weight("residual_pooling.contextual.weight").T)
+
+    def _normalized(self, vectors: np.ndarray) -> np.ndarray:
+        if self._config["chunk_encoder_normalize"]:
+            return _unit(vectors)
+        return vectors
+
+    def _prepared(self, plain: np.ndarray) -> np.ndarray:
+        """Whitens chunk vectors if the model does, as its method `prepare_chunks`."""
+        if not self.is_whitened:
+            return plain
+        centred = plain - self._weight("whitening.mean")
+        return _unit(centred @ self._weight("whitening.weight").T)
+
+
+def is_static(folder: Path) -> bool:
+    """Returns whether a folder holds a model that `StaticModel` can compute."""
+    if not all((folder / name).is_file() for name in _FILES):
+        return False
+    config = _read_json(folder / "config.json")
+    tokens = config.get("chunk_encoder_config", {})
+    encoder = config.get("encoder_config", {})
+    return (
+        all(config.get(name) == value for name, value in _EXPECTED.items())
+        and not config.get("prompts")
+        and tokens.get("model_type") == "static-embedding"
+        and not tokens.get("sentence_steps")
+        and encoder.get("model_type") == "bert"
+        and encoder.get("num_hidden_layers") == 0
+        and not _read_json(folder / "tokenizer_config.json").get("split_special_tokens")
+    )
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / np.maximum(lengths, np.float32(_SMALLEST_LENGTH))
+
+
+def _means(vectors: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Averages runs of rows, each of which has at least one row."""
+    return np.add.reduceat(vectors, np.cumsum(counts) - counts) / counts[:, None].astype(np.float32)

@@ -80,8 +80,11 @@ def by_least_squares(novels: Sequence[torch.Tensor]) -> Predictor:
     """Fits the nine weights to masked vectors of novels."""
     weights = least_squares(batch for _, batch in windows(novels, seed=2))
 
-    def predict(*batch: torch.Tensor) -> torch.Tensor:
-        return torch.einsum("mad,a->md", neighbour_terms(*batch), weights)
+    def predict(
+        vectors: torch.Tensor, special_ids: torch.Tensor, mask_positions: torch.Tensor
+    ) -> torch.Tensor:
+        terms = neighbour_terms(vectors, special_ids, mask_positions)
+        return torch.einsum("mad,a->md", terms, weights)
 
     return predict
 

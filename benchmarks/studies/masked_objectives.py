@@ -247,11 +247,11 @@ def encode(args: Namespace) -> None:
     for name in ("train", "held_out"):
         documents = read_documents(args.novels / f"{name}.jsonl")
         encode_corpus(documents, source, rule, args.folder / name)
-    texts = {"train": args.novels / "train.jsonl"}
+    paths = {"train": args.novels / "train.jsonl"}
     if args.more:
-        texts["more"] = args.more
+        paths["more"] = args.more
         encode_corpus(read_documents(args.more), source, rule, args.folder / "more")
-    for name, path in texts.items():
+    for name, path in paths.items():
         for offset in range(1, args.offsets):
             characters = round(args.chunk_size * CHARACTERS_PER_TOKEN * offset / args.offsets)
             documents = read_documents(path)

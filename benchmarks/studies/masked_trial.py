@@ -166,7 +166,7 @@ def beside_whitened(learner: Learner, evaluation: Evaluation) -> Contextualize:
     of_chunks = whitened_mean(evaluation.space)
     of_states = whitened_mean(space)
 
-    def contextual(documents: list[torch.Tensor]) -> tuple[list[torch.Tensor], torch.Tensor]:
+    def contextual(documents: list[torch.Tensor]) -> tuple[Sequence[torch.Tensor], torch.Tensor]:
         vectors, means = of_states(contextualize(documents)[0])
         whitened = F.normalize(of_chunks(documents)[1], dim=-1)
         return vectors, torch.cat([whitened, F.normalize(means, dim=-1)], dim=-1)
@@ -247,9 +247,8 @@ def main() -> None:
     runs = {name: options_of(args.folder, name) for name in args.runs}
     trained = {name: train_once(run) for name, run in runs.items()}
     begin = time.process_time()
-    rows: dict[str, dict[str, object]] = {}
-    for name, figures in measure(args.folder, runs).items():
-        rows[name] = dict(figures)
+    measured = measure(args.folder, runs)
+    rows: dict[str, dict[str, object]] = {row: dict(cells) for row, cells in measured.items()}
     for name, run in runs.items():
         rows[name]["chunks"] = chunks_of(run)
         rows[name]["CPU-seconds"] = round(trained[name])
@@ -263,7 +262,7 @@ def main() -> None:
     columns = [f"{text}: {shown}" for text in TEXTS.values() for shown in CHOICES.values()]
     columns += [*VALIDATION, *(f"{task}, beside" for task in VALIDATION)]
     table = []
-    for name, figures in rows.items():
+    for name, figures in measured.items():
         cells = ["" if key not in figures else f"{figures[key][0]:.3f}" for key in columns]
         table.append([name, *cells])
     print_table(["", *columns], table)

@@ -45,7 +45,6 @@ INPUTS = {
     "data": "folder with novels/, retrieval/, squality/, hyperpartisan/ and so on",
     "packages": "unpacked Debian packages (see benchmarks.studies.everyday_questions)",
     "manuals": "unpacked Debian packages (see benchmarks.studies.kinds_of_text)",
-    "long_texts": "unpacked Debian packages (see benchmarks.studies.long_texts)",
     "tables": "folder with one-map/ (--map_only) and map-and-offsets/ of distill_static.py",
     "encoder": "folder or name of all-MiniLM-L6-v2",
 }

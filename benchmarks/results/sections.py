@@ -294,7 +294,6 @@ _TRIAL_ROWS = {
     "h, 1/2 of the novels": "— half of the novels",
     "h, 1/8 of the novels": "— an eighth of the novels",
     "h, 1/8 of the novels, second seed": "— — second seed",
-    "h, with more texts": "— all novels and long texts of Debian",
 }
 
 
@@ -532,15 +531,10 @@ SECTIONS = (
         "masked-trial",
         prepare={
             **_HOLD_OUT,
-            "{folder}/long_texts.jsonl": (
-                "python -m benchmarks.studies.long_texts --packages {long_texts}"
-                " --output {folder}/long_texts.jsonl"
-            ),
             "{folder}/masked-trial/whitened_means.json": (
                 "python -m benchmarks.studies.masked_objectives encode --data {data}"
                 " --novels {folder}/novels --folder {folder}/masked-trial"
                 " --encoder nextlevelbert/static --num_hidden_layers 1 --offsets 8"
-                " --more {folder}/long_texts.jsonl"
             ),
         },
         command=(

@@ -247,16 +247,11 @@ def encode(args: Namespace) -> None:
     for name in ("train", "held_out"):
         documents = read_documents(args.novels / f"{name}.jsonl")
         encode_corpus(documents, source, rule, args.folder / name)
-    paths = {"train": args.novels / "train.jsonl"}
-    if args.more:
-        paths["more"] = args.more
-        encode_corpus(read_documents(args.more), source, rule, args.folder / "more")
-    for name, path in paths.items():
-        for offset in range(1, args.offsets):
-            characters = round(args.chunk_size * CHARACTERS_PER_TOKEN * offset / args.offsets)
-            documents = read_documents(path)
-            later = (Document(document.id, document.text[characters:]) for document in documents)
-            encode_corpus(later, source, rule, args.folder / f"{name}-offset-{offset}")
+    for offset in range(1, args.offsets):
+        documents = read_documents(args.novels / "train.jsonl")
+        characters = round(args.chunk_size * CHARACTERS_PER_TOKEN * offset / args.offsets)
+        later = (Document(document.id, document.text[characters:]) for document in documents)
+        encode_corpus(later, source, rule, args.folder / f"train-offset-{offset}")
     validation = read_documents(args.data / "novels/validation.jsonl.gz")
     encode_corpus(validation, source, rule, args.folder / "validation")
 
@@ -629,7 +624,6 @@ def facts_of(args: Namespace) -> dict[str, Any]:
         "of": args.positions,
         "sequence_length": args.sequence_length,
         "novels": args.novels_used,
-        "with_more": args.with_more,
     }
 
 
@@ -638,22 +632,14 @@ def run_name(facts: Mapping[str, Any]) -> str:
     names = ["row", "seed", "of", "sequence_length"]
     if facts["novels"]:
         names.append("novels")
-    parts = [str(facts[name]) for name in names]
-    if facts["with_more"]:
-        parts.append("more")
-    return "-".join(parts)
+    return "-".join(str(facts[name]) for name in names)
 
 
 def training_set(args: Namespace, row: Row) -> Dataset[Any]:
     """Returns the sequences to train on, of one corpus or of a corpus for each offset."""
-    names = ["train"]
-    if args.with_more:
-        names.append("more")
-    folders = []
-    for name in names:
-        folders.append(args.folder / name)
-        if row.offsets:
-            folders += sorted(args.folder.glob(f"{name}-offset-*"))
+    folders = [args.folder / "train"]
+    if row.offsets:
+        folders += sorted(args.folder.glob("train-offset-*"))
     novels = None
     if args.novels_used:
         novels = range(args.novels_used)
@@ -830,8 +816,6 @@ def study_parser() -> ArgumentParser:
     parser.add_argument("--classes", type=int, default=1_024, help="of each codebook")
     parser.add_argument("--learning_rate", type=float, default=1e-4)
     parser.add_argument("--novels_used", type=int, help="train on the first of the novels only")
-    parser.add_argument("--more", type=Path, help="encode: JSON lines of further texts")
-    parser.add_argument("--with_more", action="store_true", help="train on the further texts, too")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--bf16", action="store_true")
     return parser

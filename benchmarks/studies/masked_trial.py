@@ -1,16 +1,13 @@
 """Trains masked vectors at a small scale, beside controls that need no training.
 
     python -m benchmarks.studies.hold_out --data DATA --output_dir novels
-    python -m benchmarks.studies.long_texts --packages PACKAGES --output texts.jsonl
     python -m benchmarks.studies.masked_objectives encode --data DATA --novels novels \
-        --folder STUDY --encoder nextlevelbert/static --num_hidden_layers 1 --offsets 8 \
-        --more texts.jsonl
+        --folder STUDY --encoder nextlevelbert/static --num_hidden_layers 1 --offsets 8
     python -m benchmarks.studies.masked_trial --folder STUDY
 
-The runs are rows h to l of `masked_objectives`, and row h with fewer novels or with more texts. A
-model is one layer that starts at random, and reads 300,000 positions in sequences of 128: 512
-positions in a step, AdamW at 1e-3 with a warm-up and a cosine to zero. Runs that are finished are
-not trained again.
+The runs are rows h to l of `masked_objectives`, and row h with fewer novels. A model is one layer
+that starts at random, and reads 300,000 positions in sequences of 128: 512 positions in a step,
+AdamW at 1e-3 with a warm-up and a cosine to zero. Runs that are finished are not trained again.
 
 A masked vector is found as in `masked_controls`; all masked vectors are replaced by [MASK]. The
 vectors of chapters and stories are means of contextual vectors, which are whitened on the training
@@ -71,7 +68,6 @@ RUNS = {
     "h, 1/2 of the novels": "--row h --novels_used 99",
     "h, 1/8 of the novels": "--row h --novels_used 25",
     "h, 1/8 of the novels, second seed": "--row h --novels_used 25 --seed 1",
-    "h, with more texts": "--row h --with_more",
 }
 CHOICES = {"in_pool": "of 8,192", "in_all": "of all masked"}
 TEXTS = {"": "unseen", "train_": "training"}
@@ -87,10 +83,7 @@ def options_of(folder: Path, name: str) -> Namespace:
 def chunks_of(args: Namespace) -> int:
     """Counts the distinct chunks that a run reads, at one offset."""
     corpus = VectorCorpus(args.folder / "train")
-    chunks = int(corpus.document_offsets[args.novels_used or len(corpus)])
-    if args.with_more:
-        chunks += VectorCorpus(args.folder / "more").num_chunks
-    return chunks
+    return int(corpus.document_offsets[args.novels_used or len(corpus)])
 
 
 class SaveAtTheEnd(TrainerCallback):

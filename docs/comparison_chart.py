@@ -34,7 +34,7 @@ LABELS = {
         5,
     ),
     "TF-IDF": ("TF-IDF", "end", -12, 5),
-    "BM25": ("BM25", "middle", 0, 24),
+    "BM25": ("BM25", "start", 12, 5),
 }
 PANELS = ("chapters of the same book, MAP", "story for an answer, MRR")
 SPEEDS = (0.01, 0.1, 1, 10)  # ticks
@@ -111,7 +111,7 @@ def draw_panel(panel: int, methods: list[Method]) -> list[str]:
         lines.append(f'<text class="small middle" x="{x:.0f}" y="{HEIGHT + 20}">{speed:g}</text>')
     lines.append(
         f'<text class="small middle" x="{WIDTH / 2:.0f}" y="{HEIGHT + 42}">'
-        "tokens per second, tokenizer alone = 1</text>"
+        "tokens per processor second, tokenizer alone = 1</text>"
     )
     for method in methods:
         label, anchor, right, down = LABELS[method.name]

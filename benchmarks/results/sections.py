@@ -543,8 +543,8 @@ SECTIONS = (
         needs="25 minutes, 2 GiB",
         table=trial_table,
         about=(
-            "300,000 positions a run, seeds 0 and 1. Masks are drawn once, in 22 validation and 22 training"
-            " novels; 761 chapters and 500 answers; intervals over novels and books."
+            "300,000 positions a run, seeds 0 and 1. Masks are drawn once, in 22 validation and 22"
+            " training novels; 761 chapters and 500 answers; intervals over novels and books."
         ),
     ),
     Section(

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
+# Nothing is collected while modules are imported: their objects stay for the whole run.
+gc.disable()
 settings.register_profile("fuzz")  # make fuzz
 settings.register_profile("fast", max_examples=50)
 settings.load_profile("fast")
@@ -27,9 +29,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     package is imported last, so that a measured coverage has its definitions, too.
     """
     only_hands_out = session.config.getoption("dist", default="no") != "no"
-    if not only_hands_out:
-        for name in PLUGINS:
-            session.config.pluginmanager.import_plugin(name)
+    if only_hands_out:
+        gc.enable()
+        return
+    for name in PLUGINS:
+        session.config.pluginmanager.import_plugin(name)
 
 
 class FreshProcessesTogether(LoadScopeScheduling):
@@ -55,8 +59,8 @@ def pytest_xdist_make_scheduler(
 
 def pytest_collection_finish() -> None:
     """Hides what was imported from the garbage collector, which every training starts."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

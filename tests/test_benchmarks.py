@@ -19,10 +19,17 @@ from scipy import stats
 from transformers import LongformerConfig, LongformerModel
 
 from benchmarks.speed import gpu_throughput
-from benchmarks.studies import attention_alignment, book_context, compare_runs, masked_objectives
+from benchmarks.studies import (
+    attention_alignment,
+    book_context,
+    compare_runs,
+    masked_objectives,
+    masked_trial,
+)
 from metrics.conll_coreference.conll_coreference import coreference_scores
-from nextlevelbert import CdlmModel, CdlmProcessor
+from nextlevelbert import CdlmModel, CdlmProcessor, VectorCorpus
 from nextlevelbert.evaluation import RetrievalTask
+from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, SEP
 from nextlevelbert.search.library import Library
 from nextlevelbert.search.open_model import open_model
 from nextlevelbert.search.reading import ReadingOptions
@@ -173,6 +180,36 @@ def test_every_masked_objective_is_trained_and_measured(study, monkeypatch, word
         assert 0 <= line["found_in_pool"] <= 1
         assert 0 <= line["train_weighed_in_all"] <= 1
         assert math.isfinite(line["r2"])
+
+
+def test_the_trial_of_masked_vectors_has_controls_and_intervals(study, monkeypatch, tmp_path):
+    sizes = "--sequence_length 16 --batch_size 2 --positions 64 --evaluate_every 64"
+    monkeypatch.setattr(masked_trial, "SETTINGS", sizes)
+    figures = tmp_path / "trial.json"
+    words = ["--folder", str(study), "--json", str(figures)]
+    monkeypatch.setattr(sys, "argv", ["masked_trial", *words, "--runs", "l"])
+
+    masked_trial.main()
+
+    rows = json.loads(figures.read_text())["rows"]
+    trained = rows["l"]
+    assert trained["chunks"] == VectorCorpus(study / "train").num_chunks
+    assert rows["weighed"]["unseen: of 8,192, minus weighed"] == [0, 0, 0]
+    share, low, high = trained["training: of all masked"]
+    assert 0 <= low <= share <= high <= 1
+    # Both chapters of a novel have the same text.
+    assert trained["chapters, beside"] == rows["whitened mean"]["chapters"] == [1, 1, 1]
+    run = masked_trial.options_of(study, "l")
+    assert round(masked_trial.train_once(run)) == trained["CPU-seconds"]  # it is not trained again
+
+
+def test_novels_are_told_apart_in_the_stream_of_masked_vectors():
+    special_ids = torch.tensor([[CLS, NOT_SPECIAL, SEP, MASK], [CLS, MASK, SEP, MASK]])
+    batch = {"special_ids": special_ids, "mask_positions": special_ids == MASK}
+
+    novels = masked_trial.novels_of([batch, batch])
+
+    assert novels.tolist() == [1, 1, 2, 3, 3, 4]
 
 
 def test_a_run_is_measured_on_novels_that_were_set_aside(study, monkeypatch, capsys):

@@ -70,7 +70,7 @@ SMALL = {
 
 
 @pytest.fixture(scope="module")
-def models(toy_encoder_path, encoder, minilm):
+def models(toy_encoder_path, encoder, small_tokenizer):
     """A model of every row, with weights that make each of its parts matter, without dropout."""
     made = {}
     chunk_encoder = nlb.load_chunk_encoder(toy_encoder_path)
@@ -84,7 +84,7 @@ def models(toy_encoder_path, encoder, minilm):
             model = kind(
                 nlb.CdlmConfig(**TINY, **QUIET, **fields, pad_token_id=0, mask_token_id=103)
             )
-            model.tokenizer = minilm.tokenizer
+            model.tokenizer = small_tokenizer
         elif name in OVER_VECTORS:
             model = kind.from_chunk_encoder(chunk_encoder, **fields)
         else:

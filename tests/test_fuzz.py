@@ -76,7 +76,7 @@ def cases(share):
     long = settings.get_current_profile_name() == "fuzz"
     return settings(
         max_examples=max(1, round(share * (20_000 if long else 150))),
-        deadline=10_000,  # milliseconds for one case: nothing hangs
+        deadline=60_000,  # milliseconds for one case: nothing hangs, also beside other work
         derandomize=not long,
         database=None,
         suppress_health_check=list(HealthCheck),

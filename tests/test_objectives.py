@@ -10,40 +10,10 @@ from benchmarks.common.objectives import (
     DataCollatorForSpanMasking,
     Regression,
     TargetSpace,
-    neighbour_means,
-    neighbour_terms,
-    weighed_neighbours,
 )
 from nextlevelbert import DataCollatorForVectorMasking
-from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, SEP
 
 from .toys.vectors import close
-
-
-def test_neighbours_are_seen_and_of_the_same_document():
-    vectors = torch.arange(8.0).reshape(1, 8, 1)
-    chunk = NOT_SPECIAL
-    special_ids = torch.tensor([[CLS, chunk, MASK, MASK, chunk, SEP, MASK, chunk]])
-    masked = torch.tensor([[False, False, True, True, False, False, True, False]])
-    assert neighbour_means(vectors, special_ids, masked).flatten().tolist() == [2.5, 2.5, 7.0]
-    nothing_seen = torch.ones_like(masked)
-    assert not neighbour_means(vectors, special_ids, nothing_seen).any()
-
-
-def test_neighbours_count_by_their_distance():
-    vectors = torch.arange(8.0).reshape(1, 8, 1)
-    chunk = NOT_SPECIAL
-    special_ids = torch.tensor([[CLS, chunk, MASK, MASK, chunk, SEP, MASK, chunk]])
-    masked = torch.tensor([[False, False, True, True, False, False, True, False]])
-
-    weighed = weighed_neighbours(vectors, special_ids, masked, rate=0.5)
-    terms = neighbour_terms(vectors, special_ids, masked, reach=2)
-
-    # The chunk at place 2 sees 1 at distance 1, and 4 at distance 2; the chunk at 6 sees 7 only.
-    near_first = (0.5 * 1 + 0.25 * 4) / 0.75
-    near_second = (0.25 * 1 + 0.5 * 4) / 0.75
-    close(weighed.flatten(), torch.tensor([near_first, near_second, 7.0]))
-    assert terms[..., 0].tolist() == [[1.0, 4.0, 4.0], [4.0, 1.0, 4.0], [7.0, 0.0, 4.0]]
 
 
 def test_target_spaces_and_their_losses():

@@ -3,9 +3,7 @@
 import json
 from argparse import Namespace
 
-import numpy as np
 import pytest
-import torch
 
 from benchmarks.results import __main__ as results
 from benchmarks.results.page import MARKED, markdown, provenance, render
@@ -18,7 +16,7 @@ from benchmarks.results.sections import (
     score,
     score_with_bounds,
 )
-from benchmarks.studies import coreference_rules, masked_controls
+from benchmarks.studies import coreference_rules
 
 FACTS = {
     "commit": "0123abcd",
@@ -183,45 +181,3 @@ def test_every_marker_of_the_page_has_a_table():
 )
 def test_the_head_of_a_mention(mention, stem):
     assert coreference_rules.head_stem(mention) == stem
-
-
-def one_hot_window():
-    """A window whose vectors are one-hot, so that a prediction shows its weights."""
-    visible = torch.ones(masked_controls.LENGTH, dtype=torch.bool)
-    visible[[0, 10, 11]] = False
-    return torch.eye(masked_controls.LENGTH), visible
-
-
-def test_the_controls_of_masked_vectors_by_hand():
-    vectors, visible = one_hot_window()
-
-    nearest = masked_controls.two_nearest(vectors, visible)
-    weighed = masked_controls.by_distance(vectors, visible)
-
-    assert nearest.nonzero().tolist() == [[0, 1], [1, 9], [1, 12], [2, 9], [2, 12]]
-    assert nearest[1, [9, 12]].tolist() == [0.5, 0.5]
-    assert weighed[1, [8, 9, 12]].tolist() == pytest.approx([0.49, 0.7, 0.49])
-    assert weighed[1, 11] == 0
-
-
-def test_least_squares_is_that_of_numpy():
-    generator = torch.Generator().manual_seed(0)
-    novels = [torch.randn(masked_controls.LENGTH, 6, generator=generator).cumsum(dim=0)]
-    [(_, vectors, visible)] = masked_controls.windows(novels, seed=2)
-    terms = masked_controls.terms(vectors, visible)
-    columns = terms.transpose(1, 2).flatten(0, 1).numpy()
-
-    predict = masked_controls.least_squares(novels)
-
-    weights = np.linalg.lstsq(columns, vectors[~visible].flatten().numpy(), rcond=None)[0]
-    expected = columns @ weights
-    assert predict(vectors, visible).flatten().numpy() == pytest.approx(expected, abs=2e-3)
-
-
-def test_a_vector_is_found_if_no_other_is_nearer():
-    targets = torch.eye(3)
-    predictions = torch.tensor([[0.9, 0.1, 0.0], [0.9, 0.5, 0.0], [0.0, 0.0, 2.0]])
-
-    right = masked_controls.hits(predictions, targets, others=targets)
-
-    assert right.tolist() == [True, False, True]

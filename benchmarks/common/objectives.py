@@ -16,7 +16,6 @@ from torch.nn import functional as F
 
 from nextlevelbert import DataCollatorForVectorMasking
 from nextlevelbert.fitting import fit_whitening
-from nextlevelbert.models.configuration_nextlevelbert import NOT_SPECIAL, SEP
 
 NEAR_COPY = 0.95  # cosine from which a candidate is the same text, so that it is no wrong answer
 
@@ -186,94 +185,3 @@ class Codes(Regression):
             losses.append(F.cross_entropy(head(outputs), codes))
             left = left - codebook[codes]
         return torch.stack(losses).sum()
-
-
-def neighbour_means(
-    vectors: torch.Tensor, special_ids: torch.Tensor, mask_positions: torch.Tensor
-) -> torch.Tensor:
-    """Averages the nearest visible chunks before and after each masked chunk.
-
-    Args:
-        vectors: true vectors, ``[B, L, D]``.
-        special_ids: special ids from `DataCollatorForVectorMasking`, ``[B, L]``.
-        mask_positions: bool mask ``[B, L]``, true at masked positions.
-
-    Returns:
-        The means, ``[M, D]``; zero if no chunk of the same document is visible.
-    """
-    length = special_ids.shape[1]
-    positions = torch.arange(length, device=special_ids.device).expand_as(special_ids)
-    seen = (special_ids == NOT_SPECIAL) & ~mask_positions
-    before = positions.where(seen, -1).cummax(dim=1).values
-    after = positions.where(seen, length).flip(1).cummin(dim=1).values.flip(1)
-    document = (special_ids == SEP).cumsum(dim=1)
-
-    total = torch.zeros_like(vectors[mask_positions], dtype=torch.float32)
-    count = torch.zeros(len(total), 1, device=vectors.device)
-    rows, columns = mask_positions.nonzero(as_tuple=True)
-    for nearest in (before, after):
-        position = nearest[rows, columns]
-        exists = (position >= 0) & (position < length)
-        position = position.clamp(0, length - 1)
-        exists &= document[rows, position] == document[rows, columns]
-        total += vectors[rows, position].float() * exists[:, None]
-        count += exists[:, None]
-    return total / count.clamp(min=1)
-
-
-def same_document(special_ids: torch.Tensor, mask_positions: torch.Tensor) -> torch.Tensor:
-    """Says which chunks are visible to which of the same document, ``[B, L, L]``."""
-    document = (special_ids == SEP).cumsum(dim=1)
-    visible = (special_ids == NOT_SPECIAL) & ~mask_positions
-    return (document[:, :, None] == document[:, None, :]) & visible[:, None, :]
-
-
-def weighed_neighbours(
-    vectors: torch.Tensor,
-    special_ids: torch.Tensor,
-    mask_positions: torch.Tensor,
-    rate: float = 0.7,
-) -> torch.Tensor:
-    """Averages all visible chunks, weighed by a rate to the power of their distance.
-
-    Args:
-        vectors: true vectors, ``[B, L, D]``.
-        special_ids: special ids from `DataCollatorForVectorMasking`, ``[B, L]``.
-        mask_positions: bool mask ``[B, L]``, true at masked positions.
-        rate: weight of the next chunk.
-
-    Returns:
-        The means, ``[M, D]``; zero if no chunk of the same document is visible.
-    """
-    positions = torch.arange(special_ids.shape[1], device=special_ids.device)
-    distances = (positions[:, None] - positions).abs()
-    weights = rate**distances * same_document(special_ids, mask_positions)
-    means = weights @ vectors.float() / weights.sum(dim=-1, keepdim=True).clamp(min=1e-6)
-    return means[mask_positions]
-
-
-def neighbour_terms(
-    vectors: torch.Tensor,
-    special_ids: torch.Tensor,
-    mask_positions: torch.Tensor,
-    reach: int = 8,
-) -> torch.Tensor:
-    """Returns what least squares weighs: a sum for each distance, and the mean of the window.
-
-    Arguments are those of `weighed_neighbours`.
-
-    Returns:
-        Visible chunks at distance 1 to `reach` on both sides, added up, and the mean of all visible
-        chunks of the sequence, ``[M, reach + 1, D]``.
-    """
-    positions = torch.arange(special_ids.shape[1], device=special_ids.device)
-    distances = (positions[:, None] - positions).abs()
-    visible = same_document(special_ids, mask_positions)
-    terms = []
-    for distance in range(1, reach + 1):
-        sums = ((distances == distance) & visible).float() @ vectors.float()
-        terms.append(sums[mask_positions])
-    seen = ((special_ids == NOT_SPECIAL) & ~mask_positions).float()
-    means = torch.einsum("bl,bld->bd", seen, vectors.float()) / seen.sum(dim=1, keepdim=True)
-    rows, _ = mask_positions.nonzero(as_tuple=True)
-    return torch.stack([*terms, means[rows]], dim=1)

@@ -31,6 +31,14 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
+from benchmarks.common.controls import (
+    MaskedBatch,
+    hits,
+    least_squares,
+    neighbour_means,
+    neighbour_terms,
+    weighed_neighbours,
+)
 from benchmarks.common.measuring import (
     add_json_option,
     print_table,
@@ -46,79 +54,39 @@ from nextlevelbert import (
     read_documents,
     static_checkpoint,
 )
+from nextlevelbert.models.configuration_nextlevelbert import NOT_SPECIAL
 
 LENGTH = 128  # chunks of a window
 SHARE = 0.15  # of the chunks that are masked
 MEASURED = 40  # training novels that are measured, and not stored
 STORED = 8_191  # candidates beside the right one
-REACH = 8  # distances with a weight of their own
-SEVERAL = 512  # rows of a product at once
-DISTANCE = (torch.arange(LENGTH)[:, None] - torch.arange(LENGTH)).abs()
 
-Predictor = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+Predictor = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-def windows(
-    novels: Sequence[torch.Tensor], seed: int
-) -> list[tuple[int, torch.Tensor, torch.Tensor]]:
-    """Returns windows: number of the novel, vectors ``[128, D]``, and which are visible."""
+def windows(novels: Sequence[torch.Tensor], seed: int) -> list[tuple[int, MaskedBatch]]:
+    """Returns the number of the novel and the masked vectors of each window."""
     generator = np.random.default_rng(seed)
+    special_ids = torch.full((1, LENGTH), NOT_SPECIAL)
     made = []
     for number, vectors in enumerate(novels):
         for start in range(0, len(vectors) - LENGTH + 1, LENGTH):
-            visible = torch.from_numpy(generator.random(LENGTH) >= SHARE)
-            made.append((number, vectors[start : start + LENGTH], visible))
+            masked = torch.from_numpy(generator.random((1, LENGTH)) < SHARE)
+            made.append((number, (vectors[None, start : start + LENGTH], special_ids, masked)))
     return made
 
 
-def two_nearest(vectors: torch.Tensor, visible: torch.Tensor) -> torch.Tensor:
-    """Averages the nearest visible vectors before and after the masked ones, ``[M, D]``."""
-    seen = visible.nonzero()[:, 0]
-    masked = (~visible).nonzero()[:, 0]
-    after = torch.searchsorted(seen, masked)
-    before = seen[(after - 1).clamp(min=0)]
-    after = seen[after.clamp(max=len(seen) - 1)]
-    return (vectors[before] + vectors[after]) / 2
+def by_least_squares(novels: Sequence[torch.Tensor]) -> Predictor:
+    """Fits the nine weights to masked vectors of novels."""
+    weights = least_squares(batch for _, batch in windows(novels, seed=2))
 
+    def predict(
+        vectors: torch.Tensor, special_ids: torch.Tensor, mask_positions: torch.Tensor
+    ) -> torch.Tensor:
+        terms = neighbour_terms(vectors, special_ids, mask_positions)
+        return torch.einsum("mad,a->md", terms, weights)
 
-def by_distance(vectors: torch.Tensor, visible: torch.Tensor) -> torch.Tensor:
-    """Adds the visible vectors, weighed by .7 to the power of their distance, ``[M, D]``."""
-    return (0.7 ** DISTANCE[~visible][:, visible]) @ vectors[visible]
-
-
-def terms(vectors: torch.Tensor, visible: torch.Tensor) -> torch.Tensor:
-    """Returns the terms that least squares weighs, ``[M, 9, D]``."""
-    distance = DISTANCE[~visible][:, visible]
-    seen = vectors[visible]
-    sums = [(distance == reach).float() @ seen for reach in range(1, REACH + 1)]
-    return torch.stack([*sums, seen.mean(dim=0).expand_as(sums[0])], dim=1)
-
-
-def least_squares(novels: Sequence[torch.Tensor]) -> Predictor:
-    """Fits the nine weights to the masked vectors of novels."""
-    products = torch.zeros(REACH + 1, REACH + 1)
-    right = torch.zeros(REACH + 1)
-    for _, vectors, visible in windows(novels, seed=2):
-        parts = terms(vectors, visible)
-        products += torch.einsum("mad,mbd->ab", parts, parts)
-        right += torch.einsum("mad,md->a", parts, vectors[~visible])
-    weights = torch.linalg.solve(products, right)
-    return lambda vectors, visible: torch.einsum("mad,a->md", terms(vectors, visible), weights)
-
-
-def hits(predictions: torch.Tensor, targets: torch.Tensor, others: torch.Tensor) -> np.ndarray:
-    """Says which targets ``[M, D]`` are found among others of length 1, ``[M]``.
-
-    Vectors in `others` that are equal to the target do not count.
-    """
-    predictions = F.normalize(predictions, dim=-1)
-    right = []
-    for rows in torch.arange(len(targets)).split(SEVERAL):
-        scores = predictions[rows] @ others.T
-        copies = targets[rows] @ others.T > 1 - 1e-4
-        best = scores.masked_fill(copies, -2).amax(dim=1)
-        right.append((predictions[rows] * targets[rows]).sum(dim=1) > best)
-    return torch.cat(right).numpy()
+    return predict
 
 
 def measure(
@@ -132,16 +100,16 @@ def measure(
         stored: vectors of other novels, ``[N, D]``.
     """
     parts = windows(novels, seed=1)
-    targets = torch.cat([vectors[~visible] for _, vectors, visible in parts])
-    novel = np.concatenate([np.full(int((~seen).sum()), number) for number, _, seen in parts])
+    targets = torch.cat([vectors[masked] for _, (vectors, _, masked) in parts])
+    novel = np.concatenate([np.full(int(masked.sum()), number) for number, (_, _, masked) in parts])
     candidates = {f"{STORED + 1:,}": stored, f"all {len(targets):,}": targets}
     first: dict[str, np.ndarray] = {}
     figures: dict[str, dict[str, list[float]]] = {}
     for row, predict in predictors.items():
-        predictions = torch.cat([predict(vectors, visible) for _, vectors, visible in parts])
+        predictions = torch.cat([predict(*batch) for _, batch in parts])
         figures[row] = {}
         for column, others in candidates.items():
-            right = hits(predictions, targets, others).astype(float)
+            right = hits(predictions, targets, others).double().numpy()
             first.setdefault(column, right)
             figures[row][column] = with_interval(right, novel, seed=0)
             difference = with_interval(right - first[column], novel, seed=0)
@@ -178,9 +146,9 @@ def main() -> None:
     vectors = torch.cat(rest)
     drawn = np.random.default_rng(1).choice(len(vectors), size=STORED, replace=False)
     predictors: dict[str, Predictor] = {
-        "two nearest": two_nearest,
-        ".7 ** distance": by_distance,
-        "least squares": least_squares(rest),
+        "two nearest": neighbour_means,
+        ".7 ** distance": weighed_neighbours,
+        "least squares": by_least_squares(rest),
     }
     figures: dict[str, dict[str, list[float]]] = {row: {} for row in predictors}
     for name, some in (("validation", novels["validation"]), ("training", measured)):

@@ -50,6 +50,14 @@ from torch.nn import functional as F
 from torch.utils.data import ConcatDataset, Dataset
 from transformers import TrainerCallback, TrainingArguments, set_seed
 
+from benchmarks.common.controls import (
+    MaskedBatch,
+    hits,
+    least_squares,
+    neighbour_means,
+    neighbour_terms,
+    weighed_neighbours,
+)
 from benchmarks.common.measuring import CHARACTERS_PER_TOKEN, print_table, with_interval
 from benchmarks.common.objectives import (
     Choice,
@@ -58,9 +66,6 @@ from benchmarks.common.objectives import (
     Regression,
     TargetSpace,
     device,
-    neighbour_means,
-    neighbour_terms,
-    weighed_neighbours,
 )
 from benchmarks.studies.chunk_tasks import heading_end
 from benchmarks.studies.document_vectors import (
@@ -70,6 +75,7 @@ from benchmarks.studies.document_vectors import (
     without,
 )
 from nextlevelbert import (
+    ChunkingRule,
     DataCollatorForVectorMasking,
     Document,
     NextLevelBertForMaskedVectorModeling,
@@ -83,7 +89,6 @@ from nextlevelbert.data.tables import open_rows
 from nextlevelbert.evaluation import RetrievalTask, rank_by_scores
 from nextlevelbert.models.configuration_nextlevelbert import NOT_SPECIAL
 from nextlevelbert.models.losses import smooth_l1_loss
-from nextlevelbert.training import SetEpochCallback
 from nextlevelbert.training.plots import save_figure
 from nextlevelbert.training.runs import last_whole_checkpoint
 from nextlevelbert.training.trainer import CardTrainer
@@ -225,16 +230,19 @@ class Learner(nn.Module):
 def encode(args: Namespace) -> None:
     """Encodes the novels, and the chapters, answers and stories that are searched."""
     source = load_chunk_encoder(args.encoder)
-    model = NextLevelBertForMaskedVectorModeling.from_chunk_encoder(
-        source, chunk_size=args.chunk_size, include_chunk_encoder=False
-    )
-    rule = model.config.chunking_rule()
+    layers = source
     if args.layers:
         # A static encoder has no layers to start with.
-        model = NextLevelBertForMaskedVectorModeling.from_chunk_encoder(
-            args.layers, chunk_size=args.chunk_size, include_chunk_encoder=False
-        )
+        layers = load_chunk_encoder(args.layers)
+    set_seed(args.seed)
+    model = NextLevelBertForMaskedVectorModeling.from_chunk_encoder(
+        layers,
+        chunk_size=args.chunk_size,
+        num_hidden_layers=args.num_hidden_layers,
+        include_chunk_encoder=False,
+    )
     model.save_pretrained(args.folder / "start")
+    rule = ChunkingRule.from_tokenizer(source.tokenizer, args.chunk_size)
     source.encoder.to(device())
     for name in ("train", "held_out"):
         documents = read_documents(args.novels / f"{name}.jsonl")
@@ -327,8 +335,13 @@ class Evaluation:
             "": masked_batches(VectorCorpus(args.folder / corpus), args),
             "train_": masked_batches(train, args, range(min(MEASURED, len(train)))),
         }
-        self.fitted_to = masked_batches(train, args, range(len(train))[MEASURED : 2 * MEASURED])
         self.pool = stored_vectors(train, POOL - 1, seed=1, skipped=MEASURED)
+        self.space = TargetSpace(train.hidden_size)
+        self.space.whiten(document.plain for document in train)
+        self.space.to(device())
+        fitted_to = masked_batches(train, args, range(len(train))[MEASURED : 2 * MEASURED])
+        self.weights = least_squares(map(self.whitened, fitted_to)).to(device())
+        self.untrained = {prefix: self.controls(prefix) for prefix in self.batches}
 
     @torch.inference_mode()
     def of(self, learner: Learner) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
@@ -336,8 +349,8 @@ class Evaluation:
         training = learner.training
         learner.eval()
         scores = {}
-        for prefix, batches in self.batches.items():
-            for name, score in self.masked(learner, batches).items():
+        for prefix in self.batches:
+            for name, score in self.masked(learner, prefix).items():
                 scores[prefix + name] = score
         queries: dict[str, dict[str, float]] = {}
         for name in self.tasks:
@@ -347,70 +360,80 @@ class Evaluation:
             scores[name] = float(np.mean([*of_queries.values()]))
         return scores, queries
 
-    def masked(
-        self, learner: Learner, batches: Sequence[Mapping[str, torch.Tensor]]
-    ) -> dict[str, float]:
+    def masked(self, learner: Learner, prefix: str) -> dict[str, float]:
         """Returns R² and the shares of masked vectors that are found."""
-        targets = torch.cat([learner.targets_and_neighbours(batch)[0] for batch in batches])
-        predictions = torch.cat([learner.predictions(batch).float() for batch in batches])
-        pool = learner.space(self.pool.to(device()))
+        targets, predictions = self.predicted(learner, prefix)
         variation = (targets - targets.mean(dim=0)).square().sum()
         scores = {
             "r2": 1 - float((predictions - targets).square().sum() / variation),
             "cosine": float(F.cosine_similarity(predictions, targets).mean()),
             "masked": len(targets),
             "chance_in_all": 1 / len(targets),
-            "chance_in_pool": 1 / (len(pool) + 1),
+            "chance_in_pool": 1 / (len(self.pool) + 1),
         }
-        for name, rows in {"found": predictions, **self.controls(learner, batches)}.items():
-            scores[f"{name}_in_all"] = found(rows, targets, targets)
-            scores[f"{name}_in_pool"] = found(rows, targets, pool)
+        found = self.found(learner, targets, predictions)
+        for name, right in {**found, **self.untrained[prefix]}.items():
+            scores[name] = float(right.double().mean())
         return scores
 
-    def controls(
-        self, learner: Learner, batches: Sequence[Mapping[str, torch.Tensor]]
+    def predicted(self, learner: Learner, prefix: str) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns targets and predictions ``[M, D]`` in the space of the targets."""
+        batches = self.batches[prefix]
+        targets = torch.cat([learner.targets_and_neighbours(batch)[0] for batch in batches])
+        return targets, torch.cat([learner.predictions(batch).float() for batch in batches])
+
+    def found(
+        self, learner: Learner, targets: torch.Tensor, predictions: torch.Tensor
     ) -> dict[str, torch.Tensor]:
-        """Returns predictions ``[M, D]`` that need no training, in the order of `CONTROLS`."""
-        weights = least_squares(learner.space, self.fitted_to)
-        predictions = []
-        for batch in batches:
-            places = (batch["special_ids"], batch["mask_positions"])
-            vectors = learner.space(batch["labels"])
-            nearest = learner.space(neighbour_means(batch["labels"], *places))
-            weighed = weighed_neighbours(vectors, *places)
-            fitted = torch.einsum("mtd,t->md", neighbour_terms(vectors, *places), weights)
-            predictions.append(torch.stack([nearest, weighed, fitted]))
-        return dict(zip(CONTROLS, torch.cat(predictions, dim=1), strict=True))
+        """Says which masked vectors a model finds among all masked, and among stored ones."""
+        return among(targets, learner.space(self.pool.to(device())), {"found": predictions})
+
+    def controls(self, prefix: str) -> dict[str, torch.Tensor]:
+        """Says which masked vectors are found without training, as in `masked_controls`."""
+        batches = [self.whitened(batch) for batch in self.batches[prefix]]
+        targets = torch.cat([vectors[masked] for vectors, _, masked in batches])
+        terms = torch.cat([neighbour_terms(*batch) for batch in batches])
+        predictions = {
+            "neighbours": torch.cat([neighbour_means(*batch) for batch in batches]),
+            "weighed": torch.cat([weighed_neighbours(*batch) for batch in batches]),
+            "least_squares": torch.einsum("mtd,t->md", terms, self.weights),
+        }
+        return among(targets, self.space(self.pool.to(device())), predictions)
+
+    def whitened(self, batch: Mapping[str, torch.Tensor]) -> MaskedBatch:
+        """Returns a batch with true vectors that are whitened and of length 1."""
+        vectors = F.normalize(self.space(batch["labels"]), dim=-1)
+        return vectors, batch["special_ids"], batch["mask_positions"]
+
+
+def among(
+    targets: torch.Tensor, pool: torch.Tensor, predictions: Mapping[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """Says which targets are found among all targets, and in the pool, ``[M]`` each."""
+    right = {}
+    for name, rows in predictions.items():
+        right[f"{name}_in_all"] = hits(rows, targets, targets)
+        right[f"{name}_in_pool"] = hits(rows, targets, pool)
+    return right
 
 
 def masked_batches(
     corpus: VectorCorpus, args: Namespace, documents: Sequence[int] | None = None
 ) -> list[dict[str, torch.Tensor]]:
-    """Makes masked batches of some documents of a corpus, or of all of them."""
+    """Makes masked batches of some documents of a corpus, or of all of them.
+
+    All masked vectors become [MASK]: in training, a tenth of them stay visible.
+    """
     rows = PackedVectorDataset(
         corpus, sequence_length=args.sequence_length, documents=documents or None
     )
-    collator = DataCollatorForVectorMasking()
+    collator = DataCollatorForVectorMasking(mask_share=1, random_share=0)
     batches = []
     for start in range(0, len(rows), args.batch_size):
         stop = min(start + args.batch_size, len(rows))
         batch = collator([rows[index] for index in range(start, stop)])
         batches.append({name: values.to(device()) for name, values in batch.items()})
     return batches
-
-
-def least_squares(
-    space: TargetSpace, batches: Sequence[Mapping[str, torch.Tensor]]
-) -> torch.Tensor:
-    """Fits the weights of `neighbour_terms` to masked vectors, ``[9]``."""
-    products = torch.zeros((), device=device())
-    right = torch.zeros((), device=device())
-    for batch in batches:
-        vectors = space(batch["labels"])
-        terms = neighbour_terms(vectors, batch["special_ids"], batch["mask_positions"])
-        products = products + torch.einsum("mad,mbd->ab", terms, terms)
-        right = right + torch.einsum("mad,md->a", terms, vectors[batch["mask_positions"]])
-    return torch.linalg.lstsq(products, right[:, None]).solution[:, 0]
 
 
 Contextualize = Callable[[list[torch.Tensor]], tuple[Sequence[torch.Tensor], torch.Tensor]]
@@ -447,23 +470,6 @@ def search(folder: Path, name: str, contextualize: Contextualize) -> dict[str, d
         rankings = rank_by_scores(task, cosines.double().numpy().round(6))
         scores[f"{name}_{kind}"] = by_query(rankings, METRICS[name])
     return scores
-
-
-def found(predictions: torch.Tensor, targets: torch.Tensor, others: torch.Tensor) -> float:
-    """Returns the share of targets ``[M, D]`` nearer to their prediction than all `others`.
-
-    Vectors in `others` that are equal to the target do not count.
-    """
-    predictions = F.normalize(predictions, dim=-1)
-    targets = F.normalize(targets, dim=-1)
-    others = F.normalize(others, dim=-1)
-    hits = 0
-    for rows in torch.arange(len(targets)).split(512):
-        right = (predictions[rows] * targets[rows]).sum(dim=-1, keepdim=True)
-        wrong = predictions[rows] @ others.T
-        equal = targets[rows] @ others.T > 1 - 1e-4
-        hits += int((wrong.masked_fill(equal, -2) < right).all(dim=-1).sum())
-    return hits / len(targets)
 
 
 def document_vectors(contextualize: Contextualize, corpus: VectorCorpus) -> dict[str, torch.Tensor]:
@@ -563,7 +569,8 @@ class Measure(TrainerCallback):
         self.positions = args.batch_size * args.sequence_length
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.global_step == 0:
+        # A run that is measured only once has no curve, whose beginning would be measured here.
+        if state.global_step == 0 and self.every < state.max_steps:
             self.measure(kwargs["model"], step=0)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -637,25 +644,24 @@ def training_set(args: Namespace, row: Row) -> Dataset[Any]:
     if args.novels_used:
         novels = range(args.novels_used)
     sets = []
-    for folder in folders:
-        corpus = VectorCorpus(folder)
-        sets.append(
-            PackedVectorDataset(
-                corpus, sequence_length=args.sequence_length, documents=novels, seed=args.seed
-            )
+    for number, folder in enumerate(folders):
+        rows = PackedVectorDataset(
+            VectorCorpus(folder),
+            sequence_length=args.sequence_length,
+            documents=novels,
+            # Masks are drawn by seed and position, and each offset has masks of its own.
+            seed=args.seed + 1_000 * number,
         )
+        sets.append(rows)
     return ConcatDataset(sets)
 
 
-def train(args: Namespace) -> CardTrainer:
-    """Trains a row from its last checkpoint."""
+def new_trainer(args: Namespace, callbacks: Sequence[TrainerCallback] = ()) -> CardTrainer:
+    """Makes the trainer of a run, which saves no checkpoint unless a callback asks for it."""
     set_seed(args.seed)
     row = row_of(args.row, args.best)
-    learner = new_learner(args.folder, row, args.classes)
-    facts = facts_of(args)
-    output = args.folder / "runs" / run_name(facts)
     arguments = TrainingArguments(
-        str(output),
+        str(args.folder / "runs" / run_name(facts_of(args))),
         max_steps=steps_of(args.positions, args),
         per_device_train_batch_size=args.batch_size,
         learning_rate=args.learning_rate,
@@ -666,32 +672,41 @@ def train(args: Namespace) -> CardTrainer:
         bf16=args.bf16,
         use_cpu=not torch.accelerator.is_available(),
         dataloader_pin_memory=False,
-        save_strategy="no",  # `Measure` asks for checkpoints
+        save_strategy="no",
         save_total_limit=2,
         logging_steps=50,
         remove_unused_columns=False,
         report_to="none",
     )
-    trainer = CardTrainer(
-        model=learner,
+    return CardTrainer(
+        model=new_learner(args.folder, row, args.classes),
         args=arguments,
         data_collator=DataCollatorForSpanMasking(shortest=row.shortest, longest=row.longest),
         train_dataset=training_set(args, row),
-        callbacks=[SetEpochCallback(), Measure(Evaluation(args), facts, args)],
+        callbacks=[*callbacks],
     )
-    trainer.train(last_whole_checkpoint(output))
-    return trainer
 
 
-def last_look(args: Namespace) -> None:
-    """Measures a finished run on the novels that were set aside, and prints the scores."""
+def train(args: Namespace) -> None:
+    """Trains a row from its last checkpoint, and measures it on the way."""
+    trainer = new_trainer(args, [Measure(Evaluation(args), facts_of(args), args)])
+    trainer.train(last_whole_checkpoint(Path(trainer.args.output_dir)))
+
+
+def trained_learner(args: Namespace) -> Learner:
+    """Loads the last checkpoint of a run."""
     learner = new_learner(args.folder, row_of(args.row, args.best), args.classes)
     output = args.folder / "runs" / run_name(facts_of(args))
     checkpoint = last_whole_checkpoint(output)
     if checkpoint is None:
         raise ValueError(f"{output} has no checkpoint; train the row first.")
     learner.load_state_dict(load_file(f"{checkpoint}/model.safetensors"), strict=False)
-    learner.to(device())
+    return learner.to(device()).eval()
+
+
+def last_look(args: Namespace) -> None:
+    """Measures a finished run on the novels that were set aside, and prints the scores."""
+    learner = trained_learner(args)
     evaluation = Evaluation(args, corpus="held_out", tasks=("held_out_chapters",))
     scores, queries = evaluation.of(learner)
     rows = [[name, f"{value:.4f}"] for name, value in scores.items()]
@@ -766,15 +781,15 @@ def controls(folder: Path, column: str, lines: Sequence[Mapping[str, float]]) ->
     task = column.partition("_")[0]
     if column.endswith("found_in_pool"):
         prefix = column.removesuffix("found_in_pool")
-        # Of whitened vectors, which are told apart more easily than plain ones.
-        return {name: max(line[f"{prefix}{name}_in_pool"] for line in lines) for name in CONTROLS}
+        return {name: lines[0][f"{prefix}{name}_in_pool"] for name in CONTROLS}
     if task not in VALIDATION:
         return {}
     whitened = json.loads((folder / "whitened_means.json").read_text())
     return {"plain mean": lines[0][f"{task}_plain"], "whitened mean": whitened[task]}
 
 
-def main() -> None:
+def study_parser() -> ArgumentParser:
+    """Makes the parser of the options, which `masked_trial` uses, too."""
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("action", choices=["encode", "train", "draw", "last_look"])
     parser.add_argument("--folder", type=Path, required=True, help="of the study")
@@ -783,6 +798,11 @@ def main() -> None:
     parser.add_argument("--encoder", default="sentence-transformers/all-MiniLM-L6-v2")
     parser.add_argument(
         "--layers", help="encode: whose layers to start with; default: the encoder's"
+    )
+    parser.add_argument(
+        "--num_hidden_layers",
+        type=int,
+        help="encode: default: all of the encoder's, or two random layers over a static encoder",
     )
     parser.add_argument("--chunk_size", type=int, default=256)
     parser.add_argument("--offsets", type=int, default=1, help="encode: of chunks, for rows h to l")
@@ -798,7 +818,11 @@ def main() -> None:
     parser.add_argument("--novels_used", type=int, help="train on the first of the novels only")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--bf16", action="store_true")
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    args = study_parser().parse_args()
     if args.action == "encode":
         encode(args)
     elif args.action == "train":

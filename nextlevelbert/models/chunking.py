@@ -144,7 +144,7 @@ class PrivateTokenizer:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, split_special_tokens: bool) -> None:
         self.state = _tokenizer_state(tokenizer)
-        self._backend: Tokenizer = copy.deepcopy(tokenizer).backend_tokenizer
+        self._backend: Tokenizer = copy.deepcopy(tokenizer.backend_tokenizer)
         self._backend.no_padding()
         self._backend.no_truncation()
         self._backend.encode_special_tokens = split_special_tokens

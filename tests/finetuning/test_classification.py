@@ -142,13 +142,13 @@ def test_questions_about_documents(toy_checkpoint, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def deep_encoder(minilm, tmp_path_factory):
+def deep_encoder(small_tokenizer, tmp_path_factory):
     """Five tiny random layers without dropout."""
     torch.manual_seed(3)
     folder = tmp_path_factory.mktemp("encoder") / "tiny"
     size = {**TINY, "num_hidden_layers": 5, "max_position_embeddings": WINDOW}
     BertModel(BertConfig(**size, hidden_dropout_prob=0.0)).save_pretrained(folder)
-    minilm.tokenizer.save_pretrained(folder)
+    small_tokenizer.save_pretrained(folder)
     return str(folder)
 
 
@@ -211,11 +211,11 @@ def test_text_models_learn_and_long_documents_are_scored_apart(
     assert scores["macro_f1"] == pytest.approx(f1_score(labels, found, average="macro"))
 
 
-def test_documents_over_512_tokens_are_long_for_every_encoder(minilm, tmp_path):
+def test_documents_over_512_tokens_are_long_for_every_encoder(small_tokenizer, tmp_path):
     """Also for an encoder that reads more at once, as Longformer in ChunkBERT's table 3."""
     config = BertConfig(**TINY, max_position_embeddings=1024)
     BertModel(config).save_pretrained(tmp_path / "encoder")
-    minilm.tokenizer.save_pretrained(tmp_path / "encoder")
+    small_tokenizer.save_pretrained(tmp_path / "encoder")
     rows = sea_rows(4, 0)
     rows[0]["text"] = "sea " * 510  # with [CLS] and [SEP], just the limit
     rows[1]["text"] = "bread " * 511

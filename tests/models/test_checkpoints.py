@@ -82,14 +82,14 @@ def test_a_limit_that_is_set_in_sentence_transformers_is_kept(toy_checkpoint, tm
 
 @pytest.mark.parametrize("tokenizer", ["the model's", "the chunk encoder's"])
 def test_a_tokenizer_that_a_trainer_saves_truncates_no_document(
-    toy_encoder_path, minilm, tmp_path, tokenizer
+    toy_encoder_path, small_tokenizer, tmp_path, tokenizer
 ):
     model = NextLevelBertForSequenceClassification.from_chunk_encoder(
         toy_encoder_path, chunk_size=64
     )
     processing_class = model.tokenizer
     if tokenizer == "the chunk encoder's":
-        processing_class = minilm.tokenizer
+        processing_class = small_tokenizer
         assert processing_class.model_max_length == 256
     arguments = TrainingArguments(str(tmp_path / "run"), report_to="none", use_cpu=True)
     trainer = Trainer(model, arguments, processing_class=processing_class)

@@ -175,12 +175,12 @@ def test_hidden_states_are_given_if_the_configuration_asks_for_them(toy):
     toy.encode("word " * 60)  # two windows, whose hidden states nobody gets
 
 
-def test_new_tokens_are_refused(toy):
+def test_new_tokens_are_refused(toy, minilm):
     with pytest.raises(ValueError, match=r"frozen.*new tokens.*from_chunk_encoder"):
         toy.resize_token_embeddings(31_000)
     with pytest.raises(ValueError, match=r"frozen.*new tokens"):
         toy.set_input_embeddings(torch.nn.Embedding(9, 32))
-    toy.tokenizer = copy.deepcopy(toy.tokenizer)
+    toy.tokenizer = copy.deepcopy(minilm.tokenizer)
     toy.tokenizer.add_tokens(["zzqpharmacol"])
     with pytest.raises(ValueError, match=r"token id 30522, .* 30522 tokens and is frozen"):
         toy.encode("the zzqpharmacol dose")

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from tokenizers.pre_tokenizers import ByteLevel
-from transformers import AutoProcessor, RobertaTokenizer
+from transformers import AutoProcessor, BertConfig, BertModel, RobertaTokenizer
 
 from nextlevelbert import (
     CdlmForMaskedLM,
@@ -12,6 +12,8 @@ from nextlevelbert import (
     CdlmProcessor,
     read_marked,
 )
+
+from ..toys.vectors import TINY
 
 MARKERS = ["<doc-s>", "</doc-s>", "<m>", "</m>", "[q]", "[/q]", "<t>", "</t>", "<s>", "</s>"]
 
@@ -272,25 +274,28 @@ def test_sentences_are_marked_by_the_special_tokens_of_roberta(roberta):
 # Processors and models.
 
 
-def test_markers_are_added_once(toy_encoder_path):
-    model = CdlmForMaskedLM.from_encoder(toy_encoder_path, max_length=64)
+def test_markers_are_added_once(small_tokenizer, tmp_path):
+    BertModel(BertConfig(**TINY, vocab_size=len(small_tokenizer))).save_pretrained(tmp_path)
+    small_tokenizer.save_pretrained(tmp_path)
+    model = CdlmForMaskedLM.from_encoder(str(tmp_path), max_length=64)
     torch.nn.init.normal_(model.get_input_embeddings().weight, mean=1.0)
     before = model.get_input_embeddings().weight.detach().clone()
+    words = len(before)
     with pytest.raises(ValueError, match="does not know <doc-s>"):
         CdlmProcessor(model.tokenizer)(["Rain."])
     model.config.mask_token_id = None  # as of a Longformer
     processor = CdlmProcessor.from_model(model, 32)
     assert processor.max_length == 32
-    assert len(processor.tokenizer) == model.config.vocab_size == 30_532
+    assert len(processor.tokenizer) == model.config.vocab_size == words + 10
     assert model.config.mask_token_id == processor.tokenizer.mask_token_id
     after = model.get_input_embeddings().weight.detach().clone()
-    assert torch.equal(after[:30_522], before)
-    new = after[30_522:]
+    assert torch.equal(after[:words], before)
+    new = after[words:]
     assert len(new.unique(dim=0)) == 10  # drawn, every one by itself
     assert new.std(dim=1).min() > 0
     assert new.abs().max() < 0.2  # not the mean of the old rows, which is 1 here
     again = CdlmProcessor.from_model(model)
-    assert (again.max_length, len(again.tokenizer)) == (64, 30_532)
+    assert (again.max_length, len(again.tokenizer)) == (64, words + 10)
     assert torch.equal(model.get_input_embeddings().weight, after)
     with pytest.raises(ValueError, match="max_length must be 1 to 64"):
         CdlmProcessor.from_model(model, 65)

@@ -40,13 +40,18 @@ def settled(monkeypatch) -> None:
     monkeypatch.setattr(file_states, "_COARSEST_TIME", -(10**9))
 
 
+def write_books(folder: Path) -> Path:
+    """Writes three short books, and returns their folder."""
+    books = folder / "books"
+    (books / "far").mkdir(parents=True)
+    for name, text in (("sea", SEA), ("kitchen", KITCHEN), ("far/court", COURT)):
+        (books / f"{name}.txt").write_text(text)
+    return books
+
+
 @pytest.fixture
 def books(tmp_path) -> Path:
-    folder = tmp_path / "books"
-    (folder / "far").mkdir(parents=True)
-    for name, text in (("sea", SEA), ("kitchen", KITCHEN), ("far/court", COURT)):
-        (folder / f"{name}.txt").write_text(text)
-    return folder
+    return write_books(tmp_path)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import json
 import shutil
 from pathlib import Path
 
-import mteb
 import numpy as np
 import pytest
 import torch
@@ -212,9 +211,12 @@ def test_offline_an_unknown_model_is_refused_before_torch_is_loaded(
     assert "asking the Hub failed (ConnectionResetError: reset by a proxy)." in said.err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["intfloat/e5-base-v2", "BAAI/bge-small-en-v1.5", "BAAI/bge-m3"])
 def test_prompts_that_are_in_the_card_only(name):
     """Against those that MTEB measures these models with."""
+    import mteb  # here: it takes seconds
+
     expected = mteb.get_model_meta(name).loader_kwargs.get("model_prompts", {})
     prompts = _prompts_of_card(name)
     assert prompts == {task: expected[task] for task in ("query", "document") if task in expected}

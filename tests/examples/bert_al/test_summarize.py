@@ -155,7 +155,9 @@ def test_rows_without_a_model_by_hand(tmp_path):
         ("extended", {"segment_length": 20}, None),
     ],
 )
-def test_documents_in_bertsum_s_format(minilm, tmp_path, caplog, model_type, length, limit):
+def test_documents_in_bertsum_s_format(
+    small_tokenizer, tmp_path, caplog, model_type, length, limit
+):
     """Baseline-1 loses the tokens behind the first segment, with their labels and a warning."""
     [story] = stories(1, 0)
     story = {**story, "text": story["text"] * 5, "labels": story["labels"] * 5}
@@ -164,7 +166,7 @@ def test_documents_in_bertsum_s_format(minilm, tmp_path, caplog, model_type, len
     options = script.SummaryArguments(
         model="a model", train_file=file, model_type=model_type, **length
     )
-    tokenizer = minilm.tokenizer
+    tokenizer = small_tokenizer
 
     [row] = script.tokenize_documents(documents, tokenizer, options)["train"]
 
@@ -201,12 +203,12 @@ def test_the_best_sentences_of_each_document(blocking, expected):
     [(BertConfig, 0), (RobertaConfig, 2)],  # RoBERTa's start behind the padding id
 )
 @torch.no_grad()
-def test_extended_positions_keep_what_was_learnt(minilm, tmp_path, config_class, unused):
+def test_extended_positions_keep_what_was_learnt(small_tokenizer, tmp_path, config_class, unused):
     torch.manual_seed(0)
     config = config_class(**TINY, vocab_size=30_522, max_position_embeddings=64 + unused)
     plain = AutoModel.from_config(config, add_pooling_layer=False).eval()
     plain.save_pretrained(tmp_path / "encoder")
-    minilm.tokenizer.save_pretrained(tmp_path / "encoder")
+    small_tokenizer.save_pretrained(tmp_path / "encoder")
     options = script.SummaryArguments(
         model=str(tmp_path / "encoder"),
         train_file="file",
@@ -230,7 +232,7 @@ def test_extended_positions_keep_what_was_learnt(minilm, tmp_path, config_class,
     assert not torch.equal(model(ids).last_hidden_state[0, 0], before)
 
 
-def test_an_encoder_without_a_table_of_positions_is_refused(minilm, tmp_path):
+def test_an_encoder_without_a_table_of_positions_is_refused(small_tokenizer, tmp_path):
     config = XLNetConfig(vocab_size=99, d_model=8, n_layer=1, n_head=2, d_inner=8)
     AutoModel.from_config(config).save_pretrained(tmp_path)
 
@@ -417,11 +419,13 @@ def test_the_paper_s_baselines_read_at_once(model_type, encoder, files, tmp_path
     assert config.recurrence == "none"
 
 
-def test_an_xlnet_is_trained_though_its_tokenizer_pads_on_the_left(minilm, files, tmp_path):
+def test_an_xlnet_is_trained_though_its_tokenizer_pads_on_the_left(
+    small_tokenizer, files, tmp_path
+):
     encoder = tmp_path / "encoder"
     config = XLNetConfig(vocab_size=30_522, d_model=8, n_layer=1, n_head=2, d_inner=8)
     AutoModel.from_config(config).save_pretrained(encoder)
-    tokenizer = copy.deepcopy(minilm.tokenizer)
+    tokenizer = copy.deepcopy(small_tokenizer)
     tokenizer.padding_side = "left"
     tokenizer.save_pretrained(encoder)
 

@@ -91,14 +91,15 @@ def served(tmp_path: Path) -> Iterator[str]:
     assert [line for line in seen if "127.0.0.1" not in line] == []
 
 
-@pytest.fixture
-def address(tmp_path) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def address(tmp_path_factory) -> Iterator[str]:
     """The address of a page of four short books."""
-    (tmp_path / "books").mkdir()
+    folder = tmp_path_factory.mktemp("served")
+    (folder / "books").mkdir()
     for name, text in TEXTS.items():
         chapters = (f"CHAPTER {number}\n\n{text * 12}\n\n" for number in ("I", "II", "III"))
-        (tmp_path / "books" / f"{name}.txt").write_text("".join(chapters), encoding="utf-8")
-    with served(tmp_path) as address:
+        (folder / "books" / f"{name}.txt").write_text("".join(chapters), encoding="utf-8")
+    with served(folder) as address:
         yield address
 
 

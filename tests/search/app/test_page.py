@@ -18,20 +18,26 @@ from nextlevelbert.search import Reranker
 from nextlevelbert.search.app import page as page_module
 from nextlevelbert.search.app.page import Page
 from nextlevelbert.search.app.sections import Section
+from nextlevelbert.search.library import Library
 from nextlevelbert.search.open_model import open_model
+from nextlevelbert.search.reading import ReadingOptions
+from nextlevelbert.search.shelf import open_shelf
 
-from ..conftest import KITCHEN
+from ..conftest import KITCHEN, write_books
 
 QUESTION = "Where does the captain hunt the whale?"
 WORDS = "The captain hunts the whale over the sea. " * 15  # longer than the shortest part
 ORANGE = [234, 88, 12, 255]
 
 
-@pytest.fixture
-def page(toy_encoder_path, books, open_library) -> Page:
+@pytest.fixture(scope="module")
+def page(toy_encoder_path, tmp_path_factory) -> Page:
+    folder = tmp_path_factory.mktemp("page")
+    books = write_books(folder)
     torch.manual_seed(0)
     model = NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunk_size=16)
-    return Page(open_library(model, books))
+    reading = ReadingOptions(cache_dir=folder / "cache")
+    return Page(Library(open_shelf(str(books), model, reading)))
 
 
 def test_the_map_marks_what_was_found_and_knows_its_points(page):
@@ -57,18 +63,18 @@ def test_a_second_model_ranks_the_first_passages_again(page, toy_encoder_path):
     assert page.ask(QUESTION).rerank_cosine is None
 
 
-def test_a_question_on_thousands_of_documents_is_drawn_at_once():
+def test_a_question_on_a_thousand_documents_is_drawn_at_once():
     """All names are measured once, when the page opens."""
     rng = np.random.default_rng(0)
-    vectors = rng.normal(size=(3_000, 256)).astype(np.float32)
-    names = list(map("note {} on the ferry.txt".format, range(3_000)))
+    vectors = rng.normal(size=(1_000, 256)).astype(np.float32)
+    names = list(map("note {} on the ferry.txt".format, range(1_000)))
     library = SimpleNamespace(document_vectors=vectors, names=names)
     page = Page(library)
     start = time.process_time()
 
     pixels = page.map([1, 2, 3], selected=1)
 
-    assert time.process_time() - start < 0.5
+    assert time.process_time() - start < 0.3
     assert (pixels[..., :3] == 0x7A).all(axis=2).sum() > 1_000  # there are names
 
 
@@ -100,8 +106,8 @@ def test_a_click_on_the_square_shows_two_sections(page):
     assert f">{sections[-1].heading} · " in page.nearest_pair(2, x=639, y=639)
 
 
-def test_a_document_of_one_section_is_similar_to_itself(page):
-    page.library.starts = np.array([0, 1])
+def test_a_document_of_one_section_is_similar_to_itself(page, monkeypatch):
+    monkeypatch.setattr(page.library, "starts", np.array([0, 1]))
     sections, cosines = page.sections(0)
     assert len(sections) == 1
     np.testing.assert_allclose(cosines, [[1]], atol=1e-5)

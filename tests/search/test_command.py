@@ -233,6 +233,8 @@ def test_a_training_gets_the_rest_of_the_line(command, monkeypatch, name):
     argv = ["--seed", "3", "--adam-beta1", ".8", "--no_include_num_input_tokens_seen"]
     if name == "finetune":
         argv = ["--task", "classification", "--model", "a b", *argv]
+    else:
+        argv = ["--train_file", "example-books", *argv]
     seen = []
     monkeypatch.setattr(sys, "argv", ["nextlevelbert"])
     monkeypatch.setattr(f"{command_line._TRAININGS[name][0]}.main", lambda: seen.append(sys.argv))

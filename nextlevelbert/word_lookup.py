@@ -136,7 +136,7 @@ class WordLookup:
             end_before = 0
             if spans:
                 end_before = spans[-1][1]
-            # Inside the span before, only a token that takes the white space behind it reaches further.
+            # Inside the span before, only a token in front of white space can reach further.
             if end <= end_before and not text[end : end + 1].isspace():
                 continue
             if self._added_tokens[match.group()]:

@@ -136,12 +136,14 @@ class WordLookup:
             end_before = 0
             if spans:
                 end_before = spans[-1][1]
-            if end <= end_before:
+            # Inside the span before, only a token in front of white space can reach further.
+            if end <= end_before and not text[end : end + 1].isspace():
                 continue
             if self._added_tokens[match.group()]:
                 begin, end = _with_neighbours(text, begin=begin, end=end, first=end_before)
             if spans and begin <= end_before:
                 begin, _ = spans.pop()
+                end = max(end, end_before)
             spans.append((begin, end))
         return spans
 

@@ -100,6 +100,8 @@ def looked_up(tokenizer, text):
 @example("\u2018\u0301a")
 @example("a \t<l>b <r> \u00a0c")
 @example("<r>  <l> x<alone>y <alone> <two  words> <two words>")
+@example("<l><r>\r\n")
+@example("x <l>y<r>  z <l><r> <r>")
 @example("é[SEP]é\n[SEP][SEP] é")
 def test_any_text(tokenizer, text):
     assert table_of(tokenizer) is not None

@@ -1,11 +1,9 @@
 """CDLM from related texts to a score: masked words, then which documents belong together.
 
-Caciularu et al., "CDLM: Cross-Document Language Modeling", 2021 (arXiv 2101.00406). Each line of a
-file is a set of related texts: {"documents": ["…", "…", "…"]}. Without files, sets are made whose
-documents share a name.
+Caciularu et al., "CDLM: Cross-Document Language Modeling", 2021 (arXiv 2101.00406). A file
+has a line {"documents": ["…", "…"]} for each set. Without files, a set is texts that share a name.
 
-    python examples/papers/cdlm.py --encoder sentence-transformers/all-MiniLM-L6-v2 \
-        --train_file train.jsonl --test_file test.jsonl
+    python examples/papers/cdlm.py --encoder minilm --train_file train.jsonl --test_file test.jsonl
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
 The paper's table is in `examples/bert_al`.
 
     pip install rouge-score
-    python examples/papers/bert_al.py --encoder sentence-transformers/all-MiniLM-L6-v2 \
-        --train_file train.jsonl --test_file test.jsonl
+    python examples/papers/bert_al.py --encoder minilm --train_file train.jsonl \
+        --test_file test.jsonl
 """
 
 from __future__ import annotations

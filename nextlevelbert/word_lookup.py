@@ -136,10 +136,6 @@ class WordLookup:
             end_before = 0
             if spans:
                 end_before = spans[-1][1]
-            next_character = text[end : end + 1]
-            # Inside the span before, only a token in front of white space can reach further.
-            if end <= end_before and not next_character.isspace():
-                continue
             if self._added_tokens[match.group()]:
                 begin, end = _with_neighbours(text, begin=begin, end=end, first=end_before)
             if spans and begin <= end_before:

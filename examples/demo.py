@@ -74,7 +74,7 @@ def print_scores(results: Path) -> None:
     print(f"  mean of the visible vectors     {context_mean:.3f}   (control, nothing trained)")
     print(f"  this model before training      {before:.3f}")
     print(f"  this model after training       {after:.3f}")
-    print("A manual of 399 pages is too short to learn more from than the mean of the visible vectors.")
+    print("399 pages are too few to learn more than the mean of the visible vectors gives.")
 
 
 def document_vectors(model_folder: Path, corpus: nextlevelbert.VectorCorpus) -> torch.Tensor:

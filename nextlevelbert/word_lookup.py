@@ -136,9 +136,6 @@ class WordLookup:
             end_before = 0
             if spans:
                 end_before = spans[-1][1]
-            # Inside the span before, only a token in front of white space can reach further.
-            if end <= end_before and not text[end : end + 1].isspace():
-                continue
             if self._added_tokens[match.group()]:
                 begin, end = _with_neighbours(text, begin=begin, end=end, first=end_before)
             if spans and begin <= end_before:
@@ -170,8 +167,10 @@ class WordLookup:
         counts = first_token[row + 1] - first_token[row]  # [W]
         borders = np.append(0, np.cumsum(counts))  # [W + 1], among the tokens of the block
         token_in_word = np.arange(borders[-1]) - np.repeat(borders[:-1], counts)  # [T]
-        tokens = table[:, np.repeat(first_token[row], counts) + token_in_word]
-        tokens[1:] += np.repeat(first_character, counts)
+        token_in_table = np.repeat(first_token[row], counts) + token_in_word
+        tokens = table[:, token_in_table]
+        word_start = np.repeat(first_character, counts)
+        tokens[1:] += word_start
         token_borders = itertools.pairwise(borders[word_borders].tolist())
         return [tokens[:, first:stop] for first, stop in token_borders]
 

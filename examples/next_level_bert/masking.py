@@ -69,7 +69,7 @@ def training_arguments(args: Namespace) -> TrainingArguments:
         lr_scheduler_type="cosine",
         warmup_steps=0.05,
         weight_decay=0.01,
-        label_names=["mask_positions"],
+        label_names=["mask_positions", "special_ids"],
         eval_strategy="epoch",
         save_strategy="epoch",
         report_to="none",

@@ -90,7 +90,7 @@ def pretrain(name: str, folder: str, training_set: Dataset, held_out: Dataset) -
 
     metrics = nlb.MaskedVectorMetrics(model.config.loss)
     args = arguments(f"{folder}/pretrained", epochs=40)
-    args.label_names = ["mask_positions"]
+    args.label_names = ["mask_positions", "special_ids"]
     trainer = hf.Trainer(
         model,
         args,

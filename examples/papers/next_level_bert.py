@@ -71,7 +71,7 @@ def pretrain(name: str, folder: str, training_set: Dataset, held_out: Dataset) -
     held_out_vectors = nlb.encode_corpus(held_out, encoder, rule, folder=f"{folder}/held-out")
 
     metrics = nlb.MaskedVectorMetrics(model.config.loss)
-    label_names = ["mask_positions"]
+    label_names = ["mask_positions", "special_ids"]
     arguments = hf.TrainingArguments(
         f"{folder}/pretrained", num_train_epochs=20, learning_rate=3e-4, label_names=label_names
     )

@@ -314,7 +314,7 @@ class Objective:
     Args:
         dataset: function that makes rows of the documents of a corpus.
         collator: collator that makes batches of rows.
-        label: the label that `Trainer` gathers beside the scores of a batch. It gathers no
+        labels: the labels that `Trainer` gathers beside the scores of a batch. It gathers no
             vectors, which would fill the memory.
         batch_scores: function that scores a batch, for `preprocess_logits_for_metrics`.
         metrics: function that computes the metrics of an evaluation from the scores of its batches.
@@ -327,7 +327,7 @@ class Objective:
 
     dataset: Callable[..., EpochDataset]
     collator: Callable[[list[Any]], dict[str, torch.Tensor]]
-    label: str
+    labels: tuple[str, ...]
     batch_scores: Callable[..., torch.Tensor]
     metrics: Callable[[EvalPrediction], dict[str, float]]
     scores: tuple[str, ...]
@@ -365,7 +365,7 @@ def new_objective(
     return Objective(
         dataset=partial(dataset_class, sequence_length=masking.sequence_length),
         collator=DataCollatorForVectorMasking(probability=masking.masking_probability),
-        label="mask_positions",
+        labels=("mask_positions", "special_ids"),
         batch_scores=metrics.score_batch,
         metrics=metrics,
         scores=scores,
@@ -393,7 +393,7 @@ def _contrastive_objective(
         collator=DataCollatorForSegmentPairs(
             min_segment=family.min_segment, max_segment=family.max_segment
         ),
-        label="document_ids",
+        labels=("document_ids",),
         batch_scores=pairs_found,
         metrics=pair_metrics,
         scores=("pair_accuracy",),
@@ -452,7 +452,7 @@ def train(
         )
         logger.info("Mean of the context on the evaluation set: %s", json.dumps(baseline))
 
-    args.label_names = [objective.label]
+    args.label_names = list(objective.labels)
     trainer = CardTrainer(
         model=model,
         args=args.without_upload(),
@@ -611,8 +611,9 @@ and their character offsets. Without the package, `trust_remote_code=True` opens
 _MASKED_SCORES = """\
 These scores are on held-out documents. `masked_accuracy` is the share of the masked vectors that
 are found: the prediction is nearer to its target (by cosine) than to all other masked vectors of
-the batch. `chance_accuracy` is what guessing would find. `r2` (for the loss smooth_l1) is
-1 - squared error / squared error of the constant mean; 0 is no better than the mean."""
+the batch. Vectors to predict that stay visible do not count. `chance_accuracy` is what guessing
+would find. `r2` (for the loss smooth_l1) is 1 - squared error / squared error of the constant mean;
+0 is no better than the mean."""
 _PAIR_SCORES = """\
 These scores are on held-out documents. `pair_accuracy` is the share of segments that find the other
 segment of their document in the batch, by the cosine of document vectors. `chance_accuracy` is what

@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from ..evaluation.vectors import find_targets
-from ..models.configuration_nextlevelbert import NOT_SPECIAL
+from ..models.configuration_nextlevelbert import MASK, NOT_SPECIAL
 from .datasets import VectorSequence
 
 if TYPE_CHECKING:  # it brings Trainer and peft, which opening a model does not need
@@ -26,11 +26,12 @@ class MaskedVectorMetrics:
     """Computes what masked vector modelling has learned, for the evaluations of a `Trainer`.
 
     A regression loss also falls if the predictions only shrink towards the mean. These metrics
-    show whether the model has learned more than that:
+    show whether the model has learned more than that. They count the vectors that became [MASK];
+    those that are to be predicted but stay visible, or get another vector, do not count.
 
     - ``masked_accuracy``: share of the masked vectors that are found, which means that the
-      prediction is nearer to its target (by cosine) than to all other targets of the batch.
-    - ``chance_accuracy``: accuracy of guessing, 1 / number of targets in the batch.
+      prediction is nearer to its target (by cosine) than to all other masked vectors of the batch.
+    - ``chance_accuracy``: accuracy of guessing, 1 / number of masked vectors in the batch.
     - ``r2``, for the loss smooth_l1: 1 - squared error / squared error of the constant mean of all
       targets. Smooth L1 is half the squared error where no coordinate is off by more than 1, as
       between chunk vectors of length 1. 0 is no better than the mean.
@@ -39,7 +40,7 @@ class MaskedVectorMetrics:
 
     A `Trainer` needs both functions, because it would otherwise gather all predicted vectors: give
     it ``preprocess_logits_for_metrics=metrics.score_batch`` and ``compute_metrics=metrics``, and
-    its arguments ``label_names=["mask_positions"]``. README shows a whole training.
+    its arguments ``label_names=["mask_positions", "special_ids"]``. README shows a whole training.
 
     Args:
         loss: loss of the model's configuration; decides whether ``r2`` is reported.
@@ -48,27 +49,29 @@ class MaskedVectorMetrics:
     loss: str = "smooth_l1"
 
     def score_batch(
-        self, outputs: tuple[torch.Tensor, ...], mask_positions: torch.Tensor
+        self, outputs: tuple[torch.Tensor, ...], labels: tuple[torch.Tensor, ...]
     ) -> torch.Tensor:
         """Scores a batch, as `preprocess_logits_for_metrics`.
 
         Args:
             outputs: predictions and targets ``[M, D]``, from the model.
-            mask_positions: bool mask ``[B, L]``, from ``TrainingArguments(label_names=[…])``.
+            labels: mask positions and special ids, ``[B, L]`` each, from
+                ``TrainingArguments(label_names=[…])``. Several processes pad both with -100.
 
         Returns:
             The sums of `masked_vector_scores`, a row for each sequence.
 
         Raises:
-            ValueError: if the labels are not mask positions.
+            ValueError: if the labels are others.
         """
-        if mask_positions.dtype != torch.bool:
+        if not isinstance(labels, tuple) or len(labels) != 2:
             raise ValueError(
-                f"Expected mask_positions [B, L] as labels, got {list(mask_positions.shape)} of"
-                f" {mask_positions.dtype}. Set TrainingArguments(label_names=['mask_positions'])."
+                "Expected mask_positions and special_ids as labels. Set"
+                " TrainingArguments(label_names=['mask_positions', 'special_ids'])."
             )
         predictions, targets = outputs[:2]
-        return masked_vector_scores(predictions, targets, mask_positions)
+        mask_positions, special_ids = labels
+        return masked_vector_scores(predictions, targets, mask_positions == 1, special_ids)
 
     def __call__(self, evaluation: EvalPrediction) -> dict[str, float]:
         """Computes the metrics of an evaluation, as `compute_metrics`.
@@ -109,25 +112,31 @@ class MaskedVectorMetrics:
 
 
 def masked_vector_scores(
-    predictions: torch.Tensor, targets: torch.Tensor, mask_positions: torch.Tensor
+    predictions: torch.Tensor,
+    targets: torch.Tensor,
+    mask_positions: torch.Tensor,
+    special_ids: torch.Tensor,
 ) -> torch.Tensor:
     """Sums scores over the masked vectors of each sequence, so that evaluation keeps one row each.
 
     `find_targets` says when a target is found among the M targets of the batch.
 
     Args:
-        predictions: predicted vectors ``[M, D]``, in the row-by-row order of `mask_positions`.
-        targets: true vectors ``[M, D]``, in the same order.
-        mask_positions: bool mask ``[B, L]``, true at masked positions.
+        predictions: predicted vectors ``[P, D]``, in the row-by-row order of `mask_positions`.
+        targets: true vectors ``[P, D]``, in the same order.
+        mask_positions: bool mask ``[B, L]``, true at the P positions to predict.
+        special_ids: ``[B, L]``, [MASK] at the M positions whose vectors are hidden.
 
     Returns:
-        ``[B, 6 + D]`` float32: number of selected positions; sums over them of the cosine, of
+        ``[B, 6 + D]`` float32: number of masked positions; sums over them of the cosine, of
         finding the target (0 to 1), of the chance to find it (1 / M), of the squared error, of the
         target's squared length, and of the target itself.
     """
-    predictions = predictions.float()
-    targets = targets.float()
-    sequence = mask_positions.nonzero()[:, 0]
+    is_masked = special_ids == MASK  # [B, L]
+    chosen = is_masked[mask_positions]  # [P]
+    predictions = predictions[chosen].float()  # [M, D]
+    targets = targets[chosen].float()
+    sequence = (mask_positions & is_masked).nonzero()[:, 0]
     cosine, found, chance = find_targets(predictions, targets)
     error = (predictions - targets).square().sum(dim=-1)
     squares = targets.square().sum(dim=-1)
@@ -145,7 +154,7 @@ def context_mean_baseline(
     prepare: Callable[[torch.Tensor], torch.Tensor],
     metrics: MaskedVectorMetrics,
 ) -> dict[str, float]:
-    """Scores the mean of a sequence's unmasked vectors as the prediction of its masked vectors.
+    """Scores the mean of a sequence's other vectors as the prediction of its masked vectors.
 
     A model that uses the order of the vectors must score higher than this baseline.
 
@@ -164,7 +173,9 @@ def context_mean_baseline(
         count = visible.sum(dim=1, keepdim=True).clamp(min=1)
         mean = (labels * visible.unsqueeze(-1)).sum(dim=1) / count  # [B, D]
         predictions = mean[mask_positions.nonzero()[:, 0]]
-        tables.append(masked_vector_scores(predictions, labels[mask_positions], mask_positions))
+        targets = labels[mask_positions]
+        scores = masked_vector_scores(predictions, targets, mask_positions, batch["special_ids"])
+        tables.append(scores)
     return metrics.summarize(torch.cat(tables))
 
 

@@ -26,12 +26,35 @@ def test_pairs_that_find_each_other_worked_out_by_hand():
     close(pairs_found(scores, torch.arange(3)), torch.tensor(expected) / 2)
 
 
+def all_masked(positions: torch.Tensor) -> torch.Tensor:
+    """Special ids of sequences in which all positions to predict are hidden."""
+    return torch.where(positions, MASK, NOT_SPECIAL)
+
+
+def test_a_vector_that_stays_visible_does_not_count():
+    """Of three vectors to predict, the second keeps its vector; padding of other processes is -100."""
+    vectors = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
+    predictions = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
+    mask_positions = torch.tensor([[1, 1, 1, -100]])
+    special_ids = torch.tensor([[MASK, NOT_SPECIAL, MASK, -100]])
+    metrics = MaskedVectorMetrics("cross_entropy")
+
+    scores = metrics.score_batch((predictions, vectors), (mask_positions, special_ids))
+
+    # The first is found among (1, 0) and (0.6, 0.8), the third is nearer to the first.
+    assert metrics.summarize(scores) == {
+        "masked_accuracy": pytest.approx(1 / 2),
+        "chance_accuracy": pytest.approx(1 / 2),
+        "masked_cosine": pytest.approx((1 + 0.6) / 2),
+    }
+
+
 def test_scores_by_sequence():
     predictions = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     targets = torch.tensor([[1.0, 0.0], [1.0, 0.2], [0.0, 1.0]])
     positions = torch.tensor([[True, False, True], [False, True, False], [False, False, False]])
 
-    table = masked_vector_scores(predictions, targets, positions)
+    table = masked_vector_scores(predictions, targets, positions, all_masked(positions))
 
     cosines = [1.0, 0.2 / math.sqrt(1.04), 1 / math.sqrt(2)]
     # The second is nearest to (0, 1); the third to (1, 0.2), at cosine 0.83.
@@ -55,7 +78,10 @@ def test_r2_is_the_loss_against_that_of_the_mean():
 
     def r2(vectors: torch.Tensor) -> float:
         batches = [slice(0, 3), slice(3, 6)]
-        tables = [masked_vector_scores(vectors[rows], targets[rows], positions) for rows in batches]
+        ids = all_masked(positions)
+        tables = [
+            masked_vector_scores(vectors[rows], targets[rows], positions, ids) for rows in batches
+        ]
         return MaskedVectorMetrics().summarize(torch.cat(tables))["r2"]
 
     loss = smooth_l1_loss(predictions, targets)
@@ -80,14 +106,19 @@ def test_metrics_say_what_a_trainer_must_be_given():
     [(torch.zeros(5, 4), torch.randn(5, 4)), (torch.ones(5, 4), torch.ones(5, 4))],
 )
 def test_a_constant_prediction_scores_as_chance(constant, targets):
-    table = masked_vector_scores(constant, targets, torch.ones(1, 5, dtype=torch.bool))
+    positions = torch.ones(1, 5, dtype=torch.bool)
+
+    table = masked_vector_scores(constant, targets, positions, all_masked(positions))
+
     assert MaskedVectorMetrics().summarize(table)["masked_accuracy"] == pytest.approx(1 / 5)
 
 
 def test_no_selection_scores_as_nothing():
-    table = masked_vector_scores(
-        torch.zeros(0, 4), torch.zeros(0, 4), torch.zeros(2, 3, dtype=torch.bool)
-    )
+    positions = torch.zeros(2, 3, dtype=torch.bool)
+    nothing = torch.zeros(0, 4)
+
+    table = masked_vector_scores(nothing, nothing, positions, all_masked(positions))
+
     assert MaskedVectorMetrics().summarize(table) == {
         "masked_accuracy": 0.0,
         "chance_accuracy": 0.0,
@@ -99,9 +130,10 @@ def test_no_selection_scores_as_nothing():
 def test_the_mean_of_the_context():
     """Of the vectors that are seen: not of specials, of padding, or of what is to be found.
 
-    Position 3 becomes [MASK]; position 4 is to be found, too, but keeps its vector.
+    Position 3 becomes [MASK]; position 4 is to be predicted, too, but keeps its vector, so that it
+    does not count.
     """
-    vectors = [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [5.0, 5.0], [8.0, 6.0], [9.0, 0.0]]
+    vectors = [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [8.0, 6.0], [5.0, 5.0], [9.0, 0.0]]
     batch = {
         "labels": torch.tensor([vectors]),
         "special_ids": torch.tensor([[CLS, NOT_SPECIAL, NOT_SPECIAL, MASK, NOT_SPECIAL, SEP]]),
@@ -120,6 +152,6 @@ def test_the_mean_of_the_context():
     as_they_are = baseline(lambda labels: labels)
     only_y = baseline(lambda labels: labels * torch.tensor([0.0, 1.0]))
 
-    # The mean is (0.5, 0.5): its cosines are 1 and 14 / (10 √2).
-    assert as_they_are["masked_cosine"] == pytest.approx((1 + 0.7 * 2**0.5) / 2)
+    # The mean is (0.5, 0.5), with a cosine of 14 / (10 √2). Position 4 would have 1.
+    assert as_they_are["masked_cosine"] == pytest.approx(0.7 * 2**0.5)
     assert only_y["masked_cosine"] == pytest.approx(1.0)

@@ -49,7 +49,9 @@ def test_the_demo_trains_and_prints_its_controls(tmp_path, capsys):
     results = json.loads((tmp_path / "model" / "results.json").read_text(encoding="utf-8"))
     first, *_, last = [row for row in results["log"] if "eval_masked_accuracy" in row]
     assert last["eval_loss"] < first["eval_loss"]
-    assert f"mean of the visible vectors     {results['baseline']['masked_accuracy']:.3f}" in printed
+    assert (
+        f"mean of the visible vectors     {results['baseline']['masked_accuracy']:.3f}" in printed
+    )
     assert f"after training       {last['eval_masked_accuracy']:.3f}" in printed
 
     assert "module/smtplib.txt" in printed

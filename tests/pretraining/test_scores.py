@@ -32,7 +32,7 @@ def all_masked(positions: torch.Tensor) -> torch.Tensor:
 
 
 def test_a_vector_that_stays_visible_does_not_count():
-    """Of three vectors to predict, the second keeps its vector; padding of other processes is -100."""
+    """The second of three keeps its vector; other processes pad with -100."""
     vectors = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
     predictions = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
     mask_positions = torch.tensor([[1, 1, 1, -100]])

@@ -371,8 +371,8 @@ class Evaluation:
             "chance_in_all": 1 / len(targets),
             "chance_in_pool": 1 / (len(self.pool) + 1),
         }
-        found = self.found(learner, targets, predictions)
-        for name, right in {**found, **self.untrained[prefix]}.items():
+        trained = self.found(learner, targets, predictions)
+        for name, right in {**trained, **self.untrained[prefix]}.items():
             scores[name] = float(right.double().mean())
         return scores
 

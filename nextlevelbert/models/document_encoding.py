@@ -1,6 +1,5 @@
 """Whole documents by their text: vectors, spans and costs, for any number of documents."""
 
-import itertools
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,10 +28,6 @@ from .chunking import (
 from .configuration_nextlevelbert import sentence_steps
 from .feeding import default_threads, prepare_ahead
 from .sentences import Splitter
-
-# Documents are encoded together until they have this many chunks, so that short ones share
-# micro-batches.
-_CHUNKS_PER_GROUP = 4_096
 
 
 @dataclass(frozen=True)
@@ -190,7 +185,8 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
         threads = default_threads()
         if splitter is not None:
             threads = 1  # the function may not be made for several
-        tokenized = prepare_ahead(prepare, groups_by_length(iter_texts(texts)), threads=threads)
+        # Short documents of a group share micro-batches.
+        groups = prepare_ahead(prepare, groups_by_length(iter_texts(texts)), threads=threads)
 
         empty = []
         documents = 0
@@ -198,7 +194,7 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
         if not show_progress_bar:
             hidden = True
         with tqdm(total=0, unit="chunk", desc="encoding", disable=hidden) as bar:
-            for group in _groups_by_chunks(itertools.chain.from_iterable(tokenized)):
+            for group in groups:
                 yield from self._encode_group(group, encoder, rule, tokens_per_batch, bar=bar)
                 for index, (document, _) in enumerate(group, start=documents):
                     if len(document) == 0:
@@ -343,21 +339,6 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
         if isinstance(texts, str):
             return plans[0]
         return plans
-
-
-def _groups_by_chunks(documents: Iterable[SplitDocument]) -> Iterator[list[SplitDocument]]:
-    """Groups documents that are encoded together."""
-    group = []
-    chunks = 0
-    for document, boundaries in documents:
-        group.append((document, boundaries))
-        chunks += len(boundaries) - 1
-        if chunks >= _CHUNKS_PER_GROUP:
-            yield group
-            group = []
-            chunks = 0
-    if group:
-        yield group
 
 
 def warn_of_empty_documents(indices: Sequence[int]) -> None:

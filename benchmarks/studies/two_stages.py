@@ -55,7 +55,6 @@ PAIRS = 64
 MASKS: dict[str, Sequence[str] | None] = {
     "random": None,
     "masks": ("h", "h, second seed"),
-    "masks, five times": ("h, five times", "h, five times, second seed"),
 }
 SEEDS = 2
 

@@ -338,6 +338,10 @@ def stages_table(measured: Mapping[str, Measured]) -> list[list[str]]:
             difference,
         )
         columns[f"{heading}, minus nextlevelbert-static"] = (f"{task}, minus static", difference)
+    columns["books, minus the random layer beside"] = (
+        "chapters, minus random, beside",
+        difference,
+    )
     return make_table(part, "MAP and MRR", columns, _STAGE_ROWS)
 
 

@@ -57,6 +57,7 @@ MASKS: dict[str, Sequence[str] | None] = {
     "masks": ("h", "h, second seed"),
 }
 SEEDS = 2
+CONTROLS = ("whitened mean", "static", "random, beside")
 
 
 def new_model(folder: Path, masks: str | None) -> NextLevelBertForContrastiveLearning:
@@ -133,7 +134,7 @@ def scores_of(
 def measure(
     folder: Path, rows: dict[str, list[NextLevelBertModel]]
 ) -> dict[str, dict[str, list[float]]]:
-    """Returns scores, and differences to both controls, by row and task."""
+    """Returns scores, and differences to the controls, by row and task."""
     train = VectorCorpus(folder / "train")
     space = TargetSpace(train.hidden_size)
     space.whiten(document.plain for document in train)
@@ -152,7 +153,7 @@ def measure(
             scores[name] = scores_of(folder, of_row, task, queries=[*relevant])
         for name, values in scores.items():
             figures[name][task] = with_interval(values, books, seed=0)
-            for control in ("whitened mean", "static"):
+            for control in CONTROLS:
                 differences = with_interval(values - scores[control], books, seed=0)
                 figures[name][f"{task}, minus {control}"] = differences
     return figures

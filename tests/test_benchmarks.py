@@ -25,9 +25,10 @@ from benchmarks.studies import (
     compare_runs,
     masked_objectives,
     masked_trial,
+    two_stages,
 )
 from metrics.conll_coreference.conll_coreference import coreference_scores
-from nextlevelbert import CdlmModel, CdlmProcessor, VectorCorpus
+from nextlevelbert import CdlmModel, CdlmProcessor, NextLevelBertModel, VectorCorpus
 from nextlevelbert.evaluation import RetrievalTask
 from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, SEP
 from nextlevelbert.search.library import Library
@@ -151,6 +152,7 @@ def study(toy_encoder_path, tmp_path_factory):
     ]
     words = ["encode", "--folder", str(folder), "--data", str(folder)]
     words += ["--novels", str(folder / "novels"), "--encoder", toy_encoder_path]
+    words += ["--texts", str(folder / "novels" / "held_out.jsonl")]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(masked_objectives, "load_tasks", lambda data: tasks)
         sizes = ["--chunk_size", "12", "--offsets", "2"]
@@ -201,6 +203,48 @@ def test_the_trial_of_masked_vectors_has_controls_and_intervals(study, monkeypat
     assert trained["chapters, beside"] == rows["whitened mean"]["chapters"] == [1, 1, 1]
     run = masked_trial.options_of(study, "l")
     assert round(masked_trial.train_once(run)) == trained["CPU-seconds"]  # it is not trained again
+
+
+def test_further_texts_are_read_at_every_offset(study, monkeypatch):
+    monkeypatch.setattr(masked_trial, "SETTINGS", "--sequence_length 16")
+    args = masked_trial.options_of(study, "h, novels and texts")
+    row = masked_objectives.row_of("h", "d")
+
+    parts = masked_objectives.training_set(args, row).datasets
+
+    names = ["train", "train-offset-1", "more", "more-offset-1"]
+    for part, name in zip(parts, names, strict=True):
+        assert part.corpus.num_chunks == VectorCorpus(study / name).num_chunks
+    assert masked_trial.chunks_of(args) == parts[0].corpus.num_chunks + parts[2].corpus.num_chunks
+
+
+def test_two_stages_stand_beside_their_controls(study, toy_encoder_path, monkeypatch, tmp_path):
+    static = tmp_path / "static"
+    NextLevelBertModel.from_chunk_encoder(
+        toy_encoder_path, chunk_size=12, num_hidden_layers=0
+    ).save_pretrained(static)
+    sizes = "--sequence_length 16 --batch_size 2 --positions 64 --evaluate_every 64"
+    monkeypatch.setattr(masked_trial, "SETTINGS", sizes)
+    masked_trial.train_once(masked_trial.options_of(study, "k"))
+    monkeypatch.setattr(two_stages, "MASKS", {"random": None, "masks": ["k"]})
+    monkeypatch.setattr(two_stages, "SEEDS", 1)
+    monkeypatch.setattr(two_stages, "STEPS", 2)
+    figures = tmp_path / "stages.json"
+    words = ["--folder", str(study), "--static", str(static), "--json", str(figures)]
+    monkeypatch.setattr(sys, "argv", ["two_stages", *words])
+
+    two_stages.main()
+
+    rows = json.loads(figures.read_text())["rows"]
+    # Both chapters of a novel have the same text.
+    assert rows["masks, beside"]["chapters"] == [1, 1, 1]
+    assert rows["static"]["squality, minus static"] == [0, 0, 0]
+    before = two_stages.new_model(study, "k").state_dict()
+    after = two_stages.train_once(study, "masks", seed=0).state_dict()
+    weight = "encoder.encoder.layer.0.output.dense.weight"
+    changed = (after[weight] - before[f"model.{weight}"]).abs().max()
+    # Two steps of AdamW at 3e-4 at most, from the weights that were trained on masks.
+    assert 0 < changed < 7e-4
 
 
 def test_novels_are_told_apart_in_the_stream_of_masked_vectors():

@@ -46,6 +46,7 @@ INPUTS = {
     "packages": "unpacked Debian packages (see benchmarks.studies.everyday_questions)",
     "manuals": "unpacked Debian packages (see benchmarks.studies.kinds_of_text)",
     "tables": "folder with one-map/ (--map_only) and map-and-offsets/ of distill_static.py",
+    "texts": "JSON lines of long free texts (see benchmarks.studies.long_texts)",
     "encoder": "folder or name of all-MiniLM-L6-v2",
 }
 

@@ -293,8 +293,26 @@ _TRIAL_ROWS = {
     "k": "— no dropout (k)",
     "l": "— for what the weighed neighbours leave (l)",
     "h, 1/2 of the novels": "h with half of the novels",
+    "h, 1/4 of the novels": "h with a quarter of the novels",
     "h, 1/8 of the novels": "h with an eighth of the novels",
     "h, 1/8 of the novels, second seed": "— second seed",
+    "h, novels and texts": "h with the novels and further texts",
+    "h, novels and texts, second seed": "— second seed",
+    "h, five times": "h, 1,500,000 positions",
+    "h, five times, second seed": "— second seed",
+    "h, novels and texts, five times": "h with further texts, 1,500,000 positions",
+    "h, 1/8 of the novels, five times": "h with an eighth of the novels, 1,500,000 positions",
+}
+_STAGE_ROWS = {
+    "whitened mean": "whitened mean of the chunk vectors",
+    "static": "nextlevelbert-static: linear maps, segments",
+    "static, beside": "— beside the whitened mean",
+    "random": "random layer, segments",
+    "random, beside": "— beside the whitened mean",
+    "masks": "masks (h), then segments",
+    "masks, beside": "— beside the whitened mean",
+    "masks, five times": "masks (h, 1,500,000 positions), then segments",
+    "masks, five times, beside": "— beside the whitened mean",
 }
 
 
@@ -313,6 +331,19 @@ def trial_table(measured: Mapping[str, Measured]) -> list[list[str]]:
         "SQuALITY, beside": ("squality, beside", score),
     }
     return make_table(part, "found; MAP and MRR", columns, _TRIAL_ROWS)
+
+
+def stages_table(measured: Mapping[str, Measured]) -> list[list[str]]:
+    [part] = measured.values()
+    columns: dict[str, tuple[str, Cell]] = {}
+    for heading, task in {"books": "chapters", "SQuALITY": "squality"}.items():
+        columns[heading] = (task, score)
+        columns[f"{heading}, minus the whitened mean"] = (
+            f"{task}, minus whitened mean",
+            difference,
+        )
+        columns[f"{heading}, minus nextlevelbert-static"] = (f"{task}, minus static", difference)
+    return make_table(part, "MAP and MRR", columns, _STAGE_ROWS)
 
 
 # --- Search
@@ -416,6 +447,18 @@ _DOCUMENTS = "python -m benchmarks.studies.document_vectors --data {data}"
 _QUESTIONS = (
     "python -m benchmarks.studies.search_table --packages {packages} --shared {data}/.."
     " --output_dir {folder}/everyday --json {json}"
+)
+
+_TRIAL = {
+    **_HOLD_OUT,
+    "{folder}/masked-trial/whitened_means.json": (
+        "python -m benchmarks.studies.masked_objectives encode --data {data}"
+        " --novels {folder}/novels --texts {texts} --folder {folder}/masked-trial"
+        " --encoder nextlevelbert/static --num_hidden_layers 1 --offsets 8"
+    ),
+}
+_MASKED_TRIAL = (
+    "python -m benchmarks.studies.masked_trial --folder {folder}/masked-trial --json {json}"
 )
 
 SECTIONS = (
@@ -554,22 +597,30 @@ SECTIONS = (
     ),
     Section(
         "masked-trial",
-        prepare={
-            **_HOLD_OUT,
-            "{folder}/masked-trial/whitened_means.json": (
-                "python -m benchmarks.studies.masked_objectives encode --data {data}"
-                " --novels {folder}/novels --folder {folder}/masked-trial"
-                " --encoder nextlevelbert/static --num_hidden_layers 1 --offsets 8"
-            ),
-        },
-        command=(
-            "python -m benchmarks.studies.masked_trial --folder {folder}/masked-trial --json {json}"
-        ),
-        needs="25 minutes, 2 GiB",
+        prepare=_TRIAL,
+        command=_MASKED_TRIAL,
+        needs="80 minutes, 2 GiB",
         table=trial_table,
         about=(
-            "300,000 positions a run, seeds 0 and 1. Masks are drawn once, in 22 validation and 22"
-            " training novels; 761 chapters and 500 answers; intervals over novels and books."
+            "300,000 positions a run unless the row says more, seeds 0 and 1. Masks are drawn once,"
+            " in 22 validation and 22 training novels; 761 chapters and 500 answers; intervals"
+            " over novels and books."
+        ),
+    ),
+    Section(
+        "two-stages",
+        prepare={
+            **_TRIAL,
+            "{folder}/masked-trial/runs/h-1-1500000-128/figures.json": _MASKED_TRIAL,
+        },
+        command=(
+            "python -m benchmarks.studies.two_stages --folder {folder}/masked-trial --json {json}"
+        ),
+        needs="60 minutes after masked-trial, 2 GiB",
+        table=stages_table,
+        about=(
+            "300 batches of 64 pairs a run, means of two seeds. 761 chapters and 500 answers;"
+            " intervals over 22 novels and 25 stories."
         ),
     ),
     Section(

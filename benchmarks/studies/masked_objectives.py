@@ -244,14 +244,18 @@ def encode(args: Namespace) -> None:
     model.save_pretrained(args.folder / "start")
     rule = ChunkingRule.from_tokenizer(source.tokenizer, args.chunk_size)
     source.encoder.to(device())
-    for name in ("train", "held_out"):
-        documents = read_documents(args.novels / f"{name}.jsonl")
-        encode_corpus(documents, source, rule, args.folder / name)
-    for offset in range(1, args.offsets):
-        documents = read_documents(args.novels / "train.jsonl")
-        characters = round(args.chunk_size * CHARACTERS_PER_TOKEN * offset / args.offsets)
-        later = (Document(document.id, document.text[characters:]) for document in documents)
-        encode_corpus(later, source, rule, args.folder / f"train-offset-{offset}")
+    held_out = read_documents(args.novels / "held_out.jsonl")
+    encode_corpus(held_out, source, rule, args.folder / "held_out")
+    files = {"train": args.novels / "train.jsonl"}
+    if args.texts:
+        files["more"] = args.texts
+    for name, file in files.items():
+        encode_corpus(read_documents(file), source, rule, args.folder / name)
+        for offset in range(1, args.offsets):
+            characters = round(args.chunk_size * CHARACTERS_PER_TOKEN * offset / args.offsets)
+            documents = read_documents(file)
+            later = (Document(document.id, document.text[characters:]) for document in documents)
+            encode_corpus(later, source, rule, args.folder / f"{name}-offset-{offset}")
     validation = read_documents(args.data / "novels/validation.jsonl.gz")
     encode_corpus(validation, source, rule, args.folder / "validation")
 
@@ -624,6 +628,7 @@ def facts_of(args: Namespace) -> dict[str, Any]:
         "of": args.positions,
         "sequence_length": args.sequence_length,
         "novels": args.novels_used,
+        "more": args.more,
     }
 
 
@@ -632,14 +637,22 @@ def run_name(facts: Mapping[str, Any]) -> str:
     names = ["row", "seed", "of", "sequence_length"]
     if facts["novels"]:
         names.append("novels")
-    return "-".join(str(facts[name]) for name in names)
+    name = "-".join(str(facts[name]) for name in names)
+    if facts["more"]:
+        return f"{name}-more"
+    return name
 
 
 def training_set(args: Namespace, row: Row) -> Dataset[Any]:
     """Returns the sequences to train on, of one corpus or of a corpus for each offset."""
-    folders = [args.folder / "train"]
-    if row.offsets:
-        folders += sorted(args.folder.glob("train-offset-*"))
+    names = ["train"]
+    if args.more:
+        names.append("more")
+    folders = []
+    for name in names:
+        folders.append(args.folder / name)
+        if row.offsets:
+            folders += sorted(args.folder.glob(f"{name}-offset-*"))
     novels = None
     if args.novels_used:
         novels = range(args.novels_used)
@@ -795,6 +808,7 @@ def study_parser() -> ArgumentParser:
     parser.add_argument("--folder", type=Path, required=True, help="of the study")
     parser.add_argument("--data", type=Path, help="encode: novels/, retrieval/ and squality/")
     parser.add_argument("--novels", type=Path, help="encode: folder of hold_out's train.jsonl")
+    parser.add_argument("--texts", type=Path, help="encode: further long documents, for --more")
     parser.add_argument("--encoder", default="sentence-transformers/all-MiniLM-L6-v2")
     parser.add_argument(
         "--layers", help="encode: whose layers to start with; default: the encoder's"
@@ -816,6 +830,7 @@ def study_parser() -> ArgumentParser:
     parser.add_argument("--classes", type=int, default=1_024, help="of each codebook")
     parser.add_argument("--learning_rate", type=float, default=1e-4)
     parser.add_argument("--novels_used", type=int, help="train on the first of the novels only")
+    parser.add_argument("--more", action="store_true", help="train on the further texts, too")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--bf16", action="store_true")
     return parser

@@ -2,12 +2,14 @@
 
     python -m benchmarks.studies.hold_out --data DATA --output_dir novels
     python -m benchmarks.studies.masked_objectives encode --data DATA --novels novels \
-        --folder STUDY --encoder nextlevelbert/static --num_hidden_layers 1 --offsets 8
+        --texts texts.jsonl --folder STUDY --encoder nextlevelbert/static \
+        --num_hidden_layers 1 --offsets 8
     python -m benchmarks.studies.masked_trial --folder STUDY
 
-The runs are rows h to l of `masked_objectives`, and row h with fewer novels. A model is one layer
-that starts at random, and reads 300,000 positions in sequences of 128: 512 positions in a step,
-AdamW at 1e-3 with a warm-up and a cosine to zero. Runs that are finished are not trained again.
+The runs are rows h to l of `masked_objectives`, and row h with fewer novels, with the texts of
+`long_texts`, and with five times the positions. A model is one layer that starts at random, and
+reads 300,000 positions in sequences of 128: 512 positions in a step, AdamW at 1e-3 with a warm-up
+and a cosine to zero. Runs that are finished are not trained again.
 
 A masked vector is found as in `masked_controls`; all masked vectors are replaced by [MASK]. The
 vectors of chapters and stories are means of contextual vectors, which are whitened on the training
@@ -66,8 +68,15 @@ RUNS = {
     "k": "--row k",
     "h, second seed": "--row h --seed 1",
     "h, 1/2 of the novels": "--row h --novels_used 99",
+    "h, 1/4 of the novels": "--row h --novels_used 50",
     "h, 1/8 of the novels": "--row h --novels_used 25",
     "h, 1/8 of the novels, second seed": "--row h --novels_used 25 --seed 1",
+    "h, novels and texts": "--row h --more",
+    "h, novels and texts, second seed": "--row h --more --seed 1",
+    "h, five times": "--row h --positions 1500000",
+    "h, five times, second seed": "--row h --positions 1500000 --seed 1",
+    "h, novels and texts, five times": "--row h --more --positions 1500000",
+    "h, 1/8 of the novels, five times": "--row h --novels_used 25 --positions 1500000",
 }
 CHOICES = {"in_pool": "of 8,192", "in_all": "of all masked"}
 TEXTS = {"": "unseen", "train_": "training"}
@@ -83,7 +92,10 @@ def options_of(folder: Path, name: str) -> Namespace:
 def chunks_of(args: Namespace) -> int:
     """Counts the distinct chunks that a run reads, at one offset."""
     corpus = VectorCorpus(args.folder / "train")
-    return int(corpus.document_offsets[args.novels_used or len(corpus)])
+    chunks = int(corpus.document_offsets[args.novels_used or len(corpus)])
+    if args.more:
+        chunks += VectorCorpus(args.folder / "more").num_chunks
+    return chunks
 
 
 class SaveAtTheEnd(TrainerCallback):

@@ -62,6 +62,9 @@ def check_options(command: str, argv: Sequence[str]) -> list[str]:
             parser.error(f"argument --{name}: there is no file or folder {value!r}")
     if not task and not any(options[name] for name in _DOCUMENTS):
         parser.error("Give the documents with --train_file or --dataset_name.")
+    only_encodes = not task and options["corpus_dir"] and not options["do_train"]
+    if not options["output_dir"] and not only_encodes:
+        parser.error("Give a folder to write the model to with --output_dir.")
     if task:
         argv = ["--task", task, *argv]
     return argv
@@ -181,6 +184,10 @@ def training_parser(
     for option in about["options"]:
         _add_option(parser, **option)
     _add_inherited(parser)
+    needed = "--train_file FILE --output_dir FOLDER"
+    if task:
+        needed = f"--model MODEL {needed}"
+    parser.usage = f"{prog} {needed} [options]"
     return parser
 
 

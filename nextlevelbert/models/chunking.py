@@ -118,8 +118,8 @@ def iter_texts(documents: str | Iterable[Any]) -> Iterator[str]:
             text = text[1]
         if not isinstance(text, str):
             raise TypeError(
-                f"Document {index} is a {type(text).__name__}. Give a str, (id, text) or"
-                f" {{'text': …}}."
+                f"Document {index} has the type {type(text).__name__}. Give a str, (id, text) or"
+                f" {{'text': …}}; decode bytes first."
             )
         try:
             text.encode()

@@ -82,8 +82,9 @@ COMMANDS = {
     "fit": "fit example-books -o fitted --model no-such-folder",
     "convert": "convert no-such-folder made",
     "pretrain": "pretrain --train_file example-books --output_dir made --model no-such-folder",
-    "encoder": "pretrain --train_file example-books --chunk_encoder no-such-folder",
-    "finetune": "finetune --task multiple_choice --train_file example-books --model no-such-folder",
+    "encoder": "pretrain --train_file example-books --output_dir made --chunk_encoder no-such-folder",
+    "finetune": "finetune --task multiple_choice --train_file example-books --output_dir made"
+    " --model no-such-folder",
 }
 
 
@@ -103,9 +104,9 @@ def test_commands_refuse_a_model_that_is_not_there_before_they_import_torch(
 
 
 def test_a_model_to_finetune_may_also_be_a_baseline(capsys):
-    options = ["--task", "classification", "--train_file", "example-books", "--model", "tdidf"]
+    options = "--task classification --train_file example-books --output_dir made --model tdidf"
 
-    status = nextlevelbert_command.main(["finetune", *options])
+    status = nextlevelbert_command.main(["finetune", *options.split()])
 
     assert status == 1
     assert "It may also be untrained, avg_sbert, sbert, tfidf." in capsys.readouterr().err
@@ -123,3 +124,12 @@ def test_pretraining_needs_documents(capsys):
         nextlevelbert_command.main(["pretrain"])
 
     assert "Give the documents with --train_file" in capsys.readouterr().err
+
+
+def test_trainings_need_a_folder_to_write_to(capsys):
+    with pytest.raises(SystemExit):
+        nextlevelbert_command.main(["pretrain", "--train_file", "example-books"])
+
+    said = capsys.readouterr().err
+    assert "Give a folder to write the model to with --output_dir" in said
+    assert "usage: nextlevelbert pretrain --train_file FILE --output_dir FOLDER [options]" in said

@@ -238,7 +238,15 @@ def test_the_manual_of_python_is_a_source(command, monkeypatch):
 
 @pytest.mark.parametrize("name", command_line._TRAININGS)
 def test_a_training_gets_the_rest_of_the_line(command, monkeypatch, name):
-    argv = ["--seed", "3", "--adam-beta1", ".8", "--no_include_num_input_tokens_seen"]
+    argv = [
+        "--output_dir",
+        "made",
+        "--seed",
+        "3",
+        "--adam-beta1",
+        ".8",
+        "--no_include_num_input_tokens_seen",
+    ]
     if name == "finetune":
         argv = ["--task", "classification", "--model", "a b", *argv]
     else:

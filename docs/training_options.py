@@ -64,9 +64,11 @@ def inherited(dataclass: type) -> set[str]:
 
 def help_of(action: argparse.Action, hidden: set[str]) -> str | None:
     """The help of an option, without the default where it says nothing."""
+    if action.help == argparse.SUPPRESS:
+        return action.help
     if action.dest in hidden:
         return HELP.get(action.dest, argparse.SUPPRESS)
-    if action.const is False and action.help != argparse.SUPPRESS:
+    if action.const is False:
         return f"Turns off --{action.dest}.%(default).0s"
     if action.default is None:
         return f"{action.help}%(default).0s"  # in place of "(default: None)"
@@ -108,6 +110,8 @@ def describe_group(dataclass: type) -> dict[str, Any]:
     hidden = inherited(dataclass)
     options = []
     for action in group._group_actions:
+        if action.dest == "output_dir":  # which the command asks for
+            action.default = None
         action.help = help_of(action, hidden)
         action.option_strings = action.option_strings[:1]  # all spellings are accepted
         if action.dest not in hidden or action.help != argparse.SUPPRESS:

@@ -8,7 +8,7 @@ sentence encoder or head.
 
 import json
 from functools import partial
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from transformers.utils import cached_file
 
 from .models.chunk_encoder import LoadedChunkEncoder
 from .models.from_encoder import load_chunk_encoder
+from .models.model_names import model_path, named_errors
 from .models.modeling_nextlevelbert import NextLevelBertForMaskedVectorModeling, NextLevelBertModel
 
 Weights = dict[str, torch.Tensor]
@@ -57,11 +58,11 @@ def convert_checkpoint(
             ``"refs/pr/1"``.
 
     Raises:
-        FileNotFoundError: there is no such checkpoint.
+        FileNotFoundError: if there is no such checkpoint, or asking the Hub fails.
         ValueError: for a pickle of more than tensors, tensors that do not fit, another sentence
             encoder than theirs.
     """
-    config, weights = _read(fspath(source), revision)
+    config, weights = _read(model_path(source), revision)
     if not isinstance(chunk_encoder, LoadedChunkEncoder):
         chunk_encoder = _open_chunk_encoder(config["_encoder_name"], chunk_encoder)
     backbone = chunk_encoder.encoder.model.config
@@ -125,19 +126,16 @@ def _read(source: str, revision: str | None) -> tuple[dict[str, Any], Weights]:
     find = partial(
         cached_file, source, revision=revision, _raise_exceptions_for_missing_entries=False
     )
-    try:
+    with named_errors(source):
         config_file = find("config.json")
         weights_file = find(_WEIGHTS[0])
         if weights_file is None:
             weights_file = find(_WEIGHTS[1])
-    except OSError as error:
-        raise FileNotFoundError(
-            f"There is no folder {source!r}, and the Hub has no such checkpoint (revision"
-            f" {revision or 'main'}) or cannot be reached. Give the folder of a checkpoint, or"
-            " a name on the Hub and a connection to it."
-        ) from error
     if config_file is None or weights_file is None:
-        raise FileNotFoundError(f"{source} holds no config.json, or none of {', '.join(_WEIGHTS)}.")
+        raise FileNotFoundError(
+            f"{source!r} is no checkpoint of the authors: it needs config.json and"
+            f" {' or '.join(_WEIGHTS)}. Give the folder or the name on the Hub of one."
+        )
 
     config = json.loads(Path(config_file).read_text(encoding="utf-8"))
     lacking = {"_encoder_name", "encoder_config", "chunk_size"} - config.keys()

@@ -115,7 +115,10 @@ def run(argv: Sequence[str]) -> None:
         parser.error(f"There is no command {name!r}.{nearest(name, [*_COMMANDS, *_TRAININGS])}")
 
     options = vars(command_parser(name).parse_args(argv[1:]))
-    for option in ("model", "chunk_encoder", "rerank"):
+    models = ["model", "chunk_encoder", "rerank"]
+    if name == "convert":
+        models.append("source")
+    for option in models:
         model = options.get(option)
         if model:
             path = importlib.import_module("nextlevelbert.models.model_names").model_path(model)

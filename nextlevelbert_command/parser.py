@@ -8,6 +8,15 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
+# Words of other programs for options of the commands.
+_SYNONYMS = {
+    **dict.fromkeys(("k", "n", "top", "top_k", "topk", "limit", "results"), "passages"),
+    **dict.fromkeys(("data", "file", "files", "input"), "train_file"),
+    **dict.fromkeys(("gpu", "cuda", "cpu"), "device"),
+    **dict.fromkeys(("out", "outfile", "o"), "output"),
+    "lr": "learning_rate",
+}
+
 
 class Parser(argparse.ArgumentParser):
     """A parser that prints the error first, then a line of usage.
@@ -83,13 +92,21 @@ def pop_option(argv: Sequence[str], name: str, default: str = "") -> tuple[str, 
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Returns a question that names the word nearest to a wrong one, or an empty text."""
-    names = [*names]
-    similar = [
-        *difflib.get_close_matches(name, names, n=1, cutoff=0.8),
-        *filter(lambda other: name.lstrip("-") in other, names),
-        *difflib.get_close_matches(name, names, n=1),
-    ]
+    """Returns a question that names the word nearest to a wrong one, or an empty text.
+
+    A word of other programs comes first, then a word that begins with the wrong one or has it
+    behind an underscore, a word that the wrong one contains, and a word of similar letters.
+    """
+    words: dict[str, str] = {}
+    for other in names:
+        words.setdefault(other.lstrip("-").replace("-", "_"), other)
+    word = name.lstrip("-").replace("-", "_")
+    similar = [other for other in words if other == _SYNONYMS.get(word)]
+    if len(word) > 1:
+        similar += [other for other in words if other.startswith(word)]
+        similar += [other for other in words if f"_{word}" in other]
+    similar += [other for other in words if len(other) > 3 and other in word]
+    similar += difflib.get_close_matches(word, words, n=1, cutoff=0.7)
     if not similar:
         return ""
-    return f" Did you mean {similar[0]}?"
+    return f" Did you mean {words[similar[0]]}?"

@@ -24,6 +24,7 @@ from .option_files import expand_options_file, with_recipe
 from .options import BUNDLED, whole_number
 from .parser import Parser, nearest, pop_option
 
+_BASELINES = ("untrained", "avg_sbert", "sbert", "tfidf")  # for --model of finetune
 _DOCUMENTS = ("train_file", "dataset_name", "corpus_dir")  # of pretrain
 DESCRIPTION = Path(__file__).with_name("training_options.json")
 _WORDS = {
@@ -61,6 +62,9 @@ def check_options(command: str, argv: Sequence[str]) -> list[str]:
             parser.error(f"argument --{name}: there is no file or folder {value!r}")
     if not task and not any(options[name] for name in _DOCUMENTS):
         parser.error("Give the documents with --train_file or --dataset_name.")
+    only_encodes = not task and options["corpus_dir"] and not options["do_train"]
+    if not options["output_dir"] and not only_encodes:
+        parser.error("Give a folder to write the model to with --output_dir.")
     if task:
         argv = ["--task", task, *argv]
     return argv
@@ -69,13 +73,22 @@ def check_options(command: str, argv: Sequence[str]) -> list[str]:
 def check_models(command: str, argv: Sequence[str]) -> None:
     """Refuses a model that is not on this machine if asking the Hub fails.
 
-    ``--model`` of ``finetune`` is not checked: it may be a baseline.
+    Raises:
+        FileNotFoundError: with the name of the model, and what the option may be.
     """
-    names = [pop_option(argv, "chunk_encoder")[0]]
-    if command == "pretrain":
-        names.append(pop_option(argv, "model")[0])
-    for name in filter(None, names):
-        importlib.import_module("nextlevelbert.models.model_names").model_path(name)
+    names = importlib.import_module("nextlevelbert.models.model_names")
+    for option in ("chunk_encoder", "model"):
+        name, _ = pop_option(argv, option)
+        is_baseline = command == "finetune" and option == "model" and name in _BASELINES
+        if not name or is_baseline:
+            continue
+        try:
+            names.model_path(name)
+        except FileNotFoundError as error:
+            message = f"--{option}: {error}"
+            if command == "finetune" and option == "model":
+                message += f" It may also be {', '.join(_BASELINES)}."
+            raise FileNotFoundError(message) from error
 
 
 def _is_source(text: str) -> bool:
@@ -171,6 +184,10 @@ def training_parser(
     for option in about["options"]:
         _add_option(parser, **option)
     _add_inherited(parser)
+    needed = "--train_file FILE --output_dir FOLDER"
+    if task:
+        needed = f"--model MODEL {needed}"
+    parser.usage = f"{prog} {needed} [options]"
     return parser
 
 

@@ -160,8 +160,8 @@ def test_checkpoints_on_the_hub(hub, fresh_process, tiny, config, weights, tmp_p
     hub.put("user/theirs", files, "refs/pr/1")
     printed = fresh_process(CONVERT_FROM_THE_HUB, tmp_path)
     error = json.loads(printed.splitlines()[-1])
-    assert "revision refs/pr/2" in error
-    assert "Give the folder of a checkpoint" in error
+    assert "refs/pr/2 is not a valid git identifier" in error
+    assert "Give the folder of a model" in error
     for output, state in (("main", weights), ("request", other)):
         table = AutoModel.from_pretrained(tmp_path / output).special_embeddings.weight
         assert torch.equal(table, state["special_vec_embeddings.weight"])

@@ -1,5 +1,6 @@
 """The everyday questions: their halves, and that the texts hold the quotations."""
 
+import gzip
 import itertools
 import json
 from collections import Counter
@@ -7,11 +8,14 @@ from collections import Counter
 import pytest
 
 from benchmarks.studies.everyday_questions import (
+    BOOK_QUESTIONS,
     KINDS,
     NOVEL_QUESTIONS,
+    NOVELS,
     QUESTIONS,
     Answer,
     Question,
+    books_that_are_novels,
     check_quotations,
     git_manual,
     gnome_help,
@@ -20,6 +24,7 @@ from benchmarks.studies.everyday_questions import (
     news,
     novels,
     one_line,
+    other_books,
     python_manual,
 )
 
@@ -50,7 +55,7 @@ def test_ids_and_questions_are_unique(column):
 
     values = {getattr(question, column) for question in questions}
 
-    assert len(values) == len(questions) == 124
+    assert len(values) == len(questions) == 174
 
 
 def test_a_quotation_is_one_line_of_thirty_to_two_hundred_characters():
@@ -59,6 +64,12 @@ def test_a_quotation_is_one_line_of_thirty_to_two_hundred_characters():
         for answer in question.answers:
             assert answer.quotation == one_line(answer.quotation)
             assert 30 <= len(answer.quotation) <= 200, question.id
+
+
+def test_all_questions_about_books_are_to_report():
+    counts = Counter((question.kind, question.half) for question in load_questions(BOOK_QUESTIONS))
+
+    assert counts == {("books", "report"): 50}
 
 
 def test_no_question_repeats_four_words_of_its_quotation():
@@ -72,6 +83,7 @@ def test_no_question_repeats_four_words_of_its_quotation():
 def test_every_line_is_an_object_with_the_same_keys():
     lines = QUESTIONS.read_text(encoding="utf-8").splitlines()
     lines += NOVEL_QUESTIONS.read_text(encoding="utf-8").splitlines()
+    lines += BOOK_QUESTIONS.read_text(encoding="utf-8").splitlines()
 
     keys = {tuple(json.loads(line)) for line in lines}
 
@@ -95,6 +107,18 @@ def test_the_novels_hold_the_quotations(shared):
     count = check_quotations(questions_of("novels"), novels(shared))
 
     assert count == 22
+
+
+@pytest.mark.long
+def test_the_novels_among_the_books_hold_the_quotations(shared):
+    questions = [
+        question for question in questions_of("books") if question.answers[0].document in NOVELS
+    ]
+
+    count = check_quotations(questions, books_that_are_novels(shared))
+
+    assert len(questions) == 30
+    assert count == len(NOVELS) == 13
 
 
 def test_a_quotation_may_run_over_lines():
@@ -169,3 +193,30 @@ def test_gnucash_manuals_in_other_languages_are_left_out(tmp_path):
     pages = list(gnucash_manual(tmp_path))
 
     assert pages == [("gnucash-help-en/trans", "One entry.")]
+
+
+def test_other_books_are_printed_unpacked_and_joined(tmp_path):
+    program = tmp_path / "usr/bin/bible"
+    program.parent.mkdir(parents=True)
+    program.write_text('#!/bin/sh\necho "$4"\n', encoding="utf-8")
+    program.chmod(0o755)
+    root = tmp_path / "usr/share/doc"
+    texts = (
+        "jargon-text/jargon.txt.gz",
+        "nethack-common/Guidebook.txt.gz",
+        "debian-history/docs/project-history.en.txt.gz",
+        "installation-guide-amd64/en/install.en.txt.gz",
+    )
+    for name in texts:
+        (root / name).parent.mkdir(parents=True)
+        (root / name).write_bytes(gzip.compress(name.encode()))
+    folder = root / "harden-doc/html/en-US"
+    folder.mkdir(parents=True)
+    (folder / "ch02.html").write_text("<p>Second.</p>", encoding="utf-8")
+    (folder / "ch01.html").write_text("<p>First.</p>", encoding="utf-8")
+
+    books = dict(other_books(tmp_path))
+
+    assert books["acts"] == "Acts 1:1-28:31\n"
+    assert books["jargon-file"] == texts[0]
+    assert books["securing-debian"] == "First.\n\nSecond."

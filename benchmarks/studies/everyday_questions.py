@@ -1,7 +1,10 @@
-"""Reads everyday questions about five kinds of text and about novels, and checks their quotations.
+"""Reads everyday questions about manuals, news, novels and other long books, and checks quotations.
 
     mkdir packages && cd packages
     apt-get download git-doc=1:2.39.5-0+deb12u3 gnome-user-docs=43.0-2 gnucash-docs=4.13-1
+    apt-get download anarchism=15.3-3 bible-kjv=4.38 bible-kjv-text=4.38 debian-history=2.28 \
+        harden-doc=3.19+nmu1 installation-guide-amd64=20230508+deb12u1 jargon-text=4.4.7-4.1 \
+        nethack-common=3.6.6-3+b2
     for package in *.deb; do dpkg-deb -x "$package" .; done
     cd .. && python -m benchmarks.studies.everyday_questions --packages packages --shared SHARED
 
@@ -23,6 +26,24 @@ kind                    source                                      licence     
 (validation; public domain), kind ``novels``. They were written from memory before any search, and
 their quotations were then looked up in the novels. No setting was chosen on them.
 
+``book_questions.jsonl`` holds 50 questions about 26 long books, kind ``books``. They name people
+and things as a reader would who remembers the book. They, too, were written from memory before any
+search, all are in the half ``report``, and no setting was chosen on them. 30 are about 13 novels
+that no shipped model was fitted to (`NOVELS`), 20 about these books:
+
+================================  ===================================================  =============
+documents                         source                                               licence
+================================  ===================================================  =============
+Genesis, Exodus, Judges,          Debian bible-kjv, bible-kjv-text (the package's own  public domain
+1 Samuel, Acts                    program for amd64 prints the books)
+the Jargon File                   Debian jargon-text                                   public domain
+three parts of An Anarchist FAQ   Debian anarchism                                     GPL-2.0
+A Brief History of Debian         Debian debian-history                                GPL-2.0+
+Securing Debian Manual            Debian harden-doc                                    GPL-2.0
+Debian's installation guide       Debian installation-guide-amd64                      GPL-2.0
+NetHack's Guidebook               Debian nethack-common                                NGPL
+================================  ===================================================  =============
+
 A newer version may have other texts, and the check then names the first quotation that is gone.
 Debian's snapshot archive keeps these packages. Python 3.11.7, 3.12.1 and 3.13.0 hold all quotations
 of their manual.
@@ -30,7 +51,9 @@ of their manual.
 
 from __future__ import annotations
 
+import gzip
 import json
+import subprocess
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -41,7 +64,44 @@ from nextlevelbert import read_documents
 
 QUESTIONS = Path(__file__).with_suffix(".jsonl")
 NOVEL_QUESTIONS = QUESTIONS.with_name("novel_questions.jsonl")
+BOOK_QUESTIONS = QUESTIONS.with_name("book_questions.jsonl")
 KINDS = ("python-manual", "git-manual", "gnome-help", "gnucash-manual", "news")
+# Of the validation split, and of the training novels that `hold_out` sets aside.
+NOVELS = {
+    "austen_emma",
+    "austen_persuasion",
+    "buchan_the-thirty-nine-steps",
+    "chesterton_the-napoleon-of-notting-hill",
+    "collins_the-moonstone",
+    "forster_howards-end",
+    "haggard_allan-quatermain",
+    "hardy_tess-of-the-d-urbervilles",
+    "james_the-turn-of-the-screw",
+    "stevenson_the-black-arrow",
+    "twain_adventures-of-huckleberry-finn",
+    "webster_dear-enemy",
+    "west_the-return-of-the-soldier",
+}
+_BIBLE = {
+    "genesis": "Genesis 1:1-50:26",
+    "exodus": "Exodus 1:1-40:38",
+    "judges": "Judges 1:1-21:25",
+    "1-samuel": "1Samuel 1:1-31:13",
+    "acts": "Acts 1:1-28:31",
+}
+# Packed texts and HTML pages below usr/share/doc, by the name of the document.
+_TEXTS = {
+    "jargon-file": "jargon-text/jargon.txt.gz",
+    "nethack-guidebook": "nethack-common/Guidebook.txt.gz",
+    "debian-history": "debian-history/docs/project-history.en.txt.gz",
+    "debian-installation-guide": "installation-guide-amd64/en/install.en.txt.gz",
+}
+_PAGES = {
+    "anarchism/append2": "anarchism/html/append2.html",
+    "anarchism/append46": "anarchism/html/append46.html",
+    "anarchism/secA5": "anarchism/html/secA5.html",
+    "securing-debian": "harden-doc/html/en-US/*.html",
+}
 # Blocks of text in Mallard, the format of GNOME's help.
 _MALLARD = "{http://projectmallard.org/1.0/}"
 _BLOCKS = {f"{_MALLARD}{name}" for name in ("title", "desc", "p", "code", "screen")}
@@ -65,9 +125,9 @@ class Question:
 
 
 def load_questions(*paths: Path) -> list[Question]:
-    """Reads the questions of files, by default of both."""
+    """Reads the questions of files, by default of all three."""
     lines = []
-    for path in paths or (QUESTIONS, NOVEL_QUESTIONS):
+    for path in paths or (QUESTIONS, NOVEL_QUESTIONS, BOOK_QUESTIONS):
         lines.extend(path.read_text(encoding="utf-8").splitlines())
     questions = []
     for line in lines:
@@ -117,6 +177,31 @@ def novels(shared: Path) -> Iterator[tuple[str, str]]:
         yield document.id, document.text
 
 
+def books_that_are_novels(shared: Path) -> Iterator[tuple[str, str]]:
+    for split in ("train", "validation"):
+        for document in read_documents(shared / f"data/novels/{split}.jsonl.gz"):
+            if document.id in NOVELS:
+                yield document.id, document.text
+
+
+def other_books(packages: Path) -> Iterator[tuple[str, str]]:
+    for name, verses in _BIBLE.items():
+        command = [f"{packages}/usr/bin/bible", "-p", f"{packages}/usr/lib", "-l80", verses]
+        yield name, subprocess.check_output(command, text=True)
+
+    root = packages / "usr/share/doc"
+    for name, path in _TEXTS.items():
+        yield name, gzip.decompress((root / path).read_bytes()).decode()
+    for name, pattern in _PAGES.items():
+        pages = [read_documents(path) for path in sorted(root.glob(pattern))]
+        yield name, "\n\n".join(document.text for page in pages for document in page)
+
+
+def books(packages: Path, shared: Path) -> Iterator[tuple[str, str]]:
+    yield from books_that_are_novels(shared)
+    yield from other_books(packages)
+
+
 def read_kind(kind: str, *, packages: Path, shared: Path) -> Iterator[tuple[str, str]]:
     """Yields the name and the text of each document of a kind."""
     readers = {
@@ -126,6 +211,7 @@ def read_kind(kind: str, *, packages: Path, shared: Path) -> Iterator[tuple[str,
         "gnucash-manual": lambda: gnucash_manual(packages),
         "news": lambda: news(shared),
         "novels": lambda: novels(shared),
+        "books": lambda: books(packages, shared),
     }
     return readers[kind]()
 
@@ -167,6 +253,8 @@ def main() -> None:
         kinds += ["git-manual", "gnome-help", "gnucash-manual"]
     if args.shared is not None:
         kinds += ["news", "novels"]
+    if args.packages is not None and args.shared is not None:
+        kinds.append("books")
     for kind in kinds:
         documents = read_kind(kind, packages=args.packages, shared=args.shared)
         questions = [question for question in load_questions() if question.kind == kind]

@@ -21,7 +21,7 @@ NAME alone              the cosine of that encoder alone, over all passages
 All rows rank the passages of the default, but those of ``--model``, whose passages are as long as
 its encoder's tokens make them. The cache is in the output folder, so that a run that was
 interrupted goes on. Settings were chosen on the questions of ``--half choose`` only; the table in
-the documentation is of the other half. All questions about novels are in that half.
+the documentation is of the other half. All questions about novels and books are in that half.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def report(title: str, table: dict[str, np.ndarray]) -> dict[str, dict[str, obje
     """Prints MRR with its interval, hits, and questions won and lost against the default.
 
     Returns:
-        The figures of each row.
+        The figures of each row, and its ranks in the order of the questions.
     """
     rows = []
     figures: dict[str, dict[str, object]] = {}
@@ -209,7 +209,12 @@ def report(title: str, table: dict[str, np.ndarray]) -> dict[str, dict[str, obje
         lost = int((ranked > table[DEFAULT]).sum())
         mean = float((1 / ranked).mean())
         rows.append([row, f"{mean:.3f} ({low:.2f} to {high:.2f})", hits, f"{won} / {lost}"])
-        figures[row] = {"mrr": [mean, low, high], "hits": hits, "won / lost": f"{won} / {lost}"}
+        figures[row] = {
+            "mrr": [mean, low, high],
+            "hits": hits,
+            "won / lost": f"{won} / {lost}",
+            "ranks": " ".join(map(str, ranked)),
+        }
     print(f"\n{title}")
     print_table(["", "MRR (95 %)", "right in the first 1 / 5 / 20", "won / lost"], rows)
     return figures
@@ -220,7 +225,7 @@ def parse_args() -> Namespace:
     parser.add_argument("--packages", type=Path, required=True, help="unpacked Debian packages")
     parser.add_argument("--shared", type=Path, required=True, help="folder with data")
     parser.add_argument("--output_dir", type=Path, required=True, help="folder for texts, vectors")
-    parser.add_argument("--kinds", nargs="+", choices=[*KINDS, "novels"], default=KINDS)
+    parser.add_argument("--kinds", nargs="+", choices=[*KINDS, "novels", "books"], default=KINDS)
     parser.add_argument("--half", choices=["choose", "report"], default="report")
     parser.add_argument("--encoder", help="name of a sentence encoder for three further rows")
     parser.add_argument("--passages", type=int, help="about this many passages of each kind")

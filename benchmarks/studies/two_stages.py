@@ -77,8 +77,9 @@ def train_once(folder: Path, row: str, seed: int) -> NextLevelBertModel:
     if not (output / "cpu_seconds.json").exists():
         set_seed(seed)
         masks = None
-        if MASKS[row] is not None:
-            masks = MASKS[row][seed]
+        runs = MASKS[row]
+        if runs is not None:
+            masks = runs[seed]
         trainer = Trainer(
             model=new_model(folder, masks),
             args=TrainingArguments(

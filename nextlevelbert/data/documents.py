@@ -107,7 +107,8 @@ def _row_as_document(
 ) -> Document:
     if text_column not in row:
         raise NoDocumentError(
-            f"Document {index} has no column {text_column!r} (text_column); it has {[*row]}."
+            f"Document {index} has no column {text_column!r}; it has {[*row]}. Name the right one"
+            " with text_column, in a command --text_column."
         )
     name = row.get(id_column)
     if name in (None, ""):

@@ -518,7 +518,8 @@ def split_arguments(
 
 def nearest(name: str, names: Collection[str]) -> str:
     """Returns a question after the name that an unknown one may stand for; empty without one."""
-    similar = difflib.get_close_matches(name, sorted(names), n=1)
+    similar = [other for other in sorted(names) if name in other]
+    similar += difflib.get_close_matches(name, sorted(names), n=1)
     if not similar:
         return ""
     return f" (did you mean {similar[0]!r}?)"

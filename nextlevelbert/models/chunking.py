@@ -14,7 +14,9 @@ import copy
 import hashlib
 import itertools
 import math
+import os
 import re
+import warnings
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -108,6 +110,13 @@ def iter_texts(documents: str | Iterable[Any]) -> Iterator[str]:
     """
     check_collection(documents)
     if isinstance(documents, str):
+        is_short = len(documents) < 256
+        if is_short and "." in documents and os.path.isfile(documents):
+            warnings.warn(
+                f"{documents!r} is the name of a file, and is read as a text. For the text of the"
+                f" file, pass read_documents({documents!r}).",
+                stacklevel=2,
+            )
         documents = [documents]
 
     for index, document in enumerate(documents):
@@ -118,8 +127,8 @@ def iter_texts(documents: str | Iterable[Any]) -> Iterator[str]:
             text = text[1]
         if not isinstance(text, str):
             raise TypeError(
-                f"Document {index} is a {type(text).__name__}. Give a str, (id, text) or"
-                f" {{'text': …}}."
+                f"Document {index} has the type {type(text).__name__}. Give a str, (id, text) or"
+                f" {{'text': …}}; decode bytes first."
             )
         try:
             text.encode()

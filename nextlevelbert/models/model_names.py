@@ -10,7 +10,7 @@ from typing import Any
 
 from huggingface_hub import HfApi
 from huggingface_hub.constants import HF_HUB_CACHE
-from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
 STATIC = "nextlevelbert-static"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -49,7 +49,8 @@ def model_path(name: str | PathLike) -> str:
         The folder, or the name on the Hub.
 
     Raises:
-        FileNotFoundError: if the folder holds no model, or there is none and asking the Hub fails.
+        FileNotFoundError: if the folder holds no model, or if there is no such folder and asking
+            the Hub fails.
     """
     path = full_name(name)
     if Path(path).is_dir():
@@ -109,6 +110,8 @@ def _failure_of_hub(name: str) -> str | None:
         HfApi().model_info(name, timeout=_SECONDS_FOR_THE_HUB, token=False)
     except (HfHubHTTPError, ValueError):
         return None
+    except OfflineModeIsEnabled:
+        return "HF_HUB_OFFLINE is set"
     except Exception as error:  # the error of a failed connection has no public class
         return f"{type(error).__name__}: {error}".splitlines()[0].rstrip(".: ")
     return None

@@ -100,8 +100,8 @@ class ClusterDataset(EpochDataset[TokenSequence]):
             self._sets.append([np.array(piece.ids, dtype=np.int32) for piece in pieces])
         lengths = np.array([len(ids) for documents in self._sets for ids in documents])
         logger.info(
-            "%d sets with %d tokens (%d smaller ones left out); %d documents are cut to %d tokens"
-            " in a sequence.",
+            "%d sets with %d tokens (%d smaller ones left out); %d documents are truncated to %d"
+            " tokens in a sequence.",
             len(large),
             lengths.sum(),
             len(sets) - len(large),

@@ -60,7 +60,7 @@ class BaseTrainingArguments(TrainingArguments):
 
     _argument_group_name = "training"
 
-    output_dir: str = option("trainer_output", "Folder to write the model to.")
+    output_dir: str = option("trainer_output", "Folder to write the model to (required).")
     weight_decay: float = option(0.01, "Weight decay, except of biases and LayerNorm.")
     push_to_hub: bool = option(default=False, help="Upload the finished model to the Hub.")
     hub_model_id: str | None = option(

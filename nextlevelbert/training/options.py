@@ -57,7 +57,7 @@ def open_config(model: str, others: Sequence[str] = ()) -> PreTrainedConfig:
     """Opens the configuration of ``--model``.
 
     Raises:
-        ValueError: if there is no such model, or the Hub cannot be reached.
+        ValueError: if neither a folder here nor the Hub gives a model of that name.
     """
     try:
         return AutoConfig.from_pretrained(full_name(model))

@@ -356,6 +356,18 @@ def test_what_is_not_text(texts, error, word):
         list(iter_texts(texts))
 
 
+def test_the_name_of_a_file_is_a_text_with_a_warning(tmp_path):
+    file = tmp_path / "book.txt"
+    file.write_text("Call me Ishmael.")
+
+    with pytest.warns(UserWarning, match="is the name of a file.*read_documents"):
+        texts = list(iter_texts(str(file)))
+
+    assert texts == [str(file)]
+    assert list(iter_texts("A. " * 10_000)) == ["A. " * 10_000]
+    assert list(iter_texts("No.\0")) == ["No.\0"]
+
+
 def test_landmarks_end_a_chunk():
     """Worked by hand; capacity 8, so that landmarks are looked for 4 to 8 ids behind a chunk's
     start."""

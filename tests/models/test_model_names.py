@@ -1,5 +1,7 @@
 """Names of models: which the doors open, and what they say of the others."""
 
+import sys
+
 import pytest
 from huggingface_hub import HfApi
 
@@ -12,6 +14,7 @@ from nextlevelbert import (
     load_chunk_encoder,
     model_path,
 )
+from nextlevelbert.convert import convert_checkpoint
 from nextlevelbert.models.model_names import hub_arguments
 
 from ..toys.vectors import close
@@ -71,14 +74,49 @@ def test_without_a_connection_only_the_files_of_this_machine_are_looked_for(monk
     assert asked == ["nobody/nothing"]
 
 
-@pytest.mark.parametrize("option", ["--chunk_encoder", "--model"])
-def test_pretraining_refuses_a_model_that_is_not_there_before_it_imports_torch(option, capsys):
-    options = ["--train_file", "example-books", "--output_dir", "made", option, "no-such-folder"]
+COMMANDS = {
+    "search": "search example-books whales --model no-such-folder",
+    "rerank": "search example-books whales --rerank no-such-folder",
+    "app": "app example-books --model no-such-folder",
+    "embed": "embed example-books -o vectors.npy --model no-such-folder",
+    "fit": "fit example-books -o fitted --model no-such-folder",
+    "convert": "convert no-such-folder made",
+    "pretrain": "pretrain --train_file example-books --output_dir made --model no-such-folder",
+    "encoder": "pretrain --train_file example-books --output_dir made --chunk_encoder no-such-folder",
+    "finetune": "finetune --task multiple_choice --train_file example-books --output_dir made"
+    " --model no-such-folder",
+}
 
-    status = nextlevelbert_command.main(["pretrain", *options])
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_refuse_a_model_that_is_not_there_before_they_import_torch(
+    command, monkeypatch, capsys
+):
+    monkeypatch.setitem(sys.modules, "nextlevelbert.public", None)  # what imports torch
+
+    status = nextlevelbert_command.main(COMMANDS[command].split())
+
+    said = capsys.readouterr().err
+    assert status == 1
+    assert "the model 'no-such-folder' cannot be used: there is no folder of that name" in said
+    assert "config.json" not in said
+    assert "Give the folder of a model" in said
+
+
+def test_a_model_to_finetune_may_also_be_a_baseline(capsys):
+    options = "--task classification --train_file example-books --output_dir made --model tdidf"
+
+    status = nextlevelbert_command.main(["finetune", *options.split()])
 
     assert status == 1
-    assert "the model 'no-such-folder' cannot be used" in capsys.readouterr().err
+    assert "It may also be untrained, avg_sbert, sbert, tfidf." in capsys.readouterr().err
+
+
+def test_convert_names_the_checkpoint_that_is_not_there(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(FileNotFoundError, match=r"'someone/nothing' cannot be used.*the Hub"):
+        convert_checkpoint("someone/nothing")
 
 
 def test_pretraining_needs_documents(capsys):
@@ -86,3 +124,12 @@ def test_pretraining_needs_documents(capsys):
         nextlevelbert_command.main(["pretrain"])
 
     assert "Give the documents with --train_file" in capsys.readouterr().err
+
+
+def test_trainings_need_a_folder_to_write_to(capsys):
+    with pytest.raises(SystemExit):
+        nextlevelbert_command.main(["pretrain", "--train_file", "example-books"])
+
+    said = capsys.readouterr().err
+    assert "Give a folder to write the model to with --output_dir" in said
+    assert "usage: nextlevelbert pretrain --train_file FILE --output_dir FOLDER [options]" in said

@@ -139,6 +139,12 @@ def test_python_m(monkeypatch, capsys):
         (("search", "books/*.tex", "whales?"), "no file or folder matches 'books/*.tex'"),
         (("search", "books", "whales?", "--pasages", "3"), "Did you mean --passages?"),
         (("search", "books", "whales?", "--passage=3"), "Did you mean --passages?"),
+        (("search", "books", "whales?", "--top", "3"), "Did you mean --passages?"),
+        (("search", "books", "whales?", "-k", "3"), "Did you mean --passages?"),
+        (("search", "books", "whales?", "--doc", "3"), "Did you mean --documents?"),
+        (("search", "books", "whales?", "--encoder", "x"), "Did you mean --chunk_encoder?"),
+        (("search", "books", "whales?", "--max-passages", "x"), "Did you mean --passages?"),
+        (("search", "books", "whales?", "--title"), "There is no option --title.\n"),
         (("search", "books", "x", "--foo", "3", "--pasages=1"), "--foo. There is no option --pas"),
         (("serch", "books", "whales?"), "Did you mean search?"),
         (("embed", "books"), "--output"),
@@ -151,6 +157,8 @@ def test_python_m(monkeypatch, capsys):
         (("pretrain", "--train_file", "nowhere"), "--train_file: there is no file or folder"),
         (("pretrain", "--model_type", "hat"), "Did you mean hate?"),
         (("pretrain", "--batch_size", "3"), "Did you mean --per_device_train_batch_size?"),
+        (("pretrain", "--epochs", "3"), "Did you mean --num_train_epochs?"),
+        (("pretrain", "--lr", "3"), "Did you mean --learning_rate?"),
         (("pretrain", "--resume-from-checkpoint", "x"), "an interrupted run resumes"),
         (("pretrain", "--seed", "x"), "must be a whole number, got 'x'"),
         (("pretrain", "--learning_rate", "x"), "must be a number, got 'x'"),
@@ -230,7 +238,15 @@ def test_the_manual_of_python_is_a_source(command, monkeypatch):
 
 @pytest.mark.parametrize("name", command_line._TRAININGS)
 def test_a_training_gets_the_rest_of_the_line(command, monkeypatch, name):
-    argv = ["--seed", "3", "--adam-beta1", ".8", "--no_include_num_input_tokens_seen"]
+    argv = [
+        "--output_dir",
+        "made",
+        "--seed",
+        "3",
+        "--adam-beta1",
+        ".8",
+        "--no_include_num_input_tokens_seen",
+    ]
     if name == "finetune":
         argv = ["--task", "classification", "--model", "a b", *argv]
     else:

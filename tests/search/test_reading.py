@@ -23,7 +23,7 @@ def test_notes_that_are_alike_are_one_line(command, books, toy, capsys):
         _, *lines = command("search", books, "The whale").err.splitlines()
         assert len(lines) == 3
         [settings] = [line for line in lines if line.startswith("left out: s00.json, row 0: ")]
-        assert "has no column 'text' (text_column); it has ['name', 'value0']." in settings
+        assert "has no column 'text'; it has ['name', 'value0']. Name the right" in settings
         assert settings.endswith(
             "The same holds for s01.json, s02.json, s03.json, s04.json, s05.json, s06.json, s07.json, s08.json, s09.json, s10.json and 29 more."
         )

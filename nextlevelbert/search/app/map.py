@@ -11,8 +11,8 @@ from sklearn.decomposition import PCA
 from sklearn.preprocessing import normalize
 
 _LONGEST_NAME = 36  # characters on the map
-_NAME_SIZE = 7  # points, like the distance of a name from its point
-_NAME_OFFSET = 7
+_NAME_SIZE = 9  # points, like the distance of a name from its point
+_NAME_OFFSET = 8
 _NAME_COLOUR = "#7a7a7a"  # readable on white and on black
 
 

@@ -503,7 +503,7 @@ SECTIONS = (
     Section(
         "book-questions",
         command=f"{_QUESTIONS} --kinds books --encoder minilm",
-        needs="40 minutes, 2 GiB",
+        needs="30 minutes, 2 GiB",
         table=book_table,
         about="9,946 passages of 26 long books; intervals over 50 questions; no seed.",
     ),

@@ -74,9 +74,6 @@ RUNS = {
     "h, novels and texts": "--row h --more",
     "h, novels and texts, second seed": "--row h --more --seed 1",
     "h, five times": "--row h --positions 1500000",
-    "h, five times, second seed": "--row h --positions 1500000 --seed 1",
-    "h, novels and texts, five times": "--row h --more --positions 1500000",
-    "h, 1/8 of the novels, five times": "--row h --novels_used 25 --positions 1500000",
 }
 CHOICES = {"in_pool": "of 8,192", "in_all": "of all masked"}
 TEXTS = {"": "unseen", "train_": "training"}

@@ -55,9 +55,9 @@ PAIRS = 64
 MASKS: dict[str, Sequence[str] | None] = {
     "random": None,
     "masks": ("h", "h, second seed"),
-    "masks, five times": ("h, five times", "h, five times, second seed"),
 }
 SEEDS = 2
+CONTROLS = ("whitened mean", "static", "random, beside")
 
 
 def new_model(folder: Path, masks: str | None) -> NextLevelBertForContrastiveLearning:
@@ -135,7 +135,7 @@ def scores_of(
 def measure(
     folder: Path, rows: dict[str, list[NextLevelBertModel]]
 ) -> dict[str, dict[str, list[float]]]:
-    """Returns scores, and differences to both controls, by row and task."""
+    """Returns scores, and differences to the controls, by row and task."""
     train = VectorCorpus(folder / "train")
     space = TargetSpace(train.hidden_size)
     space.whiten(document.plain for document in train)
@@ -154,7 +154,7 @@ def measure(
             scores[name] = scores_of(folder, of_row, task, queries=[*relevant])
         for name, values in scores.items():
             figures[name][task] = with_interval(values, books, seed=0)
-            for control in ("whitened mean", "static"):
+            for control in CONTROLS:
                 differences = with_interval(values - scores[control], books, seed=0)
                 figures[name][f"{task}, minus {control}"] = differences
     return figures

@@ -48,6 +48,21 @@ def test_groups_and_their_order_change_nothing(toy, monkeypatch):
         close(alone.chunks, other.chunks)
 
 
+def test_the_first_group_is_encoded_before_later_ones_are_read(toy, monkeypatch):
+    monkeypatch.setattr("nextlevelbert.models.chunking._CHARACTERS_PER_GROUP", 1)
+    read = []
+
+    def texts():
+        for number in range(20):
+            read.append(number)
+            yield "a whale"
+
+    next(toy.iter_encode(texts()))
+
+    # The group that is encoded, and one more than there are threads, of which there are up to four.
+    assert len(read) <= 6
+
+
 @pytest.mark.parametrize("whiten_chunks", [False, True])
 def test_search_vectors_are_whitened_and_have_length_one(toy_encoder_path, whiten_chunks):
     """W (v - m), scaled to length 1."""

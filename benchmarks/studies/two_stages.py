@@ -6,9 +6,9 @@
 Each row is one layer over whitened vectors, which reads 300 batches of 64 pairs of segments (4 to
 48 chunks; AdamW at 3e-4, a cosine to zero), as nextlevelbert-static did. *Random* layers start
 there; the others are first trained on masks, by runs of `masked_trial`. Controls are the whitened
-mean of the chunk vectors, and nextlevelbert-static, a linear map that was trained by the same
-objective on the same novels. *Beside* puts the whitened mean beside the document vector, each of
-length 1. Runs that are finished are not trained again.
+mean of the chunk vectors, and nextlevelbert-static, whose two linear maps were trained by the same
+objective on 188 of the 198 novels. *Beside* puts the whitened mean beside the document vector, each
+of length 1. Runs that are finished are not trained again.
 """
 
 from __future__ import annotations

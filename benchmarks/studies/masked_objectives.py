@@ -244,6 +244,8 @@ def encode(args: Namespace) -> None:
     model.save_pretrained(args.folder / "start")
     rule = ChunkingRule.from_tokenizer(source.tokenizer, args.chunk_size)
     source.encoder.to(device())
+    if args.bf16:
+        source.encoder.to(torch.bfloat16)
     held_out = read_documents(args.novels / "held_out.jsonl")
     encode_corpus(held_out, source, rule, args.folder / "held_out")
     files = {"train": args.novels / "train.jsonl"}

@@ -16,7 +16,7 @@ import json
 import logging
 import math
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -309,8 +309,14 @@ def score_summaries(documents: Dataset, chosen: Iterable[list[int]]) -> dict[str
     return scores | {"precision": float(np.mean(labels))}
 
 
-def score_without_model(train: Dataset, documents: Dataset, count: int) -> dict[str, dict]:
-    """Scores the first sentences, those nearest to the mean TF-IDF vector, and the oracle."""
+def choose_without_model(
+    train: Dataset, documents: Dataset, count: int
+) -> dict[str, list[list[int]]]:
+    """Chooses the first sentences, those nearest to the mean TF-IDF vector, and the oracle's.
+
+    Returns:
+        Indices of sentences for each document, by row of the table.
+    """
     words = TfidfVectorizer().fit(" ".join(sentences) for sentences in train["sentences"])
     first = []
     central = []
@@ -323,9 +329,9 @@ def score_without_model(train: Dataset, documents: Dataset, count: int) -> dict[
         central.append(select_sentences(similarities, count))
         best.append(greedy_oracle(sentences, document["reference"], limit=count))
     return {
-        f"first {count} sentences": score_summaries(documents, first),
-        "TF-IDF centroid": score_summaries(documents, central),
-        f"oracle, at most {count} sentences": score_summaries(documents, best),
+        f"first {count} sentences": first,
+        "TF-IDF centroid": central,
+        f"oracle, at most {count} sentences": best,
     }
 
 
@@ -339,6 +345,17 @@ def choose_sentences(logits: np.ndarray, rows: Dataset, options: SummaryArgument
         scores_read = scores[: len(row["labels"])]  # the others are padding
         chosen.append(select_sentences(scores_read, options.summary_sentences, blocked))
     return chosen
+
+
+def write_predictions(
+    path: Path, documents: Dataset, choices: Mapping[str, Sequence[list[int]]]
+) -> None:
+    """Writes the right sentences of each document, and those of each row, by their indices."""
+    with path.open("w", encoding="utf-8") as file:
+        for index, document in enumerate(documents):
+            chosen = {row: of_documents[index] for row, of_documents in choices.items()}
+            right = np.flatnonzero(document["labels"]).tolist()
+            file.write(json.dumps({"right": right, "chosen": chosen}) + "\n")
 
 
 def main(argv: Sequence[str]) -> dict[str, dict[str, float]]:
@@ -373,6 +390,7 @@ def main(argv: Sequence[str]) -> dict[str, dict[str, float]]:
     # 5. The scores of the evaluations with the lowest losses, the lowest last, and their means.
     reported = "test" if "test" in rows else "validation"
     evaluations = []
+    chosen: list[list[int]] = []
     for step in reversed(lowest_losses(trainer.state)):
         model = BertAlForExtractiveSummarization.from_pretrained(folder / f"checkpoint-{step}")
         trainer = Trainer(model, args, data_collator=collator, eval_dataset=rows["validation"])
@@ -383,10 +401,19 @@ def main(argv: Sequence[str]) -> dict[str, dict[str, float]]:
         raise ValueError("No evaluation has a finite loss; lower --learning_rate.")
     means = {name: float(np.mean([row[name] for row in evaluations])) for name in evaluations[0]}
 
-    # 6. The table, with rows that need no training.
-    table = {f"{options.model_type}, {reported}": means}
-    table |= score_without_model(documents["train"], documents[reported], options.summary_sentences)
-    print(json.dumps(table, indent=2))
+    # 6. The table, with rows that need no training, and the sentences that each row chose; the
+    # model's are those of the lowest loss.
+    row = f"{options.model_type}, {reported}"
+    table = {row: means}
+    choices = choose_without_model(
+        documents["train"], documents[reported], options.summary_sentences
+    )
+    for name, of_documents in choices.items():
+        table[name] = score_summaries(documents[reported], of_documents)
+    text = json.dumps(table, indent=2)
+    print(text)
+    (folder / "results.json").write_text(text, encoding="utf-8")
+    write_predictions(folder / "predictions.jsonl", documents[reported], {row: chosen, **choices})
 
     # 7. The model with the lowest loss, for `BertAlForExtractiveSummarization.from_pretrained`.
     trainer.save_model()

@@ -137,13 +137,14 @@ def test_rows_without_a_model_by_hand(tmp_path):
     file = write(tmp_path / "rows.jsonl", [{"text": text, "summary": " ".join(text[2:5])}] * 2)
 
     data = read(file)["train"]
-    two = script.score_without_model(data, data, count=2)
+    two = script.choose_without_model(data, data, count=2)
+    oracle = script.score_summaries(data, two["oracle, at most 2 sentences"])
 
     assert data[0]["labels"] == [0, 0, 1, 1, 1, 0]
-    assert two["oracle, at most 2 sentences"]["precision"] == 1.0
+    assert oracle["precision"] == 1.0
     # Two of the three sentences of the reference, which have five words each.
-    assert two["oracle, at most 2 sentences"]["rouge1"] == pytest.approx(2 * 10 / (10 + 15))
-    assert two["first 2 sentences"]["precision"] == 0.0
+    assert oracle["rouge1"] == pytest.approx(2 * 10 / (10 + 15))
+    assert two["first 2 sentences"] == [[0, 1], [0, 1]]
 
 
 @pytest.mark.parametrize(
@@ -370,6 +371,22 @@ def test_the_mean_of_the_three_evaluations_with_the_lowest_loss_is_reported(trai
     assert len(losses) == 8
     assert table["bert-al, test"]["rouge2"] == pytest.approx(np.mean(rouge2))
     assert table["bert-al, test"]["precision"] > table["first 2 sentences"]["precision"]
+
+
+def test_the_sentences_that_each_row_chose_are_written(trained):
+    """Those of the model are the summaries of the model that is saved."""
+    folder, table = trained
+    model = BertAlForExtractiveSummarization.from_pretrained(folder)
+    lines = (folder / "predictions.jsonl").read_text().splitlines()
+
+    for line, story in zip(lines, stories(7, 2), strict=True):
+        record = json.loads(line)
+        assert record["right"] == np.flatnonzero(story["labels"]).tolist()
+        summary = model.summarize(story["text"], sentences=2)
+        assert record["chosen"]["bert-al, test"] == summary.indices
+        assert record["chosen"]["first 2 sentences"] == [0, 1]
+    assert record["chosen"].keys() == table.keys()
+    assert json.loads((folder / "results.json").read_text()) == table
 
 
 def test_the_model_with_the_lowest_loss_is_saved_and_few_checkpoints_stay(trained):

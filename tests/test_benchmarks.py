@@ -25,6 +25,7 @@ from benchmarks.studies import (
     compare_runs,
     masked_objectives,
     masked_trial,
+    minilm_objectives,
     two_stages,
 )
 from metrics.conll_coreference.conll_coreference import coreference_scores
@@ -203,6 +204,21 @@ def test_the_trial_of_masked_vectors_has_controls_and_intervals(study, monkeypat
     assert trained["chapters, beside"] == rows["whitened mean"]["chapters"] == [1, 1, 1]
     run = masked_trial.options_of(study, "l")
     assert round(masked_trial.train_once(run)) == trained["CPU-seconds"]  # it is not trained again
+
+
+def test_the_seven_objectives_are_measured_as_the_trial_is(study, monkeypatch, tmp_path):
+    sizes = "--sequence_length 16 --batch_size 2 --positions 32 --evaluate_every 32"
+    monkeypatch.setattr(minilm_objectives, "SETTINGS", sizes)
+    figures = tmp_path / "objectives.json"
+    words = ["--folder", str(study), "--json", str(figures), "--runs", "a", "d, second seed"]
+    monkeypatch.setattr(sys, "argv", ["minilm_objectives", *words])
+
+    minilm_objectives.main()
+
+    rows = json.loads(figures.read_text())["rows"]
+    assert {*rows} == {*masked_objectives.CONTROLS, "whitened mean", "a", "d, second seed"}
+    assert rows["a"]["positions"] == 32
+    assert rows["a"]["unseen: of 8,192"] != rows["a"]["unseen: of all masked"]
 
 
 def test_further_texts_are_read_at_every_offset(study, monkeypatch):

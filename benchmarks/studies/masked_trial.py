@@ -80,10 +80,14 @@ TEXTS = {"": "unseen", "train_": "training"}
 Queries = Mapping[str, Mapping[str, float]]
 
 
+def read_options(folder: Path, words: str) -> Namespace:
+    """Reads the options of a run as `masked_objectives` does."""
+    return study_parser().parse_args(["train", "--folder", str(folder), *words.split()])
+
+
 def options_of(folder: Path, name: str) -> Namespace:
-    """Returns the options of a run, as `masked_objectives` reads them."""
-    words = f"{SETTINGS} {RUNS[name]}".split()
-    return study_parser().parse_args(["train", "--folder", str(folder), *words])
+    """Returns the options of one of `RUNS`."""
+    return read_options(folder, f"{SETTINGS} {RUNS[name]}")
 
 
 def chunks_of(args: Namespace) -> int:
@@ -224,9 +228,11 @@ def run_figures(
 
 
 @torch.inference_mode()
-def measure(folder: Path, runs: Mapping[str, Namespace]) -> dict[str, dict[str, list[float]]]:
+def measure(runs: Mapping[str, Namespace]) -> dict[str, dict[str, list[float]]]:
     """Measures finished runs beside the controls, and returns the figures by row."""
-    evaluation = Evaluation(next(iter(runs.values())))
+    first = next(iter(runs.values()))
+    evaluation = Evaluation(first)
+    folder = first.folder
     control = of_queries(evaluation, whitened_mean(evaluation.space))
     rows = {name: masked_figures(evaluation, evaluation.untrained, name) for name in CONTROLS}
     rows["whitened mean"] = document_figures(folder, control, control)
@@ -240,27 +246,18 @@ def measure(folder: Path, runs: Mapping[str, Namespace]) -> dict[str, dict[str, 
     return rows
 
 
-def main() -> None:
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, required=True, help="of `masked_objectives encode`")
-    parser.add_argument("--runs", nargs="+", choices=RUNS, default=[*RUNS], help="default: all")
-    add_json_option(parser)
-    args = parser.parse_args()
-    runs = {name: options_of(args.folder, name) for name in args.runs}
+def report(runs: Mapping[str, Namespace], json_path: Path | None) -> None:
+    """Trains runs, measures them, and writes and prints the table."""
     trained = {name: train_once(run) for name, run in runs.items()}
     begin = time.process_time()
-    measured = measure(args.folder, runs)
+    measured = measure(runs)
     rows: dict[str, dict[str, object]] = {row: dict(cells) for row, cells in measured.items()}
     for name, run in runs.items():
         rows[name]["chunks"] = chunks_of(run)
+        rows[name]["positions"] = run.positions
         rows[name]["CPU-seconds"] = round(trained[name])
-    measuring = time.process_time() - begin
-    write_figures(
-        args.json,
-        rows,
-        positions=runs[args.runs[0]].positions,
-        cpu_seconds=round(sum(trained.values()) + measuring),
-    )
+    seconds = sum(trained.values()) + time.process_time() - begin
+    write_figures(json_path, rows, cpu_seconds=round(seconds))
     columns = [f"{text}: {shown}" for text in TEXTS.values() for shown in CHOICES.values()]
     columns += [*VALIDATION, *(f"{task}, beside" for task in VALIDATION)]
     table = []
@@ -268,6 +265,16 @@ def main() -> None:
         cells = ["" if key not in figures else f"{figures[key][0]:.3f}" for key in columns]
         table.append([name, *cells])
     print_table(["", *columns], table)
+
+
+def main() -> None:
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, required=True, help="of `masked_objectives encode`")
+    parser.add_argument("--runs", nargs="+", choices=RUNS, default=[*RUNS], help="default: all")
+    add_json_option(parser)
+    args = parser.parse_args()
+    runs = {name: options_of(args.folder, name) for name in args.runs}
+    report(runs, args.json)
 
 
 if __name__ == "__main__":

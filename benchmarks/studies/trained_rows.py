@@ -82,7 +82,6 @@ COMMANDS: dict[str, dict[str, str]] = {
         "residual-16": f"{_BERT_AL} --segment_length 16",
         "replace-16": f"{_BERT_AL} --segment_length 16 --recurrence replace",
         "residual-128": f"{_BERT_AL} --segment_length 128",
-        "replace-128": f"{_BERT_AL} --segment_length 128 --recurrence replace",
         "truncated-16": f"{_BERT_AL} --segment_length 16 --model_type truncated",
         "truncated-128": f"{_BERT_AL} --segment_length 128 --model_type truncated",
         "extended-128": f"{_BERT_AL} --segment_length 128 --model_type extended",
@@ -240,7 +239,7 @@ def write_squality(args: Namespace) -> None:
     folder.mkdir(exist_ok=True)
     write_table(
         folder / "msmarco-docs.tsv",
-        ((name, "", "", text) for name, text in (train.documents | test.documents).items()),
+        ((name, "", "", text) for name, text in {**train.documents, **test.documents}.items()),
     )
     for split, task in {"doctrain": train, "docdev": test}.items():
         write_table(folder / f"msmarco-{split}-queries.tsv", task.queries.items())
@@ -324,16 +323,16 @@ def measure_vectors(args: Namespace) -> Rows:
     for task in VALIDATION:
         relevant = json.loads((folder / f"{task}.json").read_text())
         books = np.array([book_or_story(min(documents)) for documents in relevant.values()])
-        values = {}
+        values: dict[str, list[list[float]]] = {}
         for name, of_seeds in methods.items():
             values[name] = []
             for contextualize in of_seeds:
                 scores = search(folder, task, contextualize)[f"{task}_document"]
                 values[name].append([scores[query] for query in relevant])
-        for name, of_seeds in values.items():
-            rows[name][task] = with_spread([fmean(scores) for scores in of_seeds])
+        for name, scores_of_seeds in values.items():
+            rows[name][task] = with_spread([fmean(scores) for scores in scores_of_seeds])
             for control in ("mean", "whitened mean", "no-layers"):
-                differences = np.mean(of_seeds, axis=0) - np.mean(values[control], axis=0)
+                differences = np.mean(scores_of_seeds, axis=0) - np.mean(values[control], axis=0)
                 key = f"{task}, minus {control}"
                 rows[name][key] = with_interval(differences, books, seed=0)
     return rows

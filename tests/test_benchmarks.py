@@ -9,6 +9,7 @@ import math
 import re
 import shutil
 import sys
+from argparse import Namespace
 from operator import itemgetter
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from benchmarks.studies import (
     masked_objectives,
     masked_trial,
     minilm_objectives,
+    trained_rows,
     two_stages,
 )
 from metrics.conll_coreference.conll_coreference import coreference_scores
@@ -261,6 +263,25 @@ def test_two_stages_stand_beside_their_controls(study, toy_encoder_path, monkeyp
     changed = (after[weight] - before[f"model.{weight}"]).abs().max()
     # Two steps of AdamW at 3e-4 at most, from the weights that were trained on masks.
     assert 0 < changed < 7e-4
+
+
+def test_trained_models_stand_beside_means_of_their_chunks(study, monkeypatch, tmp_path):
+    (tmp_path / "vectors").symlink_to(study)
+    names = ("no-layers-0", "layers-0", "layers-1")
+    for name in names:
+        learner = masked_objectives.new_learner(
+            study, masked_objectives.row_of("a", best="d"), classes=0
+        )
+        learner.model.base_model.save_pretrained(tmp_path / name)
+    monkeypatch.setitem(trained_rows.COMMANDS, "next-level-bert", dict.fromkeys(names, ""))
+
+    rows = trained_rows.measure_vectors(Namespace(folder=tmp_path))
+
+    assert rows.keys() == {"mean", "whitened mean", "no-layers", "layers"}
+    # Both chapters of a novel have the same text.
+    assert rows["layers"]["chapters"] == [1, 1, 1]
+    assert rows["mean"]["chapters, minus mean"] == [0, 0, 0]
+    assert rows["layers"]["squality"] == rows["no-layers"]["squality"]
 
 
 def test_novels_are_told_apart_in_the_stream_of_masked_vectors():

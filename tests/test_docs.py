@@ -19,6 +19,7 @@ import pytest
 from huggingface_hub import ModelCard
 from transformers import HfArgumentParser
 
+from benchmarks.studies import trained_rows
 from nextlevelbert.data import open_rows
 from nextlevelbert.data.labelled import load_choices, load_classes
 from nextlevelbert.finetuning import tasks
@@ -250,6 +251,18 @@ def test_commands(page, argv, monkeypatch, tmp_path):
     (tmp_path / "examples").symlink_to(ROOT / "examples")  # which holds the recipes
     make_files(argv)
     assert refused(argv) == ""
+
+
+TRAINED = [words for family in trained_rows.COMMANDS.values() for words in family.values()]
+
+
+@pytest.mark.parametrize("command", TRAINED)
+def test_commands_of_the_results(command, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")  # which holds the scripts
+    argv = shlex.split(command.format(data="data", encoder="minilm", folder="runs"))[1:]
+    make_files(argv)
+    assert refused([*argv, "--output_dir", "runs/row"]) == ""
 
 
 PAPERS = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")

@@ -23,6 +23,7 @@ from benchmarks.speed import gpu_throughput
 from benchmarks.studies import (
     attention_alignment,
     book_context,
+    chunk_tasks,
     compare_runs,
     masked_objectives,
     masked_trial,
@@ -263,6 +264,34 @@ def test_two_stages_stand_beside_their_controls(study, toy_encoder_path, monkeyp
     changed = (after[weight] - before[f"model.{weight}"]).abs().max()
     # Two steps of AdamW at 3e-4 at most, from the weights that were trained on masks.
     assert 0 < changed < 7e-4
+
+
+def test_tasks_of_chunks_are_compared_with_the_best_control(
+    study, toy_encoder_path, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(chunk_tasks, "LENGTH", 8)
+    monkeypatch.setattr(chunk_tasks, "HALF", 4)
+    monkeypatch.setattr(chunk_tasks, "NOT_PRETRAINED", ("layers, random",))
+    folders = ["--study", str(study), "--folder", str(tmp_path), "--encoder", toy_encoder_path]
+    novels = ["--data", str(study), "--novels", str(tmp_path / "nothing")]
+    (tmp_path / "nothing").mkdir()
+    write(tmp_path / "nothing" / "held_out.jsonl", [{"id": "another", "text": "a"}])
+    monkeypatch.setattr(sys, "argv", ["chunk_tasks", "encode", *folders, *novels])
+    chunk_tasks.main()
+    figures = tmp_path / "figures.json"
+    words = ["--seeds", "1", "--epochs", "1", "--json", str(figures)]
+    monkeypatch.setattr(sys, "argv", ["chunk_tasks", "train", *folders, *words])
+
+    chunk_tasks.main()
+
+    rows = json.loads(figures.read_text())["rows"]
+    for task in chunk_tasks.TASKS:
+        best = max((cells.get(task, 0), name) for name, cells in rows.items())[1]
+        assert rows[best][f"{task}, minus best"] == [0, 0, 0]
+    assert "order" not in rows["cosines"]
+    lines = (tmp_path / "results.jsonl").read_text()
+    chunk_tasks.main()
+    assert (tmp_path / "results.jsonl").read_text() == lines  # nothing is trained again
 
 
 def test_trained_models_stand_beside_means_of_their_chunks(study, monkeypatch, tmp_path):

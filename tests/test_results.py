@@ -6,16 +6,9 @@ from argparse import Namespace
 import pytest
 
 from benchmarks.results import __main__ as results
+from benchmarks.results.cells import difference, make_table, merge, score, score_with_bounds
 from benchmarks.results.page import MARKED, markdown, provenance, render
-from benchmarks.results.sections import (
-    SECTIONS,
-    Section,
-    difference,
-    make_table,
-    merge,
-    score,
-    score_with_bounds,
-)
+from benchmarks.results.sections import SECTIONS, Section
 from benchmarks.studies import coreference_rules
 
 FACTS = {

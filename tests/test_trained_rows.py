@@ -60,17 +60,29 @@ def test_summaries_are_compared_with_those_of_the_controls(monkeypatch, tmp_path
     assert rows["row"]["precision, minus TF-IDF centroid"] == pytest.approx([0.5] * 3)
 
 
-def test_accuracies_are_read_over_seeds(monkeypatch, tmp_path):
-    for seed, accuracy in enumerate([0.5, 0.75]):
-        folder = tmp_path / "row" / f"seed-{seed}"
-        folder.mkdir(parents=True)
-        scores = {"validation": {"accuracy": accuracy}, "validation, long": {"accuracy": 1.0}}
-        (folder / "result.json").write_text(json.dumps({"scores": scores}))
-    monkeypatch.setitem(trained_rows.COMMANDS, "chunkbert", {"row": ""})
+def test_accuracies_are_compared_article_by_article(monkeypatch, tmp_path, small_tokenizer):
+    small_tokenizer.save_pretrained(tmp_path / "encoder")
+    (tmp_path / "hyperpartisan").mkdir()
+    with gzip.open(tmp_path / "hyperpartisan" / "validation.jsonl.gz", "wt") as file:
+        for text in ("one", "a b c d e f", "g h i j k l"):
+            file.write(json.dumps({"text": text}) + "\n")
+    predictions = {"chunkbert": ["111", "110"], "truncated": ["100"], "tfidf": ["111"]}
+    for name, of_seeds in predictions.items():
+        for seed, digits in enumerate(of_seeds):
+            folder = tmp_path / name / f"seed-{seed}"
+            folder.mkdir(parents=True)
+            records = [{"prediction": digit, "label": "1"} for digit in digits]
+            write(folder / "validation_predictions.jsonl", records)
+    monkeypatch.setitem(trained_rows.COMMANDS, "chunkbert", dict.fromkeys(predictions, ""))
+    monkeypatch.setattr(trained_rows, "LONG", 5)
+    runs = Namespace(folder=tmp_path, data=tmp_path, encoder=tmp_path / "encoder")
 
-    rows = trained_rows.measure_classes(Namespace(folder=tmp_path))
+    rows = trained_rows.measure_classes(runs)
 
-    assert rows == {"row": {"validation": [0.625, 0.5, 0.75], "validation, long": [1, 1, 1]}}
+    assert rows["chunkbert"]["all"][0] == pytest.approx(2.5 / 3)
+    assert rows["chunkbert"]["long"][0] == 0.75
+    assert rows["chunkbert"]["long, minus truncated"] == [0.75, 0.5, 1.0]
+    assert rows["truncated"]["all, minus tfidf"][0] == pytest.approx(-2 / 3)
 
 
 def test_the_rank_of_the_right_story_counts(tmp_path):

@@ -7,9 +7,26 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-# Of a JSON file in the folder `measured`: facts of the run, and `rows` of figures by column.
-Measured = Mapping[str, Any]
-Cell = Callable[[Any], str]
+from benchmarks.results.cells import (
+    Cell,
+    Measured,
+    count,
+    difference,
+    make_table,
+    merge,
+    score,
+    score_with_bounds,
+    text,
+)
+from benchmarks.results.trained import (
+    bert_al_table,
+    cdlm_table,
+    chunkbert_table,
+    hate_table,
+    next_level_bert_table,
+    objective_table,
+    tasks_table,
+)
 
 
 @dataclass(frozen=True)
@@ -35,98 +52,6 @@ class Section:
     prepare: Mapping[str, str] = field(default_factory=dict)
     also: Sequence[str] = ()
     about: str = ""
-
-
-# --- Cells
-
-
-def mean_of(value: Any) -> float:
-    """Returns the number of a figure, which may have bounds."""
-    if isinstance(value, Sequence):
-        return value[0]
-    return value
-
-
-def score(value: Any) -> str:
-    return f"{mean_of(value):.3f}"
-
-
-def score_with_bounds(value: Sequence[float]) -> str:
-    mean, low, high = value
-    return f"{mean:.3f} ({low:.3f} to {high:.3f})"
-
-
-def score_with_any_bounds(value: Any) -> str:
-    if isinstance(value, Sequence):
-        return score_with_bounds(value)
-    return score(value)
-
-
-def difference(value: Sequence[float]) -> str:
-    """Shows the bounds of a difference; nothing for the row that others are compared with."""
-    mean, low, high = value
-    if mean == low == high == 0:
-        return ""
-    return f"{low:+.3f} to {high:+.3f}".replace("-", "−")
-
-
-def text(value: str) -> str:
-    return value
-
-
-def count(value: int) -> str:
-    return f"{value:,}"
-
-
-def make_table(
-    measured: Measured,
-    heading: str,
-    columns: Mapping[str, tuple[str, Cell]],
-    names: Mapping[str, str],
-) -> list[list[str]]:
-    """Makes the cells of a table, with the best score of each column in bold.
-
-    Rows without figures are left out.
-
-    Args:
-        measured: JSON of a section.
-        heading: heading of the first column.
-        columns: key of the figures and form of the cells, by heading.
-        names: names of the rows in the page, by their names in the JSON, in the order of the page.
-
-    Returns:
-        The rows of the table; the first one has the headings.
-    """
-    rows = measured["rows"]
-    names = {row: name for row, name in names.items() if row in rows}
-    best = {}
-    for key, form in columns.values():
-        if form not in (difference, text, count):
-            best[key] = max(mean_of(rows[row][key]) for row in names if key in rows[row])
-    table = [[heading, *columns]]
-    for row, name in names.items():
-        cells = [name]
-        for key, form in columns.values():
-            if key not in rows[row]:
-                cells.append("")
-                continue
-            value = rows[row][key]
-            shown = form(value)
-            if key in best and round(mean_of(value), 3) == round(best[key], 3):
-                number, *bounds = shown.split(" ", 1)
-                shown = " ".join([f"**{number}**", *bounds])
-            cells.append(shown)
-        table.append(cells)
-    return table
-
-
-def merge(measured: Mapping[str, Measured]) -> Measured:
-    """Puts the rows of several sections together."""
-    rows: dict[str, dict[str, Any]] = {}
-    for part in measured.values():
-        for row, cells in part["rows"].items():
-            rows.setdefault(row, {}).update(cells)
-    return {"rows": rows}
 
 
 # --- Document vectors
@@ -448,137 +373,6 @@ def coreference_table(measured: Mapping[str, Measured]) -> list[list[str]]:
     return make_table(part, "rule without training", columns, names)
 
 
-# --- Trained models
-
-
-_OBJECTIVE_ROWS = {
-    "neighbours": "two nearest visible chunks, untrained",
-    "weighed": "visible chunks weighed by 0.7 to the power of their distance, untrained",
-    "least_squares": "nine numbers by least squares",
-    "whitened mean": "whitened mean of the chunk vectors",
-    "a": "the paper's: Smooth L1 (a)",
-    "b": "Smooth L1 to vectors standardised by dimension (b)",
-    "c": "Smooth L1 to whitened vectors (c)",
-    "d": "choice of the whitened vector among the batch and 8,192 stored ones (d)",
-    "d, second seed": "— second seed",
-    "d, third seed": "— third seed",
-    "d, four times": "— 1,200,000 positions",
-    "e": "codes: 1,024 classes of whitened vectors and 1,024 of the rest (e)",
-    "f": "d, for what the mean of the neighbours leaves; spans of 3 to 8 masked (f)",
-    "g": "f with residual pooling (g)",
-}
-
-
-def objective_table(measured: Mapping[str, Measured]) -> list[list[str]]:
-    [part] = measured.values()
-    columns: dict[str, tuple[str, Cell]] = {
-        "unseen novels: of 8,192": ("unseen: of 8,192", score),
-        "minus the weighed": ("unseen: of 8,192, minus weighed", difference),
-        "unseen novels: of all": ("unseen: of all masked", score),
-        "training novels: of 8,192": ("training: of 8,192", score),
-        "books": ("chapters", score),
-        "books, beside": ("chapters, beside", score),
-        "beside, minus the whitened mean": ("chapters, beside, minus whitened", difference),
-        "SQuALITY, beside": ("squality, beside", score),
-    }
-    return make_table(part, "found; MAP and MRR", columns, _OBJECTIVE_ROWS)
-
-
-_NEXT_LEVEL_BERT_ROWS = {
-    "mean": "mean of MiniLM's chunk vectors",
-    "whitened mean": "whitened mean of MiniLM's chunk vectors",
-    "smooth-l1": "the paper's masked modelling: 15 %, Smooth L1",
-    "smooth-l1-30": "— 30 % masked, one seed",
-    "smooth-l1-40": "— 40 % masked, one seed",
-    "choice": "— choice among the batch and 8,192 stored vectors (the default)",
-    "contrastive": "two segments of a book, mean of the layers' vectors",
-    "whitened": "— whitened, with `--pooling residual`",
-    "no-layers": "— the same without any layer",
-    "200-steps": "— the same with layers, 200 steps: the recipe of nextlevelbert-minilm-256",
-}
-
-
-def next_level_bert_table(measured: Mapping[str, Measured]) -> list[list[str]]:
-    [part] = measured.values()
-    columns: dict[str, tuple[str, Cell]] = {
-        "books": ("chapters", score_with_bounds),
-        "books, minus the mean": ("chapters, minus mean", difference),
-        "books, minus the whitened mean": ("chapters, minus whitened mean", difference),
-        "books, minus no layers": ("chapters, minus no-layers", difference),
-        "SQuALITY": ("squality", score_with_bounds),
-    }
-    heading = "MAP and MRR: mean (lowest to highest seed)"
-    return make_table(part, heading, columns, _NEXT_LEVEL_BERT_ROWS)
-
-
-def hate_table(measured: Mapping[str, Measured]) -> list[list[str]]:
-    [part] = measured.values()
-    names = {
-        "pretrained, before training": "HATE, 64 dimensions, before it is trained to rank",
-        "pretrained": "— after",
-        "mean of the sentence vectors": "mean of MiniLM's sentence vectors",
-        "BM25": "BM25",
-    }
-    columns: dict[str, tuple[str, Cell]] = {"MRR@10": ("mrr", score_with_any_bounds)}
-    return make_table(part, "SQuALITY, 500 answers", columns, names)
-
-
-def chunkbert_table(measured: Mapping[str, Measured]) -> list[list[str]]:
-    [part] = measured.values()
-    names = {
-        "chunkbert": "ChunkBERT, chunks of 128",
-        "truncated": "BERT, the first 512 tokens (`truncated`)",
-        "tfidf": "TF-IDF",
-    }
-    columns: dict[str, tuple[str, Cell]] = {
-        "all (64)": ("validation", score_with_bounds),
-        "long (30, over 512 tokens)": ("validation, long", score_with_bounds),
-    }
-    return make_table(part, "Hyperpartisan, accuracy", columns, names)
-
-
-def bert_al_table(measured: Mapping[str, Measured]) -> list[list[str]]:
-    [part] = measured.values()
-    names = {
-        "residual-16": "BERT-AL, segments of 16, `residual` (the default)",
-        "replace-16": "BERT-AL, segments of 16, `replace` (the paper's)",
-        "residual-128": "BERT-AL, segments of 128, `residual`",
-        "truncated-16": "baseline 1, the first 16 tokens",
-        "truncated-128": "baseline 1, the first 128 tokens",
-        "extended-128": "baseline 2, longer position table, 128",
-        "first 3 sentences": "the first three sentences (lead)",
-        "TF-IDF centroid": "TF-IDF centroid, no training",
-        "oracle, at most 3 sentences": "oracle",
-    }
-    columns: dict[str, tuple[str, Cell]] = {
-        "ROUGE-1": ("rouge1", score),
-        "minus the lead": ("rouge1, minus first 3 sentences", difference),
-        "minus TF-IDF": ("rouge1, minus TF-IDF centroid", difference),
-        "precision": ("precision", score),
-        "precision, minus the lead": ("precision, minus first 3 sentences", difference),
-    }
-    return make_table(part, "BBC News, three sentences", columns, names)
-
-
-def cdlm_table(measured: Mapping[str, Measured]) -> list[list[str]]:
-    names = {
-        "start-linked": "start: MiniLM, as a Longformer",
-        "cdlm-linked": "CDLM, 60 steps",
-        "local-linked": "Local",
-        "prefix-linked": "Prefix",
-        "rand-linked": "Rand",
-        "same stem of the head": "same stem of the head, without training",
-    }
-    columns: dict[str, tuple[str, Cell]] = {
-        "CoNLL F1, events": ("conll_f1", score_with_bounds),
-        "minus start": ("conll_f1, minus start", difference),
-        "p by permutation": ("p", score),
-    }
-    head, *rows = make_table(merge(measured), "ECB+, sentences", columns, names)
-    # A high p is no merit.
-    return [head, *([*cells, p.replace("*", "")] for *cells, p in rows)]
-
-
 _DOCUMENTS = "python -m benchmarks.studies.document_vectors --data {data}"
 _QUESTIONS = (
     "python -m benchmarks.studies.search_table --packages {packages} --shared {data}/.."
@@ -603,6 +397,24 @@ _VECTORS = {
     f"{_STUDY}/whitened_means.json": (
         "python -m benchmarks.studies.masked_objectives encode --data {data}"
         f" --novels {{folder}}/novels --folder {_STUDY} --encoder {{encoder}} --bf16"
+    ),
+}
+
+_CHUNK_STUDY = "{folder}/chunk-study"
+_MASKED_RUN = f"{_CHUNK_STUDY}/runs/h-0-300000-128"
+_CHUNK_TASKS = {
+    **_HOLD_OUT,
+    f"{_CHUNK_STUDY}/whitened_means.json": (
+        "python -m benchmarks.studies.masked_objectives encode --data {data}"
+        f" --novels {{folder}}/novels --folder {_CHUNK_STUDY}"
+        " --encoder nextlevelbert/static --num_hidden_layers 1 --offsets 8"
+    ),
+    f"{_MASKED_RUN}/figures.json": (
+        f"python -m benchmarks.studies.masked_trial --folder {_CHUNK_STUDY} --runs h"
+    ),
+    "{folder}/chunk-tasks/validation.json": (
+        "python -m benchmarks.studies.chunk_tasks encode --data {data} --novels {folder}/novels"
+        f" --study {_CHUNK_STUDY} --folder {{folder}}/chunk-tasks --encoder nextlevelbert/static"
     ),
 }
 
@@ -826,7 +638,7 @@ SECTIONS = (
         command=_trained("chunkbert"),
         needs="an hour with instructions for bfloat16; 2 GiB",
         table=chunkbert_table,
-        about="514 articles to train with; mean (lowest to highest seed) of two seeds.",
+        about="One seed; 514 articles to train with; intervals over 64 articles.",
     ),
     Section(
         "trained-bert-al",
@@ -842,5 +654,19 @@ SECTIONS = (
         table=cdlm_table,
         also=["coreference-rules"],
         about="One seed; 197 documents, 1,245 mentions; intervals over 8 topics.",
+    ),
+    Section(
+        "chunk-tasks",
+        prepare=_CHUNK_TASKS,
+        command=(
+            f"python -m benchmarks.studies.chunk_tasks train --study {_CHUNK_STUDY}"
+            f" --folder {{folder}}/chunk-tasks --run {_MASKED_RUN}/checkpoint-586 --json {{json}}"
+        ),
+        needs="30 minutes, 3 GiB",
+        table=tasks_table,
+        about=(
+            "Two passes over 198 novels, means of three seeds; intervals over 22 other novels, of"
+            " the difference to the best row that was not pretrained."
+        ),
     ),
 )

@@ -39,7 +39,12 @@ from torch import nn
 from torch.nn import functional as F
 from transformers import get_linear_schedule_with_warmup, set_seed
 
-from benchmarks.common.measuring import print_table, with_interval
+from benchmarks.common.measuring import (
+    add_json_option,
+    print_table,
+    with_interval,
+    write_figures,
+)
 from benchmarks.common.objectives import TargetSpace, device
 from nextlevelbert import (
     Document,
@@ -400,12 +405,19 @@ def train(args: Namespace) -> None:
                 with results.open("a") as file:
                     file.write(json.dumps(line) + "\n")
                 print(name, task, seed, round(float(np.mean(done[key])), 4), flush=True)
+    figures: dict[str, dict[str, Any]] = {}
     for task in args.tasks:
-        show(task, names, done, args.seeds)
+        for title, cells in task_figures(task, names, done, args.seeds).items():
+            figures.setdefault(title, {}).update(cells)
+    write_figures(args.json, figures)
+    for task in args.tasks:
+        show(task, figures)
 
 
-def show(task: str, names: list[str], done: dict[Any, list[float]], seeds: int) -> None:
-    """Prints the table of a task."""
+def task_figures(
+    task: str, names: list[str], done: dict[Any, list[float]], seeds: int
+) -> dict[str, dict[str, Any]]:
+    """Returns the measure of each model, and its difference to the best control, by model."""
     means = {}  # over seeds, of each book
     for name in names:
         runs = [done[name, task, seed] for seed in range(seeds) if (name, task, seed) in done]
@@ -413,15 +425,29 @@ def show(task: str, names: list[str], done: dict[Any, list[float]], seeds: int) 
             means[name] = np.mean(runs, axis=0)
     controls = [name for name in (*LOCAL, *NOT_PRETRAINED) if name in means]
     best = max(controls, key=lambda name: means[name].mean())
-    rows = []
+    figures = {}
     for name, books in means.items():
-        mean, low, high = with_interval(books - means[best], np.arange(len(books)), seed=0)
         title = name
         if name not in (*LOCAL, *NOT_PRETRAINED):
             title = f"layers, {Path(name).parent.name}"
-        rows.append([title, f"{books.mean():.3f}", f"{mean:+.3f} ({low:+.3f} to {high:+.3f})"])
+        figures[title] = {
+            task: float(books.mean()),
+            f"{task}, minus best": with_interval(
+                books - means[best], np.arange(len(books)), seed=0
+            ),
+        }
+    return figures
+
+
+def show(task: str, figures: dict[str, dict[str, Any]]) -> None:
+    """Prints the table of a task."""
+    rows = []
+    for title, cells in figures.items():
+        if task in cells:
+            mean, low, high = cells[f"{task}, minus best"]
+            rows.append([title, f"{cells[task]:.3f}", f"{mean:+.3f} ({low:+.3f} to {high:+.3f})"])
     print()
-    print_table([task, MEASURES[task], f"minus {best}"], rows)
+    print_table([task, MEASURES[task], "minus the best control"], rows)
 
 
 def main() -> None:
@@ -438,6 +464,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--batch_size", type=int, default=16, help="windows")
     parser.add_argument("--hidden_size", type=int, default=256, help="of the MLP")
+    add_json_option(parser)
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
     if args.action == "encode":

@@ -1,0 +1,99 @@
+"""Cells of the tables: how figures are shown, and which of a column is bold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+# Of a JSON file in the folder `measured`: facts of the run, and `rows` of figures by column.
+Measured = Mapping[str, Any]
+Cell = Callable[[Any], str]
+
+
+def mean_of(value: Any) -> float:
+    """Returns the number of a figure, which may have bounds."""
+    if isinstance(value, Sequence):
+        return value[0]
+    return value
+
+
+def score(value: Any) -> str:
+    return f"{mean_of(value):.3f}"
+
+
+def score_with_bounds(value: Sequence[float]) -> str:
+    mean, low, high = value
+    return f"{mean:.3f} ({low:.3f} to {high:.3f})"
+
+
+def score_with_any_bounds(value: Any) -> str:
+    if isinstance(value, Sequence):
+        return score_with_bounds(value)
+    return score(value)
+
+
+def difference(value: Sequence[float]) -> str:
+    """Shows the bounds of a difference; nothing for the row that others are compared with."""
+    mean, low, high = value
+    if mean == low == high == 0:
+        return ""
+    return f"{low:+.3f} to {high:+.3f}".replace("-", "−")
+
+
+def text(value: str) -> str:
+    return value
+
+
+def count(value: int) -> str:
+    return f"{value:,}"
+
+
+def make_table(
+    measured: Measured,
+    heading: str,
+    columns: Mapping[str, tuple[str, Cell]],
+    names: Mapping[str, str],
+) -> list[list[str]]:
+    """Makes the cells of a table, with the best score of each column in bold.
+
+    Rows without figures are left out.
+
+    Args:
+        measured: JSON of a section.
+        heading: heading of the first column.
+        columns: key of the figures and form of the cells, by heading.
+        names: names of the rows in the page, by their names in the JSON, in the order of the page.
+
+    Returns:
+        The rows of the table; the first one has the headings.
+    """
+    rows = measured["rows"]
+    names = {row: name for row, name in names.items() if row in rows}
+    best = {}
+    for key, form in columns.values():
+        if form not in (difference, text, count):
+            best[key] = max(mean_of(rows[row][key]) for row in names if key in rows[row])
+    table = [[heading, *columns]]
+    for row, name in names.items():
+        cells = [name]
+        for key, form in columns.values():
+            if key not in rows[row]:
+                cells.append("")
+                continue
+            value = rows[row][key]
+            shown = form(value)
+            if key in best and round(mean_of(value), 3) == round(best[key], 3):
+                number, *bounds = shown.split(" ", 1)
+                shown = " ".join([f"**{number}**", *bounds])
+            cells.append(shown)
+        table.append(cells)
+    return table
+
+
+def merge(measured: Mapping[str, Measured]) -> Measured:
+    """Puts the rows of several sections together."""
+    rows: dict[str, dict[str, Any]] = {}
+    for part in measured.values():
+        for row, cells in part["rows"].items():
+            rows.setdefault(row, {}).update(cells)
+    return {"rows": rows}

@@ -61,7 +61,8 @@ _CDLM = (
 _COREFERENCE = (
     "python examples/cdlm/coreference.py --train_file {data}/ecbplus/train.jsonl.gz"
     " --validation_file {data}/ecbplus/validation.jsonl.gz --mentions_at_once all"
-    " --context sentence --per_device_train_batch_size 4 --max_steps 160 --save_strategy no"
+    " --context sentence --learning_rate 1e-4 --per_device_train_batch_size 4 --max_steps 160"
+    " --save_strategy no"
 )
 _NEXT_LEVEL_BERT = (
     "nextlevelbert pretrain --corpus_dir {folder}/vectors/train --chunk_encoder {encoder}"

@@ -66,7 +66,8 @@ _COREFERENCE = (
 )
 _NEXT_LEVEL_BERT = (
     "nextlevelbert pretrain --corpus_dir {folder}/vectors/train --chunk_encoder {encoder}"
-    " --do_train --bf16 --no_include_chunk_encoder --eval_strategy steps --eval_steps 1000"
+    " --chunk_encoder_name sentence-transformers/all-MiniLM-L6-v2 --no_include_chunk_encoder"
+    " --do_train --bf16 --eval_strategy steps --eval_steps 1000"
     " --save_strategy no"
 )
 _MASKED = f"{_NEXT_LEVEL_BERT} --per_device_train_batch_size 4 --max_steps 100"

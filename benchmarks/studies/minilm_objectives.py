@@ -30,11 +30,9 @@ RUNS = {
     "c": "--row c",
     "d": "--row d",
     "d, second seed": "--row d --seed 1",
-    "d, third seed": "--row d --seed 2",
     "e": "--row e",
     "f": "--row f",
     "g": "--row g",
-    "d, four times": "--row d --positions 1200000",
 }
 
 

@@ -77,7 +77,7 @@ _CONTRASTIVE = (
     " --per_device_eval_batch_size 64 --learning_rate 3e-4"
 )
 _WHITENED = f"{_CONTRASTIVE} --pooling residual --whiten_chunks"
-_SEEDS = 3
+_SEEDS = 2
 LONG = 512  # tokens that the plain BERT reads
 
 # Commands by family and run; a run may use the output folders of earlier ones.

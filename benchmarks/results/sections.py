@@ -401,16 +401,16 @@ _VECTORS = {
 }
 
 _CHUNK_STUDY = "{folder}/chunk-study"
-_MASKED_RUN = f"{_CHUNK_STUDY}/runs/h-0-300000-128"
+_MASKED_RUN = f"{_CHUNK_STUDY}/runs/j-0-300000-128"
 _CHUNK_TASKS = {
     **_HOLD_OUT,
     f"{_CHUNK_STUDY}/whitened_means.json": (
         "python -m benchmarks.studies.masked_objectives encode --data {data}"
         f" --novels {{folder}}/novels --folder {_CHUNK_STUDY}"
-        " --encoder nextlevelbert/static --num_hidden_layers 1 --offsets 8"
+        " --encoder nextlevelbert/static --num_hidden_layers 1"
     ),
     f"{_MASKED_RUN}/figures.json": (
-        f"python -m benchmarks.studies.masked_trial --folder {_CHUNK_STUDY} --runs h"
+        f"python -m benchmarks.studies.masked_trial --folder {_CHUNK_STUDY} --runs j"
     ),
     "{folder}/chunk-tasks/validation.json": (
         "python -m benchmarks.studies.chunk_tasks encode --data {data} --novels {folder}/novels"

@@ -109,7 +109,6 @@ def bert_al_table(measured: Mapping[str, Measured]) -> list[list[str]]:
         "residual-128": "BERT-AL, segments of 128, `residual`",
         "truncated-16": "baseline 1, the first 16 tokens",
         "truncated-128": "baseline 1, the first 128 tokens",
-        "extended-128": "baseline 2, longer position table, 128",
         "first 3 sentences": "the first three sentences (lead)",
         "TF-IDF centroid": "TF-IDF centroid, no training",
         "oracle, at most 3 sentences": "oracle",
@@ -150,7 +149,7 @@ def tasks_table(measured: Mapping[str, Measured]) -> list[list[str]]:
         "linear, five neighbours": "linear layer over five neighbouring vectors",
         "MLP, five neighbours": "MLP over five neighbouring vectors",
         "layers, random": "one layer over all chunks, random",
-        "layers, h-0-300000-128": "— pretrained on masked vectors (h)",
+        "layers, j-0-300000-128": "— pretrained on masked vectors (j)",
     }
     columns: dict[str, tuple[str, Cell]] = {}
     for task in ("chapters", "intruder", "order"):

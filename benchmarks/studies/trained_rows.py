@@ -88,7 +88,6 @@ COMMANDS: dict[str, dict[str, str]] = {
         "residual-128": f"{_BERT_AL} --segment_length 128",
         "truncated-16": f"{_BERT_AL} --segment_length 16 --model_type truncated",
         "truncated-128": f"{_BERT_AL} --segment_length 128 --model_type truncated",
-        "extended-128": f"{_BERT_AL} --segment_length 128 --model_type extended",
     },
     "chunkbert": {
         "chunkbert": f"{_HYPERPARTISAN} --model_type chunkbert --model {{encoder}} --seeds 0",

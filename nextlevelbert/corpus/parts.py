@@ -192,7 +192,7 @@ def finished_parts(folder: Path) -> list[Path]:
 
     Raises:
         FileNotFoundError: the folder holds no Parquet file.
-        ValueError: a part is missing.
+        ValueError: a part is missing, or the number of parts is unreadable.
     """
     paths = sorted(folder.glob(FILES))
     if not paths:
@@ -204,7 +204,13 @@ def finished_parts(folder: Path) -> list[Path]:
     if numbered:
         count = len(numbered) + 1
         if (folder / DONE).exists():
-            count = int((folder / DONE).read_text())
+            text = (folder / DONE).read_text().strip()
+            if not text.isdecimal():
+                raise ValueError(
+                    f"{folder / DONE} must hold the number of parts; it holds {text!r}. Delete it"
+                    " and run the same encoding again, which writes missing parts only."
+                )
+            count = int(text)
         missing = sorted(set(range(count)) - numbered.keys())
         if missing:
             raise ValueError(

@@ -17,6 +17,21 @@ def every_vector(corpus):
     return corpus.vectors(0, corpus.num_chunks)
 
 
+def test_an_unreadable_number_of_parts_is_named_and_written_again(corpus, source, rule, tmp_path):
+    """Spark, for one, marks its folders with an empty file of this name."""
+    folder = shutil.copytree(corpus.path, tmp_path / "copy")
+    number = (folder / "_SUCCESS").read_text()
+    (folder / "_SUCCESS").write_text("")
+    with pytest.raises(ValueError, match="must hold the number of parts"):
+        VectorCorpus(folder)
+
+    (folder / "_SUCCESS").unlink()
+    again = encode_corpus(DOCUMENTS, source, rule, folder, **SMALL)
+
+    assert (folder / "_SUCCESS").read_text() == number
+    assert all_equal(again, corpus)
+
+
 def test_a_missing_part_is_named_and_a_deleted_one_is_written_again(corpus, source, rule, tmp_path):
     folder = shutil.copytree(corpus.path, tmp_path / "copy")
     for number in range(3):

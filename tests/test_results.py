@@ -129,6 +129,21 @@ def test_a_section_is_measured_again_only_for_other_code(toy, monkeypatch, capsy
     assert "| a | 0.400 |" in toy.page.read_text()
 
 
+def test_a_study_counts_the_trainings_that_it_keeps(toy, monkeypatch):
+    def run_command(command, inputs):
+        figures = {"rows": {"a": {"x": 0.5}}, "cpu_seconds": 100}
+        inputs["json"].write_text(json.dumps(figures))
+        return 2.0, 0.25
+
+    monkeypatch.setattr(results, "run", run_command)
+
+    start(monkeypatch, "--data", "DATA")
+
+    assert results.read_measured("toy")["cpu_seconds"] == 100
+    assert "peak_gib" not in results.read_measured("toy")
+    assert "100 CPU-seconds)" in toy.page.read_text()
+
+
 def test_a_section_without_its_inputs_is_left_out(toy, monkeypatch, capsys):
     start(monkeypatch, "--list")
     assert "| toy | a second | --data | not yet |" in capsys.readouterr().out

@@ -296,7 +296,7 @@ def test_tasks_of_chunks_are_compared_with_the_best_control(
 
 def test_trained_models_stand_beside_means_of_their_chunks(study, monkeypatch, tmp_path):
     (tmp_path / "vectors").symlink_to(study)
-    names = ("no-layers-0", "layers-0", "layers-1")
+    names = ("no-layers-0", "200-steps-no-layers-0", "layers-0", "layers-1")
     for name in names:
         learner = masked_objectives.new_learner(
             study, masked_objectives.row_of("a", best="d"), classes=0
@@ -306,7 +306,7 @@ def test_trained_models_stand_beside_means_of_their_chunks(study, monkeypatch, t
 
     rows = trained_rows.measure_vectors(Namespace(folder=tmp_path))
 
-    assert rows.keys() == {"mean", "whitened mean", "no-layers", "layers"}
+    assert {*rows} == {"mean", "whitened mean", "no-layers", "200-steps-no-layers", "layers"}
     # Both chapters of a novel have the same text.
     assert rows["layers"]["chapters"] == [1, 1, 1]
     assert rows["mean"]["chapters, minus mean"] == [0, 0, 0]

@@ -129,6 +129,9 @@ for _seed in range(_SEEDS):
         f"whitened-{_seed}": f"{_WHITENED} --max_steps 100 --seed {_seed}",
         f"no-layers-{_seed}": (f"{_WHITENED} --max_steps 100 --num_hidden_layers 0 --seed {_seed}"),
         f"200-steps-{_seed}": f"{_WHITENED} --max_steps 200 --seed {_seed}",
+        f"200-steps-no-layers-{_seed}": (
+            f"{_WHITENED} --max_steps 200 --num_hidden_layers 0 --seed {_seed}"
+        ),
     }
 
 
@@ -347,7 +350,7 @@ def measure_vectors(args: Namespace) -> Rows:
                 values[name].append([scores[query] for query in relevant])
         for name, scores_of_seeds in values.items():
             rows[name][task] = with_spread([fmean(scores) for scores in scores_of_seeds])
-            for control in ("mean", "whitened mean", "no-layers"):
+            for control in ("mean", "whitened mean", "no-layers", "200-steps-no-layers"):
                 differences = np.mean(scores_of_seeds, axis=0) - np.mean(values[control], axis=0)
                 key = f"{task}, minus {control}"
                 rows[name][key] = with_interval(differences, books, seed=0)

@@ -27,7 +27,8 @@ def score_with_bounds(value: Sequence[float]) -> str:
 
 
 def score_with_any_bounds(value: Any) -> str:
-    if isinstance(value, Sequence):
+    """Shows a score, with its bounds if it has bounds that differ from it."""
+    if isinstance(value, Sequence) and min(value) < max(value):
         return score_with_bounds(value)
     return score(value)
 

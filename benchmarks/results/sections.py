@@ -645,7 +645,7 @@ SECTIONS = (
         command=_trained("bert-al"),
         needs="an hour and a half, 2 GiB",
         table=bert_al_table,
-        about="One seed; 1,580 articles to train with; intervals over 203 articles.",
+        about="One seed; 300 steps of four of 1,580 articles; intervals over 203 other articles.",
     ),
     Section(
         "trained-cdlm",

@@ -209,7 +209,7 @@ def test_the_trial_of_masked_vectors_has_controls_and_intervals(study, monkeypat
     assert round(masked_trial.train_once(run)) == trained["CPU-seconds"]  # it is not trained again
 
 
-def test_the_seven_objectives_are_measured_as_the_trial_is(study, monkeypatch, tmp_path):
+def test_the_objectives_are_measured_as_the_trial_is(study, monkeypatch, tmp_path):
     sizes = "--sequence_length 16 --batch_size 2 --positions 32 --evaluate_every 32"
     monkeypatch.setattr(minilm_objectives, "SETTINGS", sizes)
     figures = tmp_path / "objectives.json"

@@ -27,7 +27,6 @@ _OBJECTIVE_ROWS = {
     "d, second seed": "— second seed",
     "e": "codes: 1,024 classes of whitened vectors and 1,024 of the rest (e)",
     "f": "d, for what the mean of the neighbours leaves; spans of 3 to 8 masked (f)",
-    "g": "f with residual pooling (g)",
 }
 
 

@@ -1,11 +1,11 @@
-"""Trains MiniLM's layers on its own chunk vectors by seven objectives, beside untrained controls.
+"""Trains MiniLM's layers on its own chunk vectors by six objectives, beside untrained controls.
 
     python -m benchmarks.studies.hold_out --data DATA --output_dir novels
     python -m benchmarks.studies.masked_objectives encode --data DATA --novels novels \
         --folder STUDY --encoder MINILM --bf16
     python -m benchmarks.studies.minilm_objectives --folder STUDY
 
-The runs are rows a to g of `masked_objectives`, which start at MiniLM's six layers and read
+The runs are rows a to f of `masked_objectives`, which start at MiniLM's six layers and read
 300,000 positions in sequences of 128: 2,048 positions in a step, AdamW at 1e-4 with a warm-up and a
 cosine to zero, in bfloat16. Scores are those of `masked_trial`. Runs that are finished are not
 trained again.
@@ -32,7 +32,6 @@ RUNS = {
     "d, second seed": "--row d --seed 1",
     "e": "--row e",
     "f": "--row f",
-    "g": "--row g",
 }
 
 

@@ -27,8 +27,8 @@ def score_with_bounds(value: Sequence[float]) -> str:
 
 
 def score_with_any_bounds(value: Any) -> str:
-    """Shows a score, with its bounds if it has bounds that differ from it."""
-    if isinstance(value, Sequence) and min(value) < max(value):
+    """Shows a score, with its bounds if they are shown by other digits."""
+    if isinstance(value, Sequence) and len({*map(score, value)}) > 1:
         return score_with_bounds(value)
     return score(value)
 

@@ -611,8 +611,8 @@ SECTIONS = (
         table=objective_table,
         about=(
             "300,000 positions a run unless the row says more, after the novels were encoded. Masks"
-            " are drawn once, in 22 validation and 22 training novels; 761 chapters and 500 answers; intervals over"
-            " novels and books."
+            " are drawn once, in 22 validation and 22 training novels; 761 chapters and 500 answers;"
+            " intervals over novels and books."
         ),
     ),
     Section(

@@ -610,9 +610,9 @@ SECTIONS = (
         needs="40 minutes and an hour to encode, with instructions for bfloat16; 2 GiB",
         table=objective_table,
         about=(
-            "300,000 positions a run unless the row says more, after the novels were encoded."
-            " Masks are drawn once, in 22 validation and 22 training novels; 761 chapters and 500"
-            " answers; intervals over novels and books."
+            "300,000 positions a run, after the novels were encoded. Masks are drawn once, in 22"
+            " validation and 22 training novels; 761 chapters and 500 answers; intervals over"
+            " novels and books."
         ),
     ),
     Section(

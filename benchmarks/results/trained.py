@@ -25,7 +25,6 @@ _OBJECTIVE_ROWS = {
     "c": "Smooth L1 to whitened vectors (c)",
     "d": "choice of the whitened vector among the batch and 8,192 stored ones (d)",
     "d, second seed": "— second seed",
-    "d, eight times": "— 2,400,000 positions",
     "e": "codes: 1,024 classes of whitened vectors and 1,024 of the rest (e)",
     "f": "d, for what the mean of the neighbours leaves; spans of 3 to 8 masked (f)",
 }

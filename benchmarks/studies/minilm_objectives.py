@@ -32,7 +32,6 @@ RUNS = {
     "d, second seed": "--row d --seed 1",
     "e": "--row e",
     "f": "--row f",
-    "d, eight times": "--row d --positions 2400000",
 }
 
 

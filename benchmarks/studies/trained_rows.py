@@ -52,6 +52,7 @@ _HYPERPARTISAN = (
     " --train_file {data}/hyperpartisan/train.jsonl.gz"
     " --validation_file {data}/hyperpartisan/validation.jsonl.gz"
 )
+_FOUR_EPOCHS = f"{_HYPERPARTISAN} --model {{encoder}} --num_train_epochs 4 --seeds 0"
 _CDLM = (
     "python examples/cdlm/pretrain.py --model {encoder} --do_train"
     " --train_file {data}/ecbplus/train.jsonl.gz --cluster_column subtopic"
@@ -90,8 +91,8 @@ COMMANDS: dict[str, dict[str, str]] = {
         "truncated-128": f"{_BERT_AL} --segment_length 128 --model_type truncated",
     },
     "chunkbert": {
-        "chunkbert": f"{_HYPERPARTISAN} --model_type chunkbert --model {{encoder}} --seeds 0",
-        "truncated": f"{_HYPERPARTISAN} --model_type truncated --model {{encoder}} --seeds 0",
+        "chunkbert": f"{_FOUR_EPOCHS} --model_type chunkbert",
+        "truncated": f"{_FOUR_EPOCHS} --model_type truncated",
         "tfidf": f"{_HYPERPARTISAN} --model tfidf",
     },
     "hate": {

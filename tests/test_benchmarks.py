@@ -278,8 +278,12 @@ def test_tasks_of_chunks_are_compared_with_the_best_control(
     write(tmp_path / "nothing" / "held_out.jsonl", [{"id": "another", "text": "a"}])
     monkeypatch.setattr(sys, "argv", ["chunk_tasks", "encode", *folders, *novels])
     chunk_tasks.main()
+    sizes = "--sequence_length 16 --batch_size 2 --positions 64 --evaluate_every 64"
+    monkeypatch.setattr(masked_trial, "SETTINGS", sizes)
+    masked_trial.train_once(masked_trial.options_of(study, "k"))
+    run = study / "runs" / "k-0-64-16" / "checkpoint-2"  # with whitened inputs
     figures = tmp_path / "figures.json"
-    words = ["--seeds", "1", "--epochs", "1", "--json", str(figures)]
+    words = ["--seeds", "1", "--epochs", "1", "--json", str(figures), "--run", str(run)]
     monkeypatch.setattr(sys, "argv", ["chunk_tasks", "train", *folders, *words])
 
     chunk_tasks.main()
@@ -289,6 +293,7 @@ def test_tasks_of_chunks_are_compared_with_the_best_control(
         best = max((cells.get(task, 0), name) for name, cells in rows.items())[1]
         assert rows[best][f"{task}, minus best"] == [0, 0, 0]
     assert "order" not in rows["cosines"]
+    assert rows["layers, k-0-64-16"].keys() == rows["layers, random"].keys()
     lines = (tmp_path / "results.jsonl").read_text()
     chunk_tasks.main()
     assert (tmp_path / "results.jsonl").read_text() == lines  # nothing is trained again

@@ -267,18 +267,18 @@ def new_body(name: str, space: TargetSpace, study: Path, hidden_size: int) -> nn
         return LocalModel(space, hidden_size=0)
     if name.startswith("MLP"):
         return LocalModel(space, hidden_size=hidden_size)
-    model = NextLevelBertForMaskedVectorModeling.from_pretrained(study / "start")
+    weights = {}
+    if name not in NOT_PRETRAINED:
+        for key, value in load_file(Path(name) / "model.safetensors").items():
+            if key.startswith("model."):
+                weights[key.removeprefix("model.")] = value
+    model = NextLevelBertForMaskedVectorModeling.from_pretrained(
+        study / "start", whiten_chunks="model.whitening.mean" in weights
+    )
     if name == "layers, random":
         model = NextLevelBertForMaskedVectorModeling(model.config)
-    elif name not in NOT_PRETRAINED:
-        weights = load_file(Path(name) / "model.safetensors")
-        prefix = "model."
-        of_model = {
-            key.removeprefix(prefix): value
-            for key, value in weights.items()
-            if key.startswith(prefix)
-        }
-        model.load_state_dict(of_model)
+    elif weights:
+        model.load_state_dict(weights)
     return Layers(model.base_model)
 
 

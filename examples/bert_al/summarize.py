@@ -24,10 +24,9 @@ from typing import Any, Literal
 import numpy as np
 import torch
 import yaml
+from baselines import choose_without_model
 from datasets import Dataset, DatasetDict, load_dataset
 from rouge import greedy_oracle, rouge_scores
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.metrics.pairwise import cosine_similarity
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -307,32 +306,6 @@ def score_summaries(documents: Dataset, chosen: Iterable[list[int]]) -> dict[str
         labels += [document["labels"][index] for index in indices]
     scores = rouge_scores(summaries, documents["reference"])
     return scores | {"precision": float(np.mean(labels))}
-
-
-def choose_without_model(
-    train: Dataset, documents: Dataset, count: int
-) -> dict[str, list[list[int]]]:
-    """Chooses the first sentences, those nearest to the mean TF-IDF vector, and the oracle's.
-
-    Returns:
-        Indices of sentences for each document, by row of the table.
-    """
-    words = TfidfVectorizer().fit(" ".join(sentences) for sentences in train["sentences"])
-    first = []
-    central = []
-    best = []
-    for document in documents:
-        sentences = document["sentences"]
-        vectors = words.transform(sentences)
-        [similarities] = cosine_similarity(np.asarray(vectors.mean(axis=0)), vectors)
-        first.append(list(range(min(count, len(sentences)))))
-        central.append(select_sentences(similarities, count))
-        best.append(greedy_oracle(sentences, document["reference"], limit=count))
-    return {
-        f"first {count} sentences": first,
-        "TF-IDF centroid": central,
-        f"oracle, at most {count} sentences": best,
-    }
 
 
 def choose_sentences(logits: np.ndarray, rows: Dataset, options: SummaryArguments) -> list:

@@ -111,7 +111,7 @@ def bert_al_table(measured: Mapping[str, Measured]) -> list[list[str]]:
         "residual-128": "BERT-AL, segments of 128, `residual`",
         "truncated-16": "baseline 1, the first 16 tokens",
         "truncated-128": "baseline 1, the first 128 tokens",
-        "first 3 sentences": "the first three sentences (lead)",
+        "first 3 sentences": "lead",
         "TF-IDF centroid": "TF-IDF centroid, no training",
         "oracle, at most 3 sentences": "oracle",
     }

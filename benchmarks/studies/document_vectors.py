@@ -111,6 +111,22 @@ def load_tasks(data: Path) -> list[RetrievalTask]:
         }
         for row in parts
     }
+    books_with_names = RetrievalTask("books, with names", chapters, chapters, same)
+    tasks = [
+        RetrievalTask("books", chapters, chapters, same),
+        RetrievalTask("neighbours", {name: chapters[name] for name in near}, chapters, near),
+        RetrievalTask("excerpts", excerpts, excerpts, by_book),
+    ]
+    with gzip.open(
+        data / "retrieval/capitalised.validation.txt.gz", "rt", encoding="utf-8"
+    ) as file:
+        names = set(file.read().split())
+    masked = [without(task, names) for task in tasks]
+    return [*masked, load_answers(data), books_with_names]
+
+
+def load_answers(data: Path) -> RetrievalTask:
+    """Loads the answers of SQuALITY, whose stories are to be found; names are removed."""
     stories = {row["id"]: row for _, row in open_rows(data / "squality/validation.jsonl.gz").rows}
     answers, target = {}, {}
     for _, row in open_rows(data / "squality/retrieval.validation.jsonl.gz").rows:
@@ -120,24 +136,8 @@ def load_tasks(data: Path) -> list[RetrievalTask]:
         answers[row["qid"]] = question["responses"][int(row["qid"].rsplit("-", 1)[1]) - 1]
         target[row["qid"]] = {row["target"]: 1}
     texts = {name: row["text"] for name, row in stories.items()}
-    books_with_names = RetrievalTask("books, with names", chapters, chapters, same)
-    tasks = [
-        RetrievalTask("books", chapters, chapters, same),
-        RetrievalTask("neighbours", {name: chapters[name] for name in near}, chapters, near),
-        RetrievalTask("excerpts", excerpts, excerpts, by_book),
-        RetrievalTask("squality", answers, texts, target),
-    ]
-    with gzip.open(
-        data / "retrieval/capitalised.validation.txt.gz", "rt", encoding="utf-8"
-    ) as file:
-        names = set(file.read().split())
-    masked = []
-    for task in tasks:
-        words = names
-        if task.name == "squality":
-            words = mostly_capitalised(texts.values())
-        masked.append(without(task, words))
-    return [*masked, books_with_names]
+    task = RetrievalTask("squality", answers, texts, target)
+    return without(task, mostly_capitalised(texts.values()))
 
 
 class DocumentVectors:

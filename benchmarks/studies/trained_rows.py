@@ -29,7 +29,7 @@ from benchmarks.common.measuring import add_json_option, print_table, with_inter
 from benchmarks.common.objectives import TargetSpace
 from benchmarks.studies.compare_runs import compare_runs
 from benchmarks.studies.coreference_rules import f1_with_interval
-from benchmarks.studies.document_vectors import load_tasks, mostly_capitalised, without
+from benchmarks.studies.document_vectors import load_answers, mostly_capitalised, without
 from benchmarks.studies.masked_objectives import VALIDATION, Contextualize, search
 from benchmarks.studies.masked_trial import book_or_story, whitened_mean
 from nextlevelbert import NextLevelBertModel, VectorCorpus
@@ -242,7 +242,7 @@ def write_squality(args: Namespace) -> None:
     Answers to the training stories are training queries, those to the validation stories are test
     queries. A test query is answered by one of the validation stories.
     """
-    [test] = [task for task in load_tasks(args.data) if task.name == "squality"]
+    test = load_answers(args.data)
     queries, relevant, stories = {}, {}, {}
     for _, row in open_rows(args.data / "squality/train.jsonl.gz").rows:
         stories[row["id"]] = row["text"]

@@ -1,4 +1,4 @@
-"""What `benchmarks.studies.trained_rows` reads from the outputs of its commands, by hand."""
+"""The measures of `benchmarks.studies.trained_rows`, on outputs of commands that are made by hand."""
 
 import gzip
 import json

@@ -376,7 +376,7 @@ def test_the_mean_of_the_three_evaluations_with_the_lowest_loss_is_reported(trai
 
 
 def test_the_sentences_that_each_row_chose_are_written(trained):
-    """Those of the model are the summaries of the model that is saved."""
+    """The model's sentences are the summaries that the saved model makes."""
     folder, table = trained
     model = BertAlForExtractiveSummarization.from_pretrained(folder)
     lines = (folder / "predictions.jsonl").read_text().splitlines()

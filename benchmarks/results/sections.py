@@ -96,6 +96,43 @@ def document_table(measured: Mapping[str, Measured]) -> list[list[str]]:
     return make_table(merge(measured), "names masked", _DOCUMENT_COLUMNS, _DOCUMENT_ROWS)
 
 
+_HELD_OUT_COLUMNS = {
+    "books": ("books", score_with_bounds),
+    "minus nextlevelbert-static": ("books, minus the first", difference),
+    "six chapters": ("books, six chapters", score_with_bounds),
+    "six, minus nextlevelbert-static": ("books, six chapters, minus the first", difference),
+    "letters only": ("books, letters only", score),
+    "books, with names": ("books, with names", score),
+    "neighbours": ("neighbours", score),
+}
+_EXCERPT_COLUMNS = {
+    "excerpts": ("excerpts", score_with_bounds),
+    "minus nextlevelbert-static": ("excerpts, minus the first", difference),
+    "letters only": ("excerpts, letters only", score_with_bounds),
+    "letters only, minus nextlevelbert-static": (
+        "excerpts, letters only, minus the first",
+        difference,
+    ),
+    "excerpts, with names": ("excerpts, with names", score_with_bounds),
+}
+_HELD_OUT_ROWS = {
+    **_DOCUMENT_ROWS,
+    "static": "nextlevelbert-static",
+    "fit": "`fit`, to the 198 other novels",
+}
+# It was trained on these novels.
+del _HELD_OUT_ROWS["nextlevelbert-minilm-256"]
+
+
+def held_out_table(measured: Mapping[str, Measured]) -> list[list[str]]:
+    return make_table(merge(measured), "names masked", _HELD_OUT_COLUMNS, _HELD_OUT_ROWS)
+
+
+def held_out_excerpts_table(measured: Mapping[str, Measured]) -> list[list[str]]:
+    [part] = measured.values()
+    return make_table(part, "names masked", _EXCERPT_COLUMNS, _HELD_OUT_ROWS)
+
+
 _HEAD_ROWS = {
     "static": "nextlevelbert-static",
     "static: their whitened mean": "whitened mean of static chunk vectors",
@@ -374,6 +411,12 @@ def coreference_table(measured: Mapping[str, Measured]) -> list[list[str]]:
 
 
 _DOCUMENTS = "python -m benchmarks.studies.document_vectors --data {data}"
+_FITTED = {
+    **_HOLD_OUT,
+    "{folder}/fit/model.safetensors": (
+        "nextlevelbert fit {folder}/novels/train.jsonl --output {folder}/fit"
+    ),
+}
 _QUESTIONS = (
     "python -m benchmarks.studies.search_table --packages {packages} --shared {data}/.."
     " --output_dir {folder}/everyday --json {json}"
@@ -492,6 +535,42 @@ SECTIONS = (
             " --json {json}"
         ),
         needs="40 minutes, 2 GiB",
+    ),
+    Section(
+        "held-out-novels",
+        prepare=_FITTED,
+        command=(
+            f"{_DOCUMENTS} --novels held_out --model nextlevelbert/static {{folder}}/fit"
+            " --tasks books neighbours 'books, six chapters' 'books, with names'"
+            " 'books, letters only' --json {json}"
+        ),
+        needs="8 minutes, 2 GiB",
+        table=held_out_table,
+        also=["held-out-novels-minilm"],
+        about=(
+            "505 chapters of 18 novels, six chapters of each in two columns; intervals over novels;"
+            " one seed of the trained model."
+        ),
+    ),
+    Section(
+        "held-out-novels-minilm",
+        command=(
+            f"{_DOCUMENTS} --novels held_out --tasks 'books, six chapters'"
+            " --model nextlevelbert/static checkpoints/nextlevelbert-minilm-256"
+            " --chunk_encoder {encoder} --cache {folder}/minilm --json {json}"
+        ),
+        needs="8 minutes, 2 GiB",
+    ),
+    Section(
+        "held-out-excerpts",
+        prepare=_FITTED,
+        command=(
+            f"{_DOCUMENTS} --novels held_out --model nextlevelbert/static {{folder}}/fit"
+            " --tasks excerpts 'excerpts, letters only' 'excerpts, with names' --json {json}"
+        ),
+        needs="2 minutes, 2 GiB",
+        table=held_out_excerpts_table,
+        about="Eight excerpts of 10,000 characters of 20 novels; intervals over novels.",
     ),
     Section(
         "frozen-heads",

@@ -15,6 +15,7 @@ column, 95 % over books or stories. A run that was interrupted resumes from the 
 from __future__ import annotations
 
 import gzip
+import itertools
 import re
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections import Counter
@@ -27,6 +28,7 @@ import torch
 from torch.nn import functional as F
 
 from benchmarks.common import measuring
+from benchmarks.studies.hold_out import held_out_ids
 from nextlevelbert import CachedEncoder, NextLevelBertModel, load_chunk_encoder
 from nextlevelbert.data.tables import open_rows
 from nextlevelbert.evaluation import (
@@ -46,7 +48,16 @@ COLUMNS = {
     "excerpts": "map",
     "squality": "mrr",
     "books, with names": "map",
+    "books, six chapters": "map",
+    "books, letters only": "map",
+    "excerpts, letters only": "map",
+    "excerpts, with names": "map",
 }  # what counts in each
+SHORTEST = 200  # words of a chapter
+FEWEST = 4  # chapters of a novel
+SOME = 6  # chapters of a novel, in the column for slow encoders
+PARTS = 8  # excerpts of a novel
+CHARACTERS = 10_000  # of an excerpt
 
 
 def key_of(word: str) -> str:
@@ -140,6 +151,95 @@ def load_answers(data: Path) -> RetrievalTask:
     return without(task, mostly_capitalised(texts.values()))
 
 
+def chapters_of(novel: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the chapters of a novel without their headings, by ids ``NOVEL#NUMBER``.
+
+    Short chapters are left out, and so are all chapters of a novel that has few of them.
+    """
+    kept = []
+    for chapter in novel["chapters"]:
+        heading = r"\s+".join(map(re.escape, chapter["heading"].split()))
+        text = novel["text"][chapter["start"] : chapter["end"]]
+        body = re.sub(rf"\A{heading}\s*", "", text)
+        if len(body.split()) >= SHORTEST:
+            kept.append(body)
+    if len(kept) < FEWEST:
+        kept = []
+    return {f"{novel['id']}#{number}": text for number, text in enumerate(kept, 1)}
+
+
+def excerpts_of(novel: Mapping[str, Any]) -> dict[str, str]:
+    """Returns excerpts from all over a novel, by ids ``NOVEL#NUMBER``."""
+    excerpts = {}
+    for part in range(1, PARTS + 1):
+        start = part * len(novel["text"]) // (PARTS + 1)
+        excerpts[f"{novel['id']}#{part}"] = novel["text"][start : start + CHARACTERS]
+    return excerpts
+
+
+def same_novel_task(
+    name: str, texts: Mapping[str, str], furthest: int | None = None
+) -> RetrievalTask:
+    """Makes a task in which texts ``NOVEL#NUMBER`` are queries for others of their novel.
+
+    Args:
+        name: name of the task.
+        texts: texts by id.
+        furthest: largest difference of the numbers of a query and a relevant text (default: any).
+    """
+    relevant: dict[str, dict[str, int]] = {}
+    for one, other in itertools.permutations(texts, 2):
+        novel, number = one.split("#")
+        other_novel, other_number = other.split("#")
+        distance = abs(int(number) - int(other_number))
+        if novel == other_novel and (furthest is None or distance <= furthest):
+            relevant.setdefault(one, {})[other] = 1
+    return RetrievalTask(name, dict(texts), dict(texts), relevant)
+
+
+def letters_only(task: RetrievalTask) -> RetrievalTask:
+    """Removes digits and punctuation from the texts of a task."""
+    queries, documents = (
+        {key: re.sub("[^A-Za-z]+", " ", text) for key, text in texts.items()}
+        for texts in (task.queries, task.documents)
+    )
+    return RetrievalTask(f"{task.name}, letters only", queries, documents, task.relevant)
+
+
+def load_held_out(data: Path) -> list[RetrievalTask]:
+    """Loads tasks over the novels of `hold_out`; names are removed except if the task says so.
+
+    Args:
+        data: folder with ``novels/``.
+    """
+    novels = {row["id"]: row for _, row in open_rows(data / "novels/train.jsonl.gz").rows}
+    held_out = sorted(held_out_ids(novels))
+    chapters: dict[str, str] = {}
+    excerpts: dict[str, str] = {}
+    some = []
+    for name in held_out:
+        excerpts |= excerpts_of(novels[name])
+        of_novel = chapters_of(novels[name])
+        if of_novel:
+            chapters |= of_novel
+            ids = list(of_novel)
+            some += [ids[part * len(ids) // SOME] for part in range(SOME)]
+
+    names = mostly_capitalised(novels[name]["text"] for name in held_out)
+    books = without(same_novel_task("books", chapters), names)
+    parts = without(same_novel_task("excerpts", excerpts), names)
+    return [
+        books,
+        same_novel_task("books, six chapters", {key: books.documents[key] for key in some}),
+        same_novel_task("neighbours", books.documents, furthest=1),
+        parts,
+        same_novel_task("books, with names", chapters),
+        same_novel_task("excerpts, with names", excerpts),
+        letters_only(books),
+        letters_only(parts),
+    ]
+
+
 class DocumentVectors:
     """Vectors of texts by several rows of the table; a text is read once for all tasks.
 
@@ -208,8 +308,8 @@ def score_task(task: RetrievalTask, models: Sequence[DocumentVectors]) -> dict[s
     """Scores all rows of a task.
 
     Returns:
-        By row, its score, its difference to TF-IDF, and that of models and first chunks to the
-        whitened mean of the same chunk vectors, by column of the table.
+        By row and column of the table, its score; the difference to TF-IDF and to the first model;
+        and that of models and first chunks to the whitened mean of the same chunk vectors.
     """
     texts = [*task.queries.values()], [*task.documents.values()]
     words = {"TF-IDF": tfidf_scores(*texts).astype(float), "BM25": bm25_scores(*texts)}
@@ -225,8 +325,9 @@ def score_task(task: RetrievalTask, models: Sequence[DocumentVectors]) -> dict[s
     figures: dict[str, dict[str, Any]] = {}
     for row, line in values.items():
         figures[row] = {
-            task.name: float(np.mean(list(line.values()))),
+            task.name: difference(task, line, dict.fromkeys(line, 0.0)),
             f"{task.name}, minus TF-IDF": difference(task, line, values["TF-IDF"]),
+            f"{task.name}, minus the first": difference(task, line, values[models[0].rows[0]]),
         }
     for model in models:
         for row in (model.rows[0], model.rows[3]):
@@ -242,7 +343,10 @@ def open_models(args: Namespace) -> list[DocumentVectors]:
     models = []
     for path in args.model:
         model = NextLevelBertModel.from_pretrained(path).eval()
-        models.append(DocumentVectors(Path(path).name, model, chunk_encoder))
+        encoder = chunk_encoder
+        if model.chunk_encoder is not None:
+            encoder = None
+        models.append(DocumentVectors(Path(path).name, model, encoder))
     return models
 
 
@@ -258,12 +362,21 @@ def main() -> None:
     parser.add_argument(
         "--tasks", nargs="+", choices=COLUMNS, default=[*COLUMNS], help="columns of the table"
     )
+    parser.add_argument(
+        "--novels",
+        choices=("validation", "held_out"),
+        default="validation",
+        help="novels to judge on; held_out: those of hold_out, of the file novels/train.jsonl.gz",
+    )
     parser.add_argument("--chunk_encoder", help="folder or name, for models that do not hold it")
     parser.add_argument("--cache", type=Path, help="folder for the vectors of --chunk_encoder")
     measuring.add_json_option(parser)
     args = parser.parse_args()
     models = open_models(args)
-    tasks = [task for task in load_tasks(args.data) if task.name in args.tasks]
+    load = load_tasks
+    if args.novels == "held_out":
+        load = load_held_out
+    tasks = [task for task in load(args.data) if task.name in args.tasks]
     figures: dict[str, dict[str, Any]] = {}
     for task in tasks:
         for row, cells in score_task(task, models).items():
@@ -276,7 +389,7 @@ def main() -> None:
     rows = []
     for row, line in figures.items():
         _, low, high = line[f"{compared}, minus TF-IDF"]
-        shown = [f"{line[column]:.3f}" for column in queries]
+        shown = [f"{line[column][0]:.3f}" for column in queries]
         rows.append([row, *shown, f"{low:+.3f} to {high:+.3f}"])
     measuring.print_table(["", *queries, f"{compared}, minus TF-IDF"], rows)
 

@@ -12,11 +12,18 @@ from __future__ import annotations
 import hashlib
 import json
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Iterable
 from pathlib import Path
 
 from nextlevelbert.data.tables import open_rows
 
 BOOKS = 20
+
+
+def held_out_ids(ids: Iterable[str]) -> set[str]:
+    """Returns the ids of the novels that are set aside."""
+    by_hash = sorted(ids, key=lambda name: hashlib.sha256(str(name).encode()).hexdigest())
+    return set(by_hash[:BOOKS])
 
 
 def main() -> None:
@@ -27,10 +34,7 @@ def main() -> None:
     parser.add_argument("--output_dir", type=Path, required=True)
     args = parser.parse_args()
     rows = [row for _, row in open_rows(args.data / "novels/train.jsonl.gz").rows]
-    held_out = sorted(
-        (row["id"] for row in rows), key=lambda name: hashlib.sha256(str(name).encode()).hexdigest()
-    )
-    held_out = held_out[:BOOKS]
+    held_out = held_out_ids(row["id"] for row in rows)
     args.output_dir.mkdir(parents=True, exist_ok=True)
     for name, is_held_out in (("held_out", True), ("train", False)):
         chosen = [row for row in rows if (row["id"] in held_out) == is_held_out]

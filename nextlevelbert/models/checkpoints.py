@@ -189,7 +189,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         if push and is_main_process:
             name, uploaded = self._prepare_upload(folder, hub)
         tokenizer = self._find_tokenizer()
-        is_update = self._is_saved_in(folder)
+        before = _read_json(folder / "config.json")
         self.config.auto_map = dict(self.family_auto_map)
         super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
         if not is_main_process:
@@ -197,7 +197,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
 
         if not self.is_remote_code():  # whose code transformers has written
             custom_object_save(self, save_directory)
-        self._write_sentence_transformers_files(folder, is_update=is_update)
+        self._write_sentence_transformers_files(folder, before)
         if tokenizer is not None:
             tokenizer.save_pretrained(save_directory)
         if not (folder / "README.md").exists():
@@ -252,43 +252,36 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         )
         return url.repo_id
 
-    def _is_saved_in(self, folder: Path) -> bool:
-        """Returns whether the folder holds a checkpoint of this family, which a save replaces."""
-        config_file = folder / "config.json"
-        if not config_file.is_file():
-            return False
-        stored = json.loads(config_file.read_text(encoding="utf-8"))
-        return stored.get("model_type") == self.config.model_type
-
-    def _write_sentence_transformers_files(self, folder: Path, is_update: bool) -> None:
+    def _write_sentence_transformers_files(self, folder: Path, before: Mapping[str, Any]) -> None:
         """Writes the files that sentence-transformers needs, and keeps settings made there.
 
-        sentence-transformers writes `config_sentence_transformers.json` (prompts, similarity)
-        before the model and the other two files after it, so the first is never overwritten.
+        Only settings of this very model are kept: its family and its chunk encoder are those of
+        the folder's earlier configuration.
 
         Args:
             folder: the folder of the checkpoint.
-            is_update: true if the folder already held a checkpoint of this family. Only then do the
-                folder's `modules.json` and `sentence_bert_config.json` belong to this model.
+            before: configuration that the folder held before this save; empty without one.
         """
-        settings_file = folder / "config_sentence_transformers.json"
-        if not settings_file.exists():
-            settings = dict(_CONFIG_SENTENCE_TRANSFORMERS)
-            settings["prompts"] = getattr(self.config, "prompts", None) or {}
-            settings["default_prompt_name"] = getattr(self.config, "default_prompt_name", None)
-            _write_json(settings_file, settings)
         modules_file = folder / "modules.json"
-        if not is_update or not modules_file.exists():
-            _write_json(modules_file, _MODULES)
-
+        settings_file = folder / "config_sentence_transformers.json"
         reading_file = folder / "sentence_bert_config.json"
+        is_update = _model_key(before) == _model_key(self.config.to_dict())
+        modules: object = _MODULES
         reading = dict(_SENTENCE_BERT_CONFIG)
+        if is_update and modules_file.exists():
+            modules = _read_json(modules_file)
         if is_update and reading_file.exists():
-            reading |= json.loads(reading_file.read_text(encoding="utf-8"))
+            reading |= _read_json(reading_file)
         if hasattr(self.config, "max_position_embeddings"):
             # The model itself has a limit, at which sentence-transformers truncates.
             del reading["max_seq_length"]
+
+        was_changed = is_update and _has_other_settings(settings_file, before)
+        if not was_changed and not _is_newer(settings_file, modules_file):
+            _write_json(settings_file, _settings(self.config.to_dict()))
         _write_json(reading_file, reading)
+        # Last, as sentence-transformers does: see `_is_newer`.
+        _write_json(modules_file, modules)
 
     def card_text(self, name: str) -> str:
         """Returns the instructions for opening the model, in Markdown."""
@@ -454,6 +447,52 @@ class NextLevelPreTrainedModel(PreTrainedModel):
             for name, module in self.named_children()
             if module is not self.base_model and list(module.parameters())
         ]
+
+
+def _model_key(config: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Returns the family and the chunk encoder of a configuration."""
+    return config.get("model_type"), config.get("chunk_encoder_fingerprint")
+
+
+def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the content of `config_sentence_transformers.json` for a configuration."""
+    return {
+        **_CONFIG_SENTENCE_TRANSFORMERS,
+        "prompts": config.get("prompts") or {},
+        "default_prompt_name": config.get("default_prompt_name"),
+    }
+
+
+def _has_other_settings(settings_file: Path, config: Mapping[str, Any]) -> bool:
+    """Returns whether somebody changed the settings that this package wrote."""
+    stored = _read_json(settings_file)
+    if not stored:
+        return False
+    usual = _settings(config)
+    # sentence-transformers adds empty prompts.
+    usual["prompts"] = {name: text for name, text in usual["prompts"].items() if text}
+    stored["prompts"] = {name: text for name, text in stored["prompts"].items() if text}
+    return usual != {name: stored.get(name) for name in usual}
+
+
+def _is_newer(settings_file: Path, modules_file: Path) -> bool:
+    """Returns whether sentence-transformers is saving the model, and just wrote its settings.
+
+    It writes the settings before the model and `modules.json` after the model, so that only then
+    the settings are newer, or there is no `modules.json`.
+    """
+    if not settings_file.exists():
+        return False
+    if not modules_file.exists():
+        return True
+    return settings_file.stat().st_mtime_ns > modules_file.stat().st_mtime_ns
+
+
+def _read_json(path: Path) -> Any:
+    """Reads a file of JSON; an empty object if there is no file."""
+    if not path.is_file():
+        return {}
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def _write_json(path: Path, content: object) -> None:

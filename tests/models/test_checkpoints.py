@@ -12,6 +12,7 @@ from transformers import AutoModel, AutoTokenizer, Trainer, TrainingArguments
 
 from nextlevelbert import (
     CdlmForMaskedLM,
+    ChunkBertModel,
     NextLevelBertForSequenceClassification,
     NextLevelBertModel,
     static_checkpoint,
@@ -65,6 +66,83 @@ def test_a_folder_of_another_model_becomes_one_of_this_model(
     model = NextLevelBertModel.from_pretrained(toy_checkpoint)
     model.save_pretrained(tmp_path)
     np.testing.assert_allclose(vector(tmp_path), model.encode(TEXT).document, atol=1e-5)
+
+
+def sentence_encoder(folder, bert_path, **settings):
+    """Saves an encoder of a saved BERT's weights, with settings of sentence-transformers."""
+    steps = [modules.Transformer(str(bert_path)), modules.Pooling(32, "mean")]
+    SentenceTransformer(modules=steps, device="cpu", **settings).save(str(folder))
+    return str(folder)
+
+
+@pytest.mark.parametrize("saved_by", ["model", "sentence-transformers"])
+def test_prompts_that_were_taken_away_are_not_in_the_next_save(
+    toy_encoder_path, tmp_path, saved_by
+):
+    prompts = {"document": "passage: "}
+    path = sentence_encoder(
+        tmp_path / "encoder", toy_encoder_path, prompts=prompts, default_prompt_name="document"
+    )
+    model = NextLevelBertModel.from_chunk_encoder(path, chunk_size=16)
+    model.save_pretrained(tmp_path / "model")
+    if saved_by == "sentence-transformers":
+        opened = SentenceTransformer(str(tmp_path / "model"), device="cpu")
+        opened.save(str(tmp_path / "model"))
+    model.config.prompts = None
+    model.config.default_prompt_name = None
+
+    model.save_pretrained(tmp_path / "model")
+
+    np.testing.assert_allclose(vector(tmp_path / "model"), model.encode(TEXT).document, atol=1e-5)
+
+
+def test_settings_of_another_encoder_are_not_in_the_next_save(toy_encoder_path, tmp_path):
+    first = NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunk_size=16)
+    first.save_pretrained(tmp_path / "model")
+    wrapped = SentenceTransformer(str(tmp_path / "model"), prompts={"document": "of the first: "})
+    wrapped.append(modules.Dense(32, 8))
+    wrapped.save(str(tmp_path / "model"))
+    path = sentence_encoder(tmp_path / "encoder", toy_encoder_path, prompts={"query": "query: "})
+    second = NextLevelBertModel.from_chunk_encoder(path, chunk_size=16)
+
+    second.save_pretrained(tmp_path / "model")
+
+    opened = SentenceTransformer(str(tmp_path / "model"), device="cpu")
+    assert opened.prompts == {"query": "query: ", "document": ""}
+    assert len(opened) == 1
+
+
+def test_settings_of_a_sentence_encoder_are_not_in_the_next_save(
+    encoder, toy_encoder_path, tmp_path
+):
+    path = sentence_encoder(
+        tmp_path / "encoder",
+        toy_encoder_path,
+        prompts={"document": "passage: "},
+        default_prompt_name="document",
+        similarity_fn_name="dot",
+    )
+    model = ChunkBertModel.from_encoder(encoder, chunk_size=16, num_averaged_layers=2)
+
+    model.save_pretrained(path)
+
+    opened = SentenceTransformer(path, device="cpu")
+    assert opened.default_prompt_name is None
+    assert opened.similarity_fn_name == "cosine"
+
+
+def test_prompts_set_in_sentence_transformers_are_saved_over_another_encoder(
+    toy_checkpoint, toy_encoder_path, tmp_path
+):
+    path = sentence_encoder(tmp_path / "encoder", toy_encoder_path, similarity_fn_name="dot")
+    prompts = {"query": "query: ", "document": "passage: "}
+    model = SentenceTransformer(toy_checkpoint, prompts=prompts, device="cpu")
+
+    model.save(path)
+
+    opened = SentenceTransformer(path, device="cpu")
+    assert opened.prompts == prompts
+    assert opened.similarity_fn_name == "cosine"
 
 
 def test_a_limit_that_is_set_in_sentence_transformers_is_kept(toy_checkpoint, tmp_path):

@@ -445,6 +445,39 @@ def test_what_is_trained_whole_beside_an_adapter(models):
         assert "chunk_encoder" not in name or not is_trained
 
 
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_configuration_has_sizes_where_generic_tools_look_for_them(models, name):
+    config = models[name].config
+    encoder_config = getattr(config, "encoder_config", config)
+
+    for size in ("hidden_size", "num_hidden_layers", "num_attention_heads"):
+        assert getattr(config, size) == getattr(encoder_config, size)
+    assert config.vocab_size == VOCABULARY
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_model_knows_the_layers_that_belong_on_one_device(models, name):
+    """accelerate reads them of the model that it spreads over devices."""
+    within = set()
+    for module in models[name].modules():
+        if isinstance(module, transformers.PreTrainedModel):
+            within |= set(module._no_split_modules)
+
+    assert within
+    assert models[name]._no_split_modules == within
+
+
+@pytest.mark.parametrize("name", PIECEWISE)
+def test_another_table_of_token_vectors_can_be_set(models, name):
+    model = copied(models[name])
+    table = torch.nn.Embedding(VOCABULARY, TINY["hidden_size"])
+
+    model.set_input_embeddings(table)
+
+    assert model.get_input_embeddings() is table
+    assert model.base_model.encoder.get_input_embeddings() is table
+
+
 def test_every_public_model_is_in_the_table():
     in_table = {kind for kind, _ in HEADS.values()}
     for name in nlb.__all__:

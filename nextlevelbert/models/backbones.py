@@ -41,6 +41,15 @@ _LISTS_OF_LAYERS = (
 )
 
 
+# Properties of a transformers model that the model above takes over.
+_COLLECTED_PROPERTIES = (
+    "_keep_in_fp32_modules",
+    "_keep_in_fp32_modules_strict",
+    "_no_split_modules",
+    "_skip_keys_device_placement",
+)
+
+
 def load_backbone(name_or_path: str | PathLike, **loading: Any) -> PreTrainedModel:
     """Loads a pretrained encoder to train further: float32, no pooler, no attention dropout.
 
@@ -99,6 +108,25 @@ def encoder_half(model: PreTrainedModel) -> PreTrainedModel:
     if model.config.model_type in _WITH_DECODER:
         return model.encoder
     return model
+
+
+def copy_properties_of_children(wrapper: nn.Module) -> None:
+    """Gives a plain module the properties that `PreTrainedModel.post_init` reads of children.
+
+    `post_init` collects tied weights, weights that stay in float32 and layers that one device holds
+    from the direct children of a model, so that it misses a model within a plain module.
+    """
+    for name in _COLLECTED_PROPERTIES:
+        values: set[str] = set()
+        for child in wrapper.children():
+            values.update(getattr(child, name, None) or ())
+        setattr(wrapper, name, values)
+
+    tied = {}
+    for name, child in wrapper.named_children():
+        for target, source in getattr(child, "all_tied_weights_keys", {}).items():
+            tied[f"{name}.{target}"] = f"{name}.{source}"
+    wrapper.all_tied_weights_keys = tied
 
 
 def with_attention_dropout(config: PreTrainedConfig, probability: float = 0.0) -> dict[str, Any]:

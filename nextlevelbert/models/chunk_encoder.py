@@ -13,7 +13,7 @@ import json
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -22,7 +22,12 @@ from torch.nn import functional as F
 from tqdm.auto import tqdm
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from .backbones import backbone_from_config, mask_for, missing_passes
+from .backbones import (
+    backbone_from_config,
+    copy_properties_of_children,
+    mask_for,
+    missing_passes,
+)
 from .chunking import ChunkingRule, Prompts, with_prompt
 from .configuration_nextlevelbert import (
     PoolingMode,
@@ -237,6 +242,7 @@ class ChunkEncoder(nn.Module):
         self.model = self.new_network(config)
         layers = [DenseLayer(**layer) for layer in sentence_steps(config).get("dense", [])]
         self.dense = nn.Sequential(*layers)
+        copy_properties_of_children(self)
         self.pooling = pooling
         self.normalize = normalize
         self._most_tokens: int | None = (
@@ -266,6 +272,22 @@ class ChunkEncoder(nn.Module):
         if device.type == "meta":
             return torch.device("cpu")
         return device
+
+    def to(self, *args: Any, **kwargs: Any) -> Self:  # type: ignore[override]
+        """Moves and casts the encoder, but keeps weights in float32 that overflow in float16.
+
+        transformers keeps the same weights in float32 when it opens a checkpoint: of T5, `wo`.
+        """
+        modules: Any = self._keep_in_fp32_modules
+        kept = {}
+        for name, weight in self.named_parameters():
+            if any(f".{module}." in name for module in modules):
+                kept[name] = weight.data
+        super().to(*args, **kwargs)
+        if self.model.dtype == torch.float16:
+            for name, values in kept.items():
+                self.get_parameter(name).data = values.to(self.device)
+        return self
 
     @property
     def precision(self) -> str:

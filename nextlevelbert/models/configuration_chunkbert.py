@@ -1,6 +1,8 @@
 """Configuration of ChunkBERT."""
 
 # No `from __future__ import annotations` here: `strict` checks types only if they are not strings.
+from typing import Any
+
 from huggingface_hub.dataclasses import strict
 
 from .configuration_token_document import TokenDocumentConfig
@@ -37,3 +39,7 @@ class ChunkBertConfig(TokenDocumentConfig):
     num_averaged_layers: int = 5
     num_filters: int = 100
     filter_sizes: list[int] | tuple[int, ...] = (3, 4, 5)
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        super().__post_init__(**kwargs)
+        self.filter_sizes = list(self.filter_sizes)  # as JSON returns it, so that both are equal

@@ -143,8 +143,32 @@ STATIC_CONFIGS = {
 }
 
 
+class SizesOfEncoder:
+    """Gives a configuration the sizes of its `encoder_config`, where generic tools look for them.
+
+    A size that the encoder does not have is an AttributeError, as in any configuration.
+    """
+
+    encoder_config: Any
+
+    @property
+    def hidden_size(self) -> int:
+        """Dimensions of the states of the encoder, and of the document vector."""
+        return self.encoder_config.hidden_size
+
+    @property
+    def num_hidden_layers(self) -> int:
+        """Number of layers of the encoder."""
+        return self.encoder_config.num_hidden_layers
+
+    @property
+    def num_attention_heads(self) -> int:
+        """Number of attention heads in a layer of the encoder."""
+        return self.encoder_config.num_attention_heads
+
+
 @strict
-class NextLevelBertConfig(PreTrainedConfig):
+class NextLevelBertConfig(SizesOfEncoder, PreTrainedConfig):
     """Configures a NextLevelBERT (Czinczoll et al., ACL 2024, arXiv 2402.17682).
 
     Args:
@@ -260,9 +284,9 @@ class NextLevelBertConfig(PreTrainedConfig):
         self.encoder_prompts().text()  # an error if there is no prompt of the default name
 
     @property
-    def hidden_size(self) -> int:
-        """Dimensions of contextual chunk vectors and of the document vector."""
-        return self.encoder_config.hidden_size
+    def vocab_size(self) -> int:
+        """Number of token ids that the chunk encoder reads."""
+        return self.chunk_encoder_config.vocab_size
 
     @property
     def chunk_hidden_size(self) -> int:

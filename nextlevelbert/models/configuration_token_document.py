@@ -7,13 +7,13 @@ from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 
-from .configuration_nextlevelbert import usable_positions, without_name
+from .configuration_nextlevelbert import SizesOfEncoder, usable_positions, without_name
 
 _DROPOUT_FIELDS = ("hidden_dropout_prob", "dropout", "mlp_dropout")  # of different encoders
 
 
 @strict
-class TokenDocumentConfig(PreTrainedConfig):
+class TokenDocumentConfig(SizesOfEncoder, PreTrainedConfig):
     """Fields of ChunkBERT and BERT-AL.
 
     `encoder_config` is a configuration, a dictionary of one, or None for BERT's defaults.
@@ -44,9 +44,9 @@ class TokenDocumentConfig(PreTrainedConfig):
                     break
 
     @property
-    def hidden_size(self) -> int:
-        """Returns D, the hidden size of the encoder."""
-        return self.encoder_config.hidden_size
+    def vocab_size(self) -> int:
+        """Returns the number of token ids that the encoder reads."""
+        return self.encoder_config.vocab_size
 
     def check(self, piece: str) -> None:
         """Checks the sizes that depend on the encoder.

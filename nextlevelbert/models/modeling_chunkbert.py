@@ -37,7 +37,7 @@ class TextCnnClassifier(nn.Module):
 
     def __init__(self, config: ChunkBertConfig) -> None:
         super().__init__()
-        self.filter_sizes = list(config.filter_sizes)
+        self.filter_sizes = config.filter_sizes
         self.convolutions = nn.ModuleList()
         for width in self.filter_sizes:
             self.convolutions.append(nn.Conv1d(config.hidden_size, config.num_filters, width))

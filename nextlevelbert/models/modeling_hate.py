@@ -19,7 +19,12 @@ from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput
 
-from .backbones import backbone_from_config, bert_over_vectors, mask_for
+from .backbones import (
+    backbone_from_config,
+    bert_over_vectors,
+    copy_properties_of_children,
+    mask_for,
+)
 from .checkpoints import split_arguments
 from .chunk_encoder import LoadedChunkEncoder
 from .configuration_hate import HateConfig
@@ -125,6 +130,7 @@ class HateEncoder(nn.Module):
             )
         self.layers.set_input_embeddings(value=None)  # vectors come in, not ids
         self.layers.embeddings.position_embeddings = NoPositions()
+        copy_properties_of_children(self)
 
     def _has_position_table(self) -> bool:
         """Returns whether the layers add positions from a table, and from nothing else."""

@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from tqdm.auto import tqdm
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
+from .backbones import copy_properties_of_children
 from .chunk_encoder import ChunkEncoder, unit
 from .chunking import ChunkingRule
 from .configuration_nextlevelbert import (
@@ -206,6 +207,7 @@ class HybridModel(StaticModel):
                 whitening = ChunkWhitening(part["size"])
             self.parts.append(encoder)
             self.whitenings.append(whitening)
+        copy_properties_of_children(self.parts)
         self.register_buffer("weights", torch.full((len(parts),), max(len(parts), 1) ** -0.5))
         self.post_init()
 

@@ -101,6 +101,9 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
     def get_input_embeddings(self) -> nn.Module:
         return self.base_model.encoder.get_input_embeddings()
 
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.base_model.encoder.set_input_embeddings(value)
+
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Module:
         """Resizes the encoder's embeddings; arguments as in `PreTrainedModel`."""
         embeddings = self.base_model.encoder.resize_token_embeddings(*args, **kwargs)

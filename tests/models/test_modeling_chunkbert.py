@@ -206,6 +206,15 @@ def test_new_tokens_and_token_types():
     assert ChunkBertConfig(**model.config.to_dict()).encoder_config.vocab_size == 204
 
 
+def test_widths_of_filters_are_a_list_before_and_after_saving(tmp_path):
+    config = ChunkBertConfig(filter_sizes=(2, 3))
+
+    config.save_pretrained(tmp_path)
+
+    assert config.filter_sizes == [2, 3]
+    assert ChunkBertConfig.from_pretrained(tmp_path).filter_sizes == [2, 3]
+
+
 @pytest.mark.parametrize(
     ("values", "name"),
     [

@@ -1,7 +1,5 @@
 """Paragraphs of HTML and XHTML as browsers show them, and how pages are decoded."""
 
-import time
-
 import pytest
 
 from nextlevelbert import read_documents
@@ -117,17 +115,6 @@ def test_deeply_nested_tags_cost_no_text(tmp_path):
     words = html_text(tmp_path, "".join(f"<div><font>w{index} " for index in range(5000))).split()
 
     assert (len(words), words[-1]) == (5000, "w4999")
-
-
-def test_the_time_for_html_grows_linearly(tmp_path):
-    def seconds(count):
-        markup = "<pre>" + "<span class='k'>word</span> <b>x</b>\n" * count + "</pre>"
-        start = time.process_time()
-        assert html_text(tmp_path, markup).count("x") == count
-        return time.process_time() - start
-
-    seconds(100)
-    assert seconds(40_000) < 12 * seconds(10_000)
 
 
 @pytest.mark.parametrize(

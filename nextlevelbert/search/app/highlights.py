@@ -1,9 +1,10 @@
 """Texts as HTML in which the words of a question are bold."""
 
+from collections import Counter
 from collections.abc import Set
 
 import regex
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from ...data.words import search_words
 
@@ -21,15 +22,16 @@ def bold_words(text: str, words: Set[str]) -> Markup:
         >>> print(bold_words("Brontë & the moor", {"bronte"}))
         <b>Brontë</b> &amp; the moor
     """
-    shown = Markup()
+    shown = list[str]()
     end = 0
     for run in _RUN.finditer(text):
         if words.isdisjoint(search_words(run.group())):
             continue
-        shown += text[end : run.start()]
-        shown += Markup("<b>{}</b>").format(run.group())
+        shown.append(escape(text[end : run.start()]))
+        shown.append(Markup("<b>{}</b>").format(run.group()))
         end = run.end()
-    return shown + text[end:]
+    shown.append(escape(text[end:]))
+    return Markup("".join(shown))
 
 
 def snippet(text: str, words: Set[str]) -> str:
@@ -47,12 +49,18 @@ def snippet(text: str, words: Set[str]) -> str:
         places.extend((run.start(), word) for word in held)
     best = 0
     most = 0
-    for start, _ in places:
-        end = start + _LONGEST_SNIPPET // 2
-        count = len({word for place, word in places if start <= place < end})
-        if count > most:
-            most = count
+    within = Counter[str]()  # words between two places, and how often
+    stop = 0
+    for start, word in places:
+        while stop < len(places) and places[stop][0] < start + _LONGEST_SNIPPET // 2:
+            within[places[stop][1]] += 1
+            stop += 1
+        if len(within) > most:
+            most = len(within)
             best = start
+        within[word] -= 1
+        if within[word] == 0:
+            del within[word]
 
     start = max(0, best - _LONGEST_SNIPPET // 4)
     end = start + _LONGEST_SNIPPET

@@ -1,6 +1,5 @@
 """The task ``classification``: one class or several for each document, perhaps with a question."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from .labels import SEVERAL, LabelSet
 from .run import (
     ClassifierRun,
     ColumnArguments,
+    PredictLogits,
     Reader,
     card_snippet,
     read_labelled_sets,
@@ -103,6 +103,7 @@ def main(argv: list[str]) -> None:
         options=[*model_options, class_args],
         sets=sets,
         labels=LabelSet.of(sets["train"]),
+        fit_word_counts=fit_tfidf,
     )
 
     # 2. What the model reads: word counts, stored chunk vectors, or tokens.
@@ -139,8 +140,10 @@ def report_word_counts(run: ClassifierRun) -> None:
     bind_folder(run.args.output_dir, run.settings())
     folder = Path(run.args.output_dir) / "seed-0"
     scores: dict[str, Scores] = {}
-    for name, logits in tfidf(run.sets, run.labels).items():
-        scores |= run.score(name, logits, folder)
+    predict = fit_tfidf(run.sets["train"], run.labels)
+    for name, dataset in run.sets.items():
+        if name != "train":
+            scores |= run.score(name, predict(dataset), folder)
     if run.args.should_save:
         report(
             run.args,
@@ -152,18 +155,19 @@ def report_word_counts(run: ClassifierRun) -> None:
         )
 
 
-def tfidf(sets: Mapping[str, Dataset], labels: LabelSet) -> dict[str, np.ndarray]:
-    """Scores documents by word counts and logistic regression, with scikit-learn.
+def fit_tfidf(train: Dataset, labels: LabelSet) -> PredictLogits:
+    """Fits word counts and logistic regression to documents, with scikit-learn.
 
     The features are sublinear TF-IDF over words and pairs of words in at least two training
     documents, a question before its document; the regularisation is chosen by cross-validation.
 
     Returns:
-        Log-probabilities ``[N, K]`` for each other set; if documents may have several labels,
-        log-odds, because each class has its own classifier.
+        Function that computes log-probabilities ``[N, K]`` of a set; if documents may have several
+        labels, log-odds, because each class has its own classifier.
 
     Raises:
-        ValueError: for a class with fewer than two training examples.
+        ValueError: for a class with fewer than two training examples, or documents without a common
+            word.
     """
     from scipy.special import logit
     from sklearn.feature_extraction.text import TfidfVectorizer  # a second to import
@@ -172,7 +176,7 @@ def tfidf(sets: Mapping[str, Dataset], labels: LabelSet) -> dict[str, np.ndarray
     from sklearn.pipeline import make_pipeline
 
     several = labels.problem_type == SEVERAL
-    truth = labels.array(sets["train"]["label"])  # [N] or [N, K]
+    truth = labels.array(train["label"])  # [N] or [N, K]
     classifier: Any = LogisticRegressionCV(
         Cs=[0.1, 1.0, 10.0, 100.0, 1000.0],
         cv=_folds(truth),
@@ -191,20 +195,18 @@ def tfidf(sets: Mapping[str, Dataset], labels: LabelSet) -> dict[str, np.ndarray
         min_df=2,
     )
     pipeline = make_pipeline(words, classifier)
-    pipeline.fit(_texts_with_questions(sets["train"]), truth)
+    pipeline.fit(_texts_with_questions(train), truth)
 
-    scores = {}
-    for name, dataset in sets.items():
-        if name == "train":
-            continue
+    def predict(dataset: Dataset) -> np.ndarray:
         texts = _texts_with_questions(dataset)
         if several:
             # scikit-learn adds a column in front for the absence of a single class.
-            scores[name] = logit(pipeline.predict_proba(texts))[:, -len(labels.names) :]
-        else:
-            scores[name] = np.full((len(texts), len(labels.names)), -np.inf)
-            scores[name][:, np.unique(truth)] = pipeline.predict_log_proba(texts)
-    return scores
+            return logit(pipeline.predict_proba(texts))[:, -len(labels.names) :]
+        scores = np.full((len(texts), len(labels.names)), -np.inf)
+        scores[:, np.unique(truth)] = pipeline.predict_log_proba(texts)
+        return scores
+
+    return predict
 
 
 def _texts_with_questions(dataset: Dataset) -> list[str]:
@@ -221,5 +223,5 @@ def _folds(labels: np.ndarray) -> int:
         _, counts = np.unique(column, return_counts=True)
         folds = min(folds, int(counts.min()))
     if folds < 2:
-        raise ValueError("--model tfidf needs at least two training examples of every class.")
+        raise ValueError("TF-IDF needs at least two training examples of every class.")
     return folds

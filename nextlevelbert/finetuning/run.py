@@ -40,6 +40,7 @@ logger = logging.getLogger(__name__)
 
 Sets = dict[str, Dataset]
 LoadRows = Callable[[Table, Dataset | None], Dataset]
+PredictLogits = Callable[[Dataset], np.ndarray]
 _CHUNKS = (
     "The frozen chunk encoder reads one chunk at a time, so details within a chunk may be lost in"
     " its vector."
@@ -74,6 +75,8 @@ pair = tokenizer(PAIR, padding=True, return_tensors="pt")
 pair_ids = pair["input_ids"]AXIS
 pair_mask = pair["attention_mask"]AXIS
 scores = model(**document, pair_input_ids=pair_ids, pair_attention_mask=pair_mask).logits"""
+# Training rows times classes for which TF-IDF takes minutes; beyond, no model waits for it.
+_MOST_WORD_COUNTS = 250_000
 # Options that do not affect the result, or whose effect is recorded elsewhere.
 _NO_SETTINGS = ("model", "cache_dir", "chunk_batch_size", "chunk_encoder", "label_names_file")
 
@@ -198,6 +201,7 @@ class ClassifierRun:
         options: dataclasses of options that decide the result; the options of the model come first.
         sets: the sets by name.
         labels: labels of the task.
+        fit_word_counts: fits the baseline TF-IDF to a set; returns its predictions of another one.
     """
 
     task: str
@@ -206,6 +210,7 @@ class ClassifierRun:
     options: Sequence[Any]
     sets: Sets
     labels: LabelSet
+    fit_word_counts: Callable[[Dataset, LabelSet], PredictLogits]
 
     @property
     def model(self) -> str:
@@ -303,8 +308,25 @@ class ClassifierRun:
         """Scores the most frequent label of the training set as prediction for a set."""
         return self.labels.majority_scores(self.sets["train"], self.sets[name])
 
+    def tfidf_row(self) -> dict[str, Scores]:
+        """Scores TF-IDF on the reported set.
+
+        Returns:
+            The row by its name; no row, after a warning, if TF-IDF cannot be fitted or takes long.
+        """
+        train = self.sets["train"]
+        reported = self.sets[self.reported]
+        try:
+            if len(train) * len(self.labels.names) > _MOST_WORD_COUNTS:
+                raise ValueError("it takes long on so many rows and classes. Use --model tfidf.")
+            logits = self.fit_word_counts(train, self.labels)(reported)
+        except ValueError as error:
+            logger.warning("The table has no row for TF-IDF: %s", error)
+            return {}
+        return {"TF-IDF": self.labels.scores(self.labels.array(reported["label"]), logits)}
+
     def report(self, results: Sequence[Result], reader: Reader) -> tuple[Result, str]:
-        """Prints the results of all seeds beside the most frequent label.
+        """Prints the results of all seeds beside TF-IDF and the most frequent label.
 
         Returns:
             The result of the best seed, and the table in Markdown.
@@ -317,6 +339,7 @@ class ClassifierRun:
             about = f"{is_long.sum()} of {len(is_long)} documents over {reader.window} tokens"
             scores = [result.scores[long] for result in results]
             baselines[f"{title}, {long} ({about})"] = seeds.mean_and_deviation(scores)
+        baselines |= self.tfidf_row()
         baselines["most frequent label"] = dict(self.majority_scores(self.reported))
         return seeds.report(self.args, results, self.reported, name=title, baselines=baselines)
 
@@ -351,7 +374,7 @@ class ClassifierRun:
             caption="Loss over epochs",
         )
         trained, total = best.parameters
-        dataset = f"{self.reported} set"
+        dataset = f"{self.reported} set, {len(self.sets[self.reported])} examples"
         if self.data.dataset_name is not None:
             dataset = f"{self.data.dataset_name}, {dataset}"
         model_rows = {}
@@ -384,9 +407,10 @@ class ClassifierRun:
             epoch = f"best epoch by {self.args.metric_for_best_model}"
         scores = best.scores[self.reported]
         measured = (
-            f"The scores are those of the {self.reported} set. This checkpoint is the {epoch} of"
-            " the seed with the lowest"
-            f" loss (accuracy {scores['accuracy']:.4f})."
+            f"The scores are those of the {len(self.sets[self.reported])} examples of the"
+            f" {self.reported} set. This checkpoint is the {epoch} of the seed with the lowest"
+            f" loss (accuracy {scores['accuracy']:.4f}). The row of the most frequent label is"
+            " chance."
         )
         if "f1" in scores:
             measured += f" `f1` is the F1 of the class {plain(self.labels.names[-1])}."

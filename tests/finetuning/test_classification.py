@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from sklearn.metrics import accuracy_score, f1_score
 from torch import nn
 from transformers import (
@@ -20,6 +21,7 @@ from transformers import (
 )
 
 from nextlevelbert import NextLevelBertModel
+from nextlevelbert.finetuning import run
 from nextlevelbert.finetuning.vector_reader import MeanClassifier, freeze
 from nextlevelbert.training.runs import read_json
 
@@ -111,6 +113,39 @@ def test_word_counts_tell_a_single_class(yes_or_no_files, tmp_path):
     results = run_task(tmp_path, "--model", "tfidf", **yes_or_no_files)
 
     assert results["rows"]["tfidf, test"] == {"accuracy": 1.0, "f1": 1.0}
+
+
+def test_word_counts_are_a_row_beside_every_model(sea_files, toy_checkpoint, tmp_path):
+    alone = run_task(tmp_path / "alone", "--model", "tfidf", **sea_files)
+
+    results = run_task(tmp_path / "model", "--model", toy_checkpoint, *FAST, **sea_files)
+
+    assert [*results["rows"]][1:] == ["TF-IDF", "most frequent label"]
+    assert results["rows"]["TF-IDF"] == alone["rows"]["tfidf, test"]
+    card = ModelCard.load(tmp_path / "model" / "README.md")
+    assert "| TF-IDF | 1.0000 | 1.0000 | 1.0000 | 1.0000 |" in card.text
+    assert "the scores are those of the 11 examples of the test set" in card.text.lower()
+    assert card.data.eval_results[0].dataset_name == "test set, 11 examples"
+
+
+@pytest.mark.parametrize(
+    ("limit", "copies", "reason"),
+    [(1_000, 1, "two training examples of every class"), (10, 2, "Use --model tfidf")],
+)
+def test_a_table_says_why_it_has_no_word_counts(
+    limit, copies, reason, toy_checkpoint, monkeypatch, tmp_path, caplog
+):
+    monkeypatch.setattr(run, "_MOST_WORD_COUNTS", limit)
+    rare = [{"id": f"rare {copy}", "text": "One of the few.", "label": "rare"} for copy in range(2)]
+    train = write(tmp_path / "train.jsonl", sea_rows(8, 1) + rare[:copies])
+    validation = write(tmp_path / "validation.jsonl", sea_rows(4, 2))
+    argv = ["--train_file", train, "--validation_file", validation, "--num_train_epochs", "1"]
+
+    results = run_task(tmp_path / "model", "--model", toy_checkpoint, *argv)
+
+    assert [*results["rows"]][1:] == ["most frequent label"]
+    assert "The table has no row for TF-IDF: " in caplog.text
+    assert reason in caplog.text
 
 
 def test_questions_about_documents(toy_checkpoint, tmp_path):

@@ -547,7 +547,7 @@ def publish(
     write_results(args, log, run.baseline)
 
     if is_masked and len(held_out.positions) > 0:
-        print(_what_was_learned(log))
+        print(_what_was_learned(evaluations_of_weights(run.trainer)[-1]))
     print(
         f"The model is in {args.output_dir}, with its card (README.md) and results.json; the"
         f" vectors in {learned.corpus.path}."
@@ -571,9 +571,17 @@ def write_results(
     args.upload(output)
 
 
-def _what_was_learned(log: Log) -> str:
-    """Writes the last evaluation as a sentence."""
-    scores = [entry for entry in log if "eval_masked_accuracy" in entry][-1]
+def evaluations_of_weights(trainer: CardTrainer) -> Log:
+    """Returns the evaluations up to the step of the saved weights, whose own is the last one."""
+    state = trainer.state
+    step = state.global_step
+    if trainer.args.load_best_model_at_end and state.best_model_checkpoint is not None:
+        step = state.best_global_step or 0
+    return [entry for entry in state.log_history if "eval_loss" in entry and entry["step"] <= step]
+
+
+def _what_was_learned(scores: Mapping[str, float]) -> str:
+    """Writes the scores of an evaluation as a sentence."""
     accuracy = scores["eval_masked_accuracy"]
     chance = scores["eval_chance_accuracy"]
     text = f"Held-out documents: {accuracy:.1%} of the masked vectors found (chance {chance:.1%})"
@@ -646,15 +654,18 @@ def write_card(
     columns = (accuracy, "chance_accuracy", *others)
     plot_curves([log], metrics=columns, path=Path(args.output_dir) / CURVE, x="step")
 
-    logged = [entry for entry in log if "eval_loss" in entry]
+    logged = evaluations_of_weights(run.trainer)
     measured = "Nothing was measured, because the run had no evaluation."
     table = ""
     scores = {}
     if logged:
         rows = {}
-        for title, entry in (("first evaluation", logged[0]), ("last evaluation", logged[-1])):
+        last = "last evaluation"
+        if args.load_best_model_at_end:
+            last = "best evaluation"
+        for title, entry in (("first evaluation", logged[0]), (last, logged[-1])):
             rows[title] = {name: entry[f"eval_{name}"] for name in (*columns, "loss")}
-        scores = {name: rows["last evaluation"][name] for name in objective.scores}
+        scores = {name: rows[last][name] for name in objective.scores}
         if run.baseline:
             rows["mean of the context"] = run.baseline
         measured = objective.about_scores

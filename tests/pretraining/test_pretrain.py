@@ -280,6 +280,28 @@ def test_what_it_refuses(run, books, corpus, tmp_path, words, culprit, capsys):
     assert not (tmp_path / "model").exists()
 
 
+def test_the_card_has_the_scores_of_the_best_checkpoint(run, books, tmp_path, capsys):
+    argv = ["--train_file", str(books), "--load_best_model_at_end", "--save_total_limit", "9"]
+    argv += ["--learning_rate", "0.05", "--lr_scheduler_type", "constant", "--loss", "smooth_l1"]
+
+    run(tmp_path, *argv, "--num_train_epochs", "5")
+
+    log = read_json(tmp_path / "results.json")["log"]
+    evaluations = [entry for entry in log if "eval_loss" in entry and entry["step"] > 0]
+    best = min(evaluations, key=lambda entry: entry["eval_loss"])
+    assert best["step"] < evaluations[-1]["step"]  # or the test shows nothing
+    kept = weights(tmp_path / f"checkpoint-{best['step']}")
+    saved = weights(tmp_path)
+    for name, values in kept.items():
+        assert torch.equal(saved[name], values)
+    card = ModelCard.load(tmp_path / "README.md")
+    for result in card.data.eval_results:
+        expected = best[f"eval_{result.metric_type}"]
+        assert result.metric_value == pytest.approx(expected, abs=1e-3)
+    assert "best evaluation" in card.text
+    assert f"R² against the mean {best['eval_r2']:.3f}" in capsys.readouterr().out
+
+
 def test_a_validation_set_is_evaluated_in_place_of_a_share(run, books, tmp_path):
     others = tmp_path / "others.jsonl"
     write(others, BOOKS[:5])

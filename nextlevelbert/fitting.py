@@ -22,6 +22,7 @@ from .models.chunking import (
     tokenize_documents,
 )
 from .models.configuration_nextlevelbert import HashedTfidfConfig, HybridConfig, sentence_steps
+from .models.files import local_path, whole_folder
 from .models.from_encoder import load_chunk_encoder
 from .models.static_encoders import HashedTfidfModel, HybridModel, StaticModel
 
@@ -308,6 +309,7 @@ def _save(
     if source.prompts.texts:
         model.config.prompts = dict(source.prompts.texts)
         model.config.default_prompt_name = source.prompts.default_name
-    model.save_pretrained(folder)
-    with_limit(source.tokenizer, NO_LENGTH_LIMIT).save_pretrained(folder)
+    with whole_folder(local_path(folder)) as temporary:
+        model.save_pretrained(temporary)
+        with_limit(source.tokenizer, NO_LENGTH_LIMIT).save_pretrained(temporary)
     return load_chunk_encoder(folder, name or Path(folder).name)

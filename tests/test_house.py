@@ -144,12 +144,12 @@ def test_what_a_checkpoint_carries_imports_its_siblings_only():
                 assert node.module in siblings, f"{path.name}: {ast.unparse(node)}"
 
 
-def test_a_checkpoint_carries_at_most_fourteen_files():
+def test_a_checkpoint_carries_at_most_eighteen_files():
     from transformers.dynamic_module_utils import get_relative_import_files
 
     source = PACKAGE / "models" / "modeling_nextlevelbert.py"
     files = {source, *map(Path, get_relative_import_files(source))}
-    assert len(files) <= 14
+    assert len(files) <= 18
 
 
 SHORT = 60  # lines

@@ -3,7 +3,8 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from .parts import chunk_table, whole_file, write_part
+from ..models.files import whole_file
+from .parts import chunk_table, write_part
 from .recipe import corpus_schema, find_splitter
 
 if TYPE_CHECKING:

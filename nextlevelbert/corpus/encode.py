@@ -7,6 +7,7 @@ import hashlib
 import json
 import logging
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -25,9 +26,10 @@ from ..data.documents import as_documents
 from ..models.chunk_encoder import LoadedChunkEncoder, encode_documents
 from ..models.chunking import ChunkingRule, TokenizedDocument, chunk_spans, tokenize_documents
 from ..models.feeding import default_threads, prepare_ahead
+from ..models.files import local_path, whole_file
 from ..models.from_encoder import load_chunk_encoder
 from ..models.sentences import Splitter
-from .parts import DONE, chunk_table, numbered_parts, read_columns, whole_file, write_part
+from .parts import DONE, chunk_table, numbered_parts, read_columns, write_part
 from .recipe import chunking_recipe, corpus_schema, recipe_facts
 from .store import VectorCorpus
 
@@ -283,7 +285,7 @@ def encode_corpus(  # noqa: PLR0913  # options of a public call, by name
         ValueError: for documents or vectors that cannot be stored, and a folder of other documents
             or another recipe.
     """
-    folder = Path(folder)
+    folder = local_path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     rank = int(os.environ.get("RANK", "0"))
     processes = int(os.environ.get("WORLD_SIZE", "1"))
@@ -317,18 +319,18 @@ def encode_corpus(  # noqa: PLR0913  # options of a public call, by name
 
         parts = _checked_parts(groups, folder, schema=stages.schema, append=append)
         missing = _missing_parts(parts, planned, rank=rank, processes=processes)
-        writing = None  # a part is written while the next one is encoded
+        pending = None  # a part is written while the next one is encoded
         threads = min(_THREADS, default_threads())
         if splitter is not None:
             threads = 1  # the function may not be made for several
         for part, tokenized in prepare_ahead(prepare, missing, threads=threads):
             encoded = stages.encode(tokenized)
-            if writing is not None:
-                writing.result()
+            if pending is not None:
+                pending.result()
             (folder / DONE).unlink(missing_ok=True)
-            writing = disk.submit(_write_rows, part, partial(stages.table, encoded))
-        if writing is not None:
-            writing.result()
+            pending = disk.submit(_write_rows, part, partial(stages.table, encoded))
+        if pending is not None:
+            pending.result()
 
     _finish(folder, planned, is_first_process=rank == 0)
     return VectorCorpus(folder)
@@ -373,8 +375,8 @@ def _finish(folder: Path, planned: Mapping[int, Path], is_first_process: bool) -
     done = folder / DONE
     _wait_for(list(planned.values()))
     if is_first_process and not done.exists():
-        for leftover in folder.glob("*.tmp"):  # of processes that were killed
-            leftover.unlink(missing_ok=True)
+        for leftover in folder.glob(".tmp*"):  # of processes that were killed
+            shutil.rmtree(leftover)
         with whole_file(done) as file:
             file.write(str(last + 1).encode())
     _wait_for([done])

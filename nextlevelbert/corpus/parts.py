@@ -5,39 +5,23 @@ number of parts once all are there. Other engines may name their parts as they l
 """
 
 import json
-import os
 import re
-import uuid
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..models.files import whole_file
 from .recipe import recipe_differences
 
 DONE = "_SUCCESS"
 FILES = "*.parquet"
 _CHECKED = {"document", "chunk", "start", "end", "vector"}  # other columns may hold nulls
 _PART = re.compile(r"part-(\d{6})-[0-9a-f]{16}\.parquet")
-
-
-@contextmanager
-def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """Opens a file for writing; the file gets its name when it is complete and on the disk."""
-    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def number_array(numbers: np.ndarray, is_present: np.ndarray | None = None) -> pa.Array:

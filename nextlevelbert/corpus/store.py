@@ -28,8 +28,9 @@ from huggingface_hub import CommitInfo, HfApi, snapshot_download
 from torch import Tensor
 from transformers import PreTrainedConfig
 
+from ..models.files import local_path, whole_file
 from ..models.sentences import Splitter
-from .parts import DONE, FILES, column_values, finished_parts, read_columns, whole_file
+from .parts import DONE, FILES, column_values, finished_parts, read_columns
 from .recipe import chunking_recipe, recipe_differences
 
 logger = logging.getLogger(__name__)
@@ -97,7 +98,7 @@ class VectorCorpus:
     """
 
     def __init__(self, path: str | Path, recipe: Mapping[str, Any] | None = None) -> None:
-        self.path = Path(path)
+        self.path = local_path(path)
         self.document_ids = []
         self.empty = set()
         self._paths = finished_parts(self.path)

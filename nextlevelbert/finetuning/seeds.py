@@ -13,9 +13,10 @@ import numpy as np
 from huggingface_hub import ModelCard
 from transformers import EarlyStoppingCallback, set_seed
 
+from ..models.files import read_json, write_whole
 from ..training.cards import results_table
 from ..training.plots import CURVE, plot_curves
-from ..training.runs import bind_folder, last_whole_checkpoint, read_json, write_whole
+from ..training.runs import bind_folder, last_whole_checkpoint
 from ..training.trainer import CardTrainer
 from .arguments import FinetuningArguments
 
@@ -31,7 +32,6 @@ _NOT_PUBLISHED = [
     "seed-*",
     "vectors/*",
     "*.jsonl",  # predictions hold ids of the user's rows
-    ".tmp*",  # of safetensors when killed
     "settings.json",
     "results.json",
 ]

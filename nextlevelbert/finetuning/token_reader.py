@@ -19,7 +19,7 @@ from transformers import (
 from ..data.labelled import source_of
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.configuration_nextlevelbert import usable_positions
-from ..models.model_names import full_name
+from ..models.model_names import full_name, safe_weights
 from ..models.modeling_chunkbert import ChunkBertForSequenceClassification
 from ..training.cards import name_on_hub, public_name
 from ..training.options import open_config
@@ -146,9 +146,11 @@ class TokenReader:
     def new_model(self) -> nn.Module:
         """Returns the model at the start of a seed."""
         if self.is_saved or self.family == "truncated":
-            model = AutoModelForSequenceClassification.from_pretrained(
-                full_name(self.options.model), ignore_mismatched_sizes=True, **self.config
-            )
+            name = full_name(self.options.model)
+            with safe_weights(name):
+                model = AutoModelForSequenceClassification.from_pretrained(
+                    name, ignore_mismatched_sizes=True, **self.config
+                )
         else:
             model = ChunkBertForSequenceClassification.from_encoder(
                 self.options.model, **self.config

@@ -18,7 +18,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from .model_names import full_name, named_errors
+from .model_names import full_name, named_errors, safe_weights
 from .windows import traced
 
 # Encoder-decoders whose encoder can be used alone.
@@ -67,12 +67,13 @@ def load_backbone(name_or_path: str | PathLike, **loading: Any) -> PreTrainedMod
     # Otherwise every load prints a table of pooler or head weights that are not used.
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
-    try:
-        encoder, info = auto_class.from_pretrained(name, add_pooling_layer=False, **arguments)
-    except TypeError:  # architectures without a pooler do not know the argument
-        encoder, info = auto_class.from_pretrained(name, **arguments)
-    finally:
-        logging.set_verbosity(verbosity)
+    with safe_weights(name):
+        try:
+            encoder, info = auto_class.from_pretrained(name, add_pooling_layer=False, **arguments)
+        except TypeError:  # architectures without a pooler do not know the argument
+            encoder, info = auto_class.from_pretrained(name, **arguments)
+        finally:
+            logging.set_verbosity(verbosity)
 
     missing = sorted(info["missing_keys"])
     if missing:

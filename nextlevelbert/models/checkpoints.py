@@ -28,7 +28,8 @@ from transformers import (
 from transformers.dynamic_module_utils import custom_object_save
 from transformers.utils import output_capturing
 
-from .model_names import full_name, named_errors
+from .files import local_path, read_json, whole_folder, write_whole
+from .model_names import full_name, named_errors, safe_weights
 
 # The `model_max_length` of a tokenizer without a limit, which is transformers' own default: above
 # 1e20 it neither truncates at the limit nor pads to it, so sentence-transformers does not either.
@@ -137,7 +138,8 @@ class NextLevelPreTrainedModel(PreTrainedModel):
             with named_errors(source):
                 stored, _ = PreTrainedConfig.get_config_dict(source, **loaded_with)
             kwargs |= cls._arguments_for(source, stored, kwargs)
-        loaded = super().from_pretrained(source, *args, **kwargs)
+        with safe_weights(source):
+            loaded = super().from_pretrained(source, *args, **kwargs)
         model = loaded
         if isinstance(loaded, tuple):  # with output_loading_info=True
             model = loaded[0]
@@ -184,37 +186,26 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         hub = {}
         if push:
             hub = {key: kwargs.pop(key) for key in _HUB_ARGUMENTS if key in kwargs}
-        folder = Path(save_directory)
+        folder = local_path(save_directory)
         name = folder.resolve().name
         if push and is_main_process:
             name, uploaded = self._prepare_upload(folder, hub)
         tokenizer = self._find_tokenizer()
-        before = _read_json(folder / "config.json")
+        before = read_json(folder / "config.json") or {}
         self.config.auto_map = dict(self.family_auto_map)
-        super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
-        if not is_main_process:
-            return
-
-        if not self.is_remote_code():  # whose code transformers has written
-            custom_object_save(self, save_directory)
-        self._write_sentence_transformers_files(folder, before)
-        if tokenizer is not None:
-            tokenizer.save_pretrained(save_directory)
-        if not (folder / "README.md").exists():
-            encoder = getattr(self.config, "chunk_encoder_name", None)
-            if "/" not in str(encoder):  # the name of a folder, which the Hub does not know
-                encoder = None
-            tags = []
-            if self.model_tags is not None:
-                tags = [*self.model_tags]
-            data = ModelCardData(
-                library_name="nextlevelbert",
-                tags=tags,
-                base_model=encoder,
-            )
-            text = self.card_text(name)
-            ModelCard(f"---\n{data.to_yaml()}\n---\n\n{text}").save(folder / "README.md")
-        if push:
+        with whole_folder(folder) as temporary:
+            super().save_pretrained(temporary, is_main_process, *args, **kwargs)
+            if is_main_process:
+                if not self.is_remote_code():  # whose code transformers has written
+                    custom_object_save(self, temporary)
+                contents = self._sentence_transformers_files(folder, before)
+                for file_name, content in contents.items():
+                    write_whole(temporary / file_name, json.dumps(content, indent=2))
+                if tokenizer is not None:
+                    tokenizer.save_pretrained(temporary)
+                if not (folder / "README.md").exists():
+                    self._new_card(name).save(temporary / "README.md")
+        if push and is_main_process:
             self._upload_modified_files(
                 folder,
                 name,
@@ -224,6 +215,22 @@ class NextLevelPreTrainedModel(PreTrainedModel):
                 create_pr=hub.get("create_pr", False),
                 revision=hub.get("revision"),
             )
+
+    def _new_card(self, name: str) -> ModelCard:
+        """Returns the card of a folder that has none."""
+        encoder = getattr(self.config, "chunk_encoder_name", None)
+        if "/" not in str(encoder):  # the name of a folder, which the Hub does not know
+            encoder = None
+        tags = []
+        if self.model_tags is not None:
+            tags = [*self.model_tags]
+        data = ModelCardData(
+            library_name="nextlevelbert",
+            tags=tags,
+            base_model=encoder,
+        )
+        text = self.card_text(name)
+        return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{text}")
 
     def _prepare_upload(self, folder: Path, hub: dict[str, Any]) -> tuple[str, dict[str, float]]:
         """Makes the repository of a folder that is about to be saved.
@@ -252,8 +259,10 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         )
         return url.repo_id
 
-    def _write_sentence_transformers_files(self, folder: Path, before: Mapping[str, Any]) -> None:
-        """Writes the files that sentence-transformers needs, and keeps settings made there.
+    def _sentence_transformers_files(
+        self, folder: Path, before: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Returns the files that sentence-transformers needs, and keeps settings made there.
 
         Only settings of this very model are kept: its family and its chunk encoder are those of
         the folder's earlier configuration.
@@ -261,27 +270,29 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         Args:
             folder: the folder of the checkpoint.
             before: configuration that the folder held before this save; empty without one.
+
+        Returns:
+            The contents of the files to write, by name. A file that is no JSON is written anew.
         """
         modules_file = folder / "modules.json"
         settings_file = folder / "config_sentence_transformers.json"
-        reading_file = folder / "sentence_bert_config.json"
         is_update = _model_key(before) == _model_key(self.config.to_dict())
         modules: object = _MODULES
         reading = dict(_SENTENCE_BERT_CONFIG)
-        if is_update and modules_file.exists():
-            modules = _read_json(modules_file)
-        if is_update and reading_file.exists():
-            reading |= _read_json(reading_file)
+        if is_update:
+            modules = read_json(modules_file) or _MODULES
+            reading |= read_json(folder / "sentence_bert_config.json") or {}
         if hasattr(self.config, "max_position_embeddings"):
             # The model itself has a limit, at which sentence-transformers truncates.
             del reading["max_seq_length"]
 
+        files: dict[str, Any] = {}
         was_changed = is_update and _has_other_settings(settings_file, before)
         if not was_changed and not _is_newer(settings_file, modules_file):
-            _write_json(settings_file, _settings(self.config.to_dict()))
-        _write_json(reading_file, reading)
-        # Last, as sentence-transformers does: see `_is_newer`.
-        _write_json(modules_file, modules)
+            files[settings_file.name] = _settings(self.config.to_dict())
+        files["sentence_bert_config.json"] = reading
+        files[modules_file.name] = modules  # last, as in sentence-transformers: see `_is_newer`
+        return files
 
     def card_text(self, name: str) -> str:
         """Returns the instructions for opening the model, in Markdown."""
@@ -302,7 +313,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         if path.exists() and _EMPTY_CARD in path.read_text(encoding="utf-8"):
             card = ModelCard.load(path)
             card.text = self.card_text(repo_id)
-            card.save(path)
+            write_whole(path, str(card).encode())
         return super()._upload_modified_files(working_dir, repo_id, *args, **kwargs)
 
     @property
@@ -465,7 +476,7 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _has_other_settings(settings_file: Path, config: Mapping[str, Any]) -> bool:
     """Returns whether somebody changed the settings that this package wrote."""
-    stored = _read_json(settings_file)
+    stored = read_json(settings_file)
     if not stored:
         return False
     usual = _settings(config)
@@ -481,22 +492,11 @@ def _is_newer(settings_file: Path, modules_file: Path) -> bool:
     It writes the settings before the model and `modules.json` after the model, so that only then
     the settings are newer, or there is no `modules.json`.
     """
-    if not settings_file.exists():
+    if read_json(settings_file) is None:
         return False
     if not modules_file.exists():
         return True
     return settings_file.stat().st_mtime_ns > modules_file.stat().st_mtime_ns
-
-
-def _read_json(path: Path) -> Any:
-    """Reads a file of JSON; an empty object if there is no file."""
-    if not path.is_file():
-        return {}
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
-def _write_json(path: Path, content: object) -> None:
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def load_tokenizer(name_or_path: str | PathLike, **arguments: Any) -> PreTrainedTokenizerBase:

@@ -1,6 +1,5 @@
 """Sentence encoders from disk or the Hub, and new document models over them."""
 
-import json
 import re
 from os import PathLike
 from pathlib import Path
@@ -18,6 +17,7 @@ from .checkpoints import NO_LENGTH_LIMIT, load_tokenizer, nearest, refuse_remote
 from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder
 from .chunking import ChunkingRule, Prompts, check_prompt
 from .configuration_nextlevelbert import PoolingMode, StaticEmbeddingConfig, embedding_size
+from .files import load_json
 from .model_names import (
     MINILM,
     MODEL_FILES,
@@ -26,6 +26,7 @@ from .model_names import (
     full_name,
     hub_arguments,
     named_errors,
+    safe_weights,
 )
 from .static_encoders import STATIC_MODELS, new_chunk_encoder
 
@@ -143,7 +144,7 @@ def _read_files(path: str, arguments: dict[str, Any]) -> dict[str, Any]:
         for name in MODEL_FILES:
             file = load_file_path(path, name, **arguments)
             if file is not None:
-                contents[name] = json.loads(Path(file).read_text(encoding="utf-8"))
+                contents[name] = load_json(file)
     return contents
 
 
@@ -213,7 +214,8 @@ def _from_static_model(
     path: str, model_type: str, public_name: str, loading: dict[str, Any]
 ) -> LoadedChunkEncoder:
     """Opens a static encoder that this package has saved."""
-    model = STATIC_MODELS[model_type].from_pretrained(path, dtype=torch.float32, **loading)
+    with safe_weights(path):
+        model = STATIC_MODELS[model_type].from_pretrained(path, dtype=torch.float32, **loading)
     encoder = new_chunk_encoder(model.config)
     encoder.model = model
     prompts = getattr(model.config, "prompts", {})
@@ -368,7 +370,7 @@ def _open_sentence_transformer(path: str, arguments: dict[str, Any]) -> Any:
     """Opens a model by sentence-transformers; its code is never run."""
     from sentence_transformers import SentenceTransformer
 
-    with named_errors(path):
+    with named_errors(path), safe_weights(path):
         return SentenceTransformer(
             path,
             device="cpu",

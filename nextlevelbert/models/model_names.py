@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from os import PathLike, fspath
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 from huggingface_hub import HfApi
@@ -102,6 +103,22 @@ def named_errors(path: str) -> Iterator[None]:
             f"There is no folder {path!r}, and the Hub's client got no model of that name:"
             f" {reason}. Check the name. {_REMEDY}"
         ) from error
+
+
+@contextmanager
+def safe_weights(path: str | None) -> Iterator[None]:
+    """Says in one sentence that a pickle is refused; PyTorch's message advises to open it anyway.
+
+    Raises:
+        ValueError: the weights are stored as a pickle that does not only hold tensors.
+    """
+    try:
+        yield
+    except UnpicklingError:
+        raise ValueError(
+            f"The weights of {path!r} cannot be loaded safely (corrupt, or a pickle with code). Ask"
+            " the authors for a .safetensors file."
+        ) from None
 
 
 def _failure_of_hub(name: str) -> str | None:

@@ -19,6 +19,7 @@ from ..fitting import fit_whitening
 from ..models.chunk_encoder import LoadedChunkEncoder, weights_fingerprint
 from ..models.configuration_hate import HateConfig
 from ..models.configuration_nextlevelbert import NextLevelBertConfig
+from ..models.files import read_json, write_whole
 from ..models.from_encoder import load_chunk_encoder
 from ..models.modeling_hate import HateForMaskedSentencePrediction
 from ..models.modeling_nextlevelbert import (
@@ -39,7 +40,7 @@ from ..training.cards import (
 )
 from ..training.options import open_config, parse, pop_option, run_command
 from ..training.plots import CURVE, Log, plot_curves
-from ..training.runs import bind_folder, last_whole_checkpoint, read_json, write_whole
+from ..training.runs import bind_folder, last_whole_checkpoint
 from ..training.trainer import CardTrainer
 from .arguments import (
     CorpusArguments,
@@ -698,7 +699,8 @@ def write_card(
         data_name=options.corpus.dataset_name,
         log=log,
     )
-    collect_card(args, text, report).save(f"{args.output_dir}/README.md")
+    card = collect_card(args, text, report)
+    write_whole(f"{args.output_dir}/README.md", str(card).encode())
 
 
 def _model_rows(

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from ..corpus.parts import column_values, number_array, whole_file
+from ..corpus.parts import column_values, number_array
 from ..data.files import readable_name
+from ..models.files import local_path, whole_file
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from .notes import Notes
 from .parts import Part
@@ -78,7 +79,7 @@ def run(
     Raises:
         ValueError: if no document holds a word that the model can read, or the output is one.
     """
-    output = Path(output)
+    output = local_path(output)
     write = WRITERS[output.suffix.lower()]
     check_output(source, output)
     shelf = open_shelf(source, model, reading or ReadingOptions())

@@ -16,6 +16,7 @@ from ..fitting import (
     fit_tfidf_encoder,
     static_checkpoint,
 )
+from ..models.files import local_path, write_whole
 from ..models.from_encoder import load_chunk_encoder
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from ..training.cards import CITATIONS, SIMILARITY_WIDGET, CardText, RunReport, model_card
@@ -80,7 +81,7 @@ def run(
     Raises:
         ValueError: if the folder is not empty, or there are fewer than two different documents.
     """
-    output = Path(output)
+    output = local_path(output)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ValueError(f"{output} exists already. Give a new or an empty folder.")
     if model is None:
@@ -132,7 +133,7 @@ def run(
         citation=CITATIONS["nextlevelbert"],
     )
     card = model_card(_CARD, report, name=safe_name(output.resolve().name))
-    card.save(output / "README.md")
+    write_whole(output / "README.md", str(card).encode())
     name = readable_name(output)
     print(f"Wrote {name}: fitted to {len(texts):,} documents, vectors of {size:,} values.")
 

@@ -13,6 +13,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import shutil
 import sys
 import uuid
 import weakref
@@ -168,8 +169,10 @@ class Shelf:
             outdated = [paths for content, paths in written.items() if content not in contents]
             self.remove_files([path for paths in outdated for path in paths.values()])
             if self.lock.is_locked:
-                for path in self.folder.glob("*.new*"):  # what a killed process left
+                for path in self.folder.glob("*.new"):  # what a killed process left
                     path.unlink()
+                for path in self.folder.glob(".tmp*"):
+                    shutil.rmtree(path)
 
         self.parts = []
         readers = _readers()

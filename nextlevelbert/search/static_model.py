@@ -6,7 +6,6 @@ Notation for shapes: N chunks and n documents in a group, T tokens, D size of a 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -26,6 +25,7 @@ from ..models.chunking import (
     tokenize_and_split,
 )
 from ..models.feeding import default_threads, prepare_ahead
+from ..models.files import load_json
 from ..models.sentences import Splitter
 
 _FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
@@ -86,7 +86,7 @@ class StaticModel:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._config = _read_json(folder / "config.json")
+        self._config = load_json(folder / "config.json")
         self.is_whitened: bool = self._config["whiten_chunks"]
         unknown = self._config["chunk_encoder_config"].get("unk_token_id")
         self.tokenizer: Any = StaticTokenizer(folder / "tokenizer.json", unk_token_id=unknown)
@@ -228,7 +228,7 @@ def is_static(folder: Path) -> bool:
     """Returns whether a folder holds a model that `StaticModel` can compute."""
     if not all((folder / name).is_file() for name in _FILES):
         return False
-    config = _read_json(folder / "config.json")
+    config = load_json(folder / "config.json")
     tokens = config.get("chunk_encoder_config", {})
     encoder = config.get("encoder_config", {})
     return (
@@ -238,12 +238,8 @@ def is_static(folder: Path) -> bool:
         and not tokens.get("sentence_steps")
         and encoder.get("model_type") == "bert"
         and encoder.get("num_hidden_layers") == 0
-        and not _read_json(folder / "tokenizer_config.json").get("split_special_tokens")
+        and not load_json(folder / "tokenizer_config.json").get("split_special_tokens")
     )
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:

@@ -184,5 +184,5 @@ class BaseTrainingArguments(TrainingArguments):
                 folder_path=folder,
                 token=self.hub_token,
                 revision=self.hub_revision,
-                ignore_patterns=["checkpoint-*", "_*", "*.tmp", ".tmp*", *leave],
+                ignore_patterns=["checkpoint-*", "_*", ".tmp*", *leave],
             )

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .runs import write_whole
+from ..models.files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,13 +4,14 @@ import hashlib
 import json
 import logging
 import re
+import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
 
-from ..corpus import whole_file
+from ..models.files import read_json, write_whole
 
 logger = logging.getLogger(__name__)
 # The files of a checkpoint, beside its state.
@@ -27,19 +28,6 @@ def safe_name(name: str) -> str:
     return re.sub(r"[^\w ./@+-]", "-", name)
 
 
-def write_whole(path: str | Path, content: str | bytes) -> None:
-    """Writes a file atomically, a text in UTF-8 with a line end.
-
-    A file with the same content stays unchanged.
-    """
-    if isinstance(content, str):
-        content = f"{content}\n".encode()
-    path = Path(path)
-    if not path.exists() or path.read_bytes() != content:
-        with whole_file(path) as file:
-            file.write(content)
-
-
 def write_json_lines(path: str | Path, records: Iterable[object]) -> None:
     """Writes each record as a line of JSON, completely or not at all."""
     lines = [json.dumps(record, ensure_ascii=False) for record in records]
@@ -49,14 +37,6 @@ def write_json_lines(path: str | Path, records: Iterable[object]) -> None:
 def fingerprint(values: Iterable[Any]) -> str:
     """Returns the SHA-256 of values as one JSON array."""
     return hashlib.sha256(json.dumps(list(values)).encode()).hexdigest()
-
-
-def read_json(path: str | Path) -> Any | None:
-    """Reads a JSON file; returns None for a file that is missing or incomplete."""
-    try:
-        return json.loads(Path(path).read_bytes())
-    except (FileNotFoundError, ValueError):
-        return None
 
 
 def bind_folder(folder: str | Path, settings: Mapping[str, object]) -> None:
@@ -82,8 +62,10 @@ def bind_folder(folder: str | Path, settings: Mapping[str, object]) -> None:
         )
 
     if PartialState().is_main_process:
-        for pattern in (".tmp*", "*.tmp"):  # of safetensors and `write_whole` when killed
-            for leftover in folder.glob(pattern):
+        for leftover in folder.glob(".tmp*"):  # of a run that was killed
+            if leftover.is_dir():
+                shutil.rmtree(leftover)
+            else:  # of safetensors
                 leftover.unlink()
         folder.mkdir(parents=True, exist_ok=True)
         if not stored:

@@ -23,7 +23,7 @@ from transformers import (
 from nextlevelbert import NextLevelBertModel
 from nextlevelbert.finetuning import run
 from nextlevelbert.finetuning.vector_reader import MeanClassifier, freeze
-from nextlevelbert.training.runs import read_json
+from nextlevelbert.models.files import read_json
 
 from ..toys.finetuning import predictions, run_task, sea_rows, write
 from ..toys.vectors import TINY, close

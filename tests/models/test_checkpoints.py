@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 from huggingface_hub import ModelCard
+from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules
 from transformers import AutoModel, AutoTokenizer, Trainer, TrainingArguments
@@ -17,6 +18,9 @@ from nextlevelbert import (
     NextLevelBertModel,
     static_checkpoint,
 )
+from nextlevelbert.models.model_names import SETTINGS
+
+from ..faults.harness import tree
 
 TEXT = "The cat sat on the mat. " * 100 + "Stock markets fell on Monday and bonds rose. " * 100
 
@@ -234,3 +238,34 @@ def test_a_folder_gets_a_card_and_keeps_the_one_it_has(toy_checkpoint, tmp_path)
     model.save_pretrained(tmp_path)
     assert (tmp_path / "README.md").read_text(encoding="utf-8") == "mine"
     assert Trainer.create_model_card.__module__ == "transformers.trainer"  # nobody's is replaced
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "modules.json", "sentence_bert_config.json", SETTINGS]
+)
+def test_a_file_that_a_kill_left_empty_is_written_anew(toy_checkpoint, tmp_path, name):
+    model = NextLevelBertModel.from_pretrained(toy_checkpoint)
+    model.save_pretrained(tmp_path)
+    expected = json.loads((tmp_path / name).read_text(encoding="utf-8"))
+    (tmp_path / name).write_text("")
+
+    model.save_pretrained(tmp_path)
+
+    assert json.loads((tmp_path / name).read_text(encoding="utf-8")) == expected
+
+
+def test_a_save_that_fails_keeps_the_old_model(toy_checkpoint, tmp_path, monkeypatch):
+    """transformers would already have written config.json."""
+    model = NextLevelBertModel.from_pretrained(toy_checkpoint)
+    model.save_pretrained(tmp_path)
+    expected = tree(tmp_path)
+    model.config.window_overlap = 1
+
+    def fail(*arguments, **options):
+        raise SafetensorError("No space left on device")
+
+    monkeypatch.setattr("transformers.modeling_utils.safe_save_file", fail)
+    with pytest.raises(OSError, match=f"{tmp_path} cannot be written: No space left on device"):
+        model.save_pretrained(tmp_path)
+
+    assert tree(tmp_path) == expected

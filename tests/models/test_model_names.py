@@ -1,8 +1,12 @@
 """Names of models: which the doors open, and what they say of the others."""
 
+import os
+import re
+import shutil
 import sys
 
 import pytest
+import torch
 from huggingface_hub import HfApi
 
 import nextlevelbert_command
@@ -133,3 +137,37 @@ def test_trainings_need_a_folder_to_write_to(capsys):
     said = capsys.readouterr().err
     assert "Give a folder to write the model to with --output_dir" in said
     assert "usage: nextlevelbert pretrain --train_file FILE --output_dir FOLDER [options]" in said
+
+
+class Code:
+    """A pickle of it would run a command."""
+
+    def __reduce__(self):
+        return (os.system, ("touch pickle-was-run",))
+
+
+PICKLED = ["NextLevelBertModel", "load_chunk_encoder", "ChunkBertModel", "BertAlModel", "search"]
+
+
+@pytest.mark.parametrize("door", PICKLED)
+def test_a_pickle_is_refused_in_a_sentence(
+    door, toy_checkpoint, toy_encoder_path, tmp_path, monkeypatch, capsys
+):
+    """PyTorch's message advises to open it with weights_only=False."""
+    monkeypatch.chdir(tmp_path)
+    source = {"NextLevelBertModel": toy_checkpoint}.get(door, toy_encoder_path)
+    folder = shutil.copytree(source, tmp_path / "model")
+    (folder / "model.safetensors").unlink()
+    torch.save({"weight": Code()}, folder / "pytorch_model.bin")
+    message = "cannot be loaded safely (corrupt, or a pickle with code). Ask the authors for a"
+    (tmp_path / "a.txt").write_text("The whale swims.")
+
+    if door == "search":
+        argv = ["search", "a.txt", "whale", "--model", str(folder), "--cache_dir", "cache"]
+        status = nextlevelbert_command.main(argv)
+        assert status == 1
+        assert message in capsys.readouterr().err
+    else:
+        with pytest.raises(ValueError, match=re.escape(message)):
+            DOORS[door](folder)
+    assert not (tmp_path / "pickle-was-run").exists()

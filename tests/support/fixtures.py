@@ -23,8 +23,8 @@ from sentence_transformers.sentence_transformer import modules
 from transformers import AutoTokenizer, BertConfig, BertModel, PreTrainedTokenizerBase
 
 from nextlevelbert import NextLevelBertModel, load_chunk_encoder
+from nextlevelbert.models.files import write_whole
 from nextlevelbert.training import plots
-from nextlevelbert.training.runs import write_whole
 
 from ..toys.finetuning import sea_rows, write
 from ..toys.vectors import TINY

@@ -11,7 +11,7 @@ import numpy as np
 
 from nextlevelbert.finetuning.arguments import FinetuningArguments
 from nextlevelbert.finetuning.tasks import main
-from nextlevelbert.training.runs import read_json
+from nextlevelbert.models.files import read_json
 
 SCRIPT = Path(__file__).parents[2] / "run_finetune.py"
 SEA = ("whale", "ship", "harbour", "sail", "captain")

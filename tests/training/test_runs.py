@@ -1,12 +1,12 @@
-"""Folders of a run: whose they are, and files that are whole."""
+"""Folders of a run: whose they are."""
 
 import json
-import os
 
 import pytest
 
+from nextlevelbert.models.files import read_json
 from nextlevelbert.training.arguments import BaseTrainingArguments
-from nextlevelbert.training.runs import bind_folder, read_json, write_whole
+from nextlevelbert.training.runs import bind_folder
 
 
 def test_a_folder_belongs_to_its_settings(tmp_path):
@@ -50,20 +50,3 @@ def test_the_signature_tells_what_decides_the_result(tmp_path):
     assert signature(**best, eval_steps=2, save_steps=2) != signature(
         **best, eval_steps=4, save_steps=4
     )
-
-
-def test_a_file_is_whole_or_not_there(tmp_path, monkeypatch):
-    path = tmp_path / "results.json"
-    write_whole(path, '{"ä": 1}')
-    assert path.read_bytes() == '{"ä": 1}\n'.encode()
-    os.utime(path, ns=(0, 0))
-    write_whole(path, '{"ä": 1}')
-    assert path.stat().st_mtime_ns == 0  # it was left alone
-    assert read_json(path) == {"ä": 1}
-    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("killed")))
-    with pytest.raises(OSError, match="killed"):
-        write_whole(path, "{}")
-    assert read_json(path) == {"ä": 1}
-    path.write_text('{"cut')
-    assert read_json(path) is None
-    assert read_json(tmp_path / "missing.json") is None

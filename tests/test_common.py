@@ -1,6 +1,7 @@
 """What every family and head promises: one table of models, and one test a promise."""
 
 import copy
+import inspect
 import json
 import pickle
 
@@ -412,6 +413,40 @@ def test_a_model_that_reads_piece_by_piece_has_no_outputs_of_layers(models, save
         opened(**inputs_of(name, opened))
     with pytest.raises(ValueError, match=f"has no {asked}"):
         models[name](**inputs_of(name, opened), **{asked: True})
+
+
+@pytest.mark.parametrize("name", [name for name in HEADS if name not in PIECEWISE])
+def test_hidden_states_of_a_list_of_layers(models, name):
+    inputs = inputs_of(name, models[name])
+
+    states = models[name](**inputs, output_hidden_states=True).hidden_states
+    chosen = models[name](**inputs, output_hidden_states=[0, -1]).hidden_states
+
+    assert len(states) == 3
+    close(chosen[0], states[0])
+    assert chosen[1] is None
+    close(chosen[2], states[2])
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_arguments_that_transformers_passes_to_any_model(models, name):
+    model = models[name]
+    inputs = inputs_of(name, model)
+
+    output = model(**inputs, num_items_in_batch=torch.tensor(3), position_ids=None)
+
+    agree(output, model(**inputs))
+    with pytest.raises(TypeError, match="position_ids"):
+        model(**inputs, position_ids=torch.zeros(1, 2, dtype=torch.long))
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in HEADS if name not in PACKED and not name.startswith("cdlm")]
+)
+def test_token_types_are_the_third_argument_as_in_bert(name):
+    arguments = list(inspect.signature(HEADS[name][0].forward).parameters)
+
+    assert arguments[1:4] == ["input_ids", "attention_mask", "token_type_ids"]
 
 
 @pytest.mark.parametrize("name", HEADS)

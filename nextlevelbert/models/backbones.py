@@ -17,6 +17,10 @@ from transformers import (
     PreTrainedModel,
 )
 from transformers.utils import logging
+from transformers.utils.output_capturing import (
+    resolve_hidden_states_indices,
+    selected_hidden_states,
+)
 
 from .model_names import full_name, named_errors, safe_weights
 from .windows import traced
@@ -123,7 +127,7 @@ def copy_properties_of_children(wrapper: nn.Module) -> None:
             values.update(getattr(child, name, None) or ())
         setattr(wrapper, name, values)
 
-    tied = {}
+    tied: Any = {}
     for name, child in wrapper.named_children():
         for target, source in getattr(child, "all_tied_weights_keys", {}).items():
             tied[f"{name}.{target}"] = f"{name}.{source}"
@@ -242,6 +246,28 @@ def missing_passes(encoder: nn.Module | None, passes: int) -> int:
     most = torch.tensor(passes, device=device)
     distributed.all_reduce(most, op=distributed.ReduceOp.MAX)
     return int(most) - passes
+
+
+def select_states(
+    model: PreTrainedModel, states: tuple[Tensor, ...] | None, selection: bool | int | list[int]
+) -> tuple[Tensor | None, ...] | None:
+    """Puts None in place of hidden states that are not selected, as transformers' capture does.
+
+    Encoders that do not use that capture return the states of all layers.
+
+    Args:
+        model: the model that returned the states.
+        states: states of all layers; None if they are not asked for.
+        selection: `output_hidden_states`: true for all states, or the indices of some of them.
+    """
+    selected = selected_hidden_states(selection)
+    if states is None or selected is None:
+        return states
+    kept = resolve_hidden_states_indices(model, selected, num_hidden_states=len(states))
+    selection_of_states: list[Tensor | None] = [None] * len(states)
+    for index in kept:
+        selection_of_states[index] = states[index]
+    return tuple(selection_of_states)
 
 
 # The number of `evaluation_mode` blocks around each module that trains on after them.

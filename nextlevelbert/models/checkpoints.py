@@ -27,6 +27,7 @@ from transformers import (
 )
 from transformers.dynamic_module_utils import custom_object_save
 from transformers.utils import output_capturing
+from transformers.utils.generic import TransformersKwargs
 
 from .files import local_path, read_json, whole_folder, write_whole
 from .model_names import full_name, named_errors, safe_weights
@@ -102,8 +103,8 @@ model = {auto}.from_pretrained("{name}", trust_remote_code=True)
 _EMPTY_CARD = "[More Information Needed]"
 
 
-# A tensor of each layer, if they are asked for.
-LayerOutputs = tuple[Tensor, ...] | None
+# A tensor of each layer, if they are asked for; None for a layer that is not.
+LayerOutputs = tuple[Tensor | None, ...] | None
 
 
 class NextLevelPreTrainedModel(PreTrainedModel):
@@ -384,21 +385,31 @@ class NextLevelPreTrainedModel(PreTrainedModel):
                     del module._forward_hooks[key]
         return self.__dict__
 
-    def requested_outputs(self, **arguments: Any) -> dict[str, bool]:
-        """Returns the outputs of layers that are asked for, each as an argument that is true.
+    def capture_arguments(self, arguments: TransformersKwargs) -> dict[str, Any]:
+        """Returns the arguments by which transformers captures outputs of an encoder's layers.
 
         Args:
-            **arguments: `output_hidden_states` and `output_attentions`; if one is missing or None,
-                the configuration decides.
+            arguments: `output_hidden_states`, true or a list of layers, and `output_attentions`; if
+                one is missing or None, the configuration decides. Any other argument must be None
+                or False, except `num_items_in_batch`, because losses are means over the batch.
+
+        Raises:
+            TypeError: another argument has a value, such as one with a misspelt name.
         """
-        requested = {}
+        others = dict(arguments)
+        others.pop("num_items_in_batch", None)
+        captured = {}
         for name in ("output_hidden_states", "output_attentions"):
-            value = arguments.get(name)
+            value = others.pop(name, None)
             if value is None:
                 value = getattr(self.config, name)
             if value:
-                requested[name] = True
-        return requested
+                captured[name] = value
+
+        for name, value in others.items():
+            if value is not None and value is not False:
+                raise TypeError(f"{type(self).__name__} does not take the argument {name!r}.")
+        return captured
 
     def lora_targets(self) -> dict[str, Any]:
         """Returns arguments of peft's `LoraConfig`.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import ModelOutput, can_return_tuple
+from transformers.utils.generic import TransformersKwargs
 
 from .backbones import backbone_from_config, evaluation_mode, mask_for, missing_passes
 from .bert_al_sentences import (
@@ -280,7 +281,7 @@ class BertAlModel(BertAlPreTrainedModel):
         input_ids: Tensor,
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> TokenFeaturesOutput:
         """Splits documents of any length into segments and reads them in order.
 
@@ -288,7 +289,7 @@ class BertAlModel(BertAlPreTrainedModel):
             input_ids: token ids ``[B, T]``, padded anywhere.
             attention_mask: mask ``[B, T]`` (default: no padding).
             token_type_ids: token types ``[B, T]``.
-            **kwargs: arguments that adapters pass on. They must be None; `output_…` may be False.
+            **kwargs: arguments that adapters pass on; None or False, see `capture_arguments`.
         """
         self.check_arguments(kwargs)
         mask, mask_on_cpu = self.tokens_to_read(input_ids, attention_mask)
@@ -442,7 +443,7 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         labels: Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> ExtractiveSummarizationOutput:
         """Scores the sentences, each of which starts with `config.cls_token_id`.
 
@@ -452,7 +453,7 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
             token_type_ids: token types ``[B, T]``.
             labels: labels ``[B, S]``: 1 for a sentence of the summary, 0 for any other, -100 if
                 unknown.
-            **kwargs: arguments that adapters pass on. They must be None; `output_…` may be False.
+            **kwargs: arguments that adapters pass on; None or False, see `capture_arguments`.
         """
         self.check_arguments(kwargs)
         mask, mask_on_cpu = self.tokens_to_read(input_ids, attention_mask)
@@ -529,7 +530,7 @@ class BertAlForSequenceClassification(BertAlPreTrainedModel):
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         labels: Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> SequenceClassifierOutput:
         """Scores the K classes of each document: `logits` ``[B, K]``.
 
@@ -539,7 +540,7 @@ class BertAlForSequenceClassification(BertAlPreTrainedModel):
             token_type_ids: token types ``[B, T]``.
             labels: classes ``[B]`` as integers, ``[B, K]`` zeros and ones as floats, or values
                 ``[B]``.
-            **kwargs: arguments that adapters pass on. They must be None; `output_…` may be False.
+            **kwargs: arguments that adapters pass on; None or False, see `capture_arguments`.
         """
         self.check_arguments(kwargs)
         output = self.model(

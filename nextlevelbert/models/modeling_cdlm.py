@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +20,9 @@ from transformers import AutoModelForMaskedLM, PreTrainedTokenizerBase
 from transformers import initialization as init
 from transformers.models.longformer import modeling_longformer as longformer
 from transformers.utils import ModelOutput, can_return_tuple
+from transformers.utils.generic import TransformersKwargs
 
-from .backbones import load_backbone, token_mask
+from .backbones import load_backbone, select_states, token_mask
 from .cdlm_attention import CdlmSelfAttention, plan_attention, take_positions
 from .checkpoints import LayerOutputs, NextLevelPreTrainedModel, load_tokenizer, split_arguments
 from .configuration_cdlm import CdlmConfig
@@ -306,8 +307,7 @@ class CdlmModel(CdlmPreTrainedModel):
         global_attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> longformer.LongformerBaseModelOutputWithPooling:
         """Reads sets of documents, each laid out in one sequence by a `CdlmProcessor`.
 
@@ -320,9 +320,9 @@ class CdlmModel(CdlmPreTrainedModel):
                 for tasks choose the tokens that suit their predictions.
             token_type_ids: token types ``[B, L]``.
             inputs_embeds: embeddings ``[B, L, D]``, in place of `input_ids`.
-            output_attentions: if true, returns attentions. They exist only in ``"eager"`` mode,
-                which the pass then uses.
-            output_hidden_states: if true, returns the states of all layers.
+            **kwargs: `output_hidden_states`, true or a list of layers such as ``[0, -1]``, and
+                `output_attentions`. Attentions exist only in ``"eager"`` mode, which the pass then
+                uses.
 
         Returns:
             The outputs of transformers' Longformer; `pooler_output` ``[B, D]`` is the mean over the
@@ -332,9 +332,7 @@ class CdlmModel(CdlmPreTrainedModel):
             ValueError: a sequence has more tokens than the model has positions, or `attention_mask`
                 has other values, such as the values of an additive mask.
         """
-        extras = self.requested_outputs(
-            output_hidden_states=output_hidden_states, output_attentions=output_attentions
-        )
+        extras = self.capture_arguments(kwargs)
         real = real_tokens(input_ids, attention_mask, inputs_embeds)
         is_global = global_tokens(real, attention_mask, global_attention_mask)
         # One wait for a GPU: what has to be known before anything is computed.
@@ -373,6 +371,9 @@ class CdlmModel(CdlmPreTrainedModel):
         counts = real.sum(dim=1, keepdim=True).clamp(min=1)
         mean = states.sum(dim=1, dtype=torch.float32) / counts
         output.pooler_output = mean.to(states.dtype)  # [B, D]
+        output.hidden_states = select_states(
+            self, output.hidden_states, selection=extras.get("output_hidden_states", False)
+        )
         return output
 
     def _layers(
@@ -381,7 +382,7 @@ class CdlmModel(CdlmPreTrainedModel):
         real: Tensor,
         is_global: Tensor,
         most_global: int,
-        output_hidden_states: bool = False,
+        output_hidden_states: bool | int | list[int] = False,
     ) -> longformer.LongformerBaseModelOutputWithPooling:
         """Passes states ``[B, L, D]`` through the layers, with a plan for each window."""
         windows: Any = self.config.attention_window  # of each layer
@@ -400,7 +401,7 @@ class CdlmModel(CdlmPreTrainedModel):
         return output
 
     def _eager_layers(
-        self, hidden: Tensor, real: Tensor, is_global: Tensor, most_global: int, **extras: bool
+        self, hidden: Tensor, real: Tensor, is_global: Tensor, most_global: int, **extras: Any
     ) -> longformer.LongformerBaseModelOutputWithPooling:
         """Passes states ``[B, L, D]`` through transformers' own attention, with its weights."""
         # All windows have to divide the length.
@@ -478,8 +479,9 @@ class CdlmForMaskedLM(CdlmPreTrainedModel):
         attention_mask: Tensor | None = None,
         global_attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> longformer.LongformerMaskedLMOutput:
         """Scores the words of the vocabulary at every position.
 
@@ -488,9 +490,10 @@ class CdlmForMaskedLM(CdlmPreTrainedModel):
             attention_mask: mask ``[B, L]``, see `CdlmModel`.
             global_attention_mask: mask ``[B, L]`` (default: see `usual_global_attention`).
             token_type_ids: token types ``[B, L]``.
+            inputs_embeds: embeddings ``[B, L, D]``, in place of `input_ids`.
             labels: ids of the true words, ``[B, L]``, -100 at positions without a prediction. The
                 loss is zero if all labels are -100.
-            **kwargs: further arguments of `CdlmModel`.
+            **kwargs: `output_hidden_states`, `output_attentions`; see `CdlmModel`.
 
         Returns:
             `logits` ``[B, L, V]``. With labels and `config.sparse_prediction`, the N positions that
@@ -503,6 +506,7 @@ class CdlmForMaskedLM(CdlmPreTrainedModel):
             attention_mask=attention_mask,
             global_attention_mask=global_attention_mask,
             token_type_ids=token_type_ids,
+            inputs_embeds=inputs_embeds,
             return_dict=True,
             **kwargs,
         )
@@ -535,8 +539,9 @@ class CdlmForDocumentMatching(CdlmPreTrainedModel):
         attention_mask: Tensor | None = None,
         global_attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> longformer.LongformerSequenceClassifierOutput:
         """Scores the classes of each sequence: `logits` ``[B, num_labels]``.
 
@@ -545,10 +550,11 @@ class CdlmForDocumentMatching(CdlmPreTrainedModel):
             attention_mask: mask ``[B, L]``, see `CdlmModel`.
             global_attention_mask: mask ``[B, L]`` (default: 1 at [CLS]).
             token_type_ids: token types ``[B, L]``.
+            inputs_embeds: embeddings ``[B, L, D]``, in place of `input_ids`.
             labels: class of each sequence, ``[B]``; or labels in the form of `config.problem_type`.
-            **kwargs: further arguments of `CdlmModel`.
+            **kwargs: `output_hidden_states`, `output_attentions`; see `CdlmModel`.
         """
-        is_first = first_token(real_tokens(input_ids, attention_mask, kwargs.get("inputs_embeds")))
+        is_first = first_token(real_tokens(input_ids, attention_mask, inputs_embeds))
         if global_attention_mask is None:
             global_attention_mask = is_first
         output = self.longformer(
@@ -556,6 +562,7 @@ class CdlmForDocumentMatching(CdlmPreTrainedModel):
             attention_mask=attention_mask,
             global_attention_mask=global_attention_mask,
             token_type_ids=token_type_ids,
+            inputs_embeds=inputs_embeds,
             return_dict=True,
             **kwargs,
         )
@@ -668,7 +675,7 @@ class CdlmForCrossDocumentCoreference(CdlmPreTrainedModel):
         global_attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         labels: Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> MentionPairOutput:
         """Scores pairs of mentions; `CdlmProcessor.mentions` makes the inputs.
 
@@ -684,7 +691,7 @@ class CdlmForCrossDocumentCoreference(CdlmPreTrainedModel):
             token_type_ids: token types ``[B, L]``.
             labels: labels of the pairs, ``[B, P]``: 1 for a pair that corefers, otherwise 0; -100
                 if unknown.
-            **kwargs: further arguments of `CdlmModel`.
+            **kwargs: `output_hidden_states`, `output_attentions`; see `CdlmModel`.
         """
         real = real_tokens(input_ids, attention_mask)
         check_spans(mention_spans, real)
@@ -806,7 +813,7 @@ class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
         type_labels: Tensor | None = None,
         sentence_labels: Tensor | None = None,
         paragraph_labels: Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> MultiHopQuestionAnsweringOutput:
         """Scores spans, kinds of answers, sentences and paragraphs.
 
@@ -828,7 +835,7 @@ class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
                 -100 if unknown.
             paragraph_labels: labels ``[B, T]``, 1 if the paragraph supports the answer, otherwise
                 0; -100 if unknown.
-            **kwargs: further arguments of `CdlmModel`.
+            **kwargs: `output_hidden_states`, `output_attentions`; see `CdlmModel`.
         """
         output = self.longformer(
             input_ids=input_ids,

@@ -8,13 +8,14 @@ it, R chunks in all of it, C tokens in a chunk, D hidden size, F filters of one 
 documents joined, K labels.
 """
 
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import can_return_tuple
+from transformers.utils.generic import TransformersKwargs
 
 from .backbones import backbone_from_config, mask_for, missing_passes
 from .configuration_chunkbert import ChunkBertConfig
@@ -132,7 +133,7 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
         input_ids: Tensor,
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> TokenFeaturesOutput:
         """Splits documents of any length into chunks and joins the encoder's outputs.
 
@@ -140,7 +141,7 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
             input_ids: token ids ``[B, T]``, padded anywhere.
             attention_mask: mask ``[B, T]`` (default: no padding).
             token_type_ids: token types ``[B, T]``.
-            **kwargs: arguments that adapters pass on. They must be None; `output_…` may be False.
+            **kwargs: arguments that adapters pass on; None or False, see `capture_arguments`.
         """
         self.check_arguments(kwargs)
         features, mask, layout = self.token_features(input_ids, attention_mask, token_type_ids)
@@ -220,7 +221,7 @@ class ChunkBertForSequenceClassification(ChunkBertPreTrainedModel):
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         labels: Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> SequenceClassifierOutput:
         """Scores the K classes of each document: `logits` ``[B, K]``.
 
@@ -230,7 +231,7 @@ class ChunkBertForSequenceClassification(ChunkBertPreTrainedModel):
             token_type_ids: token types ``[B, T]``.
             labels: classes ``[B]`` as integers, ``[B, K]`` zeros and ones as floats, or values
                 ``[B]``.
-            **kwargs: arguments that adapters pass on. They must be None; `output_…` may be False.
+            **kwargs: arguments that adapters pass on; None or False, see `capture_arguments`.
         """
         self.check_arguments(kwargs)
         features, _, layout = self.model.token_features(input_ids, attention_mask, token_type_ids)

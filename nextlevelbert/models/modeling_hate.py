@@ -148,7 +148,7 @@ class HateEncoder(nn.Module):
         return self.layers.embeddings
 
     def forward(
-        self, inputs_embeds: Tensor, attention_mask: Tensor | None = None, **extras: bool
+        self, inputs_embeds: Tensor, attention_mask: Tensor | None = None, **extras: Any
     ) -> BaseModelOutput:
         """Reads sentence vectors.
 

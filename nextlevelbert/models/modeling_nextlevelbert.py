@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Self, Unpack
 
 import numpy as np
 import torch
@@ -31,8 +31,15 @@ from transformers.modeling_outputs import (
     SequenceClassifierOutput,
 )
 from transformers.utils import ModelOutput, can_return_tuple
+from transformers.utils.generic import TransformersKwargs
 
-from .backbones import backbone_from_config, mask_for, missing_passes, token_mask
+from .backbones import (
+    backbone_from_config,
+    mask_for,
+    missing_passes,
+    select_states,
+    token_mask,
+)
 from .checkpoints import LayerOutputs, NextLevelPreTrainedModel, split_arguments
 from .chunk_encoder import (
     ChunkEncoder,
@@ -127,10 +134,14 @@ class SegmentPairOutput(ModelOutput):
         loss: the mean loss.
         scores: scaled cosines between first segments (rows) and second segments (columns),
             ``[N, N]``; matching pairs are on the diagonal.
+        hidden_states, attentions: see `DocumentModelOutput`; of 2N sequences, in which the two
+            segments of a pair follow each other.
     """
 
     loss: Tensor | None = None
     scores: Tensor | None = None
+    hidden_states: LayerOutputs = None
+    attentions: LayerOutputs = None
 
 
 class NextLevelBertSpecialVectors(nn.Embedding):
@@ -372,12 +383,11 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         special_ids: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        output_hidden_states: bool | None = None,
-        output_attentions: bool | None = None,
         has_padding: bool | None = None,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> DocumentModelOutput:
         """Reads whole documents, as token ids or as chunk vectors; both give the same result.
 
@@ -386,21 +396,18 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
                 length.
             attention_mask: mask ``[B, T]`` of the ids, or ``[B, L]`` of the vectors; zero at
                 padding (default: all ones).
+            token_type_ids: ignored; accepted because tokenizers return it.
             inputs_embeds: chunk vectors ``[B, L, D]``, without [CLS] and [SEP].
             special_ids: row in the table of special vectors at each position, ``[B, S]``, -1 at
                 chunk vectors; for packed sequences, in which `inputs_embeds` already has a position
                 for every special vector.
-            token_type_ids: ignored; accepted because tokenizers return it.
-            output_hidden_states: if true, returns states, see `DocumentModelOutput` (default: the
-                value in the configuration).
-            output_attentions: if true, returns attentions, see `DocumentModelOutput` (default: the
-                value in the configuration).
             has_padding: true if any of the packed sequences is padded (default: the model looks,
                 for which it waits for a GPU).
+            **kwargs: `output_hidden_states`, true or a list of layers such as ``[0, -1]``, and
+                `output_attentions`, see `DocumentModelOutput` (default: the values in the
+                configuration).
         """
-        extras = self.requested_outputs(
-            output_hidden_states=output_hidden_states, output_attentions=output_attentions
-        )
+        extras = self.capture_arguments(kwargs)
         if special_ids is not None and inputs_embeds is not None:
             return self._read_packed(inputs_embeds, special_ids, extras, has_padding=has_padding)
 
@@ -519,7 +526,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         chunks: Tensor,
         counts: Tensor,
         lengths: np.ndarray | None,
-        extras: dict[str, bool],
+        extras: dict[str, Any],
     ) -> tuple[Tensor, BaseModelOutput]:
         """Reads documents in windows, and averages the states of each position over its windows.
 
@@ -604,7 +611,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         return states
 
     def _read_window(
-        self, chunks: Tensor, counts: Tensor, extras: dict[str, bool], *, is_padded: bool
+        self, chunks: Tensor, counts: Tensor, extras: dict[str, Any], *, is_padded: bool
     ) -> tuple[Tensor, BaseModelOutput]:
         """Reads windows with the special vectors around their chunks.
 
@@ -630,7 +637,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         return output.last_hidden_state[:, : width + 1] * real.unsqueeze(-1), output
 
     def _run_encoder(
-        self, vectors: Tensor, special_ids: Tensor, extras: dict[str, bool], *, is_padded: bool
+        self, vectors: Tensor, special_ids: Tensor, extras: dict[str, Any], *, is_padded: bool
     ) -> BaseModelOutput:
         """Runs the encoder over sequences ``[J, S, D]``, with special vectors put in."""
         if self.encoder is None:  # contextual chunk vectors are the chunk vectors
@@ -640,7 +647,12 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         mask = None  # with which kernels are faster
         if is_padded:
             mask = mask_for(self.encoder, (special_ids != PAD).long())
-        return self.encoder(inputs_embeds=embeds, attention_mask=mask, return_dict=True, **extras)
+        output = self.encoder(inputs_embeds=embeds, attention_mask=mask, return_dict=True, **extras)
+        if "output_hidden_states" in extras:
+            output.hidden_states = select_states(
+                self.encoder, output.hidden_states, selection=extras["output_hidden_states"]
+            )
+        return output
 
     def _pool(self, chunks: Tensor, hidden: Tensor, cls_states: Tensor, mask: Tensor) -> Tensor:
         """Returns document vectors ``[B, H]``; zero if a document has no chunk."""
@@ -657,7 +669,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         self,
         inputs_embeds: Tensor,
         special_ids: Tensor,
-        extras: dict[str, bool],
+        extras: dict[str, Any],
         *,
         has_padding: bool | None,
     ) -> DocumentModelOutput:
@@ -959,7 +971,7 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
         special_ids: Tensor,
         mask_positions: Tensor,
         labels: Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> MaskedVectorModelingOutput:
         """Reads packed sequences, as `DataCollatorForVectorMasking` makes them.
 
@@ -1056,6 +1068,7 @@ class NextLevelBertForContrastiveLearning(NextLevelBertPreTrainedModel):
         special_ids: Tensor,
         document_ids: Tensor,
         return_loss: bool = True,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> SegmentPairOutput:
         """Reads N pairs of segments, as `DataCollatorForSegmentPairs` makes them.
 
@@ -1065,11 +1078,13 @@ class NextLevelBertForContrastiveLearning(NextLevelBertPreTrainedModel):
                 otherwise [PAD] 0, [CLS] 1, [SEP] 2, [MASK] 3.
             document_ids: document of each pair, ``[N]``.
             return_loss: ignored; `Trainer` finds by this name that there is a loss without labels.
+            **kwargs: `output_hidden_states`, `output_attentions`.
         """
         output = self.model(
             inputs_embeds=inputs_embeds.flatten(0, 1),
             special_ids=special_ids.flatten(0, 1),
             return_dict=True,
+            **kwargs,
         )
         first, second = output.pooler_output.unflatten(0, (-1, 2)).unbind(dim=1)  # [N, D] each
         with torch.autocast(first.device.type, enabled=False):
@@ -1084,7 +1099,12 @@ class NextLevelBertForContrastiveLearning(NextLevelBertPreTrainedModel):
 
             by_rows = F.cross_entropy(scores, diagonal)
             by_columns = F.cross_entropy(scores.T, diagonal)
-        return SegmentPairOutput(loss=(by_rows + by_columns) / 2, scores=scores)
+        return SegmentPairOutput(
+            loss=(by_rows + by_columns) / 2,
+            scores=scores,
+            hidden_states=output.hidden_states,
+            attentions=output.attentions,
+        )
 
 
 class NextLevelBertForSequenceClassification(NextLevelBertPreTrainedModel):
@@ -1116,7 +1136,7 @@ class NextLevelBertForSequenceClassification(NextLevelBertPreTrainedModel):
         pair_embeds: Tensor | None = None,
         document_index: Tensor | None = None,
         labels: Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> SequenceClassifierOutput:
         """Scores the K classes of each document, or of each of N questions: `logits` ``[N, K]``.
 
@@ -1206,7 +1226,7 @@ class NextLevelBertForMultipleChoice(NextLevelBertPreTrainedModel):
         pair_embeds: Tensor | None = None,
         document_index: Tensor | None = None,
         labels: Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> MultipleChoiceModelOutput:
         """Scores the C candidates of each of N questions: `logits` ``[N, C]``.
 

@@ -7,7 +7,6 @@ most C tokens, D hidden size.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any, Self
@@ -16,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers.utils import ModelOutput
+from transformers.utils.generic import TransformersKwargs
 
 from .backbones import load_backbone, token_mask
 from .checkpoints import NextLevelPreTrainedModel, load_tokenizer, split_arguments
@@ -110,21 +110,18 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
         self.config.encoder_config.vocab_size = embeddings.num_embeddings
         return embeddings
 
-    def check_arguments(self, arguments: Mapping[str, Any]) -> None:
+    def check_arguments(self, arguments: TransformersKwargs) -> None:
         """Checks that nothing is asked for that a document read piece by piece does not have.
 
         Raises:
             ValueError: the arguments or the configuration ask for hidden states or attentions.
-            TypeError: an argument that is not None is unknown, such as a misspelt one.
+            TypeError: see `capture_arguments`.
         """
-        for name in self.requested_outputs(**arguments):
+        for name in self.capture_arguments(arguments):
             raise ValueError(
                 f"{type(self).__name__} reads documents piece by piece and has no {name}. Leave it"
                 " out. For the layers of one piece, call the `encoder` of the base model."
             )
-        for name, value in arguments.items():
-            if value is not None and not name.startswith("output_"):
-                raise TypeError(f"{type(self).__name__} does not take the argument {name!r}.")
 
     def tokens_to_read(
         self, input_ids: Tensor, attention_mask: Tensor | None

@@ -5,7 +5,7 @@ import torch
 from transformers import AlbertConfig, AutoModel, Gemma3nTextConfig, GPTNeoConfig, LongformerConfig
 
 from nextlevelbert import NextLevelBertModel, load_chunk_encoder
-from nextlevelbert.models.backbones import with_layers
+from nextlevelbert.models.backbones import select_states, with_layers
 
 from ..toys.encoders import CONFIGS, TEXT, save_encoder
 from ..toys.vectors import close
@@ -70,3 +70,13 @@ def test_more_layers_than_the_encoder_has_repeat_its_pattern(tmp_path):
     assert model.encode(TEXT).document.isfinite().all()
     with pytest.raises(ValueError, match="fewer num_hidden_layers"):
         NextLevelBertModel.from_chunk_encoder(source, chunk_size=10, num_hidden_layers=5)
+
+
+def test_hidden_states_of_an_encoder_that_returns_all_of_them():
+    network = AutoModel.from_config(CONFIGS["bert"])
+    states = tuple(torch.full((1,), float(index)) for index in range(4))
+
+    assert select_states(network, states, selection=True) is states
+    assert select_states(network, states, selection=[0, -1]) == (states[0], None, None, states[3])
+    assert select_states(network, states, selection=2) == (None, None, states[2], None)
+    assert select_states(network, None, selection=[0]) is None

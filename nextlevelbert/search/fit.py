@@ -25,7 +25,7 @@ from .open_model import choose_device
 from .reading import ReadingOptions, read_files
 
 PLACES = 4_096  # that tokens are hashed to
-# The squared weight of the token vectors. Both numbers were chosen on held-out stories.
+# The squared weight of the token vectors. Both numbers were chosen on training stories of SQuALITY.
 STATIC_SHARE = 0.2
 _NOT_WHITENED = (
     "every document is one chunk, or its chunks are alike, so that the token vectors are centred,"

@@ -1,15 +1,13 @@
 """The task ``multiple_choice``: chooses among candidate answers to a question about a document."""
 
-import numpy as np
 from datasets import Dataset
 
-from ..data.labelled import distinct_texts, load_choices
+from ..data.labelled import load_choices
 from ..data.tables import Table
-from ..evaluation import tfidf_scores
 from ..training.options import parse
 from .arguments import FinetuningArguments, VectorModelArguments
 from .data_arguments import DataArguments
-from .labels import LabelSet, pair_texts
+from .labels import LabelSet
 from .run import (
     ClassifierRun,
     ColumnArguments,
@@ -43,7 +41,6 @@ def main(argv: list[str]) -> None:
         options=[model_args],
         sets=sets,
         labels=LabelSet.of(sets["train"]),
-        fit_word_counts=lambda train, labels: choice_cosines,
     )
 
     # 2. What the model reads: stored chunk vectors.
@@ -63,16 +60,3 @@ def main(argv: list[str]) -> None:
         snippet=snippet,
         pipeline_tag="multiple-choice",
     )
-
-
-def choice_cosines(dataset: Dataset) -> np.ndarray:
-    """Computes the TF-IDF cosines of a document with each question and choice, ``[N, K]``.
-
-    Raises:
-        ValueError: for a set with one document, of which TF-IDF ignores all words.
-    """
-    texts = distinct_texts(dataset)
-    pairs = [pair for row in dataset for pair in pair_texts(row)]
-    cosines = tfidf_scores(pairs, texts).reshape(len(dataset), -1, len(texts))
-    own = [texts.index(text) for text in dataset["text"]]
-    return cosines[np.arange(len(own)), :, own]

@@ -76,6 +76,7 @@ VectorModel = (
     | HateForMaskedSentencePrediction
 )
 _NUM_CANDIDATES = 8_192  # as in the study of docs/results.md
+_FEW = 100  # masked vectors, each a point of accuracy
 # Options that do not affect the result, or whose effect is recorded elsewhere (fingerprint,
 # weights).
 _NO_SETTINGS = ("model", "chunk_encoder", "chunk_encoder_name", "include_chunk_encoder")
@@ -452,6 +453,12 @@ def train(
             metrics=objective.metrics,
         )
         logger.info("Mean of the context on the evaluation set: %s", json.dumps(baseline))
+        if baseline["count"] < _FEW:
+            logger.warning(
+                "Only %d vectors are masked in the evaluation set, so its scores say little. Hold"
+                " out more documents (--validation_share or --validation_file).",
+                baseline["count"],
+            )
 
     args.label_names = list(objective.labels)
     trainer = CardTrainer(
@@ -585,7 +592,11 @@ def _what_was_learned(scores: Mapping[str, float]) -> str:
     """Writes the scores of an evaluation as a sentence."""
     accuracy = scores["eval_masked_accuracy"]
     chance = scores["eval_chance_accuracy"]
-    text = f"Held-out documents: {accuracy:.1%} of the masked vectors found (chance {chance:.1%})"
+    count = scores["eval_count"]
+    text = (
+        f"Held-out documents: {accuracy * count:,.0f} of {count:,} masked vectors found (chance:"
+        f" {chance * count:,.0f})"
+    )
     if "eval_r2" in scores:
         text += f", R² against the mean {scores['eval_r2']:.3f}"
     return f"{text}."
@@ -621,12 +632,13 @@ _MASKED_SCORES = """\
 These scores are on held-out documents. `masked_accuracy` is the share of the masked vectors that
 are found: the prediction is nearer to its target (by cosine) than to all other masked vectors of
 the batch. Vectors to predict that stay visible do not count. `chance_accuracy` is what guessing
-would find. `r2` (for the loss smooth_l1) is 1 - squared error / squared error of the constant mean;
-0 is no better than the mean."""
+would find. `count` is the number of masked vectors; fewer than 100 say little. `r2` (for the loss
+smooth_l1) is 1 - squared error / squared error of the constant mean; 0 is no better than the
+mean."""
 _PAIR_SCORES = """\
 These scores are on held-out documents. `pair_accuracy` is the share of segments that find the other
 segment of their document in the batch, by the cosine of document vectors. `chance_accuracy` is what
-guessing would find."""
+guessing would find, and `count` the number of segments."""
 _LIMITS = (
     "The language and domain of the model are those of its chunk encoder.",
     (
@@ -654,6 +666,7 @@ def write_card(
     accuracy, *others = objective.scores
     columns = (accuracy, "chance_accuracy", *others)
     plot_curves([log], metrics=columns, path=Path(args.output_dir) / CURVE, x="step")
+    columns += ("count",)
 
     logged = evaluations_of_weights(run.trainer)
     measured = "Nothing was measured, because the run had no evaluation."
@@ -666,10 +679,11 @@ def write_card(
             last = "best evaluation"
         for title, entry in (("first evaluation", logged[0]), (last, logged[-1])):
             rows[title] = {name: entry[f"eval_{name}"] for name in (*columns, "loss")}
-        scores = {name: rows[last][name] for name in objective.scores}
+        scores = {name: rows[last][name] for name in columns}
+        measured = objective.about_scores
         if run.baseline:
             rows["mean of the context"] = run.baseline
-        measured = objective.about_scores
+            measured = f"{_what_was_learned(logged[-1])} {measured}"
         table = results_table(rows)
 
     base_model = config.chunk_encoder_name  # unless it is a folder, or the model itself

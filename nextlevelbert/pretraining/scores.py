@@ -32,6 +32,7 @@ class MaskedVectorMetrics:
     - ``masked_accuracy``: share of the masked vectors that are found, which means that the
       prediction is nearer to its target (by cosine) than to all other masked vectors of the batch.
     - ``chance_accuracy``: accuracy of guessing, 1 / number of masked vectors in the batch.
+    - ``count``: number of masked vectors, of which both are shares.
     - ``r2``, for the loss smooth_l1: 1 - squared error / squared error of the constant mean of all
       targets. Smooth L1 is half the squared error where no coordinate is off by more than 1, as
       between chunk vectors of length 1. 0 is no better than the mean.
@@ -108,6 +109,7 @@ class MaskedVectorMetrics:
             if variation > 1e-6 * squares:
                 metrics["r2"] = 1.0 - error / variation
         metrics["masked_cosine"] = cosine / count
+        metrics["count"] = int(selected)
         return metrics
 
 
@@ -200,4 +202,5 @@ def pairs_found(scores: torch.Tensor, document_ids: torch.Tensor) -> torch.Tenso
 def pair_metrics(evaluation: EvalPrediction) -> dict[str, float]:
     """Computes the metrics of an evaluation, as `compute_metrics`, from rows of `pairs_found`."""
     accuracy, chance = evaluation.predictions.mean(axis=0).tolist()
-    return {"pair_accuracy": accuracy, "chance_accuracy": chance}
+    segments = 2 * len(evaluation.predictions)
+    return {"pair_accuracy": accuracy, "chance_accuracy": chance, "count": segments}

@@ -288,8 +288,8 @@ def results_table(rows: Mapping[str, Mapping[str, Sequence[float] | float]]) -> 
     """Returns a table in Markdown, with a row for each model and a column for each score.
 
     Args:
-        rows: model → its scores by name. Pairs are mean ± standard deviation; NaN leaves a cell
-            empty.
+        rows: model → its scores by name. Pairs are mean ± standard deviation; integers are counts;
+            NaN leaves a cell empty.
     """
     columns = list(dict.fromkeys(name for row in rows.values() for name in row))
     lines = [f"| | {' | '.join(columns)} |", "| --- |" + " --- |" * len(columns)]
@@ -303,6 +303,8 @@ def _cell(value: Sequence[float] | float | None) -> str:
     if isinstance(value, Sequence):
         mean, deviation = value
         return f"{mean:.4f} ± {deviation:.4f}"
+    if isinstance(value, int):
+        return f"{value:,}"
     if value is None or math.isnan(value):
         return ""
     return f"{value:.4f}"

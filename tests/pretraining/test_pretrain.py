@@ -5,6 +5,7 @@ That it learns, publishes and goes on when killed is in tests/test_runs.py.
 """
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -114,7 +115,7 @@ def test_from_text_and_from_a_corpus_the_same_model_comes_out(run, books, source
     same(source.encoder.state_dict(), saved.state_dict())
 
 
-def test_a_default_run_chooses_whitened_vectors_and_says_so(run, corpus, tmp_path, capsys):
+def test_a_default_run_chooses_whitened_vectors_and_says_so(run, corpus, tmp_path, capsys, caplog):
     """The printed share is that of the last evaluation; the baseline has the model's targets."""
     folder = tmp_path / "model"
 
@@ -125,8 +126,14 @@ def test_a_default_run_chooses_whitened_vectors_and_says_so(run, corpus, tmp_pat
     results = read_json(folder / "results.json")
     first, *_, last = [entry for entry in results["log"] if "eval_masked_accuracy" in entry]
     assert last["eval_loss"] < first["eval_loss"]
-    assert f"{last['eval_masked_accuracy']:.1%} of the masked" in capsys.readouterr().out
+    count = last["eval_count"]
+    learned = f"{last['eval_masked_accuracy'] * count:.0f} of {count} masked vectors found"
+    assert learned in capsys.readouterr().out
+    assert f"Only {count} vectors are masked in the evaluation set" in caplog.text
     card = (folder / "README.md").read_text()
+    assert f"Held-out documents: {learned} (chance: 1)." in card
+    [row] = re.findall(r"\| last evaluation \|(.*)\|", card)
+    assert row.split("|")[2:4] == [f" {last['eval_masked_cosine']:.4f} ", f" {count} "]
     assert "| stored chunk vectors to choose among | `8192` |" in card
     _, held_out = share_out(corpus, 0.25, 42, 1)
     baseline = context_mean_baseline(
@@ -317,7 +324,7 @@ def test_a_validation_set_is_evaluated_in_place_of_a_share(run, books, tmp_path)
     assert "| training corpus | 12 documents" in card.text
     assert "stored chunk vectors" not in card.text
     metrics = [result.metric_type for result in card.data.eval_results]
-    assert metrics == ["masked_accuracy", "r2", "masked_cosine"]
+    assert metrics == ["masked_accuracy", "chance_accuracy", "r2", "masked_cosine", "count"]
     with pytest.raises(ValueError, match="validation_documents"):
         run(tmp_path / "model", *argv)
     argv += "--objective contrastive --min_segment 2 --max_segment 8".split()

@@ -46,6 +46,7 @@ def test_a_vector_that_stays_visible_does_not_count():
         "masked_accuracy": pytest.approx(1 / 2),
         "chance_accuracy": pytest.approx(1 / 2),
         "masked_cosine": pytest.approx((1 + 0.6) / 2),
+        "count": 2,
     }
 
 
@@ -124,6 +125,7 @@ def test_no_selection_scores_as_nothing():
         "chance_accuracy": 0.0,
         "r2": 0.0,
         "masked_cosine": 0.0,
+        "count": 0,
     }
 
 

@@ -192,12 +192,12 @@ def test_text_from_outside_is_shown_as_it_is(tmp_path, text):
 
 def test_a_table_has_a_row_for_each_model_and_a_column_for_each_score():
     rows = {
-        "model, 2 seeds": {"f1": (0.5, 0.01), "loss": 1},
+        "model, 2 seeds": {"f1": (0.5, 0.01), "loss": 1.0, "count": 1_234},
         "a|b": {"f1": [0.25, 0.0], "auc": float("nan")},
     }
     assert results_table(rows).splitlines() == [
-        "| | f1 | loss | auc |",
-        "| --- | --- | --- | --- |",
-        "| model, 2 seeds | 0.5000 ± 0.0100 | 1.0000 |  |",
-        "| a\\|b | 0.2500 ± 0.0000 |  |  |",
+        "| | f1 | loss | count | auc |",
+        "| --- | --- | --- | --- | --- |",
+        "| model, 2 seeds | 0.5000 ± 0.0100 | 1.0000 | 1,234 |  |",
+        "| a\\|b | 0.2500 ± 0.0000 |  |  |  |",
     ]

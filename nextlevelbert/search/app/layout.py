@@ -6,6 +6,7 @@
 import base64
 import html
 import os
+import tempfile
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,11 +17,15 @@ from ..library import Library, SearchResult, open_library
 from ..reading import ReadingOptions
 from ..rerank import Reranker
 from ..search_model import SearchModel
-from .page import SQUARE_SIZE, Page, enlarged
+from .page import Page, picture
 
 if TYPE_CHECKING:
     from gradio import Blocks
+    from starlette.middleware import Middleware
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
+_LOOPBACK_NAMES = ["127.0.0.1", "localhost", "[::1]"]
+_ALL_ADDRESSES = ("0.0.0.0", "[::]")
 _QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 _CSS = """
 .nlb { overflow-wrap: anywhere; word-break: normal }
@@ -36,21 +41,26 @@ _CSS = """
 .nlb-page { font-family: Georgia, serif; line-height: 1.55; white-space: pre-wrap }
 .nlb-page mark { background: rgba(234, 88, 12, .22); color: inherit }
 .nlb-position { font-size: .9rem; opacity: .8; margin: .4rem 0 }
-.nlb-strip { width: 100%; height: 18px; cursor: crosshair; border-radius: 3px;
-  border: 1px solid var(--border-color-primary); margin: .3rem 0 }
+.nlb-picture { width: 100%; cursor: crosshair; image-rendering: pixelated }
+.nlb-strip { height: 18px; border-radius: 3px; border: 1px solid var(--border-color-primary);
+  margin: .3rem 0 }
+.nlb-map { image-rendering: auto }
+.nlb-square { max-width: 640px }
 @media (min-width: 701px) {
   .nlb-reading { position: sticky; top: 0; align-self: flex-start; max-height: 100vh;
     overflow: auto }
 }
 @media (max-width: 700px) { .nlb-reading { order: -1 } }
 """
-# A click anywhere in a list tells the server what was clicked, and where.
+# A click anywhere in a list or a picture tells the server what was clicked, and where.
 _CLICKS = """
 element.addEventListener('click', (event) => {
-  const target = event.target.closest('[data-passage], [data-document], [data-strip]');
+  const target = event.target.closest('[data-passage], [data-document], img');
   if (target === null) return;
   const box = target.getBoundingClientRect();
-  trigger('click', {...target.dataset, share: (event.clientX - box.left) / box.width});
+  const x = (event.clientX - box.left) / box.width;
+  const y = (event.clientY - box.top) / box.height;
+  trigger('click', {...target.dataset, x, y});
 });
 """
 _WRITE_ADDRESS = """
@@ -83,13 +93,6 @@ def _lay_out(page: Page) -> SimpleNamespace:
     """Makes the components of the page: the question, the lists and the map, the open text."""
     import gradio as gr
 
-    picture = {
-        "interactive": False,
-        "buttons": [],
-        "show_label": False,
-        "format": "png",
-        "container": False,
-    }
     components = SimpleNamespace(question=gr.State(""))
     with gr.Row(equal_height=True):
         components.search_box = gr.Textbox(
@@ -120,7 +123,7 @@ def _lay_out(page: Page) -> SimpleNamespace:
                     "Similar documents are close together (two principal components,"
                     f" {page.share:.0%} of the variance). A click opens a document."
                 )
-                components.points = gr.Image(page.map([], selected=0), **picture)
+                components.points = _clickable(picture("map", page.map([], selected=0)))
         with gr.Column(
             scale=5, min_width=320, visible=False, elem_classes="nlb-reading"
         ) as components.reading:
@@ -133,7 +136,7 @@ def _lay_out(page: Page) -> SimpleNamespace:
                     " similar, blue where they differ. A click shows their nearest passages."
                 )
                 components.compare = gr.Button("Draw", size="sm")
-                components.square = gr.Image(visible=False, **picture)
+                components.square = _clickable("")
     return components
 
 
@@ -177,14 +180,14 @@ class _Answers:
             table = gr.update(value=_download(page, question, answer), visible=True)
         return [
             document,
-            page.map(ranked, selected=document),
+            picture("map", page.map(ranked, selected=document)),
             page.document_list(document, answer),
             passages,
             note,
             table,
             page.reading(passage, question, answer),
             gr.update(visible=is_open),
-            gr.update(value=None, visible=False),
+            "",
         ]
 
     def open_document(self, question: str, document: int) -> list[Any]:
@@ -193,14 +196,17 @@ class _Answers:
         return self.show(question, self.page.best_passage(document, answer))
 
     def open_clicked(self, question: str, clicked: dict[str, Any]) -> list[Any]:
-        """Returns what is shown after a click on a passage, a document or a strip."""
+        """Returns what is shown after a click on a passage, a document or a picture."""
         if "passage" in clicked:
             return self.show(question, int(clicked["passage"]))
         if "document" in clicked:
             return self.open_document(question, int(clicked["document"]))
+        if "map" in clicked:
+            nearest = self.page.nearest_point(clicked["x"], clicked["y"])
+            return self.open_document(question, nearest)
         answer = self.page.ask(question)
         assert answer is not None  # a strip shows an answer
-        cell = self.page.best_in_cell(int(clicked["strip"]), answer, share=clicked["share"])
+        cell = self.page.best_in_cell(int(clicked["strip"]), answer, share=clicked["x"])
         return self.show(question, cell)
 
 
@@ -218,9 +224,6 @@ def _connect(page: Page, components: SimpleNamespace, blocks: "Blocks") -> None:
     def click(question: str, event: gr.EventData) -> list[Any]:
         return answers.open_clicked(question, event._data)
 
-    def click_point(question: str, event: gr.SelectData) -> list[Any]:
-        return answers.open_document(question, page.nearest_point(*event.index))
-
     triggers = [components.search.click, components.search_box.submit]
     answered = [gr.on(triggers, answers.ask, components.search_box, asked, **_QUIET)]
     for example in components.examples:
@@ -232,8 +235,8 @@ def _connect(page: Page, components: SimpleNamespace, blocks: "Blocks") -> None:
 
     state = [components.question, components.selected]
     components.selected.input(answers.open_document, state, outputs=shown, **_QUIET)
-    components.points.select(click_point, components.question, outputs=shown, **_QUIET)
-    for part in (components.passages, components.documents, components.text):
+    for name in ("passages", "documents", "text", "points"):
+        part = getattr(components, name)
         event = part.click(click, components.question, outputs=shown, **_QUIET)
         event.then(None, js=_SHOW_TEXT)
 
@@ -249,14 +252,61 @@ def _connect_square(page: Page, components: SimpleNamespace) -> None:
     """Connects the comparison of a document's parts with what a click on it shows."""
     import gradio as gr
 
-    def compare(document: int) -> dict[str, Any]:
-        return gr.update(value=enlarged(page.square(document), SQUARE_SIZE), visible=True)
+    def compare(document: int) -> str:
+        return picture("square", page.square(document), document)
 
-    def click_square(document: int, event: gr.SelectData) -> str:
-        return page.nearest_pair(document, *event.index)
+    def click_square(event: gr.EventData) -> str:
+        clicked = event._data
+        return page.nearest_pair(int(clicked["square"]), clicked["x"], clicked["y"])
 
     components.compare.click(compare, components.selected, outputs=components.square, **_QUIET)
-    components.square.select(click_square, components.selected, outputs=components.text, **_QUIET)
+    components.square.click(click_square, outputs=components.text, **_QUIET)
+
+
+class _OwnRequests:
+    """Answers requests of the page itself: none with files, and none of other web sites.
+
+    Gradio would store the files, and at an address of a network it would answer all sites.
+
+    Args:
+        app: answers all other requests.
+        is_public: whether requests of other sites are answered.
+    """
+
+    def __init__(self, app: "ASGIApp", *, is_public: bool) -> None:
+        self.app = app
+        self.is_public = is_public
+
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        """Answers a request of ASGI."""
+        from starlette.datastructures import Headers
+        from starlette.responses import PlainTextResponse
+
+        answer = self.app
+        if scope["type"] == "http":
+            headers = Headers(scope=scope)
+            host = headers.get("host", "")
+            is_own = headers.get("origin", f"http://{host}").endswith(f"://{host}")
+            if "multipart" in headers.get("content-type", "").lower():
+                answer = PlainTextResponse("This page takes no files.", status_code=415)
+            elif not (is_own or self.is_public):
+                answer = PlainTextResponse("This page answers no other site.", status_code=403)
+        await answer(scope, receive, send)
+
+
+def _middleware(host: str | None) -> list["Middleware"]:
+    """Returns what decides which requests are answered; a Space, without a host, is public."""
+    from starlette.middleware import Middleware
+    from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+    names = ["*"]
+    if host is not None and host not in _ALL_ADDRESSES:
+        # A site whose name was rebound to this machine's address still asks by that name.
+        names = [*_LOOPBACK_NAMES, host]
+    return [
+        Middleware(TrustedHostMiddleware, allowed_hosts=names),
+        Middleware(_OwnRequests, is_public=host is None),
+    ]
 
 
 def run(
@@ -274,8 +324,9 @@ def run(
         source: a file, a folder or a pattern.
         model: the document model (default: the installed checkpoint).
         reading: how the files are read, and where their passages and vectors are kept.
-        host: address to listen on; other machines can reach the page at ``"0.0.0.0"``. None leaves
-            the choice to Gradio, as in a Space.
+        host: address to listen on, which is also the name that a browser must ask for; other
+            machines can reach the page, by any name, at ``"0.0.0.0"``. None leaves the choice to
+            Gradio, as in a Space.
         port: port to listen on (default: the first free one from 7860).
         rerank: model that reads the first passages of each question again, see `Reranker`.
 
@@ -283,35 +334,40 @@ def run(
         OSError: if the port is taken.
         ValueError: if Gradio is not installed.
     """
-    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read when Gradio is imported
-    try:
-        import gradio as gr
-    except ImportError as error:
-        raise ValueError("The page needs Gradio. Run: pip install 'gradio>=6.31,<7'") from error
+    with tempfile.TemporaryDirectory() as folder:
+        # Both are read when Gradio is imported. It has one folder for all users of a machine.
+        os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+        os.environ["GRADIO_TEMP_DIR"] = folder
+        try:
+            import gradio as gr
+        except ImportError as error:
+            raise ValueError("The page needs Gradio. Run: pip install 'gradio>=6.31,<7'") from error
 
-    library = open_library(source, model, reading)
-    reranker = None
-    if rerank is not None:
-        reranker = Reranker(rerank)
-    blocks = build(library, Path(source).resolve().name, reranker)
-    _, address, _ = blocks.launch(
-        server_name=host,
-        server_port=port,
-        share=False,
-        quiet=True,
-        show_error=True,
-        ssr_mode=False,
-        footer_links=[],
-        css=_CSS,
-        theme=gr.themes.Soft(
-            primary_hue="orange", font=["system-ui", "sans-serif"], font_mono=["system-ui"]
-        ),
-        prevent_thread_lock=True,
-    )
-    print(f"The page is at {address} (press Ctrl-C to stop).", flush=True)
-    try:
-        while True:
-            time.sleep(1)
-    except KeyboardInterrupt:
-        # This ends the connections of open pages, too, which `block_thread` would wait for.
-        blocks.close(verbose=False)
+        library = open_library(source, model, reading)
+        reranker = None
+        if rerank is not None:
+            reranker = Reranker(rerank)
+        blocks = build(library, Path(source).resolve().name, reranker)
+        _, address, _ = blocks.launch(
+            app_kwargs={"middleware": _middleware(host)},
+            run_history=False,  # which keeps questions and answers in the browser
+            server_name=host,
+            server_port=port,
+            share=False,
+            quiet=True,
+            show_error=True,
+            ssr_mode=False,
+            footer_links=[],
+            css=_CSS,
+            theme=gr.themes.Soft(
+                primary_hue="orange", font=["system-ui", "sans-serif"], font_mono=["system-ui"]
+            ),
+            prevent_thread_lock=True,
+        )
+        print(f"The page is at {address} (press Ctrl-C to stop).", flush=True)
+        try:
+            while True:
+                time.sleep(1)
+        except KeyboardInterrupt:
+            # This ends the connections of open pages, too, which `block_thread` would wait for.
+            blocks.close(verbose=False)

@@ -26,8 +26,6 @@ from .sections import Section, overlap, sections_of
 _ORANGE = np.array([234, 88, 12])
 _BLUE = np.array([37, 99, 235])
 _MOST_CELLS = 200  # of a strip
-_STRIP_SIZE = (600, 24)  # pixels
-SQUARE_SIZE = (640, 640)
 _CONTEXT = 500  # characters that are shown before and after a passage
 _LONGEST_HIGHLIGHT = 20_000  # characters
 _MAP_SIZE = (1120, 680)  # pixels
@@ -38,20 +36,20 @@ _SIMILAR_DOCUMENTS = 5
 _RING = "#8a8a8a"
 _SHOWN = 20  # documents and passages
 _MOST_EXAMPLE_DOCUMENTS = 9
+# Spreadsheets compute cells that begin like this (OWASP, "CSV injection").
+_FORMULA = re.compile(r"\A(?=\s*[=+\-@＝＋－＠]|[\t\r\n])")
 _SENTENCE = re.compile(r"(?<![^\s“\"'])[A-Z][^.!?]*[.!?](?=\s|$)")
 
 _TEMPLATES = {
-    "strip": """
-{% if row.strip %}
-<img class="nlb-strip" data-strip="{{ row.document }}" src="{{ row.strip }}"
-  alt="Score along the document: click to read there">
-{% endif %}""",
+    "picture": """
+<img class="nlb-picture nlb-{{ kind }}" data-{{ kind }}="{{ document }}" src="{{ address }}"
+  alt="{{ alt }}">""",
     "documents": """
 <ol class="nlb-list">
 {% for row in rows %}
   <li><button data-document="{{ row.document }}"><span class="nlb-head">
     <strong>{{ row.name }}</strong><span>{{ "%.3f" | format(row.score) }}</span>
-  </span></button>{% include "strip" %}</li>
+  </span></button>{{ row.strip | safe }}</li>
 {% endfor %}
 </ol>""",
     "passages": """
@@ -69,6 +67,11 @@ _TEMPLATES = {
     ),
 }
 _HTML = Environment(loader=DictLoader(_TEMPLATES), autoescape=True)
+_ALTERNATIVE_TEXTS = {
+    "strip": "Score along the document: click to read there",
+    "map": "Map of the documents: click to open one",
+    "square": "Similarity of the parts of the document: click to read two of them",
+}
 
 
 class Page:
@@ -164,9 +167,13 @@ class Page:
         return np.asarray(picture)
 
     def nearest_point(self, x: float, y: float) -> int:
-        """Returns the document that is nearest to a pixel of the map."""
-        width, height = _MAP_SIZE
-        shares = np.array([x / width, 1 - y / height])
+        """Returns the document that is nearest to a place of the map.
+
+        Args:
+            x: the place as a share of the map's width, from the left.
+            y: the place as a share of the map's height, from the top.
+        """
+        shares = np.array([x, 1 - y])
         offsets = self.points - (shares * (1 + 2 * _MARGIN) - _MARGIN)
         return int(np.linalg.norm(offsets * _MAP_SIZE, axis=1).argmin())
 
@@ -190,7 +197,7 @@ class Page:
     def best_in_cell(self, document: int, answer: SearchResult, *, share: float) -> int:
         """Returns the best passage in the cell of a strip at a share of its width."""
         cells = self.cells(document)
-        cell = cells[min(int(share * len(cells)), len(cells) - 1)]
+        cell = cells[_index_at(share, count=len(cells))]
         return int(cell[answer.score[cell].argmax()])
 
     def document_list(self, document: int, answer: SearchResult | None) -> str:
@@ -201,7 +208,7 @@ class Page:
                 "document": other,
                 "name": self.names[other],
                 "score": score,
-                "strip": self._strip_address(other, answer),
+                "strip": self._strip_picture(other, answer),
             }
             rows.append(row)
         return _HTML.get_template("documents").render(rows=rows)
@@ -226,15 +233,24 @@ class Page:
         return _HTML.get_template("passages").render(rows=rows)
 
     def table(self, question: str, answer: SearchResult) -> str:
-        """Returns the nearest passages as CSV, with the question in each row."""
+        """Returns the nearest passages as CSV, with the question in each row.
+
+        An apostrophe precedes texts that a spreadsheet would compute.
+        """
         file = io.StringIO()
         writer = csv.writer(file)
         writer.writerow(["question", "document", "position", "characters", "score", "passage"])
         for index in answer.passages:
             passage = self.library.passage(index)
             name = self.library.names[self.library.document_of(index)]
-            score = f"{answer.score[index]:.4f}"
-            row = [question, name, passage.position, passage.characters, score, passage.text]
+            row = [
+                _no_formula(question),
+                _no_formula(name),
+                passage.position,
+                passage.characters,
+                f"{answer.score[index]:.4f}",
+                _no_formula(passage.text),
+            ]
             writer.writerow(row)
         return file.getvalue()
 
@@ -260,8 +276,7 @@ class Page:
     def reading(self, index: int, question: str, answer: SearchResult | None) -> str:
         """Returns a passage in the text around it, below the strip of its document, as HTML."""
         document = self.library.document_of(index)
-        row = {"document": document, "strip": self._strip_address(document, answer)}
-        return _HTML.get_template("strip").render(row=row) + self.text(index, question)
+        return self._strip_picture(document, answer) + self.text(index, question)
 
     def examples(self) -> list[str]:
         """Returns sentences of three documents that lie far apart, as first questions."""
@@ -287,11 +302,11 @@ class Page:
                     return sentence
         return None
 
-    def _strip_address(self, document: int, answer: SearchResult | None) -> str | None:
-        """Returns the strip of a document as the address of a picture; None without a question."""
+    def _strip_picture(self, document: int, answer: SearchResult | None) -> str:
+        """Returns the strip of a document as HTML; empty without a question."""
         if answer is None:
-            return None
-        return _data_uri(self.strip(document, answer))
+            return ""
+        return picture("strip", self.strip(document, answer), document)
 
     def sections(self, document: int) -> tuple[list[Section], np.ndarray]:
         """Returns the p sections of a document, and how similar they are.
@@ -316,14 +331,19 @@ class Page:
         others = np.abs(cosines - np.diag(np.diag(cosines)))
         return _colours(np.clip(cosines / max(float(others.max()), 1e-6), -1, 1))
 
-    def nearest_pair(self, document: int, x: int, y: int) -> str:
-        """Returns the most similar passages of the two sections at a pixel of the square, as HTML.
+    def nearest_pair(self, document: int, x: float, y: float) -> str:
+        """Returns the most similar passages of the two sections at a place of the square, as HTML.
 
         On the diagonal, it is the first passage of the section.
+
+        Args:
+            document: the document that the square shows.
+            x: the place as a share of the square's width, from the left.
+            y: the place as a share of the square's height, from the top.
         """
         sections, _ = self.sections(document)
-        row = sections[_cell_at(y, SQUARE_SIZE[1], cells=len(sections))]
-        column = sections[_cell_at(x, SQUARE_SIZE[0], cells=len(sections))]
+        row = sections[_index_at(y, count=len(sections))]
+        column = sections[_index_at(x, count=len(sections))]
         passages = self.passages(document)
         in_row, in_column = overlap(self.library.spans[passages], [row, column])
         ones = passages[in_row > 0]
@@ -363,23 +383,33 @@ def _colours(shares: np.ndarray) -> np.ndarray:
     return np.concatenate([colour, opacity], axis=-1).round().astype(np.uint8)
 
 
-def _cell_at(pixel: int, pixels: int, *, cells: int) -> int:
-    """Returns the cell at a pixel of a picture that `_enlarged` has made."""
-    return min(pixel // (pixels // cells), cells - 1)
+def _no_formula(text: str) -> str:
+    """Puts an apostrophe before a text that spreadsheets would compute."""
+    return _FORMULA.sub("'", text)
 
 
-def enlarged(pixels: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Draws every pixel as a block, so that the picture has about that width and height."""
-    rows, columns, _ = pixels.shape
-    width, height = size
-    tall = pixels.repeat(max(height // rows, 1), axis=0)
-    return tall.repeat(max(width // columns, 1), axis=1)
+def _index_at(share: float, *, count: int) -> int:
+    """Returns which of equally wide parts of a picture is at a share of its width."""
+    return min(int(share * count), count - 1)
 
 
-def _data_uri(pixels: np.ndarray) -> str:
+def picture(kind: str, pixels: np.ndarray, document: int = 0) -> str:
+    """Returns a picture as HTML that holds the pixels, so that no file is written.
+
+    Args:
+        kind: `strip`, `map` or `square`.
+        pixels: ``[height, width, 4]``.
+        document: the document that a strip or a square shows.
+    """
     file = io.BytesIO()
-    imsave(file, enlarged(pixels, _STRIP_SIZE), format="png")
-    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+    imsave(file, pixels, format="png")
+    content = base64.b64encode(file.getvalue()).decode()
+    return _HTML.get_template("picture").render(
+        kind=kind,
+        document=document,
+        address=f"data:image/png;base64,{content}",
+        alt=_ALTERNATIVE_TEXTS[kind],
+    )
 
 
 def _short_names(names: Sequence[str]) -> list[str]:

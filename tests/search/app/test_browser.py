@@ -1,106 +1,27 @@
 """`nextlevelbert app` in a real browser: a question, clicks, and no connection to anywhere else."""
 
-import os
 import re
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
+from .conftest import served
+
 pytestmark = pytest.mark.long
 
-ROOT = Path(__file__).parents[3]
 CHROMIUM = (
     "--no-sandbox --disable-gpu --disable-background-networking --no-first-run --disable-sync"
 ).split()
-TEXTS = {
-    "sea": (
-        "The whale swims under the ship. The captain hunts it over the waves, far from the"
-        " harbour. "
-    ),
-    "kitchen": (
-        "The baker lights the oven. Flour and yeast become a crust of bread, and the kitchen is"
-        " warm. "
-    ),
-    "court": "The judge reads the law aloud. The lawyers argue, and the jury leaves the court. ",
-    "<i>garden ${1}": (
-        "Roses ${1} {{x}} grow <b>along</b> the wall. The gardener waters lilies & prunes the"
-        " hedge. "
-    ),
-}
 # Whether the picture that compares the parts of a document is drawn.
 SQUARE = (
     "[...document.images].some((image) => image.height > 200 && image.naturalWidth ==="
     " image.naturalHeight)"
 )
-# Every address that Python's sockets connect to or look up is written to a file.
-PROGRAM = """
-import signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
-log = open(sys.argv.pop(1), "a", buffering=1)
-def hook(event, arguments):
-    if event == "socket.connect": print(arguments[1], file=log)
-    if event == "socket.getaddrinfo": print(arguments[:2], file=log)
-sys.addaudithook(hook)
-import nextlevelbert_command
-sys.exit(nextlevelbert_command.main())
-"""
-
-
-@contextmanager
-def served(tmp_path: Path) -> Iterator[str]:
-    """Serves the page of `tmp_path / "books"`, which must connect to nothing but itself."""
-    log = tmp_path / "connections"
-    command = [
-        sys.executable,
-        "-c",
-        PROGRAM,
-        log,
-        "app",
-        tmp_path / "books",
-        "--cache_dir",
-        tmp_path / "cache",
-    ]
-    environment = {
-        **os.environ,
-        "GRADIO_SHARE": "True",
-        "GRADIO_SERVER_NAME": "0.0.0.0",
-    }  # must not count
-    process = subprocess.Popen(
-        [*map(str, command)], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        said = process.stdout.readline()
-        assert "The page is at http://127.0.0.1:" in said, said
-        yield re.search(r"http://\S+", said)[0]
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0
-    finally:
-        process.kill()
-        process.wait()
-    seen = log.read_text().splitlines()
-    assert seen  # Gradio asks itself whether the page is there
-    assert [line for line in seen if "127.0.0.1" not in line] == []
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory) -> Iterator[str]:
-    """The address of a page of four short books."""
-    folder = tmp_path_factory.mktemp("served")
-    (folder / "books").mkdir()
-    for name, text in TEXTS.items():
-        chapters = (f"CHAPTER {number}\n\n{text * 12}\n\n" for number in ("I", "II", "III"))
-        (folder / "books" / f"{name}.txt").write_text("".join(chapters), encoding="utf-8")
-    with served(folder) as address:
-        yield address
 
 
 @contextmanager

@@ -1,13 +1,19 @@
-"""The page of `nextlevelbert app`, without a browser: what it needs, and its Space."""
+"""The page of `nextlevelbert app`, without a browser: what it needs, answers and refuses."""
 
 import runpy
 import shutil
+import socket
 import sys
-from pathlib import Path
+from urllib.parse import urlsplit
 
+import httpx
+import pytest
 import yaml
 
-ROOT = Path(__file__).parents[3]
+from .conftest import ROOT, served
+
+FORM = {"files": ("a.bin", b"a file")}
+SPACE = "import runpy\nrunpy.run_path('app/app.py', run_name='__main__')\n"
 
 
 def test_without_gradio(command, books, encoded, monkeypatch):
@@ -34,3 +40,83 @@ def test_the_space(tmp_path):
     assert documents() == "python-manual"
     (tmp_path / "app" / "documents").mkdir()
     assert documents() == str(tmp_path / "app" / "documents")
+
+
+@pytest.mark.long
+def test_only_this_machine_reaches_the_page(address):
+    """A page that listens on all addresses would be at 127.0.0.2, too."""
+    port = urlsplit(address).port
+
+    assert httpx.get(address).status_code == 200
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", port))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("path", ["", "config", "gradio_api/info", "theme.css"])
+def test_only_the_names_of_this_machine_are_answered(address, path):
+    """A site whose name was rebound to 127.0.0.1 asks for that name."""
+    port = urlsplit(address).port
+
+    for name in ("127.0.0.1", "localhost", "LOCALHOST", "[::1]"):
+        headers = {"Host": f"{name}:{port}", "Origin": f"http://{name}:{port}"}
+        assert httpx.get(address + path, headers=headers).status_code == 200
+    for name in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example", "localhost."):
+        response = httpx.get(address + path, headers={"Host": name, "Origin": f"http://{name}"})
+        assert (response.status_code, response.text) == (400, "Invalid host header")
+
+
+@pytest.mark.long
+def test_no_other_site_is_answered(address):
+    """Neither another server of this machine, nor a page without a site, such as a file."""
+    for origin in (
+        "http://evil.example",
+        "null",
+        "http://127.0.0.1:1",
+        "http://localhost",
+        "file://",
+    ):
+        response = httpx.get(f"{address}config", headers={"Origin": origin})
+        assert (response.status_code, "books" in response.text) == (403, False)
+        response = httpx.post(f"{address}gradio_api/queue/join", headers={"Origin": origin})
+        assert response.status_code == 403
+
+
+@pytest.mark.long
+def test_files_are_refused(address):
+    """Whatever the site that sends them, and however the kind of the form is written."""
+    own = address.removesuffix("/")
+    for path in ("upload", "process_recording", "component_server"):
+        url = f"{address}gradio_api/{path}"
+        for headers in ({}, {"Origin": own}, {"Origin": "http://evil.example"}):
+            assert httpx.post(url, files=FORM, headers=headers).status_code == 415
+        form = httpx.Request("POST", url, files=FORM)
+        kind = form.headers["Content-Type"].replace("multipart", "MultiPart")
+        response = httpx.post(url, content=form.read(), headers={"Content-Type": kind})
+        assert response.status_code == 415
+
+
+@pytest.mark.long
+def test_questions_are_not_kept_in_the_browser(address):
+    assert httpx.get(f"{address}config").json()["run_history"] is False
+    assert httpx.get(f"{address}gradio_api/runs").status_code == 404
+
+
+@pytest.mark.long
+def test_a_page_for_other_machines(books, tmp_path):
+    """It is reached by any name; still no other site is answered, and no file is taken."""
+    with served(tmp_path, "--host", "0.0.0.0") as address:
+        own = {"Host": "library.example", "Origin": "http://library.example"}
+        other = {"Host": "library.example", "Origin": "http://evil.example"}
+        assert httpx.get(f"{address}config", headers=own).status_code == 200
+        assert httpx.get(f"{address}config", headers=other).status_code == 403
+        assert httpx.post(f"{address}gradio_api/upload", files=FORM).status_code == 415
+
+
+@pytest.mark.long
+def test_a_space_is_public(books, tmp_path):
+    """Its name is the Hub's, and other sites may embed it."""
+    with served(tmp_path, program=SPACE) as address:
+        names = {"Host": "me-space.hf.space", "Origin": "https://huggingface.co"}
+        assert httpx.get(f"{address}config", headers=names).status_code == 200
+        assert httpx.post(f"{address}gradio_api/upload", files=FORM).status_code == 415

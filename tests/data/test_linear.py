@@ -100,9 +100,10 @@ def word(piece: str, before: str = "", after: str = "") -> Writer:
     return lambda path, n: write_word(path, before + piece * (n // len(piece)) + after)
 
 
-def pdf(piece: str) -> Writer:
+def pdf(piece: str, before: str = "", move: str = "0 -9 Td") -> Writer:
     """A PDF whose page shows n characters of such pieces."""
-    return lambda path, n: write_pdf(path, f"({piece}) Tj 0 -9 Td " * (n // len(piece)))
+    drawing = f"({piece}) Tj {move} "
+    return lambda path, n: write_pdf(path, before + drawing * (n // len(piece)))
 
 
 def write_pdf(path: Path, drawing: str) -> None:
@@ -151,6 +152,10 @@ FILES: list[tuple[str, str, Writer]] = [
     ("a.docx", "rows", word("<w:tr><w:tc><w:p/></w:tc></w:tr>", "<w:tbl>", "</w:tbl>")),
     ("a.pdf", "words", pdf("harbour")),
     ("a.pdf", "letters", pdf("a")),
+    ("a.pdf", "letters of a turned line", pdf("a", "0 1 -1 0 9 9 Tm", "5 0 Td")),
+    ("a.pdf", "turned letters at one place", pdf("a", "0 1 -1 0 9 9 Tm", "0 0 Td")),
+    ("a.pdf", "turned lines of a letter", pdf("a", "0 1 -1 0 9 9 Tm")),
+    ("a.pdf", "letters with a shadow", pdf("a", move="1 0 Td (a) Tj 4 0 Td")),
     ("a.csv", "words", table("1,harbour wall")),
     ("a.csv", "quoted words", table('1,"harbour ""wall"""')),
     ("a.csv", "fields", table("a" + "," * 99, header="text" + "," * 99)),

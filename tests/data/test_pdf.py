@@ -12,7 +12,7 @@ from pypdfium2 import raw
 from nextlevelbert import read_documents
 from nextlevelbert.data.words import search_words
 
-from ..toys.books import text_of
+from ..toys.books import text_of, words_at, write_pdf_content
 
 BOOKS = Path(__file__).with_name("books")
 
@@ -73,3 +73,23 @@ def test_words_on_a_stamp_are_read(tmp_path):
     document.close()
 
     assert text_of(tmp_path / "a.pdf") == "Approved"
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        (0, "The dome opens.\n\nSay when"),
+        (4, "The dome opens.\n\nSay when"),
+        (2, "The dome opens."),
+        (6, "The dome opens."),
+        (32, "The dome opens."),
+    ],
+)
+def test_hidden_remarks_are_not_read(tmp_path, flags, text):
+    """2 hides a remark, 32 leaves it off screens, and 4 prints it."""
+    remark = f"<</Type/Annot/Subtype/Text/Rect[10 10 20 20]/F {flags}/Contents(Say when)>>"
+    content = words_at("The dome opens.", 72, 700)
+
+    path = write_pdf_content(tmp_path / "a.pdf", content, page="/Annots[6 0 R]", more=remark)
+
+    assert text_of(path) == text

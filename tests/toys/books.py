@@ -1,5 +1,6 @@
 """Small PDF, EPUB and Word files."""
 
+import math
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -38,6 +39,57 @@ def write_pdf(path: Path, pages: Sequence[str]) -> Path:
             figure.text(0.1, 0.5, page)
             pdf.savefig(figure)
     return path
+
+
+def write_pdf_content(
+    path: Path, content: str, page: str = "", catalog: str = "", more: str = ""
+) -> Path:
+    """One page of operators, with the fonts F1 (Courier) and F2 (Helvetica) and an object 6.
+
+    Args:
+        page: further entries of the page.
+        catalog: further entries of the catalogue.
+        more: the object 6.
+    """
+    fonts = [f"<</Type/Font/Subtype/Type1/BaseFont/{name}>>" for name in ("Courier", "Helvetica")]
+    resources = "/Resources<</Font<</F1 3 0 R/F2 4 0 R>>/Properties<</Layer 6 0 R>>>>"
+    objects = [
+        f"<</Type/Catalog/Pages 2 0 R{catalog}>>",
+        f"<</Type/Pages/Count 1/Kids[7 0 R]/MediaBox[0 0 600 800]{resources}>>",
+        *fonts,
+        f"<</Length {len(content)}>>stream\n{content}\nendstream",
+        more or "null",
+        f"<</Type/Page/Parent 2 0 R/Contents 5 0 R{page}>>",
+    ]
+    file = "%PDF-1.7\n"
+    offsets = []
+    for number, body in enumerate(objects, start=1):
+        offsets.append(f"{len(file):010d} 00000 n \n")
+        file += f"{number} 0 obj\n{body}\nendobj\n"
+    table = f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{''.join(offsets)}"
+    file += (
+        f"{table}trailer\n<</Size {len(objects) + 1}/Root 1 0 R>>\nstartxref\n{len(file)}\n%%EOF\n"
+    )
+    path.write_text(file, encoding="latin-1", newline="")
+    return path
+
+
+def words_at(text: str, x: float, y: float, degrees: int = 0, font: str = "F1") -> str:
+    """The operators of a text of 10 points as one piece, turned against the clock."""
+    sine = round(math.sin(math.radians(degrees)), 6)
+    cosine = round(math.cos(math.radians(degrees)), 6)
+    matrix = f"{cosine} {sine} {-sine} {cosine} {x} {y}"
+    return f"BT /{font} 10 Tf {matrix} Tm ({text}) Tj ET\n"
+
+
+def letters_at(text: str, x: float, y: float, degrees: int = 0) -> str:
+    """The operators of a text whose letters are placed one by one."""
+    operators = []
+    for index, letter in enumerate(text):
+        right = x + 6 * index * math.cos(math.radians(degrees))
+        above = y + 6 * index * math.sin(math.radians(degrees))
+        operators.append(words_at(letter, round(right, 3), round(above, 3), degrees))
+    return "".join(operators)
 
 
 def write_epub(path: Path, pages: Sequence[str]) -> Path:

@@ -309,7 +309,7 @@ class ClassifierRun:
         """Scores the most frequent label of the training set as prediction for a set."""
         return self.labels.majority_scores(self.sets["train"], self.sets[name])
 
-    def tfidf_row(self) -> dict[str, Scores]:
+    def tfidf_row(self) -> dict[str, seeds.Row]:
         """Scores TF-IDF on the reported set.
 
         Returns:
@@ -326,7 +326,8 @@ class ClassifierRun:
         except ValueError as error:
             logger.warning("The table has no row for TF-IDF: %s", error)
             return {}
-        return {"TF-IDF": self.labels.scores(self.labels.array(reported["label"]), logits)}
+        truth = self.labels.array(reported["label"])
+        return {"TF-IDF": dict(self.labels.scores(truth, logits))}
 
     def report(self, results: Sequence[Result], reader: Reader) -> tuple[Result, str]:
         """Prints the results of all seeds beside TF-IDF and the most frequent label.

@@ -145,6 +145,31 @@ def test_a_default_prompt_is_used_if_no_other_is_chosen(tmp_path):
     assert len(without.plain) < len(book.plain)
 
 
+@pytest.mark.parametrize("choice", [{}, {"prompt": ""}, {"prompt_name": "query"}], ids=str)
+def test_an_empty_prompt_overrides_the_default_prompt(tmp_path, choice):
+    prompts = {"query": "", "passage": "passage : "}
+    path = encoder_of(tmp_path, "words", prompts=prompts, default_prompt_name="passage")
+    model = NextLevelBertModel.from_chunk_encoder(path, chunk_size=12)
+    model.save_pretrained(tmp_path / "model")
+    opened = SentenceTransformer(str(tmp_path / "model"), device="cpu")
+
+    vector = opened.encode([TEXT, ""], convert_to_tensor=True, **choice)[0]
+
+    close(vector, model.encode(TEXT, **choice).document)
+
+
+def test_a_question_has_no_prompt_unless_there_is_one_for_questions(tmp_path):
+    path = encoder_of(
+        tmp_path, "words", prompts={"passage": "passage : "}, default_prompt_name="passage"
+    )
+    model = NextLevelBertModel.from_chunk_encoder(path, chunk_size=12)
+
+    vector = model.encode_query("the cat sat")
+
+    original = SentenceTransformer(path, device="cpu")
+    close(vector, unit(original.encode_query("the cat sat", convert_to_tensor=True)))
+
+
 def test_a_saved_model_keeps_its_prompts(e5, tmp_path):
     e5.save_pretrained(tmp_path)
     settings = json.loads((tmp_path / "config_sentence_transformers.json").read_text())

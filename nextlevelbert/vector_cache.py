@@ -20,6 +20,7 @@ import torch
 from tqdm.auto import tqdm
 
 from .models.chunking import ChunkingRule
+from .models.identity import network_identity
 
 if TYPE_CHECKING:
     from .models.chunk_encoder import ChunkEncoder
@@ -126,7 +127,7 @@ class CachedEncoder:
         self.fingerprint = encoder.fingerprint()
         self.cached = encoder
         self._cache = cache
-        self._head = f"{self.fingerprint} {encoder.precision}"
+        self._head = network_identity(encoder, self.fingerprint)
 
     @property
     def encoder(self) -> CachedEncoder:

@@ -24,7 +24,7 @@ from .option_files import expand_options_file, with_recipe
 from .options import BUNDLED, whole_number
 from .parser import Parser, nearest, pop_option
 
-_BASELINES = ("untrained", "avg_sbert", "sbert", "tfidf")  # for --model of finetune
+_BASELINES = ("untrained", "tfidf")  # for --model of finetune
 _DOCUMENTS = ("train_file", "dataset_name", "corpus_dir")  # of pretrain
 DESCRIPTION = Path(__file__).with_name("training_options.json")
 _WORDS = {

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from nextlevelbert import DocumentVectorDataset
-from nextlevelbert.finetuning import classification, multiple_choice
-from nextlevelbert.finetuning.labels import SINGLE
+from nextlevelbert.finetuning import classification
 from nextlevelbert.pretraining import pretrain
 from nextlevelbert.training.trainer import CardTrainer
 
@@ -100,16 +99,6 @@ RUNS: dict[str, tuple[Callable[[list[str]], None], list[str], list[dict], dict[s
         {
             "--chunk_size 32": lambda run: run.arguments.learning_rate == 3e-5,  # the usual one
             "--keep_attention_dropout": lambda run: attention_dropout(run) == 0.1,
-        },
-    ),
-    "avg_sbert": (
-        multiple_choice.main,
-        "--chunk_encoder {sentence_encoder} --chunk_size 16".split(),
-        ROWS["questions"],
-        {
-            "--model avg_sbert": lambda run: (
-                run.model.problem_type == SINGLE and run.model.classifier[0].out_features == 768
-            )
         },
     ),
 }

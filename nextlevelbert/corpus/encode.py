@@ -28,6 +28,7 @@ from ..models.chunking import ChunkingRule, TokenizedDocument, chunk_spans, toke
 from ..models.feeding import default_threads, prepare_ahead
 from ..models.files import local_path, whole_file
 from ..models.from_encoder import load_chunk_encoder
+from ..models.identity import tokenizer_fingerprint
 from ..models.sentences import Splitter
 from .parts import DONE, chunk_table, numbered_parts, read_columns, write_part
 from .recipe import chunking_recipe, corpus_schema, recipe_facts
@@ -152,6 +153,7 @@ class ChunkVectors:
                 "name": self.source.name,
                 "fingerprint": self.source.fingerprint,
                 "dtype": encoder.precision,
+                "tokenizer": tokenizer_fingerprint(self.source.tokenizer),
             },
             "chunking": chunking_recipe(self.prompted_rule, self.splitter),
         }

@@ -27,7 +27,7 @@ class FinetuningArguments(BaseTrainingArguments):
     )
     learning_rate: float | None = option(  # type: ignore[assignment]
         None,
-        "Peak learning rate (default: 5e-5; 1e-3 with --freeze_encoder or a baseline; 3e-5"
+        "Peak learning rate (default: 5e-5; 1e-3 with --freeze_encoder; 3e-5"
         " for model families that read tokens).",
     )
     num_train_epochs: float = option(20.0, "Maximum number of epochs.")
@@ -89,37 +89,33 @@ class FinetuningArguments(BaseTrainingArguments):
 
 @dataclass(kw_only=True)
 class VectorModelArguments:
-    """A model over the chunk vectors of a frozen sentence encoder, or a baseline over them."""
+    """A model over the chunk vectors of a frozen sentence encoder."""
 
     _argument_group_name = "model"
 
     model: str = option(
         MISSING,
         "Model to fine-tune (required): a checkpoint (folder or name on the Hub), or untrained for"
-        " a new model around --chunk_encoder. Baselines: avg_sbert (mean of chunk vectors), sbert"
-        " (first chunk), tfidf (word counts, in classification), or the name of another encoder,"
-        " which reads the beginning of each text.",
+        " a new model around --chunk_encoder; the name of a sentence encoder stands for both. In"
+        " classification also tfidf, a baseline of word counts.",
     )
     model_type: str = option(
         "nextlevelbert",
-        "Family of a new model or of a baseline. The family of a checkpoint is read from its"
-        " config.json.",
+        "Family of a new model. The family of a checkpoint is read from its config.json.",
         choices=[*FAMILIES],
     )
     chunk_encoder: str | None = option(
         None,
-        "Sentence encoder (folder or name on the Hub) for --model untrained and the baselines"
-        " (default: minilm, which is all-MiniLM-L6-v2). If a checkpoint was saved without its"
-        " encoder, the encoder is loaded from the Hub by its name; if it has none on the Hub, give"
-        " its folder here.",
+        "Sentence encoder (folder or name on the Hub) for --model untrained (default: minilm, which"
+        " is all-MiniLM-L6-v2). If a checkpoint was saved without its encoder, the encoder is"
+        " loaded from the Hub by its name; if it has none on the Hub, give its folder here.",
     )
     chunk_encoder_name: str | None = option(
         None, "The encoder's name on the Hub, if --chunk_encoder is a folder."
     )
     chunk_size: int | None = option(
         None,
-        "Tokens per chunk for --model untrained and the baselines (default: 256; for sbert, as many"
-        " as the encoder reads).",
+        "Tokens per chunk for --model untrained (default: 256, or as many as the encoder reads).",
     )
     encoder_dtype: str = option(
         "float32",

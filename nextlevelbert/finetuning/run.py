@@ -160,7 +160,6 @@ class Reader(Protocol):
         learning_rate: learning rate if none is given.
         trained_parts: options that select the trained parts; empty if all weights are trained.
         uncounted: note after the number of parameters that names the parts left out of the number.
-        is_published: true if the trained model is published.
         base_model: Hub name of the model that a training starts from; None for a folder.
         window: number of tokens above which documents also get scores of their own.
         is_long: which documents of each set are longer than `window`, ``[N]`` by name.
@@ -172,7 +171,6 @@ class Reader(Protocol):
     learning_rate: float
     trained_parts: dict[str, object]
     uncounted: str
-    is_published: bool
     base_model: str | None
     window: int | None
     is_long: dict[str, np.ndarray]
@@ -356,12 +354,10 @@ class ClassifierRun:
         snippet: str,
         pipeline_tag: str,
     ) -> None:
-        """Prints the results, and publishes the best model with a card, but for a baseline."""
+        """Prints the results, and publishes the best model with a card."""
         if not self.args.should_save:
             return
         best, table = self.report(results, reader)
-        if not reader.is_published:
-            return
 
         family_name, limit = _FAMILIES[reader.family]
         data = "its author's documents"

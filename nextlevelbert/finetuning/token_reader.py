@@ -17,8 +17,8 @@ from transformers import (
 )
 
 from ..data.labelled import source_of
-from ..models.chunk_encoder import weights_fingerprint
 from ..models.configuration_nextlevelbert import usable_positions
+from ..models.identity import model_identity
 from ..models.model_names import full_name, safe_weights
 from ..models.modeling_chunkbert import ChunkBertForSequenceClassification
 from ..training.cards import name_on_hub, public_name
@@ -44,7 +44,6 @@ class TokenReader:
 
     learning_rate = 3e-5
     uncounted = ""
-    is_published = True
 
     def __init__(
         self,
@@ -79,7 +78,7 @@ class TokenReader:
         self.padding = DataCollatorWithPadding(self.tokenizer)
         set_seed(args.seed)  # so that a random part is the same whenever it is hashed
         model = self.new_model()
-        self.weights = weights_fingerprint(model)
+        self.weights = model_identity(model, self.tokenizer)
         positions = usable_positions(getattr(model.config, "encoder_config", model.config))
         self.window: int | None = min(positions or LONG_DOCUMENT, LONG_DOCUMENT)
         self.training_limit = getattr(model.config, "max_training_tokens", None)

@@ -1,4 +1,4 @@
-"""Models that read stored chunk vectors of documents, with questions or choices, and baselines."""
+"""Models that read stored chunk vectors of documents, with questions or choices."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,16 +8,11 @@ import numpy as np
 import torch
 from datasets import Dataset
 from torch import nn
-from transformers import PreTrainedConfig
-from transformers.modeling_outputs import SequenceClassifierOutput
 
-from ..models.chunk_encoder import masked_mean
-from ..models.losses import classification_loss
-from ..models.modeling_nextlevelbert import TaskClassifier, concatenate_pairs
 from ..training.cards import public_name
 from .arguments import FinetuningArguments, VectorModelArguments
 from .collators import DataCollatorForLabelledVectors
-from .labels import CHOICE, SINGLE, LabelSet, pair_texts
+from .labels import CHOICE, LabelSet, pair_texts
 from .vector_source import Head, VectorSource
 
 
@@ -25,7 +20,6 @@ class VectorReader:
     """Reads documents as chunk vectors of a frozen encoder.
 
     Attributes:
-        is_published: as in `Reader`; baselines are not published.
         window: None, because no documents get scores of their own.
         others: as in `Reader`.
     """
@@ -43,25 +37,25 @@ class VectorReader:
         self.labels = labels
         self.options = options
         self.head: Head = "classification"
-        baselines = ["avg_sbert", "sbert"]
+        baselines = ["tfidf"]
         if labels.problem_type == CHOICE:
             self.head = "multiple_choice"
-        else:
-            baselines.append("tfidf")
+            baselines = []
 
         self.source = VectorSource.open(options, baselines)
-        _check_options(args, labels, self.source)
         self.family = self.source.family
+        if self.head == "multiple_choice" and self.family == "hate":
+            raise ValueError(
+                "HATE does not support multiple choice. Use a NextLevelBERT for --model."
+            )
         self.title = public_name(options.model)
         self.weights = self.source.weights
-        self.is_published = not self.source.is_baseline
         self.base_model = self.source.base_model
 
         self.learning_rate = 5e-5
         self.trained_parts: dict[str, object] = {}
         if options.freeze_encoder:
             self.trained_parts = {"freeze_encoder": True}
-        if self.source.is_baseline or self.trained_parts:
             self.learning_rate = 1e-3
 
         self.is_long: dict[str, np.ndarray] = {}
@@ -126,14 +120,6 @@ class VectorReader:
 
     def new_model(self) -> nn.Module:
         """Returns the model at the start of a seed."""
-        if self.source.is_baseline:
-            config = self.labels.config()
-            return MeanClassifier(
-                self.vectors[0].shape[1],
-                outputs=max(len(config.get("id2label", ())), 1),
-                pair=self.has_pairs,
-                problem_type=config.get("problem_type", SINGLE),
-            )
         config = self.labels.config()
         if self.labels.problem_type != CHOICE:
             config["text_pair"] = self.has_pairs
@@ -147,75 +133,9 @@ class VectorReader:
         return self.source.open_trained(folder, self.head)
 
 
-def _check_options(args: FinetuningArguments, labels: LabelSet, source: VectorSource) -> None:
-    if labels.problem_type == CHOICE and source.family == "hate":
-        raise ValueError("HATE does not support multiple choice. Use a NextLevelBERT for --model.")
-    if source.is_baseline and (source.options.freeze_encoder or args.push_to_hub):
-        raise ValueError(
-            f"--model {source.options.model} is a baseline, so nothing can be frozen or published."
-            " Leave out --freeze_encoder and --push_to_hub."
-        )
-
-
 def freeze(encoder: nn.Module) -> None:
     """Freezes an encoder while a head is trained: no gradients, no dropout."""
     encoder.requires_grad_(requires_grad=False)
     for module in encoder.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
-
-
-class MeanClassifier(nn.Module):
-    """Avg. SBERT: the classifier of our heads over the plain mean of the chunk vectors.
-
-    Over the first chunk alone, it is the baseline SBERT.
-
-    Args:
-        hidden_size: size of the chunk vectors.
-        outputs: number of logits; 1 for choices.
-        pair: true if documents come with questions or choices.
-        problem_type: problem type of transformers, which selects the loss.
-    """
-
-    accepts_loss_kwargs = False  # losses are means over the batch
-
-    def __init__(self, hidden_size: int, outputs: int, *, pair: bool, problem_type: str) -> None:
-        super().__init__()
-        self.problem_type = problem_type
-        inputs = hidden_size
-        if pair:
-            inputs = 2 * hidden_size
-        self.classifier = TaskClassifier(inputs, 768, outputs)
-        for parameter in self.classifier.parameters():  # as the heads start
-            if parameter.ndim == 2:
-                nn.init.normal_(parameter, std=0.02)
-            else:
-                nn.init.zeros_(parameter)
-
-    def forward(
-        self,
-        inputs_embeds: torch.Tensor,
-        attention_mask: torch.Tensor,
-        pair_embeds: torch.Tensor | None = None,
-        document_index: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-    ) -> SequenceClassifierOutput:
-        """Scores documents.
-
-        Args:
-            inputs_embeds: chunk vectors ``[B, n, D]``.
-            attention_mask: mask ``[B, n]``, 1 at chunks.
-            pair_embeds: vectors of questions ``[N, D]`` or choices ``[N, C, D]``.
-            document_index: the document of each example, ``[N]``.
-            labels: labels, see `NextLevelBertForSequenceClassification`.
-        """
-        documents = masked_mean(inputs_embeds, attention_mask)  # [B, D]
-        features = concatenate_pairs(documents, pair_embeds, document_index)
-        logits = self.classifier(features)  # [N, K] or [N, C, 1]
-        if logits.ndim == 3:  # of choices
-            logits = logits.squeeze(-1)
-        loss = None
-        if labels is not None:
-            config = PreTrainedConfig(num_labels=logits.shape[-1], problem_type=self.problem_type)
-            loss = classification_loss(logits, labels, config)
-        return SequenceClassifierOutput(loss, logits)

@@ -9,16 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-import pyarrow as pa
 import torch
 from transformers import AutoModel
 
-from ..corpus import chunk_table, corpus_schema, encode_corpus
+from ..corpus import encode_corpus
 from ..data.tables import short
-from ..models.chunk_encoder import LoadedChunkEncoder, weights_fingerprint
+from ..models.chunk_encoder import LoadedChunkEncoder
 from ..models.chunking import ChunkingRule
 from ..models.from_encoder import load_chunk_encoder
+from ..models.identity import encoder_identity, model_identity
 from ..models.model_names import full_name
 from ..models.modeling_hate import HateForSequenceClassification
 from ..models.modeling_nextlevelbert import (
@@ -46,28 +45,26 @@ class VectorSource:
 
     Args:
         options: options that describe the model.
-        family: family of the models over the vectors; ``"other"`` for an encoder of another kind.
+        family: family of the models over the vectors.
         encoder: callable that makes the vectors.
-        rule: rule that splits texts into chunks; None for an encoder of another kind.
-        weights: hash of the model.
-        is_baseline: true if ``--model`` is a baseline over the vectors.
+        rule: rule that splits texts into chunks.
+        weights: identity of the model and of its chunk encoder.
     """
 
     options: VectorModelArguments
     family: str
-    encoder: LoadedChunkEncoder | FirstTokens
-    rule: ChunkingRule | None
+    encoder: LoadedChunkEncoder
+    rule: ChunkingRule
     weights: str
-    is_baseline: bool
 
     @classmethod
     def open(cls, options: VectorModelArguments, baselines: Sequence[str] = ()) -> VectorSource:
         """Opens the encoder of the texts for ``--model``.
 
         Args:
-            options: options that describe the model: ``untrained``, a checkpoint, another encoder,
-                or a baseline.
-            baselines: names of the baselines of the task.
+            options: options that describe the model: ``untrained``, a checkpoint, a sentence
+                encoder, over which a new model is made.
+            baselines: names of the baselines of the task, which an error mentions.
 
         Raises:
             ValueError: for a model that is not there or reads no vectors, and options that the
@@ -75,7 +72,7 @@ class VectorSource:
         """
         name = options.model
         others = ("untrained", *baselines)
-        if name in others:
+        if name == "untrained":
             return cls._open_new(options)
         name = full_name(name)
         config = open_config(name, others)
@@ -85,19 +82,10 @@ class VectorSource:
                 f"--model {name!r} is a {family}, which reads text, not vectors. Add --model_type,"
                 " or give a NextLevelBERT."
             )
+        if family not in FAMILIES:
+            return cls._open_over(options, name)
         is_alone = getattr(config, "include_chunk_encoder", True) is False
         _check_fixed_options(options, family, is_alone=is_alone)
-        if family not in FAMILIES:
-            other = FirstTokens(name)
-            return cls(
-                options,
-                "other",
-                encoder=other,
-                rule=None,
-                weights=other.fingerprint,
-                is_baseline=True,
-            )
-
         model = AutoModel.from_pretrained(name)
         if is_alone:
             encoder = load_chunk_encoder(
@@ -113,39 +101,54 @@ class VectorSource:
             family,
             encoder=encoder,
             rule=config.chunking_rule(),
-            weights=weights_fingerprint(model),
-            is_baseline=False,
+            weights=fingerprint(
+                [model_identity(model, encoder.tokenizer), encoder_identity(encoder)]
+            ),
         )
 
     @classmethod
+    def _open_over(cls, options: VectorModelArguments, name: str) -> VectorSource:
+        """Opens a sentence encoder that is given as the model: a new model is made over it.
+
+        Raises:
+            ValueError: for another encoder in ``--chunk_encoder``.
+        """
+        if options.chunk_encoder is not None:
+            raise ValueError(
+                f"--model {name!r} is no NextLevelBERT, but an encoder, and --chunk_encoder"
+                f" {options.chunk_encoder!r} is a second one. Leave one of them out."
+            )
+        options.model = "untrained"
+        options.chunk_encoder = name
+        logger.warning(
+            "%s is an encoder: a new %s is trained over its vectors (--model untrained).",
+            name,
+            options.model_type,
+        )
+        return cls._open_new(options)
+
+    @classmethod
     def _open_new(cls, options: VectorModelArguments) -> VectorSource:
-        """Opens the sentence encoder of a new model or a baseline."""
+        """Opens the sentence encoder of a new model."""
         encoder = load_chunk_encoder(options.chunk_encoder or "minilm", options.chunk_encoder_name)
         limit = encoder.max_chunk_size
-        size = 256
+        size = options.chunk_size
+        if size is None:
+            size = min(256, limit or 256, encoder.tokenizer.model_max_length)
         mode: Literal["fixed", "sentences"] = "fixed"
-        if options.model == "sbert":
-            size = 512
-            if limit is not None:
-                size = limit
-        elif options.model_type == "hate":
+        if options.model_type == "hate":
             mode = "sentences"
-        rule = ChunkingRule.from_tokenizer(
-            encoder.tokenizer, options.chunk_size or size, mode, max_chunk_size=limit
-        )
+        rule = ChunkingRule.from_tokenizer(encoder.tokenizer, size, mode, max_chunk_size=limit)
         return cls(
             options,
             options.model_type,
             encoder=encoder,
             rule=rule,
-            weights=encoder.fingerprint,
-            is_baseline=options.model != "untrained",
+            weights=encoder_identity(encoder),
         )
 
     def encode(self, args: FinetuningArguments, texts: Iterable[str]) -> dict[str, torch.Tensor]:
         """Encodes texts into a corpus in ``--cache_dir``, or reads the corpus if it is there.
-
-        For the baseline ``sbert``, only the first chunk counts.
 
         Args:
             args: training arguments, of which the output folder and the device are used.
@@ -158,16 +161,14 @@ class VectorSource:
             ValueError: for a text without a token.
         """
         distinct = list(dict.fromkeys(texts))
-        recipe = [self.encoder.fingerprint, str(self.rule), self.options.encoder_dtype]
+        recipe = [encoder_identity(self.encoder), str(self.rule), self.options.encoder_dtype]
         folder = Path(self.options.cache_dir or f"{args.output_dir}/vectors")
         encoder = copy.deepcopy(self.encoder)  # what is published keeps its precision
         dtype = getattr(torch, self.options.encoder_dtype)
         encoder.encoder.to(device=args.device, dtype=dtype)
         documents = ((str(index), text) for index, text in enumerate(distinct))
         name = fingerprint([*recipe, *distinct])[:16]
-        prompt = None
-        if isinstance(encoder, LoadedChunkEncoder):
-            prompt = encoder.prompts.text()  # as a model that reads token ids does
+        prompt = encoder.prompts.text()  # as a model that reads token ids does
         corpus = encode_corpus(documents, encoder, self.rule, folder=folder / name, prompt=prompt)
         vectors = {text: corpus[str(index)].plain for index, text in enumerate(distinct)}
 
@@ -177,23 +178,13 @@ class VectorSource:
                 f"{len(empty)} texts contain no token, such as {short(empty[0])}. Leave their rows"
                 " out."
             )
-        if self.options.model != "sbert":
-            return vectors
-
-        longer = sum(len(chunks) > 1 for chunks in vectors.values())
-        if longer:
-            logger.warning(
-                f"Only the first chunk of each text is read; {longer} of {len(vectors)} texts are"
-                " longer."
-            )
-        return {text: chunks[:1] for text, chunks in vectors.items()}
+        return vectors
 
     def new_model(self, head: Head, **config: object) -> Any:
         """Opens the model over stored vectors for a new training, without its chunk encoder."""
         config["include_chunk_encoder"] = False
         model_class = MODELS[self.family, head]
         if self.options.model == "untrained":
-            assert self.rule is not None
             chunk_size = self.rule.chunk_size
             return model_class.from_chunk_encoder(self.encoder, chunk_size=chunk_size, **config)
         return model_class.from_pretrained(
@@ -230,40 +221,3 @@ def _check_fixed_options(options: VectorModelArguments, family: str, *, is_alone
                 f"--{option_name} {value} cannot be changed for --model {options.model!r}: the"
                 " checkpoint fixes it. Remove the option."
             )
-
-
-class FirstTokens:
-    """Any encoder, frozen: one vector for the tokens of a text that it reads at once.
-
-    An encoder without a pooling of its own gets the mean of its token vectors (NextLevelBERT,
-    section 3.2: Longformer, Nomic).
-    """
-
-    def __init__(self, name: str) -> None:
-        from sentence_transformers import SentenceTransformer
-
-        self.encoder = SentenceTransformer(name, device="cpu")
-        self.fingerprint = weights_fingerprint(self.encoder)
-        encoder = {
-            "name": Path(name).name,
-            "fingerprint": self.fingerprint,
-            "hidden_size": int(self.encoder.get_embedding_dimension() or 0),
-        }
-        self.schema = corpus_schema({"encoder": encoder, "chunking": {"splitter": None}})
-
-    def __call__(self, batch: dict[str, list[str]]) -> pa.Table:
-        """Encodes each document of a batch as one chunk; a warning counts truncated documents."""
-        texts = batch["text"]
-        limit = self.encoder.max_seq_length or 10**9
-        ids = self.encoder.tokenizer(texts, verbose=False)["input_ids"]
-        longer = sum(len(row) > limit for row in ids)
-        if longer:
-            logger.warning(
-                f"Only the first {limit} tokens of each text are read; {longer} of {len(texts)}"
-                " texts are longer."
-            )
-        vectors = self.encoder.encode(
-            texts, convert_to_tensor=True, show_progress_bar=False
-        )  # [B, D]
-        spans = [np.array([[0, len(text)]]) for text in texts]
-        return chunk_table(self.schema, batch["id"], spans=spans, vectors=vectors.cpu().numpy())

@@ -165,10 +165,18 @@ def tokens_in_memory(free: int, config: PreTrainedConfig) -> int:
     return max(_TOKENS_PER_BATCH, min(tokens, _TOKENS_PER_BATCH_ACCELERATOR))
 
 
-def weights_fingerprint(model: nn.Module) -> str:
-    """Returns the SHA-256 over names, shapes and float32 values of all weights."""
+def weights_fingerprint(model: nn.Module, unused: nn.Module | None = None) -> str:
+    """Returns the SHA-256 over names, shapes and float32 values of all weights.
+
+    Args:
+        model: the model.
+        unused: a module of the model whose weights do not count.
+    """
     digest = hashlib.sha256()
+    skipped = {name for name, module in model.named_modules() if module is unused}
     for name, tensor in sorted(model.state_dict().items()):
+        if name.rpartition(".")[0] in skipped:
+            continue
         digest.update(f"{name}{tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().float().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()

@@ -409,12 +409,16 @@ class ChunkingRule:
         mode: ChunkingMode = "fixed",
         max_chunk_size: int | None = None,
     ) -> ChunkingRule:
-        """Makes a rule with the special tokens of a tokenizer, and the ids that end sentences."""
+        """Makes a rule with the special tokens of a tokenizer, and the ids that end sentences.
+
+        A warning says so if chunks become smaller, because the tokenizer has a length limit: the
+        `max_seq_length` of a sentence encoder, which would ignore the rest of each chunk.
+        """
         roles = {}
         if mode != "fixed":
             roles = sentence_token_ids(tokenizer)
         prefix_ids, suffix_ids = special_token_ids(tokenizer)
-        return cls(
+        rule = cls(
             chunk_size=chunk_size,
             mode=mode,
             prefix_ids=prefix_ids,
@@ -422,6 +426,15 @@ class ChunkingRule:
             sentence_token_ids=roles,
             max_chunk_size=max_chunk_size,
         )
+        limit = tokenizer.model_max_length
+        if chunk_size <= limit:
+            return rule
+        warnings.warn(
+            f"chunk_size is {chunk_size}, but the encoder was made for texts of {limit} tokens (its"
+            f" max_seq_length). Chunks get at most {limit} tokens.",
+            stacklevel=2,
+        )
+        return replace(rule, chunk_size=limit)
 
     @property
     def head_ids(self) -> tuple[int, ...]:

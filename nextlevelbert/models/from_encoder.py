@@ -472,7 +472,7 @@ def new_model_over(
         "chunk_encoder_normalize": source.encoder.normalize,
         "prompts": dict(source.prompts.texts) or None,
         "default_prompt_name": source.prompts.default_name,
-        "chunk_size": chunk_size,
+        "chunk_size": rule.chunk_size,
         "chunk_prefix_ids": rule.prefix_ids,
         "chunk_suffix_ids": rule.suffix_ids,
         "sentence_token_ids": rule.sentence_token_ids or None,

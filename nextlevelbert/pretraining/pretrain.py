@@ -16,11 +16,12 @@ from transformers import EvalPrediction, set_seed
 
 from ..corpus import VectorCorpus
 from ..fitting import fit_whitening
-from ..models.chunk_encoder import LoadedChunkEncoder, weights_fingerprint
+from ..models.chunk_encoder import LoadedChunkEncoder
 from ..models.configuration_hate import HateConfig
 from ..models.configuration_nextlevelbert import NextLevelBertConfig
 from ..models.files import read_json, write_whole
 from ..models.from_encoder import load_chunk_encoder
+from ..models.identity import model_identity
 from ..models.modeling_hate import HateForMaskedSentencePrediction
 from ..models.modeling_nextlevelbert import (
     NextLevelBertForContrastiveLearning,
@@ -297,7 +298,8 @@ def settings_of(
     settings["chunk_encoder"] = model.config.chunk_encoder_fingerprint
     settings["weights"] = None
     if options.family.model:
-        settings["weights"] = weights_fingerprint(model.base_model)
+        base = model.base_model
+        settings["weights"] = model_identity(base, base.tokenizer)
     settings |= options.training.result_settings()
     settings["documents"] = learned.corpus.fingerprint()
     settings["validation_share"] = options.corpus.validation_share

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from ..models.chunk_encoder import weights_fingerprint
 from ..models.chunking import ChunkingRule
+from ..models.identity import model_identity
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from ..models.sentences import Splitter
 from .reading import unknown_share
 from .static_model import EncodedTexts
-
-# Configuration values that do not change a vector.
-_INCIDENTAL = (
-    "_name_or_path",
-    "transformers_version",
-    "architectures",
-    "dtype",
-    "include_chunk_encoder",
-)
 
 
 class ModelVectors:
@@ -52,11 +42,8 @@ class ModelVectors:
         return self._model.prompted_rule(self._model.config.encoder_prompts().passage)
 
     def fingerprint(self) -> str:
-        """Returns the settings of the model, and a hash of its weights."""
-        values = self._model.config.to_dict()
-        settings = {name: values[name] for name in values if name not in _INCIDENTAL}
-        text = json.dumps(settings, sort_keys=True, default=str)
-        return f"{text} {weights_fingerprint(self._model)}"
+        """Returns the identity of the model."""
+        return model_identity(self._model, self.tokenizer)
 
     @property
     def encoder_recipe(self) -> dict[str, Any]:

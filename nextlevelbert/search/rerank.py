@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -40,16 +39,14 @@ class Reranker:
     def __init__(
         self, model: NextLevelBertModel, *, passages: int = 100, weight: float = 0.6
     ) -> None:
-        from ..models.chunk_encoder import weights_fingerprint
+        from ..models.identity import model_identity
 
         if passages < 1:
             raise ValueError(f"passages must be 1 or more, got {passages}.")
         self.passages = passages
         self.weight = weight
         self._model = model
-        settings = model.config.to_dict()
-        key = json.dumps(settings, sort_keys=True, default=str) + weights_fingerprint(model)
-        self._key = f"{key} {model.get_chunk_encoder().precision} ".encode()
+        self._key = model_identity(model, model.tokenizer).encode()
 
     def cosines(self, question: str, texts: Sequence[str], folder: Path) -> np.ndarray:
         """Returns the cosines of passages with a question, ``[n]``.

@@ -64,9 +64,10 @@ class SearchModel:
 
     def shelf_key(self, reading: ReadingOptions) -> str:
         """Returns a hash of what the parts of a shelf depend on, besides the files."""
-        recipe = self.schema(reading.splitter).metadata
+        vectors = self.vectors
+        chunking = chunking_recipe(vectors.rule, reading.splitter)
         columns = (reading.text_column, reading.id_column)
-        key = (VERSION, recipe, self.vectors.fingerprint(), columns)
+        key = (VERSION, chunking, vectors.encoder_recipe["dtype"], vectors.fingerprint(), columns)
         return hashlib.sha256(repr(key).encode()).hexdigest()
 
 

@@ -53,8 +53,6 @@ def test_the_page_for_contributors_names_targets_and_files_that_exist():
 BASELINES = (  # values of --model
     "untrained",
     "tfidf",
-    "sbert",
-    "avg_sbert",
     "minilm",
     "nextlevelbert-static",
 )

@@ -22,7 +22,7 @@ from transformers import (
 
 from nextlevelbert import NextLevelBertModel
 from nextlevelbert.finetuning import run
-from nextlevelbert.finetuning.vector_reader import MeanClassifier, freeze
+from nextlevelbert.finetuning.vector_reader import freeze
 from nextlevelbert.models.files import read_json
 
 from ..toys.finetuning import predictions, run_task, sea_rows, write
@@ -263,55 +263,25 @@ def test_documents_over_512_tokens_are_long_for_every_encoder(small_tokenizer, t
     assert "1 of 4 documents over 512 tokens" in title
 
 
-def test_the_plain_mean_by_hand():
-    torch.manual_seed(0)
-    model = MeanClassifier(4, 1, pair=True, problem_type=SINGLE)
-    documents = torch.randn(2, 3, 4)
-    pairs = torch.randn(3, 2, 4)
-    mask = torch.tensor([[1, 1, 0], [1, 1, 1]])
-    index = torch.tensor([0, 1, 1])
-    labels = torch.tensor([1, 0, 1])
+def test_a_baseline_of_word_counts(sea_files, tmp_path, capsys):
+    argv = [part for option in sea_files.items() for part in option]
 
-    output = model(documents, mask, pairs, index, labels)
+    results = run_task(tmp_path / "words", "--model", "tfidf", *argv)
 
-    means = torch.stack([documents[0, :2].mean(0), documents[1].mean(0)])[index]  # not of length 1
-    features = torch.cat([means[:, None].expand(3, 2, 4), pairs], dim=-1)
-    logits = model.classifier[2](model.classifier[0](features).clamp(min=0)).squeeze(-1)
-    close(output.logits, logits)
-    close(output.loss, nn.functional.nll_loss(logits.log_softmax(-1), labels))
+    assert results["seeds"]["0"]["accuracy"] == 1.0
+    assert not (tmp_path / "words" / "README.md").exists()
+    assert (tmp_path / "words" / "test_predictions.jsonl").exists()
 
 
-def test_the_baselines_of_the_tables(toy_encoder_path, deep_encoder, tmp_path, caplog, capsys):
-    """Word counts, the mean of the chunks, the first chunk, and the first tokens of any encoder."""
-    alike = "In the year that all of this happened to us nothing else was of interest. "
-    argv = ["--num_train_epochs", "12", "--cache_dir", str(tmp_path / "cache")]
-    for name, (count, seed) in {"train": (32, 1), "validation": (8, 2), "test": (11, 3)}.items():
-        rows = sea_rows(count, seed)
-        for row in rows:
-            row["text"] = alike + row["text"]
-        argv += [f"--{name}_file", write(tmp_path / f"{name}.jsonl", rows)]
-    chunks = ["--chunk_size", "16", "--chunk_encoder", toy_encoder_path]
-    accuracy = {}
-    for model, more in (
-        ("avg_sbert", chunks),
-        ("sbert", chunks),
-        ("tfidf", chunks),
-        (deep_encoder, []),
-    ):
-        output = tmp_path / Path(model).name
-        results = run_task(output, "--model", model, *argv, *more)
-        accuracy[model] = results["seeds"]["0"]["accuracy"]
-        assert not (output / "README.md").exists()
-        assert (output / "test_predictions.jsonl").exists()
-    assert accuracy["tfidf"] == 1.0
-    assert accuracy["avg_sbert"] > 0.8
-    assert accuracy["sbert"] <= 6 / 11  # the first 14 tokens are the same in all documents
-    assert caplog.text.count("first chunk of each text is read; 51 of 51 texts are longer") == 1
-    # The mean and the first chunk read the same vectors.
-    assert len(list((tmp_path / "cache").iterdir())) == 2
-    with pytest.raises(SystemExit):
-        run_task(tmp_path / "sbert", "--model", "tfidf", *argv)  # would write over its results
-    assert "holds another run" in capsys.readouterr().err
+def test_an_encoder_as_model_is_one_around_it(sea_files, toy_encoder_path, tmp_path, caplog):
+    argv = [part for option in sea_files.items() for part in option]
+    argv += ["--max_steps", "2", "--chunk_size", "16"]
+
+    by_name = run_task(tmp_path / "name", "--model", toy_encoder_path, *argv)
+
+    untrained = ["--model", "untrained", "--chunk_encoder", toy_encoder_path]
+    assert run_task(tmp_path / "untrained", *untrained, *argv) == by_name
+    assert "a new nextlevelbert is trained over its vectors" in caplog.text
 
 
 def test_word_counts_with_several_labels_and_a_test_set_without(tmp_path):

@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer import modules
 
-from nextlevelbert import NextLevelBertModel, load_chunk_encoder
+from nextlevelbert import NextLevelBertModel
 from nextlevelbert.finetuning.arguments import VectorModelArguments
 from nextlevelbert.finetuning.vector_source import VectorSource
 
@@ -60,35 +62,25 @@ def test_a_model_gets_its_chunk_encoder_back(
         )
 
 
-def test_any_other_encoder_gives_one_vector_of_what_it_reads(
-    encoder, toy_encoder_path, tmp_path, caplog
-):
-    options = VectorModelArguments(model=encoder, cache_dir=str(tmp_path))
-    source = VectorSource.open(options, ())
-    long = "the whale and the sea " * 40
+def test_chunks_of_a_new_model_are_no_longer_than_its_encoder_reads(encoder, tmp_path, caplog):
+    steps = [modules.Transformer(encoder), modules.Pooling(32, "mean")]
+    small = SentenceTransformer(modules=steps, device="cpu")
+    small.max_seq_length = 32
+    small.save(str(tmp_path / "small"))
+    options = VectorModelArguments(model=str(tmp_path / "small"), model_type="hate")
 
-    vectors = source.encode(arguments(tmp_path), [long, "short"])
+    rule = VectorSource.open(options).rule
 
-    assert (source.family, vectors[long].shape) == ("other", (1, 32))
-    assert "first 64 tokens of each text are read; 1 of 2" in caplog.text
-    ids = source.encoder.encoder.tokenizer(
-        long, truncation=True, max_length=64, return_tensors="pt"
-    )
-    states = source.encoder.encoder[0].auto_model(**ids).last_hidden_state  # [1, 64, 32]
-    close(vectors[long].float(), states.mean(dim=1), atol=2e-3)
-    for name, culprit in (("no-such-model", "no-such-model"), ("bm25", "bm25")):
-        with pytest.raises(ValueError, match=culprit):
-            VectorSource.open(VectorModelArguments(model=name), ("sbert",))
-    # As many tokens as it reads; sentences are of HATE, and not of its baseline.
-    sbert = VectorModelArguments(model="sbert", model_type="hate", chunk_encoder=toy_encoder_path)
-    rule = VectorSource.open(sbert, ("sbert",)).rule
-    assert (rule.chunk_size, rule.mode) == (512, "fixed")
-    assert load_chunk_encoder(toy_encoder_path).max_chunk_size == 512
-    mean = VectorModelArguments(
-        model="avg_sbert", model_type="hate", chunk_encoder=toy_encoder_path
-    )
-    rule = VectorSource.open(mean, ("avg_sbert",)).rule
-    assert (rule.chunk_size, rule.mode) == (256, "sentences")
+    assert (rule.chunk_size, rule.mode) == (32, "sentences")
+    assert options.model == "untrained"
+    with pytest.raises(ValueError, match="is a second one"):
+        VectorSource.open(VectorModelArguments(model=encoder, chunk_encoder=encoder))
+
+
+@pytest.mark.parametrize("name", ["no-such-model", "bm25"])
+def test_a_wrong_name_is_in_the_error(name):
+    with pytest.raises(ValueError, match=name):
+        VectorSource.open(VectorModelArguments(model=name), ("tfidf",))
 
 
 def test_a_card_names_what_a_model_was_made_of(toy_checkpoint, minilm_path):

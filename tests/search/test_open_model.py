@@ -1,7 +1,12 @@
 """The model of a command, and the function that finds its sentences."""
 
 import json
+import os
 import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -268,3 +273,26 @@ def test_a_splitter_by_name(command, books, toy_checkpoint, toy_encoder_path, tm
     said = command(*search, splitter)
     assert "left out: kitchen.txt: The splitter found no sentence in a text" in said.err
     assert {row["place"] for row in said.json["documents"]} == {"far/court.txt", "sea.txt"}
+
+
+@pytest.mark.long
+def test_two_processes_share_the_vectors_of_a_sentence_encoder(toy_encoder_path, books, tmp_path):
+    """Of the folder (``--model``) and of passages that are read again (``--rerank``)."""
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    stored = []
+    for option in ("--model", "--rerank"):
+        for _ in range(2):
+            words = ["search", str(books), "Who hunts the whale?", option, toy_encoder_path]
+            command = [sys.executable, "-m", "nextlevelbert", *words]
+            subprocess.run(command, env=environment, check=True, capture_output=True)
+            shelves = {path.parent for path in tmp_path.rglob("*.parquet")}
+            database = list(tmp_path.rglob("vectors.sqlite3"))
+            count = 0
+            for path in database:
+                with closing(sqlite3.connect(path)) as connection:
+                    [(count,)] = connection.execute("SELECT count(*) FROM vectors")
+            stored.append((len(shelves), count))
+
+    assert stored[0] == stored[1]
+    assert stored[2] == stored[3]
+    assert stored[3][1] > 0

@@ -401,7 +401,7 @@ def test_weights_may_stay_on_disk(models, saved, tmp_path, name):
 
 
 def test_a_trace_over_texts_is_refused(models):
-    with pytest.raises(ValueError, match="Trace the pass over chunk vectors"):
+    with pytest.raises(ValueError, match="pass over chunk vectors"):
         torch.jit.trace(models["hate"], torch.tensor([[101, 102]]))
 
 
@@ -447,6 +447,38 @@ def test_token_types_are_the_third_argument_as_in_bert(name):
     arguments = list(inspect.signature(HEADS[name][0].forward).parameters)
 
     assert arguments[1:4] == ["input_ids", "attention_mask", "token_type_ids"]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_graph_of_the_pass_over_ids_is_refused(models, name):
+    ids = torch.full((2, 20), 1_000)
+
+    with pytest.raises(ValueError, match="pass over chunk vectors"):
+        torch.export.export(models[name], (ids,))
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_every_class_of_a_family_opens_what_another_saved(saved, models, name):
+    """Weights of another head are left out, and nothing is said of them."""
+    [family] = [family for family in FAMILIES if name.startswith(family)]
+
+    for other, (kind, _) in HEADS.items():
+        if other.startswith(family):
+            _, report = kind.from_pretrained(
+                saved / name, output_loading_info=True, ignore_mismatched_sizes=True
+            )
+            assert not report["unexpected_keys"], other
+
+
+def test_what_pretraining_saved_opens_without_a_report(models, tmp_path):
+    config = copy.deepcopy(models["nextlevelbert-masked"].config)
+    config.loss = "cross_entropy"
+    config.num_candidates = 4
+    nlb.NextLevelBertForMaskedVectorModeling(config).save_pretrained(tmp_path)
+
+    for kind in (nlb.NextLevelBertModel, nlb.NextLevelBertForSequenceClassification):
+        _, report = kind.from_pretrained(tmp_path, output_loading_info=True)
+        assert not report["unexpected_keys"]
 
 
 @pytest.mark.parametrize("name", HEADS)

@@ -16,6 +16,7 @@ from transformers import (
     PreTrainedConfig,
     PreTrainedModel,
 )
+from transformers.models.auto.modeling_auto import MODEL_MAPPING
 from transformers.utils import logging
 from transformers.utils.output_capturing import (
     resolve_hidden_states_indices,
@@ -52,6 +53,29 @@ _COLLECTED_PROPERTIES = (
     "_no_split_modules",
     "_skip_keys_device_placement",
 )
+
+
+def get_logger(module: str) -> Any:
+    """Returns the logger of a module, among transformers' own, so that its verbosity applies."""
+    return logging.get_logger(f"transformers.{module}")
+
+
+def all_support(config: PreTrainedConfig, flag: str) -> bool:
+    """Returns whether every transformers model that a configuration describes has a flag set.
+
+    Args:
+        config: a configuration of several models.
+        flag: a class attribute of `PreTrainedModel`, such as ``"_supports_sdpa"``.
+    """
+    for name in config.sub_configs:
+        kind = type(getattr(config, name))
+        # Static encoders, which transformers does not know, have no attention.
+        classes = MODEL_MAPPING.get(kind, ())
+        if not isinstance(classes, tuple):
+            classes = (classes,)
+        if not all(getattr(model_class, flag) for model_class in classes):
+            return False
+    return True
 
 
 def load_backbone(name_or_path: str | PathLike, **loading: Any) -> PreTrainedModel:
@@ -323,8 +347,14 @@ def token_mask(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
         attention_mask: mask ``[B, T]``, or None.
 
     Raises:
-        ValueError: the shapes differ, or do not have two dimensions.
+        ValueError: the shapes differ, or do not have two dimensions; or a graph is exported.
     """
+    if torch.compiler.is_exporting():
+        raise ValueError(
+            "The pass over token ids cannot be exported, because its shapes depend on the lengths"
+            " of the documents. Export the pass over chunk vectors (inputs_embeds), which"
+            " NextLevelBERT and HATE have."
+        )
     mask = attention_mask
     if mask is None:
         mask = torch.ones_like(input_ids)

@@ -9,7 +9,6 @@ import copy
 import difflib
 import json
 import math
-import warnings
 from collections.abc import Collection, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -29,6 +28,7 @@ from transformers.dynamic_module_utils import custom_object_save
 from transformers.utils import output_capturing
 from transformers.utils.generic import TransformersKwargs
 
+from .backbones import all_support, get_logger
 from .files import local_path, read_json, whole_folder, write_whole
 from .model_names import full_name, named_errors, safe_weights
 
@@ -103,6 +103,16 @@ model = {auto}.from_pretrained("{name}", trust_remote_code=True)
 _EMPTY_CARD = "[More Information Needed]"
 
 
+# What a model of several models supports only if all of them do.
+_ATTENTION_FLAGS = (
+    "_supports_sdpa",
+    "_supports_flash_attn",
+    "_supports_flex_attn",
+    "_supports_attention_backend",
+)
+
+logger = get_logger(__name__)
+
 # A tensor of each layer, if they are asked for; None for a layer that is not.
 LayerOutputs = tuple[Tensor | None, ...] | None
 
@@ -122,6 +132,13 @@ class NextLevelPreTrainedModel(PreTrainedModel):
     # access token is not among them: it would be pickled with the model.
     _tokenizer: PreTrainedTokenizerBase | None = None
     _loaded_with: Mapping[str, Any] = MappingProxyType({})
+
+    def __init__(self, config: PreTrainedConfig) -> None:
+        # `PreTrainedModel` chooses the attention before there are models below to ask.
+        if config.sub_configs:
+            for flag in _ATTENTION_FLAGS:
+                setattr(self, flag, all_support(config, flag))
+        super().__init__(config)
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
@@ -369,7 +386,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         try:
             return self.tokenizer
         except ValueError as error:  # its source is gone; the weights must be saved all the same
-            warnings.warn(f"{error} Saved without a tokenizer.", stacklevel=3)
+            logger.warning("%s Saved without a tokenizer.", error)
             return None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -430,11 +447,10 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         whole = self.modules_to_train_whole()
         quantized = self._quantized_in(whole)
         if quantized:
-            warnings.warn(
-                f"{', '.join(sorted(quantized))}: quantised weights cannot be trained whole, so"
-                " these layers get adapters. To train them whole, add the modules to"
-                " llm_int8_skip_modules of the quantisation.",
-                stacklevel=2,
+            logger.warning(
+                "%s: quantised weights cannot be trained whole, so these layers get adapters. To"
+                " train them whole, add the modules to llm_int8_skip_modules of the quantisation.",
+                ", ".join(sorted(quantized)),
             )
         if not targets:
             raise ValueError(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -25,6 +24,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from .backbones import (
     backbone_from_config,
     copy_properties_of_children,
+    get_logger,
     mask_for,
     missing_passes,
 )
@@ -44,7 +44,7 @@ _TOKENS_PER_BATCH_ACCELERATOR = 131_072
 # Chunks of at least this share of the longest one's length cost little padding beside it.
 _SIMILAR = 15 / 16
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 def masked_mean(hidden: Tensor, mask: Tensor | None) -> Tensor:

@@ -11,9 +11,7 @@ chunk vector, H size of a contextual vector (D in NextLevelBERT), M masked posit
 
 from __future__ import annotations
 
-import logging
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -35,6 +33,7 @@ from transformers.utils.generic import TransformersKwargs
 
 from .backbones import (
     backbone_from_config,
+    get_logger,
     mask_for,
     missing_passes,
     select_states,
@@ -73,7 +72,7 @@ from .windows import (
     traced,
 )
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 # Positions of one pass of the encoder over chunks: eight full windows keep its memory near 100 MB
 # on a CPU.
@@ -204,10 +203,6 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
     pooling_over_static = "residual"
     accepts_loss_kwargs = False  # losses are means over the batch
     supports_gradient_checkpointing = True
-    _supports_sdpa = True
-    _supports_flash_attn = True
-    _supports_flex_attn = True
-    _supports_attention_backend = True
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -332,6 +327,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
     # Dropped on purpose: heads, and a chunk encoder if the model is opened without one.
     _keys_to_ignore_on_load_unexpected = [
         r"^head\.",
+        r"^target_whitening\.",
         r"^logit_scale$",
         r"^classifier\.",
         r"\bchunk_encoder\.",
@@ -456,11 +452,10 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         """
         if input_ids is not None and inputs_embeds is None:
             if self.training and self.encoder is None and torch.is_grad_enabled():
-                warnings.warn(
+                logger.warning_once(
                     "pooling='plain' has nothing to train: training changes only layers that you"
                     " put over this model. To train the model itself, make it with"
-                    " NextLevelBertModel.from_chunk_encoder(…, pooling='residual').",
-                    stacklevel=3,
+                    " NextLevelBertModel.from_chunk_encoder(…, pooling='residual')."
                 )
             documents = self.encode_ids(input_ids, attention_mask)
             # A last row that is dropped, so that a batch of empty documents can be padded, too.
@@ -750,12 +745,12 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             The chunk vectors of each document, ``[n, D]``.
 
         Raises:
-            ValueError: `torch.jit.trace` records this pass.
+            ValueError: `torch.jit.trace` or `torch.export` records this pass.
         """
-        if torch.jit.is_tracing():
+        if traced():
             raise ValueError(
-                "A trace would keep the chunks of the example. Trace the pass over chunk vectors"
-                " (inputs_embeds)."
+                "A graph would keep the chunks of the example. Trace or export the pass over chunk"
+                " vectors (inputs_embeds)."
             )
         mask = token_mask(input_ids, attention_mask)
         encoder = self.get_chunk_encoder()

@@ -6,7 +6,6 @@ most C tokens, D hidden size.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any, Self
@@ -17,11 +16,13 @@ from torch import Tensor, nn
 from transformers.utils import ModelOutput
 from transformers.utils.generic import TransformersKwargs
 
-from .backbones import load_backbone, token_mask
+from .backbones import get_logger, load_backbone, token_mask
 from .checkpoints import NextLevelPreTrainedModel, load_tokenizer, split_arguments
 from .configuration_token_document import TokenDocumentConfig
 from .model_names import full_name
 from .windows import copy_to
+
+logger = get_logger(__name__)
 
 
 @dataclass
@@ -66,10 +67,6 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
     config: TokenDocumentConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
-    _supports_sdpa = True
-    _supports_flash_attn = True
-    _supports_flex_attn = True
-    _supports_attention_backend = True
 
     @classmethod
     def from_encoder(cls, name_or_path: str | PathLike, **config_kwargs: Any) -> Self:
@@ -150,11 +147,10 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
         lost = np.maximum(on_cpu.sum(axis=1) - limit, 0)  # [B]
         if not lost.any():
             return mask, on_cpu
-        warnings.warn(
+        logger.warning_once(
             f"Training reads the first {limit} tokens (max_training_tokens):"
             f" {int((lost > 0).sum())} of {len(mask)} documents of this batch lose"
-            f" {int(lost.sum())} tokens.",
-            stacklevel=4,
+            f" {int(lost.sum())} tokens."
         )
         read = on_cpu & (on_cpu.cumsum(axis=1) <= limit)
         return copy_to(mask.device, read), read

@@ -325,7 +325,9 @@ def test_code_that_comes_with_an_encoder_is_not_run(toy_encoder_path, tmp_path):
 
 
 @pytest.mark.parametrize("room", [4, 1])
-def test_a_batch_is_halved_if_the_gpu_has_no_room(toy_encoder_path, monkeypatch, caplog, room):
+def test_a_batch_is_halved_if_the_gpu_has_no_room(
+    toy_encoder_path, monkeypatch, transformers_log, room
+):
     """Vectors are the same; later batches are as small from the start."""
     source = load_chunk_encoder(toy_encoder_path)
     texts = SENTENCES * 5
@@ -343,7 +345,7 @@ def test_a_batch_is_halved_if_the_gpu_has_no_room(toy_encoder_path, monkeypatch,
 
     close(encode_sentences(source, texts), expected)
     assert max(sizes) > room
-    assert "has no memory left for" in caplog.text
+    assert "has no memory left for" in transformers_log.text
     sizes.clear()
     close(encode_sentences(source, texts), expected)
     assert max(sizes) <= 2 * room

@@ -68,6 +68,16 @@ def test_a_saved_model_opens_with_the_same_vectors(encoder, tmp_path):
     assert load_chunk_encoder(tmp_path).fingerprint == encoder.source.fingerprint
 
 
+def test_a_model_supports_the_attention_that_all_of_its_encoders_support(encoder):
+    model = NextLevelBertModel.from_chunk_encoder(
+        encoder.source, chunk_size=10, num_hidden_layers=1
+    )
+    encoders = [model.encoder, model.chunk_encoder.model]
+
+    for flag in ("_supports_sdpa", "_supports_flash_attn", "_supports_flex_attn"):
+        assert getattr(model, flag) == all(getattr(each, flag) for each in encoders), flag
+
+
 def model_over_t5(**fields):
     t5 = CONFIGS["t5"].to_dict()
     return NextLevelBertModel(

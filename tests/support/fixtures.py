@@ -64,6 +64,7 @@ def no_drawing() -> Iterator[None]:
 def transformers_log(caplog):
     """`caplog` that also sees what transformers logs; by itself it keeps that from other
     handlers."""
+    transformers.utils.logging.warning_once.cache_clear()  # of the tests before
     transformers.utils.logging.enable_propagation()
     yield caplog
     transformers.utils.logging.disable_propagation()

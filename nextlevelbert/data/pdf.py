@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from .pdf_layers import Layers
 from .pdf_letters import read_letters
 
 if TYPE_CHECKING:
@@ -29,10 +30,11 @@ def read_pdf(data: bytes) -> tuple[list[str], list[str]]:
         has_form = document.get_formtype() != 0
         if has_form:
             document.init_forms()
+        layers = Layers(document)
         for index in range(len(document)):
             pages.append("")
             try:
-                pages[-1], has_content = _read_page(document, index, has_form)
+                pages[-1], has_content = _read_page(document, index, has_form, layers)
             except PdfiumError:
                 damaged.append(index + 1)
             else:
@@ -48,7 +50,9 @@ def read_pdf(data: bytes) -> tuple[list[str], list[str]]:
     return pages, notes
 
 
-def _read_page(document: PdfDocument, index: int, has_form: bool) -> tuple[str, bool]:
+def _read_page(
+    document: PdfDocument, index: int, has_form: bool, layers: Layers
+) -> tuple[str, bool]:
     """Returns the text of a page with its remarks, and whether the page shows anything."""
     from pypdfium2 import raw
 
@@ -59,6 +63,7 @@ def _read_page(document: PdfDocument, index: int, has_form: bool) -> tuple[str, 
         raw.FPDFPage_Flatten(page, raw.FLAT_NORMALDISPLAY)
         page.close()
         page = document[index]
+    layers.hide(page)
     text_page = page.get_textpage()
     text = read_letters(text_page, rotation=page.get_rotation())
     text = _LINE_END_HYPHEN.sub("-\n", text).replace("\r\n", "\n").strip()

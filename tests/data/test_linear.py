@@ -155,6 +155,7 @@ FILES: list[tuple[str, str, Writer]] = [
     ("a.pdf", "letters of a turned line", pdf("a", "0 1 -1 0 9 9 Tm", "5 0 Td")),
     ("a.pdf", "turned letters at one place", pdf("a", "0 1 -1 0 9 9 Tm", "0 0 Td")),
     ("a.pdf", "turned lines of a letter", pdf("a", "0 1 -1 0 9 9 Tm")),
+    ("a.pdf", "letters on layers", pdf("a", move="0 -9 Td EMC /OC <</Name(a)>> BDC")),
     ("a.pdf", "letters with a shadow", pdf("a", move="1 0 Td (a) Tj 4 0 Td")),
     ("a.csv", "words", table("1,harbour wall")),
     ("a.csv", "quoted words", table('1,"harbour ""wall"""')),

@@ -90,6 +90,6 @@ def test_hidden_remarks_are_not_read(tmp_path, flags, text):
     remark = f"<</Type/Annot/Subtype/Text/Rect[10 10 20 20]/F {flags}/Contents(Say when)>>"
     content = words_at("The dome opens.", 72, 700)
 
-    path = write_pdf_content(tmp_path / "a.pdf", content, page="/Annots[6 0 R]", more=remark)
+    path = write_pdf_content(tmp_path / "a.pdf", content, page="/Annots[7 0 R]", more=[remark])
 
     assert text_of(path) == text

@@ -42,24 +42,24 @@ def write_pdf(path: Path, pages: Sequence[str]) -> Path:
 
 
 def write_pdf_content(
-    path: Path, content: str, page: str = "", catalog: str = "", more: str = ""
+    path: Path, content: str, page: str = "", catalog: str = "", more: Sequence[str] = ()
 ) -> Path:
-    """One page of operators, with the fonts F1 (Courier) and F2 (Helvetica) and an object 6.
+    """One page of operators, with the fonts F1 (Courier) and F2 (Helvetica).
 
     Args:
         page: further entries of the page.
         catalog: further entries of the catalogue.
-        more: the object 6.
+        more: further objects, from number 7; the first is also the property Layer.
     """
     fonts = [f"<</Type/Font/Subtype/Type1/BaseFont/{name}>>" for name in ("Courier", "Helvetica")]
-    resources = "/Resources<</Font<</F1 3 0 R/F2 4 0 R>>/Properties<</Layer 6 0 R>>>>"
+    resources = "/Resources<</Font<</F1 3 0 R/F2 4 0 R>>/Properties<</Layer 7 0 R>>>>"
     objects = [
         f"<</Type/Catalog/Pages 2 0 R{catalog}>>",
-        f"<</Type/Pages/Count 1/Kids[7 0 R]/MediaBox[0 0 600 800]{resources}>>",
+        f"<</Type/Pages/Count 1/Kids[6 0 R]/MediaBox[0 0 600 800]{resources}>>",
         *fonts,
         f"<</Length {len(content)}>>stream\n{content}\nendstream",
-        more or "null",
         f"<</Type/Page/Parent 2 0 R/Contents 5 0 R{page}>>",
+        *more,
     ]
     file = "%PDF-1.7\n"
     offsets = []

@@ -11,6 +11,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -30,6 +31,7 @@ from ..models.files import local_path, whole_file
 from ..models.from_encoder import load_chunk_encoder
 from ..models.identity import tokenizer_fingerprint
 from ..models.sentences import Splitter
+from .hold import hold_folder
 from .parts import DONE, chunk_table, numbered_parts, read_columns, write_part
 from .recipe import chunking_recipe, corpus_schema, recipe_facts
 from .store import VectorCorpus
@@ -284,8 +286,8 @@ def encode_corpus(  # noqa: PLR0913  # options of a public call, by name
         prompt: text of a prompt, see `ChunkVectors`.
 
     Raises:
-        ValueError: for documents or vectors that cannot be stored, and a folder of other documents
-            or another recipe.
+        ValueError: for documents or vectors that cannot be stored, a folder of other documents or
+            another recipe, and a folder that another run writes into.
     """
     folder = local_path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -300,6 +302,7 @@ def encode_corpus(  # noqa: PLR0913  # options of a public call, by name
     with (
         tqdm(desc=folder.name, unit="chunk", disable=hidden) as bar,
         ThreadPoolExecutor(1) as disk,
+        ExitStack() as held,
     ):
         make_rows: Any = encoder
         if rule is not None:
@@ -327,7 +330,9 @@ def encode_corpus(  # noqa: PLR0913  # options of a public call, by name
             threads = 1  # the function may not be made for several
         for part, tokenized in prepare_ahead(prepare, missing, threads=threads):
             encoded = stages.encode(tokenized)
-            if pending is not None:
+            if pending is None:
+                held.enter_context(hold_folder(folder, rank))
+            else:
                 pending.result()
             (folder / DONE).unlink(missing_ok=True)
             pending = disk.submit(_write_rows, part, partial(stages.table, encoded))
@@ -377,10 +382,11 @@ def _finish(folder: Path, planned: Mapping[int, Path], is_first_process: bool) -
     done = folder / DONE
     _wait_for(list(planned.values()))
     if is_first_process and not done.exists():
-        for leftover in folder.glob(".tmp*"):  # of processes that were killed
-            shutil.rmtree(leftover)
-        with whole_file(done) as file:
-            file.write(str(last + 1).encode())
+        with hold_folder(folder):
+            for leftover in folder.glob(".tmp*"):  # of processes that were killed
+                shutil.rmtree(leftover)
+            with whole_file(done) as file:
+                file.write(str(last + 1).encode())
     _wait_for([done])
 
 

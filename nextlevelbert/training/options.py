@@ -14,6 +14,7 @@ from transformers import AutoConfig, HfArgumentParser, PreTrainedConfig
 
 from ..data.files import readable_text
 from ..models.model_names import full_name
+from .runs import HELD_FOLDERS
 
 
 def option(default: object, help: str, **metadata: object) -> Any:
@@ -84,7 +85,8 @@ def run_command(main: Callable[[list[str]], object], argv: Sequence[str] | None 
     if argv is None:
         argv = sys.argv[1:]
     try:
-        main(list(argv))
+        with HELD_FOLDERS:
+            main(list(argv))
     except (ValueError, OSError) as error:
         print(f"error: {readable_text(str(error))}", file=sys.stderr)
         sys.exit(1)

@@ -6,14 +6,17 @@ import logging
 import re
 import shutil
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
 
+from ..corpus.hold import hold_folder
 from ..models.files import read_json, write_whole
 
 logger = logging.getLogger(__name__)
+HELD_FOLDERS = ExitStack()  # those of the command that runs
 # The files of a checkpoint, beside its state.
 _FILES = ("*.safetensors", "optimizer.pt", "scheduler.pt", "rng_state*.pth")
 
@@ -42,10 +45,15 @@ def fingerprint(values: Iterable[Any]) -> str:
 def bind_folder(folder: str | Path, settings: Mapping[str, object]) -> None:
     """Makes a folder the folder of a run with these settings; every process may call it.
 
+    The main process holds the folder until the command ends.
+
     Raises:
-        ValueError: for a folder with another run, naming what differs.
+        ValueError: for a folder with another run, naming what differs, and for a folder that
+            another process holds.
     """
     folder = Path(folder)
+    if PartialState().is_main_process:
+        HELD_FOLDERS.enter_context(hold_folder(folder))
     settings = json.loads(json.dumps(settings))
     stored = read_json(folder / "settings.json") or {}
     has_run = stored or any(folder.glob("checkpoint-*"))
@@ -67,7 +75,6 @@ def bind_folder(folder: str | Path, settings: Mapping[str, object]) -> None:
                 shutil.rmtree(leftover)
             else:  # of safetensors
                 leftover.unlink()
-        folder.mkdir(parents=True, exist_ok=True)
         if not stored:
             write_whole(folder / "settings.json", json.dumps(settings, indent=2))
 

@@ -3,8 +3,9 @@ everything.
 
 An operation is whatever Python reports to its audit hooks and changes a file: opening for writing,
 renaming, removing, making and removing folders. The process is killed before the operation, so that
-of n operations every state between two of them is met. `torch.save` and safetensors write in other
-languages and are announced here; other such writes count as one operation with the one before.
+of n operations every state between two of them is met; or after a file was opened and before it is
+written, when it is empty. `torch.save` and safetensors write in other languages and are announced
+here; other such writes count as one operation with the one before.
 """
 
 import json
@@ -23,6 +24,8 @@ import torch
 # Audit events that change files; the path is their first argument.
 EVENTS = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink")
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+CHANGES = os.O_CREAT | os.O_TRUNC  # opening with these makes or empties a file
+ENDS = {"kill": signal.SIGKILL, "opened": signal.SIGKILL}
 SECONDS = 120
 
 
@@ -46,10 +49,12 @@ def forked(
         call: takes nothing; what it returns has to be a value of JSON.
         folder: operations on paths in here are counted.
         kill_at: number of the operation, from 0, before which the process ends; None lets it run.
-        how: the name of the signal that ends it; ``"kill"`` stands for SIGKILL. ``"full"`` lets
-            that operation, and each after it that would write, fail as on a full disk. ``"copy"``
-            lets it run; before every operation that finds more in the folder than changed code, it
-            is copied to ``FOLDER-states/NUMBER``: what a kill leaves.
+        how: the name of the signal that ends it; ``"kill"`` stands for SIGKILL, and ``"opened"``
+            for SIGKILL after the file of the operation was opened, and so perhaps emptied.
+            ``"full"`` lets that operation, and each after it that would write, fail as on a full
+            disk. ``"copy"`` lets it run; before every operation that finds more in the folder than
+            changed code, it is copied to ``FOLDER-states/NUMBER``: what a kill leaves; and with the
+            file that the operation opens to ``FOLDER-states/NUMBER-opened``.
     """
     inner, outer = os.pipe()
     child = os.fork()
@@ -89,6 +94,7 @@ def _run(call, folder, kill_at, how, pipe):
         nonlocal count, copying, last
         if copying:
             return
+        flags = 0
         if event == "open":
             path, _, flags = arguments
             if not isinstance(flags, int) or not flags & WRITES:
@@ -108,11 +114,14 @@ def _run(call, folder, kill_at, how, pipe):
             before = last
             files = [path for path in folder.rglob("*") if path.suffix != ".py"]
             last = {str(path): (0, 0) if path.is_dir() else _stamp(path) for path in files}
+            state = folder.with_name(f"{folder.name}-states") / f"{count:03d}"
             if last != before:
-                shutil.copytree(folder, folder.with_name(f"{folder.name}-states") / f"{count:03d}")
+                shutil.copytree(folder, state)
+            _copy_opened(folder, state.with_name(f"{state.name}-opened"), path, flags)
             copying = False
         elif count == kill_at and how != "full":
-            os.kill(os.getpid(), signal.SIGKILL if how == "kill" else signal.Signals[how])
+            copying = True
+            _end(how, path, flags)
         count += 1
         if (
             how == "full"
@@ -123,7 +132,7 @@ def _run(call, folder, kill_at, how, pipe):
             raise OSError(28, "No space left on device", path)
 
     sys.addaudithook(watch)
-    _announce(torch, "save", 1)
+    _announce(torch, "save", 1, CHANGES)
     _announce(safetensors.torch, "serialize_file", 1)
     outcome: dict[str, Any] = {"error": None, "value": None}
     try:
@@ -142,14 +151,34 @@ def _stamp(path):
     return stat.st_size, stat.st_mtime_ns
 
 
-def _announce(module, name, place):
+def _end(how, path, flags):
+    """Ends this process before an operation, or after the file of the operation was opened."""
+    if how == "opened":
+        _open_and_leave(path, flags)
+    os.kill(os.getpid(), ENDS.get(how) or signal.Signals[how])
+
+
+def _copy_opened(folder, state, path, flags):
+    """Copies a folder in which a file was just opened with these flags, if that changes it."""
+    if flags & CHANGES and path.startswith(str(folder)):
+        shutil.copytree(folder, state)
+        _open_and_leave(str(state) + path.removeprefix(str(folder)), flags)
+
+
+def _open_and_leave(path, flags):
+    """Makes or empties a file, as opening it with these flags does."""
+    if flags & CHANGES and os.path.isabs(path):
+        os.close(os.open(path, os.O_WRONLY | flags & CHANGES))
+
+
+def _announce(module, name, place, flags=0):
     """Lets a function that opens files outside Python report it; its argument number `place` is the
     path."""
     function = getattr(module, name)
 
     def announced(*arguments: Any, **options: Any) -> Any:
         if len(arguments) > place and isinstance(arguments[place], (str, os.PathLike)):
-            sys.audit("open", str(arguments[place]), "w", os.O_WRONLY)
+            sys.audit("open", str(arguments[place]), "w", os.O_WRONLY | flags)
         return function(*arguments, **options)
 
     setattr(module, name, announced)

@@ -1,12 +1,18 @@
 """Folders of a run: whose they are."""
 
 import json
+import os
+import sys
+from pathlib import Path
+from subprocess import PIPE, Popen
 
 import pytest
 
 from nextlevelbert.models.files import read_json
 from nextlevelbert.training.arguments import BaseTrainingArguments
-from nextlevelbert.training.runs import bind_folder
+from nextlevelbert.training.runs import HELD_FOLDERS, bind_folder
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_a_folder_belongs_to_its_settings(tmp_path):
@@ -50,3 +56,46 @@ def test_the_signature_tells_what_decides_the_result(tmp_path):
     assert signature(**best, eval_steps=2, save_steps=2) != signature(
         **best, eval_steps=4, save_steps=4
     )
+
+
+HOLD = """
+import sys
+from nextlevelbert.training.runs import bind_folder
+bind_folder(sys.argv[1], {"seed": 1})
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def other_run(tmp_path):
+    """Another process that holds a folder, and can be killed."""
+    command = [sys.executable, "-c", HOLD, str(tmp_path / "run")]
+    with Popen(command, stdin=PIPE, stdout=PIPE, cwd=ROOT, text=True) as process:
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def test_the_second_run_into_a_folder_names_the_process_of_the_first(other_run, tmp_path):
+    folder = tmp_path / "run"
+    (folder / ".tmp-of-the-other").mkdir()
+
+    with pytest.raises(
+        ValueError, match=rf"writes into {folder} \(process {other_run.pid}\)\. Wait"
+    ):
+        bind_folder(folder, {"seed": 1})
+
+    assert (folder / ".tmp-of-the-other").exists()
+
+
+def test_a_killed_run_holds_nothing(other_run, tmp_path):
+    folder = tmp_path / "run"
+    other_run.kill()
+    other_run.wait()
+
+    with HELD_FOLDERS:
+        bind_folder(folder, {"seed": 1})
+        assert (folder / ".holder-0").read_text() == str(os.getpid())
+
+    assert [path.name for path in folder.iterdir()] == ["settings.json"]

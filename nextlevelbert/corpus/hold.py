@@ -1,0 +1,42 @@
+"""A folder into which one process writes at a time."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from ..models.files import writing
+
+
+@contextmanager
+def hold_folder(folder: Path, rank: int = 0) -> Iterator[None]:
+    """Keeps other runs out of a folder that this process writes into.
+
+    Args:
+        folder: the folder, which is made.
+        rank: number of this process among those of one run, each of which holds the folder.
+
+    Raises:
+        ValueError: another process holds the folder; the message names the process.
+    """
+    lock = FileLock(folder / f".lock-{rank}", thread_local=False, is_singleton=True)
+    holder = folder / f".holder-{rank}"  # Windows lets nobody else read a locked file
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(timeout=1)
+        except Timeout:
+            raise ValueError(
+                f"Another run writes into {folder} (process {holder.read_text()}). Wait until it"
+                " ends, or give another folder."
+            ) from None
+        holder.write_text(f"{os.getpid()}")
+    try:
+        yield
+    finally:
+        holder.unlink(missing_ok=True)
+        with suppress(OSError):  # Windows removes no file that is open
+            Path(lock.lock_file).unlink()
+        lock.release()

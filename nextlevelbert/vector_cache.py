@@ -20,6 +20,7 @@ import torch
 from tqdm.auto import tqdm
 
 from .models.chunking import ChunkingRule
+from .models.files import local_path
 from .models.identity import network_identity
 
 if TYPE_CHECKING:
@@ -61,8 +62,9 @@ class VectorCache:
     """
 
     def __init__(self, folder: str | Path, most_bytes: int | None = None) -> None:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        self._path = Path(folder) / "vectors.sqlite3"
+        folder = local_path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._path = folder / "vectors.sqlite3"
         self._most_bytes = most_bytes
         with _named_errors(self._path):
             self._database = sqlite3.connect(self._path, timeout=30)

@@ -152,6 +152,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (OSError, ValueError, MemoryError) as error:
-        print(f"error: {_readable(str(error))}", file=sys.stderr)
+        message = str(error) or "There is not enough memory for these documents and this model."
+        print(f"error: {_readable(message)}", file=sys.stderr)
         return 1
     return 0

@@ -21,7 +21,7 @@ from .recipe import recipe_differences
 DONE = "_SUCCESS"
 FILES = "*.parquet"
 _CHECKED = {"document", "chunk", "start", "end", "vector"}  # other columns may hold nulls
-_PART = re.compile(r"part-(\d{6})-[0-9a-f]{16}\.parquet")
+PART = re.compile(r"part-(\d{6})-[0-9a-f]{16}\.parquet")
 
 
 def number_array(numbers: np.ndarray, is_present: np.ndarray | None = None) -> pa.Array:
@@ -139,7 +139,7 @@ def read_columns(
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             metadata = file.schema_arrow.metadata or {}
             table = file.read(list(names))
-        if _PART.fullmatch(path.name):
+        if PART.fullmatch(path.name):
             expected = json.loads(metadata.get(b"sums", b"{}"))
             for name, value in _checksums(table, metadata).items():
                 if value != expected.get(name, value):
@@ -165,7 +165,7 @@ def numbered_parts(folder: Path) -> dict[int, Path]:
     """Returns the parts that `encode_corpus` wrote, by number, in order."""
     parts = {}
     for path in sorted(folder.iterdir()):
-        name = _PART.fullmatch(path.name)
+        name = PART.fullmatch(path.name)
         if name is not None:
             parts[int(name[1])] = path
     return parts

@@ -30,10 +30,11 @@ from transformers import PreTrainedConfig
 
 from ..models.files import local_path, whole_file
 from ..models.sentences import Splitter
-from .parts import DONE, FILES, column_values, finished_parts, read_columns
+from .parts import DONE, FILES, PART, column_values, finished_parts, read_columns
 from .recipe import chunking_recipe, recipe_differences
 
 logger = logging.getLogger(__name__)
+_COARSEST_TIME = 2 * 10**9  # nanoseconds in a step of the slowest clocks of file systems
 _CARD = """---
 tags: [nextlevelbert, chunk-vectors]
 ---
@@ -237,14 +238,19 @@ class VectorCorpus:
         """Returns all vectors of a part, ``[N, D]``, mapped from a decoded copy.
 
         The name of the copy holds the time of the part and a checksum; another copy is removed and
-        made anew.
+        made anew. So is a copy that is not newer than the part by a step of the clock, in which the
+        part may have been written again, unless the name of the part holds a hash of its texts.
         """
         folder = path.parent / ".vectors"
-        name = f"{path.stem}.{path.stat().st_mtime_ns:x}"
+        written = path.stat().st_mtime_ns
+        name = f"{path.stem}.{written:x}"
         for copy in folder.glob(f"{path.stem}.*.npy"):
             with suppress(EOFError, ValueError, OSError):  # of an incomplete copy
                 array = np.load(copy, mmap_mode="c")
-                if copy.stem == f"{name}.{zlib.crc32(array.data):08x}":
+                is_later = copy.stat().st_mtime_ns > written + _COARSEST_TIME
+                if (
+                    is_later or PART.fullmatch(path.name)
+                ) and copy.stem == f"{name}.{zlib.crc32(array.data):08x}":
                     return torch.from_numpy(np.asarray(array))
             with suppress(OSError):  # in a folder that cannot be written
                 copy.unlink()

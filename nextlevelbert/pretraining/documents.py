@@ -16,6 +16,7 @@ from ..data.documents import Document, as_documents, read_documents
 from ..data.tables import hub_dataset
 from ..models.chunk_encoder import LoadedChunkEncoder
 from ..models.chunking import ChunkingRule
+from ..models.files import local_path
 from .arguments import CorpusArguments, PretrainingArguments
 
 logger = logging.getLogger(__name__)
@@ -62,6 +63,7 @@ def encode_corpora(
     if folder is None:
         # Beside the model's folder, not in it: --push_to_hub uploads what is in there.
         folder = f"{Path(args.output_dir)}-corpus"
+    local_path(folder)
     documents = _training_documents(corpus_args)
     if documents is not None:
         corpus = encode(documents, folder)

@@ -75,9 +75,12 @@ def open_index(shelf: Shelf) -> dict[str, np.ndarray]:
                 return map_arrays(path)
             path.unlink()
         temporary = folder / f"index-{digest}.new"
-        write_index(shelf, temporary)
-        with writing(folder):
-            path = name_by_checksum(temporary, f"index-{digest}", ".safetensors")
+        try:
+            write_index(shelf, temporary)
+            with writing(folder):
+                path = name_by_checksum(temporary, f"index-{digest}", ".safetensors")
+        finally:
+            temporary.unlink(missing_ok=True)
         shelf.remove_files([other for other in folder.glob("index-*") if other != path])
         return map_arrays(path)
 

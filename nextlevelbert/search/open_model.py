@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import transformers
+from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoModel, PreTrainedConfig
 from transformers.utils import is_torch_bf16_available_on_device
 
@@ -61,7 +62,7 @@ def open_model(
     try:
         with _quiet_transformers():
             model = _open(name, chunk_encoder)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, StrictDataclassError) as error:  # the last of a configuration
         raise ValueError(f"the model {name!r} cannot be used: {error}") from error
 
     device = choose_device(device, model.get_chunk_encoder())

@@ -25,6 +25,7 @@ from ..data.documents import (
 )
 from ..data.files import NoDocumentError, PartlyReadError, files_below, find_paths, readable_name
 from ..models.chunking import TokenizedDocument, private_tokenizer, tokenize_document
+from ..models.files import local_path
 from ..models.sentences import Splitter
 from .notes import Note, Notes
 
@@ -60,6 +61,9 @@ class ReadingOptions:
     text_column: str = "text"
     id_column: str = "id"
     splitter: Splitter | None = None
+
+    def __post_init__(self) -> None:
+        local_path(self.cache_dir)
 
 
 @dataclass(frozen=True)

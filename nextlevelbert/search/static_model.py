@@ -233,6 +233,8 @@ def is_static(folder: Path) -> bool:
     encoder = config.get("encoder_config", {})
     return (
         all(config.get(name) == value for name, value in _EXPECTED.items())
+        and all(type(config.get(name)) is int for name in ("chunk_size", "max_chunks"))
+        and config["max_chunks"] > 0
         and not config.get("prompts")
         and tokens.get("model_type") == "static-embedding"
         and not tokens.get("sentence_steps")

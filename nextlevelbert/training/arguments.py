@@ -14,6 +14,7 @@ from huggingface_hub import create_repo, upload_folder
 from transformers import TrainingArguments
 from transformers.integrations import get_available_reporting_integrations
 
+from ..models.files import local_path
 from .options import fixed, option
 from .runs import safe_name
 
@@ -99,6 +100,7 @@ class BaseTrainingArguments(TrainingArguments):
     )
 
     def __post_init__(self) -> None:
+        local_path(self.output_dir)
         if not torch.accelerator.is_available():
             self.use_cpu = True  # stated outright, this allows bf16 on a CPU
             self.dataloader_pin_memory = False

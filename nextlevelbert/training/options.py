@@ -10,6 +10,7 @@ from typing import Any
 
 import datasets
 import transformers
+from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, HfArgumentParser, PreTrainedConfig
 
 from ..data.files import readable_text
@@ -62,7 +63,7 @@ def open_config(model: str, others: Sequence[str] = ()) -> PreTrainedConfig:
     """
     try:
         return AutoConfig.from_pretrained(full_name(model))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, StrictDataclassError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         message = (
             f"--model {model!r} cannot be opened ({reason}). Give the folder of a model, or a name"

@@ -1,5 +1,6 @@
 """A Trainer that saves no pickle and resumes exactly."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from transformers import (
     TrainingArguments,
 )
 
+from ..models.files import WritingError, writing
 from .epochs import SetEpochCallback
 
 
@@ -45,9 +47,10 @@ class CardTrainer(Trainer):
 
         Nothing here reads that pickle, and it would publish paths of this machine.
         """
-        super().save_model(output_dir, _internal_call=_internal_call)
+        folder = Path(output_dir or str(self.args.output_dir))
+        with writing(folder):
+            super().save_model(output_dir, _internal_call=_internal_call)
         if self.args.should_save:
-            folder = Path(output_dir or str(self.args.output_dir))
             (folder / "training_args.bin").unlink(missing_ok=True)
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
@@ -56,8 +59,24 @@ class CardTrainer(Trainer):
         A model of this package is saved with a card, and a command writes its own card.
         """
 
-    # Three methods that transformers names as private are overridden, because no public hook is at
+    # Four methods that transformers names as private are overridden, because no public hook is at
     # their places. The tests beside each fail without it.
+
+    def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+        """Names a checkpoint that cannot be written, and removes what was written of it.
+
+        The base class leaves half a checkpoint on a full disk, and torch raises a RuntimeError that
+        says neither why nor where (test_a_checkpoint_that_cannot_be_written_is_named_and_removed).
+        """
+        checkpoint = Path(str(self.args.output_dir)) / f"checkpoint-{self.state.global_step}"
+        try:
+            with writing(checkpoint):
+                super()._save_checkpoint(*args, **kwargs)
+        except (WritingError, RuntimeError) as error:
+            shutil.rmtree(checkpoint, ignore_errors=True)
+            if isinstance(error, RuntimeError):
+                raise WritingError(0, str(error), str(checkpoint)) from error
+            raise
 
     def _get_eval_sampler(self, eval_dataset: Dataset) -> SequentialSampler | None:
         """Returns rows in their order, to which predictions belong.

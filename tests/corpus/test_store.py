@@ -1,6 +1,7 @@
 """Reading a corpus: any run of vectors, its fingerprint, and copies for memory mapping."""
 
 import json
+import os
 import pickle
 
 import numpy as np
@@ -78,3 +79,48 @@ def test_a_damaged_copy_of_vectors_is_made_anew(corpus, tmp_path, damage):
         (folder / ".vectors" / name).write_bytes(damage(data))
     assert all_equal(corpus, VectorCorpus(folder))
     assert tree(folder / ".vectors") == copies
+
+
+def test_a_part_that_was_written_again_within_a_step_of_the_clock_is_decoded_again(
+    corpus, tmp_path
+):
+    """Some file systems count time in steps of two seconds."""
+    table = pq.read_table(next(corpus.path.glob("part-000000-*")))
+    path = tmp_path / "from-spark.parquet"
+    pq.write_table(table, path)
+    written = path.stat().st_mtime_ns
+    first = VectorCorpus(tmp_path)["whale"].plain.clone()
+    size = corpus.hidden_size
+    zeros = pa.array(np.zeros(len(table) * size, np.float16))
+    vectors = pa.FixedSizeListArray.from_arrays(zeros, size)
+    pq.write_table(table.set_column(4, "vector", vectors), path)
+    os.utime(path, ns=(written, written))
+
+    second = VectorCorpus(tmp_path)["whale"].plain
+
+    assert first.any()
+    assert not second.any()
+
+
+def stamps(folder):
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize("prefix", ["", "of-spark-"])
+def test_a_part_of_ours_and_an_older_part_are_decoded_once(corpus, tmp_path, prefix):
+    folder = copied(corpus, tmp_path)
+    for path in folder.glob("part-*"):
+        renamed = path.rename(folder / f"{prefix}{path.name}")
+        if prefix:
+            os.utime(renamed, (0, 0))
+    assert all_equal(corpus, VectorCorpus(folder))
+    before = stamps(folder)
+
+    assert all_equal(corpus, VectorCorpus(folder))
+
+    assert stamps(folder) == before
+
+
+def test_an_address_is_no_folder_of_a_corpus():
+    with pytest.raises(ValueError, match=r"'s3://bucket/corpus' is an address, not a path"):
+        VectorCorpus("s3://bucket/corpus")

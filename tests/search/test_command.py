@@ -269,6 +269,11 @@ def test_a_training_gets_the_rest_of_the_line(command, monkeypatch, name):
             1,
             "error: [Errno 28] No space left on device: 'x'\n",
         ),
+        (
+            MemoryError(),
+            1,
+            "error: There is not enough memory for these documents and this model.\n",
+        ),
         (MemoryError("cuda:0 has no memory left"), 1, "error: cuda:0 has no memory left\n"),
     ],
 )

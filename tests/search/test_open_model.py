@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -17,7 +18,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer
 
-from nextlevelbert import CdlmConfig, NextLevelBertModel, text_sentences
+from nextlevelbert import CdlmConfig, NextLevelBertModel, static_checkpoint, text_sentences
 from nextlevelbert.models.from_encoder import _prompts_of_card
 from nextlevelbert.models.model_names import model_path
 from nextlevelbert.search.open_model import best_dtype, open_model
@@ -296,3 +297,41 @@ def test_two_processes_share_the_vectors_of_a_sentence_encoder(toy_encoder_path,
     assert stored[0] == stored[1]
     assert stored[2] == stored[3]
     assert stored[3][1] > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("chunk_size", "9", "Field 'chunk_size' expected int, got str"),
+        ("max_chunks", "3", "Field 'max_chunks' expected int, got str"),
+        ("max_chunks", 0, "max_chunks is 0, .* give 1 to 510"),
+        ("max_chunks", None, ""),
+    ],
+)
+def test_a_wrong_number_in_a_configuration_is_named(command, books, tmp_path, name, value, message):
+    """The installed model is opened without transformers, which checks them."""
+    folder = shutil.copytree(static_checkpoint(), tmp_path / "checkpoint")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {name: value}))
+
+    said = command("search", books, "whales?", "--model", folder)
+
+    assert said.status == int(message != "")
+    assert re.search(message, said.err), said.err
+
+
+def test_a_configuration_that_is_no_json_is_named(command, books, tmp_path):
+    folder = shutil.copytree(static_checkpoint(), tmp_path / "checkpoint")
+    (folder / "config.json").write_text("")
+
+    said = command("search", books, "whales?", "--model", folder)
+
+    assert said.status == 1
+    assert f"{folder}/config.json is no valid JSON" in said.err
+
+
+def test_an_address_is_no_folder_of_the_cache(command, books):
+    said = command("search", books, "whales?", "--cache_dir", "s3://bucket/cache")
+
+    assert said.status == 1
+    assert "is an address, not a path on this machine" in said.err

@@ -1,10 +1,13 @@
 """What all training shares: epochs of a dataset, our card, checkpoints that were cut off."""
 
+import resource
+
 import pytest
 import torch
 from torch.utils.data import Dataset
 from transformers import BertConfig, BertForSequenceClassification, EarlyStoppingCallback, Trainer
 
+from nextlevelbert.models.files import WritingError
 from nextlevelbert.training.arguments import BaseTrainingArguments
 from nextlevelbert.training.runs import last_whole_checkpoint
 from nextlevelbert.training.trainer import CardTrainer
@@ -123,3 +126,22 @@ def test_a_run_that_was_stopped_stays_stopped_also_where_its_folder_moved(tmp_pa
     again.train(last_whole_checkpoint(tmp_path / "moved"))
     assert (again.state.global_step, rows.drawn) == (6, [])
     assert again.state.best_model_checkpoint == str(tmp_path / "moved" / "checkpoint-2")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt"])
+def test_a_checkpoint_that_cannot_be_written_is_named_and_removed(tmp_path, name):
+    """torch.save says "iostream error" or "unexpected pos 576 vs 534"."""
+    trainer(tmp_path / "first", Rows(), max_steps=1, save_strategy="steps", save_steps=1).train()
+    [written] = (tmp_path / "first").rglob(name)
+    second = trainer(tmp_path / "second", Rows(), max_steps=1, save_strategy="steps", save_steps=1)
+    size = written.stat().st_size - 1
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+
+    try:
+        with pytest.raises(WritingError, match=r"/checkpoint-1 cannot be written: .*Make room"):
+            second.train()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    assert not (tmp_path / "second" / "checkpoint-1").exists()

@@ -6,6 +6,7 @@ do. Text in ASCII is split as `rouge-score`, `bm25s` and scikit-learn split it.
 """
 
 import unicodedata
+from typing import Literal
 
 import regex
 
@@ -59,7 +60,10 @@ _HYPHENS = "-\u2010\u2011\u05be"
 # "sign-off", and a word that is divided at the end of a line; no numbers such as 1914-18.
 _COMPOUND = regex.compile(rf"(?<![^\W_])[^\W\d_]++(?:[{_HYPHENS}](?:\n[ \t]*)?[^\W_]++)+", regex.V1)
 _BETWEEN_PARTS = regex.compile(rf"[{_HYPHENS}\s]+")
-_VERSION = regex.compile(r"\d++(?:\.\d++)+")
+# The longest run of marks that Unicode's stream-safe format has (UAX 15): they are sorted one by one.
+# The last two characters decompose to marks.
+_MARKS = regex.compile(r"([\p{M}\uff9e\uff9f]{30})[\p{M}\uff9e\uff9f]+")
+_VERSION = regex.compile(r"(?<!\d)\d++(?:\.\d++)+")
 
 
 def split_words(text: str) -> list[str]:
@@ -100,8 +104,8 @@ def search_words(text: str) -> list[str]:
         return text.translate(_BETWEEN).split() + _joined_words(text)
 
     text = _INVISIBLE.sub("", _NON_JOINER.sub("-", text))
-    text = _ACCENT.sub("", unicodedata.normalize("NFKD", text))
-    text = unicodedata.normalize("NFC", text.casefold().translate(_LETTERS))
+    text = _ACCENT.sub("", _normalize("NFKD", text))
+    text = _normalize("NFC", text.casefold().translate(_LETTERS))
     words = list[str]()
     for word in _SEARCHED.findall(text):
         if len(word) > 2 and _RUN.match(word):
@@ -124,4 +128,9 @@ def count_words(text: str) -> int:
 
 def _normalized(text: str) -> str:
     """Returns text in lower case, in which equal words have equal characters."""
-    return unicodedata.normalize("NFKC", text.replace("\u00ad", "")).lower()
+    return _normalize("NFKC", text.replace("\u00ad", "")).lower()
+
+
+def _normalize(form: Literal["NFC", "NFKC", "NFKD"], text: str) -> str:
+    """Normalizes a text without the marks after the thirtieth of a run, in linear time."""
+    return unicodedata.normalize(form, _MARKS.sub(r"\1", text))

@@ -27,6 +27,7 @@ from nextlevelbert.data.words import count_words, search_words, split_terms
         ("STRASSE Straße Þór İstanbul ılık", ["strasse", "strasse", "thor", "istanbul", "ilik"]),
         ("Ὀδυσσεύς ΟΔΥΣΣΕΥΣ", ["οδυσσευσ", "οδυσσευσ"]),
         ("הַסְּפִינָה הספינה", ["הספינה", "הספינה"]),
+        ("cafe" + 40 * "\u0301" + 40 * "\u0327" + "s क्षि", ["cafes", "क्षि"]),
         ("السَّفِينَةُ الســـفينة أحمد", ["السفينة", "السفينة", "احمد"]),
         ("کشتی\u200cها کشتیها", ["كشتي", "ها", "كشتيها", "كشتيها"]),
     ],

@@ -232,7 +232,7 @@ def _read_document(path: Path, name: str, on_error: OnError | None) -> Document:
 def _read_plain(path: Path) -> str:
     with named_errors(path):
         text = decode_escapes(read_text(path))
-    if suffix(path) == ".md":
+    if suffix(path) in (".md", ".markdown"):
         return _DATA_LINK.sub("", text)
     return text
 

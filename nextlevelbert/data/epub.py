@@ -128,6 +128,7 @@ def read_epub(data: bytes) -> tuple[list[str], list[str]]:
                 continue
 
             texts.extend(page.blocks)
+            notes.extend(page.notes)
             is_cover = index == 0 and len(pages) > 1
             if page.has_picture and not page.blocks and not is_cover:
                 pictures.append(name)
@@ -136,7 +137,7 @@ def read_epub(data: bytes) -> tuple[list[str], list[str]]:
         if len(pictures) > _NAMED_NOTES:
             shown = f"{shown}, …"
         notes.append(f"{len(pictures)} of {len(pages)} pages are pictures without text ({shown})")
-    return texts, notes
+    return texts, list(dict.fromkeys(notes))
 
 
 def _pages(archive: _Archive) -> Iterator[tuple[str, str | None]]:

@@ -279,7 +279,7 @@ def decode(data: bytes) -> str:
     Raises:
         ValueError: if the bytes are in another encoding.
     """
-    encoding = _encoding_of_mark(data)
+    encoding = encoding_of_mark(data)
     if encoding is not None:
         return data.decode(encoding)
     if b"\0" in data:
@@ -287,7 +287,8 @@ def decode(data: bytes) -> str:
     return data.decode()
 
 
-def _encoding_of_mark(data: bytes) -> str | None:
+def encoding_of_mark(data: bytes) -> str | None:
+    """Returns the encoding that a byte order mark names, or None."""
     for mark, encoding in _BYTE_ORDER_MARKS.items():
         if data.startswith(mark):
             return encoding
@@ -314,7 +315,7 @@ def open_text(path: Path, newline: str | None = None, errors: str = "strict") ->
         open_file = gzip.open
     with named_errors(path):
         with open_file(path, "rb") as file:
-            encoding = _encoding_of_mark(file.read(4)) or "utf-8"
+            encoding = encoding_of_mark(file.read(4)) or "utf-8"
         with open_file(path, "rt", encoding=encoding, newline=newline, errors=errors) as text_file:
             yield text_file
 

@@ -12,7 +12,7 @@ import webencodings
 from lxml import etree
 
 from .encodings import decode_escapes
-from .files import decode
+from .files import NulError, decode, encoding_of_mark
 
 # Tags that begin and end a paragraph; browsers treat tags that they do not know as part of a line.
 _BLOCK_TAGS = frozenset(
@@ -23,8 +23,12 @@ _BLOCK_TAGS = frozenset(
     " ul video xmp".split()
 )
 _PREFORMATTED_TAGS = frozenset("listing plaintext pre xmp".split())
-_SILENT_TAGS = frozenset("rp rt script style".split())
-_MARKS = frozenset("br image img input tspan".split())
+# Readings, code, and what browsers show only if they cannot show the element itself.
+_SILENT_TAGS = frozenset(
+    "audio canvas datalist iframe meter noembed noframes noscript object progress rp rt script"
+    " style video".split()
+)
+_MARKS = frozenset("br image img input meta tspan".split())
 _FOREIGN_TAGS = frozenset("math svg".split())
 # The title of a page; descriptions of drawings and sources of formulas, which browsers do not show.
 _NAMES = frozenset("annotation annotation-xml desc metadata title".split())
@@ -38,9 +42,23 @@ _XHTML = re.compile(r"\s*<\?xml\s|[^<]*(?:<[!?][^>]*>[^<]*)*<html\s[^>]*\bxmlns"
 # XML itself names five characters, HTML many more.
 _ENTITY_OF_HTML = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)[A-Za-z][A-Za-z0-9]*;")
 _XML_DECLARATION = re.compile(rb"""\s*<\?xml\s[^>]*?\bencoding\s*=\s*["']([^"'>]+)["']""")
-_CHARSET = re.compile(r"""charset\s*=\s*["']?\s*([^\s"';]+)""", re.IGNORECASE)
-_DECLARED_WITHIN = 4096  # bytes
+_CHARSET = re.compile(r"""charset\s*=\s*(?:["']\s*)?([^\s"';]+)""", re.IGNORECASE)
 _CDATA = "[CDATA["
+_RAW_TEXT_TAGS = "iframe noembed noframes plaintext script style textarea title xmp".split()
+# Elements in which tags are text, up to their end tag; comments; drawings and formulas, in which
+# the rules of XML hold. The slash of a start tag means nothing in HTML.
+_RAW_TEXT = (
+    r"<!--.*?(?:-->|\Z)|<(svg|math)\b.*?(?:</\1|\Z)"
+    rf"|(?P<start><(?P<name>noscript|{'|'.join(_RAW_TEXT_TAGS)})"
+    r"(?=[\s/>])[^<>]*?)SLASH>(?P<content>.*?)(?P<end></(?P=name)(?=[\s/>])[^<>]*>?|\Z)"
+)
+_RAW_TEXT_OF_HTML = re.compile(_RAW_TEXT.replace("SLASH", "/?"), re.IGNORECASE | re.DOTALL)
+_RAW_TEXT_OF_XHTML = re.compile(_RAW_TEXT.replace("SLASH", "(?<!/)"), re.IGNORECASE | re.DOTALL)
+_DEEPEST = 512  # open tags, as in Chromium: libxml2 looks for the start of an end tag among all
+_PIECE = re.compile("(?s).{0,4096}[^<]*")  # of a page that is parsed, up to a tag
+# Of a text. If more characters are damaged, it is in another encoding; a European text that is read
+# as UTF-8 has fewer than 0.15. If more bytes are NUL, it is UTF-16 or no text.
+_MOST_DAMAGED = 0.25
 
 
 class PageText:
@@ -50,12 +68,18 @@ class PageText:
         blocks: paragraphs of the page.
         title: the text of ``<title>``, which is not in `blocks`.
         has_picture: whether the page shows an image or a drawing.
+        charset: the encoding that the page declares in ``<meta>``.
+        open_tags: the tags that have begun.
+        notes: what of the page could not be read.
     """
 
     def __init__(self) -> None:
         self.title = ""
         self.blocks = list[str]()
         self.has_picture = False
+        self.charset = ""
+        self.open_tags = list[str]()
+        self.notes = list[str]()
         self._pieces = list[str]()
         self._title_pieces = list[str]()
         self._in_title = False
@@ -65,11 +89,12 @@ class PageText:
         self._templates_shown = list[bool]()
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+        self.open_tags.append(tag)
         name = _html_name(tag)
         if name in _BLOCK_TAGS:
             self._end_paragraph()
-            if name in _PREFORMATTED_TAGS:
-                self._preformatted_depth += 1
+        if name in _PREFORMATTED_TAGS:
+            self._preformatted_depth += 1
         elif name in _SILENT_TAGS:
             self._silent_depth += 1
         elif name in _MARKS:
@@ -86,6 +111,8 @@ class PageText:
         elif name == "input":
             if attributes.get("type", "").lower() not in _INPUTS_WITHOUT_TEXT:
                 self.data(f" {attributes.get('value', '')} ")
+        elif name == "meta":
+            self.charset = self.charset or _declared_charset(attributes)
         else:
             self.has_picture = True
 
@@ -102,13 +129,14 @@ class PageText:
             self._in_title = True
 
     def end(self, tag: str) -> None:
+        self.open_tags.pop()
         name = _html_name(tag)
         if name in _PREFORMATTED_TAGS:
             self._preformatted_depth -= 1
             self._end_paragraph(preformatted=True)
         elif name in _BLOCK_TAGS:
             self._end_paragraph()
-        elif name in _SILENT_TAGS:
+        if name in _SILENT_TAGS:
             self._silent_depth -= 1
         elif name in _PARTS:
             self._end_part(name)
@@ -177,14 +205,34 @@ def parse_page(data: bytes) -> PageText:
     Raises:
         UnicodeError: if the page is in another encoding than it declares.
     """
-    markup = decode_page(data).replace("\r\n", "\n")
-    if _XHTML.match(markup) and "<!ENTITY" not in markup:
-        with_characters = _ENTITY_OF_HTML.sub(_escape_entity, markup)
-        try:
-            return _parse(with_characters, etree.XMLParser)
-        except etree.XMLSyntaxError:
-            pass
-    return _parse(markup, etree.HTMLParser)
+    try:
+        markup = decode_escapes(decode(data))
+    except UnicodeError:
+        page = _parse_markup(_decode_damaged(data))
+        text = "".join(page.blocks)
+        damaged = text.count("\ufffd")
+        if damaged > _MOST_DAMAGED * len(text):
+            raise
+        if damaged > 0:
+            page.notes.append("characters that are not in the encoding of a page are U+FFFD")
+        return page
+    return _parse_markup(markup)
+
+
+def _parse_markup(markup: str) -> PageText:
+    markup = markup.replace("\r\n", "\n")
+    raw_text = _RAW_TEXT_OF_HTML
+    if _XHTML.match(markup):
+        raw_text = _RAW_TEXT_OF_XHTML
+        if "<!ENTITY" not in markup:
+            with_characters = _ENTITY_OF_HTML.sub(_escape_entity, markup)
+            parser = etree.XMLParser(encoding="utf-8", huge_tree=True, target=PageText())
+            try:
+                parser.feed(with_characters.encode())
+                return parser.close()
+            except etree.XMLSyntaxError:
+                pass
+    return _parse_html(raw_text.sub(_with_end_only_by_tag, markup))
 
 
 def _escape_entity(entity: re.Match[str]) -> str:
@@ -192,65 +240,76 @@ def _escape_entity(entity: re.Match[str]) -> str:
     return html.escape(html.unescape(entity[0]))
 
 
-def _parse(markup: str, parser_class: type[etree.XMLParser] | type[etree.HTMLParser]) -> PageText:
-    parser = parser_class(encoding="utf-8", huge_tree=True, target=PageText())
-    parser.feed(markup.encode())
+def _with_end_only_by_tag(element: re.Match[str]) -> str:
+    """Returns an element without the slash of its start tag; nothing for ``<noscript>``."""
+    if not element["end"]:
+        return element[0]
+    if element["name"].lower() == "noscript":
+        return ""
+    return f"{element['start']}>{element['content']}{element['end']}"
+
+
+def _parse_html(markup: str) -> PageText:
+    """Parses HTML in linear time: of many open tags, the inner ones are closed."""
+    page = PageText()
+    parser = etree.HTMLParser(encoding="utf-8", huge_tree=True, target=page)
+    for piece in _PIECE.findall(markup):
+        parser.feed(piece.encode())
+        inner = page.open_tags[_DEEPEST:]
+        if inner and inner[-1] not in _RAW_TEXT_TAGS:
+            parser.feed("".join(f"</{tag}>" for tag in reversed(inner)).encode())
     return parser.close()
 
 
-class _Declaration:
-    """Finds the encoding that a page declares in ``<meta>``, from the events of lxml's parser."""
-
-    def __init__(self) -> None:
-        self.label = ""
-
-    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
-        if tag != "meta" or self.label:
-            return
-        if "charset" in attributes:
-            self.label = attributes["charset"]
-        elif attributes.get("http-equiv", "").lower() == "content-type":
-            charset = _CHARSET.search(attributes.get("content", ""))
-            if charset is not None:
-                self.label = charset[1]
-
-    def close(self) -> str:
-        return self.label
+def _declared_charset(attributes: Mapping[str, str]) -> str:
+    """Returns the encoding that the attributes of ``<meta>`` declare, or nothing."""
+    if "charset" in attributes:
+        return attributes["charset"]
+    if attributes.get("http-equiv", "").lower() == "content-type":
+        charset = _CHARSET.search(attributes.get("content", ""))
+        if charset is not None:
+            return charset[1]
+    return ""
 
 
-def decode_page(data: bytes) -> str:
-    """Decodes a page by its byte order mark, else as UTF-8, else by the encoding it declares.
+def _decode_damaged(data: bytes) -> str:
+    """Decodes a page that is not wholly UTF-8 by the encoding that it declares.
 
-    The names of encodings are those that browsers know (https://encoding.spec.whatwg.org).
+    A page that is mostly UTF-8 is decoded as UTF-8. Bytes in no encoding become U+FFFD; NUL is left
+    out. The names of encodings are those that browsers know (https://encoding.spec.whatwg.org).
 
     Raises:
-        UnicodeError: if the bytes are in none of these.
+        UnicodeError: if the page holds so many NUL characters that it is no text, or if it is
+            damaged ISO-2022-JP without a declaration.
     """
-    try:
-        text = decode(data)
-    except UnicodeDecodeError:
-        encoding = webencodings.lookup(_declared_label(data))
-        if encoding is None:
-            raise
-        if encoding.name == "gbk":  # browsers read it by the larger table
-            return data.decode("gb18030")
-        return encoding.codec_info.decode(data)[0]
-    return decode_escapes(text)
+    encoding = encoding_of_mark(data)
+    if encoding is not None:
+        return data.decode(encoding, errors="replace")
+    if data.count(0) > _MOST_DAMAGED * len(data):
+        raise NulError
+    data = data.replace(b"\0", b"")
+    text = data.decode(errors="replace")
+    damaged = text.count("\ufffd")
+    others = len(text) - len(text.encode("ascii", errors="ignore")) - damaged
+    declared = webencodings.lookup(_declared_label(data))
+    if declared is None or declared.name.startswith("utf-") or damaged < others:
+        return decode_escapes(text)
+    if declared.name == "gbk":  # browsers read it by the larger table
+        return data.decode("gb18030", errors="replace")
+    return declared.codec_info.decode(data, "replace")[0]
 
 
 def _declared_label(data: bytes) -> str:
     declaration = _XML_DECLARATION.match(data)
     if declaration is not None:
         return declaration[1].decode("latin-1")
-    parser = etree.HTMLParser(encoding="iso-8859-1", target=_Declaration())
-    parser.feed(data[:_DECLARED_WITHIN])
-    return parser.close()
+    return _parse_html(data.decode("latin-1")).charset
 
 
 def read_html(data: bytes) -> tuple[list[str], list[str]]:
-    """Returns the paragraphs of a page, its title first, and no notes."""
+    """Returns the paragraphs of a page, its title first, and a note on damaged characters."""
     page = parse_page(data)
     blocks = page.blocks
     if page.title and page.title not in blocks[:1]:
         blocks = [page.title, *blocks]
-    return blocks, []
+    return blocks, page.notes

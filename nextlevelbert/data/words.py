@@ -60,8 +60,8 @@ _HYPHENS = "-\u2010\u2011\u05be"
 # "sign-off", and a word that is divided at the end of a line; no numbers such as 1914-18.
 _COMPOUND = regex.compile(rf"(?<![^\W_])[^\W\d_]++(?:[{_HYPHENS}](?:\n[ \t]*)?[^\W_]++)+", regex.V1)
 _BETWEEN_PARTS = regex.compile(rf"[{_HYPHENS}\s]+")
-# The longest run of marks that Unicode's stream-safe format has (UAX 15): they are sorted one by one.
-# The last two characters decompose to marks.
+# The longest run of marks in Unicode's stream-safe format (UAX 15). Normalization sorts the marks
+# of a run one by one. The last two characters decompose to marks.
 _MARKS = regex.compile(r"([\p{M}\uff9e\uff9f]{30})[\p{M}\uff9e\uff9f]+")
 _VERSION = regex.compile(r"(?<!\d)\d++(?:\.\d++)+")
 

@@ -188,11 +188,14 @@ def test_pictures_within_markdown_are_no_text(tmp_path):
     """A short one is an example."""
     long = f"data:image/jpeg;base64,{'QUJD' * 50}=="
     note = f"# Walk\n\n![pond]({long})\n\n[a]: {long}\n\n`data:image/png;base64,AAAA` is one.\n"
-    (tmp_path / "a.md").write_text(note)
+    for name in ("a.md", "b.markdown"):
+        (tmp_path / name).write_text(note)
 
-    [document] = read_documents(tmp_path)
-
-    assert document.text == "# Walk\n\n![pond]()\n\n[a]: \n\n`data:image/png;base64,AAAA` is one.\n"
+    for document in read_documents(tmp_path):
+        assert (
+            document.text
+            == "# Walk\n\n![pond]()\n\n[a]: \n\n`data:image/png;base64,AAAA` is one.\n"
+        )
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,23 @@ def test_two_pages_whose_names_differ_in_capitals_are_both_read(tmp_path):
     assert text_of(write_archive(tmp_path / "a.epub", contents)) == "small\n\ncapital"
 
 
+XHTML_HEAD = b'<html xmlns="http://www.w3.org/1999/xhtml">'
+
+
+def test_a_damaged_character_costs_no_page_of_an_epub(tmp_path, caplog):
+    contents = {
+        "book.opf": package([("a", "a.html", XHTML), ("b", "b.html", XHTML)], ["a", "b"]),
+        "a.html": XHTML_HEAD + b"<script/><p>The caf\xe9 is open.</p><script>no</script></html>",
+        "b.html": b"<p>One\xff and two\0.</p>",
+    }
+
+    text = text_of(write_archive(tmp_path / "a.epub", contents))
+
+    assert text == "The caf\ufffd is open.\n\nOne\ufffd and two."
+    assert "a.epub was read in part: characters" in caplog.text
+    assert caplog.text.count("U+FFFD") == 1
+
+
 def test_an_epub_without_container_is_read(tmp_path):
     contents = {"book.opf": package([("a", "a.html", XHTML)], ["a"]), "a.html": f"<p>{WHALE}"}
 

@@ -94,6 +94,11 @@ def page(piece: str, before: str = "<body>", after: str = "") -> Writer:
     )
 
 
+def write_deep(path: Path, n: int) -> None:
+    """Tags in each other, and then as many end tags; declared late, and so read twice."""
+    path.write_text("<b>" * n + "</i>" * n + "a<meta charset=l1>\udcff", errors="surrogateescape")
+
+
 def book(piece: str) -> Writer:
     """An EPUB whose page has n characters of such pieces."""
     return lambda path, n: write_epub(path, [piece * (n // len(piece))])
@@ -131,6 +136,20 @@ FILES: list[tuple[str, str, Writer]] = [
     ("a.html", "lines of code", page("<span class='k'>word</span> <b>x</b>\n", before="<pre>")),
     ("a.html", "deep tags", page("<div>")),
     ("a.html", "deep tags of a line", page("<b>a")),
+    ("a.html", "end tags without a start", page("<b></i>")),
+    ("a.html", "ends of blocks without a start", page("<div></section></p>")),
+    ("a.html", "end tags in deep tags", lambda path, n: write_deep(path, n // 8)),
+    ("a.html", "scripts that seem to close themselves", page("<script/>")),
+    ("a.html", "scripts that end", page("<script/></script")),
+    ("a.html", "no script", page("<noscript>a</noscript>b")),
+    ("a.html", "no script that never ends", page("<noscript>")),
+    ("a.html", "drawings that never end", page("<svg/>")),
+    (
+        "a.html",
+        "spaces of a declaration",
+        page(" ", "<meta http-equiv=content-type content='charset=", ";'>\udcff"),
+    ),
+    ("a.html", "damaged characters", page("\udcff", "<meta charset=utf-8>")),
     ("a.html", "paragraphs in tags of a line", page("<b><p>a")),
     ("a.html", "tables in tables", page("<table><tr><td>a")),
     ("a.html", "templates", page("<template>a")),

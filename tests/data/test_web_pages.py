@@ -33,7 +33,7 @@ def html_text(tmp_path, markup):
         ("<p>Run:</p><pre>if x:\n    go()\n</pre><p>Done.", "Run:\n\nif x:\n    go()\n\nDone."),
         ("<pre><div>one</div><div>  two</div></pre>", "one\n  two"),
         ("<pre>a<br>b</pre>", "a\nb"),
-        ("<p>a<textarea>b</textarea><video>c</video>d", "a\n\nb\n\nc\n\nd"),
+        ("<p>a<textarea>b</textarea><video>c</video>d", "a\n\nb\n\nd"),
         ("<p>one<br>two<br><br>three", "one\ntwo\n\nthree"),
         ("<title>Bilge pumps</title><p>Shut the valve.", "Bilge pumps\n\nShut the valve."),
         ("<title>Pumps</title><h1>Pumps</h1>x", "Pumps\n\nx"),
@@ -51,6 +51,46 @@ def html_text(tmp_path, markup):
     ],
 )
 def test_paragraphs_and_lines_of_html(tmp_path, markup, text):
+    assert html_text(tmp_path, f"<body>{markup}") == text
+
+
+@pytest.mark.parametrize(
+    "element",
+    [
+        "<noscript><div>Enable JavaScript</noscript>",
+        "<NOSCRIPT class='x'>Enable JavaScript</NOSCRIPT>",
+        "<video src='x'><p>Your browser is old</video>",
+        "<audio>Your browser is old</audio>",
+        "<canvas><table><td>A chart</table></canvas>",
+        "<iframe src='x'><p>A page</iframe>",
+        "<noembed><p>A plugin</noembed>",
+        "<noframes>Frames</noframes>",
+        "<object data='x.svg'>A drawing<object>of a pier</object></object>",
+        "<datalist><option>Bonn</option></datalist>",
+        "<meter value=1>1 of 10</meter> <progress>10 %</progress>",
+    ],
+)
+def test_what_browsers_show_only_instead_of_something_else_is_not_read(tmp_path, element):
+    text = html_text(tmp_path, f"<p>One.</p>{element}<p>Two.")
+
+    assert text.split() == ["One.", "Two."]
+
+
+@pytest.mark.parametrize(
+    ("markup", "text"),
+    [
+        ("One.<script src='x'/>code</script><p>Two.", "One.\n\nTwo."),
+        ("One.<SCRIPT\n src=x/>code</Script ><p>Two.", "One.\n\nTwo."),
+        ("One.<style/>code</style><noscript/>no</noscript><p>Two.", "One.\n\nTwo."),
+        ("One.<textarea/><b></textarea>Two.", "One.\n\n<b>\n\nTwo."),
+        ("<svg><style/><script/><title/><text>a</text></svg><script>no</script>b", "a\n\nb"),
+        ("<!-- <script/> -->a<script>no</script>b", "ab"),
+        ("a<script>'<noscript>'</script>b<noscript>no</noscript>c", "abc"),
+        ("a<script>'<!--<script/></script>'--></script>b", "ab"),
+        ("a<scripts/>b</scripts>c", "abc"),
+    ],
+)
+def test_the_slash_of_a_tag_means_nothing_in_html(tmp_path, markup, text):
     assert html_text(tmp_path, f"<body>{markup}") == text
 
 
@@ -94,6 +134,8 @@ def test_cdata_sections_are_what_they_are_in_browsers(tmp_path, markup, text):
     [
         "<script src='x'/><p>caf&eacute; &amp; tea</p>",
         "<script src='x'/><p>caf&eacute; & tea",  # not well-formed, so that it is read as HTML
+        "<script src='x'/><p>caf&eacute; & tea<script>code</script>",
+        "<noscript><div>no</noscript><p>caf&eacute; & tea",
     ],
 )
 def test_xhtml_with_tags_that_are_closed_at_once_and_entities(tmp_path, body):
@@ -117,6 +159,15 @@ def test_deeply_nested_tags_cost_no_text(tmp_path):
     assert (len(words), words[-1]) == (5000, "w4999")
 
 
+@pytest.mark.parametrize("tag", ["b", "div", "li", "q:x", "a-ü"])
+def test_deeply_nested_tags_are_closed_but_no_script_is(tmp_path, tag):
+    script = "<script>" + "a < b; " * 2_000 + "</script>"
+
+    text = html_text(tmp_path, f"<{tag}>" * 2_000 + script + f"c</{tag}><!-- {'<d>' * 3_000} -->e")
+
+    assert text.split() in (["ce"], ["c", "e"])
+
+
 @pytest.mark.parametrize(
     ("codec", "declaration", "sentence"),
     [
@@ -136,6 +187,8 @@ def test_deeply_nested_tags_cost_no_text(tmp_path):
         ("koi8-r", '<!-- <meta charset="utf-8"> --><meta charset="koi8-r">', "Русский"),
         ("cp1252", "<script>'<meta charset=koi8-r>'</script><meta charset=l1>", "Ærø"),
         ("utf-8", "<meta charset=koi8-r>", "Ærø"),
+        ("koi8-r", f"<!-- {'a' * 9_999} --><meta charset=koi8-r>", "Русский"),
+        ("koi8-r", f"<script>{'a' * 9_999}</script><meta charset=koi8-r>", "Русский"),
         ("utf-8-sig", '<meta charset="iso-8859-1">', "café"),
         ("utf-16", '<meta charset="iso-8859-1">', "café"),
         ("utf-8", "", "café"),
@@ -170,7 +223,48 @@ def test_encodings_have_the_names_that_browsers_know(tmp_path, label, codec, tex
     assert html_text(tmp_path, page.encode(codec)) == text
 
 
-@pytest.mark.parametrize("data", ["<p>café".encode("latin-1"), "<p>tea".encode("utf-16-le")])
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        (b"<p>The caf\xe9 is open.", "The caf\ufffd is open."),
+        (b"<meta charset=utf-8><p>The caf\xe9 is open.", "The caf\ufffd is open."),
+        (b"<meta charset=utf-16><p>The caf\xe9 is open.", "The caf\ufffd is open."),
+        (b"<meta charset=l1><p>\xc3\xa9t\xc3\xa9 caf\xe9", "été caf\ufffd"),
+        (b"<meta charset=l1><p>caf\xe9 at\x81 noon", "café at\ufffd noon"),
+        (b"<meta charset=shift_jis><p>\x8d`\x82\xcc\x82 is open.", "港の\ufffd is open."),
+        (b"\xff\xfe<\0p\0>\0t\0e\0a\0\0\xd8", "tea\ufffd"),
+        (
+            b"<meta charset=iso-2022-jp><p>Caf\x1b$B9A\xff\xff\x1b(B, open",
+            "Caf港\ufffd\ufffd, open",
+        ),
+    ],
+)
+def test_damaged_characters_cost_no_page(tmp_path, caplog, page, text):
+    assert html_text(tmp_path, page) == text
+    assert "page.html was read in part: characters that are not in the encoding" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        b"<meta name=description content='caf\xc3'><p>The ferry leaves.",
+        b"<p>The fer\0ry leaves.",
+        b"<meta charset=l1>\0<p>The ferry leaves.",
+    ],
+)
+def test_damage_that_is_not_shown_and_nul_are_no_matter(tmp_path, caplog, page):
+    assert html_text(tmp_path, page) == "The ferry leaves."
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "<p>Корабль".encode("cp1251"),
+        "<p>港の記録".encode("cp932"),
+        "<p>tea".encode("utf-16-le"),
+    ],
+)
 def test_html_in_another_encoding_names_the_remedy(tmp_path, data):
     with pytest.raises(ValueError, match=r"page\.html cannot be read: .*Save it in UTF-8"):
         html_text(tmp_path, data)

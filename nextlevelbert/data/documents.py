@@ -28,7 +28,7 @@ from .files import (
     reason,
     suffix,
 )
-from .tables import TABLES, TEXTS, rows_or_errors, saved_dataset, short
+from .tables import TABLES, TEXTS, rows_or_errors, short, without_media
 
 PYTHON_MANUAL = "python-manual"
 EXAMPLE_BOOKS = "example-books"
@@ -76,6 +76,7 @@ def as_documents(
     if isinstance(documents, str):
         documents = [documents]
     check_collection(documents)
+    documents = without_media(documents, text_column)
     for index, item in enumerate(documents):
         yield _as_document(item, index, text_column=text_column, id_column=id_column)
 
@@ -106,10 +107,13 @@ def _row_as_document(
     row: Mapping[str, Any], index: int, *, text_column: str, id_column: str
 ) -> Document:
     if text_column not in row:
+        columns = names_in_line([str(column)[:_SHOWN_CHARACTERS] for column in row])
         raise NoDocumentError(
-            f"Document {index} has no column {text_column!r}; it has {[*row]}. Name the right one"
+            f"Document {index} has no column {text_column!r}; it has {columns}. Name the right one"
             " with text_column, in a command --text_column."
         )
+    if f"{id_column} (1)" in row:
+        raise NoDocumentError(f"Document {index} has {id_column!r} twice. Rename one of them.")
     name = row.get(id_column)
     if name in (None, ""):
         name = index
@@ -123,7 +127,8 @@ _SHORTEST = 400  # characters of a text of the manual
 OnError = Callable[[ValueError], object]
 AsDocument = Callable[[Any, int], Document]
 _NAMED_ROWS = 10  # of a table, that cannot be read
-_SHOWN_NAMES = 10  # of files that are left out for the same reason
+_SHOWN_NAMES = 10  # of files that are left out for the same reason, or of columns
+_SHOWN_CHARACTERS = 60  # of the name of a column
 
 
 def example_books() -> str:
@@ -208,10 +213,10 @@ def _documents(
             continue
         try:
             document = _read_document(path, name, on_error)
-        except (OSError, ValueError) as error:
+        except ValueError as error:
             if on_error is None:
                 raise
-            on_error(_with_file(path, error))
+            on_error(error)
         else:
             yield document
 
@@ -237,13 +242,6 @@ def _read_plain(path: Path) -> str:
     return text
 
 
-def _with_file(path: Path, error: Exception) -> ValueError:
-    """Returns the error as a ValueError that names the file."""
-    if isinstance(error, ValueError) and str(path) in str(error):
-        return error
-    return ValueError(f"{path} cannot be read: {reason(error)}")
-
-
 def _documents_of_table(
     path: Path, first_index: int, as_document: AsDocument, on_error: OnError | None
 ) -> Generator[Document, None, int]:
@@ -266,10 +264,10 @@ def _documents_of_table(
             else:
                 error_count += 1
                 errors = [*errors, document][:_NAMED_ROWS]
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         if on_error is None:
             raise
-        file_errors.append(_with_file(path, error))
+        file_errors.append(error)
 
     if error_count == row_count:  # perhaps it is no table of documents
         errors = errors[:1]
@@ -277,8 +275,8 @@ def _documents_of_table(
         others = error_count - len(errors)
         errors.append(ValueError(f"{path}: {others} more rows cannot be read."))
     if on_error is not None:
-        for unreadable in errors + file_errors:
-            on_error(unreadable)
+        for error in errors + file_errors:
+            on_error(error)
     return row_count
 
 
@@ -286,25 +284,15 @@ def _documents_or_errors(
     path: Path, first_index: int, as_document: AsDocument
 ) -> Iterator[Document | ValueError]:
     """Yields the document of each row, or the error of a row that cannot be read."""
-    for index, (where, row) in enumerate(_rows_of_table(path), start=first_index):
+    for index, (where, row) in enumerate(rows_or_errors(path), start=first_index):
         try:
             if isinstance(row, ValueError):
                 raise row
             yield as_document(row, index)
         except NoDocumentError as error:
             yield NoDocumentError(f"{path}, {where}: {reason(error)}")
-        except ValueError as error:
+        except Exception as error:  # any fault of a row costs this row only
             yield ValueError(f"{path}, {where}: {reason(error)}")
-
-
-def _rows_of_table(path: Path) -> Iterator[tuple[str, Any]]:
-    """Streams the rows of a file or of a saved data set, as `rows_or_errors`."""
-    if not path.is_dir():
-        yield from rows_or_errors(path)
-        return
-    with named_errors(path):
-        for index, row in enumerate(saved_dataset(path)):
-            yield f"row {index}", row
 
 
 def source_files(source: str | Path | Iterable[str | Path]) -> list[tuple[Path, str | None]]:

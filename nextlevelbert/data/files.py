@@ -1,15 +1,14 @@
 """Finds files and reads their text, which may be packed as ``.gz``."""
 
 import codecs
-import csv
 import glob
 import gzip
+import io
 import json
 import logging
 import os
 import re
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from operator import attrgetter
@@ -134,7 +133,11 @@ def is_saved_dataset(folder: Path) -> bool:
     """
     splits = _json_object(folder / "dataset_dict.json").get("splits")
     if isinstance(splits, list) and splits:
-        return all(is_saved_dataset(folder / str(split)) for split in splits)
+        return all(_is_saved_split(folder / str(split)) for split in splits)
+    return _is_saved_split(folder)
+
+
+def _is_saved_split(folder: Path) -> bool:
     state = _json_object(folder / "state.json")
     return "_data_files" in state and os.path.isfile(folder / "dataset_info.json")
 
@@ -225,30 +228,46 @@ def named_errors(path: Path) -> Iterator[None]:
     """Turns errors of reading a file into a ValueError that names it."""
     try:
         yield
-    except (
-        ValueError,
-        TypeError,
-        OSError,
-        EOFError,
-        zlib.error,
-        csv.Error,
-        RecursionError,
-    ) as error:
-        if isinstance(error, FileNotFoundError) or str(path) in str(error):
+    except Exception as error:  # what parsers and data sets raise for a bad file is told nowhere
+        if isinstance(error, ValueError) and str(path) in str(error):
             raise
-        raise ValueError(f"{path} cannot be read: {reason(error)}") from error
+        cause = reason(error)
+        if not os.path.exists(path):
+            cause = "It was removed meanwhile."
+        raise ValueError(f"{path} cannot be read: {cause}") from error
 
 
 def reason(error: Exception) -> str:
     """Returns the message of an error as a sentence, with the remedy for a wrong encoding."""
-    if isinstance(error, FileNotFoundError):
-        return "It was removed meanwhile."
-    if isinstance(error, OSError) and error.strerror:
+    if isinstance(error, OSError) and error.strerror and error.filename is None:
         return f"{error.strerror}. Change its permissions, or leave it out."
-    sentence = f"{str(error).rstrip('.')}."
+    sentence = f"{str(error).rstrip('.') or type(error).__name__}."
     if isinstance(error, UnicodeError):
         return f"{sentence} Save it in UTF-8."
     return sentence
+
+
+class _Unpacked(gzip.GzipFile):
+    """A file that is packed as ``.gz``. Like gunzip, it ignores bytes behind the last member."""
+
+    def readinto(self, buffer: Any) -> int:
+        data = b""
+        try:
+            data = self.read1(len(buffer))
+        except gzip.BadGzipFile as error:  # also raised for a wrong checksum
+            if self.tell() == 0 or "Not a gzipped file" not in str(error):
+                raise
+            name = readable_name(self.name)
+            logger.warning("%s was read in part: the bytes at its end are not packed.", name)
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def _open_bytes(path: Path) -> io.BufferedReader:
+    """Opens a file, unpacked if it is a ``.gz``."""
+    if is_packed(path):
+        return io.BufferedReader(_Unpacked(path))  # type: ignore[arg-type]  # it has `readinto`
+    return open(path, "rb")
 
 
 def read_bytes(path: Path) -> bytes:
@@ -259,7 +278,7 @@ def read_bytes(path: Path) -> bytes:
     """
     if not is_packed(path):
         return path.read_bytes()
-    with gzip.open(path) as file:
+    with _open_bytes(path) as file:
         data = file.read(UNPACKED_LIMIT + 1)
     if len(data) > UNPACKED_LIMIT:
         raise TooLargeError(str(path))
@@ -310,13 +329,9 @@ def open_text(path: Path, newline: str | None = None, errors: str = "strict") ->
         newline: handling of line ends, passed on to `open`.
         errors: handling of bytes that are not UTF-8, passed on to `open`.
     """
-    open_file: Callable[..., Any] = open
-    if is_packed(path):
-        open_file = gzip.open
-    with named_errors(path):
-        with open_file(path, "rb") as file:
-            encoding = encoding_of_mark(file.read(4)) or "utf-8"
-        with open_file(path, "rt", encoding=encoding, newline=newline, errors=errors) as text_file:
+    with named_errors(path), _open_bytes(path) as file:
+        encoding = encoding_of_mark(file.peek(4)) or "utf-8"
+        with io.TextIOWrapper(file, encoding, errors, newline) as text_file:
             yield text_file
 
 

@@ -4,8 +4,9 @@ import csv
 import itertools
 import json
 import re
+import sys
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -33,9 +34,12 @@ from .files import (
 TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")  # one document a row
 TEXTS = (".txt", ".md", ".markdown", *BOOKS)  # one document a file
 _SAMPLED_LINES = 20  # by which the delimiter of a CSV is chosen
+_MEDIA = "struct<bytes: binary, path: string>"  # as `datasets` stores pictures, sound and video
+_ROWS_AT_ONCE = 16  # that are read from a Parquet file or a data set
 _QUOTED = re.compile('"[^"]*"')
 _NAMED_DELIMITER = re.compile('\ufeff?"?sep=([^"\\r\\n])"?\\r?\\n?$', re.IGNORECASE)
 _BETWEEN_VALUES = re.compile(r"[\s,]*")
+_NEXT_OBJECT = re.compile(r"(?<=\n)(?={)")
 
 
 class RowLocation(NamedTuple):
@@ -83,6 +87,7 @@ class RowLocation(NamedTuple):
 
 
 Rows = Iterator[tuple[RowLocation, dict[str, Any]]]
+RowsOrErrors = Iterator[tuple[str, dict[str, Any] | ValueError]]
 
 
 class Table(NamedTuple):
@@ -124,7 +129,7 @@ def open_rows(source: str | Path, split: str = "train", config: str | None = Non
 
 
 def _open_files(name: str, files: Sequence[Path]) -> Table:
-    rows = itertools.chain.from_iterable(map(placed_rows, files))
+    rows = itertools.chain.from_iterable(_placed(str(path), rows_or_errors(path)) for path in files)
     try:
         first = next(rows, None)
     except ValueError as error:
@@ -148,7 +153,7 @@ def _open_dataset(source: str | Path, name: str, *, split: str, config: str | No
         dataset = hub_dataset(source, config, split=split)
     if [*dataset.features] == ["text"] and dataset.info.builder_name == "text":
         raise not_a_table(name)  # each line of a text would be a row
-    rows = dataset_rows(dataset, name)
+    rows = _placed(name, dataset_rows(dataset))
     return _table(name, next(rows, None), rows=rows, features=dataset.features)
 
 
@@ -177,34 +182,32 @@ def not_a_table(name: str) -> ValueError:
     )
 
 
-def dataset_rows(dataset: Any, name: str) -> Rows:
-    """Yields the rows of a `datasets.Dataset` of that name, with their places."""
-    for index, row in enumerate(dataset):
-        yield RowLocation(name, f"row {index}"), row
+def _placed(name: str, rows: RowsOrErrors) -> Rows:
+    for where, row in rows:
+        if isinstance(row, ValueError):
+            raise ValueError(f"{name} cannot be read: {where} {reason(row)}") from row
+        yield RowLocation(name, where), row
 
 
-def placed_rows(path: Path) -> Rows:
-    """Streams the rows of a file, as `open_rows`; the values of a CSV are text.
+def rows_or_errors(path: Path) -> RowsOrErrors:
+    """Streams the rows of a file or saved data set, with their places; values of a CSV are text.
+
+    A row that cannot be read is the error that says why.
 
     Raises:
-        ValueError: for a row that cannot be read, by file and line.
+        ValueError: for a file that cannot be read, or not to its end.
     """
-    for where, row in rows_or_errors(path):
-        if isinstance(row, ValueError):
-            raise ValueError(f"{path} cannot be read: {where} {reason(row)}") from row
-        yield RowLocation(str(path), where), row
-
-
-def rows_or_errors(path: Path) -> Iterator[tuple[str, dict[str, Any] | ValueError]]:
-    """Streams the rows of a file with their places; of a row that cannot be read, the error."""
+    rows: Iterator[tuple[str, Any]]
     ending = suffix(path)
-    if ending == ".parquet":
-        rows = _parquet_rows(path)
-    elif ending in (".csv", ".tsv"):
-        rows = _csv_rows(path)
-    else:
-        rows = _json_rows(path)
     with named_errors(path):
+        if path.is_dir():
+            rows = dataset_rows(saved_dataset(path))
+        elif ending == ".parquet":
+            rows = _parquet_rows(path)
+        elif ending in (".csv", ".tsv"):
+            rows = _csv_rows(path)
+        else:
+            rows = _json_rows(path)
         for where, row in rows:
             if isinstance(row, (dict, ValueError)):
                 yield where, row
@@ -212,12 +215,42 @@ def rows_or_errors(path: Path) -> Iterator[tuple[str, dict[str, Any] | ValueErro
                 yield where, NoDocumentError(f"is not a JSON object, but {short(row)}")
 
 
-def _parquet_rows(path: Path) -> Iterator[tuple[str, Any]]:
+def without_media(documents: Any, column: str) -> Any:
+    """Leaves pictures, sound and video out of a data set of `datasets` that has a column.
+
+    `datasets` opens them when it reads a row, and fetches those that are stored as an address.
+    """
+    features = getattr(documents, "features", None) or {}
+    if column not in features:
+        return documents
+    return documents.select_columns(_columns_without_media(features.arrow_schema))
+
+
+def dataset_rows(dataset: Any) -> RowsOrErrors:
+    """Yields the rows of a `datasets.Dataset` as they are stored, with their places."""
+    columns = _columns_without_media(dataset.features.arrow_schema)
+    tables = dataset.select_columns(columns).with_format("arrow").iter(_ROWS_AT_ONCE)
+    return _numbered_rows(batch for table in tables for batch in table.to_batches())
+
+
+def _parquet_rows(path: Path) -> RowsOrErrors:
     with pq.ParquetFile(path) as table:
-        _check_names(table.schema_arrow.names)
-        rows = itertools.chain.from_iterable(map(_rows_of_batch, table.iter_batches(16)))
-        for index, row in enumerate(rows):
-            yield f"row {index}", row
+        columns = _columns_without_media(table.schema_arrow)
+        batches = table.iter_batches(_ROWS_AT_ONCE, columns=columns)
+        yield from _numbered_rows(
+            batch.rename_columns(_distinct_names(batch.schema.names)) for batch in batches
+        )
+
+
+def _numbered_rows(batches: Iterable[pa.RecordBatch]) -> RowsOrErrors:
+    rows = itertools.chain.from_iterable(map(_rows_of_batch, batches))
+    for index, row in enumerate(rows):
+        yield f"row {index}", row
+
+
+def _columns_without_media(schema: pa.Schema) -> list[str]:
+    """Returns all columns but those with pictures, sound or video, perhaps in lists."""
+    return [field.name for field in schema if _MEDIA not in str(field.type)]
 
 
 def _rows_of_batch(batch: pa.RecordBatch) -> list[dict[str, Any] | ValueError]:
@@ -242,17 +275,27 @@ def _decode_binary(row: dict[str, Any]) -> None:
                 row[name] = value.decode()
 
 
+class _UnclosedError(csv.Error):
+    """Says that a field in quotation marks is not closed, or behind too many bytes."""
+
+
 class _TableLines:
     """The lines of a CSV, of which those of one record can be read again.
+
+    All lines of a record but the first begin within quotation marks. If a record is no CSV, neither
+    are those that begin in its lines and do not end there, so that no line is read three times.
 
     Attributes:
         count: number of lines that were read.
         record: the lines since `begin_record`.
+        end: the last line of the records that are no CSV.
     """
 
     def __init__(self, lines: Iterator[str]) -> None:
         self.count = 0
         self.record: list[str] = []
+        self.end = 0
+        self._size = 0  # of the record in memory
         self._lines = lines
         self._waiting = deque[str]()
 
@@ -260,17 +303,21 @@ class _TableLines:
         return self
 
     def __next__(self) -> str:
+        if self._size > UNPACKED_LIMIT or (self.record and self.count < self.end):
+            raise _UnclosedError
         if self._waiting:
             line = self._waiting.popleft()
         else:
             line = next(self._lines)
         self.count += 1
         self.record.append(line)
+        self._size += sys.getsizeof(line)
         return line
 
     def begin_record(self) -> None:
         """Forgets the lines of the record before."""
         self.record = []
+        self._size = 0
 
     def unread(self, kept: int) -> None:
         """Puts the lines of the record back, all but the first `kept`."""
@@ -289,18 +336,21 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
         return
     if isinstance(header, ValueError):
         raise ValueError(f"line {lines.count} {header}")
-    _check_names(header)
+    names = _distinct_names(header)
     header_line = lines.count
     while True:
         record = _csv_record(lines, delimiter)
         if record is None:
             return
         where = f"line {lines.count - len(lines.record) + 1}"
+        if isinstance(record, ValueError) and delimiter == "\t":
+            cells = lines.record[0].rstrip("\r\n").split("\t")
+            if len(cells) == len(names):  # most programs quote nothing in such a table
+                record = cells
         row: Any = record
         if not isinstance(record, ValueError):
-            row = dict(itertools.zip_longest(header, record))
             try:
-                _check_csv_row(row, fields=len(record), header=header, header_line=header_line)
+                row = _csv_row(record, names, header_line=header_line)
             except ValueError as error:
                 row = error
         yield where, row
@@ -324,15 +374,14 @@ def _csv_record(lines: _TableLines, delimiter: str) -> list[str] | ValueError | 
 
 
 def _csv_error(lines: _TableLines, error: csv.Error) -> ValueError:
-    first = lines.count - len(lines.record) + 1
-    count = len(lines.record)
-    if count == 1:
+    if len(lines.record) == 1 and not isinstance(error, _UnclosedError):
         return ValueError(f"is not CSV ({error})")
+    lines.end = max(lines.end, lines.count)
     lines.unread(kept=1)
     return ValueError(
-        f"begins a field in quotation marks that takes {count:,} lines, to line"
-        f" {first + count - 1}, and is not CSV ({error}). Close its quotation mark. The rest of"
-        " these lines was read as rows of their own"
+        f"begins a field in quotation marks that takes {lines.end - lines.count + 1:,} lines, to"
+        f" line {lines.end}, and is not CSV, or more than {UNPACKED_LIMIT:,} bytes. Close its"
+        " quotation mark. The rest of these lines was read as rows of their own"
     )
 
 
@@ -343,7 +392,9 @@ def _delimiter(lines: _TableLines, ending: str) -> str:
     by which most of the first records have as many fields as the header.
     """
     lines.begin_record()
-    sample = list(itertools.islice(lines, _SAMPLED_LINES))
+    sample = list[str]()
+    with suppress(_UnclosedError):  # lines of more than 256 MB
+        sample.extend(itertools.islice(lines, _SAMPLED_LINES))
     named = _NAMED_DELIMITER.match("".join(sample[:1]))
     if named is not None:
         lines.unread(kept=1)
@@ -366,78 +417,98 @@ def _fit_of_delimiter(sample: Sequence[str], delimiter: str) -> tuple[bool, int,
     return columns > 1, counts.count(columns), columns
 
 
-def _check_names(names: Sequence[str]) -> None:
-    """Refuses columns of the same name, because a row would keep only the last one."""
-    for name, count in Counter(names).items():
-        if name != "" and count > 1:
-            raise ValueError(f"it has {count} columns named {name!r}. Rename all but one.")
+def _distinct_names(names: Sequence[str]) -> list[str]:
+    """Numbers columns of the same name, of which none keeps the name: it may be that of the text.
+
+    Raises:
+        ValueError: if two columns still have the same name, and a row would keep only one.
+    """
+    times = Counter(names)
+    seen = Counter[str]()
+    distinct = []
+    for name in names:
+        seen[name] += 1
+        if times[name] == 1:
+            distinct.append(name)
+        else:
+            distinct.append(f"{name} ({seen[name]})")
+    if len(set(distinct)) < len(names):
+        raise ValueError("some of its columns have the same name. Rename them")
+    return distinct
 
 
-def _check_csv_row(
-    row: Mapping[Any, Any], *, fields: int, header: Sequence[str], header_line: int
-) -> None:
-    if fields != len(header):
-        raise ValueError(f"must have as many fields as line {header_line}, got {short(row)}")
-    for value in row.values():
+def _csv_row(record: list[str], names: Sequence[str], *, header_line: int) -> dict[str, str]:
+    if len(record) < len(names) or any(record[len(names) :]):  # else commas end the line
+        raise ValueError(f"must have as many fields as line {header_line}, got {short(record)}")
+    for value in record:
         check_utf8(value)
         if "\0" in value:
             raise NulError
+    return dict(zip(names, record, strict=False))
 
 
 def _json_rows(path: Path) -> Iterator[tuple[str, Any]]:
-    first_line = next(filter(str.strip, table_lines(path)), "")
+    first_lines = list(itertools.islice(filter(str.strip, table_lines(path)), 2))
+    first_line = "".join(first_lines[:1])
     begins_object = first_line != "" and first_line.strip("[{ \t\r\n") == ""
-    if suffix(path) == ".json" or begins_object:  # it goes on in the next line
-        text = read_text(path)
+    may_be_whole = suffix(path) == ".json" or begins_object  # it goes on in the next line
+    if may_be_whole and not _is_object(first_line):
         try:
-            value = json.loads(text)
-        except json.JSONDecodeError as error:
-            if error.msg != "Extra data":
+            return _json_values(path)
+        except (ValueError, RecursionError):
+            if not any(map(_is_object, first_lines)):
                 raise
-            if not _is_json(first_line):
-                yield from _json_values(text)
-                return
-            # else JSON lines by another name
-        else:
-            if not isinstance(value, list):
-                value = [value]
-            for index, row in enumerate(value):
-                yield f"row {index}", row
-            return
-
-    for line_number, line in enumerate(table_lines(path), start=1):
-        if line.strip():
-            yield _json_row(line, f"line {line_number}")
+            # else JSON lines by another name, of which the first is damaged
+    lines = enumerate(table_lines(path), start=1)
+    return (_json_row(line, f"line {line_number}") for line_number, line in lines if line.strip())
 
 
-def _is_json(line: str) -> bool:
+def _is_object(line: str) -> bool:
+    return line.lstrip().startswith("{") and isinstance(_json_row(line, "")[1], dict)
+
+
+def _json_values(path: Path) -> Iterator[tuple[str, Any]]:
+    """Reads a file that is one array, one value, or values that follow each other."""
+    text = read_text(path)
     try:
-        json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return True
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        if error.msg == "Extra data":
+            return _values_in_a_row(text)
+        line_number = text.count("\n", 0, _end_of_json(error)) + 1
+        raise ValueError(f"line {line_number} is not JSON") from error
+    if not isinstance(value, list):
+        value = [value]
+    return ((f"row {index}", row) for index, row in enumerate(value))
 
 
-def _json_values(text: str) -> Iterator[tuple[str, Any]]:
-    """Yields values that take several lines each and follow each other, with their first lines."""
+def _values_in_a_row(text: str) -> Iterator[tuple[str, Any]]:
+    """Yields values that may take several lines each, with their first lines.
+
+    Behind a damaged value, each line that begins with "{" begins the next one.
+    """
     decoder = json.JSONDecoder()
     line_number = 1
-    end = 0
-    while True:
-        start = _BETWEEN_VALUES.match(text, end).end()  # type: ignore[union-attr]  # it may be empty
-        line_number += text.count("\n", end, start)
-        if start == len(text):
-            return
-        value: Any
-        try:
-            value, end = decoder.raw_decode(text, start)
-        except (json.JSONDecodeError, RecursionError) as error:
-            value = ValueError(f"begins a value that is not JSON ({error})")
-            end = text.find("\n{", start + 1)
-            if end < 0:
-                end = len(text)
-        yield f"line {line_number}", value
-        line_number += text.count("\n", start, end)
+    blocks = [text]
+    for block in blocks:  # grows by what is behind a damaged value
+        before = 0
+        end = 0
+        while True:
+            start = _BETWEEN_VALUES.match(block, end).end()  # type: ignore[union-attr]  # it may be empty
+            line_number += block.count("\n", before, start)
+            before = start
+            if start == len(block):
+                break
+            value: Any
+            try:
+                value, end = decoder.raw_decode(block, start)
+            except (json.JSONDecodeError, RecursionError):
+                value = ValueError("begins a value that is not JSON")
+                damaged, *others = _NEXT_OBJECT.split(block[start:])
+                blocks += others
+                end = start + len(damaged)
+                block = block[:end]  # noqa: PLW2901
+            yield f"line {line_number}", value
 
 
 def _json_row(line: str, where: str) -> tuple[str, Any]:
@@ -445,11 +516,19 @@ def _json_row(line: str, where: str) -> tuple[str, Any]:
         check_utf8(line)
         return where, json.loads(line)
     except json.JSONDecodeError as error:
-        return f"{where}, column {error.colno}", ValueError(f"is not JSON ({error.msg})")
+        return f"{where}, column {_end_of_json(error) + 1}", ValueError("is not JSON")
     except RecursionError:
         return where, ValueError("is JSON of too many levels")
     except ValueError as error:
         return where, error
+
+
+def _end_of_json(error: json.JSONDecodeError) -> int:
+    """Returns the character from which a text is not JSON.
+
+    Before Python 3.13, `json` names the bracket behind a comma that is one too many.
+    """
+    return len(error.doc[: error.pos].rstrip(", \t\r\n"))
 
 
 def saved_dataset(folder: Path, split: str | None = None) -> Any:

@@ -118,6 +118,8 @@ def iter_texts(documents: str | Iterable[Any]) -> Iterator[str]:
                 stacklevel=2,
             )
         documents = [documents]
+    elif "text" in (getattr(documents, "features", None) or ()):
+        documents = documents.select_columns("text")  # type: ignore[union-attr]  # a data set, of which no picture is opened
 
     for index, document in enumerate(documents):
         text = getattr(document, "text", document)

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pytest
 from datasets import Dataset
 
 from nextlevelbert import read_documents
+from nextlevelbert.data import tables
 from nextlevelbert.data.documents import source_files
 
 
@@ -72,13 +74,15 @@ def assert_one_is_named(path: Path, message: str) -> None:
         (
             "ragged.csv",
             b"One, two",
-            "line 22: must have as many fields as line 1, got {'text': 'One'",
+            "line 22: must have as many fields as line 1, got ['One', ' two']",
         ),
         ("quote.csv", b'"One" two', "line 22: is not CSV (',' expected after '\"')"),
         ("latin.csv", b"caf\xe9", "line 22: 'utf-8' codec can't decode byte 0xe9"),
         ("surrogate.jsonl", rb'{"id": "bad", "text": "cut \ud83d"}', "document 'bad'"),
         ("id.jsonl", rb'{"id": "cut \ud83d", "text": "a"}', "line 21: The text of document"),
-        ("comma.jsonl", b'{"text": "x",}', "line 21, column 14: is not JSON"),
+        ("comma.jsonl", b'{"text": "x",}', "line 21, column 13: is not JSON."),
+        ("cut.jsonl", b'{"text": "x"', "line 21, column 13: is not JSON."),
+        ("value.jsonl", b'{"text": x}', "line 21, column 9: is not JSON."),
         ("deep.jsonl", b"[" * 100_000, "line 21: is JSON of too many levels"),
         ("number.jsonl", b"7", "line 21: is not a JSON object, but 7 (int)"),
         ("latin.jsonl", b'{"text": "caf\xe9"}', "line 21: 'utf-8' codec can't decode byte 0xe9"),
@@ -192,13 +196,13 @@ def test_a_line_for_excel_names_the_delimiter(tmp_path, line):
     assert "a.csv, line 4: must have as many fields as line 2" in error
 
 
-@pytest.mark.parametrize(("name", "delimiter"), [("a.csv", ","), ("a.tsv", "\t")])
-def test_a_quotation_mark_that_is_not_closed_costs_its_line(tmp_path, name, delimiter):
-    lines = [f"{index}{delimiter}Entry {index}." for index in range(30)]
-    lines[5] = f'5{delimiter}"Entry 5.'
-    lines[20] = f'20{delimiter}"Entry 20."'
+def test_a_quotation_mark_that_is_not_closed_costs_its_line(tmp_path):
+    name = "a.csv"
+    lines = [f"{index},Entry {index}." for index in range(30)]
+    lines[5] = '5,"Entry 5.'
+    lines[20] = '20,"Entry 20."'
     for bad, end in ((lines[:20], 21), (lines, 22)):
-        (tmp_path / name).write_text("\n".join([f"id{delimiter}text", *bad]))
+        (tmp_path / name).write_text("\n".join(["id,text", *bad]))
         texts, [error] = read(tmp_path)
         count = len(bad) - 1
         assert len(texts) == count
@@ -209,9 +213,119 @@ def test_a_quotation_mark_that_is_not_closed_costs_its_line(tmp_path, name, deli
         assert f"to line {end}, and is not CSV" in error
 
 
+def test_each_quotation_mark_that_is_not_closed_costs_its_line(tmp_path):
+    """Below the first, lines are read as rows of their own, as if each were the first."""
+    lines = ["id,text", '0,"a', '1","b', '2","c', "3,d", '4,"e" f', '5,"g', 'h"', '6,"i', "7,j"]
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+
+    texts, errors = read(tmp_path)
+
+    assert texts == ["d", "g\nh", "j"]
+    assert [str(error).partition("a.csv, ")[2].partition(", and ")[0] for error in errors] == [
+        "line 2: begins a field in quotation marks that takes 5 lines, to line 6",
+        "line 3: begins a field in quotation marks that takes 4 lines, to line 6",
+        "line 4: begins a field in quotation marks that takes 3 lines, to line 6",
+        "line 6: is not CSV (',' expected after '\"').",
+        "line 9: begins a field in quotation marks that takes 2 lines, to line 10",
+    ]
+
+
+def test_rows_of_a_tsv_may_begin_with_speech(tmp_path):
+    """Most programs that write such a table quote nothing; spreadsheets quote what needs it."""
+    rows = [
+        '0\t"Yes," he said.',
+        "1\tThe dome opens.",
+        '2\t"No," said the keeper, "not today."',
+        '3\t"I say',
+        '4\t"quoted\tby a ""spreadsheet"""',
+        '5\t"More" of\tthis.',
+    ]
+    (tmp_path / "a.tsv").write_text("\n".join(["id\ttext", *rows]))
+
+    texts, [error] = read(tmp_path)
+
+    assert texts == [
+        '"Yes," he said.',
+        "The dome opens.",
+        '"No," said the keeper, "not today."',
+        '"I say',
+        'quoted\tby a "spreadsheet"',
+    ]
+    assert "a.tsv, line 7: is not CSV ('\t' expected after '\"')" in error
+
+
+def test_empty_fields_behind_the_last_column_are_none(tmp_path):
+    """Instruments end each line with a comma; pandas and spreadsheets read such tables so."""
+    (tmp_path / "a.csv").write_text("id,text\n1,a,\n2,b\n3,c,,\n4,d,,e\n")
+
+    texts, [error] = read(tmp_path)
+
+    assert texts == ["a", "b", "c"]
+    assert "a.csv, line 5: must have as many fields as line 1, got ['4', 'd', '', 'e']" in error
+
+
+def write_csv(path: Path, names: list[str], rows: list[list[str]]) -> None:
+    path.write_text("\n".join(",".join(row) for row in [names, *rows]))
+
+
+def write_parquet(path: Path, names: list[str], rows: list[list[str]]) -> None:
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    pq.write_table(pa.table(columns, names=names), path)
+
+
+@pytest.mark.parametrize("write", [write_csv, write_parquet])
+def test_columns_of_one_name_are_numbered(tmp_path, write):
+    """None of them is the text: it would be a guess which."""
+    path = tmp_path / write.__name__.replace("write_", "a.")
+    write(path, ["note", "text", "note"], [["a", "b", "c"]])
+
+    [document] = read_documents(path)
+    _, [text_error] = read(path, text_column="note")
+    _, [id_error] = read(path, id_column="note")
+
+    assert document.text == "b"
+    assert document.metadata == {"note (1)": "a", "note (2)": "c"}
+    assert "has no column 'note'; it has note (1), " in text_error
+    assert "has 'note' twice. Rename one of them." in id_error
+    assert read(path, text_column="note (2)")[0] == ["c"]
+
+
+def test_numbered_columns_that_are_there_already_are_refused(tmp_path):
+    (tmp_path / "a.csv").write_text("note,text,note,note (1)\na,b,c,d\n")
+
+    _, [error] = read(tmp_path)
+
+    assert "a.csv cannot be read: some of its columns have the same name. Rename them." in error
+
+
+def test_a_record_has_at_most_256_mb(tmp_path, monkeypatch):
+    """Of all lines between two quotation marks, as they are in memory."""
+    monkeypatch.setattr("nextlevelbert.data.tables.UNPACKED_LIMIT", 10_000)
+    lines = ["id,text", '0,"a', *["b"] * 1_000, '1,"c', 'd"', "2,e"]
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    drawn = []
+    source = tables.table_lines
+
+    def lines_of(path: Path, newline: str | None = None) -> Iterator[str]:
+        for line in source(path, newline=newline):
+            drawn.append(line)
+            yield line
+
+    monkeypatch.setattr("nextlevelbert.data.tables.table_lines", lines_of)
+    errors: list[ValueError] = []
+    documents = read_documents(tmp_path, on_error=errors.append)
+
+    first = next(documents)
+
+    assert first.text == "c\nd"
+    assert [document.text for document in documents] == ["e"]
+    assert "line 2: begins a field in quotation marks that takes" in str(errors[0])
+    assert "and is not CSV, or more than 10,000 bytes" in str(errors[0])
+
+
 def test_a_text_of_several_lines_is_one_row(tmp_path):
     text = "One,\n\ntwo\nthree"
-    (tmp_path / "a.csv").write_text(f'id,text\n1,"{text}"\n2,"{text}",\n3,"{text}"\n')
+    (tmp_path / "a.csv").write_text(f'id,text\n1,"{text}"\n2,"{text}",x\n3,"{text}"\n')
     texts, [error] = read(tmp_path)
     assert texts == [text, text]
     assert "a.csv, line 6: must have as many fields as line 1" in error
@@ -232,8 +346,77 @@ def test_a_bad_object_costs_no_other(tmp_path):
     (tmp_path / "a.json").write_text("\n".join(objects))
     texts, errors = read(tmp_path)
     assert texts == ["x", "y"]
-    assert "line 4: begins a value that is not JSON (Expecting value: line 5" in errors[0]
+    assert "line 4: begins a value that is not JSON." in errors[0]
     assert "line 9: is not a JSON object, but 7 (int)" in errors[1]
+
+
+def test_bad_objects_below_a_bad_one_cost_no_other(tmp_path):
+    """A list that is not closed would hold all objects behind it."""
+    bad = [
+        '{"text": ["a",',
+        '{"text":\n"b"}',
+        '{"text": "c"}, {"text": "d"}',
+        "{]",
+        "}",
+        '{"text": 7,}',
+    ]
+    (tmp_path / "a.json").write_text("\n".join(['{"text":\n"x"}', *bad, '{"text":\n"y"}']))
+
+    texts, errors = read(tmp_path)
+
+    assert texts == ["x", "b", "c", "d", "y"]
+    assert [error.partition("a.json, ")[2] for error in errors] == [
+        "line 3: begins a value that is not JSON.",
+        "line 7: begins a value that is not JSON.",
+        "line 9: begins a value that is not JSON.",
+    ]
+
+
+@pytest.mark.parametrize("bad", [b'{"text": "a"', b'{"text": "caf\xe9"}', b"{", b"[" * 100_000])
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
+def test_a_damaged_first_line_costs_no_other(tmp_path, name, bad):
+    (tmp_path / name).write_bytes(bad + b'\n{"text": "b"}\n{"text": "c"}\n')
+
+    texts, [error] = read(tmp_path)
+
+    assert texts == ["b", "c"]
+    assert f"{name}, line 1" in error
+
+
+def test_a_damaged_array_is_named_with_its_line(tmp_path):
+    (tmp_path / "a.json").write_text('[\n {"text": "a"},\n {"text": "b"},\n]')
+
+    texts, [error] = read(tmp_path)
+
+    assert texts == []
+    assert "a.json cannot be read: line 3 is not JSON." in error
+
+
+@pytest.mark.parametrize("behind", [b"", b"\0\0", b"signature", b"\0signature\0"])
+def test_bytes_behind_a_packed_file_are_ignored(tmp_path, caplog, behind):
+    """As by gunzip."""
+    members = gzip.compress(b"The ferry leaves.\n") + gzip.compress(b"The dome opens.\n")
+    (tmp_path / "a.txt.gz").write_bytes(members + behind)
+    (tmp_path / "b.csv.gz").write_bytes(gzip.compress(b"text\n") + members + behind)
+
+    texts, errors = read(tmp_path)
+
+    assert texts == ["The ferry leaves.\nThe dome opens.\n", "The ferry leaves.", "The dome opens."]
+    assert errors == []
+    for name in ("a.txt.gz", "b.csv.gz"):
+        is_named = f"{name} was read in part: the bytes at its end are not packed" in caplog.text
+        assert is_named == (b"signature" in behind)
+
+
+def test_a_packed_file_with_a_wrong_checksum_is_refused(tmp_path):
+    data = bytearray(gzip.compress(b"The ferry leaves."))
+    data[-6] ^= 1
+    (tmp_path / "a.txt.gz").write_bytes(data)
+
+    texts, [error] = read(tmp_path)
+
+    assert texts == []
+    assert "a.txt.gz cannot be read: CRC check failed" in error
 
 
 def test_texts_that_are_stored_as_binary_are_read(tmp_path):

@@ -5,6 +5,7 @@ doubled until it takes long enough to be measured.
 """
 
 import gc
+import gzip
 import time
 from collections.abc import Callable
 from functools import partial
@@ -85,6 +86,31 @@ Writer = Callable[[Path, int], object]
 def table(line: str, header: str = "id,text") -> Writer:
     """A table of n characters of such lines."""
     return lambda path, n: path.write_text(f"{header}\n" + f"{line}\n" * (n // (len(line) + 1)))
+
+
+def wide_table(row: str, column: str) -> Writer:
+    """A table whose header has half of n characters, and short rows the other half."""
+
+    def write(path: Path, n: int) -> None:
+        columns = [f"{column}{index}" for index in range(n // 2 // len(column))]
+        path.write_text(",".join(columns) + f"\n{row}" * (n // 2 // (len(row) + 1)))
+
+    return write
+
+
+def long_name(path: Path, n: int) -> None:
+    path.write_text("a" * n + "\n1" * n)
+
+
+def packed(write: Writer) -> Writer:
+    """The same file, packed line by line."""
+
+    def write_packed(path: Path, n: int) -> None:
+        write(path, n // 30)
+        lines = path.read_bytes().splitlines(keepends=True)
+        path.write_bytes(b"".join(map(gzip.compress, lines)))
+
+    return write_packed
 
 
 def page(piece: str, before: str = "<body>", after: str = "") -> Writer:
@@ -183,12 +209,24 @@ FILES: list[tuple[str, str, Writer]] = [
     ("a.csv", "words", table("1,harbour wall")),
     ("a.csv", "quoted words", table('1,"harbour ""wall"""')),
     ("a.csv", "fields", table("a" + "," * 99, header="text" + "," * 99)),
+    ("a.csv", "one quotation mark that never closes", table("1,a", header='id,text\n0,"')),
+    ("a.csv", "quotation marks that never close", table('harbour","wall')),
+    ("a.csv", "quotation marks that close in the next line", table('1,"a')),
+    ("a.csv", "lines without a field", table("")),
+    ("a.csv", "commas at the end", table("1,a" + "," * 99)),
+    ("a.csv", "rows of less fields than columns", wide_table("a", "column")),
+    ("a.csv", "rows of a column with a long name", long_name),
+    ("a.csv.gz", "members of one line", packed(table("1,harbour wall"))),
     ("a.tsv", "words", table("1\tharbour wall", header="id\ttext")),
+    ("a.tsv", "speech", table('1\t"harbour," he said', header="id\ttext")),
+    ("a.tsv", "speech that never closes", table('1\t"harbour', header="id\ttext")),
     ("a.jsonl", "words", table('{"text": "harbour wall"}', header="")),
     ("a.jsonl", "deep lists", page("[", before='{"text": ')),
     ("a.jsonl", "lines that are no JSON", table('{"text": "')),
     ("a.json", "words", table('{"text":\n"harbour wall"}', header="")),
     ("a.json", "values that are no JSON", table('{"text":', header="")),
+    ("a.json", "lists that never close", table('{"a":[\n1,' + "0," * 999, header='{\n"a": 1}')),
+    ("a.json", "lines of which the first is damaged", table('{"text": "a"}', header="{")),
 ]
 
 

@@ -3,14 +3,23 @@
 import gzip
 import io
 import json
+import os
 import re
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
+from datasets import Audio, ClassLabel, Dataset, DatasetDict, Features, Image, List, Value, Video
 
+from nextlevelbert import Document, read_documents
+from nextlevelbert.data.documents import as_documents
 from nextlevelbert.data.tables import RowLocation, hub_dataset, open_rows
+from nextlevelbert.models.chunking import iter_texts
 
 ROWS = [
     {"id": "2024-01-01", "text": "One.", "labels": [1, 0]},
@@ -91,22 +100,15 @@ def test_a_delimiter_within_quotes_of_the_header_is_a_part_of_a_name(tmp_path):
     assert table.first == {"title, author, year": "Emma; Austen", "text": "A novel."}
 
 
-def two_columns_of_one_name() -> bytes:
-    file = io.BytesIO()
-    pq.write_table(pa.table([["a"], ["b"]], names=["text", "text"]), file)
-    return file.getvalue()
-
-
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.jsonl", b'{"a": 1}\n\n{"a": ?}\n', "line 3, column 7"),
+        ("a.jsonl", b'{"a": 1}\n\n{"a": ?}\n', "line 3, column 6"),
         ("a.jsonl", b'{"a": 1}\n7\n', "line 2 is not a JSON object, but 7 (int)"),
         ("a.jsonl", b'{"a": "na\xefve"}', "0xef"),
-        ("a.csv", b"id,text\n1,a\n2,b,c\n", "line 3 must have as many fields as line 1, got {"),
-        ("a.csv", b'id,text\n1,"a\n2,b\n', "unexpected end of data"),
-        ("a.csv", b"text,text,,\na,b,,\n", "it has 2 columns named 'text'. Rename all but one."),
-        ("a.parquet", two_columns_of_one_name(), "it has 2 columns named 'text'"),
+        ("a.csv", b"id,text\n1,a\n2,b,c\n", "line 3 must have as many fields as line 1, got ["),
+        ("a.csv", b'id,text\n1,"a\n2,b\n', "takes 2 lines, to line 3, and is not CSV"),
+        ("a.json", b'{"a":\n1,\n}', "line 2 is not JSON"),
         ("a.jsonl.gz", gzip.compress(b'{"a": 1}' * 99, mtime=0)[:-9], "cannot be read"),
         ("a.parquet", b"PAR1 no Parquet PAR1", "cannot be read"),
         ("a.jsonl", b"\n", "is empty"),
@@ -200,3 +202,164 @@ def test_text_that_is_no_unicode_is_named_with_its_row():
     ):
         location.require_text("half of a pair: \ud800", "text")
     assert location.require_text("naïve", "text") == "naïve"
+
+
+# --- Data sets from strangers
+
+
+class Server(NamedTuple):
+    """A server on this machine: the address of a picture on it, and what it was asked for."""
+
+    address: str
+    requests: list[str]
+
+
+@pytest.fixture
+def server(monkeypatch) -> Iterator[Server]:
+    for name in list(os.environ):
+        if name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    requests = list[str]()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            requests.append(self.path)
+            self.send_error(404)
+
+        do_HEAD = do_GET
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http_server:
+        threading.Thread(target=http_server.serve_forever, args=(0.01,), daemon=True).start()
+        yield Server(f"http://127.0.0.1:{http_server.server_port}/a.png", requests)
+        http_server.shutdown()
+
+
+TEXT = "The whale swims."
+
+
+def rows_with_media(server: Server, column: Any) -> pa.Table:
+    """A row with a text and an address, stored as `datasets` stores a picture."""
+    picture: Any = {"path": server.address, "bytes": None}
+    if isinstance(column, List):
+        picture = [picture]
+    if isinstance(column, dict):
+        picture = {"front": picture}
+    features = Features({"text": Value("string"), "picture": column, "year": Value("int64")})
+    row = {"text": TEXT, "picture": picture, "year": 1851}
+    return pa.Table.from_pylist([row], schema=features.arrow_schema)
+
+
+def write_saved(folder: Path, table: pa.Table) -> Path:
+    """A folder of `save_to_disk`, which itself would open the picture, so its type comes later."""
+    features = Features.from_arrow_schema(table.schema)
+    path = folder / "saved"
+    Dataset(table.replace_schema_metadata()).save_to_disk(path)
+    info = json.loads((path / "dataset_info.json").read_text())
+    info["features"] = features.to_dict()
+    (path / "dataset_info.json").write_text(json.dumps(info))
+    return path
+
+
+def read_saved(folder: Path, table: pa.Table) -> Iterable[Document]:
+    return read_documents(write_saved(folder, table))
+
+
+def read_parquet(folder: Path, table: pa.Table) -> Iterable[Document]:
+    pq.write_table(table, folder / "rows.parquet")
+    return read_documents(folder)
+
+
+def read_labelled(folder: Path, table: pa.Table) -> Iterable[Document]:
+    pq.write_table(table, folder / "train.parquet")
+    return as_documents(row for _, row in open_rows(folder).rows)
+
+
+def read_stream(folder: Path, table: pa.Table) -> Iterable[Document]:
+    pq.write_table(table, folder / "train.parquet")
+    return as_documents(hub_dataset(folder, split="train", streaming=True))
+
+
+def read_own(folder: Path, table: pa.Table) -> Iterable[Document]:
+    return as_documents(Dataset(table))
+
+
+@pytest.mark.parametrize("column", [Image(), Audio(), Video(), List(Image()), {"front": Image()}])
+@pytest.mark.parametrize("read", [read_saved, read_parquet, read_labelled, read_stream, read_own])
+def test_pictures_and_sound_are_not_opened(
+    tmp_path, server, column, read: Callable[[Path, pa.Table], Iterable[Document]]
+):
+    """A stranger would learn from a request when and where his data set is read."""
+    table = rows_with_media(server, column)
+
+    documents = list(read(tmp_path, table))
+
+    assert documents == [Document("0", TEXT, {"year": 1851})]
+    assert server.requests == []
+
+
+def test_encoding_a_data_set_opens_no_picture(server):
+    dataset = Dataset(rows_with_media(server, Image()))
+
+    texts = list(iter_texts(dataset))
+
+    assert texts == [TEXT]
+    assert server.requests == []
+
+
+def test_a_column_of_pictures_may_become_the_text(tmp_path):
+    """By a transform of the user's own, which reads it."""
+    dataset = Dataset.from_list([{"scan": {"path": "a.png", "bytes": None}}])
+    dataset = dataset.with_transform(lambda rows: {"text": [scan["path"] for scan in rows["scan"]]})
+
+    documents = list(as_documents(dataset))
+
+    assert documents == [Document("0", "a.png")]
+
+
+@pytest.mark.parametrize("error", [ImportError("no torchcodec"), KeyError("x"), MemoryError()])
+def test_any_error_of_a_file_costs_this_file_only(tmp_path, monkeypatch, error):
+    (tmp_path / "a.txt").write_text(TEXT)
+    Dataset.from_list([{"text": "x"}]).save_to_disk(tmp_path / "saved")
+
+    def fail(folder: str) -> None:
+        raise error
+
+    monkeypatch.setattr("datasets.load_from_disk", fail)
+    errors: list[ValueError] = []
+
+    documents = list(read_documents(tmp_path, on_error=errors.append))
+
+    assert documents == [Document("a", TEXT)]
+    reason = str(error) or "MemoryError"
+    assert [str(error) for error in errors] == [f"{tmp_path / 'saved'} cannot be read: {reason}."]
+
+
+def test_a_data_set_without_its_file_is_not_said_to_be_removed(tmp_path):
+    Dataset.from_list([{"text": "x"}]).save_to_disk(tmp_path / "saved")
+    [path] = (tmp_path / "saved").glob("*.arrow")
+    path.unlink()
+
+    with pytest.raises(ValueError, match=rf"saved cannot be read: .*{path.name}"):
+        list(read_documents(tmp_path))
+
+
+def test_values_of_a_saved_data_set_are_not_converted(tmp_path):
+    """Whatever format its writer worked with; texts may be stored as bytes."""
+    dataset = Dataset.from_dict({"id": [7], "text": [TEXT.encode()], "ratio": [0.5]})
+    dataset.with_format("numpy").save_to_disk(tmp_path / "saved")
+
+    [document] = read_documents(tmp_path / "saved")
+
+    assert document == Document("7", TEXT, {"ratio": 0.5})
+
+
+def test_a_folder_may_not_name_itself_as_its_split(tmp_path):
+    (tmp_path / "dataset_dict.json").write_text('{"splits": ["."]}')
+    (tmp_path / "a.txt").write_text(TEXT)
+
+    documents = list(read_documents(tmp_path, on_error=print))
+
+    assert documents == [Document("a", TEXT)]

@@ -1,10 +1,14 @@
 """Files that are read, and notes about what is not read."""
 
+import json
 import os
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from datasets import Audio, Dataset, Features, Value
 
 from nextlevelbert.search.reading import ReadingOptions, read_files
 
@@ -22,8 +26,8 @@ def test_notes_that_are_alike_are_one_line(command, books, toy, capsys):
     for _ in range(2):
         _, *lines = command("search", books, "The whale").err.splitlines()
         assert len(lines) == 3
-        [settings] = [line for line in lines if line.startswith("left out: s00.json, row 0: ")]
-        assert "has no column 'text'; it has ['name', 'value0']. Name the right" in settings
+        [settings] = [line for line in lines if line.startswith("left out: s00.json, line 1: ")]
+        assert "has no column 'text'; it has name, value0. Name the right" in settings
         assert settings.endswith(
             "The same holds for s01.json, s02.json, s03.json, s04.json, s05.json, s06.json, s07.json, s08.json, s09.json, s10.json and 29 more."
         )
@@ -107,6 +111,34 @@ def test_what_was_not_read_is_named_each_time(command, books, toy, capsys):
     err = capsys.readouterr().err
     assert "note: far/genome.txt: the model does not know" in err
     assert "note: deed.pdf was read in part" in err
+
+
+def test_texts_of_a_data_set_with_sound_are_read(command, books, tmp_path):
+    """Its sound is not opened, which would need further packages; one that is damaged is named."""
+    sound = [{"path": "/no/such/file.wav", "bytes": None}]
+    features = Features({"text": Value("string"), "sound": Audio()})
+    table = pa.table({"text": ["The observatory."], "sound": sound}, schema=features.arrow_schema)
+    for name in ("calls", "damaged"):
+        Dataset(table.replace_schema_metadata()).save_to_disk(books / name)
+        info = books / name / "dataset_info.json"
+        content = json.loads(info.read_text())
+        content["features"] = features.to_dict()
+        info.write_text(json.dumps(content))
+    for file in (books / "damaged").glob("*.arrow"):
+        file.write_bytes(b"ARROW1")
+
+    said = [
+        command("search", books, "observatory"),
+        command("embed", books, "-o", tmp_path / "vectors.parquet"),
+        command("fit", books, "-o", tmp_path / "model"),
+    ]
+
+    assert "calls#0" in said[0].out
+    assert "calls#0" in pq.read_table(tmp_path / "vectors.parquet")["document"].to_pylist()
+    assert "fitted to 4 documents" in said[2].out
+    for one in said:
+        assert one.status == 0, one.err
+        assert "left out: damaged cannot be read: " in one.err
 
 
 @pytest.mark.parametrize(("unknown", "is_named"), [(4, False), (6, True)])

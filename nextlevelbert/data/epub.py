@@ -1,39 +1,32 @@
 """Reads the text of EPUB files, which are zip archives of XHTML pages (EPUB 3.3)."""
 
-import io
 import posixpath
 import unicodedata
 import zipfile
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from urllib.parse import unquote
 
 from lxml import etree
 
-from .files import UNPACKED_LIMIT, TooLargeError, reason
+from .archives import DAMAGED, Archive, parse_xml
+from .files import TooLargeError, reason
 from .web_pages import parse_page
 
-# What reading one page raises.
-_PAGE_ERRORS = (
-    ValueError,
-    OSError,
-    EOFError,
-    RuntimeError,  # locked, or packed in a way that zipfile does not know
-    zipfile.BadZipFile,
-    zlib.error,
-)
+_PACKAGE_TYPE = "application/oebps-package+xml"
+_PAGE_TYPE = "application/xhtml+xml"
+_FALLBACKS_AT_MOST = 20  # of one page
+_LONGEST_PATH = 500  # characters of a path that may be spelled in other ways
 _UTF8_FLAG = 0x800  # of a name in a zip archive
 _NAMED_NOTES = 10
 
 
-class _Archive:
+class _Archive(Archive):
     """Reads the files of an EPUB."""
 
-    def __init__(self, archive: zipfile.ZipFile) -> None:
-        self.archive = archive
-        self.left = UNPACKED_LIMIT
-        self.names = _names(archive)
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.names = _names(self.zip_file)
         self.encrypted: set[str] = set()
         if self.holds("META-INF/encryption.xml"):  # which is itself not encrypted
             references = self.xml("META-INF/encryption.xml").iterfind(".//{*}CipherReference")
@@ -48,22 +41,23 @@ class _Archive:
         if not self.holds(path):
             raise ValueError("the archive lacks it")
         name = next(self.names[spelling] for spelling in _spellings(path) if spelling in self.names)
-        self.left -= self.archive.getinfo(name).file_size
-        if self.left < 0:
-            raise TooLargeError("it")
         if not self.encrypted.isdisjoint(_spellings(path)):
             raise ValueError("encrypted (DRM)")
-        return self.archive.read(name)
+        return self.unpack(name)
 
     def xml(self, path: str) -> etree._Element:
-        """Parses one XML file as far as it goes."""
-        parser = etree.XMLParser(recover=True, resolve_entities=False, huge_tree=True)
-        return etree.fromstring(self.read(path), parser)
+        """Parses one XML file as far as it goes; what is no XML is an element without content."""
+        root = parse_xml(self.read(path) or b" ", recover=True)
+        if root is None:
+            return etree.Element("empty")
+        return root
 
     def package_name(self) -> str:
         """Returns the name of the file that lists the pages."""
         if self.holds("META-INF/container.xml"):
-            for root_file in self.xml("META-INF/container.xml").iterfind(".//{*}rootfile"):
+            root_files = self.xml("META-INF/container.xml").iterfind(".//{*}rootfile")
+            # Others may be renditions of another kind, such as a PDF.
+            for root_file in sorted(root_files, key=_is_no_package):
                 name = root_file.get("full-path", "")
                 if self.holds(name):
                     return name
@@ -71,6 +65,10 @@ class _Archive:
             if name.lower().endswith(".opf"):
                 return name
         raise ValueError("it has no package file (.opf), which lists the pages")
+
+
+def _is_no_package(root_file: etree._Element) -> bool:
+    return root_file.get("media-type") != _PACKAGE_TYPE
 
 
 def _names(archive: zipfile.ZipFile) -> dict[str, str]:
@@ -99,6 +97,8 @@ def _spellings(path: str) -> tuple[str, str, str]:
     They mix up the two slashes, capitals, the two Unicode forms of an accent, and a path and a link
     with percent signs, and begin paths with a slash.
     """
+    if len(path) > _LONGEST_PATH:  # normalizing takes the square of a run of accents
+        return path, path, path
     plain = unicodedata.normalize("NFC", unquote(path).replace("\\", "/")).lstrip("/")
     return path, plain, plain.lower()
 
@@ -109,29 +109,30 @@ def read_epub(data: bytes) -> tuple[list[str], list[str]]:
     A page that cannot be read costs no other.
 
     Raises:
-        ValueError: if the archive lists no pages.
+        ValueError: if the archive lists no pages, or takes too much when it is unpacked.
     """
     texts = list[str]()
     notes = list[str]()
     pictures = list[str]()
-    with zipfile.ZipFile(io.BytesIO(data)) as zip_file:
-        archive = _Archive(zip_file)
-        pages = list(_pages(archive))
-        for index, (name, path) in enumerate(pages):
-            if path is None:
-                notes.append(f"page {name!r} is not in the manifest")
-                continue
-            try:
-                page = parse_page(archive.read(path))
-            except _PAGE_ERRORS as error:
-                notes.append(f"page {name} cannot be read ({reason(error).rstrip('.')})")
-                continue
+    archive = _Archive(data)
+    pages = list(_pages(archive))
+    for index, (name, path) in enumerate(pages):
+        if path is None:
+            notes.append(f"page {name!r} is not in the manifest")
+            continue
+        try:
+            page = parse_page(archive.read(path))
+        except TooLargeError:
+            raise
+        except (ValueError, OSError, *DAMAGED) as error:
+            notes.append(f"page {name} cannot be read ({reason(error).rstrip('.')})")
+            continue
 
-            texts.extend(page.blocks)
-            notes.extend(page.notes)
-            is_cover = index == 0 and len(pages) > 1
-            if page.has_picture and not page.blocks and not is_cover:
-                pictures.append(name)
+        texts.extend(page.blocks)
+        notes.extend(page.notes)
+        is_cover = index == 0 and len(pages) > 1
+        if page.has_picture and not page.blocks and not is_cover:
+            pictures.append(name)
     if pictures:
         shown = ", ".join(pictures[:_NAMED_NOTES])
         if len(pictures) > _NAMED_NOTES:
@@ -141,18 +142,36 @@ def read_epub(data: bytes) -> tuple[list[str], list[str]]:
 
 
 def _pages(archive: _Archive) -> Iterator[tuple[str, str | None]]:
-    """Yields the name of each page and its path in the archive, or None if there is no path."""
+    """Yields the name of each page and its path in the archive, or None if there is no path.
+
+    A page is read once, also if the book lists several places in it.
+    """
     package_name = archive.package_name()
     package = archive.xml(package_name)
-    hrefs = {
-        item.get("id"): item.get("href", "").partition("#")[0]
-        for item in package.iterfind(".//{*}manifest/{*}item")
-    }
-    for reference in package.iterfind(".//{*}spine/{*}itemref"):
+    items = {item.get("id", ""): item for item in package.iterfind(".//{*}manifest/{*}item")}
+    references = package.findall(".//{*}spine/{*}itemref")
+    if not references:
+        raise ValueError(f"its package file {package_name} lists no pages")
+
+    paths = set()
+    for reference in references:
         name = reference.get("idref", "")
-        if name not in hrefs:
+        if name not in items:
             yield name, None
             continue
-        href = hrefs[name]
+        href = _page_item(items, name).get("href", "").partition("#")[0]
         path = posixpath.normpath(posixpath.join(posixpath.dirname(package_name), href))
-        yield unquote(href), path
+        archive.spend(len(path))
+        if path not in paths:
+            paths.add(path)
+            yield unquote(href), path
+
+
+def _page_item(items: Mapping[str, etree._Element], name: str) -> etree._Element:
+    """Returns an item of the manifest, or the page that is shown for an item of another type."""
+    item = items[name]
+    for _ in range(_FALLBACKS_AT_MOST):
+        if item.get("media-type", "").lower() == _PAGE_TYPE:
+            break
+        item = items.get(item.get("fallback", ""), item)
+    return item

@@ -6,7 +6,7 @@ lxml parses a page by the rules of XML or of HTML; `PageText` gathers the text f
 import html
 import re
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import webencodings
 from lxml import etree
@@ -23,10 +23,11 @@ _BLOCK_TAGS = frozenset(
     " ul video xmp".split()
 )
 _PREFORMATTED_TAGS = frozenset("listing plaintext pre xmp".split())
-# Readings, code, and what browsers show only if they cannot show the element itself.
+# Readings, code, and what browsers show only if they cannot show the element itself. An epub:case
+# is for readers that know its language; all others show epub:default instead.
 _SILENT_TAGS = frozenset(
-    "audio canvas datalist iframe meter noembed noframes noscript object progress rp rt script"
-    " style video".split()
+    "audio canvas datalist epub:case iframe meter noembed noframes noscript object progress rp rt"
+    " script style video".split()
 )
 _MARKS = frozenset("br image img input meta tspan".split())
 _FOREIGN_TAGS = frozenset("math svg".split())
@@ -35,12 +36,14 @@ _NAMES = frozenset("annotation annotation-xml desc metadata title".split())
 _PARTS = _FOREIGN_TAGS | _NAMES | {"template"}
 _INPUTS_WITHOUT_TEXT = frozenset("checkbox color file hidden image password radio range".split())
 _HTML_PREFIXES = ("h", "html", "xhtml")
+_EPUB = "{http://www.idpf.org/2007/ops}"
 # Stands for <br> until white space is joined.
 _LINE_BREAK = "\v"
 
 _XHTML = re.compile(r"\s*<\?xml\s|[^<]*(?:<[!?][^>]*>[^<]*)*<html\s[^>]*\bxmlns", re.IGNORECASE)
 # XML itself names five characters, HTML many more.
 _ENTITY_OF_HTML = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)[A-Za-z][A-Za-z0-9]*;")
+_OWN_ENTITY = re.compile(r"<!ENTITY\s+([\w.-]+)\s")
 _XML_DECLARATION = re.compile(rb"""\s*<\?xml\s[^>]*?\bencoding\s*=\s*["']([^"'>]+)["']""")
 _CHARSET = re.compile(r"""charset\s*=\s*(?:["']\s*)?([^\s"';]+)""", re.IGNORECASE)
 _CDATA = "[CDATA["
@@ -192,7 +195,7 @@ class PageText:
 @lru_cache(maxsize=1024)
 def _html_name(tag: str) -> str:
     """Returns the name of a tag without its namespace, and without a prefix that means HTML."""
-    name = tag.rpartition("}")[2].lower()
+    name = tag.replace(_EPUB, "epub:").rpartition("}")[2].lower()
     prefix, _, local_name = name.rpartition(":")
     if prefix in _HTML_PREFIXES:
         return local_name
@@ -224,19 +227,24 @@ def _parse_markup(markup: str) -> PageText:
     raw_text = _RAW_TEXT_OF_HTML
     if _XHTML.match(markup):
         raw_text = _RAW_TEXT_OF_XHTML
-        if "<!ENTITY" not in markup:
-            with_characters = _ENTITY_OF_HTML.sub(_escape_entity, markup)
-            parser = etree.XMLParser(encoding="utf-8", huge_tree=True, target=PageText())
-            try:
-                parser.feed(with_characters.encode())
-                return parser.close()
-            except etree.XMLSyntaxError:
-                pass
+        own = frozenset(_OWN_ENTITY.findall(markup))
+        with_characters = _ENTITY_OF_HTML.sub(partial(_escape_entity, own=own), markup)
+        parser = etree.XMLParser(encoding="utf-8", huge_tree=True, target=PageText())
+        try:
+            parser.feed(with_characters.encode())
+            return parser.close()
+        except etree.XMLSyntaxError:
+            pass
     return _parse_html(raw_text.sub(_with_end_only_by_tag, markup))
 
 
-def _escape_entity(entity: re.Match[str]) -> str:
-    """Returns the character of an entity of HTML; XML's parser would drop the entity."""
+def _escape_entity(entity: re.Match[str], own: frozenset[str]) -> str:
+    """Returns the character of an entity of HTML, which XML's parser would drop.
+
+    That parser reads the page's own entities, and refuses a page in which they grow too much.
+    """
+    if entity[0][1:-1] in own:
+        return entity[0]
     return html.escape(html.unescape(entity[0]))
 
 

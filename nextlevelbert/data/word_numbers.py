@@ -1,6 +1,8 @@
 """Counts the numbers that Word puts before clauses, headings and list items."""
 
 import re
+import sys
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from lxml import etree
@@ -23,11 +25,16 @@ _ROMAN = {
 }
 _WITHOUT_NUMBER = ("bullet", "none")
 _STYLES_AT_MOST = 20  # that one style may be based on
+_LEVELS = range(9)
+_LONGEST_LABEL = 100  # characters
+_LARGEST_SPELLED = 2_600  # a hundred letters; larger numbers are digits
+_OFF = ("0", "false", "off")
 
 
 def value(element: etree._Element, name: str) -> str:
     """Returns an attribute in the namespace of its element, or an empty text."""
-    return element.get(f"{{{etree.QName(element).namespace}}}{name}", "")
+    # Equal ids are one object, so that a long one is not compared for each paragraph.
+    return sys.intern(element.get(f"{{{etree.QName(element).namespace}}}{name}", ""))
 
 
 def find_value(element: etree._Element | None, path: str) -> str:
@@ -38,6 +45,45 @@ def find_value(element: etree._Element | None, path: str) -> str:
     if match is None:
         return ""
     return value(match, "val")
+
+
+def is_on(element: etree._Element, path: str) -> bool | None:
+    """Returns whether the property at a path is switched on, or None if there is no such one."""
+    match = element.find(path)
+    if match is None:
+        return None
+    return value(match, "val") not in _OFF
+
+
+def whole_number(text: str, default: int = 0, base: int = 10) -> int:
+    """Returns the number that a text holds, or the default if it holds anything else."""
+    try:
+        return int(text, base)
+    except ValueError:
+        return default
+
+
+class Style(NamedTuple):
+    """Holds what a style says about its paragraphs or runs, and the style that it is based on."""
+
+    list_id: str
+    level: str
+    is_hidden: bool | None
+    based_on: str
+
+
+def hidden_styles(styles: Mapping[str, Style]) -> set[str]:
+    """Returns the ids of the styles whose text Word does not show."""
+    hidden = set()
+    for style_id in styles:
+        style = styles[style_id]
+        for _ in range(_STYLES_AT_MOST):
+            if style.is_hidden is not None or style.based_on not in styles:
+                break
+            style = styles[style.based_on]
+        if style.is_hidden:
+            hidden.add(style_id)
+    return hidden
 
 
 class _Level(NamedTuple):
@@ -53,6 +99,7 @@ class _List(NamedTuple):
     counter: str  # lists with one counter go on counting
     levels: dict[int, _Level]
     starts: dict[int, int]  # of levels that begin anew in this list
+    levels_of_styles: dict[str, str]
 
 
 class ParagraphNumbers:
@@ -61,10 +108,15 @@ class ParagraphNumbers:
     def __init__(
         self, numbering: etree._Element | None = None, styles: etree._Element | None = None
     ) -> None:
-        self.styles: dict[str, etree._Element] = {}
+        self.styles: dict[str, Style] = {}
         if styles is not None:
             for style in styles.iterfind("{*}style"):
-                self.styles[value(style, "styleId")] = style
+                self.styles[value(style, "styleId")] = Style(
+                    list_id=find_value(style, "{*}pPr/{*}numPr/{*}numId"),
+                    level=find_value(style, "{*}pPr/{*}numPr/{*}ilvl"),
+                    is_hidden=is_on(style, "{*}rPr/{*}vanish"),
+                    based_on=find_value(style, "{*}basedOn"),
+                )
         self.lists: dict[str, _List] = {}
         if numbering is not None:
             self._read_lists(numbering)
@@ -75,6 +127,7 @@ class ParagraphNumbers:
         abstract_lists = {
             value(item, "abstractNumId"): item for item in numbering.iterfind("{*}abstractNum")
         }
+        all_levels = {abstract_id: _levels(item) for abstract_id, item in abstract_lists.items()}
         abstract_ids = {
             value(item, "numId"): find_value(item, "{*}abstractNumId")
             for item in numbering.iterfind("{*}num")
@@ -83,19 +136,19 @@ class ParagraphNumbers:
             abstract_id = find_value(item, "{*}abstractNumId")
             linked_style = find_value(abstract_lists.get(abstract_id), "{*}numStyleLink")
             if linked_style in self.styles:
-                linked = find_value(self.styles[linked_style], "{*}pPr/{*}numPr/{*}numId")
-                abstract_id = abstract_ids.get(linked, abstract_id)
+                abstract_id = abstract_ids.get(self.styles[linked_style].list_id, abstract_id)
             if abstract_id not in abstract_lists:
                 continue
 
-            levels = _levels(abstract_lists[abstract_id])
+            levels = dict(all_levels[abstract_id])
             starts = {}
             for override in item.iterfind("{*}lvlOverride"):
                 levels.update(_levels(override))
                 start = find_value(override, "{*}startOverride")
                 if start:
-                    starts[int(value(override, "ilvl"))] = int(start)
-            self.lists[value(item, "numId")] = _List(abstract_id, levels, starts)
+                    starts[whole_number(value(override, "ilvl"))] = whole_number(start)
+            by_style = {level.style: str(index) for index, level in levels.items()}
+            self.lists[value(item, "numId")] = _List(abstract_id, levels, starts, by_style)
 
     def next_of(self, paragraph: etree._Element) -> str:
         """Returns the number of the next paragraph with a space after it, or an empty text."""
@@ -124,14 +177,12 @@ class ParagraphNumbers:
             if list_id or style_id not in self.styles:
                 break
             style = self.styles[style_id]
-            list_id = find_value(style, "{*}pPr/{*}numPr/{*}numId")
-            level = level or find_value(style, "{*}pPr/{*}numPr/{*}ilvl")
+            list_id = style.list_id
+            level = level or style.level
             if list_id in self.lists:
-                for index, list_level in self.lists[list_id].levels.items():
-                    if list_level.style == style_id:
-                        level = str(index)
-            style_id = find_value(style, "{*}basedOn")
-        return list_id, int(level or 0)
+                level = self.lists[list_id].levels_of_styles.get(style_id, level)
+            style_id = style.based_on
+        return list_id, whole_number(level)
 
     def _count(self, list_id: str, level: int) -> None:
         numbered_list = self.lists[list_id]
@@ -152,14 +203,15 @@ def _levels(element: etree._Element) -> dict[int, _Level]:
     """Reads the levels of a list, or of what a list changes in another one."""
     levels = {}
     for item in element.iterfind("{*}lvl"):
-        index = int(value(item, "ilvl"))
-        legal = item.find("{*}isLgl")
+        index = whole_number(value(item, "ilvl"), default=-1)
+        if index not in _LEVELS:
+            continue
         levels[index] = _Level(
-            start=int(find_value(item, "{*}start") or 0),
+            start=whole_number(find_value(item, "{*}start")),
             number_format=find_value(item, ".//{*}numFmt"),
-            text=find_value(item, "{*}lvlText"),
-            restart=int(find_value(item, "{*}lvlRestart") or index),
-            is_legal=legal is not None and value(legal, "val") not in ("0", "false"),
+            text=find_value(item, "{*}lvlText")[:_LONGEST_LABEL],
+            restart=whole_number(find_value(item, "{*}lvlRestart"), default=index),
+            is_legal=bool(is_on(item, "{*}isLgl")),
             style=find_value(item, "{*}pStyle"),
         )
     return levels
@@ -179,7 +231,7 @@ def _label(numbered_list: _List, level: int, counts: dict[int, int]) -> str:
             return str(number)
         return _write_number(number, numbered_list.levels[index].number_format)
 
-    return re.sub(r"%([1-9])", written, list_level.text)
+    return re.sub(r"%([1-9])", written, list_level.text)[:_LONGEST_LABEL]
 
 
 def _write_number(number: int, number_format: str) -> str:
@@ -189,10 +241,12 @@ def _write_number(number: int, number_format: str) -> str:
     if number_format == "decimalZero":
         return f"{number:02}"
     text = str(number)
-    if number > 0 and number_format.endswith("Letter"):
+    if not 0 < number <= _LARGEST_SPELLED:
+        return text
+    if number_format.endswith("Letter"):
         repeats, index = divmod(number - 1, len(_LETTERS))
         text = _LETTERS[index] * (repeats + 1)
-    elif number > 0 and number_format.endswith("Roman"):
+    elif number_format.endswith("Roman"):
         text = _roman(number)
     if number_format.startswith("upper"):
         return text.upper()

@@ -1,4 +1,4 @@
-"""Books that take too much memory or hold no text."""
+"""Packed texts that take too much memory, and books that hold no text."""
 
 import gzip
 
@@ -16,17 +16,6 @@ def test_what_takes_too_much_unpacked_is_refused(tmp_path, monkeypatch, name):
     (tmp_path / name).write_bytes(gzip.compress(b"a" * 5000))
     with pytest.raises(ValueError, match=rf"{name}.* takes more than 1,000 bytes"):
         list(read_documents(tmp_path / name))
-
-
-@pytest.mark.parametrize("write", [write_epub, write_docx])
-def test_archives_that_take_too_much_are_refused(tmp_path, monkeypatch, write):
-    suffix = write.__name__.removeprefix("write_")
-    module = {"docx": "word", "epub": "epub"}[suffix]
-    monkeypatch.setattr(f"nextlevelbert.data.{module}.UNPACKED_LIMIT", 100)
-    path = write(tmp_path / f"a.{suffix}", ["word " * 100])
-
-    with pytest.raises(ValueError, match=rf"a\.{suffix} .* takes more than"):
-        list(read_documents(path))
 
 
 @pytest.mark.parametrize("kind", ["html", "epub", "docx"])

@@ -27,6 +27,74 @@ def package(items, spine):
     )
 
 
+def manifest_item(name, kind=XHTML, more=""):
+    return f'<item id="{name}" href="{name}" media-type="{kind}" {more}/>'
+
+
+def package_of(items, spine):
+    return package([], spine).replace("<manifest>", f"<manifest>{''.join(items)}")
+
+
+def test_a_page_is_read_once_whatever_places_in_it_are_listed(tmp_path):
+    items = [
+        ("a", "1.xhtml#a", XHTML),
+        ("b", "1.xhtml#b", XHTML),
+        ("c", "./1.xhtml", XHTML),
+        ("d", "2.xhtml", XHTML),
+    ]
+    contents = {
+        "book.opf": package(items, ["a", "d", "b", "c", "d"]),
+        "1.xhtml": "<p>One.",
+        "2.xhtml": "<p>Two.",
+    }
+
+    assert text_of(write_archive(tmp_path / "a.epub", contents)) == "One.\n\nTwo."
+
+
+@pytest.mark.parametrize("last", [XHTML, "application/x-other"])
+def test_a_page_is_read_for_an_item_of_another_type(tmp_path, last):
+    items = [
+        manifest_item("plan", "application/x-plan", more="fallback='image'"),
+        manifest_item("image", "image/png", more="fallback='page'"),
+        manifest_item("page", last, more="fallback='page'"),
+    ]
+    contents = {
+        "book.opf": package_of(items, ["plan"]),
+        "plan": b"\0\1",
+        "image": b"\0\1",
+        "page": f"<p>{WHALE}",
+    }
+
+    assert text_of(write_archive(tmp_path / "a.epub", contents)) == WHALE
+
+
+def test_the_package_file_is_found_by_its_type(tmp_path):
+    other = '<rootfile full-path="book.pdf" media-type="application/pdf"/>'
+    container = CONTAINER.replace("<rootfiles>", f"<rootfiles>{other}").replace(
+        'book.opf"', 'book.opf" media-type="application/oebps-package+xml"'
+    )
+    contents = {
+        "META-INF/container.xml": container,
+        "book.pdf": "%PDF",
+        "OEBPS/book.opf": package([("a", "a.xhtml", XHTML)], ["a"]),
+        "OEBPS/a.xhtml": f"<p>{WHALE}",
+    }
+
+    assert text_of(write_archive(tmp_path / "a.epub", contents)) == WHALE
+
+
+@pytest.mark.parametrize("damaged", ["", "%PDF", "<e>"])
+def test_a_damaged_container_or_list_of_encrypted_files_costs_no_page(tmp_path, damaged):
+    contents = {
+        "META-INF/container.xml": damaged,
+        "META-INF/encryption.xml": damaged,
+        "book.opf": package([("a", "a.xhtml", XHTML)], ["a"]),
+        "a.xhtml": f"<p>{WHALE}",
+    }
+
+    assert text_of(write_archive(tmp_path / "a.epub", contents)) == WHALE
+
+
 def test_an_epub_with_odd_entries_loses_only_those(tmp_path, caplog):
     kinds = "text/html text/xml application/xml text/x-oeb1-document".split()
     items = [
@@ -134,6 +202,8 @@ def test_pages_that_are_pictures_are_named_except_the_cover(tmp_path, caplog):
     ("contents", "message"),
     [
         ({}, "cannot be read as EPUB .*no package file"),
+        ({"book.opf": "%PDF"}, "cannot be read as EPUB .*package file book.opf lists no pages"),
+        ({"book.opf": package([], [])}, "cannot be read as EPUB .*book.opf lists no pages"),
         (
             {"book.opf": package([("a", "a.html", XHTML)], ["a"])},
             "holds no text: page a.html cannot be read",

@@ -142,15 +142,43 @@ def test_xhtml_with_tags_that_are_closed_at_once_and_entities(tmp_path, body):
     assert html_text(tmp_path, f"{XHTML_HEAD}<body>{body}</body></html>") == "café & tea"
 
 
-def test_entities_that_the_page_defines_or_nobody_knows_are_no_reason_to_lose_text(tmp_path):
-    doctype = '<!DOCTYPE html PUBLIC "x" "x.dtd" [<!ENTITY a "b">]>'
-    page = "<body><p>before &a; &unknown; after</p></body></html>"
+def test_entities_that_the_page_defines_are_read_and_unknown_ones_cost_no_text(tmp_path):
+    doctype = (
+        '<!DOCTYPE html PUBLIC "x" "x.dtd" [<!ENTITY firm "Quayside &amp; Sons">'
+        '<!ENTITY nbsp "&#160;">]>'
+    )
+    page = "<body><p>before&nbsp;&firm; &unknown; after</p></body></html>"
 
     with_definition = html_text(tmp_path, f"{doctype}{XHTML_HEAD}{page}")
     without = html_text(tmp_path, f'<?xml version="1.0"?>{XHTML_HEAD}{page}')
 
-    for text in (with_definition, without):
-        assert text.endswith("before &a; &unknown; after")
+    assert with_definition.endswith("before Quayside & Sons &unknown; after")
+    assert without.endswith("before &firm; &unknown; after")
+
+
+def test_entities_do_not_multiply_a_page(tmp_path):
+    entities = "".join(
+        f'<!ENTITY {name} "{f"&{before};" * 10}">'
+        for before, name in zip("abcdefg", "bcdefgh", strict=True)
+    )
+    doctype = f'<!DOCTYPE html [<!ENTITY a "laugh">{entities}]>'
+    page = f"{doctype}{XHTML_HEAD}<body><p>before &h; after</p></body></html>"
+
+    assert len(html_text(tmp_path, page)) < 10 * len(page)
+
+
+@pytest.mark.parametrize("declaration", ['<?xml version="1.0"?>', ""])
+def test_one_version_of_a_part_of_a_page_is_read(tmp_path, declaration):
+    switch = (
+        "<epub:switch><epub:case required-namespace='x'><p>one</p></epub:case><epub:case"
+        " required-namespace='y'><p>two</p></epub:case><epub:default><p>words</p></epub:default>"
+        "</epub:switch>"
+    )
+    html = '<html xmlns:epub="http://www.idpf.org/2007/ops">'
+
+    text = html_text(tmp_path, f"{declaration}{html}<body>See {switch}</body></html>")
+
+    assert text == "See\n\nwords"
 
 
 def test_deeply_nested_tags_cost_no_text(tmp_path):

@@ -1,12 +1,13 @@
 """All text that Word shows is read, whatever is around it."""
 
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from nextlevelbert import read_documents
 
-from ..toys.books import WORD, write_word
+from ..toys.books import WORD, text_of, write_archive, write_word
 
 BOOKS = Path(__file__).with_name("books")
 DRAWING = "http://schemas.openxmlformats.org/drawingml/2006"
@@ -19,6 +20,14 @@ NAMESPACES = (
 )
 
 
+STYLES = (
+    f"<w:styles xmlns:w='{WORD}'><w:style w:styleId='Secret'><w:rPr><w:vanish/></w:rPr></w:style>"
+    "<w:style w:styleId='Based'><w:basedOn w:val='Secret'/></w:style><w:style w:styleId='Shown'>"
+    "<w:basedOn w:val='Based'/><w:rPr><w:vanish w:val='0'/></w:rPr></w:style></w:styles>"
+)
+HIDDEN = "<w:r><w:rPr><w:vanish/></w:rPr>{}</w:r>"
+
+
 def run(text):
     return f'<w:r><w:t xml:space="preserve">{text}</w:t></w:r>'
 
@@ -27,8 +36,32 @@ def paragraph(*contents):
     return f"<w:p>{''.join(contents)}</w:p>"
 
 
+def part(name, *paragraphs):
+    contents = "".join(paragraph(run(text)) for text in paragraphs)
+    return f'<w:{name} xmlns:w="{WORD}">{contents}</w:{name}>'
+
+
+def section(*references, more=""):
+    """A section with headers and footers, by their kind, type and id."""
+    marks = "".join(
+        f'<w:{kind}Reference w:type="{shown_on}" r:id="{identifier}"/>'
+        for kind, shown_on, identifier in references
+    )
+    return f"<w:sectPr>{marks}{more}</w:sectPr>"
+
+
 def text_box(text):
     return f"<w:txbxContent>{paragraph(run(text))}</w:txbxContent>"
+
+
+def add_parts(path, relations, parts):
+    """Replaces the relations of a Word file, and adds parts to it."""
+    with zipfile.ZipFile(path) as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()}
+    contents["word/_rels/document.xml.rels"] = f"<Relationships>{relations}</Relationships>"
+    for name, content in parts.items():
+        contents[f"word/{name}"] = content
+    write_archive(path, contents)
 
 
 def word_text(tmp_path, body, **parts):
@@ -163,17 +196,23 @@ def test_the_labels_of_diagrams_and_charts_are_read_in_their_place(tmp_path):
 
 
 def test_notes_headers_footers_and_comments_follow_the_text(tmp_path):
-    def part(name, text):
-        return f'<w:{name} xmlns:w="{WORD}">{paragraph(run(text))}</w:{name}>'
+    def notes(name, text):
+        contents = f'<w:{name} w:id="1">{paragraph(run(text))}</w:{name}>'
+        return f'<w:{name}s xmlns:w="{WORD}">{contents}</w:{name}s>'
+
+    references = "".join(
+        f'<w:r><w:{kind}Reference w:id="1"/></w:r>' for kind in ("footnote", "endnote", "comment")
+    )
+    margins = section(("header", "default", "header"), ("footer", "default", "footer"))
 
     text = word_text(
         tmp_path,
-        paragraph(run("The board met.")),
-        comments=part("comments", "Ask Ann."),
+        paragraph(run("The board met."), references) + margins,
+        comments=notes("comment", "Ask Ann."),
         header=part("hdr", "Confidential"),
         footer=part("ftr", "Confidential"),
-        footnotes=part("footnotes", "In May."),
-        endnotes=part("endnotes", "Or June."),
+        footnotes=notes("footnote", "In May."),
+        endnotes=notes("endnote", "Or June."),
     )
 
     assert text.split("\n\n") == [
@@ -183,6 +222,145 @@ def test_notes_headers_footers_and_comments_follow_the_text(tmp_path):
         "Confidential",
         "Ask Ann.",
     ]
+
+
+@pytest.mark.parametrize("kind", ["footnote", "endnote", "comment"])
+@pytest.mark.parametrize("around", ["", "<w:del>{}</w:del>", HIDDEN])
+def test_notes_that_the_text_does_not_refer_to_are_not_read(tmp_path, kind, around):
+    contents = "".join(
+        f'<w:{kind} w:id="{index}">{paragraph(run(f"note {index}"))}</w:{kind}>'
+        for index in range(3)
+    )
+    notes = f'<w:{kind}s xmlns:w="{WORD}">{contents}</w:{kind}s>'
+    shown = f'<w:r><w:{kind}Reference w:id="1"/></w:r>'
+    other = around.format(f'<w:{kind}Reference w:id="2"/>')
+    body = paragraph(run("kept"), shown, other)
+
+    assert word_text(tmp_path, body, **{f"{kind}s": notes}) == "kept\n\nnote 1"
+
+
+@pytest.mark.parametrize(
+    ("more", "settings", "shown"),
+    [
+        ("", "", "all"),
+        ("<w:titlePg/>", "", "all first"),
+        ("<w:titlePg w:val='0'/>", "<w:evenAndOddHeaders w:val='off'/>", "all"),
+        ("", "<w:evenAndOddHeaders/>", "all even"),
+    ],
+)
+def test_only_the_headers_and_footers_that_a_section_shows_are_read(
+    tmp_path, more, settings, shown
+):
+    relations = '<Relationship Id="settings" Type="x/settings" Target="settings.xml"/>'
+    parts = {"settings.xml": f'<w:settings xmlns:w="{WORD}">{settings}</w:settings>'}
+    references = []
+    for kind, text in (("default", "all"), ("first", "first"), ("even", "even")):
+        relations += f'<Relationship Id="{kind}" Type="x/header" Target="{kind}.xml"/>'
+        parts[f"{kind}.xml"] = part("hdr", text)
+        references.append(("header", kind, kind))
+    body = paragraph(run("kept")) + section(*references, more=more)
+    path = write_word(tmp_path / "a.docx", body, namespaces=NAMESPACES)
+    add_parts(path, relations, parts)
+
+    assert text_of(path).split() == ["kept", *shown.split()]
+
+
+def test_a_section_shows_the_header_of_first_pages_of_the_section_before(tmp_path):
+    before = paragraph(f"<w:pPr>{section(('header', 'first', 'header'))}</w:pPr>", run("kept"))
+
+    text = word_text(
+        tmp_path, before + section(more="<w:titlePg/>"), header=part("hdr", "Confidential")
+    )
+
+    assert text == "kept\n\nConfidential"
+
+
+@pytest.mark.parametrize(
+    ("properties", "text"),
+    [
+        ("<w:vanish/>", "kept"),
+        ("<w:vanish w:val='true'/>", "kept"),
+        ("<w:vanish w:val='0'/>", "keptgone"),
+        ("<w:vanish w:val='false'/>", "keptgone"),
+        ("<w:webHidden/>", "keptgone"),
+        ("<w:rStyle w:val='Secret'/>", "kept"),
+        ("<w:rStyle w:val='Based'/>", "kept"),
+        ("<w:rStyle w:val='Shown'/>", "keptgone"),
+        ("<w:rStyle w:val='Secret'/><w:vanish w:val='off'/>", "keptgone"),
+    ],
+)
+def test_hidden_text_is_not_read(tmp_path, properties, text):
+    hidden = f"<w:r><w:rPr>{properties}</w:rPr><w:t>gone</w:t></w:r>"
+
+    assert word_text(tmp_path, paragraph(run("kept"), hidden), styles=STYLES) == text
+
+
+def test_text_is_hidden_by_the_style_of_its_paragraph_but_not_by_its_mark(tmp_path):
+    by_style = paragraph("<w:pPr><w:pStyle w:val='Secret'/></w:pPr>", run("gone"))
+    twice = paragraph(
+        "<w:pPr><w:pStyle w:val='Secret'/></w:pPr>",
+        "<w:r><w:rPr><w:rStyle w:val='Based'/></w:rPr><w:t>shown again</w:t></w:r>",
+    )
+    mark = paragraph("<w:pPr><w:rPr><w:vanish/></w:rPr></w:pPr>", run("kept"))
+
+    text = word_text(tmp_path, by_style + twice + mark, styles=STYLES)
+
+    assert text == "shown again\n\nkept"
+
+
+def test_the_code_of_a_field_is_not_read(tmp_path):
+    def mark(kind):
+        return f"<w:r><w:fldChar w:fldCharType='{kind}'/></w:r>"
+
+    inner = mark("begin") + run("code") + mark("separate") + run("name") + mark("end")
+    code = mark("begin") + run("not chosen") + inner + mark("separate")
+    body = paragraph(run("It is "), code, run("chosen"), mark("end"), run("."))
+    without_begin = paragraph(mark("begin"), run("kept")) + paragraph(mark("separate"), run("too"))
+
+    text = word_text(tmp_path, body + without_begin)
+
+    assert text == "It is chosen.\n\nkept\n\ntoo"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "<w:r><w:sym w:font='Symbol' w:char='alpha'/></w:r>",
+        "<w:ddList><w:result w:val='-9'/><w:listEntry w:val='Oslo'/></w:ddList>",
+        "<w:ddList><w:result w:val='first'/></w:ddList>",
+        "<w:pPr><w:numPr><w:ilvl w:val='one'/><w:numId w:val='1'/></w:numPr></w:pPr>",
+    ],
+)
+def test_an_odd_number_costs_no_text(tmp_path, content):
+    numbering = (
+        f"<w:numbering xmlns:w='{WORD}'><w:abstractNum w:abstractNumId='0'><w:lvl/><w:lvl"
+        " w:ilvl='0'><w:start w:val=''/><w:lvlRestart w:val='x'/></w:lvl></w:abstractNum><w:num"
+        " w:numId='1'><w:abstractNumId w:val='0'/><w:lvlOverride><w:startOverride w:val='x'/>"
+        "</w:lvlOverride></w:num></w:numbering>"
+    )
+
+    assert word_text(tmp_path, paragraph(content, run("kept")), numbering=numbering) == "kept"
+
+
+def test_a_chart_in_charts_is_read_once(tmp_path):
+    drawings = "<w:r><w:drawing><c:chart r:id='chart'/></w:drawing></w:r>" * 3
+    path = write_word(tmp_path / "a.docx", paragraph(drawings), namespaces=NAMESPACES, chart="")
+    label = (
+        f"<c:chartSpace {NAMESPACES}><c:chart r:id='x'/><c:pt><c:v>%s</c:v></c:pt></c:chartSpace>"
+    )
+    relations = '<Relationship Id="chart" Type="x/chart" Target="a.xml"/>'
+    add_parts(
+        path,
+        relations,
+        {
+            "a.xml": label % "Bergen",
+            "b.xml": label % "Oslo",
+            "_rels/a.xml.rels": '<R><Relationship Id="x" Type="x/chart" Target="b.xml"/></R>',
+            "_rels/b.xml.rels": '<R><Relationship Id="x" Type="x/chart" Target="a.xml"/></R>',
+        },
+    )
+
+    assert text_of(path).split() == ["Bergen", "Oslo"]
 
 
 def test_line_breaks_and_notes_of_word_files():
@@ -213,7 +391,9 @@ def test_what_cannot_be_read_is_named(tmp_path, caplog, content, note):
 
 
 def test_a_damaged_part_costs_no_other(tmp_path, caplog):
-    assert word_text(tmp_path, paragraph(run("kept")), header="<w:hdr>", numbering="") == "kept"
+    body = paragraph(run("kept")) + section(("header", "default", "header"))
+
+    assert word_text(tmp_path, body, header="<w:hdr>", numbering="") == "kept"
     assert "word/header.xml is missing or damaged" in caplog.text
     assert "word/numbering.xml is missing or damaged" in caplog.text
 

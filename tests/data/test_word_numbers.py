@@ -91,6 +91,29 @@ def test_formats_of_numbers(number_format, last):
     assert numbers_of(lists, [(1, 0)] * 28)[-1] == f"{last}) "
 
 
+@pytest.mark.parametrize(
+    ("number_format", "start", "label"),
+    [
+        ("lowerLetter", 2_470, f"{'z' * 95}) "),
+        ("lowerLetter", 2_601, "2601) "),
+        ("upperRoman", 2_147_483_647, "2147483647) "),
+        ("decimal", 10**120, "1" + "0" * 99 + " "),
+    ],
+)
+def test_a_label_has_at_most_a_hundred_characters(number_format, start, label):
+    lists = numbering(level(0, "%1)", number_format).replace('val="1"', f'val="{start}"'))
+
+    assert numbers_of(lists, [(1, 0)]) == [label]
+
+
+def test_a_list_has_nine_levels_and_labels_are_no_texts():
+    lists = numbering(*(level(index, "%1" * 60) for index in range(12)))
+
+    labels = numbers_of(lists, [(1, 0), (1, 8), (1, 9), (1, 11)])
+
+    assert labels == [f"{'1' * 50} ", f"{'1' * 50} ", "", ""]
+
+
 @pytest.mark.parametrize("number_format", ["bullet", "none"])
 def test_bullets_are_no_text(number_format):
     assert numbers_of(numbering(level(0, "o", number_format)), [(1, 0)]) == [""]

@@ -196,6 +196,25 @@ def test_no_cell_of_the_table_is_computed(page, monkeypatch, first):
         assert float(score) <= 0  # stays a number
 
 
+def test_names_and_texts_are_no_html(page, monkeypatch):
+    """A browser would run the script of a picture that does not exist."""
+    script = "<img src=x onerror=alert(1)> whale"
+    monkeypatch.setattr(page, "names", [script] * 3)
+    passage = page.library.passage(0)._replace(text=script)
+    monkeypatch.setattr(page.library, "passage", lambda index: passage)
+    document = SimpleNamespace(text=script)
+    monkeypatch.setattr(page.library, "document", lambda index: document)
+    answer = page.ask(script)
+
+    documents = page.document_list(0, answer)
+    passages = page.passage_list(script, answer)
+    text = page.text(0, script, heading=script)
+
+    for shown in (documents, passages, text):
+        assert "&lt;img" in shown
+        assert "<img src=x" not in shown
+
+
 def test_the_examples_are_sentences_of_the_folder(page):
     examples = page.examples()
 

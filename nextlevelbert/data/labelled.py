@@ -85,6 +85,7 @@ def load_classes(
         ValueError: for a row that cannot be read, with its source, row and column.
     """
     rows = _read_rows(table, columns)
+    _check_no_vector(rows, columns.label)
     names_of_integers = _names_of_integers(table, columns.label, class_names)
     for row in rows:
         row.label = _name_of(row.label, names_of_integers)
@@ -175,6 +176,17 @@ def _check_labels(rows: Sequence[_Row], column: str, *, several: bool) -> None:
                 )
 
 
+def _check_no_vector(rows: Sequence[_Row], column: str) -> None:
+    """Checks that labels are not the vectors [1, 0] and [0, 1], which would name both classes."""
+    is_pair = all(row.label in ([0, 1], [1, 0]) for row in rows)
+    for row in rows:
+        if is_pair and row.label == [1, 0]:
+            raise row.location.error(
+                column,
+                f"holds {short(row.label)}. Give a list of classes, not a vector of 0 and 1.",
+            )
+
+
 def _sorted_names(rows: Sequence[_Row], column: str) -> tuple[str, ...]:
     """Returns the names of the classes of a training set, in order."""
     classes = sorted({item for row in rows for item in row.classes()})
@@ -213,13 +225,36 @@ def _label_index(row: _Row, column: str, index_of: Mapping[str, int]) -> int | l
 
 
 def read_label_names(path: str | Path) -> tuple[str, ...]:
-    """Reads the classes of a JSON file: a list of names, or an object with the names as keys."""
+    """Reads the classes of a JSON file, in order.
+
+    It holds a list of names, an object with the names as keys, or the `label2id` or `id2label` of a
+    configuration of transformers, whose numbers are the order.
+    """
     with open_text(Path(path)) as file:
         names = json.load(file)
         is_collection = isinstance(names, list | dict) and len(names) > 0
         if not is_collection or not all(isinstance(name, str) for name in names):
             raise ValueError("it must hold a JSON list of classes, or an object with them as keys")
+        if isinstance(names, dict):
+            names = _names_in_order(names)
     return tuple(names)
+
+
+def _names_in_order(names: Mapping[str, Any]) -> list[str]:
+    """Returns the keys of an object; those of a `label2id` by their numbers.
+
+    Raises:
+        ValueError: for numbers that are not 0, 1, 2, ... without gaps.
+    """
+    label2id: Mapping[Any, Any] = names
+    if all(map(_INTEGER.fullmatch, names)) and all(isinstance(x, str) for x in names.values()):
+        label2id = {name: int(number) for number, name in names.items()}
+    numbers = list(label2id.values())
+    if not all(type(number) is int for number in numbers):
+        return list(names)
+    if sorted(numbers) != list(range(len(names))):
+        raise ValueError("the numbers of its classes must be 0, 1, 2, ... without gaps")
+    return sorted(label2id, key=label2id.__getitem__)
 
 
 # --- Choices

@@ -66,7 +66,6 @@ class FinetuningArguments(BaseTrainingArguments):
         metadata={"reason": "the labels of a task have one name"},
     )
     prediction_loss_only: bool = fixed(default=False, reason="the table needs predictions")
-    dataloader_drop_last: bool = fixed(default=False, reason="every row is trained and scored")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -222,6 +222,11 @@ class ClassifierRun:
         labelled = [name for name, dataset in self.sets.items() if "label" in dataset.features]
         return seeds.reported_set(labelled)
 
+    @property
+    def metric(self) -> str:
+        """Returns the validation score that selects the best seed."""
+        return (self.args.metric_for_best_model or "loss").removeprefix("eval_")
+
     def settings(self) -> dict[str, object]:
         """Returns settings that decide the result, beside the weights and training arguments."""
         settings: dict[str, object] = {}
@@ -343,7 +348,14 @@ class ClassifierRun:
             baselines[f"{title}, {long} ({about})"] = seeds.mean_and_deviation(scores)
         baselines |= self.tfidf_row()
         baselines["most frequent label"] = dict(self.majority_scores(self.reported))
-        return seeds.report(self.args, results, self.reported, name=title, baselines=baselines)
+        return seeds.report(
+            self.args,
+            results,
+            self.reported,
+            name=title,
+            baselines=baselines,
+            metric=self.metric,
+        )
 
     def publish(
         self,
@@ -405,12 +417,15 @@ class ClassifierRun:
         epoch = "last epoch"
         if self.args.load_best_model_at_end:
             epoch = f"best epoch by {self.args.metric_for_best_model}"
+        selected = "lowest loss"
+        if self.metric != "loss":
+            selected = f"highest {self.metric}"
         scores = best.scores[self.reported]
         measured = (
             f"The scores are those of the {len(self.sets[self.reported])} examples of the"
-            f" {self.reported} set. This checkpoint is the {epoch} of the seed with the lowest"
-            f" loss (accuracy {scores['accuracy']:.4f}). The row of the most frequent label is"
-            " chance."
+            f" {self.reported} set. This checkpoint is the {epoch} of the seed with the"
+            f" {selected} (accuracy {scores['accuracy']:.4f}). The row of the most frequent label"
+            " is chance."
         )
         if "f1" in scores:
             measured += f" `f1` is the F1 of the class {plain(self.labels.names[-1])}."

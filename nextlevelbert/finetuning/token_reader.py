@@ -129,9 +129,11 @@ class TokenReader:
                 limit,
                 int((lengths > limit).sum()),
             )
+            special_ids = set(self.tokenizer.all_special_ids)
             for row in ids:
-                if len(row) > limit and self.family == "truncated":
-                    row[limit - 1] = row[-1]  # a plain encoder reads a special token at the end
+                # A plain encoder reads a special token at the end, if its tokenizer adds one.
+                if len(row) > limit and self.family == "truncated" and row[-1] in special_ids:
+                    row[limit - 1] = row[-1]
                 del row[limit:]
         return ids
 

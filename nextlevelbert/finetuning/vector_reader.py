@@ -88,7 +88,10 @@ class VectorReader:
 
         rows = {}
         for name, dataset in sets.items():
-            columns: dict[str, Any] = {"document": [index_of[text] for text in dataset["text"]]}
+            documents_of_rows = [index_of[text] for text in dataset["text"]]
+            columns: dict[str, Any] = {"document": documents_of_rows}
+            # For `train_sampling_strategy="group_by_length"`.
+            columns["length"] = [len(self.vectors[index]) for index in documents_of_rows]
             if self.has_pairs:
                 columns["pairs"] = [[index_of[text] for text in texts] for texts in pairs[name]]
             if "label" in dataset.features:

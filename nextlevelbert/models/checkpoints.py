@@ -216,6 +216,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
             if is_main_process:
                 if not self.is_remote_code():  # whose code transformers has written
                     custom_object_save(self, temporary)
+                    custom_object_save(self._class_of_package(), temporary)
                 contents = self._sentence_transformers_files(folder, before)
                 for file_name, content in contents.items():
                     write_whole(temporary / file_name, json.dumps(content, indent=2))
@@ -249,6 +250,11 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         )
         text = self.card_text(name)
         return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{text}")
+
+    def _class_of_package(self) -> type:
+        """Returns the class of this package that a subclass somewhere else extends."""
+        bases = [base for base in type(self).__mro__ if base.__module__.startswith(__package__)]
+        return bases[0]
 
     def _prepare_upload(self, folder: Path, hub: dict[str, Any]) -> tuple[str, dict[str, float]]:
         """Makes the repository of a folder that is about to be saved.

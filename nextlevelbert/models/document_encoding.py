@@ -203,7 +203,7 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
         if empty:
             warn_of_empty_documents(empty)
 
-    def encode_query(self, queries: str | Sequence[str]) -> Tensor:
+    def encode_query(self, queries: str | Iterable[str]) -> Tensor:
         """Encodes questions as vectors to compare with the `search_vectors` of chunks.
 
         A question gets the query prompt of the chunk encoder, if there is one; encode documents
@@ -221,19 +221,20 @@ class DocumentEncodingMixin(NextLevelPreTrainedModel):
         Raises:
             ValueError: a question holds no token.
         """
-        texts = queries
-        if isinstance(texts, str):
-            texts = [texts]
-        vectors = []
+        if isinstance(queries, str):
+            texts = [queries]
+        else:
+            texts = list(queries)
+        vectors = torch.zeros(len(texts), self.config.chunk_hidden_size)
         prompt = self.config.encoder_prompts().query
-        for text, embedding in zip(texts, self.iter_encode(texts, prompt=prompt), strict=True):
+        for index, embedding in enumerate(self.iter_encode(texts, prompt=prompt)):
             if len(embedding.plain) == 0:
-                raise ValueError(f"The question {text!r} holds no token.")
+                raise ValueError(f"The question {texts[index]!r} holds no token.")
             mean = embedding.plain.mean(dim=0)
-            vectors.append(self.search_vectors(mean))
+            vectors[index] = self.search_vectors(mean)
         if isinstance(queries, str):
             return vectors[0]
-        return torch.stack(vectors)
+        return vectors
 
     @torch.no_grad()
     def search_vectors(self, plain: Tensor) -> Tensor:

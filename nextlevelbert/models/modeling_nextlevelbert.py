@@ -758,7 +758,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         members: dict[str, tuple[ChunkingRule, list[int]]] = {}
         ids = []
         for index, (row, real) in enumerate(zip(input_ids.cpu(), mask.cpu(), strict=True)):
-            document = rules[-1].strip_special_tokens(row[real].numpy().astype(np.int32))
+            document = rules[-1].strip_special_tokens(np.array(row[real].tolist(), np.int32))
             rule, document = split_prompt(document, rules)
             ids.append(document)
             members.setdefault(rule.prompt, (rule, []))[1].append(index)

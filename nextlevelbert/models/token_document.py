@@ -139,7 +139,8 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
         if attention_mask is None:
             on_cpu = np.ones(input_ids.shape, bool)
         else:
-            on_cpu = mask.cpu().numpy()  # the only wait for a GPU in most passes
+            # The only wait for a GPU in most passes. `torch.func` has no `numpy` of a tensor.
+            on_cpu = np.array(mask.tolist(), bool).reshape(mask.shape)
         limit = self.config.max_training_tokens
         if limit is None or not self.training:
             return mask, on_cpu

@@ -94,6 +94,7 @@ class ClusterDataset(EpochDataset[TokenSequence]):
         self._special = tokenizer.convert_tokens_to_ids(
             [tokenizer.cls_token, *DOCUMENT, tokenizer.sep_token]
         )
+        self._unmaskable = [*self._special, *tokenizer.all_special_ids]
         self._sets = []
         for texts in large:
             pieces = [processor.tokenize(text) for text in texts]
@@ -129,7 +130,7 @@ class ClusterDataset(EpochDataset[TokenSequence]):
         ids.append(sep)
 
         input_ids = np.array(ids)
-        maskable = ~np.isin(input_ids, self._special)
+        maskable = ~np.isin(input_ids, self._unmaskable)
         return TokenSequence(input_ids=input_ids, maskable=maskable, mask_key=key)
 
     def _documents(self, index: int, rng: np.random.Generator) -> Iterator[np.ndarray]:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
@@ -86,12 +87,15 @@ class MaskedVectorMetrics:
         Raises:
             ValueError: if the predictions did not go through `score_batch`.
         """
-        if isinstance(evaluation.predictions, tuple):
+        rows = evaluation.predictions
+        if isinstance(rows, list):  # of each batch, with eval_do_concat_batches=False
+            rows = np.concatenate(rows)
+        if isinstance(rows, tuple):
             raise ValueError(
                 "Got predicted vectors, of which a Trainer keeps only a part. Also set"
                 " Trainer(preprocess_logits_for_metrics=metrics.score_batch)."
             )
-        return self.summarize(torch.as_tensor(evaluation.predictions))
+        return self.summarize(torch.as_tensor(rows))
 
     def summarize(self, scores: torch.Tensor) -> dict[str, float]:
         """Computes the metrics from the rows of `masked_vector_scores`.

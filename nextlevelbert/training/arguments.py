@@ -91,6 +91,8 @@ class BaseTrainingArguments(TrainingArguments):
     )
     hub_always_push: bool = fixed(default=False, reason="only the finished model is uploaded")
     batch_eval_metrics: bool = fixed(default=False, reason="scores need all rows of a set")
+    eval_do_concat_batches: bool = fixed(default=True, reason="scores need all rows of a set")
+    dataloader_drop_last: bool = fixed(default=False, reason="every row is trained and scored")
     # Processes wait for each other while documents are encoded, which may take days.
     ddp_timeout: int = option(7 * 24 * 3600, argparse.SUPPRESS)
     disable_tqdm: bool | None = option(None, argparse.SUPPRESS)

@@ -88,7 +88,7 @@ def run_command(main: Callable[[list[str]], object], argv: Sequence[str] | None 
     try:
         with HELD_FOLDERS:
             main(list(argv))
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ImportError) as error:  # the package of an option may be missing
         print(f"error: {readable_text(str(error))}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:

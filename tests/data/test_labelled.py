@@ -1,5 +1,7 @@
 """Labelled documents: what is recognised, what is refused, and splits."""
 
+import json
+
 import datasets
 import pytest
 from datasets import Dataset, List
@@ -14,6 +16,7 @@ from nextlevelbert.data.labelled import (
     load_choices,
     load_classes,
     names_of,
+    read_label_names,
     source_of,
 )
 from nextlevelbert.data.tables import open_rows
@@ -198,3 +201,26 @@ def test_a_share_that_leaves_one_side_empty_is_refused(share, total):
 
     with pytest.raises(ValueError, match="Cannot hold out"):
         hold_out_documents(data, share, 0)
+
+
+@pytest.mark.parametrize(
+    "content", [{"cat": 1, "dog": 0}, {"1": "cat", "0": "dog"}, ["dog", "cat"]], ids=str
+)
+def test_numbers_in_a_file_of_names_are_the_order(tmp_path, content):
+    (tmp_path / "names.json").write_text(json.dumps(content))
+
+    assert read_label_names(tmp_path / "names.json") == ("dog", "cat")
+
+
+def test_numbers_with_a_gap_are_refused(tmp_path):
+    (tmp_path / "names.json").write_text(json.dumps({"cat": 1, "dog": 3}))
+
+    with pytest.raises(ValueError, match="without gaps"):
+        read_label_names(tmp_path / "names.json")
+
+
+def test_a_vector_of_two_classes_is_refused(read):
+    rows = [{"text": "a", "label": [0, 1]}, {"text": "b", "label": [1, 0]}]
+
+    with pytest.raises(ValueError, match="not a vector of 0 and 1"):
+        read(rows)

@@ -320,3 +320,20 @@ def test_what_is_refused(argv, culprit, sea_files, toy_checkpoint, tmp_path, cap
     with pytest.raises(SystemExit):
         run_task(tmp_path / "model", "--train_file", sea_files["--train_file"], *argv)
     assert culprit in capsys.readouterr().err
+
+
+def test_the_best_seed_has_the_best_named_score(sea_files, toy_encoder_path, tmp_path):
+    argv = [part for option in sea_files.items() for part in option]
+    argv += ["--model", "untrained", "--chunk_encoder", toy_encoder_path, "--chunk_size", "16"]
+    argv += ["--metric_for_best_model", "macro_f1", "--seeds", "0", "1", "2", "--max_steps", "2"]
+
+    best = run_task(tmp_path, *argv, "--train_sampling_strategy", "group_by_length")["best_seed"]
+
+    scores = []
+    for seed in range(3):
+        result = read_json(tmp_path / f"seed-{seed}" / "result.json")
+        scores.append(result["scores"]["validation"]["macro_f1"])
+    assert scores[best] == max(scores)
+    assert "the seed with the highest macro_f1" in " ".join(
+        (tmp_path / "README.md").read_text().split()
+    )

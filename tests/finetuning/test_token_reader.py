@@ -2,6 +2,7 @@
 
 import pytest
 from datasets import Dataset
+from tokenizers.processors import TemplateProcessing
 
 from nextlevelbert.finetuning.arguments import FinetuningArguments, TextModelArguments
 from nextlevelbert.finetuning.labels import SINGLE, LabelSet
@@ -43,3 +44,14 @@ def test_a_document_without_a_token_is_refused(token_reader):
     rows = [{"id": "a", "text": "one", "label": 0}, {"id": "b", "text": "\u200b", "label": 1}]
     with pytest.raises(ValueError, match="'b'"):
         token_reader.prepare({"train": Dataset.from_list(rows)})
+
+
+def test_a_tokenizer_without_an_end_reads_the_first_tokens(token_reader):
+    rows = Dataset.from_list([{"id": "a", "text": "one two three four five", "label": 0}])
+    tokenizer = token_reader.tokenizer
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="$A", pair="$A $B")
+    token_reader.reading_limit = 3
+
+    [ids] = token_reader.prepare({"train": rows})["train"]["input_ids"]
+
+    assert tokenizer.convert_ids_to_tokens(ids) == ["one", "two", "three"]

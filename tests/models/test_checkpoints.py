@@ -1,5 +1,6 @@
 """What other libraries write into a checkpoint's folder, before and after the model is saved."""
 
+import importlib
 import json
 import shutil
 
@@ -269,3 +270,20 @@ def test_a_save_that_fails_keeps_the_old_model(toy_checkpoint, tmp_path, monkeyp
         model.save_pretrained(tmp_path)
 
     assert tree(tmp_path) == expected
+
+
+def test_a_subclass_is_saved_with_the_code_of_the_package(toy_encoder_path, tmp_path, monkeypatch):
+    code = (
+        "from nextlevelbert import NextLevelBertModel\nclass Weighted(NextLevelBertModel): pass\n"
+    )
+    (tmp_path / "weighted_model.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    weighted = importlib.import_module("weighted_model").Weighted
+    model = weighted.from_chunk_encoder(toy_encoder_path, chunk_size=16)
+
+    model.save_pretrained(tmp_path / "model")
+
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    for path in config["auto_map"].values():
+        assert (tmp_path / "model" / f"{path.partition('.')[0]}.py").exists()
+    assert (tmp_path / "model" / "weighted_model.py").exists()

@@ -122,3 +122,29 @@ def test_blank_text_has_the_zero_vector_and_a_warning(toy):
         output = toy(**batch)
     assert (output.pooler_output[1] == 0).all()
     close(output.pooler_output[0], books[0].document)
+
+
+def test_questions_come_from_a_generator_or_not_at_all(toy_checkpoint):
+    model = NextLevelBertModel.from_pretrained(toy_checkpoint)
+    questions = ["a cat", "the red dog ran"]
+
+    vectors = model.encode_query(iter(questions))
+
+    assert torch.equal(vectors, model.encode_query(questions))
+    assert model.encode_query([]).shape == (0, 32)
+
+
+def test_functional_gradients_are_those_of_backward(toy_checkpoint):
+    model = NextLevelBertModel.from_pretrained(toy_checkpoint)
+    batch = dict(model.tokenizer(["the whale and the sea " * 20], return_tensors="pt"))
+    weights = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+
+    def total(values):
+        return torch.func.functional_call(model, values, (), batch).pooler_output.sum()
+
+    gradients = torch.func.grad(total)(weights)
+
+    model(**batch).pooler_output.sum().backward()
+    table = model.special_embeddings.weight
+    assert table.grad.abs().sum() > 0
+    close(gradients["special_embeddings.weight"], table.grad)

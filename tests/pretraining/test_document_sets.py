@@ -158,3 +158,14 @@ def test_masks_follow_their_key_alone(processor):
     for name in alone:
         assert torch.equal(together[name][1, :200], alone[name][0])
     assert not torch.equal(collator([long_sequence(200, key=(1, 3, 3))])["labels"], alone["labels"])
+
+
+def test_a_mask_token_of_a_document_is_not_to_be_predicted(processor):
+    documents = ["the [MASK] cat", "a dog", "he ran"]
+    mask_token_id = processor.tokenizer.mask_token_id
+
+    row = ClusterDataset([documents], processor)[0]
+
+    is_mask = row.input_ids == mask_token_id
+    assert is_mask.sum() == 1
+    assert not row.maskable[is_mask].any()

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from transformers import EvalPrediction
@@ -157,3 +158,12 @@ def test_the_mean_of_the_context():
     # The mean is (0.5, 0.5), with a cosine of 14 / (10 √2). Position 4 would have 1.
     assert as_they_are["masked_cosine"] == pytest.approx(0.7 * 2**0.5)
     assert only_y["masked_cosine"] == pytest.approx(1.0)
+
+
+def test_rows_of_each_batch_have_the_scores_of_all_rows():
+    metrics = MaskedVectorMetrics("smooth_l1")
+    rows = np.random.default_rng(0).random((5, 10))
+
+    of_batches = metrics(EvalPrediction([rows[:4], rows[4:]], None))
+
+    assert of_batches == metrics(EvalPrediction(rows, None))

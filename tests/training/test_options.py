@@ -170,3 +170,13 @@ def test_what_a_command_refuses_is_told_without_a_traceback(capsys, error, statu
     assert "Traceback" not in capsys.readouterr().err
     with pytest.raises(KeyError):
         run_command(lambda words: {}["a mistake of ours"], [])
+
+
+def test_a_package_that_is_missing_is_an_error_of_one_line(capsys):
+    def main(argv):
+        raise ImportError("galore-torch is missing")
+
+    with pytest.raises(SystemExit):
+        run_command(main, [])
+
+    assert capsys.readouterr().err == "error: galore-torch is missing\n"

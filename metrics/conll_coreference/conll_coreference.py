@@ -7,6 +7,26 @@ import evaluate
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+CITATION = """\
+@inproceedings{pradhan2014scoring,
+  title={Scoring Coreference Partitions of Predicted Mentions: A Reference Implementation},
+  author={Pradhan, Sameer and Luo, Xiaoqiang and Recasens, Marta and Hovy, Eduard and Ng, Vincent
+    and Strube, Michael},
+  booktitle={Proceedings of the 52nd Annual Meeting of the Association for Computational
+    Linguistics},
+  year={2014}
+}
+"""
+INPUTS = """
+Args:
+    predictions: the predicted cluster of each mention, by any label; or for each document its
+        clusters, of which each is a list of mentions, and a mention a list of numbers.
+    references: the right clusters, in the same form.
+
+Returns:
+    muc_recall, muc_precision, muc_f1, the same of b3, ceafe and lea; and conll_f1.
+"""
+
 
 class ConllCoreference(evaluate.Metric):
     def _info(self):
@@ -14,7 +34,18 @@ class ConllCoreference(evaluate.Metric):
         clusters = datasets.Sequence(datasets.Sequence(mention))
         forms = [datasets.Value("string"), datasets.Value("int64"), clusters]
         features = [datasets.Features({"predictions": form, "references": form}) for form in forms]
-        return evaluate.MetricInfo(description=__doc__, citation="", features=features)
+        return evaluate.MetricInfo(
+            description=__doc__,
+            citation=CITATION,
+            inputs_description=INPUTS,
+            features=features,
+        )
+
+    def add_batch(self, *, predictions=None, references=None, **kwargs):
+        """Adds predictions and their references; `evaluate` itself fails at none."""
+        if predictions is not None and len(predictions) == 0:
+            raise ValueError("There are no predictions. Give at least one, and its reference.")
+        super().add_batch(predictions=predictions, references=references, **kwargs)
 
     def _compute(self, predictions, references):
         if not isinstance(references[0], list):  # the cluster of each mention

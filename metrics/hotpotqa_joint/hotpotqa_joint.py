@@ -21,6 +21,27 @@ _CLOSED_ANSWERS = {"yes", "no", "noanswer"}
 Scores = tuple[float, float, float]  # exact match, precision and recall
 
 
+CITATION = """\
+@inproceedings{yang2018hotpotqa,
+  title={HotpotQA: A Dataset for Diverse, Explainable Multi-hop Question Answering},
+  author={Yang, Zhilin and Qi, Peng and Zhang, Saizheng and Bengio, Yoshua and Cohen, William W. and
+    Salakhutdinov, Ruslan and Manning, Christopher D.},
+  booktitle={Proceedings of the 2018 Conference on Empirical Methods in Natural Language
+    Processing},
+  year={2018}
+}
+"""
+INPUTS = """
+Args:
+    predictions: for each question its id, the predicted answer, and the predicted supporting_facts
+        with the title and sent_id of each.
+    references: for each question its id, answer and supporting_facts.
+
+Returns:
+    answer_em, answer_f1, answer_precision, answer_recall, and the same of support_ and joint_.
+"""
+
+
 class HotpotqaJoint(evaluate.Metric):
     def _info(self):
         facts = datasets.Sequence(
@@ -32,9 +53,16 @@ class HotpotqaJoint(evaluate.Metric):
             "supporting_facts": facts,
         }
         features = datasets.Features({"predictions": row, "references": row})
-        return evaluate.MetricInfo(description=__doc__, citation="", features=features)
+        return evaluate.MetricInfo(
+            description=__doc__,
+            citation=CITATION,
+            inputs_description=INPUTS,
+            features=features,
+        )
 
     def _compute(self, predictions, references):
+        if not references:
+            raise ValueError("There are no predictions. Give at least one, and its reference.")
         return hotpotqa_scores(answers_of(predictions), answers_of(references))
 
 

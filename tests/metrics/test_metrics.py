@@ -44,6 +44,22 @@ def test_each_loads_without_the_hub(name, monkeypatch):
     assert (metric.name, metric.module_type) == (name, "metric")
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_each_says_what_it_takes_and_what_to_cite(name):
+    metric = load(name)
+
+    assert metric.citation.startswith("@")
+    assert metric.citation.count("{") == metric.citation.count("}")
+    for word in ("Args:", "predictions:", "references:", "Returns:"):
+        assert word in metric.inputs_description
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_predictions_are_refused(name):
+    with pytest.raises(ValueError, match="There are no predictions"):
+        load(name).compute(predictions=[], references=[])
+
+
 def test_coreference_of_given_mentions():
     """If both sides have the same mentions, labels of any kind are a short form of clusters."""
     gold = [1, 1, 1, 2, 2, 2, 2]

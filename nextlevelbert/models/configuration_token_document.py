@@ -48,6 +48,10 @@ class TokenDocumentConfig(SizesOfEncoder, PreTrainedConfig):
         """Returns the number of token ids that the encoder reads."""
         return self.encoder_config.vocab_size
 
+    @vocab_size.setter
+    def vocab_size(self, size: int) -> None:
+        self.encoder_config.vocab_size = size
+
     def check(self, piece: str) -> None:
         """Checks the sizes that depend on the encoder.
 

@@ -104,7 +104,8 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Module:
         """Resizes the encoder's embeddings; arguments as in `PreTrainedModel`."""
         embeddings = self.base_model.encoder.resize_token_embeddings(*args, **kwargs)
-        self.config.encoder_config.vocab_size = embeddings.num_embeddings
+        self.vocab_size = embeddings.num_embeddings  # which `PreTrainedModel` sets, too
+        self.config.vocab_size = self.vocab_size
         return embeddings
 
     def check_arguments(self, arguments: TransformersKwargs) -> None:

@@ -5,7 +5,7 @@ first chunk (``sbert``), or what any other encoder, such as Longformer, makes of
 reads at once (``other``). The encoder stays frozen. The rows are those of `nextlevelbert finetune`:
 columns ``text`` and ``label``, perhaps a ``question``, and for multiple choice ``choices``.
 
-    python examples/next_level_bert/baselines.py avg_sbert --train_file train.jsonl \\
+    python examples/next_level_bert/frozen_baselines.py avg_sbert --train_file train.jsonl \\
         --validation_file validation.jsonl --test_file test.jsonl --output_dir TABLE
 """
 
@@ -265,16 +265,18 @@ def main(argv: list[str]) -> dict[str, dict[str, float]]:
         scores.append(scores_of(model, *sets["test"]))
 
     # 3. The row of the table.
-    row = {}
+    table = {}
     for name in scores[0]:
         values = [score[name] for score in scores]
-        row[name] = {"mean": float(np.mean(values)), "deviation": float(np.std(values))}
-        print(f"{args.baseline}, {name}: {row[name]['mean']:.3f} ± {row[name]['deviation']:.3f}")
+        table[name] = {"mean": float(np.mean(values)), "deviation": float(np.std(values))}
+        print(
+            f"{args.baseline}, {name}: {table[name]['mean']:.3f} ± {table[name]['deviation']:.3f}"
+        )
     folder = Path(args.output_dir)
     folder.mkdir(parents=True, exist_ok=True)
-    content = {"baseline": args.baseline, "encoder": args.encoder, "seeds": args.seeds, **row}
+    content = {"baseline": args.baseline, "encoder": args.encoder, "seeds": args.seeds, **table}
     (folder / "results.json").write_text(json.dumps(content, indent=2), encoding="utf-8")
-    return row
+    return table
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """The baselines of NextLevelBERT's tables: mean of the chunks, first chunk, another encoder."""
 
 import json
-import runpy
 
 import pytest
 import torch
@@ -11,10 +10,9 @@ from nextlevelbert import NextLevelBertModel
 
 from ...toys.finetuning import sea_rows, write
 from ...toys.vectors import close
-from ..scripts import EXAMPLES
+from ..scripts import load_script
 
-# Not by `load_script`: BERT-AL has a script of the same name.
-script = runpy.run_path(str(EXAMPLES / "next_level_bert" / "baselines.py"))
+script = vars(load_script("next_level_bert/frozen_baselines.py"))
 SETS = {"train": (32, 1), "validation": (8, 2), "test": (11, 3)}
 
 

@@ -161,6 +161,57 @@ def test_a_text_with_an_added_token_sends_only_new_words_to_the_tokenizer(minilm
     assert new_words == []
 
 
+@pytest.fixture(scope="module")
+def further_tokens(minilm):
+    tokenizer = copy.deepcopy(minilm.tokenizer)
+    letters = [AddedToken("qq", normalized=False), AddedToken("qq r", normalized=False)]
+    tokenizer.add_tokens([*letters, *ADDED_TOKENS])
+    return tokenizer
+
+
+@pytest.mark.parametrize("size", [1, 4, 1_000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a qq r b qq c",  # "qq" begins another token, which is longer
+        "x<alone>y",  # touches words
+        "qq<alone>",  # touches an added token that ends in a letter
+        "a <two words> b",
+    ],
+)
+def test_added_tokens_that_begin_touch_or_hold_words(further_tokens, monkeypatch, text, size):
+    monkeypatch.setattr(word_lookup, "_BLOCK_CHARACTERS", size)
+
+    found = looked_up(further_tokens, text)
+
+    assert found == by_tokenizer(further_tokens, text)
+
+
+def test_letters_around_an_added_token_are_words_of_their_own(minilm, monkeypatch):
+    tokenizer = copy.deepcopy(minilm.tokenizer)
+    tokenizer.add_tokens([AddedToken("qq", normalized=False)])
+    table = table_of(tokenizer)
+    table(["x qq y"])
+    new_words = []
+    monkeypatch.setattr(table, "_add", new_words.append)
+
+    [(ids, *_)] = table(["xqqy"])
+
+    assert new_words == []
+    assert ids.tolist() == by_tokenizer(tokenizer, "xqqy")[0]
+
+
+def test_words_are_not_looked_up_if_an_added_token_is_normalised(minilm):
+    """Its borders in the text are not known before the text is in lower case, without accents."""
+    tokenizer = copy.deepcopy(minilm.tokenizer)
+    tokenizer.add_tokens(["Café"])
+
+    found = looked_up(tokenizer, "A CAFÉ, cafes and a cafe.")
+
+    assert table_of(tokenizer) is None
+    assert found == by_tokenizer(tokenizer, "A CAFÉ, cafes and a cafe.")
+
+
 def test_a_tokenizer_that_is_changed(minilm):
     tokenizer = copy.deepcopy(minilm.tokenizer)
     lower = looked_up(tokenizer, "SEA and É")

@@ -1,5 +1,6 @@
 """Chunking is lossless for any text, and the same whatever way the text comes in."""
 
+import copy
 import dataclasses
 import functools
 import hashlib
@@ -12,17 +13,22 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from nextlevelbert import NextLevelBertModel, read_documents
+from nextlevelbert.models import chunking as chunking_module
 from nextlevelbert.models.chunking import (
     ChunkingMode,
     ChunkingRule,
+    Prompts,
     chunk_spans,
+    groups_by_length,
     iter_texts,
     pack_sentences,
     tokenize_document,
+    tokenize_documents,
+    with_prompt,
 )
 from nextlevelbert.models.sentences import closing_quotes, sentence_boundaries, splitter_sentences
 
@@ -115,6 +121,68 @@ def test_a_long_document_is_tokenised_without_a_warning_and_with_the_ids_of_one_
     tokenizer.deprecation_warnings.clear()  # another test may have called it
     assert document.input_ids.tolist() == tokenizer(text, add_special_tokens=False)["input_ids"]
     assert "longer than" in transformers_log.text  # a plain call does warn
+
+
+def test_a_tokenizer_that_reads_across_spaces_gets_a_long_text_whole(monkeypatch):
+    monkeypatch.setattr(chunking_module, "_PIECE_CHARACTERS", 1_000)
+    letters = {letter: index for index, letter in enumerate("ab .")}
+    merges = [("b", " "), ("b ", "a")]
+    vocabulary = {**letters, "b ": 4, "b a": 5}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE(vocabulary, merges)))
+    text = "ab " * 1_500
+
+    document = tokenize_document(tokenizer, text)
+
+    assert len(chunking_module.piece_borders(text)) > 3
+    assert document.input_ids.tolist() == tokenizer(text)["input_ids"]
+
+
+def test_an_added_token_that_gets_other_flags_is_read_by_the_new_ones(minilm):
+    tokenizer = copy.deepcopy(minilm.tokenizer)
+    tokenizer.add_tokens([AddedToken("<sea>", normalized=False)])
+    before = tokenize_document(tokenizer, "x<sea>y")
+    size = len(tokenizer)
+
+    tokenizer.add_tokens([AddedToken("<sea>", normalized=False, single_word=True)])
+
+    document = tokenize_document(tokenizer, "x<sea>y")
+    assert len(tokenizer) == size
+    assert document.input_ids.tolist() != before.input_ids.tolist()
+    assert (
+        document.input_ids.tolist() == tokenizer("x<sea>y", add_special_tokens=False)["input_ids"]
+    )
+
+
+def test_texts_before_an_error_are_a_group():
+    def read():
+        yield "one"
+        yield "two"
+        raise OSError("the disk")
+
+    groups = groups_by_length(read())
+
+    assert next(groups) == ["one", "two"]
+    with pytest.raises(OSError, match="the disk"):
+        next(groups)
+
+
+def test_the_space_before_the_first_word_behind_a_prompt_is_no_part_of_the_text(byte_level):
+    rule = with_prompt(ChunkingRule(suffix_ids=(0,)), byte_level, "the dog! ")
+
+    [document] = tokenize_documents(byte_level, ["the cat sat."], rule)
+
+    assert document.char_starts[:2].tolist() == [0, 3]
+    assert document.char_ends[:2].tolist() == [3, 7]
+
+
+def test_passages_get_the_first_of_the_usual_prompts_that_has_a_text():
+    """The order of sentence-transformers' `encode_document`."""
+    texts = {"corpus": "c: ", "passage": "p: ", "document": "d: "}
+
+    assert Prompts(texts).passage == "d: "
+    assert Prompts({**texts, "document": ""}).passage == "p: "
+    assert Prompts({"corpus": "c: "}).passage == "c: "
+    assert Prompts({"other": "o: "}, default_name="other").passage == "o: "
 
 
 def test_a_long_sentence_goes_on_in_further_chunks(tokenizer):
@@ -313,6 +381,20 @@ def test_a_splitter_finds_the_sentences_instead_of_the_rule(
     assert [text[a:b] for a, b in embedding.spans] == chunks
     assert model.plan(text, splitter=SPLITTERS[name]).chunks == len(embedding.plain)
     assert model.plan([" \n"], splitter=SPLITTERS[name])[0].chunks == 0
+
+
+@pytest.mark.parametrize("start", [8, 9])
+def test_a_sentence_begins_with_the_token_that_reaches_into_it(byte_level, start):
+    """Whether the space before a word, which is part of its token, belongs to the sentence or
+    not."""
+    text = "the cat. the dog"
+    document = tokenize_document(byte_level, text)
+    rule = rule_of_mode(byte_level, "sentences")
+
+    boundaries = rule.text_boundaries(text, document, lambda text: [(0, 8), (start, 16)])
+
+    spans = chunk_spans(document, boundaries)
+    assert [text[a:b] for a, b in spans] == ["the cat.", " the dog"]
 
 
 @pytest.mark.parametrize(

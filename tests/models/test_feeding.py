@@ -1,10 +1,20 @@
 """The next groups are prepared while the caller works, in order, and errors come in their turn."""
 
+import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from nextlevelbert.models.feeding import prepare_ahead
+from nextlevelbert.models import feeding
+from nextlevelbert.models.feeding import default_threads, prepare_ahead
+
+
+@pytest.mark.parametrize(("cores", "threads"), [(None, 1), (1, 1), (2, 1), (6, 3), (16, 4)])
+def test_there_is_a_thread_for_every_two_cores_and_at_most_four(cores, threads, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+
+    assert default_threads() == threads
 
 
 def test_items_come_in_order_whatever_their_time():
@@ -33,6 +43,31 @@ def test_later_items_are_prepared_while_the_caller_works_on_the_first():
     assert is_prepared[2].wait(timeout=60)
     items.close()
     assert not is_prepared[3].is_set()  # the number of items in memory is limited
+
+
+def test_a_caller_that_stops_waits_for_no_further_item(monkeypatch):
+    """Item 1 is ready only after the generator has begun to close; item 2 waits for its turn."""
+    release = threading.Event()
+    prepared = []
+
+    class Pool(ThreadPoolExecutor):
+        def shutdown(self, **options):
+            super().shutdown(**{**options, "wait": False})
+            release.set()
+            super().shutdown()
+
+    def prepare(number):
+        if number == 1:
+            release.wait(timeout=60)
+        prepared.append(number)
+
+    monkeypatch.setattr(feeding, "ThreadPoolExecutor", Pool)
+    items = prepare_ahead(prepare, range(6), threads=1)
+    next(items)
+    items.close()
+
+    assert release.is_set()
+    assert set(prepared) <= {0, 1}
 
 
 def test_items_are_read_in_the_thread_of_the_caller():

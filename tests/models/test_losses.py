@@ -7,12 +7,19 @@ import pytest
 import torch
 from scipy.special import softmax
 from torch.nn import functional as F
+from transformers import BertConfig
 
 from nextlevelbert import (
     NextLevelBertForMaskedVectorModeling,
 )
 from nextlevelbert.models import losses
-from nextlevelbert.models.losses import choice_loss, p_norm_loss, smooth_l1_loss
+from nextlevelbert.models.losses import (
+    choice_loss,
+    classification_loss,
+    labelled_loss,
+    p_norm_loss,
+    smooth_l1_loss,
+)
 
 from ..toys.vectors import close, ranking_loss, toy_config
 
@@ -25,6 +32,27 @@ def test_smooth_l1():
     """|3| - 0.5 above beta, 0.5 * 0.5 ** 2 below."""
     loss = smooth_l1_loss(PREDICTIONS, TARGETS)
     assert loss.item() == pytest.approx((2.5 + 0 + 0 + 0.125) / 4, abs=1e-6)
+
+
+def test_rows_without_labels_are_in_no_mean_of_labelled_rows():
+    """A logit of 0 costs ln 2, one of ln 3 costs ln 4 - ln 3 if its label is 1."""
+    logits = torch.tensor([[math.log(3), 0.0], [5.0, 5.0], [0.0, 9.0]])
+    labels = torch.tensor([[1, 0], [-100, -100], [1, -100]])
+
+    loss = labelled_loss(logits, labels)
+
+    first = (math.log(4 / 3) + math.log(2)) / 2
+    assert loss.item() == pytest.approx((first + math.log(2)) / 2, abs=1e-6)
+    assert labelled_loss(logits[1:2], labels[1:2]).item() == 0
+
+
+def test_the_problem_type_that_labels_mean_is_stored():
+    """As by transformers; a saved model then tells what its labels are."""
+    config = BertConfig(num_labels=3)
+
+    classification_loss(torch.zeros(2, 3), torch.tensor([0, 2]), config)
+
+    assert config.problem_type == "single_label_classification"
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.2, 0.05])

@@ -19,7 +19,7 @@ from nextlevelbert import (
 )
 from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, PAD, SEP
 from nextlevelbert.pretraining.collators import draw_replacements, draw_vector_mask
-from nextlevelbert.pretraining.datasets import VectorSequence
+from nextlevelbert.pretraining.datasets import SegmentPair, VectorSequence
 
 from ..toys.vectors import rows_of
 
@@ -162,6 +162,20 @@ def test_a_batch_is_cut_to_one_length(stories):
                 assert batch["special_ids"][row, side].tolist() == ids
     assert 2 <= min(drawn) < max(drawn) <= 40
     assert len(drawn) >= 8
+
+
+def test_segments_have_every_length_from_the_least_to_the_most():
+    """Log-uniformly: of 1,000, ln(4 / 3) / ln(4 / 2) have the length 3."""
+    collator = DataCollatorForSegmentPairs(2, 3)
+    segment = torch.zeros(9, 1)
+
+    lengths = []
+    for index in range(1_000):
+        batch = collator([SegmentPair(segment, segment, 0, key=(0, 0, index))])
+        lengths.append(batch["special_ids"].shape[2] - 2)
+
+    assert set(lengths) == {2, 3}
+    assert lengths.count(3) == pytest.approx(415, abs=4 * 16)
 
 
 @pytest.mark.parametrize("prepare", [lambda data: data, copy.deepcopy], ids=["itself", "copy"])

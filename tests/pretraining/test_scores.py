@@ -136,7 +136,7 @@ def test_the_mean_of_the_context():
     Position 3 becomes [MASK]; position 4 is to be predicted, too, but keeps its vector, so that it
     does not count.
     """
-    vectors = [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [8.0, 6.0], [5.0, 5.0], [9.0, 0.0]]
+    vectors = [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [8.0, 6.0], [5.0, 0.0], [9.0, 0.0]]
     batch = {
         "labels": torch.tensor([vectors]),
         "special_ids": torch.tensor([[CLS, NOT_SPECIAL, NOT_SPECIAL, MASK, NOT_SPECIAL, SEP]]),
@@ -155,7 +155,7 @@ def test_the_mean_of_the_context():
     as_they_are = baseline(lambda labels: labels)
     only_y = baseline(lambda labels: labels * torch.tensor([0.0, 1.0]))
 
-    # The mean is (0.5, 0.5), with a cosine of 14 / (10 √2). Position 4 would have 1.
+    # The mean is (0.5, 0.5), with a cosine of 14 / (10 √2); with position 4 it would be (2, 1/3).
     assert as_they_are["masked_cosine"] == pytest.approx(0.7 * 2**0.5)
     assert only_y["masked_cosine"] == pytest.approx(1.0)
 

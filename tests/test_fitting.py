@@ -152,6 +152,19 @@ def test_similarities_are_those_of_scikit_learn(tfidf):
     assert expected.std() > 2 * unit  # there is something to see
 
 
+def test_weights_of_tokens_by_hand(toy_encoder_path, tmp_path):
+    """ln((1 + N) / (1 + n)), if n of N = 5 chunks contain a token."""
+    source = load_chunk_encoder(toy_encoder_path)
+    texts = ["sea sea", "sea whale", "ship", "ship whale", "whale !"]
+
+    encoder = fit_tfidf_encoder(source, texts, tmp_path / "words", chunk_size=CHUNK_SIZE)
+
+    weights = encoder.encoder.model.weight.abs()
+    ids = source.tokenizer.convert_tokens_to_ids(["whale", "sea", "ship", "captain", "!"])
+    expected = torch.tensor([6 / 4, 6 / 3, 6 / 3, 6 / 1, 1]).log()
+    close(weights[ids], expected)
+
+
 def test_texts_without_a_known_word(tfidf):
     """Punctuation and nothing give the zero vector; unknown tokens do, too, and are warned of."""
     model = NextLevelBertModel.from_chunk_encoder(tfidf, chunk_size=CHUNK_SIZE, num_hidden_layers=0)

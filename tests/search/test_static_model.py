@@ -88,6 +88,34 @@ def test_a_token_without_a_vector_is_an_error(tmp_path):
         model.encode(["the narwhalish"])
 
 
+MORE_THAN_A_TABLE = {
+    "prompts": ("config.json", lambda config: config.update(prompts={"query": "query: "})),
+    "sentence_steps": (
+        "config.json",
+        lambda config: config["chunk_encoder_config"].update(sentence_steps={"truncate_dim": 8}),
+    ),
+    "split_special_tokens": (
+        "tokenizer_config.json",
+        lambda config: config.update(split_special_tokens=True),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MORE_THAN_A_TABLE)
+def test_models_with_more_than_a_table_are_opened(case, tmp_path):
+    for path in INSTALLED.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    name, change = MORE_THAN_A_TABLE[case]
+    config = json.loads((INSTALLED / name).read_text())
+    assert is_static(tmp_path)
+
+    change(config)
+    (tmp_path / name).unlink()
+    (tmp_path / name).write_text(json.dumps(config))
+
+    assert not is_static(tmp_path)
+
+
 def test_other_models_are_opened(toy_checkpoint, tmp_path):
     def refuse() -> NextLevelBertModel:
         raise AssertionError("the model is opened")

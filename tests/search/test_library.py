@@ -171,6 +171,23 @@ def test_a_heading_has_rows(command, books):
     assert "Nearest documents" not in passages
 
 
+def test_words_of_more_than_a_third_of_the_passages_tell_nothing(toy, tmp_path, open_library):
+    (tmp_path / "notes").mkdir()
+    for index in range(10):
+        words = ["a", "note", str(index)]
+        if index < 4:
+            words.append("whale")
+        if index < 3:
+            words.append("captain")
+        (tmp_path / "notes" / f"{index}.txt").write_text(" ".join(words))
+    library = open_library(toy, tmp_path / "notes")
+
+    telling = library.telling_words("The captain and a whale")
+
+    assert len(library.vectors) == 10
+    assert telling == {"captain"}
+
+
 def test_copies_are_shown_once(command, tmp_path):
     (tmp_path / "docs").mkdir()
     for name, end in (("one", ""), ("two", "\n"), ("three", " \n\n")):

@@ -11,6 +11,8 @@ from nextlevelbert.search.open_model import open_model
 from nextlevelbert.search.rerank import scores_again
 from nextlevelbert.vector_cache import VectorCache
 
+from ..toys.encoders import CONFIGS, TEXT, save_encoder
+
 QUESTION = "Where does the captain hunt the whale?"
 
 
@@ -117,6 +119,31 @@ def test_the_command(command, books, toy_encoder_path):
     assert rows[0]["score"] < rows[0]["rerank_cosine"]
     assert sorted(rows, key=lambda row: -row["score"]) == rows
     assert "the model './nowhere' cannot be used" in command(*words, "--rerank", "./nowhere").err
+
+
+def test_prompts_and_passages_of_several_chunks(tmp_path):
+    """A passage has the mean of its chunks' vectors, as sentence-transformers makes them."""
+    prompts = {"query": "query : ", "passage": "passage : "}
+    path = save_encoder(tmp_path, CONFIGS["bert"], prompts=prompts)
+    model = NextLevelBertModel.from_chunk_encoder(path, chunk_size=12, pooling="plain")
+    passages = [TEXT, "the cat sat on the mat ."]
+
+    cosines = Reranker(model).cosines("the red dog", passages, tmp_path / "cache")
+
+    reference = SentenceTransformer(path, device="cpu")
+    means = []
+    for passage in passages:
+        spans = model.encode(passage, prompt_name="passage").spans.tolist()
+        chunks = [passage[start:end] for start, end in spans]
+        means.append(reference.encode(chunks, prompt_name="passage").mean(axis=0))
+    question = reference.encode("the red dog", prompt_name="query")
+    expected = reference.similarity(question, np.stack(means))[0]
+    assert len(chunks) == 1
+    np.testing.assert_allclose(cosines, expected, atol=1e-5)
+
+
+def test_a_hundred_passages_are_read_by_default(second):
+    assert Reranker(second).passages == 100
 
 
 def test_no_passage_is_no_ranking(second):

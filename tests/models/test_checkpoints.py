@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import pickle
 import shutil
 
 import numpy as np
@@ -48,6 +49,13 @@ def test_prompts_and_similarity_survive_a_save_through_sentence_transformers(
         assert opened.default_prompt_name == "document"
         assert opened.similarity_fn_name == "dot"
         np.testing.assert_allclose(opened.encode(TEXT), model.encode(TEXT), atol=1e-6)
+
+
+def test_a_model_does_not_keep_the_token_that_it_was_opened_with(toy_checkpoint):
+    model = NextLevelBertModel.from_pretrained(toy_checkpoint, token="hf_secret")
+
+    assert b"hf_secret" not in pickle.dumps(model)
+    assert "hf_secret" not in str(vars(model))
 
 
 def test_modules_over_the_model_survive_a_save_of_the_model_alone(toy_checkpoint, tmp_path):

@@ -20,7 +20,7 @@ from nextlevelbert.fitting import combine_chunk_encoders
 from nextlevelbert.search import embed, library
 from nextlevelbert.search.reading import ReadingOptions
 
-from ..toys.encoders import CONFIGS, TEXT, save_encoder
+from ..toys.encoders import CONFIGS, TEXT, save_encoder, word_tokenizer
 from ..toys.vectors import close, unit
 
 E5 = {"query": "query : ", "passage": "passage : "}
@@ -130,6 +130,19 @@ def test_pooling_leaves_out_the_space_behind_a_prompt_too(tmp_path):
     original = SentenceTransformer(path, device="cpu")
     expected = original.encode(["the cat sat"], prompt_name="query", convert_to_tensor=True)
     close(plain, expected)
+
+
+def test_pooling_that_leaves_out_the_prompt_counts_all_special_tokens_but_one(tmp_path):
+    """As sentence-transformers does: with two behind a text, a word of it is left out, too."""
+    tokenizer = word_tokenizer()
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP] [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    settings = {"include_prompt": False, "prompts": E5}
+    path = save_encoder(tmp_path, CONFIGS["bert"], tokenizer, **settings)
+    model = NextLevelBertModel.from_chunk_encoder(path, chunk_size=13, pooling="plain")
+
+    check_chunks(path, model, prompt_name="query")
 
 
 def test_a_default_prompt_is_used_if_no_other_is_chosen(tmp_path):

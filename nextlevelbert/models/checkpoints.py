@@ -72,6 +72,8 @@ _SENTENCE_BERT_CONFIG: dict[str, Any] = {
     # Overrides the limit of a tokenizer that something else wrote into the folder.
     "max_seq_length": NO_LENGTH_LIMIT,
 }
+# For a model with a default prompt, which sentence-transformers puts before texts itself.
+_PROMPTED = {"text": {"method": "forward_prompted", "method_output_name": "pooler_output"}}
 _CONFIG_SENTENCE_TRANSFORMERS: dict[str, Any] = {
     "model_type": "SentenceTransformer",
     "similarity_fn_name": "cosine",
@@ -306,6 +308,8 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         if is_update:
             modules = read_json(modules_file) or _MODULES
             reading |= read_json(folder / "sentence_bert_config.json") or {}
+        if getattr(self.config, "default_prompt_name", None) is not None:
+            reading["modality_config"] = _PROMPTED
         if hasattr(self.config, "max_position_embeddings"):
             # The model itself has a limit, at which sentence-transformers truncates.
             del reading["max_seq_length"]

@@ -704,8 +704,11 @@ class Prompts:
 
     @property
     def query(self) -> str:
-        """Returns the prompt of questions: ``"query"``, or the default one."""
-        return self.texts.get("query") or self.text()
+        """Returns the prompt of questions, ``"query"``; empty without one.
+
+        As in sentence-transformers, the default prompt is not for questions.
+        """
+        return self.texts.get("query", "")
 
     @property
     def passage(self) -> str:

@@ -458,14 +458,9 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
                     " NextLevelBertModel.from_chunk_encoder(…, pooling='residual')."
                 )
             documents = self.encode_ids(input_ids, attention_mask)
-            # A last row that is dropped, so that a batch of empty documents can be padded, too.
-            # Without a gradient: a loss over a model with nothing to train is an error.
-            device = self.get_chunk_encoder().device
-            size = self.config.chunk_hidden_size
-            no_chunk = torch.zeros(1, size, device=device, dtype=self.dtype)
-            padded = pad_vectors([*documents, no_chunk])
+            padded = self._pad_documents(documents)
             lengths = _on_cpu([len(chunks) for chunks in documents])
-            return padded["inputs_embeds"][:-1], padded["attention_mask"][:-1].bool(), lengths
+            return padded["inputs_embeds"], padded["attention_mask"].bool(), lengths
 
         if input_ids is not None or inputs_embeds is None:
             raise ValueError(
@@ -482,6 +477,31 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         if traced():
             return vectors, mask, None
         return vectors, mask, _on_cpu(mask.sum(dim=1).tolist())  # the only wait for a GPU
+
+    def _pad_documents(self, documents: list[Tensor]) -> dict[str, Tensor]:
+        """Pads the chunk vectors of documents, also if all documents are empty."""
+        # A last row that is dropped, so that a batch of empty documents can be padded, too.
+        # Without a gradient: a loss over a model with nothing to train is an error.
+        device = self.get_chunk_encoder().device
+        size = self.config.chunk_hidden_size
+        no_chunk = torch.zeros(1, size, device=device, dtype=self.dtype)
+        padded = pad_vectors([*documents, no_chunk])
+        return {name: values[:-1] for name, values in padded.items()}
+
+    def forward_prompted(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None
+    ) -> DocumentModelOutput:
+        """Reads ids that begin with their prompt, as sentence-transformers gives them.
+
+        In contrast to `forward`, ids without a prompt do not get the default prompt:
+        sentence-transformers adds it unless another prompt is chosen, which may be empty.
+
+        Args:
+            input_ids: token ids ``[B, T]`` of whole documents.
+            attention_mask: mask ``[B, T]``; None if there is no padding.
+        """
+        documents = self.encode_ids(input_ids, attention_mask, default_prompt="")
+        return self(**self._pad_documents(documents), return_dict=True)
 
     def _readable(
         self, mask: Tensor, lengths: np.ndarray | None
@@ -731,7 +751,12 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         return contextual, torch.stack(pooled)
 
     @torch.compiler.disable  # chunking is numpy, which `torch.compile` cannot follow everywhere
-    def encode_ids(self, input_ids: Tensor, attention_mask: Tensor | None) -> list[Tensor]:
+    def encode_ids(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None,
+        default_prompt: str | None = None,
+    ) -> list[Tensor]:
         """Encodes the chunks of whole documents.
 
         If ids begin with a prompt of the configuration, as sentence-transformers' do, every chunk
@@ -740,6 +765,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         Args:
             input_ids: token ids ``[B, T]``.
             attention_mask: mask ``[B, T]``; None if there is no padding.
+            default_prompt: text of another default prompt; empty for none.
 
         Returns:
             The chunk vectors of each document, ``[n, D]``.
@@ -754,7 +780,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             )
         mask = token_mask(input_ids, attention_mask)
         encoder = self.get_chunk_encoder()
-        rules = self._rules_by_prompt()
+        rules = self._rules_by_prompt(default_prompt)
         members: dict[str, tuple[ChunkingRule, list[int]]] = {}
         ids = []
         for index, (row, real) in enumerate(zip(input_ids.cpu(), mask.cpu(), strict=True)):
@@ -772,14 +798,14 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
                 vectors[index] = chunks.to(self.dtype)
         return vectors
 
-    def _rules_by_prompt(self) -> list[ChunkingRule]:
+    def _rules_by_prompt(self, default_prompt: str | None) -> list[ChunkingRule]:
         """Returns a rule for each prompt, the longest prompt first, then the rule of other ids."""
         prompts = self.config.encoder_prompts()
         # A prompt that ends in a word would run into the text.
         texts = [text for text in prompts.texts.values() if text and not text[-1].isalnum()]
         rules = list(map(self.prompted_rule, texts))
         rules.sort(key=lambda rule: -len(rule.prompt_ids))
-        return [*rules, self.prompted_rule(prompts.text())]
+        return [*rules, self.prompted_rule(prompts.text(prompt=default_prompt))]
 
     def encode_pairs(
         self,

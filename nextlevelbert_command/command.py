@@ -143,6 +143,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     if argv is None:
         argv = sys.argv[1:]
+    if sys.stdout is None:  # closed by the program that starts this one
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):  # a pipe on Windows may know few characters
         sys.stdout.reconfigure(errors="replace")
     try:

@@ -285,3 +285,15 @@ def test_what_ends_a_command_is_one_line(command, books, monkeypatch, error, sta
     said = command("search", books, "whales?")
     assert said.status == status
     assert said.err.removeprefix("Reading with model on cpu in float32.\n") == line
+
+
+def test_a_closed_stdout_is_no_error(books, tmp_path, monkeypatch):
+    """As some supervisors start a program (`>&-`)."""
+    monkeypatch.setattr("sys.stdout", None)
+
+    status = nextlevelbert_command.main(
+        ["search", str(books), "whale", "--cache_dir", str(tmp_path / "cache")]
+    )
+
+    assert status == 0
+    sys.stdout.close()

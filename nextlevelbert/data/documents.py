@@ -275,8 +275,8 @@ def _documents_of_table(
         others = error_count - len(errors)
         errors.append(ValueError(f"{path}: {others} more rows cannot be read."))
     if on_error is not None:
-        for error in errors + file_errors:
-            on_error(error)
+        for unreadable in errors + file_errors:
+            on_error(unreadable)
     return row_count
 
 

@@ -220,7 +220,7 @@ def without_media(documents: Any, column: str) -> Any:
 
     `datasets` opens them when it reads a row, and fetches those that are stored as an address.
     """
-    features = getattr(documents, "features", None) or {}
+    features: Any = getattr(documents, "features", None) or {}
     if column not in features:
         return documents
     return documents.select_columns(_columns_without_media(features.arrow_schema))

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from . import app, convert, embed, fit, search
+from . import app, embed, fit, search
 from .options import open_options
 from .parser import Parser, nearest
 from .training import check_models, check_options
@@ -30,7 +30,6 @@ _COMMANDS: dict[str, tuple[Any, str]] = {
     "app": (app, "nextlevelbert.search.app.layout"),
     "embed": (embed, "nextlevelbert.search.embed"),
     "fit": (fit, "nextlevelbert.search.fit"),
-    "convert": (convert, "nextlevelbert.convert"),
 }
 # Trainings by name: (module with their function `main`, what they do).
 _TRAININGS = {
@@ -115,18 +114,14 @@ def run(argv: Sequence[str]) -> None:
         parser.error(f"There is no command {name!r}.{nearest(name, [*_COMMANDS, *_TRAININGS])}")
 
     options = vars(command_parser(name).parse_args(argv[1:]))
-    models = ["model", "chunk_encoder", "rerank"]
-    if name == "convert":
-        models.append("source")
-    for option in models:
+    for option in ("model", "chunk_encoder", "rerank"):
         model = options.get(option)
         if model:
             path = importlib.import_module("nextlevelbert.models.model_names").model_path(model)
             if model != "minilm":  # which the models know by this name
                 options[option] = path
     if name != "search":  # which opens its model only to encode something
-        if name != "convert":
-            importlib.import_module("nextlevelbert.search.reading").check_source(options["source"])
+        importlib.import_module("nextlevelbert.search.reading").check_source(options["source"])
         importlib.import_module("nextlevelbert.public")  # registers the models
     _, module_name = _COMMANDS[name]
     command = importlib.import_module(module_name)

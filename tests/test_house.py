@@ -23,7 +23,7 @@ ORDER = (
     ("evaluation",),
     ("training",),
     ("pretraining", "finetuning", "search"),
-    ("convert", "public", "__main__", "__init__"),
+    ("public", "__main__", "__init__"),
 )
 
 

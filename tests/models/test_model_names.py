@@ -18,7 +18,6 @@ from nextlevelbert import (
     load_chunk_encoder,
     model_path,
 )
-from nextlevelbert.convert import convert_checkpoint
 from nextlevelbert.models.model_names import hub_arguments
 
 from ..toys.vectors import close
@@ -84,7 +83,6 @@ COMMANDS = {
     "app": "app example-books --model no-such-folder",
     "embed": "embed example-books -o vectors.npy --model no-such-folder",
     "fit": "fit example-books -o fitted --model no-such-folder",
-    "convert": "convert no-such-folder made",
     "pretrain": "pretrain --train_file example-books --output_dir made --model no-such-folder",
     "encoder": "pretrain --train_file example-books --output_dir made --chunk_encoder no-such-folder",
     "finetune": "finetune --task multiple_choice --train_file example-books --output_dir made"
@@ -114,13 +112,6 @@ def test_a_model_to_finetune_may_also_be_a_baseline(capsys):
 
     assert status == 1
     assert "It may also be untrained, tfidf." in capsys.readouterr().err
-
-
-def test_convert_names_the_checkpoint_that_is_not_there(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-
-    with pytest.raises(FileNotFoundError, match=r"'someone/nothing' cannot be used.*the Hub"):
-        convert_checkpoint("someone/nothing")
 
 
 def test_pretraining_needs_documents(capsys):

@@ -11,8 +11,11 @@ from safetensors.torch import load_file
 from transformers import AutoModel
 
 from nextlevelbert import load_chunk_encoder
-from nextlevelbert.convert import convert_checkpoint
 from nextlevelbert.models.chunking import tokenize_document
+
+from ..examples.scripts import load_script
+
+convert_checkpoint = load_script("next_level_bert/convert_checkpoint.py").convert_checkpoint
 
 
 @pytest.fixture(scope="session")

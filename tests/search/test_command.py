@@ -23,7 +23,7 @@ from nextlevelbert_command import command as command_line
 
 from .conftest import COURT, KITCHEN, SEA
 
-COMMANDS = ("search", "app", "embed", "fit", "pretrain", "finetune", "convert")
+COMMANDS = ("search", "app", "embed", "fit", "pretrain", "finetune")
 
 
 @pytest.mark.parametrize(
@@ -87,8 +87,6 @@ def test_each_option_is_an_argument_of_the_command(name, books):
         options.extend(["-o", str(books / "output.parquet")])
     elif name == "fit":
         options.extend(["-o", str(books / "output")])
-    elif name == "convert":
-        options.append(str(books / "output"))
     parsed = set(vars(command_line.command_parser(name).parse_args(options[1:])))
     _, module_name = command_line._COMMANDS[name]
     run = importlib.import_module(module_name).run
@@ -150,7 +148,6 @@ def test_python_m(monkeypatch, capsys):
         (("embed", "books"), "--output"),
         (("embed", "books", "-o", "vectors.txt"), ".parquet"),
         (("fit", "books", "-o", "books"), "exists already"),
-        (("convert", "nowhere", "books"), "exists already"),
         (("finetune", "--task", "clasification"), "Did you mean classification?"),
         (("finetune",), "Give --task, one of classification, multiple_choice"),
         (("pretrain", "nowhere.yaml"), "nowhere.yaml"),

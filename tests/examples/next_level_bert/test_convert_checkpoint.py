@@ -12,12 +12,14 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModel, AutoModelForPreTraining, BertConfig
 
 from nextlevelbert import NextLevelBertForMaskedVectorModeling
-from nextlevelbert.convert import convert_checkpoint
 from nextlevelbert.models.chunk_encoder import ChunkEncoder, LoadedChunkEncoder
-from nextlevelbert_command import main
 
-from .reference import test_authors_inference as inference
-from .reference import test_authors_pretraining_step as pretraining_step
+from ...reference import test_authors_inference as inference
+from ...reference import test_authors_pretraining_step as pretraining_step
+from ..scripts import EXAMPLES, load_script
+
+script = load_script("next_level_bert/convert_checkpoint.py")
+convert_checkpoint = script.convert_checkpoint
 
 # The fixtures of both tests.
 tiny = inference.tiny
@@ -137,12 +139,13 @@ def test_encoder_is_the_one_that_the_configuration_names(tiny, config, weights, 
 
 CONVERT_FROM_THE_HUB = """
 import json, sys
-from nextlevelbert_command.command import run
-folder = sys.argv[1]
+folder, examples = sys.argv[1:]
+sys.path.insert(0, examples)
+from convert_checkpoint import main
 for output, *revision in (["main"], ["request", "--revision", "refs/pr/1"], ["none", "--revision", "refs/pr/2"]):
     try:
-        run(["convert", "user/theirs", f"{folder}/{output}", *revision])
-    except FileNotFoundError as error:
+        main(["user/theirs", f"{folder}/{output}", *revision])
+    except OSError as error:
         print(json.dumps(str(error)))
 """
 
@@ -158,10 +161,9 @@ def test_checkpoints_on_the_hub(hub, fresh_process, tiny, config, weights, tmp_p
     hub.put("user/theirs", {**files, "README.md": b"Theirs."})
     files["model.safetensors"] = (tmp_path / "model.safetensors").read_bytes()
     hub.put("user/theirs", files, "refs/pr/1")
-    printed = fresh_process(CONVERT_FROM_THE_HUB, tmp_path)
+    printed = fresh_process(CONVERT_FROM_THE_HUB, tmp_path, EXAMPLES / "next_level_bert")
     error = json.loads(printed.splitlines()[-1])
     assert "refs/pr/2 is not a valid git identifier" in error
-    assert "Give the folder of a model" in error
     for output, state in (("main", weights), ("request", other)):
         table = AutoModel.from_pretrained(tmp_path / output).special_embeddings.weight
         assert torch.equal(table, state["special_vec_embeddings.weight"])
@@ -176,16 +178,24 @@ def test_checkpoints_on_the_hub(hub, fresh_process, tiny, config, weights, tmp_p
 def test_command(tiny, tmp_path, capsys):
     """The saved folder holds no path of this machine."""
     output = tmp_path / "model"
-    argv = ["convert", str(tiny / "checkpoint"), str(output), "--chunk_size", "64"]
+    argv = [str(tiny / "checkpoint"), str(output), "--chunk_size", "64"]
     argv += ["--chunk_encoder", str(tiny / "encoder")]
-    main(argv)
+    script.main(argv)
     assert f"Wrote {output}: NextLevelBertModel" in capsys.readouterr().out
     config = AutoConfig.from_pretrained(output)
     assert (config.chunk_size, config.long_documents) == (64, "window")
     for path in output.iterdir():
         assert str(tiny).encode() not in path.read_bytes(), path
     with pytest.raises(SystemExit):  # the folder holds files now
-        main(argv)
+        script.main(argv)
+    assert "exists already" in capsys.readouterr().err
+
+
+def test_a_checkpoint_that_is_not_there_is_named(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(FileNotFoundError, match=r"'someone/nothing' cannot be used.*the Hub"):
+        convert_checkpoint("someone/nothing")
 
 
 # What is refused.

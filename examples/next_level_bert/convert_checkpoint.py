@@ -1,11 +1,15 @@
-"""Checkpoints as the authors of NextLevelBERT published them, turned into ours.
+"""Converts a checkpoint of NextLevelBERT's authors into a model of this package.
 
-nextlevelbert convert aiintelligentsystems/nextlevelbert-256 my-model
+    python examples/next_level_bert/convert_checkpoint.py aiintelligentsystems/nextlevelbert-256 \\
+        my-model
 
-Theirs hold `config.json` and weights of the encoder over chunks, the special vectors and the
-sentence encoder or head.
+The authors' checkpoints hold `config.json` and the weights of the encoder over chunks, of the
+special vectors, and of the sentence encoder or the head.
 """
 
+from __future__ import annotations
+
+import argparse
 import json
 from functools import partial
 from os import PathLike
@@ -17,10 +21,13 @@ from safetensors.torch import load_file
 from torch import nn
 from transformers.utils import cached_file
 
-from .models.chunk_encoder import LoadedChunkEncoder
-from .models.from_encoder import load_chunk_encoder
-from .models.model_names import model_path, named_errors
-from .models.modeling_nextlevelbert import NextLevelBertForMaskedVectorModeling, NextLevelBertModel
+from nextlevelbert import (
+    NextLevelBertForMaskedVectorModeling,
+    NextLevelBertModel,
+    load_chunk_encoder,
+    model_path,
+)
+from nextlevelbert.training import run_command
 
 Weights = dict[str, torch.Tensor]
 
@@ -40,7 +47,7 @@ _FIELDS_TO_COMPARE = ("model_type", "num_attention_heads", "hidden_act", "layer_
 
 def convert_checkpoint(
     source: str | PathLike,
-    chunk_encoder: str | PathLike | LoadedChunkEncoder | None = None,
+    chunk_encoder: Any = None,
     chunk_size: int | None = None,
     revision: str | None = None,
 ) -> NextLevelBertModel | NextLevelBertForMaskedVectorModeling:
@@ -51,7 +58,8 @@ def convert_checkpoint(
 
     Args:
         source: a name on the Hub or a folder.
-        chunk_encoder: the sentence encoder (default: the one that `config.json` names).
+        chunk_encoder: folder or name of the sentence encoder, or what `load_chunk_encoder` made of
+            it (default: the one that `config.json` names).
         chunk_size: number of tokens in a chunk (default: the value in `config.json`). With 0, a
             chunk is one sentence, or several if the encoder reads less than the sentence.
         revision: the version on the Hub: a branch, a tag, a commit, or a pull request such as
@@ -63,7 +71,7 @@ def convert_checkpoint(
             encoder than theirs.
     """
     config, weights = _read(model_path(source), revision)
-    if not isinstance(chunk_encoder, LoadedChunkEncoder):
+    if chunk_encoder is None or isinstance(chunk_encoder, str | PathLike):
         chunk_encoder = _open_chunk_encoder(config["_encoder_name"], chunk_encoder)
     backbone = chunk_encoder.encoder.model.config
     _check_fields(config["encoder_config"], chunk_encoder)
@@ -93,7 +101,7 @@ def convert_checkpoint(
     return model
 
 
-def _open_chunk_encoder(name: str, source: str | PathLike | None) -> LoadedChunkEncoder:
+def _open_chunk_encoder(name: str, source: str | PathLike | None) -> Any:
     """Opens the sentence encoder of a source, or the one that `config.json` names without it.
 
     A folder gets the name from `config.json`, unless that is a path of the authors' machine.
@@ -105,7 +113,7 @@ def _open_chunk_encoder(name: str, source: str | PathLike | None) -> LoadedChunk
     return load_chunk_encoder(source)
 
 
-def _check_fields(encoder_config: dict[str, Any], chunk_encoder: LoadedChunkEncoder) -> None:
+def _check_fields(encoder_config: dict[str, Any], chunk_encoder: Any) -> None:
     """Raises a ValueError if the encoder over chunks differs from the chunk encoder."""
     backbone = chunk_encoder.encoder.model.config
     described = {**type(backbone)().to_dict(), "model_type": "bert", **encoder_config}
@@ -126,11 +134,10 @@ def _read(source: str, revision: str | None) -> tuple[dict[str, Any], Weights]:
     find = partial(
         cached_file, source, revision=revision, _raise_exceptions_for_missing_entries=False
     )
-    with named_errors(source):
-        config_file = find("config.json")
-        weights_file = find(_WEIGHTS[0])
-        if weights_file is None:
-            weights_file = find(_WEIGHTS[1])
+    config_file = find("config.json")
+    weights_file = find(_WEIGHTS[0])
+    if weights_file is None:
+        weights_file = find(_WEIGHTS[1])
     if config_file is None or weights_file is None:
         raise FileNotFoundError(
             f"{source!r} is no checkpoint of the authors: it needs config.json and"
@@ -203,17 +210,44 @@ def _targets(model: nn.Module, frozen: str) -> Weights:
     return targets
 
 
-def run(
-    source: str,
-    output: str | PathLike,
-    *,
-    chunk_encoder: str | None = None,
-    chunk_size: int | None = None,
-    revision: str | None = None,
-) -> None:
-    """Writes what `convert_checkpoint` makes, whose arguments are the same, into a folder."""
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("source", help="Folder or Hub name of the authors' checkpoint.")
+    parser.add_argument("output", help="Folder to write, new or empty.")
+    parser.add_argument(
+        "--chunk_encoder",
+        help="Folder or name of the sentence encoder (default: the one that config.json names).",
+    )
+    parser.add_argument(
+        "--chunk_size",
+        type=int,
+        help="Tokens per chunk (default: the value in config.json); 0: each sentence is a chunk.",
+    )
+    parser.add_argument(
+        "--revision", help="Branch, tag, commit, or a pull request such as refs/pr/1, on the Hub."
+    )
+    return parser
+
+
+def main(argv: list[str]) -> None:
+    """Converts a checkpoint, and writes the model into a folder."""
+    parser = make_parser()
+    args = parser.parse_args(argv)
+    output = Path(args.output)
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        parser.error(f"{args.output!r} exists already. Give a new or an empty folder.")
+
     model = convert_checkpoint(
-        source, chunk_encoder=chunk_encoder, chunk_size=chunk_size, revision=revision
+        args.source,
+        chunk_encoder=args.chunk_encoder,
+        chunk_size=args.chunk_size,
+        revision=args.revision,
     )
     model.save_pretrained(output)
     print(f"Wrote {output}: {type(model).__name__}, windows of {model.config.max_chunks} chunks.")
+
+
+if __name__ == "__main__":
+    run_command(main)

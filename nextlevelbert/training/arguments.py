@@ -1,6 +1,7 @@
 """`TrainingArguments` that suit everything trained here."""
 
 import argparse
+import contextlib
 import copy
 import logging
 import sys
@@ -11,7 +12,7 @@ from typing import Self
 
 import torch
 from huggingface_hub import create_repo, upload_folder
-from transformers import TrainingArguments
+from transformers import Trainer, TrainingArguments
 from transformers.integrations import get_available_reporting_integrations
 
 from ..models.files import local_path
@@ -92,6 +93,10 @@ class BaseTrainingArguments(TrainingArguments):
     hub_always_push: bool = fixed(default=False, reason="only the finished model is uploaded")
     batch_eval_metrics: bool = fixed(default=False, reason="scores need all rows of a set")
     eval_do_concat_batches: bool = fixed(default=True, reason="scores need all rows of a set")
+    include_for_metrics: list[str] = field(
+        init=False, default_factory=list, metadata={"reason": "scores use the outputs alone"}
+    )
+    use_liger_kernel: bool = fixed(default=False, reason="it has no kernels for these models")
     dataloader_drop_last: bool = fixed(default=False, reason="every row is trained and scored")
     # Processes wait for each other while documents are encoded, which may take days.
     ddp_timeout: int = option(7 * 24 * 3600, argparse.SUPPRESS)
@@ -119,6 +124,10 @@ class BaseTrainingArguments(TrainingArguments):
                     " faster."
                 )
         super().__post_init__()
+        # Raises an ImportError now if the optimizer's package is missing. Some optimizers need the
+        # model, which is not open yet; the trainer reports their other errors.
+        with contextlib.suppress(ValueError):
+            Trainer.get_optimizer_cls_and_kwargs(self)
         for name in self.report_to or ():
             if name not in get_available_reporting_integrations():
                 raise ValueError(

@@ -91,6 +91,17 @@ def test_the_error_comes_before_the_usage(capsys, tmp_path, words, culprit):
         assert usage.startswith("usage: nextlevelbert finetune")
 
 
+@pytest.mark.parametrize("name", ["use_liger_kernel", "include_for_metrics"])
+@pytest.mark.parametrize("command", ["pretrain", "finetune --task classification --model m"])
+def test_an_argument_of_transformers_that_does_nothing_here_is_refused(capsys, command, name):
+    command, *argv = command.split()
+
+    with pytest.raises(SystemExit, match="2"):
+        check_options(command, [*argv, f"--{name}", "inputs"])
+
+    assert f"--{name} is no option here: " in capsys.readouterr().err
+
+
 def test_a_reporting_package_that_is_not_installed():
     with pytest.raises(ValueError, match="--report_to nowhere"):
         parse((Model, Arguments), ["--model", "m", "--report_to", "nowhere"])

@@ -46,9 +46,10 @@ class EpochDataset(Dataset[Row], ABC):
     def set_epoch(self, epoch: int) -> None:
         """Starts a new draw when an epoch begins.
 
-        `Trainer` calls this method of a training set in a single process. In several processes, and
-        of a set within torch's `Subset`, `random_split` or `ConcatDataset`,
-        `nextlevelbert.training.SetEpochCallback` calls it.
+        `Trainer` calls this method of a training set in a single process. It does not in several
+        processes, nor if the set is within torch's `Subset`, `random_split` or `ConcatDataset`:
+        every epoch then repeats the draw of the first one, because the set cannot see that an
+        epoch begins. Give such a `Trainer` the callback `nextlevelbert.training.SetEpochCallback`.
         """
         self._epoch.fill_(epoch)
 
@@ -126,6 +127,9 @@ class PackedVectorDataset(VectorSequenceDataset):
     sequence starts anywhere inside a document, can hold several documents, and attention crosses
     their borders. All chunks are used, so the last sequence can be shorter.
     `DataCollatorForVectorMasking` makes the batches.
+
+    Every epoch has other masks. Within torch's `Subset`, `random_split` or `ConcatDataset`, a stock
+    `Trainer` needs ``callbacks=[SetEpochCallback()]`` of `nextlevelbert.training` for that.
 
     Args:
         corpus: corpus that holds the vectors.
@@ -219,7 +223,9 @@ class SegmentPairDataset(EpochDataset[SegmentPair]):
     """Draws pairs of segments of a document that do not overlap, new ones in every epoch.
 
     An epoch has one pair for every ``2 * max_segment`` chunks of a document, and at least one for
-    each document, so that each chunk is read about once.
+    each document, so that each chunk is read about once. Within torch's `Subset`, `random_split` or
+    `ConcatDataset`, a stock `Trainer` needs ``callbacks=[SetEpochCallback()]`` of
+    `nextlevelbert.training` to draw new pairs.
 
     Args:
         corpus: corpus that holds the vectors.

@@ -49,7 +49,8 @@ class ClusterDataset(EpochDataset[TokenSequence]):
 
     A document that is longer than its share of a sequence is represented by a stretch of tokens of
     that length, which is also drawn anew in every epoch; the last document of a sequence ends when
-    the sequence is full.
+    the sequence is full. Within torch's `Subset`, `random_split` or `ConcatDataset`, a stock
+    `Trainer` needs ``callbacks=[SetEpochCallback()]`` of `nextlevelbert.training` for new draws.
 
     Args:
         sets: texts of each set; sets of fewer than three texts are left out (section 2.3).

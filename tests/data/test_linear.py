@@ -262,7 +262,7 @@ def growth(prepare: Callable[[int], Callable[[], object]]) -> float:
     """
     size = 2_048
     before = 0.0
-    ratios = []
+    ratios = list[float]()
     while len(ratios) < SIZES and (size <= LARGEST or ratios):
         seconds = time_of(prepare(size))
         if before >= SHORTEST:

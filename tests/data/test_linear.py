@@ -231,6 +231,7 @@ FILES: list[tuple[str, str, Writer]] = [
     ("a.jsonl", "lines that are no JSON", table('{"text": "')),
     ("a.json", "words", table('{"text":\n"harbour wall"}', header="")),
     ("a.json", "values that are no JSON", table('{"text":', header="")),
+    ("a.json", "values that are broken", page("{x\n", before='{"text":\n"a"}\n')),
     ("a.json", "lists that never close", table('{"a":[\n1,' + "0," * 999, header='{\n"a": 1}')),
     ("a.json", "lines of which the first is damaged", table('{"text": "a"}', header="{")),
 ]

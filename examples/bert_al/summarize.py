@@ -25,7 +25,7 @@ import numpy as np
 import torch
 import yaml
 from baselines import choose_without_model
-from datasets import Dataset, DatasetDict, load_dataset
+from datasets import Dataset, DatasetDict
 from rouge import greedy_oracle, rouge_scores
 from transformers import (
     AutoConfig,
@@ -42,6 +42,7 @@ from transformers import (
 )
 
 from nextlevelbert import BertAlForExtractiveSummarization, model_path, text_sentences
+from nextlevelbert.data.tables import hub_dataset, open_rows, without_media
 from nextlevelbert.models import encode_sentences, select_sentences
 from nextlevelbert.training import run_command
 
@@ -133,14 +134,15 @@ def parse_arguments(argv: Sequence[str]) -> tuple[SummaryArguments, TrainingArgu
 def read_sets(options: SummaryArguments, seed: int) -> DatasetDict:
     """Reads the sets; without a validation set, a share of the training set is held out."""
     if options.dataset_name is not None:
-        sets = load_dataset(options.dataset_name, options.dataset_config_name)
+        sets = hub_dataset(options.dataset_name, options.dataset_config_name)
+        for name, rows in sets.items():
+            sets[name] = without_media(rows, options.text_column)
     else:
-        files = {}
+        sets = DatasetDict()
         for name in ("train", "validation", "test"):
             file = getattr(options, f"{name}_file")
             if file is not None:
-                files[name] = file
-        sets = load_dataset("json", data_files=files)
+                sets[name] = Dataset.from_list([row for _, row in open_rows(file).rows])
 
     if "validation" not in sets:
         halves = sets["train"].train_test_split(options.validation_share, seed=seed)

@@ -21,6 +21,7 @@ from .files import (
     NoDocumentError,
     NulError,
     check_utf8,
+    files_below,
     find_paths,
     is_saved_dataset,
     named_errors,
@@ -40,6 +41,12 @@ _QUOTED = re.compile('"[^"]*"')
 _NAMED_DELIMITER = re.compile('\ufeff?"?sep=([^"\\r\\n])"?\\r?\\n?$', re.IGNORECASE)
 _BETWEEN_VALUES = re.compile(r"[\s,]*")
 _NEXT_OBJECT = re.compile(r"(?<=\n)(?={)")
+# The last word of a path that names a split; `datasets` finds splits by the same words.
+_SPLIT_IN_PATH = re.compile(
+    r".*(?<![a-z])(?:(?P<train>train(?:ing)?)|(?P<validation>val(?:id(?:ation)?)?|dev)"
+    r"|(?P<test>test(?:ing)?|eval(?:uation)?))(?![a-z])",
+    re.IGNORECASE | re.DOTALL,
+)
 
 
 class RowLocation(NamedTuple):
@@ -107,25 +114,62 @@ class Table(NamedTuple):
 
 
 def open_rows(source: str | Path, split: str = "train", config: str | None = None) -> Table:
-    """Opens a table: a file, a folder of ``save_to_disk``, or a dataset of the Hub.
+    """Opens a table: a file, a folder of tables or of ``save_to_disk``, or a dataset of the Hub.
+
+    In a folder of tables, the names of files and folders tell the splits, as in
+    ``data/train-00000.parquet`` or ``dev.csv``. If none names a split, all are the split "train".
 
     Args:
         source: JSON lines, JSON, CSV (also .gz) or Parquet; a file of any other name is read as
             JSON lines; a pattern of files; a folder; or a name on the Hub.
-        split: the split of a dataset; a file is read whole.
-        config: the configuration of a dataset of the Hub.
+        split: the split of a dataset or folder; a file is read whole.
+        config: the configuration of a dataset of the Hub; in a folder of tables, a folder.
 
     Raises:
         FileNotFoundError: if there is neither a file nor a dataset of that name.
         ValueError: for a source without rows, or rows that cannot be read, by file and line.
     """
+    path = Path(source)
     name = str(source)
-    if Path(source).exists():
-        name = Path(source).resolve().name
+    if path.exists():
+        name = path.resolve().name
+    if is_saved_dataset(path):
+        return _open_dataset(name, saved_dataset(path, split))
     files = find_paths(source)
-    if Path(source).is_dir() or not files:
-        return _open_dataset(source, name, split=split, config=config)
-    return _open_files(name, files)
+    if files and not path.is_dir():
+        return _open_files(name, files)
+
+    parts = ", ".join(filter(None, [config, split]))
+    name = f"{name} ({parts})"
+    if files:
+        return _open_files(name, _files_of_split(path / (config or ""), split))
+    return _open_dataset(name, hub_dataset(source, config, split=split))
+
+
+def _files_of_split(folder: Path, split: str) -> list[Path]:
+    """Returns the tables of a folder with rows of a split.
+
+    `datasets` would fetch the addresses that a README.md in the folder names.
+
+    Raises:
+        ValueError: if the folder has no such tables.
+    """
+    splits: dict[str | None, list[Path]] = {}
+    for path in files_below([folder]):
+        if suffix(path) in TABLES and not path.name.startswith("."):
+            match = _SPLIT_IN_PATH.match(str(path.relative_to(folder)))
+            splits.setdefault(match and match.lastgroup, []).append(path)
+    if not splits:
+        raise not_a_table(str(folder))
+    if list(splits) == [None]:
+        splits["train"] = splits.pop(None)
+    if split not in splits:
+        named = ", ".join(filter(None, splits))
+        raise ValueError(
+            f"{folder} has tables of the splits {named}, not {split}. Give one of these, or a"
+            " quoted pattern of tables."
+        )
+    return splits[split]
 
 
 def _open_files(name: str, files: Sequence[Path]) -> Table:
@@ -144,13 +188,7 @@ def _open_files(name: str, files: Sequence[Path]) -> Table:
     return _table(name, first, rows=rows, features=features)
 
 
-def _open_dataset(source: str | Path, name: str, *, split: str, config: str | None) -> Table:
-    if is_saved_dataset(Path(source)):
-        dataset = saved_dataset(Path(source), split)
-    else:
-        parts = ", ".join(filter(None, [config, split]))
-        name = f"{name} ({parts})"
-        dataset = hub_dataset(source, config, split=split)
+def _open_dataset(name: str, dataset: Any) -> Table:
     if [*dataset.features] == ["text"] and dataset.info.builder_name == "text":
         raise not_a_table(name)  # each line of a text would be a row
     rows = _placed(name, dataset_rows(dataset))
@@ -177,8 +215,8 @@ def _table(
 def not_a_table(name: str) -> ValueError:
     """Returns the error for texts where rows with labels are expected."""
     return ValueError(
-        f"{name} holds texts, and not a table. Give {', '.join(TABLES)} with a row for each"
-        " document, its text in one column and its label in another."
+        f"{name} holds no table. Give {', '.join(TABLES)} with a row for each document, its text"
+        " in one column and its label in another."
     )
 
 
@@ -553,23 +591,30 @@ def saved_dataset(folder: Path, split: str | None = None) -> Any:
 
 
 def hub_dataset(name: str | Path, config: str | None = None, **options: Any) -> Any:
-    """Opens a dataset by `datasets.load_dataset`.
+    """Opens a dataset of the Hub by `datasets.load_dataset`.
 
     A dataset that is a script is not run; the Hub's own Parquet export of it is opened.
 
     Args:
-        name: the name on the Hub, or a folder laid out like one there.
+        name: the name on the Hub.
         config: configuration of the dataset.
         **options: further arguments of `datasets.load_dataset`.
 
     Raises:
         FileNotFoundError: if there is no dataset of that name.
+        ValueError: for a path on this machine, which `datasets` would prefer: it would fetch the
+            addresses that a README.md there names.
     """
     from datasets import load_dataset  # seconds to import
 
+    if Path(name).exists():
+        raise ValueError(
+            f"{str(name)!r} is on this machine. Give it as a file or folder (in a command,"
+            " --train_file); for the Hub's data set of this name, start in another folder."
+        )
     message = f"There is no file or folder {str(name)!r}"
     may_be_name = re.fullmatch(r"[\w.-]+(/[\w.-]+)?", str(name)) is not None
-    if not Path(name).exists() and (suffix(Path(name)) in TABLES or not may_be_name):
+    if suffix(Path(name)) in TABLES or not may_be_name:
         raise FileNotFoundError(f"{message}. Check the path.")
     try:
         return load_dataset(str(name), config, **options)

@@ -16,7 +16,7 @@ class DataArguments:
     train_file: str | None = option(
         None,
         f"Training set: a table ({', '.join(TABLES)}; all but .parquet also as .gz), a quoted"
-        " pattern of tables, or a folder that save_to_disk has written.",
+        " pattern of tables, or a folder of tables.",
     )
     validation_file: str | None = option(
         None, "Validation set, which selects the epoch (default: rows held out from training)."

@@ -122,10 +122,36 @@ def test_what_cannot_be_read_is_named(tmp_path, name, content, message):
     assert name in str(raised.value)
 
 
+def test_names_in_a_folder_tell_the_splits(tmp_path):
+    names = ["latest.jsonl", "train-00000-of-00002.jsonl", "test/TRAIN_1.jsonl", "val/1.jsonl"]
+    for name in [*names, "dev.csv.gz/.train.jsonl"]:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(json.dumps({"text": name}))
+
+    train = [row["text"] for _, row in open_rows(tmp_path).rows]
+    validation = [row["text"] for _, row in open_rows(tmp_path, "validation").rows]
+
+    assert train == ["test/TRAIN_1.jsonl", "train-00000-of-00002.jsonl"]
+    assert validation == ["val/1.jsonl"]
+    assert open_rows(tmp_path, config="test").first == {"text": "test/TRAIN_1.jsonl"}
+    with pytest.raises(ValueError, match="the splits train, validation, not test"):
+        open_rows(tmp_path, "test")
+
+
+def test_tables_of_a_folder_without_splits_are_trained_on(tmp_path):
+    for index, row in enumerate(ROWS):
+        (tmp_path / f"part-{index}.jsonl").write_text(json.dumps(row))
+
+    table = open_rows(tmp_path)
+
+    assert table.name == f"{tmp_path.name} (train)"
+    assert [row for _, row in table.rows] == ROWS
+
+
 @pytest.mark.parametrize("source", ["", "a.txt", "*.txt"])
 def test_texts_are_not_a_table(tmp_path, source):
     (tmp_path / "a.txt").write_text("It rained.\n\nIt poured.\n")
-    with pytest.raises(ValueError, match="holds texts, and not a table"):
+    with pytest.raises(ValueError, match="holds no table"):
         open_rows(tmp_path / source)
 
 
@@ -278,8 +304,7 @@ def read_labelled(folder: Path, table: pa.Table) -> Iterable[Document]:
 
 
 def read_stream(folder: Path, table: pa.Table) -> Iterable[Document]:
-    pq.write_table(table, folder / "train.parquet")
-    return as_documents(hub_dataset(folder, split="train", streaming=True))
+    return as_documents(Dataset(table).to_iterable_dataset())
 
 
 def read_own(folder: Path, table: pa.Table) -> Iterable[Document]:
@@ -297,6 +322,20 @@ def test_pictures_and_sound_are_not_opened(
     documents = list(read(tmp_path, table))
 
     assert documents == [Document("0", TEXT, {"year": 1851})]
+    assert server.requests == []
+
+
+def test_addresses_in_the_card_of_a_folder_are_not_fetched(tmp_path, server):
+    (tmp_path / "train.jsonl").write_text(json.dumps(ROWS[0]))
+    (tmp_path / "README.md").write_text(
+        f"---\nconfigs:\n- config_name: default\n  data_files: {server.address}\n---\n"
+    )
+
+    table = open_rows(tmp_path)
+
+    assert table.first == ROWS[0]
+    with pytest.raises(ValueError, match="is on this machine"):
+        hub_dataset(tmp_path, split="train", streaming=True)
     assert server.requests == []
 
 

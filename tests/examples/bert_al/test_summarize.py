@@ -87,6 +87,14 @@ def test_the_columns_of_the_hub(tmp_path):
     assert data[0]["labels"] == [1, 1]
 
 
+def test_a_folder_is_no_data_set_of_the_hub(tmp_path):
+    """Its README.md could name addresses, which `datasets` would fetch."""
+    arguments = script.SummaryArguments(model="a model", dataset_name=str(tmp_path))
+
+    with pytest.raises(ValueError, match="is on this machine"):
+        script.read_documents(arguments, seed=0)
+
+
 @pytest.mark.parametrize(
     ("row", "culprit"),
     [

@@ -42,7 +42,7 @@ from transformers import (
 )
 
 from nextlevelbert import BertAlForExtractiveSummarization, model_path, text_sentences
-from nextlevelbert.data.tables import hub_dataset, open_rows, without_media
+from nextlevelbert.data import hub_dataset, open_rows
 from nextlevelbert.models import encode_sentences, select_sentences
 from nextlevelbert.training import run_command
 
@@ -134,9 +134,9 @@ def parse_arguments(argv: Sequence[str]) -> tuple[SummaryArguments, TrainingArgu
 def read_sets(options: SummaryArguments, seed: int) -> DatasetDict:
     """Reads the sets; without a validation set, a share of the training set is held out."""
     if options.dataset_name is not None:
+        columns = [options.text_column, options.summary_column, options.label_column]
         sets = hub_dataset(options.dataset_name, options.dataset_config_name)
-        for name, rows in sets.items():
-            sets[name] = without_media(rows, options.text_column)
+        sets = sets.select_columns(list(filter(None, columns)))  # no pictures, which are fetched
     else:
         sets = DatasetDict()
         for name in ("train", "validation", "test"):

@@ -47,7 +47,6 @@ from nextlevelbert.models import encode_sentences, select_sentences
 from nextlevelbert.training import run_command
 
 logger = logging.getLogger(__name__)
-
 EVALUATIONS = 3  # with the lowest losses; their mean is reported
 
 
@@ -140,9 +139,9 @@ def read_sets(options: SummaryArguments, seed: int) -> DatasetDict:
     else:
         sets = DatasetDict()
         for name in ("train", "validation", "test"):
-            file = getattr(options, f"{name}_file")
-            if file is not None:
-                sets[name] = Dataset.from_list([row for _, row in open_rows(file).rows])
+            if getattr(options, f"{name}_file") is not None:
+                table = open_rows(getattr(options, f"{name}_file"))
+                sets[name] = Dataset.from_list([row for _, row in table.rows])
 
     if "validation" not in sets:
         halves = sets["train"].train_test_split(options.validation_share, seed=seed)

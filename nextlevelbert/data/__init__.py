@@ -2,4 +2,10 @@
 
 from .tables import RowLocation, Table, columns_of, hub_dataset, open_rows
 
-__all__ = ["RowLocation", "Table", "columns_of", "hub_dataset", "open_rows"]
+__all__ = [
+    "RowLocation",
+    "Table",
+    "columns_of",
+    "hub_dataset",
+    "open_rows",
+]

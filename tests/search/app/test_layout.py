@@ -10,6 +10,8 @@ import httpx
 import pytest
 import yaml
 
+from nextlevelbert.search.app import layout
+
 from .conftest import ROOT, served
 
 FORM = {"files": ("a.bin", b"a file")}
@@ -120,3 +122,31 @@ def test_a_space_is_public(books, tmp_path):
         names = {"Host": "me-space.hf.space", "Origin": "https://huggingface.co"}
         assert httpx.get(f"{address}config", headers=names).status_code == 200
         assert httpx.post(f"{address}gradio_api/upload", files=FORM).status_code == 415
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("model", [[], ["--model", "nextlevelbert-static"]])
+def test_the_page_reads_the_vectors_that_search_has_stored(
+    command, books, encoded, tmp_path, monkeypatch, model
+):
+    pages = []
+
+    def build(library, *_):
+        pages.append(library)
+        raise OSError("The page is not served.")
+
+    monkeypatch.setattr(layout, "build", build)
+    command("search", books, "Who hunts a whale?", *model)
+    folders = folders_in(tmp_path / "cache")
+    encoded.clear()
+
+    said = command("app", books, *model)
+
+    assert "The page is not served." in said.err
+    assert pages[0].names == ["far/court.txt", "kitchen.txt", "sea.txt"]
+    assert encoded == []
+    assert folders_in(tmp_path / "cache") == folders  # no second store
+
+
+def folders_in(cache):
+    return sorted(path for path in cache.rglob("*") if path.is_dir())

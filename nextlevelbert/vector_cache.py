@@ -1,17 +1,14 @@
 """Chunk vectors on disk, found again by encoder and token ids, so that no chunk is encoded twice.
 
 SQLite provides the difficult parts: several processes at once, and whole transactions only, even if
-a process is killed. Its log needs memory that processes share, so the folder has to be on a disk of
-this machine, not on a network drive.
+a process is killed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import itertools
-import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +16,7 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
+from .databases import named_errors, open_database, transaction
 from .models.chunking import ChunkingRule
 from .models.files import local_path
 from .models.identity import network_identity
@@ -26,23 +24,14 @@ from .models.identity import network_identity
 if TYPE_CHECKING:
     from .models.chunk_encoder import ChunkEncoder
 
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB NOT NULL);
+"""
+_REMEDY = (
+    "Make room on its disk, or change its permissions. If it is damaged, delete this file and those"
+    " that begin with its name; its vectors are then computed again."
+)
 _CHUNKS_PER_WRITE = 1_024  # little of a long document is lost when a process is killed
-
-
-class VectorCacheError(OSError):
-    """Names the database of a `VectorCache` in an error of SQLite, with the remedy."""
-
-
-@contextmanager
-def _named_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise VectorCacheError(
-            f"{path} cannot be used: {error}. Make room on its disk, or change its permissions. If"
-            " it is damaged, delete this file and those that begin with its name; its vectors are"
-            " then computed again."
-        ) from error
 
 
 class VectorCache:
@@ -54,32 +43,33 @@ class VectorCache:
     Args:
         folder: folder of the database, which is created if it does not exist. It must be on a disk
             of this machine, not on a network drive.
-        most_bytes: size of the database at which half of the vectors, drawn at random, are deleted
+        most_vectors: number of vectors at which half of them, drawn at random, are deleted
             (default: no limit).
+        name: name of the database in the folder.
 
     Raises:
-        VectorCacheError: the database is damaged, or cannot be opened or written.
+        DatabaseError: the database is damaged, or cannot be opened or written.
     """
 
-    def __init__(self, folder: str | Path, most_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        folder: str | Path,
+        most_vectors: int | None = None,
+        *,
+        name: str = "vectors.sqlite3",
+    ) -> None:
         folder = local_path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        self._path = folder / "vectors.sqlite3"
-        self._most_bytes = most_bytes
-        with _named_errors(self._path):
-            self._database = sqlite3.connect(self._path, timeout=30)
-            self._database.execute("PRAGMA journal_mode=WAL")
-            self._database.execute("PRAGMA synchronous=NORMAL")
-            self._database.execute(
-                "CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB NOT NULL)"
-                " WITHOUT ROWID"
-            )
+        self._path = folder / name
+        self._most_vectors = most_vectors
+        with named_errors(self._path, _REMEDY):
+            self._database = open_database(self._path, _SCHEMA)
 
     def read(self, keys: Iterable[bytes]) -> dict[bytes, np.ndarray]:
         """Reads the vectors ``[D]`` float32 of those keys that are in the cache."""
         vectors = {}
         query = "SELECT vector FROM vectors WHERE key = ?"
-        with _named_errors(self._path):
+        with named_errors(self._path, _REMEDY):
             for key in set(keys):
                 for (vector,) in self._database.execute(query, [key]):
                     vectors[key] = np.frombuffer(vector, "<f4")
@@ -88,21 +78,13 @@ class VectorCache:
     def write(self, keys: Sequence[bytes], vectors: np.ndarray) -> None:
         """Adds the vectors ``[N, D]`` of N keys in one transaction; existing vectors stay."""
         rows = [vector.tobytes() for vector in vectors.astype("<f4")]
-        with _named_errors(self._path), self._database:
+        with named_errors(self._path, _REMEDY), transaction(self._database):
             self._database.executemany(
                 "INSERT OR IGNORE INTO vectors VALUES (?, ?)", zip(keys, rows, strict=True)
             )
-            if self._most_bytes is not None and self._used_bytes() > self._most_bytes:
+            [(count,)] = self._database.execute("SELECT count(*) FROM vectors")
+            if self._most_vectors is not None and count > self._most_vectors:
                 self._database.execute("DELETE FROM vectors WHERE random() % 2 = 0")
-
-    def _used_bytes(self) -> int:
-        """Returns the size of the database, without the room that deleted vectors have left."""
-        query = (
-            "SELECT (page_count - freelist_count) * page_size"
-            " FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
-        )
-        [(size,)] = self._database.execute(query)
-        return size
 
     def close(self) -> None:
         """Closes the database; the object cannot be used any more."""

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from . import app, embed, fit, search
+from . import app, cache, embed, fit, search
 from .options import open_options
 from .parser import Parser, nearest
 from .training import check_models, check_options
@@ -30,6 +30,7 @@ _COMMANDS: dict[str, tuple[Any, str]] = {
     "app": (app, "nextlevelbert.search.app.layout"),
     "embed": (embed, "nextlevelbert.search.embed"),
     "fit": (fit, "nextlevelbert.search.fit"),
+    "cache": (cache, "nextlevelbert.search.cache"),
 }
 # Trainings by name: (module with their function `main`, what they do).
 _TRAININGS = {
@@ -120,12 +121,12 @@ def run(argv: Sequence[str]) -> None:
             path = importlib.import_module("nextlevelbert.models.model_names").model_path(model)
             if model != "minilm":  # which the models know by this name
                 options[option] = path
-    if name != "search":  # which opens its model only to encode something
+    if name not in ("search", "cache"):  # which open a model only to encode something
         importlib.import_module("nextlevelbert.search.reading").check_source(options["source"])
         importlib.import_module("nextlevelbert.public")  # registers the models
     _, module_name = _COMMANDS[name]
     command = importlib.import_module(module_name)
-    if "cache_dir" in options:
+    if "dtype" in options:
         open_options(options)
     command.run(**options)
 

@@ -24,17 +24,9 @@ _CHECKED = {"document", "chunk", "start", "end", "vector"}  # other columns may 
 PART = re.compile(r"part-(\d{6})-[0-9a-f]{16}\.parquet")
 
 
-def number_array(numbers: np.ndarray, is_present: np.ndarray | None = None) -> pa.Array:
-    """Returns numbers as an Arrow array; ``pa.array`` would import pandas for half a second.
-
-    Args:
-        numbers: the numbers, ``[N]``.
-        is_present: bool mask ``[N]``, false where the array holds a null (default: no nulls).
-    """
-    mask = None
-    if is_present is not None:
-        mask = pa.py_buffer(np.packbits(is_present, bitorder="little"))
-    buffers = [mask, pa.py_buffer(np.ascontiguousarray(numbers))]
+def number_array(numbers: np.ndarray) -> pa.Array:
+    """Returns numbers ``[N]`` as an Arrow array; ``pa.array`` would import pandas for a while."""
+    buffers = [None, pa.py_buffer(np.ascontiguousarray(numbers))]
     return pa.Array.from_buffers(pa.from_numpy_dtype(numbers.dtype), len(numbers), buffers)
 
 
@@ -44,12 +36,6 @@ def text_array(texts: Sequence[str]) -> pa.StringArray:
     ends = np.cumsum([0, *map(len, encoded)])
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))]
     return pa.Array.from_buffers(pa.large_string(), len(encoded), buffers)
-
-
-def list_array(lists: Sequence[np.ndarray]) -> pa.ListArray:
-    """Returns lists of numbers as an Arrow array, as `number_array` does."""
-    ends = np.cumsum([0, *map(len, lists)]).astype(np.int32)
-    return pa.ListArray.from_arrays(number_array(ends), number_array(np.concatenate(lists)))
 
 
 def chunk_table(

@@ -239,7 +239,7 @@ def named_errors(path: Path) -> Iterator[None]:
 
 def reason(error: Exception) -> str:
     """Returns the message of an error as a sentence, with the remedy for a wrong encoding."""
-    if isinstance(error, OSError) and error.strerror and error.filename is None:
+    if isinstance(error, PermissionError):
         return f"{error.strerror}. Change its permissions, or leave it out."
     sentence = f"{str(error).rstrip('.') or type(error).__name__}."
     if isinstance(error, UnicodeError):

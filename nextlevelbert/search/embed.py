@@ -3,6 +3,7 @@
 import json
 from bisect import bisect_right
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO
 
@@ -11,16 +12,14 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from ..corpus.parts import column_values, number_array
+from ..corpus.parts import column_values, number_array, text_array
 from ..data.files import readable_name
 from ..models.files import local_path, whole_file
 from ..models.modeling_nextlevelbert import NextLevelBertModel
-from .notes import Notes
-from .parts import Part
-from .passages import first_rows
+from .passages import Run
 from .reading import ReadingOptions, check_output
 from .search_model import SearchModel
-from .shelf import Shelf, open_shelf, part_notes
+from .store import Store, open_store
 
 
 def _vectors(table: pa.Table) -> np.ndarray:
@@ -82,57 +81,65 @@ def run(
     output = local_path(output)
     write = WRITERS[output.suffix.lower()]
     check_output(source, output)
-    shelf = open_shelf(source, model, reading or ReadingOptions())
-    tables = []
-    all_metadata = []
-    for part in shelf.parts:
-        if rows == "documents":
-            table = _document_rows(shelf, part)
-        else:
-            table = _chunk_rows(shelf, part)
-        all_metadata.append(table.schema.metadata)
-        names = [part.file.name_of(document) for document in table["document"].to_pylist()]
-        table = table.set_column(0, "document", pa.array(names, pa.string()))
-        metadata = {"recipe": table.schema.metadata[b"recipe"]}
-        tables.append(table.replace_schema_metadata(metadata))
-    notes = Notes()
-    for part, notes_on_file in zip(shelf.parts, part_notes(shelf.parts, all_metadata), strict=True):
-        notes.add(part.file.name, notes_on_file)
-    notes.print()
-    table = pa.concat_tables(tables)
+    store = open_store(source, model, reading or ReadingOptions())
+    make_rows = _chunk_rows
+    if rows == "documents":
+        make_rows = _document_rows
+    table = pa.concat_tables(make_rows(store, run) for run in store.runs)
     if len(table) == 0:
         raise ValueError(f"{source} holds no word that the model can read.")
-    size = len(table["vector"][0])
-    column = table.schema.get_field_index("vector")
-    vectors = table["vector"].cast(pa.list_(pa.float32(), size))
-    table = table.set_column(column, "vector", vectors)
+    size = table.schema.field("vector").type.list_size
+    table = table.replace_schema_metadata({"recipe": json.dumps(store.recipe)})
     with whole_file(output) as file:
         write(table, file)
     print(f"Wrote {readable_name(output)}: {len(table):,} rows with vectors of {size} values.")
 
 
-def _document_rows(shelf: Shelf, part: Part) -> pa.Table:
-    """Makes a row for each document of a part, with the document's id, metadata and vector."""
-    table = shelf.read(part, "document", "chunk", "metadata", "document_vector")
-    table = table.take(number_array(first_rows(table))).drop_columns("chunk")
-    return table.set_column(2, "vector", table["document_vector"])
+def _document_rows(store: Store, run: Run) -> pa.Table:
+    """Makes a row for each document of a run, with the document's id, metadata and vector."""
+    documents = store.documents(run)
+    columns = {
+        "document": pa.array(
+            [run.file.name_of(document.name) for document in documents], pa.string()
+        ),
+        "metadata": text_array([document.metadata_text for document in documents]),
+        "vector": _vector_array(store.array("document_vectors", run)),
+    }
+    return pa.table(columns)
 
 
-def _chunk_rows(shelf: Shelf, part: Part) -> pa.Table:
-    """Makes a row for each chunk of a part: its place, first page, text and search vector."""
-    table = shelf.read(part, "document", "chunk", "start", "end", "pages", "text", "vector")
-    page_starts = None
+def _chunk_rows(store: Store, run: Run) -> pa.Table:
+    """Makes a row for each chunk of a run: its place, first page, text and search vector."""
+    names = []
+    chunks = []
     pages: list[int | None] = []
-    for row in table.select(["chunk", "start", "pages"]).to_pylist():
-        if row["chunk"] == 0:
-            page_starts = row["pages"]
-        if not page_starts:
-            pages.append(None)
-        else:
-            pages.append(bisect_right(page_starts, row["start"]))
-    table = table.set_column(4, "page", pa.array(pages, pa.int32()))
-    size = table.schema.field("vector").type.list_size
-    plain = column_values(table["vector"])
-    vectors = shelf.model.vectors.search_vectors(plain.reshape(-1, size))
-    values = number_array(vectors.ravel())
-    return table.set_column(6, "vector", pa.FixedSizeListArray.from_arrays(values, size))
+    texts = []
+    spans = store.array("spans", run)[:, :2]
+    first = 0
+    for document, count in zip(store.documents(run), run.counts.tolist(), strict=True):
+        starts = spans[first : first + count, 0].tolist()
+        first += count
+        names.extend([run.file.name_of(document.name)] * count)
+        chunks.extend(range(count))
+        for start in starts:
+            if document.page_starts is None:
+                pages.append(None)
+            else:
+                pages.append(bisect_right(document.page_starts, start))
+        # From a chunk, or the beginning, to the next chunk.
+        for start, end in pairwise([0, *starts[1:], len(document.text)]):
+            texts.append(document.text[start:end])
+    columns = {
+        "document": pa.array(names, pa.string()),
+        "chunk": pa.array(chunks, pa.int32()),
+        "start": pa.array(spans[:, 0], pa.int64()),
+        "end": pa.array(spans[:, 1], pa.int64()),
+        "page": pa.array(pages, pa.int32()),
+        "text": text_array(texts),
+        "vector": _vector_array(store.array("vectors", run).astype(np.float32)),
+    }
+    return pa.table(columns)
+
+
+def _vector_array(vectors: np.ndarray) -> pa.FixedSizeListArray:
+    return pa.FixedSizeListArray.from_arrays(number_array(vectors.ravel()), vectors.shape[1])

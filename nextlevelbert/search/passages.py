@@ -1,15 +1,18 @@
-"""Decides what a passage is: a chunk, widened to whole sentences; and shows passages."""
+"""Decides what a passage is: a chunk, widened to whole sentences; stores and shows passages."""
 
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
-from typing import NamedTuple
+import hashlib
+import json
+from collections.abc import Sequence
+from itertools import chain, repeat
+from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
-from ..corpus.parts import column_values
+from ..data.documents import Document
+from ..data.files import readable_name
 from ..models.sentences import text_sentences
 from ..spans import whole_sentences
+from .reading import SourceFile
 
 _LONGEST_PASSAGE = 2_000  # characters of a passage that are shown
 
@@ -38,27 +41,87 @@ def _is_whole(text: str, start: int, end: int) -> bool:
     return not text[:start].strip() and not text[end:].strip()
 
 
-def first_rows(table: pa.Table) -> np.ndarray:
-    """Returns the index of each document's first row in a part."""
-    return np.flatnonzero(column_values(table["chunk"]) == 0)
-
-
-def passage_texts(table: pa.Table) -> Iterator[tuple[str, list[str]]]:
-    """Yields the text of each document of a part, and the texts of its passages.
+def passage_texts(texts: Sequence[str], counts: np.ndarray, spans: np.ndarray) -> list[str]:
+    """Returns the texts of the passages of n documents.
 
     Args:
-        table: the columns text, chunk, passage_start and passage_end of a part.
+        texts: the documents.
+        counts: number of passages of each document, ``[n]``.
+        spans: the characters of all passages in their documents, ``[N, 2]``.
     """
-    rows = table.to_pylist()
-    for first, stop in pairwise([*first_rows(table).tolist(), len(rows)]):
-        chunks = rows[first:stop]
-        text = "".join(chunk["text"] for chunk in chunks)
-        passages = []
-        for chunk in chunks:
-            start = chunk["passage_start"]
-            end = chunk["passage_end"]
-            passages.append(text[start:end])
-        yield text, passages
+    owners = chain.from_iterable(map(repeat, texts, counts.tolist()))
+    return [text[start:end] for text, (start, end) in zip(owners, spans.tolist(), strict=True)]
+
+
+def numbers_of_texts(texts: Sequence[str]) -> np.ndarray:
+    """Returns an int64 number for each text; texts that differ in white space have the same."""
+    digests = b"".join(hashlib.sha256(text.strip().encode()).digest()[:8] for text in texts)
+    return np.frombuffer(digests, "<i8")
+
+
+class Run(NamedTuple):
+    """The documents of a file, or a run of the documents of a table.
+
+    Attributes:
+        file: the file.
+        id: number of the run.
+        first_document: number of its first document.
+        first_passage: number of its first passage.
+        counts: number of passages of each of its n documents, ``[n]``.
+        texts: a number for the text of each of its N passages, ``[N]``; equal for equal texts.
+        document_texts: the same for its documents, ``[n]``.
+    """
+
+    file: SourceFile
+    id: int
+    first_document: int
+    first_passage: int
+    counts: np.ndarray
+    texts: np.ndarray
+    document_texts: np.ndarray
+
+
+class StoredDocument(NamedTuple):
+    """A document as it is stored.
+
+    Attributes:
+        name: its id, as it is printed.
+        text: its text.
+        metadata_text: the other columns of its row, as JSON.
+        pages: the character at which each page begins, as JSON; None without pages.
+    """
+
+    name: str
+    text: str
+    metadata_text: str
+    pages: str | None
+
+    @classmethod
+    def of(cls, document: Document, *, is_table: bool) -> "StoredDocument":
+        """Returns a document as it is stored; in a table, a column may be called "pages"."""
+        metadata = dict(document.metadata)
+        pages = None
+        if not is_table and metadata.get("pages"):
+            pages = json.dumps(metadata.pop("pages"))
+        name = readable_name(document.id)
+        return cls(name, text=document.text, metadata_text=metadata_json(metadata), pages=pages)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Returns the other columns of the document's row."""
+        return json.loads(self.metadata_text)
+
+    @property
+    def page_starts(self) -> list[int] | None:
+        """Returns the character at which each page begins; None without pages."""
+        return json.loads(self.pages or "null")
+
+
+def metadata_json(metadata: dict[str, Any]) -> str:
+    """Writes metadata as JSON that any reader accepts: NaN becomes null, half a surrogate "?"."""
+    text = json.dumps(metadata, default=str)
+    values = json.loads(text, parse_constant=lambda name: None)
+    return json.dumps(values, ensure_ascii=False).encode(errors="replace").decode()
 
 
 class Passage(NamedTuple):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import posixpath
+import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +27,15 @@ from ..data.documents import (
     root_of,
     source_files,
 )
-from ..data.files import NoDocumentError, PartlyReadError, files_below, find_paths, readable_name
+from ..data.files import (
+    NoDocumentError,
+    PartlyReadError,
+    files_below,
+    find_paths,
+    named_errors,
+    readable_name,
+    suffix,
+)
 from ..models.chunking import TokenizedDocument, private_tokenizer, tokenize_document
 from ..models.files import local_path
 from ..models.sentences import Splitter
@@ -35,7 +47,11 @@ if TYPE_CHECKING:
 # A document is named if the model does not know the words that make up this share of its text.
 _UNKNOWN_SHARE = 0.05
 _BYTES_OF_BLANK = 1_000  # at most, in a file that is looked at for white space
+_READINGS = 3  # of a file that changes while it is read
 _CHARACTERS_PER_RUN = 1_000_000  # read at once, if nothing is written
+# Nanoseconds. Some file systems count time in steps of two seconds: a file that was changed within
+# the last step may change once more without another time stamp.
+_COARSEST_TIME = 2 * 10**9
 
 
 def default_cache_dir() -> Path:
@@ -85,6 +101,95 @@ class SourceFile:
         if self.is_table:
             return f"{self.name}#{document}"
         return self.name
+
+    @property
+    def key(self) -> str:
+        """Returns the name by which the content of the file is remembered."""
+        if str(self.path) == PYTHON_MANUAL:
+            return f"{PYTHON_MANUAL} {sys.version}"
+        return readable_name(os.path.abspath(self.path))
+
+    def paths(self) -> list[Path]:
+        """Returns the file, or the files of a saved data set; Python's manual has none."""
+        if str(self.path) == PYTHON_MANUAL:
+            return []
+        if self.is_table and self.path.is_dir():
+            return sorted(path for path in self.path.rglob("*") if path.is_file())
+        return [self.path]
+
+    def content_hash(self) -> str:
+        """Hashes the bytes of the file, and how they are read.
+
+        Python's manual is known by the version of Python.
+
+        Raises:
+            OSError: if the file cannot be read.
+        """
+        digest = hashlib.sha256()
+        if str(self.path) == PYTHON_MANUAL:
+            digest.update(self.key.encode())
+        for path in self.paths():
+            digest.update(f"{suffix(path)} {path.suffix}".encode(errors="replace"))
+            with open(path, "rb", buffering=0) as stream:
+                for block in iter(partial(stream.read, 1 << 20), b""):
+                    digest.update(block)
+        return digest.hexdigest()[:32]
+
+
+@dataclass
+class FileContent:
+    """A file of a source, and what it holds.
+
+    Attributes:
+        file: the file.
+        content: hash of the file's bytes.
+        state: size, times and inode of each path of the file before it was hashed. The time of the
+            last change to the inode shows an edit whose author has set the time stamp back.
+        is_settled: true if the next change to the file will be seen in its state.
+    """
+
+    file: SourceFile
+    content: str = ""
+    state: str = ""
+    is_settled: bool = False
+
+    def look(self, known_state: str = "", known_content: str = "") -> None:
+        """Looks at the file, and hashes it unless its state is known.
+
+        Raises:
+            ValueError: if the file cannot be read.
+        """
+        with named_errors(self.file.path):
+            self._look(known_state, known_content)
+
+    def _look(self, known_state: str, known_content: str) -> None:
+        now = time.time_ns()
+        states = []
+        newest = 0
+        for path in self.file.paths():
+            status = os.stat(path)
+            newest = max(newest, status.st_mtime_ns, status.st_ctime_ns)
+            times = f"{status.st_mtime_ns} {status.st_ctime_ns}"
+            states.append(f"{status.st_size} {times} {status.st_ino}")
+        self.state = ", ".join(states) or self.file.key
+        self.is_settled = newest + _COARSEST_TIME < now
+        if self.state == known_state:
+            self.content = known_content
+        else:
+            self.content = self.file.content_hash()
+
+    def is_unchanged(self) -> bool:
+        """Returns whether the file still holds the same; if not, the new content is stored.
+
+        Raises:
+            ValueError: if the file cannot be read any more.
+        """
+        before = self.content
+        if self.is_settled:
+            self.look(self.state, before)
+        else:
+            self.look()
+        return self.content == before
 
 
 def list_files(source: str, notes: Notes) -> list[SourceFile]:
@@ -226,6 +331,35 @@ def read_runs(file: SourceFile, reading: ReadingOptions, characters: int) -> Ite
         size += len(row.text)
     notes = _notes_on_reading(file, errors, is_empty=not documents)
     yield DocumentRun(index, documents, is_last=True, notes=notes)
+
+
+def read_content(
+    source: FileContent, reading: ReadingOptions, characters: int
+) -> Iterator[tuple[str, DocumentRun]]:
+    """Streams the runs of a file, each with the hash of the bytes that the file held.
+
+    If the file changes meanwhile, it is read again from its beginning.
+
+    Args:
+        source: the file; its content and state are those of the last reading.
+        reading: names the columns of tables.
+        characters: number of characters after which a run ends.
+
+    Raises:
+        ValueError: if the file cannot be read any more, or changes again and again.
+    """
+    with named_errors(source.file.path):
+        for _ in range(_READINGS):
+            content = source.content
+            is_unchanged = True
+            for run in read_runs(source.file, reading, characters):
+                is_unchanged = source.is_unchanged()
+                if not is_unchanged:
+                    break
+                yield content, run
+            if is_unchanged:
+                return
+        raise ValueError("It changes while it is read. Run the command again.")
 
 
 def _notes_on_reading(file: SourceFile, errors: list[ValueError], is_empty: bool) -> list[Note]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..vector_cache import VectorCache
 
 _PASSAGES_PER_WRITE = 32  # what a killed command has to read again
-_CACHE_SIZE = 100_000_000  # bytes; about 60,000 passages of MiniLM
+_MOST_PASSAGES = 60_000  # whose vectors are kept, 100 MB of MiniLM
 
 
 class Reranker:
@@ -48,17 +48,17 @@ class Reranker:
         self._model = model
         self._key = model_identity(model, model.tokenizer).encode()
 
-    def cosines(self, question: str, texts: Sequence[str], folder: Path) -> np.ndarray:
+    def cosines(self, question: str, texts: Sequence[str], store: Path) -> np.ndarray:
         """Returns the cosines of passages with a question, ``[n]``.
 
         Args:
             question: text of the question.
             texts: the n passages.
-            folder: folder in which the vectors of passages are kept.
+            store: the database in which the vectors of passages are kept.
 
         Raises:
             ValueError: if the question holds no token.
-            VectorCacheError: if the folder cannot be used.
+            DatabaseError: if the database cannot be used.
         """
         from ..vector_cache import VectorCache
 
@@ -69,7 +69,7 @@ class Reranker:
                 f"The question {question!r} holds no word that the model of --rerank can read."
             )
         query = self._comparable([encoded])[0]
-        with closing(VectorCache(folder, most_bytes=_CACHE_SIZE)) as cache:
+        with closing(VectorCache(store.parent, _MOST_PASSAGES, name=store.name)) as cache:
             vectors = self._passage_vectors(texts, cache)
         # Row by row, so that equal passages have equal scores.
         return np.einsum("nd,d->n", vectors, query)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from ..corpus.recipe import chunking_recipe, corpus_schema
+from ..corpus.recipe import chunking_recipe
 from ..models.sentences import Splitter
-from .parts import VERSION
-from .reading import ReadingOptions
 from .static_model import StaticModel, is_static
 
 if TYPE_CHECKING:
@@ -57,18 +52,10 @@ class SearchModel:
 
         return ModelVectors(self.model)
 
-    def schema(self, splitter: Splitter | None) -> pa.Schema:
-        """Returns the columns of a corpus with the recipe of the model."""
+    def recipe(self, splitter: Splitter | None) -> dict[str, Any]:
+        """Returns how vectors are made, as in a corpus."""
         chunking = chunking_recipe(self.vectors.rule, splitter)
-        return corpus_schema({"encoder": self.vectors.encoder_recipe, "chunking": chunking})
-
-    def shelf_key(self, reading: ReadingOptions) -> str:
-        """Returns a hash of what the parts of a shelf depend on, besides the files."""
-        vectors = self.vectors
-        chunking = chunking_recipe(vectors.rule, reading.splitter)
-        columns = (reading.text_column, reading.id_column)
-        key = (VERSION, chunking, vectors.encoder_recipe["dtype"], vectors.fingerprint(), columns)
-        return hashlib.sha256(repr(key).encode()).hexdigest()
+        return {"encoder": self.vectors.encoder_recipe, "chunking": chunking}
 
 
 def search_model(model: NextLevelBertModel | SearchModel | None) -> SearchModel:

@@ -40,6 +40,7 @@ _EXPECTED = {
     "long_documents": "window",
     "pooling": "residual",
 }
+_FEW_TOKENS = 2_000  # whose rows are read in less time than all, and than scipy is imported
 _SMALLEST_LENGTH = 1e-12  # as in torch's `normalize`
 
 
@@ -121,10 +122,8 @@ class StaticModel:
         ids = encoding.ids
         if not ids:
             return None
-        table = self._file.get_slice(self._names[_TABLE])
-        rows = np.concatenate([table[token : token + 1] for token in ids])  # [T, D]
         boundaries = self.rule.boundaries(np.asarray(ids))
-        chunks = self._normalized(_means(rows.astype(np.float32), np.diff(boundaries)))
+        chunks = self._normalized(_means(self._rows(ids), np.diff(boundaries)))
         return self.search_vectors(chunks.mean(axis=0))
 
     def search_vectors(self, plain: np.ndarray) -> np.ndarray:
@@ -163,12 +162,21 @@ class StaticModel:
         """Returns the vectors of all tokens, ``[V, D]``."""
         return self._weight(_TABLE)
 
+    def _rows(self, ids: Sequence[int]) -> np.ndarray:
+        """Reads the vectors of a few tokens, ``[T, D]``."""
+        table = self._file.get_slice(self._names[_TABLE])
+        rows = np.concatenate([table[token : token + 1] for token in ids])
+        return rows.astype(np.float32)
+
     def _chunk_vectors(self, group: Sequence[SplitDocument]) -> np.ndarray:
         """Averages the token vectors of each chunk, ``[N, D]``."""
-        from scipy import sparse  # half a second to import
-
         ids = np.concatenate([document.input_ids for document, _ in group])
         sizes = np.concatenate([np.diff(boundaries) for _, boundaries in group])
+        vocabulary = self._config["chunk_encoder_config"]["vocab_size"]
+        if 0 < len(ids) <= _FEW_TOKENS and ids.max() < vocabulary:
+            return self._normalized(_means(self._rows(ids.tolist()), sizes))
+        from scipy import sparse  # half a second to import
+
         ones = np.ones(len(ids), np.float32)
         borders = np.append(0, np.cumsum(sizes))
         tokens = sparse.csr_array((ones, ids, borders), shape=(len(sizes), len(self._table)))

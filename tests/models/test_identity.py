@@ -13,6 +13,7 @@ from nextlevelbert.models.identity import encoder_identity, model_identity
 from nextlevelbert.search.open_model import open_model
 from nextlevelbert.search.reading import ReadingOptions
 from nextlevelbert.search.search_model import named_model
+from nextlevelbert.search.store import Store
 
 
 def save(bert, folder, pooling="mean", normalize=True, longest=64, change=None, **settings):
@@ -102,7 +103,7 @@ def test_weights_that_are_drawn_and_not_used_do_not_matter(toy_encoder_path, tmp
         model = open_model(toy_encoder_path)
         found.append((model.special_embeddings.weight[1, 0].item(), model))
         reading = ReadingOptions(cache_dir=tmp_path)
-        keys.append(named_model(toy_encoder_path).shelf_key(reading))
+        keys.append(Store("books", named_model(toy_encoder_path), reading).path)
 
     assert found[0][0] != found[1][0]
     first = found[0][1]

@@ -9,10 +9,10 @@ import pytest
 
 import nextlevelbert_command
 from nextlevelbert import NextLevelBertModel
-from nextlevelbert.search import file_states
+from nextlevelbert.search import reading as reading_of_files
 from nextlevelbert.search.library import Library
 from nextlevelbert.search.reading import ReadingOptions
-from nextlevelbert.search.shelf import open_shelf
+from nextlevelbert.search.store import open_store
 
 SEA = (
     "The whale swims under the ship. The captain hunts it over the sea, and the harbour is far"
@@ -37,7 +37,7 @@ class Said(NamedTuple):
 @pytest.fixture
 def settled(monkeypatch) -> None:
     """Files count as written long before, so that their states are remembered."""
-    monkeypatch.setattr(file_states, "_COARSEST_TIME", -(10**9))
+    monkeypatch.setattr(reading_of_files, "_COARSEST_TIME", -(10**9))
 
 
 def write_books(folder: Path) -> Path:
@@ -64,7 +64,7 @@ def open_library(reading) -> Callable[..., Library]:
     """Opens a folder with a model; its vectors are stored in `tmp_path`."""
 
     def opened(model: NextLevelBertModel, folder: Path) -> Library:
-        return Library(open_shelf(str(folder), model, reading))
+        return Library(open_store(str(folder), model, reading))
 
     return opened
 

@@ -81,7 +81,9 @@ def test_the_version_names_what_a_report_needs(command):
 @pytest.mark.parametrize("name", command_line._COMMANDS)
 def test_each_option_is_an_argument_of_the_command(name, books):
     options = [name, str(books)]
-    if name == "search":
+    if name == "cache":
+        options.pop()
+    elif name == "search":
         options.append("whales?")
     elif name == "embed":
         options.extend(["-o", str(books / "output.parquet")])
@@ -174,7 +176,7 @@ def test_wrong_arguments(command, books, monkeypatch, argv, message):
     [("search", "blank", "x"), ("embed", "blank", "-o", "x.npy"), ("fit", "blank", "-o", "new")],
 )
 def test_a_source_without_text_opens_no_model(command, tmp_path, monkeypatch, argv):
-    for name in ("shelf.Shelf", "embed.run", "fit.run"):
+    for name in ("store.Store", "embed.run", "fit.run"):
         monkeypatch.setattr(f"nextlevelbert.search.{name}", None)
     monkeypatch.chdir(tmp_path)
     Path("blank").mkdir()
@@ -278,7 +280,7 @@ def test_what_ends_a_command_is_one_line(command, books, monkeypatch, error, sta
     def end(*_):
         raise error
 
-    monkeypatch.setattr("nextlevelbert.search.library.open_shelf", lambda *_, **__: end())
+    monkeypatch.setattr("nextlevelbert.search.library.open_store", lambda *_, **__: end())
     said = command("search", books, "whales?")
     assert said.status == status
     assert said.err.removeprefix("Reading with model on cpu in float32.\n") == line

@@ -95,7 +95,7 @@ def test_a_killed_command_keeps_what_it_has_read(library, second, encoded, monke
 
 
 def test_models_of_other_sizes_do_not_mix(library, second, toy_encoder_path, tmp_path):
-    """Vectors of both lie on one shelf."""
+    """Vectors of both lie in one database."""
     narrow = str(tmp_path / "narrow")
     SentenceTransformer(toy_encoder_path, truncate_dim=8, device="cpu").save(narrow)
     wide = library.ask(QUESTION, rerank=Reranker(second)).rerank_cosine

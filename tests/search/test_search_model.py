@@ -15,6 +15,7 @@ from nextlevelbert import static_checkpoint
 from nextlevelbert.search import open_model
 from nextlevelbert.search.reading import ReadingOptions
 from nextlevelbert.search.search_model import named_model
+from nextlevelbert.search.store import Store
 
 HEAVY = {"torch", "transformers", "sentence_transformers", "datasets", "pandas"}
 START = "import sys, nextlevelbert_command\nsys.exit(nextlevelbert_command.main())"
@@ -42,20 +43,24 @@ def test_a_search_imports_only_what_it_needs(start, books, tmp_path):
     assert answers[0] == answers[1]
 
 
-def test_the_shelf_of_a_model_belongs_to_its_files_and_to_the_columns(tmp_path):
+def test_the_store_of_a_model_belongs_to_its_files_and_to_the_columns(tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(static_checkpoint(), copy)
+    (tmp_path / "a.txt").write_text("The whale.")
     reading = ReadingOptions(cache_dir=tmp_path)
-    key = named_model(static_checkpoint()).shelf_key(reading)
 
-    of_copy = named_model(str(copy)).shelf_key(reading)
+    def path(model: str, reading: ReadingOptions = reading) -> Path:
+        return Store(str(tmp_path / "a.txt"), named_model(model), reading).path
+
+    first = path(static_checkpoint())
+    of_copy = path(str(copy))
     (copy / "tokenizer_config.json").write_text("{}")
-    of_changed_copy = named_model(str(copy)).shelf_key(reading)
+    of_changed_copy = path(str(copy))
     other_column = ReadingOptions(cache_dir=tmp_path, text_column="body")
-    of_column = named_model(static_checkpoint()).shelf_key(other_column)
+    of_column = path(static_checkpoint(), other_column)
 
-    assert of_copy == key
-    assert len({key, of_changed_copy, of_column}) == 3
+    assert of_copy == first
+    assert len({first, of_changed_copy, of_column}) == 3
 
 
 @pytest.mark.parametrize(

@@ -294,7 +294,7 @@ class Page:
     def _central_sentence(self, document: int) -> str | None:
         """Returns a sentence of 6 to 16 words in the passage nearest to the document's mean."""
         passages = self.passages(document)
-        vectors = np.asarray(self.library.vectors[passages], np.float32)
+        vectors = self.library.vectors(document)
         central = int(passages[(vectors @ vectors.mean(axis=0)).argmax()])
         for paragraph in self.library.passage(central).text.split("\n\n"):  # a heading is one
             for sentence in _SENTENCE.findall(" ".join(paragraph.split())):
@@ -315,11 +315,10 @@ class Page:
             The sections, and the cosines ``[p, p]`` of the means of their chunk vectors, from which
             the mean of all sections is subtracted.
         """
-        passages = self.passages(document)
-        spans = self.library.spans[passages]
+        spans = self.library.spans(document)
         sections = sections_of(self.library.document(document).text, spans)
         weights = normalize(overlap(spans, sections), norm="l1")
-        means = weights @ self.library.vectors[passages]  # [p, D]
+        means = weights @ self.library.vectors(document)  # [p, D]
         if len(means) > 1:
             means -= means.mean(axis=0)
         directions = normalize(means)
@@ -344,14 +343,15 @@ class Page:
         sections, _ = self.sections(document)
         row = sections[_index_at(y, count=len(sections))]
         column = sections[_index_at(x, count=len(sections))]
+        in_row, in_column = overlap(self.library.spans(document), [row, column])
         passages = self.passages(document)
-        in_row, in_column = overlap(self.library.spans[passages], [row, column])
         ones = passages[in_row > 0]
         others = passages[in_column > 0]
         if row == column:
             return self.text(ones[0], heading=f"{row.heading} · ")
 
-        cosines = self.library.vectors[ones] @ self.library.vectors[others].T
+        vectors = self.library.vectors(document)
+        cosines = vectors[in_row > 0] @ vectors[in_column > 0].T
         cosines[np.equal.outer(ones, others)] = -np.inf  # a chunk on the border belongs to both
         best = np.unravel_index(cosines.argmax(), cosines.shape)
         first = self.text(ones[best[0]], heading=f"{row.heading} · ")

@@ -21,7 +21,7 @@ from nextlevelbert.search.app.sections import Section
 from nextlevelbert.search.library import Library
 from nextlevelbert.search.open_model import open_model
 from nextlevelbert.search.reading import ReadingOptions
-from nextlevelbert.search.shelf import open_shelf
+from nextlevelbert.search.store import open_store
 
 from ..conftest import KITCHEN, write_books
 
@@ -37,7 +37,7 @@ def page(toy_encoder_path, tmp_path_factory) -> Page:
     torch.manual_seed(0)
     model = NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunk_size=16)
     reading = ReadingOptions(cache_dir=folder / "cache")
-    return Page(Library(open_shelf(str(books), model, reading)))
+    return Page(Library(open_store(str(books), model, reading)))
 
 
 def test_the_map_marks_what_was_found_and_knows_its_points(page):
@@ -80,8 +80,8 @@ def test_a_question_on_a_thousand_documents_is_drawn_at_once():
 
 def test_similarity_of_sections(page):
     sections, cosines = page.sections(2)
-    spans = page.library.spans[page.passages(2)]
-    vectors = page.library.vectors[page.passages(2)].astype(np.float64)
+    spans = page.library.spans(2)
+    vectors = page.library.vectors(2).astype(np.float64)
     means = []
     for section in sections:
         within = (spans[:, 0] >= section.start) & (spans[:, 1] <= section.end)
@@ -115,7 +115,7 @@ def test_a_document_of_one_section_is_similar_to_itself(page, monkeypatch):
 
 def test_a_chunk_on_the_border_of_two_sections_is_not_compared_with_itself(page, monkeypatch):
     text = page.library.document(2).text
-    first, second = page.library.spans[page.passages(2)][:2].tolist()
+    first, second = page.library.spans(2)[:2].tolist()
     border = (second[0] + second[1]) // 2
     sections = [Section("one", first[0], border), Section("two", border, len(text))]
     monkeypatch.setattr(page_module, "sections_of", lambda *document: sections)

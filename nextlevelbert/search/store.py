@@ -1,0 +1,600 @@
+"""What a search keeps of a folder, in one SQLite file: documents, passages, words and vectors.
+
+A file is known by its path, size, times and inode, and its content by a hash of its bytes: a file
+that has not changed is not read, a renamed file is not encoded again, and two equal files are kept
+once. The documents of a file are stored in runs, each in one transaction, so that a command that is
+killed loses at most the run that it was reading. A change costs what has changed: the rows of a
+file are added or removed.
+
+=========  =========================================================================================
+contents   of each file: hash of its bytes, whether all its runs are stored, notes about reading it
+files      the state of each file when it was last hashed
+runs       arrays over the documents and passages of a run, see `Run`, and their vectors
+documents  name, text, metadata and page borders; the numbers of a run's documents are consecutive
+words      FTS5's index of `search_words` of each passage; the passages of a run are consecutive
+vectors    passages that a second model has read, see `Reranker`
+=========  =========================================================================================
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import math
+import os
+import sqlite3
+import sys
+import warnings
+import weakref
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import compress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from ..data.documents import resolve_source
+from ..data.files import readable_name
+from ..data.words import search_words
+from ..databases import named_errors, open_database, transaction
+from .notes import Note, Notes
+from .passages import Run, StoredDocument, borders_of_passages, numbers_of_texts, passage_texts
+from .reading import (
+    DocumentRun,
+    FileContent,
+    ReadingOptions,
+    SourceFile,
+    check_text,
+    count_unknown,
+    list_files,
+    notes_on_words,
+    read_content,
+    rest_of_message,
+)
+from .search_model import SearchModel, search_model
+
+if TYPE_CHECKING:
+    from ..models.modeling_nextlevelbert import NextLevelBertModel
+
+STORES = ".stores"
+"""Folder in the cache; the dot keeps stores from being read if the cache lies in the source."""
+# Raised when a store has other tables or other contents than before, so that it is made anew.
+_VERSION = 1
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS contents (
+    id INTEGER PRIMARY KEY, hash TEXT NOT NULL UNIQUE, is_whole INTEGER NOT NULL DEFAULT 0,
+    notes TEXT NOT NULL DEFAULT '[]', readers TEXT
+);
+CREATE TABLE IF NOT EXISTS files (
+    key TEXT PRIMARY KEY, state TEXT NOT NULL, hash TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS runs (
+    id INTEGER PRIMARY KEY, content INTEGER NOT NULL, position INTEGER NOT NULL,
+    first_document INTEGER NOT NULL, first_passage INTEGER NOT NULL, passages INTEGER NOT NULL,
+    unknown TEXT NOT NULL, checksum INTEGER NOT NULL, counts BLOB NOT NULL, texts BLOB NOT NULL,
+    document_texts BLOB NOT NULL, spans BLOB NOT NULL, document_vectors BLOB NOT NULL,
+    vectors BLOB NOT NULL, UNIQUE (content, position)
+);
+CREATE TABLE IF NOT EXISTS documents (
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL, text TEXT NOT NULL, metadata TEXT NOT NULL,
+    pages TEXT
+);
+CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE VIRTUAL TABLE IF NOT EXISTS words
+    USING fts5(terms, content='', tokenize="ascii tokenchars '.'");
+"""
+_REMEDY = (
+    "Make room on its disk, or name another folder for the cache with --cache_dir. A damaged file"
+    " can be removed: the folder is then read again."
+)
+_MARK = ".whole"  # of a file beside the database: in which state it was whole
+# Characters that are encoded together, and that a run of a table holds; a kill costs no more.
+_CHARACTERS = 2_000_000
+_CHARACTERS_WITH_LAYERS = 200_000
+_MODULES_OF_READERS = ("pypdfium2", "mammoth")  # without which some files cannot be read
+_DTYPES = {"spans": "<i4", "document_vectors": "<f4", "vectors": "<f2"}
+# In FTS5's BM25: the weight of a word that half of the passages hold, or more; and k1.
+_LEAST_WEIGHT = 1e-6
+_K1 = 1.2
+
+
+class _Waiting(NamedTuple):
+    """Documents that wait to be encoded, with their file and the hash of the bytes it held."""
+
+    file: SourceFile
+    content: str
+    run: DocumentRun
+
+
+def open_store(
+    source: str, model: SearchModel | NextLevelBertModel | None, reading: ReadingOptions
+) -> Store:
+    """Opens the store of a source: reads new and changed files, and forgets deleted ones.
+
+    Args:
+        source: a file, a folder or a pattern.
+        model: the document model (default: the installed checkpoint).
+        reading: how the files are read, and where the store is.
+
+    Raises:
+        DatabaseError: if the store cannot be written.
+        ValueError: if no file can be read.
+    """
+    source = resolve_source(source)
+    notes = Notes()
+    try:
+        files = list_files(source, notes)
+        check_text(source, [file.path for file in files])  # before a model is opened
+        store = Store(source, model, reading)
+        store.update(files, notes)
+    finally:
+        notes.print()
+    if not store.runs:
+        raise ValueError(f"No file of {source!r} can be read.")
+    return store
+
+
+def _readers() -> str:
+    """Returns which optional packages are installed, without which some files are left out."""
+    found = [importlib.util.find_spec(name) is not None for name in _MODULES_OF_READERS]
+    return json.dumps(found)
+
+
+def _state(path: Path) -> str:
+    """Returns the size, time and inode of a database."""
+    status = path.stat()
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
+
+
+def _close(database: sqlite3.Connection, path: Path) -> None:
+    """Closes a database, and remembers in which state it was whole."""
+    database.close()
+    with suppress(OSError):  # the folder was removed
+        path.with_suffix(_MARK).write_text(_state(path))
+
+
+class Store:
+    """The documents, passages, words and vectors of a source's files, in a folder of the cache.
+
+    What a store has read stays as it is while it is open, even if another process changes it.
+
+    Attributes:
+        model: the model of the search.
+        recipe: how the vectors are made, as in a corpus.
+        runs: the documents of the files that could be read, in the order of the files.
+        passages: the number of passages, of which those of equal files count once.
+        path: the database.
+
+    Raises:
+        DatabaseError: if the folder cannot be made.
+    """
+
+    def __init__(
+        self, source: str, model: SearchModel | NextLevelBertModel | None, reading: ReadingOptions
+    ) -> None:
+        self.model = search_model(model)
+        self.recipe = self.model.recipe(reading.splitter)
+        self.runs: list[Run] = []
+        self._reading = reading
+        self.passages = 0
+        self._finished = set[str]()  # hashes of the contents that are stored
+        self._failed = dict[str, list[Note]]()  # notes about contents to be read again next time
+        columns = (reading.text_column, reading.id_column)
+        encoder = (self.recipe["encoder"]["dtype"], self.model.vectors.fingerprint())
+        settings = repr((self.recipe["chunking"], encoder, columns))
+        self._source = os.path.abspath(source)
+        key = hashlib.sha256(settings.encode() + os.fsencode(self._source))
+        self.path = reading.cache_dir / STORES / key.hexdigest()[:32] / "store.sqlite3"
+        with named_errors(self.path, _REMEDY):
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # it holds texts
+            self._is_writable = os.access(self.path.parent, os.W_OK)
+            self._database = self._open()
+
+    def _open(self) -> sqlite3.Connection:
+        if not self._is_writable:
+            # SQLite cannot lock a database in a folder that is read-only.
+            address = f"file:{quote(str(self.path))}?mode=ro&immutable=1"
+            return sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False)
+
+        self.path.touch(mode=0o600)
+        try:
+            database = self._open_and_check()
+        except sqlite3.OperationalError:
+            raise
+        except sqlite3.DatabaseError as error:
+            self._put_aside(error)
+            database = self._open_and_check()
+        weakref.finalize(self, _close, database, self.path)
+        return database
+
+    def _put_aside(self, error: sqlite3.DatabaseError) -> None:
+        """Renames a database that cannot be used, and removes SQLite's files beside it."""
+        print(f"{self.path} is made again: {error}.", file=sys.stderr)
+        os.replace(self.path, self.path.with_suffix(".damaged"))
+        for suffix in ("-wal", "-shm"):
+            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+        self.path.touch(mode=0o600)
+
+    def _open_and_check(self) -> sqlite3.Connection:
+        """Refuses a database of another version, or one that was changed and is damaged.
+
+        Raises:
+            sqlite3.DatabaseError: if the database cannot be used.
+        """
+        database = open_database(self.path, _SCHEMA)
+        [(version,)] = database.execute("PRAGMA user_version")
+        if version == 0:  # it is new
+            with transaction(database):
+                name = str(self.recipe["encoder"]["name"])
+                rows = [("source", readable_name(self._source)), ("model", name)]
+                database.executemany("INSERT OR IGNORE INTO settings VALUES (?, ?)", rows)
+                database.execute(f"PRAGMA user_version = {_VERSION}")
+            return database
+        if version != _VERSION:
+            raise sqlite3.DatabaseError(f"it has the format {version}, and not {_VERSION}")
+
+        mark = self.path.with_suffix(_MARK)
+        state = _state(self.path)
+        if mark.exists() and mark.read_text() == state:
+            return database
+        # A process was killed while it had the database open, or another program changed it.
+        [(answer,)] = database.execute("PRAGMA quick_check(1)")
+        if answer != "ok":
+            raise sqlite3.DatabaseError(answer)
+        with transaction(database):
+            database.execute("INSERT INTO words(words) VALUES ('integrity-check')")
+        for _, *values in database.execute("SELECT * FROM runs"):
+            counts = values[7]
+            documents = _documents(database, first=values[2], count=len(counts) // 4)
+            if _checksum(values[:6], blobs=values[7:], documents=documents) != values[6]:
+                raise sqlite3.DatabaseError("a checksum is wrong")
+        mark.write_text(state)
+        return database
+
+    def update(self, files: Sequence[SourceFile], notes: Notes) -> None:
+        """Reads the files that are missing, forgets those that are gone, and lists the runs.
+
+        Args:
+            files: the files of the source.
+            notes: gets notes about what was not read.
+
+        Raises:
+            DatabaseError: if the store cannot be written.
+        """
+        query = self._database.execute
+        with named_errors(self.path, _REMEDY):
+            known = {key: (state, content) for key, state, content in query("SELECT * FROM files")}
+            sources = []
+            for file in files:
+                source = FileContent(file)
+                try:
+                    source.look(*known.get(file.key, ()))
+                except ValueError as error:
+                    notes.add(file.name, [Note("left out", rest_of_message(file, error))])
+                else:
+                    sources.append(source)
+            self._read_missing(sources)
+            if self._is_writable:
+                self._forget(sources)
+                self._remember(sources, known)
+            self._list_runs(sources, notes)
+
+    def _list_runs(self, sources: Sequence[FileContent], notes: Notes) -> None:
+        query = self._database.execute
+        if query("PRAGMA journal_mode").fetchone() != ("delete",):
+            query("BEGIN")  # what is read from now on stays as it is; a journal would block others
+        runs: dict[int, list[list[Any]]] = {}
+        columns = "content, id, first_document, first_passage, counts, texts, document_texts"
+        for content, *run in query(f"SELECT {columns} FROM runs ORDER BY content, position"):
+            runs.setdefault(content, []).append(run)
+        [(self.passages,)] = query("SELECT coalesce(sum(passages), 0) FROM runs")
+        rows = query("SELECT hash, id, notes FROM contents WHERE is_whole")
+        contents = {digest: (content, stored) for digest, content, stored in rows}
+        for source in sources:
+            if source.content in self._failed:
+                notes.add(source.file.name, self._failed[source.content])
+                continue
+            content, stored = contents[source.content]
+            notes.add(source.file.name, [Note(*note) for note in json.loads(stored)])
+            for *numbers, counts, texts, document_texts in runs.get(content, []):
+                arrays = (np.frombuffer(texts, "<i8"), np.frombuffer(document_texts, "<i8"))
+                self.runs.append(Run(source.file, *numbers, np.frombuffer(counts, "<i4"), *arrays))
+
+    def _read_missing(self, sources: Sequence[FileContent]) -> None:
+        """Reads the files that are not stored, or were left out when other readers were installed.
+
+        Documents of many small files are encoded together, for speed.
+        """
+        query = "SELECT hash FROM contents WHERE is_whole AND readers IS NULL OR readers = ?"
+        self._finished = {digest for (digest,) in self._database.execute(query, [_readers()])}
+        missing = [source for source in sources if source.content not in self._finished]
+        if not missing:
+            return
+        batches = self._batches(missing)
+        batch: list[_Waiting] | None = []
+        while batch is not None:
+            with transaction(self._database):  # others wait, and then find what was read
+                batch = next(batches, None)
+                self._write_readable(batch or [])
+
+    def _batches(self, sources: Sequence[FileContent]) -> Iterator[list[_Waiting]]:
+        characters = _CHARACTERS
+        if self.model.vectors.has_layers:
+            characters = _CHARACTERS_WITH_LAYERS
+        waiting = []
+        count = 0
+        # No bar in a log file.
+        for source in tqdm(sources, unit="file", disable=None, delay=1):
+            if self._stored_runs(source.content) is None:
+                continue
+            for item in self._missing_runs(source, characters):
+                waiting.append(item)
+                count += sum(len(document.text) for document in item.run.documents)
+                if count >= characters:
+                    yield waiting
+                    waiting = []
+                    count = 0
+        yield waiting
+
+    def _missing_runs(self, source: FileContent, characters: int) -> Iterator[_Waiting]:
+        """Reads the documents that are not stored yet."""
+        try:
+            for content, run in read_content(source, self._reading, characters):
+                stored = self._stored_runs(content)
+                if stored is None:
+                    return
+                if not run.documents:
+                    self._leave_out(content, run.notes)
+                elif run.index not in stored:
+                    yield _Waiting(source.file, content=content, run=run)
+        except ValueError as error:  # the file went away, before it was opened or after that
+            note = Note("left out", rest_of_message(source.file, error))
+            self._failed[source.content] = [note]
+        else:
+            self._finished.add(source.content)
+
+    def _stored_runs(self, content: str) -> set[int] | None:
+        """Returns the positions of the runs of a content that are stored; None if it is finished.
+
+        Another process may have read it meanwhile.
+        """
+        query = (
+            "SELECT is_whole, position FROM contents LEFT JOIN runs ON content = contents.id"
+            " WHERE hash = ?"
+        )
+        rows = self._database.execute(query, [content]).fetchall()
+        if content in self._finished or (1, 0) in rows:
+            return None
+        return {position for _, position in rows}
+
+    def _leave_out(self, content: str, notes: Sequence[Note]) -> None:
+        """Stores why a content is left out; it is read again when other readers are installed."""
+        for number in self._numbers("SELECT id FROM contents WHERE hash = ?", content):
+            self._delete_content(number)
+        self._database.execute(
+            "INSERT INTO contents (hash, is_whole, notes, readers) VALUES (?, 1, ?, ?)",
+            [content, json.dumps(notes), _readers()],
+        )
+        self._finished.add(content)
+
+    def _numbers(self, query: str, *values: int | str) -> list[int]:
+        """Returns the first column of a query."""
+        return [number for number, *_ in self._database.execute(query, values)]
+
+    def _write_readable(self, waiting: Sequence[_Waiting]) -> None:
+        """Encodes documents together, or if that fails file by file to find those that fail."""
+        try:
+            self._write(waiting)
+        except (ValueError, TypeError):
+            for item in waiting:
+                try:
+                    self._write([item])
+                except (ValueError, TypeError) as error:
+                    note = Note("left out", rest_of_message(item.file, error))
+                    self._leave_out(item.content, [note])
+
+    def _write(self, waiting: Sequence[_Waiting]) -> None:
+        """Encodes the documents of several runs together, and stores each run.
+
+        Raises:
+            ValueError: or TypeError, if a document cannot be encoded; then nothing is stored.
+        """
+        documents = [document for item in waiting for document in item.run.documents]
+        if not documents:
+            return
+        texts = [document.text for document in documents]
+        with warnings.catch_warnings():  # `notes_on_words` names the files
+            warnings.filterwarnings("ignore", ".* (no token|unknown tokens only)")
+            encoded = self.model.vectors.encode(texts, self._reading.splitter)
+        vectors = self.model.vectors.search_vectors(encoded.plain)
+        passages = borders_of_passages(texts, encoded.spans)
+        borders = np.concatenate([*encoded.spans, np.zeros((0, 2), np.int64)])
+        spans = np.concatenate([borders, passages], axis=1)  # [N, 4]
+        starts = np.cumsum([0, *map(len, encoded.spans)])
+
+        first = 0
+        for file, content, run in waiting:
+            stop = first + len(run.documents)
+            rows = slice(*starts[[first, stop]].tolist())
+            arrays = {
+                "counts": np.diff(starts[first : stop + 1]),
+                "spans": spans[rows],
+                "vectors": vectors[rows],
+                "document_vectors": encoded.documents[first:stop],
+            }
+            self._database.execute("INSERT OR IGNORE INTO contents (hash) VALUES (?)", [content])
+            [number] = self._numbers("SELECT id FROM contents WHERE hash = ?", content)
+            self._write_run(number, run, file.is_table, arrays)
+            first = stop
+            if run.is_last:
+                self._finish(file, number, run.notes)
+
+    def _write_run(
+        self, content: int, run: DocumentRun, is_table: bool, arrays: Mapping[str, np.ndarray]
+    ) -> None:
+        """Stores the documents of a run that hold a token, with their arrays."""
+        counts = arrays["counts"]
+        has_token = counts > 0
+        documents = list(compress(run.documents, has_token))
+        counts = counts[has_token]
+        [first_document] = self._numbers("SELECT coalesce(max(id), 0) + 1 FROM documents")
+        [first_passage] = self._numbers(
+            "SELECT coalesce(max(first_passage + passages), 1) FROM runs"
+        )
+        rows = [StoredDocument.of(document, is_table=is_table) for document in documents]
+        document_texts = [document.text for document in documents]
+        spans = arrays["spans"]
+        texts = passage_texts(document_texts, counts, spans[:, 2:])
+        blobs = [
+            counts.astype("<i4").tobytes(),
+            numbers_of_texts(texts).tobytes(),
+            numbers_of_texts(document_texts).tobytes(),
+            spans.astype("<i4").tobytes(),
+            arrays["document_vectors"][has_token].astype("<f4").tobytes(),
+            arrays["vectors"].astype("<f2").tobytes(),
+        ]
+        unknown = count_unknown(self.model.vectors.tokenizer, run.documents)
+        head = [content, run.index, first_document, first_passage, len(spans), json.dumps(unknown)]
+        values = [*head, _checksum(head, blobs, rows), *blobs]
+        query = self._database.executemany
+        query(f"INSERT INTO runs VALUES (NULL{', ?' * len(values)})", [values])
+        numbered = [(first_document + index, *row) for index, row in enumerate(rows)]
+        query("INSERT INTO documents VALUES (?, ?, ?, ?, ?)", numbered)
+        words = enumerate(map(" ".join, map(search_words, texts)), first_passage)
+        query("INSERT INTO words(rowid, terms) VALUES (?, ?)", words)
+
+    def _finish(self, file: SourceFile, content: int, notes: Sequence[Note]) -> None:
+        """Marks a content as whole, with the notes about all its runs."""
+        query = self._database.execute
+        rows = query("SELECT unknown FROM runs WHERE content = ?", [content])
+        counts = [json.loads(unknown) for (unknown,) in rows]
+        stored = json.dumps([*notes, *notes_on_words(file, counts)])
+        query("UPDATE contents SET is_whole = 1, notes = ? WHERE id = ?", [stored, content])
+
+    def _forget(self, sources: Sequence[FileContent]) -> None:
+        """Removes the contents that no file has any more."""
+        current = {source.content for source in sources}
+        rows = self._database.execute("SELECT id, hash FROM contents").fetchall()
+        gone = [number for number, content in rows if content not in current]
+        if gone:
+            with transaction(self._database):
+                for number in gone:
+                    self._delete_content(number)
+
+    def _delete_content(self, content: int) -> None:
+        query = self._database.execute
+        columns = "first_document, first_passage, counts, spans"
+        runs = query(f"SELECT {columns} FROM runs WHERE content = ?", [content]).fetchall()
+        for first_document, first_passage, counts, spans in runs:
+            numbers = np.frombuffer(counts, "<i4")
+            documents = _documents(self._database, first_document, len(numbers))
+            texts = [document.text for document in documents]
+            borders = np.frombuffer(spans, "<i4").reshape(-1, 4)[:, 2:]
+            passages = passage_texts(texts, numbers, borders)
+            words = enumerate(map(" ".join, map(search_words, passages)), first_passage)
+            # An index without its texts has to be told which words a passage has.
+            self._database.executemany(
+                "INSERT INTO words(words, rowid, terms) VALUES ('delete', ?, ?)", words
+            )
+            between = [first_document, first_document + len(numbers) - 1]
+            query("DELETE FROM documents WHERE id BETWEEN ? AND ?", between)
+        query("DELETE FROM runs WHERE content = ?", [content])
+        query("DELETE FROM contents WHERE id = ?", [content])
+
+    def _remember(
+        self, sources: Sequence[FileContent], known: Mapping[str, tuple[str, str]]
+    ) -> None:
+        """Stores what files hold, if the next change to them will be seen, and forgets others."""
+        states = {}
+        for source in sources:
+            key = source.file.key
+            if source.is_settled and source.content not in self._failed:
+                states[key] = (source.state, source.content)
+        new = [(key, *states[key]) for key in states if states[key] != known.get(key)]
+        gone = [(key,) for key in known if key not in states]
+        if new or gone:
+            with transaction(self._database):
+                query = self._database.executemany
+                query("INSERT OR REPLACE INTO files VALUES (?, ?, ?)", new)
+                query("DELETE FROM files WHERE key = ?", gone)
+
+    def query(self, query: str, *values: int | str) -> list[tuple[Any, ...]]:
+        """Reads rows of the tables.
+
+        Raises:
+            DatabaseError: if the database is damaged.
+        """
+        with named_errors(self.path, _REMEDY):
+            return self._database.execute(query, values).fetchall()
+
+    def passages_with(self, word: str) -> tuple[np.ndarray, np.ndarray]:
+        """Finds the passages that hold a word, by FTS5.
+
+        Returns:
+            The numbers of the passages, and how often each holds the word, between 0 and 1, as BM25
+            weighs it beside the length of the passage.
+        """
+        query = "SELECT rowid, bm25(words) FROM words WHERE words MATCH ?"
+        rows = self.query(query, f'"{word}"')
+        numbers, scores = np.array(rows, np.float64).reshape(-1, 2).T
+        odds = (self.passages - len(rows) + 0.5) / (len(rows) + 0.5)
+        weight = max(math.log(odds), 0) or _LEAST_WEIGHT
+        return numbers.astype(np.int64), -scores / (weight * (_K1 + 1))
+
+    def spread_of(self, word: str) -> int:
+        """Counts the passages that hold a word."""
+        [(count,)] = self.query("SELECT count(*) FROM words WHERE words MATCH ?", f'"{word}"')
+        return count
+
+    def array(self, column: str, run: Run) -> np.ndarray:
+        """Reads an array of a run, with a row for each document or passage.
+
+        Args:
+            column: ``"document_vectors"`` ``[n, H]``, ``"vectors"`` ``[N, D]``, or ``"spans"``: the
+                characters of chunks and of passages in their documents, ``[N, 4]``.
+            run: the run.
+        """
+        [(values,)] = self.query(f"SELECT {column} FROM runs WHERE id = ?", run.id)
+        array = np.frombuffer(values, _DTYPES[column])
+        rows = len(run.texts)
+        if column == "document_vectors":
+            rows = len(run.counts)
+        return array.reshape(rows, len(array) // max(rows, 1))
+
+    def vectors(self) -> Iterator[tuple[int, np.ndarray]]:
+        """Yields the number of each run and the values of its passages' vectors, ``[N * D]``."""
+        with named_errors(self.path, _REMEDY):
+            for number, values in self._database.execute("SELECT id, vectors FROM runs"):
+                yield number, np.frombuffer(values, _DTYPES["vectors"])
+
+    def documents(self, run: Run) -> list[StoredDocument]:
+        """Reads all documents of a run."""
+        return _documents(self._database, run.first_document, len(run.counts))
+
+    def document(self, number: int) -> StoredDocument:
+        """Reads a document."""
+        [document] = _documents(self._database, first=number, count=1)
+        return document
+
+    def names(self) -> dict[int, str]:
+        """Reads the names of all documents, by their numbers."""
+        return dict(self.query("SELECT id, name FROM documents"))
+
+
+def _documents(database: sqlite3.Connection, first: int, count: int) -> list[StoredDocument]:
+    query = "SELECT name, text, metadata, pages FROM documents WHERE id BETWEEN ? AND ? ORDER BY id"
+    rows = database.execute(query, [first, first + count - 1])
+    return [StoredDocument(*row) for row in rows]
+
+
+def _checksum(head: Sequence[Any], blobs: Sequence[bytes], documents: Sequence[Any]) -> int:
+    """Returns the CRC-32 of what is stored for a run."""
+    value = zlib.crc32(repr([*head, *documents]).encode())
+    for blob in blobs:
+        value = zlib.crc32(blob, value)
+    return value

@@ -1,0 +1,91 @@
+"""``nextlevelbert cache``: lists what searches keep of folders, and removes it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+from .reading import default_cache_dir
+from .store import STORES
+
+_SECONDS_PER_DAY = 86_400
+
+
+class KeptStore(NamedTuple):
+    """What is kept of a folder for a model.
+
+    Attributes:
+        folder: folder of the store.
+        source: the folder, file or pattern that was searched.
+        model: name of the encoder.
+        size: bytes on the disk.
+        days: days since it was last opened.
+    """
+
+    folder: Path
+    source: str
+    model: str
+    size: int
+    days: float
+
+
+def kept_stores(cache_dir: Path) -> list[KeptStore]:
+    """Lists the stores of a cache, the last used first."""
+    stores = []
+    for folder in (cache_dir / STORES).glob("*"):
+        settings = {"source": "?", "model": "?"}  # of a database that cannot be read
+        try:
+            path = (folder / "store.sqlite3").as_uri()
+            with closing(sqlite3.connect(f"{path}?mode=ro", uri=True)) as database:
+                settings |= dict(database.execute("SELECT name, value FROM settings"))
+        except sqlite3.Error as error:
+            settings["model"] = f"? ({error})"
+        size = sum(path.stat().st_size for path in folder.iterdir())
+        days = (time.time() - folder.stat().st_mtime) / _SECONDS_PER_DAY
+        stores.append(KeptStore(folder, **settings, size=size, days=days))
+    return sorted(stores, key=lambda store: store.days)
+
+
+def run(
+    cache_dir: Path | None = None,
+    *,
+    remove: str | None = None,
+    remove_unused: int | None = None,
+) -> None:
+    """Prints what is kept; with one of the options, removes some of it.
+
+    Args:
+        cache_dir: the cache (default: ``nextlevelbert`` in the user's cache).
+        remove: the source whose stores are removed, or the name of a store's folder.
+        remove_unused: stores that were not opened for so many days are removed.
+
+    Raises:
+        ValueError: if there is no such store.
+    """
+    if cache_dir is None:
+        cache_dir = default_cache_dir()
+    stores = kept_stores(cache_dir)
+    verb = ""
+    if remove is not None:
+        names = (remove, os.path.abspath(remove))
+        stores = [store for store in stores if {store.source, store.folder.name} & {*names}]
+        if not stores:
+            raise ValueError(f"Nothing is kept of {remove} in {cache_dir}.")
+    if remove_unused is not None:
+        stores = [store for store in stores if store.days >= remove_unused]
+    if remove is not None or remove_unused is not None:
+        verb = "Removed "
+        for store in stores:
+            shutil.rmtree(store.folder)
+
+    for store in stores:
+        size = f"{store.size / 1e6:,.1f} MB"
+        print(f"{verb}{store.folder.name[:8]}  {store.source}  {store.model}, {size},", end=" ")
+        print(f"last used {store.days:.0f} days ago")
+    total = sum(store.size for store in stores) / 1e6
+    print(f"{verb}{total:,.1f} MB of {len(stores):,} folders in {cache_dir / STORES}")

@@ -1,0 +1,27 @@
+"""The options of ``nextlevelbert cache``."""
+
+from __future__ import annotations
+
+import argparse
+
+from .options import add_cache_option, count
+
+ABOUT = """\
+Lists what searches keep of folders, with its model, size and age, and removes it.
+
+What is removed is read and encoded again by the next search.
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
+    parser.add_argument(
+        "--remove", metavar="SOURCE", help="remove what is kept of this folder, file or pattern"
+    )
+    parser.add_argument(
+        "--remove_unused",
+        type=count,
+        metavar="DAYS",
+        help="remove what was not used for so many days",
+    )
+    add_cache_option(parser)

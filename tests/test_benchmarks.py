@@ -1,6 +1,5 @@
 """The benchmarks: every one starts, and what decides their figures is looked at closely."""
 
-import argparse
 import gzip
 import importlib
 import itertools
@@ -22,7 +21,6 @@ from transformers import LongformerConfig, LongformerModel
 from benchmarks.speed import gpu_throughput
 from benchmarks.studies import (
     attention_alignment,
-    book_context,
     chunk_tasks,
     compare_runs,
     masked_objectives,
@@ -35,10 +33,6 @@ from metrics.conll_coreference.conll_coreference import coreference_scores
 from nextlevelbert import CdlmModel, CdlmProcessor, NextLevelBertModel, VectorCorpus
 from nextlevelbert.evaluation import RetrievalTask
 from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, SEP
-from nextlevelbert.search.library import Library
-from nextlevelbert.search.open_model import open_model
-from nextlevelbert.search.reading import ReadingOptions
-from nextlevelbert.search.shelf import open_shelf
 
 from .toys.finetuning import write
 from .toys.vectors import close
@@ -358,40 +352,6 @@ def test_a_masked_objective_goes_on_where_it_was_stopped(study, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["masked_objectives", "draw", "--folder", str(study)])
     masked_objectives.main()
     assert (study / "masked_objectives.png").stat().st_size > 10_000
-
-
-def test_questions_name_what_the_rest_of_their_book_names(tmp_path, monkeypatch):
-    monkeypatch.setattr(book_context, "COUNT", 24)
-    draw = np.random.default_rng(0)
-    syllables = list(map("".join, itertools.product("bdfgk", "aeiou", "lmnst")))
-    novels = []
-    for name in ("Franklin", "Ophelia"):
-        scenes = []
-        for number in range(300):
-            scenes.append(" ".join(["They", *draw.choice(syllables, 12), "and went."]))
-            if number == 149:
-                scenes += [f"They met there, {name} came home."] * 40
-        novels.append({"title": f"The {name}", "text": " ".join(scenes)})
-    model = open_model()
-    file = write(tmp_path / "novels.jsonl", novels)
-    shelf = open_shelf(file, model, ReadingOptions(cache_dir=tmp_path / "cache"))
-    passages = book_context._texts(shelf)
-    words = book_context.words
-    options = argparse.Namespace(forms=book_context.FORMS, cues=book_context.CUES)
-    questions = book_context.with_a_cue(shelf, novels, options)
-    assert {question.form for question in questions} == {"kept", "half", "common"}
-    for question in questions:
-        *sentence, cue = question.text.split()
-        assert cue == words(novels[question.book]["title"])[1]
-        assert cue not in words(passages[question.right])
-        assert set(sentence) < set(words(passages[question.right]))
-    cut, questions = book_context.cut_out(Library(shelf), shelf)
-    shorter = book_context._texts(cut)
-    assert len(questions) > 20  # a short passage has no sentence to spare
-    for question in questions:
-        assert question.text in passages[question.right]
-        assert question.text not in shorter[question.right]
-    assert len("".join(shorter)) < len("".join(passages))
 
 
 @torch.no_grad()

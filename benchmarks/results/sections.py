@@ -316,36 +316,6 @@ def stages_table(measured: Mapping[str, Measured]) -> list[list[str]]:
 # --- Search
 
 
-def context_table(measured: Mapping[str, Measured]) -> list[list[str]]:
-    [part] = measured.values()
-    names = {
-        "search, without the book's words": "`search` without words of the book",
-        "search, with the book's words": "**`search`: with the book's 30 words**",
-        "search, with another book's words": "with another book's words (control)",
-        "search and 0.6 of the neighbours, with the book's words": (
-            "with 0.6 of each neighbour's score"
-        ),
-        "its BM25, with the book's words": "its BM25 alone, with the book's words",
-        "Lucene's BM25, with the book's words": "Lucene's BM25, with the book's words",
-        "Lucene's BM25, without the book's words": "Lucene's BM25, without words of the book",
-        "its vectors, with the book's words": "its vectors alone (nextlevelbert-static)",
-    }
-    groups = {"all": "all", "hard": "hard", "easy": "easy", "cut out": "cut out, all"}
-    rows: dict[str, dict[str, Any]] = {}
-    columns: dict[str, tuple[str, Cell]] = {}
-    for heading, group in groups.items():
-        columns[heading] = (group, score)
-    columns["hard, recall at 10"] = ("recall", score)
-    columns["all, minus the first row"] = ("difference", difference)
-    columns["cut out, minus the first row"] = ("cut out, difference", difference)
-    for row, cells in part["rows"].items():
-        rows[row] = {group: cells[group]["mrr"] for group in groups.values()}
-        rows[row]["recall"] = cells["hard"]["recall"]
-        rows[row]["difference"] = cells["all"]["difference"]
-        rows[row]["cut out, difference"] = cells["cut out, all"]["difference"]
-    return make_table({"rows": rows}, "MRR", columns, names)
-
-
 _SEARCH_ROWS = {
     "search": "**`search`**",
     "— its words alone": "its words alone",
@@ -666,20 +636,6 @@ SECTIONS = (
         about=(
             "300 batches of 64 pairs a run, means of two seeds. 761 chapters and 500 answers;"
             " intervals over 22 novels and 25 stories."
-        ),
-    ),
-    Section(
-        "book-context",
-        prepare=_HOLD_OUT,
-        command=(
-            "python -m benchmarks.studies.book_context --novels {folder}/novels/held_out.jsonl"
-            " --output_dir {folder}/context --json {json}"
-        ),
-        needs="10 minutes, 2 GiB",
-        table=context_table,
-        about=(
-            "1,428 questions, 210 of them hard, and 1,427 sentences cut out of 20 novels that were"
-            " set aside; intervals over novels."
         ),
     ),
     Section(

@@ -1,13 +1,15 @@
-"""Measures the costs of `nextlevelbert search`: a further question, and each note of a large table.
+"""Measures the costs of `nextlevelbert search`: a first search, a further question, one note more.
 
-    python -m benchmarks.speed.search_costs [--notes 10000 100000]
+    python -m benchmarks.speed.search_costs [--notes 1000 10000 100000]
 
-A further question is asked in a process of its own, over texts that were indexed before: the six
-bundled books, and notes, each of which is a passage. Beside it stand a process that only starts
-Python, one that only imports torch, and one in which bm25s opens its own index and answers. Each is
-the fastest of three. Notes are runs of about 770 characters of Python's manual, in one file of JSON
-lines. The cost of a note is the difference between the two numbers of notes, in processor seconds
-and in peak memory, beside the tokenizer alone (`encode_batch_fast`). All of it runs on one thread.
+A further question is asked in a process of its own, over texts that were read before: the six
+bundled books, and folders of notes, each of which is a passage. For one note more, a file is added
+to the folder before the question. Beside it stand a process that only starts Python, one that only
+imports torch, and one in which bm25s opens its own index and answers, or makes the index of one
+note more. Each but the first search is the fastest of three. Notes are runs of about 770 characters
+of Python's manual, in one file of JSON lines. The cost of a note is the difference between the last
+two numbers of notes, in processor seconds, in peak memory and on the disk, beside the tokenizer
+alone (`encode_batch_fast`). All of it runs on one thread.
 """
 
 from __future__ import annotations
@@ -24,7 +26,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import bm25s
 import numpy as np
 from tokenizers import Tokenizer
 
@@ -41,6 +42,13 @@ _BM25S = """
 import bm25s
 model = bm25s.BM25.load(sys.argv[1], mmap=True)
 model.retrieve(bm25s.tokenize([sys.argv[2]], show_progress=False), k=5, show_progress=False)
+"""
+_BM25S_INDEX = """
+import bm25s, json
+texts = [json.loads(line)["text"] for line in open(sys.argv[1])]
+model = bm25s.BM25()
+model.index(bm25s.tokenize(texts, show_progress=False), show_progress=False)
+model.save(sys.argv[2])
 """
 
 
@@ -86,6 +94,20 @@ def least_cost(code: str, *arguments: str) -> Cost:
     return min(cost_of_process(code, *arguments) for _ in range(3))
 
 
+def size_of(folder: Path) -> int:
+    """Returns the bytes of all files below a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def cost_of_a_note(source: Path, options: list[str]) -> Cost:
+    """Adds a note to a folder and asks, three times, and returns the cost of the fastest."""
+    costs = []
+    for index in range(3):
+        (source / f"{index}.txt").write_text(f"Note {index} about a socket and its timeout.")
+        costs.append(cost_of_process(_SEARCH, str(source), *options))
+    return min(costs)
+
+
 def notes(count: int) -> Iterator[dict[str, str]]:
     """Yields runs of words of Python's manual that begin at random places."""
     words = measuring.long_text(2_000_000).split(" ")
@@ -115,38 +137,58 @@ def tokenizer_seconds(texts: list[str]) -> float:
     return time.process_time() - start
 
 
+def costs_of_notes(
+    folder: Path, count: int, options: list[str]
+) -> tuple[list[str], int, dict[str, Cost]]:
+    """Measures searches in a folder of notes, and bm25s.
+
+    Returns:
+        The texts of the notes, the bytes that are stored of them, and the cost of each process.
+    """
+    source = folder / f"{count}"
+    source.mkdir()
+    table = source / "notes.jsonl"
+    texts = write_notes(table, count)
+    before = size_of(folder / "cache")
+    first = cost_of_process(_SEARCH, str(source), *options)
+    size = size_of(folder / "cache") - before
+    index = f"{folder}/bm25s"
+    costs = {
+        "first search": first,
+        "further question": least_cost(_SEARCH, str(source), *options),
+        "one note more": cost_of_a_note(source, options),
+        "bm25s, index": cost_of_process(_BM25S_INDEX, str(table), index),
+        "bm25s, further question": least_cost(_BM25S, index, QUESTION),
+    }
+    return texts, size, costs
+
+
 def main() -> None:
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("--notes", type=int, nargs=2, default=[10_000, 100_000])
+    parser.add_argument("--notes", type=int, nargs="+", default=[1_000, 10_000, 100_000])
     args = parser.parse_args()
     os.environ["RAYON_NUM_THREADS"] = "1"
     measuring.print_header("float32")
 
-    indexing = []
     tokenizing = []
+    sizes = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         options = [QUESTION, "--cache_dir", str(folder / "cache")]
-        cost_of_process(_SEARCH, "example-books", *options)
         costs = {
             ("", "starting Python"): least_cost(""),
             ("", "importing torch"): least_cost("\nimport torch"),
-            ("six books", "`search`"): least_cost(_SEARCH, "example-books", *options),
+            ("six books", "first search"): cost_of_process(_SEARCH, "example-books", *options),
+            ("six books", "further question"): least_cost(_SEARCH, "example-books", *options),
         }
         for count in args.notes:
-            source = folder / f"{count}.jsonl"
-            texts = write_notes(source, count)
-            tokenizing.append(tokenizer_seconds(texts))
-            indexing.append(cost_of_process(_SEARCH, str(source), *options))
             title = f"{count:,} notes"
-            costs[title, "`search`"] = least_cost(_SEARCH, str(source), *options)
+            texts, size, of_notes = costs_of_notes(folder, count, options)
+            tokenizing.append(tokenizer_seconds(texts))
+            sizes.append(size)
+            costs |= {(title, process): cost for process, cost in of_notes.items()}
 
-            words = bm25s.BM25()
-            words.index(bm25s.tokenize(texts, show_progress=False), show_progress=False)
-            words.save(folder / "bm25s")
-            costs[title, "bm25s"] = least_cost(_BM25S, f"{folder}/bm25s", QUESTION)
-
-    print("\nA further question\n")
+    print()
     measuring.print_table(
         ["texts", "process", "CPU-seconds", "peak MiB"],
         [
@@ -155,15 +197,18 @@ def main() -> None:
         ],
     )
 
-    further = args.notes[1] - args.notes[0]
-    seconds = indexing[1].seconds - indexing[0].seconds
-    kibibytes = (indexing[1].mebibytes - indexing[0].mebibytes) * 1024 / further
-    ratio = seconds / (tokenizing[1] - tokenizing[0])
+    fewer, more = args.notes[-2:]
+    one = costs[f"{fewer:,} notes", "first search"]
+    other = costs[f"{more:,} notes", "first search"]
+    seconds = other.seconds - one.seconds
+    kibibytes = (other.mebibytes - one.mebibytes) * 1024 / (more - fewer)
+    stored = (sizes[-1] - sizes[-2]) / 1024 / (more - fewer)
+    ratio = seconds / (tokenizing[-1] - tokenizing[-2])
     print("\nEach further note of a table\n")
-    head = ["CPU-milliseconds", "times the tokenizer", "KiB of peak memory"]
-    measuring.print_table(
-        head, [[f"{1e3 * seconds / further:.2f}", f"{ratio:.2f}", f"{kibibytes:.1f}"]]
-    )
+    head = ["CPU-milliseconds", "times the tokenizer", "KiB of peak memory", "KiB on the disk"]
+    milliseconds = 1e3 * seconds / (more - fewer)
+    row = [f"{milliseconds:.2f}", f"{ratio:.2f}", f"{kibibytes:.1f}", f"{stored:.1f}"]
+    measuring.print_table(head, [row])
 
 
 if __name__ == "__main__":

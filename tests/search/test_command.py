@@ -6,6 +6,7 @@ import inspect
 import json
 import os
 import runpy
+import socket
 import subprocess
 import sys
 import time
@@ -296,3 +297,22 @@ def test_a_closed_stdout_is_no_error(books, tmp_path, monkeypatch):
 
     assert status == 0
     sys.stdout.close()
+
+
+@pytest.mark.parametrize("name", ["search", "embed", pytest.param("fit", marks=pytest.mark.long)])
+def test_a_command_connects_to_nothing(command, books, tmp_path, monkeypatch, name):
+    """Where the Hub may be asked, and the model is on this machine."""
+    addresses = []
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(socket.socket, "connect", lambda _, address: addresses.append(address))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *address: addresses.append(address))
+    arguments = {
+        "search": ["whale"],
+        "embed": ["-o", tmp_path / "out.npy"],
+        "fit": ["-o", tmp_path / "out"],
+    }
+
+    said = command(name, books, *arguments[name])
+
+    assert said.status == 0, said.err
+    assert addresses == []

@@ -1,6 +1,8 @@
 """What all training shares: epochs of a dataset, our card, checkpoints that were cut off."""
 
+import os
 import resource
+from pickle import UnpicklingError
 
 import pytest
 import torch
@@ -145,3 +147,22 @@ def test_a_checkpoint_that_cannot_be_written_is_named_and_removed(tmp_path, name
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
     assert not (tmp_path / "second" / "checkpoint-1").exists()
+
+
+class Code:
+    """A pickle of it would run a command."""
+
+    def __reduce__(self):
+        return (os.system, ("touch pickle-was-run",))
+
+
+@pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt", "rng_state.pth"])
+def test_the_saved_state_of_a_training_runs_no_code(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    trainer(tmp_path, Rows(), num_train_epochs=2).train()
+    torch.save({"state": Code()}, tmp_path / "checkpoint-2" / name)
+    again = trainer(tmp_path, Rows(), num_train_epochs=2)
+
+    with pytest.raises(UnpicklingError):
+        again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    assert not (tmp_path / "pickle-was-run").exists()

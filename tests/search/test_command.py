@@ -299,13 +299,19 @@ def test_a_closed_stdout_is_no_error(books, tmp_path, monkeypatch):
     sys.stdout.close()
 
 
-@pytest.mark.parametrize("name", ["search", "embed", pytest.param("fit", marks=pytest.mark.long)])
-def test_a_command_connects_to_nothing(command, books, tmp_path, monkeypatch, name):
-    """Where the Hub may be asked, and the model is on this machine."""
-    addresses = []
+@pytest.fixture
+def addresses(monkeypatch) -> list[object]:
+    """What is connected to or looked up, where the Hub may be asked."""
+    asked = list[object]()
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(socket.socket, "connect", lambda _, address: addresses.append(address))
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *address: addresses.append(address))
+    monkeypatch.setattr(socket.socket, "connect", lambda _, address: asked.append(address))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *address: asked.append(address))
+    return asked
+
+
+@pytest.mark.parametrize("name", ["search", "embed", pytest.param("fit", marks=pytest.mark.long)])
+def test_a_command_connects_to_nothing(command, books, tmp_path, addresses, name):
+    """The model is on this machine."""
     arguments = {
         "search": ["whale"],
         "embed": ["-o", tmp_path / "out.npy"],
@@ -313,6 +319,19 @@ def test_a_command_connects_to_nothing(command, books, tmp_path, monkeypatch, na
     }
 
     said = command(name, books, *arguments[name])
+
+    assert said.status == 0, said.err
+    assert addresses == []
+
+
+@pytest.mark.long
+def test_a_training_connects_to_nothing(command, toy_checkpoint, tmp_path, addresses):
+    rows = [{"text": f"{SEA} {index}", "label": index % 2} for index in range(8)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    argv = ["--task", "classification", "--model", toy_checkpoint, "--max_steps", "1"]
+    files = ["--train_file", tmp_path / "rows.jsonl", "--output_dir", tmp_path / "out"]
+
+    said = command("finetune", *argv, *files)
 
     assert said.status == 0, said.err
     assert addresses == []

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from .pdf_layers import Layers
-from .pdf_letters import read_letters
+from .pdf_layers import mark_layers
+from .pdf_letters import arrange_letters
 
 if TYPE_CHECKING:
     from pypdfium2 import PdfDocument, PdfPage
@@ -26,15 +26,14 @@ def read_pdf(data: bytes) -> tuple[list[str], list[str]]:
     pages = []
     pictures = []
     damaged = []
-    with PdfDocument(data) as document:
+    with PdfDocument(mark_layers(data)) as document:
         has_form = document.get_formtype() != 0
         if has_form:
             document.init_forms()
-        layers = Layers(document)
         for index in range(len(document)):
             pages.append("")
             try:
-                pages[-1], has_content = _read_page(document, index, has_form, layers)
+                pages[-1], has_content = _read_page(document, index, has_form)
             except PdfiumError:
                 damaged.append(index + 1)
             else:
@@ -50,9 +49,7 @@ def read_pdf(data: bytes) -> tuple[list[str], list[str]]:
     return pages, notes
 
 
-def _read_page(
-    document: PdfDocument, index: int, has_form: bool, layers: Layers
-) -> tuple[str, bool]:
+def _read_page(document: PdfDocument, index: int, has_form: bool) -> tuple[str, bool]:
     """Returns the text of a page with its remarks, and whether the page shows anything."""
     from pypdfium2 import raw
 
@@ -63,10 +60,9 @@ def _read_page(
         raw.FPDFPage_Flatten(page, raw.FLAT_NORMALDISPLAY)
         page.close()
         page = document[index]
-    layers.hide(page)
+    arrange_letters(page)
     text_page = page.get_textpage()
-    text = read_letters(text_page, rotation=page.get_rotation())
-    text = _LINE_END_HYPHEN.sub("-\n", text).replace("\r\n", "\n").strip()
+    text = _LINE_END_HYPHEN.sub("-\n", text_page.get_text_range()).replace("\r\n", "\n").strip()
     has_content = next(page.get_objects(max_depth=1), None) is not None
     text_page.close()
     page.close()

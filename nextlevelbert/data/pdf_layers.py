@@ -2,87 +2,49 @@
 
 from __future__ import annotations
 
-import ctypes
 import io
-import re
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pypdfium2 import PdfDocument, PdfPage
+    from pypdfium2 import PdfObject
 
-_OPTIONAL = "OC\0".encode("utf-16-le")  # the mark of what is on a layer
-_LONGEST_NAME = 4_096  # bytes
-_START = re.compile(rb"\s*(\d+) \d+ obj")
-_OFF = re.compile(rb"/OFF\[([\d\sR]*)\]")
-_REFERENCE = re.compile(rb"(\d+) \d+ R")
-_NAME = re.compile(rb"/Name(?:\(((?:[^()\\]|\\.)*)\)|<((?:[0-9A-Fa-f]{2})*)>)", re.DOTALL)
+_OFF = b"Hide"  # as long as the key that it replaces
 
 
-class Layers:
-    """The layers of a document (optional content).
+def mark_layers(data: bytes) -> bytes:
+    """Returns a document in which layers that are off when it is opened have a key of their own.
 
-    Args:
-        document: the document.
+    PDFium does not tell which layers (optional content) are off. In a copy that it writes, no
+    objects are packed, and the keys of an object are sorted.
     """
+    from pypdfium2 import PdfDocument, raw
 
-    def __init__(self, document: PdfDocument) -> None:
-        self.document = document
+    copy = io.BytesIO()
+    with PdfDocument(data) as document:
+        document.save(copy, flags=raw.FPDF_REMOVE_SECURITY)
+    if b"/OFF[" not in copy.getvalue():
+        return data
 
-    def hide(self, page: PdfPage) -> None:
-        """Leaves what is on layers that are off out of the text of a page."""
-        from pypdfium2 import raw
-
-        for item in range(raw.FPDFPage_CountObjects(page)):
-            shown = raw.FPDFPage_GetObject(page, item)
-            for index in range(raw.FPDFPageObj_CountMarks(shown)):
-                if self._is_off(raw.FPDFPageObj_GetMark(shown, index)):
-                    raw.FPDFPageObj_SetIsActive(shown, 0)
-
-    def _is_off(self, mark: object) -> bool:
-        """Returns whether a mark of an object on a page names a layer that is off."""
-        from pypdfium2 import raw
-
-        size = ctypes.c_ulong()
-        kind = (raw.FPDF_WCHAR * 3)()
-        raw.FPDFPageObjMark_GetName(mark, kind, ctypes.sizeof(kind), size)
-        if bytes(kind) != _OPTIONAL:
-            return False
-        name = (ctypes.c_ubyte * _LONGEST_NAME)()
-        raw.FPDFPageObjMark_GetParamBlobValue(mark, b"Name", name, _LONGEST_NAME, size)
-        return bytes(name[: size.value]) in self._names_of_off
-
-    @cached_property
-    def _names_of_off(self) -> set[bytes]:
-        """Names that only layers have which are off when the file is opened.
-
-        PDFium does not tell them. In a copy that it writes, no objects are packed.
-        """
-        from pypdfium2 import raw
-
-        copy = io.BytesIO()
-        self.document.save(copy, flags=raw.FPDF_REMOVE_SECURITY)
-        off = set[bytes]()
-        names = dict[bytes, bytes]()  # by number of the layer
-        for item in copy.getvalue().split(b"endobj"):
-            if b"/OCGs[" in item:
-                _, _, configuration = item.partition(b"/D<<")
-                for numbers in _OFF.findall(configuration):
-                    off.update(_REFERENCE.findall(numbers))
-            if b"/Type/OCG" in item:
-                number = _START.match(item)
-                name = _NAME.search(item)
-                if number and name:
-                    names[number[1]] = _bytes_of(name)
-        on = {name for number, name in names.items() if number not in off}
-        return set(names.values()) - on
+    items = copy.getvalue().split(b"endobj")
+    off = set[bytes]()
+    for item in items:
+        if b"/OCGs[" in item:
+            configuration = item.partition(b"/D<<")[2]
+            references = configuration.partition(b"/OFF[")[2].partition(b"]")[0]
+            off.update(references.split()[::3])
+    for index, item in enumerate(items):
+        number = item.partition(b" 0 obj")[0].rpartition(b"\n")[2]
+        if number in off:
+            items[index] = item.replace(b"/Type/OCG", b"/%s/OCG" % _OFF)
+    return b"endobj".join(items)
 
 
-def _bytes_of(name: re.Match[bytes]) -> bytes:
-    """Returns the bytes of a text in a PDF file, which is written in brackets or as digits."""
-    if name[2] is not None:
-        return bytes.fromhex(name[2].decode())
-    line_ends = {b"n": b"\n", b"r": b"\r"}
-    return re.sub(
-        rb"\\(.)", lambda escape: line_ends.get(escape[1], escape[1]), name[1], flags=re.S
-    )
+def is_hidden(item: PdfObject) -> bool:
+    """Returns whether an object of a page is on a marked layer."""
+    from pypdfium2 import raw
+
+    for index in range(raw.FPDFPageObj_CountMarks(item)):
+        mark = raw.FPDFPageObj_GetMark(item, index)
+        if raw.FPDFPageObjMark_GetParamValueType(mark, _OFF):
+            return True
+    return False

@@ -44,10 +44,30 @@ def test_a_layer_that_is_on_is_read(tmp_path, catalog):
     assert text_of(path) == BOTH
 
 
-def test_a_layer_that_shares_its_name_with_one_that_is_on_is_read(tmp_path):
+@pytest.mark.parametrize(("off", "text"), [("7 0 R", "English text."), ("8 0 R", BOTH)])
+def test_a_layer_that_shares_its_name_with_another(tmp_path, off, text):
+    """The text is on the first of the two."""
     layer = "<</Type/OCG/Name(German)>>"
-    catalog = "/OCProperties<</OCGs[7 0 R 8 0 R]/D<</OFF[7 0 R]>>>>"
+    catalog = f"/OCProperties<</OCGs[7 0 R 8 0 R]/D<</OFF[{off}]>>>>"
 
     path = write_pdf_content(tmp_path / "a.pdf", TEXTS, catalog=catalog, more=[layer, layer])
 
-    assert text_of(path) == BOTH
+    assert text_of(path) == text
+
+
+def test_a_form_on_a_layer_that_is_off_is_not_read(tmp_path):
+    """The same words on a layer that is on stand at the same place; they are not its shadow."""
+    words = words_at("The dome opens.", 72, 600)
+    form = (
+        f"<</Type/XObject/Subtype/Form/BBox[0 0 600 800]/Resources<</Font<</F1 3 0 R>>>>"
+        f"/Length {len(words)}>>stream\n{words}\nendstream"
+    )
+    content = f"/OC /Layer BDC\n/A Do\n{words}EMC\n{words}"
+    page = "/Resources<</Font<</F1 3 0 R>>/XObject<</A 8 0 R>>/Properties<</Layer 7 0 R>>>>"
+    layer = "<</Type/OCG/Name(German)>>"
+
+    path = write_pdf_content(
+        tmp_path / "a.pdf", content, page=page, catalog=OFF, more=[layer, form]
+    )
+
+    assert text_of(path) == "The dome opens."

@@ -20,7 +20,7 @@ def test_letters_of_a_turned_label_are_joined(tmp_path, degrees):
 
 @pytest.mark.parametrize("degrees", [90, 180, 270])
 def test_turned_labels_stay_apart(tmp_path, degrees):
-    """The second label is a line below the first, the third a column away from it."""
+    """The second label is a line below the first; the third follows it on its line, as upright."""
     x, y = {90: (12, 0), 180: (0, 12), 270: (-12, 0)}[degrees]
     right, above = {90: (0, 200), 180: (-200, 0), 270: (0, -200)}[degrees]
     labels = [
@@ -32,7 +32,7 @@ def test_turned_labels_stay_apart(tmp_path, degrees):
     text = text_of(write_pdf_content(tmp_path / "a.pdf", LINE + "".join(labels)))
 
     lines = text.split("\n")
-    assert sorted(lines) == ["Sparsity level", "Sums", "The dome opened at night.", "of a vector"]
+    assert sorted(lines) == ["Sparsity level", "The dome opened at night.", "of a vector Sums"]
 
 
 @pytest.mark.parametrize("degrees", [0, 90, 180, 270])
@@ -97,6 +97,29 @@ def test_doubled_letters_are_kept(tmp_path, degrees):
     lines = text_of(write_pdf_content(tmp_path / "a.pdf", content)).split("\n")
 
     assert sorted(lines) == ["The bookkeeper ill-advised 1100", "aabb ll"]
+
+
+def test_narrow_letters_that_stand_close_are_kept(tmp_path):
+    places = {"o": 300, "l": 305.6, "i": 307.6}
+    letters = [words_at(letter, x, 300, font="F2") for letter, x in places.items()]
+    letters.append(words_at("i", 309.6, 300, font="F2"))
+
+    assert text_of(write_pdf_content(tmp_path / "a.pdf", "".join(letters))) == "olii"
+
+
+def test_forms_with_equal_words_at_equal_places_of_their_own_are_read(tmp_path):
+    """Each form begins at its own corner, as figures of a page do."""
+    words = words_at("Sums", 0, 0) + words_at("Sums", 1, 1)
+    form = (
+        f"<</Type/XObject/Subtype/Form/BBox[0 0 99 99]/Resources<</Font<</F1 3 0 R>>>>"
+        f"/Length {len(words)}>>stream\n{words}\nendstream"
+    )
+    content = "q 1 0 0 1 50 600 cm /A Do Q q 1 0 0 1 50 500 cm /A Do Q"
+    page = "/Resources<</XObject<</A 7 0 R>>>>"
+
+    path = write_pdf_content(tmp_path / "a.pdf", content, page=page, more=[form])
+
+    assert text_of(path).split() == ["Sums", "Sums"]
 
 
 def test_a_turned_word_of_hebrew_stays(tmp_path):

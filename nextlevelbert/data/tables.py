@@ -143,7 +143,7 @@ def open_rows(source: str | Path, split: str = "train", config: str | None = Non
     name = f"{name} ({parts})"
     if files:
         return _open_files(name, _files_of_split(path / (config or ""), split))
-    return _open_dataset(name, hub_dataset(source, config, split=split))
+    return _open_dataset(name, hub_dataset(str(source), config, split=split))
 
 
 def _files_of_split(folder: Path, split: str) -> list[Path]:
@@ -164,10 +164,9 @@ def _files_of_split(folder: Path, split: str) -> list[Path]:
     if list(splits) == [None]:
         splits["train"] = splits.pop(None)
     if split not in splits:
-        named = ", ".join(filter(None, splits))
         raise ValueError(
-            f"{folder} has tables of the splits {named}, not {split}. Give one of these, or a"
-            " quoted pattern of tables."
+            f"{folder} has tables of the splits {', '.join(filter(None, splits))}, not {split}."
+            " Give one of these, or a quoted pattern of tables."
         )
     return splits[split]
 
@@ -590,7 +589,7 @@ def saved_dataset(folder: Path, split: str | None = None) -> Any:
     return data[split]
 
 
-def hub_dataset(name: str | Path, config: str | None = None, **options: Any) -> Any:
+def hub_dataset(name: str, config: str | None = None, **options: Any) -> Any:
     """Opens a dataset of the Hub by `datasets.load_dataset`.
 
     A dataset that is a script is not run; the Hub's own Parquet export of it is opened.
@@ -609,15 +608,15 @@ def hub_dataset(name: str | Path, config: str | None = None, **options: Any) -> 
 
     if Path(name).exists():
         raise ValueError(
-            f"{str(name)!r} is on this machine. Give it as a file or folder (in a command,"
+            f"{name!r} is on this machine. Give it as a file or folder (in a command,"
             " --train_file); for the Hub's data set of this name, start in another folder."
         )
-    message = f"There is no file or folder {str(name)!r}"
-    may_be_name = re.fullmatch(r"[\w.-]+(/[\w.-]+)?", str(name)) is not None
+    message = f"There is no file or folder {name!r}"
+    may_be_name = re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) is not None
     if suffix(Path(name)) in TABLES or not may_be_name:
         raise FileNotFoundError(f"{message}. Check the path.")
     try:
-        return load_dataset(str(name), config, **options)
+        return load_dataset(name, config, **options)
     except (FileNotFoundError, ConnectionError) as error:
         raise FileNotFoundError(
             f"{message}, and the Hub gives no dataset of that name: {error}"
@@ -625,7 +624,7 @@ def hub_dataset(name: str | Path, config: str | None = None, **options: Any) -> 
     except RuntimeError as error:
         if "scripts are no longer supported" not in str(error):
             raise
-    return load_dataset(str(name), data_dir=config, revision="refs/convert/parquet", **options)
+    return load_dataset(name, data_dir=config, revision="refs/convert/parquet", **options)
 
 
 def columns_of(

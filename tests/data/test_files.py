@@ -318,6 +318,7 @@ def test_a_record_has_at_most_256_mb(tmp_path, monkeypatch):
     first = next(documents)
 
     assert first.text == "c\nd"
+    assert drawn[-1] == 'd"\n'  # not to the end of the file
     assert [document.text for document in documents] == ["e"]
     assert "line 2: begins a field in quotation marks that takes" in str(errors[0])
     assert "and is not CSV, or more than 10,000 bytes" in str(errors[0])

@@ -334,7 +334,7 @@ def test_addresses_in_the_card_of_a_folder_are_not_fetched(tmp_path, server):
 
     assert table.first == ROWS[0]
     with pytest.raises(ValueError, match="is on this machine"):
-        hub_dataset(tmp_path, split="train", streaming=True)
+        hub_dataset(str(tmp_path), split="train", streaming=True)
     assert server.requests == []
 
 

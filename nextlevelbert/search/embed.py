@@ -111,7 +111,7 @@ def _document_rows(store: Store, run: Run) -> pa.Table:
 def _chunk_rows(store: Store, run: Run) -> pa.Table:
     """Makes a row for each chunk of a run: its place, first page, text and search vector."""
     names = []
-    chunks = []
+    chunks: list[int] = []
     pages: list[int | None] = []
     texts = []
     spans = store.array("spans", run)[:, :2]

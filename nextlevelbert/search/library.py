@@ -124,7 +124,7 @@ class Library:
     def names(self) -> list[str]:
         """Returns the printed names of the documents."""
         names = self._store.names()
-        printed = []
+        printed: list[str] = []
         for run in self._runs:
             numbers = range(run.first_document, run.first_document + len(run.counts))
             printed.extend(run.file.name_of(names[number]) for number in numbers)

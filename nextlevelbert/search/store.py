@@ -290,8 +290,8 @@ class Store:
             query("BEGIN")  # what is read from now on stays as it is; a journal would block others
         runs: dict[int, list[list[Any]]] = {}
         columns = "content, id, first_document, first_passage, counts, texts, document_texts"
-        for content, *run in query(f"SELECT {columns} FROM runs ORDER BY content, position"):
-            runs.setdefault(content, []).append(run)
+        for content, *row in query(f"SELECT {columns} FROM runs ORDER BY content, position"):
+            runs.setdefault(content, []).append(row)
         [(self.passages,)] = query("SELECT coalesce(sum(passages), 0) FROM runs")
         rows = query("SELECT hash, id, notes FROM contents WHERE is_whole")
         contents = {digest: (content, stored) for digest, content, stored in rows}
@@ -301,9 +301,18 @@ class Store:
                 continue
             content, stored = contents[source.content]
             notes.add(source.file.name, [Note(*note) for note in json.loads(stored)])
-            for *numbers, counts, texts, document_texts in runs.get(content, []):
-                arrays = (np.frombuffer(texts, "<i8"), np.frombuffer(document_texts, "<i8"))
-                self.runs.append(Run(source.file, *numbers, np.frombuffer(counts, "<i4"), *arrays))
+            for row in runs.get(content, []):
+                run_id, first_document, first_passage, counts, texts, document_texts = row
+                run = Run(
+                    source.file,
+                    id=run_id,
+                    first_document=first_document,
+                    first_passage=first_passage,
+                    counts=np.frombuffer(counts, "<i4"),
+                    texts=np.frombuffer(texts, "<i8"),
+                    document_texts=np.frombuffer(document_texts, "<i8"),
+                )
+                self.runs.append(run)
 
     def _read_missing(self, sources: Sequence[FileContent]) -> None:
         """Reads the files that are not stored, or were left out when other readers were installed.

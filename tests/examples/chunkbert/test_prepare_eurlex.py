@@ -72,5 +72,5 @@ def test_a_main_body_of_one_text_and_an_absent_header(dataset):
 def test_a_law_without_its_columns_is_named(dataset):
     write(dataset / "train" / "32010R0003.json", [{"celex_id": "2"}])
 
-    with pytest.raises(ValueError, match=r"32010R0003\.json, row 0, column 'concepts'.*published"):
+    with pytest.raises(ValueError, match=r"32010R0003\.json, line 1, column 'concepts'.*published"):
         prepared(dataset)

@@ -147,7 +147,8 @@ def test_similarities_are_those_of_scikit_learn(tfidf):
     expected = (exact @ exact.T)[pairs]
     error = (vectors @ vectors.T)[pairs] - expected
     unit = 1 / np.sqrt(4_096)
-    assert abs(error).max() < 8 * unit  # the bound of Johnson and Lindenstrauss, for all pairs
+    # Of two short chunks, whose words may share a bucket, the error can be as large as a cosine.
+    assert np.quantile(abs(error), 0.99) < 4 * unit
     assert np.sqrt((error**2).mean()) < 1.5 * unit
     assert expected.std() > 2 * unit  # there is something to see
 

@@ -78,7 +78,10 @@ def test_a_kill_or_a_full_disk_at_every_file_operation(source, rule, corpus, tmp
         folder = tmp_path / f"{how}-{at}" / "corpus"
         first = forked(lambda folder=folder: encode(folder), tmp_path, at, how)
         assert first.killed == (how != "full"), (at, first)
-        assert first.killed or "No space left on device" in str(first.error), (at, first)
+        is_named = "No space left on device" in str(first.error)
+        # The last operations only remove the lock of a corpus that is whole.
+        is_whole = first.error is None and (folder / "_SUCCESS").exists()
+        assert first.killed or is_named or is_whole, (at, first)
         if folder.exists() and not (folder / "_SUCCESS").exists():
             with pytest.raises((ValueError, FileNotFoundError), match=r"incomplete|no corpus in"):
                 VectorCorpus(folder)

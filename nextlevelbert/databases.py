@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _PATIENCE = 1_000  # milliseconds before a line says that another process is waited for
@@ -95,3 +95,25 @@ def transaction(database: sqlite3.Connection) -> Iterator[None]:
     finally:
         if database.in_transaction:
             database.execute("ROLLBACK")
+
+
+def close_whole(database: sqlite3.Connection, path: Path) -> None:
+    """Closes a database, and writes a file beside it that says in which state it was whole."""
+    database.close()
+    with suppress(OSError):  # the folder was removed
+        path.with_suffix(".whole").write_text(_state(path))
+
+
+def was_left_whole(path: Path) -> bool:
+    """Returns whether a database is as `close_whole` left it.
+
+    If not, a process was killed while it had the database open, or another program changed it.
+    """
+    with suppress(OSError):  # it was not closed yet
+        return path.with_suffix(".whole").read_text() == _state(path)
+    return False
+
+
+def _state(path: Path) -> str:
+    status = path.stat()
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"

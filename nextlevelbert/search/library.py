@@ -123,7 +123,7 @@ class Library:
     @cached_property
     def names(self) -> list[str]:
         """Returns the printed names of the documents."""
-        names = self._store.names()
+        names = dict(self._store.query("SELECT id, name FROM documents"))
         printed: list[str] = []
         for run in self._runs:
             numbers = range(run.first_document, run.first_document + len(run.counts))

@@ -3,8 +3,7 @@
 A file is known by its path, size, times and inode, and its content by a hash of its bytes: a file
 that has not changed is not read, a renamed file is not encoded again, and two equal files are kept
 once. The documents of a file are stored in runs, each in one transaction, so that a command that is
-killed loses at most the run that it was reading. A change costs what has changed: the rows of a
-file are added or removed.
+killed loses at most the run that it was reading. A change costs what has changed.
 
 =========  =========================================================================================
 contents   of each file: hash of its bytes, whether all its runs are stored, notes about reading it
@@ -29,9 +28,7 @@ import warnings
 import weakref
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from itertools import compress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
@@ -41,7 +38,13 @@ from tqdm.auto import tqdm
 from ..data.documents import resolve_source
 from ..data.files import readable_name
 from ..data.words import search_words
-from ..databases import named_errors, open_database, transaction
+from ..databases import (
+    close_whole,
+    named_errors,
+    open_database,
+    transaction,
+    was_left_whole,
+)
 from .notes import Note, Notes
 from .passages import Run, StoredDocument, borders_of_passages, numbers_of_texts, passage_texts
 from .reading import (
@@ -92,7 +95,6 @@ _REMEDY = (
     "Make room on its disk, or name another folder for the cache with --cache_dir. A damaged file"
     " can be removed: the folder is then read again."
 )
-_MARK = ".whole"  # of a file beside the database: in which state it was whole
 # Characters that are encoded together, and that a run of a table holds; a kill costs no more.
 _CHARACTERS = 2_000_000
 _CHARACTERS_WITH_LAYERS = 200_000
@@ -145,19 +147,6 @@ def _readers() -> str:
     return json.dumps(found)
 
 
-def _state(path: Path) -> str:
-    """Returns the size, time and inode of a database."""
-    status = path.stat()
-    return f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
-
-
-def _close(database: sqlite3.Connection, path: Path) -> None:
-    """Closes a database, and remembers in which state it was whole."""
-    database.close()
-    with suppress(OSError):  # the folder was removed
-        path.with_suffix(_MARK).write_text(_state(path))
-
-
 class Store:
     """The documents, passages, words and vectors of a source's files, in a folder of the cache.
 
@@ -179,7 +168,7 @@ class Store:
     ) -> None:
         self.model = search_model(model)
         self.recipe = self.model.recipe(reading.splitter)
-        self.runs: list[Run] = []
+        self.runs = list[Run]()
         self._reading = reading
         self.passages = 0
         self._finished = set[str]()  # hashes of the contents that are stored
@@ -204,16 +193,21 @@ class Store:
         self.path.touch(mode=0o600)
         try:
             database = self._open_and_check()
-        except sqlite3.OperationalError:
-            raise
         except sqlite3.DatabaseError as error:
             self._put_aside(error)
             database = self._open_and_check()
-        weakref.finalize(self, _close, database, self.path)
+        weakref.finalize(self, close_whole, database, self.path)
         return database
 
     def _put_aside(self, error: sqlite3.DatabaseError) -> None:
-        """Renames a database that cannot be used, and removes SQLite's files beside it."""
+        """Renames a database that is damaged, and removes SQLite's files beside it.
+
+        Raises:
+            sqlite3.OperationalError: another error, such as that of a full disk.
+        """
+        # Python gives no code to the error about a text that is no UTF-8.
+        if isinstance(error, sqlite3.OperationalError) and hasattr(error, "sqlite_errorcode"):
+            raise error
         print(f"{self.path} is made again: {error}.", file=sys.stderr)
         os.replace(self.path, self.path.with_suffix(".damaged"))
         for suffix in ("-wal", "-shm"):
@@ -238,13 +232,11 @@ class Store:
         if version != _VERSION:
             raise sqlite3.DatabaseError(f"it has the format {version}, and not {_VERSION}")
 
-        mark = self.path.with_suffix(_MARK)
-        state = _state(self.path)
-        if mark.exists() and mark.read_text() == state:
+        if was_left_whole(self.path):
             return database
-        # A process was killed while it had the database open, or another program changed it.
         [(answer,)] = database.execute("PRAGMA quick_check(1)")
-        if answer != "ok":
+        [(unreadable,)] = database.execute("SELECT sum(NOT json_valid(notes)) FROM contents")
+        if answer != "ok" or unreadable:
             raise sqlite3.DatabaseError(answer)
         with transaction(database):
             database.execute("INSERT INTO words(words) VALUES ('integrity-check')")
@@ -253,7 +245,6 @@ class Store:
             documents = _documents(database, first=values[2], count=len(counts) // 4)
             if _checksum(values[:6], blobs=values[7:], documents=documents) != values[6]:
                 raise sqlite3.DatabaseError("a checksum is wrong")
-        mark.write_text(state)
         return database
 
     def update(self, files: Sequence[SourceFile], notes: Notes) -> None:
@@ -266,26 +257,36 @@ class Store:
         Raises:
             DatabaseError: if the store cannot be written.
         """
-        query = self._database.execute
         with named_errors(self.path, _REMEDY):
-            known = {key: (state, content) for key, state, content in query("SELECT * FROM files")}
-            sources = []
-            for file in files:
-                source = FileContent(file)
-                try:
-                    source.look(*known.get(file.key, ()))
-                except ValueError as error:
-                    notes.add(file.name, [Note("left out", rest_of_message(file, error))])
-                else:
-                    sources.append(source)
-            self._read_missing(sources)
-            if self._is_writable:
-                self._forget(sources)
-                self._remember(sources, known)
-            self._list_runs(sources, notes)
+            try:
+                self._update(files, notes)
+            except sqlite3.DatabaseError as error:
+                self._database.close()
+                self._put_aside(error)
+                self._database = self._open()
+                self._update(files, notes)
+
+    def _update(self, files: Sequence[SourceFile], notes: Notes) -> None:
+        query = self._database.execute
+        known = {key: (state, content) for key, state, content in query("SELECT * FROM files")}
+        sources = []
+        for file in files:
+            source = FileContent(file)
+            try:
+                source.look(*known.get(file.key, ()))
+            except ValueError as error:
+                notes.add(file.name, [Note("left out", rest_of_message(file, error))])
+            else:
+                sources.append(source)
+        self._read_missing(sources)
+        if self._is_writable:
+            self._forget(sources)
+            self._remember(sources, known)
+        self._list_runs(sources, notes)
 
     def _list_runs(self, sources: Sequence[FileContent], notes: Notes) -> None:
         query = self._database.execute
+        self.runs = []
         if query("PRAGMA journal_mode").fetchone() != ("delete",):
             query("BEGIN")  # what is read from now on stays as it is; a journal would block others
         runs: dict[int, list[list[Any]]] = {}
@@ -589,10 +590,6 @@ class Store:
         """Reads a document."""
         [document] = _documents(self._database, first=number, count=1)
         return document
-
-    def names(self) -> dict[int, str]:
-        """Reads the names of all documents, by their numbers."""
-        return dict(self.query("SELECT id, name FROM documents"))
 
 
 def _documents(database: sqlite3.Connection, first: int, count: int) -> list[StoredDocument]:

@@ -178,12 +178,13 @@ def test_eight_first_readers(search, tmp_path):
 
 
 @faults
-def test_without_the_right_to_write(search, books, tmp_path):
+def test_without_the_right_to_write(search, books, tmp_path, toy_checkpoint):
     """Another user's store is read, and a new file is refused by name."""
     if os.getuid() != 0:
         pytest.fail("Run this test as root, who can become another user.")
     expected = answer(forked(search, tmp_path))
-    for path in [tmp_path, *tmp_path.rglob("*")]:
+    model = Path(toy_checkpoint)
+    for path in [tmp_path, *tmp_path.rglob("*"), *model.parents[:3], model, *model.rglob("*")]:
         path.chmod(path.stat().st_mode | 0o555)
     for parent in tmp_path.parents[:3]:
         parent.chmod(0o755)
@@ -192,7 +193,8 @@ def test_without_the_right_to_write(search, books, tmp_path):
         os.setuid(65534)
         return search()
 
-    assert answer(forked(search_as_nobody, tmp_path)) == expected
+    unchanged = forked(search_as_nobody, tmp_path)
+    assert answer(unchanged) == expected, unchanged
     (books / "new.txt").write_text("A new one.")
     status, _, errors = forked(search_as_nobody, tmp_path).value
     assert status == 1

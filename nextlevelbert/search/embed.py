@@ -136,7 +136,7 @@ def _chunk_rows(store: Store, run: Run) -> pa.Table:
         "end": pa.array(spans[:, 1], pa.int64()),
         "page": pa.array(pages, pa.int32()),
         "text": text_array(texts),
-        "vector": _vector_array(store.array("vectors", run).astype(np.float32)),
+        "vector": _vector_array(store.array("vectors", run)),
     }
     return pa.table(columns)
 

@@ -155,7 +155,7 @@ class Library:
 
         They are chunk vectors, as `ModelVectors.search_vectors` prepares them.
         """
-        return self._rows("vectors", document).astype(np.float32)
+        return self._rows("vectors", document)
 
     def spans(self, document: int) -> np.ndarray:
         """Reads the characters of a document's chunks, ``[p, 2]``."""
@@ -262,8 +262,7 @@ class Library:
         cosines = np.empty(len(self._numbers), np.float32)
         for number, vectors in self._store.vectors():
             # Row by row, so that equal passages have equal scores.
-            rows = vectors.astype(np.float32).reshape(-1, len(query))
-            values = np.einsum("nd,d->n", rows, query)
+            values = np.einsum("nd,d->n", vectors.reshape(-1, len(query)), query)
             for index in runs.get(number, []):
                 start, end = self._passage_starts[index : index + 2]
                 cosines[start:end] = values

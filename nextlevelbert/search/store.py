@@ -28,7 +28,7 @@ import warnings
 import weakref
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import compress
+from itertools import chain, compress
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
@@ -99,7 +99,7 @@ _REMEDY = (
 _CHARACTERS = 2_000_000
 _CHARACTERS_WITH_LAYERS = 200_000
 _MODULES_OF_READERS = ("pypdfium2", "mammoth")  # without which some files cannot be read
-_DTYPES = {"spans": "<i4", "document_vectors": "<f4", "vectors": "<f2"}
+_DTYPES = {"spans": "<i4", "document_vectors": "<f4", "vectors": "<f4"}
 # In FTS5's BM25: the weight of a word that half of the passages hold, or more; and k1.
 _LEAST_WEIGHT = 1e-6
 _K1 = 1.2
@@ -171,6 +171,7 @@ class Store:
         self.runs = list[Run]()
         self._reading = reading
         self.passages = 0
+        self._spreads = dict[str, int]()
         self._finished = set[str]()  # hashes of the contents that are stored
         self._failed = dict[str, list[Note]]()  # notes about contents to be read again next time
         columns = (reading.text_column, reading.id_column)
@@ -190,7 +191,8 @@ class Store:
             address = f"file:{quote(str(self.path))}?mode=ro&immutable=1"
             return sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False)
 
-        self.path.touch(mode=0o600)
+        if not self.path.exists():
+            self.path.touch(mode=0o600)
         try:
             database = self._open_and_check()
         except sqlite3.DatabaseError as error:
@@ -287,6 +289,7 @@ class Store:
     def _list_runs(self, sources: Sequence[FileContent], notes: Notes) -> None:
         query = self._database.execute
         self.runs = []
+        self._spreads = {}
         if query("PRAGMA journal_mode").fetchone() != ("delete",):
             query("BEGIN")  # what is read from now on stays as it is; a journal would block others
         runs: dict[int, list[list[Any]]] = {}
@@ -466,7 +469,7 @@ class Store:
             numbers_of_texts(document_texts).tobytes(),
             spans.astype("<i4").tobytes(),
             arrays["document_vectors"][has_token].astype("<f4").tobytes(),
-            arrays["vectors"].astype("<f2").tobytes(),
+            arrays["vectors"].astype("<f4").tobytes(),
         ]
         unknown = count_unknown(self.model.vectors.tokenizer, run.documents)
         head = [content, run.index, first_document, first_passage, len(spans), json.dumps(unknown)]
@@ -551,15 +554,18 @@ class Store:
         """
         query = "SELECT rowid, bm25(words) FROM words WHERE words MATCH ?"
         rows = self.query(query, f'"{word}"')
-        numbers, scores = np.array(rows, np.float64).reshape(-1, 2).T
+        values = np.fromiter(chain.from_iterable(rows), np.float64, 2 * len(rows))
+        numbers, scores = values.reshape(-1, 2).T
         odds = (self.passages - len(rows) + 0.5) / (len(rows) + 0.5)
         weight = max(math.log(odds), 0) or _LEAST_WEIGHT
         return numbers.astype(np.int64), -scores / (weight * (_K1 + 1))
 
     def spread_of(self, word: str) -> int:
-        """Counts the passages that hold a word."""
-        [(count,)] = self.query("SELECT count(*) FROM words WHERE words MATCH ?", f'"{word}"')
-        return count
+        """Counts the passages that hold a word, once for each word."""
+        if word not in self._spreads:
+            query = "SELECT count(*) FROM words WHERE words MATCH ?"
+            [(self._spreads[word],)] = self.query(query, f'"{word}"')
+        return self._spreads[word]
 
     def array(self, column: str, run: Run) -> np.ndarray:
         """Reads an array of a run, with a row for each document or passage.

@@ -64,7 +64,7 @@ def test_scores(toy_encoder_path, books, reading, whitened):
     pieces = []
     for text in TEXTS.values():
         encoded = model.encode(text)
-        cosines.extend(unit(encoded.plain).astype(np.float16) @ query)
+        cosines.extend(unit(encoded.plain) @ query)
         for start, end in whole_sentences(text, encoded.spans):
             pieces.append(text[start:end])
     words, length = by_words(pieces, QUESTION)

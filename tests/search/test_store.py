@@ -152,6 +152,16 @@ def test_a_store_that_is_damaged_is_made_again_at_once(
     assert path.with_suffix(".damaged").exists()
 
 
+def test_a_store_that_was_closed_is_not_checked(toy, books, open_library, monkeypatch):
+    """The check reads the whole file."""
+    open_library(toy, books)
+    monkeypatch.setattr(store, "_checksum", None)  # it would be called
+
+    again = open_library(toy, books)
+
+    assert again.names == ["far/court.txt", "kitchen.txt", "sea.txt"]
+
+
 def test_damage_while_a_store_is_open_is_named(toy, books, open_library, tmp_path, monkeypatch):
     library = open_library(toy, books)
 

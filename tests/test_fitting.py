@@ -118,7 +118,11 @@ def test_what_whitening_cannot_be_fitted_to(documents, shrinkage, message):
         fit_whitening(iter(documents), shrinkage)
 
 
-def test_similarities_are_those_of_scikit_learn(tfidf):
+def test_similarities_are_those_of_scikit_learn(minilm, tmp_path):
+    """With MiniLM's whole vocabulary: the buckets of a smaller one change with the tests' words."""
+    tfidf = fit_tfidf_encoder(
+        minilm, TEXTS, tmp_path / "words", hidden_size=4_096, chunk_size=CHUNK_SIZE
+    )
     rule = ChunkingRule.from_tokenizer(tfidf.tokenizer, CHUNK_SIZE)
     words = tfidf.tokenizer.get_vocab()
     documents = [
@@ -147,8 +151,7 @@ def test_similarities_are_those_of_scikit_learn(tfidf):
     expected = (exact @ exact.T)[pairs]
     error = (vectors @ vectors.T)[pairs] - expected
     unit = 1 / np.sqrt(4_096)
-    # Of two short chunks, whose words may share a bucket, the error can be as large as a cosine.
-    assert np.quantile(abs(error), 0.99) < 4 * unit
+    assert abs(error).max() < 8 * unit  # the bound of Johnson and Lindenstrauss, for all pairs
     assert np.sqrt((error**2).mean()) < 1.5 * unit
     assert expected.std() > 2 * unit  # there is something to see
 

@@ -130,11 +130,11 @@ def add_output_option(
 
 def open_options(options: dict[str, Any]) -> None:
     """Replaces the options of a model and of reading by a `SearchModel` and `ReadingOptions`."""
-    search_model = importlib.import_module("nextlevelbert.search.search_model")
+    choice = importlib.import_module("nextlevelbert.search.encoders.choice")
     reading = importlib.import_module("nextlevelbert.search.reading")
     device = options.pop("device")
     dtype = options.pop("dtype")
-    model = search_model.named_model(
+    model = choice.named_model(
         options.pop("model"),
         chunk_encoder=options.pop("chunk_encoder"),
         device=device,
@@ -142,7 +142,7 @@ def open_options(options: dict[str, Any]) -> None:
     )
     splitter = options.pop("splitter")
     if splitter is not None:
-        opening = importlib.import_module("nextlevelbert.search.open_model")  # loads torch
+        opening = importlib.import_module("nextlevelbert.search.encoders.torch")  # loads torch
         splitter = opening.open_splitter(model.model, splitter)
     reading_options = {
         "text_column": options.pop("text_column"),
@@ -154,7 +154,7 @@ def open_options(options: dict[str, Any]) -> None:
         reading_options["cache_dir"] = cache_dir
     options["model"] = model
     if options.get("rerank") is not None:
-        opening = importlib.import_module("nextlevelbert.search.open_model")
+        opening = importlib.import_module("nextlevelbert.search.encoders.torch")
         rerank = opening.open_model(options["rerank"], device=device, dtype=dtype)
         print(f"Ranking again with {opening.describe(rerank)}.", file=sys.stderr)
         options["rerank"] = rerank

@@ -163,8 +163,6 @@ TESTED_ELSEWHERE = {
     "models/token_document.py": "models/test_modeling_chunkbert.py",
     # Static encoders are made by a fit, and compared with scikit-learn after it.
     "models/static_encoders.py": "test_fitting.py",
-    # Both ways to compute the vectors of a static model are compared.
-    "search/model_vectors.py": "search/test_static_model.py",
     # The map is drawn and clicked on its page.
     "search/app/map.py": "search/app/test_page.py",
 }

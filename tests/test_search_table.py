@@ -8,7 +8,7 @@ from scipy.stats import bootstrap
 
 from benchmarks.studies import search_table
 from benchmarks.studies.everyday_questions import Answer, Question
-from nextlevelbert.search.open_model import open_model
+from nextlevelbert.search.encoders.torch import open_model
 
 LID = Question(
     id="help-01",

@@ -42,8 +42,8 @@ from benchmarks.studies import everyday_questions
 from benchmarks.studies.everyday_questions import KINDS, Question, load_questions, one_line
 from nextlevelbert import NextLevelBertModel
 from nextlevelbert.search import ReadingOptions, Reranker, open_library
+from nextlevelbert.search.encoders.torch import open_model
 from nextlevelbert.search.library import Library, ranking
-from nextlevelbert.search.open_model import open_model
 
 DEFAULT = "search"
 _DRAWS = 10_000

@@ -16,9 +16,9 @@ from ..corpus.parts import column_values, number_array, text_array
 from ..data.files import readable_name
 from ..models.files import local_path, whole_file
 from ..models.modeling_nextlevelbert import NextLevelBertModel
+from .encoders.choice import SearchModel
 from .passages import Run
 from .reading import ReadingOptions, check_output
-from .search_model import SearchModel
 from .store import Store, open_store
 
 

@@ -21,7 +21,7 @@ from ..models.from_encoder import load_chunk_encoder
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from ..training.cards import CITATIONS, SIMILARITY_WIDGET, CardText, RunReport, model_card
 from ..training.runs import safe_name
-from .open_model import choose_device
+from .encoders.torch import choose_device
 from .reading import ReadingOptions, read_files
 
 PLACES = 4_096  # that tokens are hashed to

@@ -16,10 +16,10 @@ import numpy as np
 from ..data.documents import names_in_line
 from ..data.files import readable_name, readable_text
 from ..data.words import search_words
+from .encoders.choice import SearchModel
 from .passages import Passage, StoredDocument, show_passage
 from .reading import ReadingOptions
 from .rerank import Reranker, scores_again
-from .search_model import SearchModel
 from .store import Store, open_store
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class Library:
     def vectors(self, document: int) -> np.ndarray:
         """Reads the vectors of a document's passages ``[p, D]``.
 
-        They are chunk vectors, as `ModelVectors.search_vectors` prepares them.
+        They are chunk vectors, as `TorchEncoder.search_vectors` prepares them.
         """
         return self._rows("vectors", document)
 

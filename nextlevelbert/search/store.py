@@ -45,6 +45,7 @@ from ..databases import (
     transaction,
     was_left_whole,
 )
+from .encoders.choice import SearchModel, search_model
 from .notes import Note, Notes
 from .passages import Run, StoredDocument, borders_of_passages, numbers_of_texts, passage_texts
 from .reading import (
@@ -59,7 +60,6 @@ from .reading import (
     read_content,
     rest_of_message,
 )
-from .search_model import SearchModel, search_model
 
 if TYPE_CHECKING:
     from ..models.modeling_nextlevelbert import NextLevelBertModel

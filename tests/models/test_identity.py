@@ -10,9 +10,9 @@ from sentence_transformers.sentence_transformer import modules
 
 from nextlevelbert import NextLevelBertModel, load_chunk_encoder
 from nextlevelbert.models.identity import encoder_identity, model_identity
-from nextlevelbert.search.open_model import open_model
+from nextlevelbert.search.encoders.choice import named_model
+from nextlevelbert.search.encoders.torch import open_model
 from nextlevelbert.search.reading import ReadingOptions
-from nextlevelbert.search.search_model import named_model
 from nextlevelbert.search.store import Store
 
 

@@ -7,7 +7,7 @@ from sentence_transformers import SentenceTransformer
 
 from nextlevelbert import NextLevelBertModel
 from nextlevelbert.search import Reranker, rerank
-from nextlevelbert.search.open_model import open_model
+from nextlevelbert.search.encoders.torch import open_model
 from nextlevelbert.search.rerank import scores_again
 from nextlevelbert.vector_cache import VectorCache
 

@@ -13,10 +13,10 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from ...models.modeling_nextlevelbert import NextLevelBertModel
+from ..encoders.choice import SearchModel
 from ..library import Library, SearchResult, open_library
 from ..reading import ReadingOptions
 from ..rerank import Reranker
-from ..search_model import SearchModel
 from .page import Page, picture
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from nextlevelbert.search import Reranker
 from nextlevelbert.search.app import page as page_module
 from nextlevelbert.search.app.page import Page
 from nextlevelbert.search.app.sections import Section
+from nextlevelbert.search.encoders.torch import open_model
 from nextlevelbert.search.library import Library
-from nextlevelbert.search.open_model import open_model
 from nextlevelbert.search.reading import ReadingOptions
 from nextlevelbert.search.store import open_store
 

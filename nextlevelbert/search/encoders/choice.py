@@ -9,15 +9,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..corpus.recipe import chunking_recipe
-from ..models.sentences import Splitter
-from .static_model import StaticModel, is_static
+from ...corpus.recipe import chunking_recipe
+from ...models.sentences import Splitter
+from .static import StaticEncoder, is_static
 
 if TYPE_CHECKING:
-    from ..models.modeling_nextlevelbert import NextLevelBertModel
-    from .model_vectors import ModelVectors
+    from ...models.modeling_nextlevelbert import NextLevelBertModel
+    from .torch import TorchEncoder
 
-_INSTALLED = Path(__file__).parents[1] / "static"  # see `fitting.static_checkpoint`
+_INSTALLED = Path(__file__).parents[2] / "static"  # see `fitting.static_checkpoint`
 # Options by which a static model computes in float32 on the CPU.
 _CPU = ("auto", "cpu")
 _FLOAT32 = ("auto", "float32")
@@ -44,13 +44,13 @@ class SearchModel:
         return self._opener()
 
     @cached_property
-    def vectors(self) -> StaticModel | ModelVectors:
+    def vectors(self) -> StaticEncoder | TorchEncoder:
         """Returns the object that encodes texts and questions."""
         if self._folder is not None and is_static(self._folder):
-            return StaticModel(self._folder)
-        from .model_vectors import ModelVectors  # loads torch
+            return StaticEncoder(self._folder)
+        from .torch import TorchEncoder  # loads torch
 
-        return ModelVectors(self.model)
+        return TorchEncoder(self.model)
 
     def recipe(self, splitter: Splitter | None) -> dict[str, Any]:
         """Returns how vectors are made, as in a corpus."""
@@ -91,7 +91,7 @@ def named_model(
             folder = _INSTALLED
 
     def opener() -> NextLevelBertModel:
-        from .open_model import describe, open_model  # loads torch
+        from .torch import describe, open_model  # loads torch
 
         model = open_model(name, chunk_encoder=chunk_encoder, device=device, dtype=dtype)
         if model.get_chunk_encoder().has_layers:

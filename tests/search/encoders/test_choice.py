@@ -12,9 +12,9 @@ import pytest
 
 import nextlevelbert_command
 from nextlevelbert import static_checkpoint
-from nextlevelbert.search import open_model
+from nextlevelbert.search.encoders import torch as torch_encoders
+from nextlevelbert.search.encoders.choice import named_model
 from nextlevelbert.search.reading import ReadingOptions
-from nextlevelbert.search.search_model import named_model
 from nextlevelbert.search.store import Store
 
 HEAVY = {"torch", "transformers", "sentence_transformers", "datasets", "pandas"}
@@ -74,7 +74,7 @@ def test_a_model_with_other_options_is_opened(monkeypatch, options):
         opened.append(given)
         return model
 
-    monkeypatch.setattr(open_model, "open_model", spy)
+    monkeypatch.setattr(torch_encoders, "open_model", spy)
     expected = {"chunk_encoder": None, "device": "auto", "dtype": "auto", **options}
 
     assert named_model(static_checkpoint(), **options).model is model

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from nextlevelbert import NextLevelBertModel, static_checkpoint
-from nextlevelbert.search.model_vectors import ModelVectors
-from nextlevelbert.search.search_model import SearchModel
-from nextlevelbert.search.static_model import StaticModel, is_static
+from nextlevelbert.search.encoders.choice import SearchModel
+from nextlevelbert.search.encoders.static import StaticEncoder, is_static
+from nextlevelbert.search.encoders.torch import TorchEncoder
 
-from .conftest import COURT, KITCHEN, SEA
+from ..conftest import COURT, KITCHEN, SEA
 
 INSTALLED = Path(static_checkpoint())
 # Of the last text, whose chunks have nine tokens, 600 chunks need three windows of 250.
@@ -35,8 +35,8 @@ def folder(request, tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def expected(folder) -> ModelVectors:
-    return ModelVectors(NextLevelBertModel.from_pretrained(folder))
+def expected(folder) -> TorchEncoder:
+    return TorchEncoder(NextLevelBertModel.from_pretrained(folder))
 
 
 @pytest.mark.parametrize(
@@ -48,31 +48,31 @@ def expected(folder) -> ModelVectors:
     ],
 )
 def test_a_question_has_the_vector_of_the_model(folder, expected, question):
-    vector = StaticModel(folder).question_vector(question)
+    vector = StaticEncoder(folder).question_vector(question)
 
     np.testing.assert_allclose(vector, expected.question_vector(question), atol=1e-6)
     assert np.linalg.norm(vector) == pytest.approx(1)
 
 
 def test_a_question_without_a_token_has_no_vector(folder):
-    assert StaticModel(folder).question_vector("\u200b") is None
+    assert StaticEncoder(folder).question_vector("\u200b") is None
 
 
 @pytest.mark.filterwarnings("ignore:.* contain no token")
 def test_documents_have_the_vectors_of_the_model(folder, expected):
-    encoded = StaticModel(folder).encode(TEXTS)
+    encoded = StaticEncoder(folder).encode(TEXTS)
 
     by_model = expected.encode(TEXTS)
     for spans, spans_by_model in zip(encoded.spans, by_model.spans, strict=True):
         np.testing.assert_array_equal(spans, spans_by_model)
     np.testing.assert_allclose(encoded.plain, by_model.plain, atol=1e-6)
     np.testing.assert_allclose(encoded.documents, by_model.documents, atol=2e-6)
-    search_vectors = StaticModel(folder).search_vectors(encoded.plain)
+    search_vectors = StaticEncoder(folder).search_vectors(encoded.plain)
     np.testing.assert_allclose(search_vectors, expected.search_vectors(by_model.plain), atol=2e-6)
 
 
 def test_vectors_have_the_recipe_of_the_model(folder, expected):
-    vectors = StaticModel(folder)
+    vectors = StaticEncoder(folder)
 
     assert vectors.encoder_recipe == expected.encoder_recipe
     assert vectors.rule == expected.rule
@@ -81,7 +81,7 @@ def test_vectors_have_the_recipe_of_the_model(folder, expected):
 def test_a_token_without_a_vector_is_an_error(tmp_path):
     for path in INSTALLED.iterdir():
         (tmp_path / path.name).symlink_to(path)
-    model = StaticModel(tmp_path)
+    model = StaticEncoder(tmp_path)
     model.tokenizer.backend_tokenizer.add_tokens(["narwhalish"])
 
     with pytest.raises(ValueError, match="30522"):

@@ -15,7 +15,7 @@ import numpy as np
 from safetensors import safe_open
 from tokenizers import Tokenizer
 
-from ..models.chunking import (
+from ...models.chunking import (
     ChunkingRule,
     SplitDocument,
     chunk_spans,
@@ -24,9 +24,9 @@ from ..models.chunking import (
     lay_windows,
     tokenize_and_split,
 )
-from ..models.feeding import default_threads, prepare_ahead
-from ..models.files import load_json
-from ..models.sentences import Splitter
+from ...models.feeding import default_threads, prepare_ahead
+from ...models.files import load_json
+from ...models.sentences import Splitter
 
 _FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 _TABLE = "chunk_encoder.model.embedding.weight"
@@ -71,7 +71,7 @@ class StaticTokenizer:
         self.unk_token_id = unk_token_id
 
 
-class StaticModel:
+class StaticEncoder:
     """Computes from its files what a static `NextLevelBertModel` without layers computes.
 
     Args:
@@ -117,7 +117,7 @@ class StaticModel:
         }
 
     def question_vector(self, question: str) -> np.ndarray | None:
-        """Encodes a question, see `ModelVectors.question_vector`; reads a few rows of the table."""
+        """Encodes a question, see `TorchEncoder.question_vector`; reads a few rows of the table."""
         encoding = self.tokenizer.backend_tokenizer.encode(question, add_special_tokens=False)
         ids = encoding.ids
         if not ids:
@@ -131,7 +131,7 @@ class StaticModel:
         return _unit(self._prepared(plain.astype(np.float32)))
 
     def encode(self, texts: Sequence[str], splitter: Splitter | None = None) -> EncodedTexts:
-        """Encodes documents, see `ModelVectors.encode`."""
+        """Encodes documents, see `TorchEncoder.encode`."""
         prepare = partial(tokenize_and_split, self.tokenizer, rule=self.rule, splitter=splitter)
         groups = groups_by_length(iter_texts(texts))
         spans = []
@@ -233,7 +233,7 @@ class StaticModel:
 
 
 def is_static(folder: Path) -> bool:
-    """Returns whether a folder holds a model that `StaticModel` can compute."""
+    """Returns whether a folder holds a model that `StaticEncoder` can compute."""
     if not all((folder / name).is_file() for name in _FILES):
         return False
     config = load_json(folder / "config.json")

@@ -21,9 +21,9 @@ from tokenizers import Tokenizer
 from nextlevelbert import CdlmConfig, NextLevelBertModel, static_checkpoint, text_sentences
 from nextlevelbert.models.from_encoder import _prompts_of_card
 from nextlevelbert.models.model_names import model_path
-from nextlevelbert.search.open_model import best_dtype, open_model
+from nextlevelbert.search.encoders.torch import best_dtype, open_model
 
-from .conftest import KITCHEN, SEA
+from ..conftest import KITCHEN, SEA
 
 
 def test_which_model(command, books, toy_checkpoint, monkeypatch):
@@ -204,7 +204,7 @@ def test_offline_an_unknown_model_is_refused_before_torch_is_loaded(
 
     monkeypatch.setattr(HfApi, "model_info", refuse)
     monkeypatch.setattr("nextlevelbert.models.model_names.HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr("nextlevelbert.search.search_model.named_model", None)
+    monkeypatch.setattr("nextlevelbert.search.encoders.choice.named_model", None)
     said = command("search", books, "whales?", "--model", "nobody/nothing")
     (tmp_path / "models--nobody--nothing").mkdir()
     monkeypatch.setattr(HfApi, "model_info", None)

@@ -1,25 +1,30 @@
-"""Opens the model of a command, and the function that finds its sentences."""
+"""Opens the model of a command in torch, encodes with it, and finds its splitter."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
 from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoModel, PreTrainedConfig
 from transformers.utils import is_torch_bf16_available_on_device
 
-from ..corpus import find_splitter
-from ..fitting import static_checkpoint
-from ..models.chunk_encoder import ChunkEncoder, LoadedChunkEncoder
-from ..models.from_encoder import load_chunk_encoder
-from ..models.model_names import STATIC, hub_arguments
-from ..models.modeling_nextlevelbert import NextLevelBertModel
-from ..models.registration import register_models
-from ..models.sentences import Splitter
+from ...corpus import find_splitter
+from ...fitting import static_checkpoint
+from ...models.chunk_encoder import ChunkEncoder, LoadedChunkEncoder
+from ...models.chunking import ChunkingRule
+from ...models.from_encoder import load_chunk_encoder
+from ...models.identity import model_identity
+from ...models.model_names import STATIC, hub_arguments
+from ...models.modeling_nextlevelbert import NextLevelBertModel
+from ...models.registration import register_models
+from ...models.sentences import Splitter
+from ..reading import unknown_share
+from .static import EncodedTexts
 
 _DOCUMENT_MODELS = ("nextlevelbert", "hate")
 # Other models of this package, whose vectors describe whole documents or tokens.
@@ -180,3 +185,80 @@ def open_splitter(model: NextLevelBertModel, name: str | None) -> Splitter | Non
             " the option out, or use a model whose chunking is sentences or packed_sentences."
         )
     return find_splitter(name)
+
+
+class TorchEncoder:
+    """Reads with a document model; `StaticEncoder` does the same without torch.
+
+    Args:
+        model: the model.
+
+    Attributes:
+        has_layers: true if the chunk encoder has layers, which makes it slow.
+        is_whitened: true if the model whitens vectors.
+        tokenizer: the tokenizer.
+        rule: the rule that splits documents into chunks.
+    """
+
+    def __init__(self, model: NextLevelBertModel) -> None:
+        self._model = model
+        self._encoder = model.get_chunk_encoder()
+        self.has_layers = self._encoder.has_layers
+        self.is_whitened: bool = getattr(model.config, "whiten_chunks", False)  # not in HATE
+        self.tokenizer = model.tokenizer
+
+    @property
+    def rule(self) -> ChunkingRule:
+        """Returns the rule that splits documents into chunks, with the prompt of passages."""
+        return self._model.prompted_rule(self._model.config.encoder_prompts().passage)
+
+    def fingerprint(self) -> str:
+        """Returns the identity of the model."""
+        return model_identity(self._model, self.tokenizer)
+
+    @property
+    def encoder_recipe(self) -> dict[str, Any]:
+        """Returns what determines the vectors of chunks, as in `ChunkVectors.recipe`."""
+        config = self._model.config
+        return {
+            "hidden_size": self._encoder.hidden_size,
+            "pooling": self._encoder.pooling,
+            "normalize": self._encoder.normalize,
+            "name": str(config.chunk_encoder_name),
+            "fingerprint": config.chunk_encoder_fingerprint or self._encoder.fingerprint(),
+            "dtype": self._encoder.precision,
+        }
+
+    def question_vector(self, question: str) -> np.ndarray | None:
+        """Encodes a question for comparison with vectors from `search_vectors`.
+
+        Returns:
+            The mean of its chunk vectors, ``[D]``; None if the question holds no token.
+        """
+        if unknown_share(self.tokenizer, question) is None:
+            return None
+        return self._model.encode_query(question).numpy()
+
+    def search_vectors(self, plain: np.ndarray) -> np.ndarray:
+        """Prepares chunk vectors ``[N, D]`` for comparison, as float32 on the CPU."""
+        return self._model.search_vectors(torch.from_numpy(plain.astype(np.float32))).numpy()
+
+    def encode(self, texts: Sequence[str], splitter: Splitter | None = None) -> EncodedTexts:
+        """Encodes documents; a bar counts the chunks of a slow encoder.
+
+        Args:
+            texts: texts of the documents.
+            splitter: function that finds sentences, as in the model's ``encode``.
+        """
+        encoded = self._model.iter_encode(
+            texts,
+            show_progress_bar=self.has_layers,
+            splitter=splitter,
+            prompt=self._model.config.encoder_prompts().passage,
+        )
+        embeddings = list(encoded)
+        return EncodedTexts(
+            spans=[np.asarray(embedding.spans) for embedding in embeddings],
+            plain=torch.cat([embedding.plain for embedding in embeddings]).numpy(),
+            documents=torch.stack([embedding.document for embedding in embeddings]).numpy(),
+        )

@@ -1,7 +1,8 @@
 """All public names of the package; importing them loads torch and transformers."""
 
 from .corpus import ChunkVectors, VectorCorpus, encode_corpus
-from .data.documents import Document, example_books, read_documents
+from .data.documents import Document
+from .data.reading import example_books, read_documents
 from .finetuning.collators import DataCollatorForDocumentChoice, DataCollatorForLabelledVectors
 from .fitting import static_checkpoint
 from .models.bert_al_sentences import ExtractiveSummary

@@ -19,7 +19,7 @@ If a file of these kinds cannot be read, it is named and left out. Two sources n
 example-books (the first pages of six novels) and python-manual (Python's manual).
 """
 BUNDLED = ("example-books", "python-manual")
-"""Sources that are installed; `nextlevelbert.data.documents` has them, too."""
+"""Sources that are installed; `nextlevelbert.data.reading` has them, too."""
 KEEPS = """\
 Passages and vectors are kept in the cache: the next time, only new and changed files are encoded.
 If the command is interrupted, run it again to continue. See nextlevelbert cache --help.

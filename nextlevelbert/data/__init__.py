@@ -1,6 +1,7 @@
 """Reads documents, tables, and rows of labelled tasks."""
 
-from .tables import RowLocation, Table, columns_of, hub_dataset, open_rows
+from .rows import RowLocation
+from .tables import Table, columns_of, hub_dataset, open_rows
 
 __all__ = [
     "RowLocation",

@@ -15,6 +15,14 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, TextIO
 
+from .messages import readable_name
+
+TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")  # one document a row
+# One document a file.
+TEXTS = (
+    *(".txt", ".md", ".markdown"),
+    *(".html", ".htm", ".xhtml", ".epub", ".pdf", ".docx"),
+)
 # A text, or a line of a table, that takes more than this when it is unpacked is refused.
 UNPACKED_LIMIT = 2**28
 _BYTE_ORDER_MARKS = {
@@ -24,10 +32,6 @@ _BYTE_ORDER_MARKS = {
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-# Characters that would end a line, colour a terminal or turn the direction of a text.
-_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-# The same for texts, in which white space and the direction of a phrase are no control.
-_CONTROLS_IN_TEXT = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\u202d\u202e]")
 _ANY_FOLDER = re.compile(r"(?<![^/\\])\*\*(?:[/\\]|$)")
 logger = logging.getLogger(__name__)
 
@@ -55,10 +59,6 @@ class PartlyReadError(ValueError):
     """Names the missing parts of a file that was read in part."""
 
 
-class NoDocumentError(ValueError):
-    """Says that a row is no document: it has no column of the text, or no columns at all."""
-
-
 def suffix(path: Path) -> str:
     """Returns the suffix in lower case, which is ``.jsonl`` for ``x.jsonl.gz``."""
     _, ending = os.path.splitext(path.name.lower().removesuffix(".gz"))
@@ -76,33 +76,6 @@ def packed(path: Path) -> Path:
     if compressed.exists() and not path.exists():
         return compressed
     return path
-
-
-def readable_name(path: str | Path) -> str:
-    r"""Returns a name that can be printed and stored, also if it is not valid Unicode.
-
-    Bytes of a file name that are not UTF-8, halves of surrogate pairs, line ends and other control
-    characters are written as escapes.
-
-    Example:
-        >>> readable_name("caf\udce9.txt"), readable_name("\ud83d"), readable_name("a\nb.txt")
-        ('caf\\xe9.txt', '\\ud83d', 'a\\nb.txt')
-    """
-    try:
-        name = os.fsencode(path).decode(errors="backslashreplace")
-    except UnicodeEncodeError:
-        name = str(path).encode(errors="backslashreplace").decode()
-    return _CONTROLS.sub(lambda match: ascii(match[0])[1:-1], name)
-
-
-def readable_text(text: str) -> str:
-    r"""Returns a text in which characters that a terminal would obey are written as escapes.
-
-    Example:
-        >>> readable_text("clear \x1b[2J the screen")
-        'clear \\x1b[2J the screen'
-    """
-    return _CONTROLS_IN_TEXT.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def find_paths(source: str | Path) -> list[Path]:

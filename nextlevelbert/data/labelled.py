@@ -12,7 +12,9 @@ import numpy as np
 from datasets import ClassLabel, Dataset, DatasetInfo, Features, List, Value
 
 from .files import open_text
-from .tables import RowLocation, Table, short
+from .messages import short
+from .rows import RowLocation
+from .tables import Table
 
 logger = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .books import BOOKS
 from .files import (
+    TABLES,
+    TEXTS,
     UNPACKED_LIMIT,
-    NoDocumentError,
     NulError,
     check_utf8,
     files_below,
@@ -31,11 +31,10 @@ from .files import (
     suffix,
     table_lines,
 )
+from .messages import short
+from .rows import NoDocumentError, RowLocation, columns_without_media
 
-TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")  # one document a row
-TEXTS = (".txt", ".md", ".markdown", *BOOKS)  # one document a file
 _SAMPLED_LINES = 20  # by which the delimiter of a CSV is chosen
-_MEDIA = "struct<bytes: binary, path: string>"  # as `datasets` stores pictures, sound and video
 _ROWS_AT_ONCE = 16  # that are read from a Parquet file or a data set
 _QUOTED = re.compile('"[^"]*"')
 _NAMED_DELIMITER = re.compile('\ufeff?"?sep=([^"\\r\\n])"?\\r?\\n?$', re.IGNORECASE)
@@ -47,50 +46,6 @@ _SPLIT_IN_PATH = re.compile(
     r"|(?P<test>test(?:ing)?|eval(?:uation)?))(?![a-z])",
     re.IGNORECASE | re.DOTALL,
 )
-
-
-class RowLocation(NamedTuple):
-    """Names the place of a row for errors, such as ``RowLocation("books.jsonl", "line 3")``."""
-
-    source: str
-    row: str
-
-    def error(self, column: str, message: str) -> ValueError:
-        """Returns an error that names the place of the row and the column."""
-        return ValueError(f"{self.source}, {self.row}, column {column!r}: {message}")
-
-    def column(self, values: Mapping[str, Any], column: str, option: str) -> Any:
-        """Returns the value of a column.
-
-        Raises:
-            ValueError: if the row has no such column.
-        """
-        if column not in values:
-            raise self.error(
-                column,
-                f"is not among {', '.join(map(str, values))}. Name the right one with {option}.",
-            )
-        return values[column]
-
-    def text(self, values: Mapping[str, Any], column: str, option: str) -> str:
-        """Returns the text of a column; see `column` and `require_text`."""
-        return self.require_text(self.column(values, column, option), column)
-
-    def require_text(self, text: Any, column: str) -> str:
-        """Returns a value of a column that must be text, and not blank.
-
-        Raises:
-            ValueError: for anything but text.
-        """
-        if not isinstance(text, str) or not text.strip():
-            raise self.error(
-                column, f"must be text, got {short(text)}. Correct the row, or leave it out."
-            )
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise self.error(column, "is not valid Unicode. Correct the row.") from error
-        return text
 
 
 Rows = Iterator[tuple[RowLocation, dict[str, Any]]]
@@ -252,27 +207,16 @@ def rows_or_errors(path: Path) -> RowsOrErrors:
                 yield where, NoDocumentError(f"is not a JSON object, but {short(row)}")
 
 
-def without_media(documents: Any, column: str) -> Any:
-    """Leaves pictures, sound and video out of a data set of `datasets` that has a column.
-
-    `datasets` opens them when it reads a row, and fetches those that are stored as an address.
-    """
-    features: Any = getattr(documents, "features", None) or {}
-    if column not in features:
-        return documents
-    return documents.select_columns(_columns_without_media(features.arrow_schema))
-
-
 def dataset_rows(dataset: Any) -> RowsOrErrors:
     """Yields the rows of a `datasets.Dataset` as they are stored, with their places."""
-    columns = _columns_without_media(dataset.features.arrow_schema)
+    columns = columns_without_media(dataset.features.arrow_schema)
     tables = dataset.select_columns(columns).with_format("arrow").iter(_ROWS_AT_ONCE)
     return _numbered_rows(batch for table in tables for batch in table.to_batches())
 
 
 def _parquet_rows(path: Path) -> RowsOrErrors:
     with pq.ParquetFile(path) as table:
-        columns = _columns_without_media(table.schema_arrow)
+        columns = columns_without_media(table.schema_arrow)
         batches = table.iter_batches(_ROWS_AT_ONCE, columns=columns)
         yield from _numbered_rows(
             batch.rename_columns(_distinct_names(batch.schema.names)) for batch in batches
@@ -283,11 +227,6 @@ def _numbered_rows(batches: Iterable[pa.RecordBatch]) -> RowsOrErrors:
     rows = itertools.chain.from_iterable(map(_rows_of_batch, batches))
     for index, row in enumerate(rows):
         yield f"row {index}", row
-
-
-def _columns_without_media(schema: pa.Schema) -> list[str]:
-    """Returns all columns but those with pictures, sound or video, perhaps in lists."""
-    return [field.name for field in schema if _MEDIA not in str(field.type)]
 
 
 def _rows_of_batch(batch: pa.RecordBatch) -> list[dict[str, Any] | ValueError]:
@@ -656,11 +595,3 @@ def columns_of(
                 f"{', '.join(location)} must have {count} columns, got {len(row)}: {row}."
             )
         yield location, row[:count]
-
-
-def short(value: Any) -> str:
-    """Returns a value and its type, for messages."""
-    text = repr(value)
-    if len(text) > 60:
-        text = f"{text[:57]}..."
-    return f"{text} ({type(value).__name__})"

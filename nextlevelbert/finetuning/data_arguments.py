@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..data.tables import TABLES
+from ..data.files import TABLES
 from ..training.options import option
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ..data.tables import TABLES, TEXTS
+from ..data.files import TABLES, TEXTS
 from ..training.arguments import BaseTrainingArguments
 from ..training.options import option
 

@@ -12,7 +12,8 @@ import torch
 from accelerate import PartialState
 
 from ..corpus import VectorCorpus, encode_corpus
-from ..data.documents import Document, as_documents, read_documents
+from ..data.documents import Document, as_documents
+from ..data.reading import read_documents
 from ..data.tables import hub_dataset
 from ..models.chunk_encoder import LoadedChunkEncoder
 from ..models.chunking import ChunkingRule

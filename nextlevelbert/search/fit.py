@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 import transformers
 
-from ..data.files import readable_name
+from ..data.messages import readable_name
 from ..fitting import (
     WhiteningError,
     combine_chunk_encoders,

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..data.documents import names_in_line
-from ..data.files import readable_name, readable_text
+from ..data.messages import names_in_line, readable_name, readable_text
 from ..data.words import search_words
 from .encoders.choice import SearchModel
 from .passages import Passage, StoredDocument, show_passage

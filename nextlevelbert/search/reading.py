@@ -18,24 +18,23 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..data.documents import (
+from ..data.documents import Document
+from ..data.files import (
+    PartlyReadError,
+    files_below,
+    find_paths,
+    named_errors,
+    suffix,
+)
+from ..data.messages import names_in_line, readable_name
+from ..data.reading import (
     PYTHON_MANUAL,
-    Document,
-    names_in_line,
     read_documents,
     resolve_source,
     root_of,
     source_files,
 )
-from ..data.files import (
-    NoDocumentError,
-    PartlyReadError,
-    files_below,
-    find_paths,
-    named_errors,
-    readable_name,
-    suffix,
-)
+from ..data.rows import NoDocumentError
 from ..models.chunking import TokenizedDocument, private_tokenizer, tokenize_document
 from ..models.files import local_path
 from ..models.sentences import Splitter

@@ -35,8 +35,8 @@ from urllib.parse import quote
 import numpy as np
 from tqdm.auto import tqdm
 
-from ..data.documents import resolve_source
-from ..data.files import readable_name
+from ..data.messages import readable_name
+from ..data.reading import resolve_source
 from ..data.words import search_words
 from ..databases import (
     close_whole,

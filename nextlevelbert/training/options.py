@@ -13,7 +13,7 @@ import transformers
 from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, HfArgumentParser, PreTrainedConfig
 
-from ..data.files import readable_text
+from ..data.messages import readable_text
 from ..models.model_names import full_name
 from .runs import HELD_FOLDERS
 

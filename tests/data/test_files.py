@@ -14,7 +14,7 @@ import pytest
 from datasets import Dataset
 
 from nextlevelbert import read_documents
-from nextlevelbert.data.documents import source_files
+from nextlevelbert.data.reading import source_files
 
 
 def read(source: Path, **options: str) -> tuple[list[str], list[str]]:

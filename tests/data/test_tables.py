@@ -18,7 +18,8 @@ from datasets import Audio, ClassLabel, Dataset, DatasetDict, Features, Image, L
 
 from nextlevelbert import Document, read_documents
 from nextlevelbert.data.documents import as_documents
-from nextlevelbert.data.tables import RowLocation, hub_dataset, open_rows
+from nextlevelbert.data.rows import RowLocation
+from nextlevelbert.data.tables import hub_dataset, open_rows
 from nextlevelbert.models.chunking import iter_texts
 
 ROWS = [
@@ -217,16 +218,6 @@ def test_a_dataset_with_a_loading_script_is_read_from_the_hub_s_parquet(monkeypa
         "split": "test",
     }
     assert calls[1] == (("ghomasHudson/muld",), options)
-
-
-def test_text_that_is_no_unicode_is_named_with_its_row():
-    location = RowLocation("books.jsonl", "line 3")
-
-    with pytest.raises(
-        ValueError, match=r"books.jsonl, line 3, column 'text': is not valid Unicode"
-    ):
-        location.require_text("half of a pair: \ud800", "text")
-    assert location.require_text("naïve", "text") == "naïve"
 
 
 # --- Data sets from strangers

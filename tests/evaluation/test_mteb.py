@@ -7,7 +7,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from nextlevelbert import NextLevelBertModel
-from nextlevelbert.data.documents import python_manual
+from nextlevelbert.data.reading import python_manual
 from nextlevelbert.evaluation import RetrievalTask, rank_documents, retrieval_scores
 
 

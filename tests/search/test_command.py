@@ -225,10 +225,10 @@ def test_the_installed_books_are_a_source(command, monkeypatch, tmp_path):
 def test_the_manual_of_python_is_a_source(command, monkeypatch):
     """It is read once for a version of Python, and has no file."""
     documents = [Document("manual/lists", SEA), Document("manual/sets", KITCHEN)]
-    monkeypatch.setattr("nextlevelbert.data.documents.python_manual", lambda: iter(documents))
+    monkeypatch.setattr("nextlevelbert.data.reading.python_manual", lambda: iter(documents))
     answer = command("search", "python-manual", "Who hunts?", "--json").json
 
-    monkeypatch.setattr("nextlevelbert.data.documents.python_manual", None)
+    monkeypatch.setattr("nextlevelbert.data.reading.python_manual", None)
     again = command("search", "python-manual", "Who hunts?", "--json").json
 
     places = [row["place"] for row in answer["documents"]]

@@ -16,7 +16,7 @@ from matplotlib.image import imsave
 from PIL import Image
 from sklearn.preprocessing import normalize
 
-from ...data.tables import TEXTS
+from ...data.files import TEXTS
 from ..library import Library, SearchResult
 from ..rerank import Reranker
 from .highlights import bold_words, snippet

@@ -6,7 +6,7 @@ import zlib
 
 from lxml import etree
 
-from .files import UNPACKED_LIMIT, TooLargeError
+from ..files import UNPACKED_LIMIT, TooLargeError
 
 DAMAGED = (
     KeyError,

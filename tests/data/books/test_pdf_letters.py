@@ -4,7 +4,7 @@ import matplotlib
 import pytest
 from matplotlib.figure import Figure
 
-from ..toys.books import letters_at, text_of, words_at, write_pdf_content
+from ...toys.books import letters_at, text_of, words_at, write_pdf_content
 
 LINE = words_at("The dome opened at night.", 150, 700)
 

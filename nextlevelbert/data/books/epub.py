@@ -9,9 +9,9 @@ from urllib.parse import unquote
 
 from lxml import etree
 
+from ..files import TooLargeError, reason
 from .archives import DAMAGED, Archive, parse_xml
-from .files import TooLargeError, reason
-from .web_pages import parse_page
+from .html import parse_page
 
 _PACKAGE_TYPE = "application/oebps-package+xml"
 _PAGE_TYPE = "application/xhtml+xml"

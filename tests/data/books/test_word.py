@@ -7,9 +7,9 @@ import pytest
 
 from nextlevelbert import read_documents
 
-from ..toys.books import WORD, text_of, write_archive, write_word
+from ...toys.books import WORD, text_of, write_archive, write_word
 
-BOOKS = Path(__file__).with_name("books")
+BOOKS = Path(__file__).parent
 DRAWING = "http://schemas.openxmlformats.org/drawingml/2006"
 NAMESPACES = (
     f'xmlns:a="{DRAWING}/main" xmlns:c="{DRAWING}/chart" xmlns:dgm="{DRAWING}/diagram"'

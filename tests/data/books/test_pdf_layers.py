@@ -2,7 +2,7 @@
 
 import pytest
 
-from ..toys.books import text_of, words_at, write_pdf_content
+from ...toys.books import text_of, words_at, write_pdf_content
 
 TEXTS = (
     "/OC /Layer BDC\n"

@@ -9,10 +9,10 @@ from threading import Thread
 import pytest
 
 from nextlevelbert import read_documents
-from nextlevelbert.data import archives
-from nextlevelbert.data.archives import Archive
+from nextlevelbert.data.books import archives
+from nextlevelbert.data.books.archives import Archive
 
-from ..toys.books import WORD, text_of, write_archive, write_docx, write_epub, write_word
+from ...toys.books import WORD, text_of, write_archive, write_docx, write_epub, write_word
 
 TOO_MUCH = "takes more than .* bytes when it is unpacked"
 LIMIT = 100_000

@@ -3,9 +3,9 @@
 import pytest
 from lxml import etree
 
-from nextlevelbert.data.word_numbers import ParagraphNumbers
+from nextlevelbert.data.books.word_numbers import ParagraphNumbers
 
-from ..toys.books import WORD
+from ...toys.books import WORD
 
 
 def parse(markup):

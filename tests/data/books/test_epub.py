@@ -6,7 +6,7 @@ import pytest
 
 from nextlevelbert import read_documents
 
-from ..toys.books import text_of, write_archive, write_epub
+from ...toys.books import text_of, write_archive, write_epub
 
 WHALE = "Call me Ishmael."
 XHTML = "application/xhtml+xml"

@@ -12,9 +12,9 @@ from pypdfium2 import raw
 from nextlevelbert import read_documents
 from nextlevelbert.data.words import search_words
 
-from ..toys.books import text_of, words_at, write_pdf_content
+from ...toys.books import text_of, words_at, write_pdf_content
 
-BOOKS = Path(__file__).with_name("books")
+BOOKS = Path(__file__).parent
 
 
 def test_pages_of_a_pdf_that_are_pictures_are_named(caplog):

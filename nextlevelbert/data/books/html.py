@@ -11,8 +11,8 @@ from functools import lru_cache, partial
 import webencodings
 from lxml import etree
 
+from ..files import NulError, decode, encoding_of_mark
 from .encodings import decode_escapes
-from .files import NulError, decode, encoding_of_mark
 
 # Tags that begin and end a paragraph; browsers treat tags that they do not know as part of a line.
 _BLOCK_TAGS = frozenset(

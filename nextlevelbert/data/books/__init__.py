@@ -1,0 +1,1 @@
+"""Readers of books: HTML, EPUB, PDF and Word files."""

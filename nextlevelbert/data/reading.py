@@ -1,0 +1,400 @@
+"""Reads documents from files, tables and Python's own manual."""
+
+import ast
+import logging
+import os
+import re
+import sysconfig
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from functools import partial
+from itertools import accumulate
+from pathlib import Path
+from pydoc_data.topics import topics
+from typing import Any
+
+from .books.encodings import decode_escapes
+from .books.epub import read_epub
+from .books.html import read_html
+from .books.pdf import read_pdf
+from .books.word import read_docx
+from .documents import Document, as_document
+from .files import (
+    TABLES,
+    TEXTS,
+    PartlyReadError,
+    TooLargeError,
+    files_below,
+    find_paths,
+    is_saved_dataset,
+    named_errors,
+    read_bytes,
+    read_text,
+    reason,
+    suffix,
+)
+from .messages import names_in_line, readable_name
+from .rows import NoDocumentError
+from .tables import rows_or_errors
+
+PYTHON_MANUAL = "python-manual"
+EXAMPLE_BOOKS = "example-books"
+BUNDLED = (PYTHON_MANUAL, EXAMPLE_BOOKS)
+"""Sources that need no file of the user."""
+logger = logging.getLogger(__name__)
+# Each returns pages or paragraphs, and notes on parts that were not read.
+_BOOK_READERS = {
+    ".html": read_html,
+    ".htm": read_html,
+    ".xhtml": read_html,
+    ".epub": read_epub,
+    ".pdf": read_pdf,
+    ".docx": read_docx,
+}
+# A picture or another file that is written into Markdown; short ones are examples in a text.
+_DATA_LINK = re.compile(r"""data:\w+/[\w.+-]+(?:;[\w.=-]+)*,[^\s)"'<>]{100,}""")
+_NOT_DOCUMENTATION = set(
+    "site-packages test tests idlelib lib2to3 __pycache__ turtledemo pydoc_data".split()
+)
+_SHORTEST = 400  # characters of a text of the manual
+OnError = Callable[[ValueError], object]
+AsDocument = Callable[[Any, int], Document]
+_NAMED_ROWS = 10  # of a table, that cannot be read
+
+
+def example_books() -> str:
+    """Returns the folder with the first pages of six novels, which are installed with the package.
+
+    Example:
+        >>> import nextlevelbert
+        >>> len(list(nextlevelbert.read_documents(nextlevelbert.example_books())))
+        6
+    """
+    return str(Path(__file__).parents[1] / "example_books")
+
+
+def resolve_source(source: str) -> str:
+    """Returns the folder of the books that ``"example-books"`` names; other sources as they are."""
+    if source == EXAMPLE_BOOKS:
+        return example_books()
+    return source
+
+
+def read_documents(
+    source: str | Path | Iterable[str | Path],
+    text_column: str = "text",
+    id_column: str = "id",
+    on_error: OnError | None = None,
+) -> Iterator[Document]:
+    r"""Streams the documents of files, one in memory at a time, always in the same order.
+
+    A text file is one document: ``.txt`` and ``.md`` as they are, ``.html``, ``.epub``, ``.pdf``
+    and ``.docx`` without their markup (the last two need the extra ``files``). Its id is its path
+    below the folder, without suffix if no other file has that path. In a table (``.jsonl``,
+    ``.json``, ``.csv``, ``.parquet``, or a folder that ``save_to_disk`` has written), every row is
+    one document. All files but Parquet may be compressed as ``.gz``.
+
+    Args:
+        source: a file; a folder, with all folders in it; a pattern such as ``books/**/*.txt``;
+            several of these; ``"example-books"``, the first pages of six novels, which are
+            installed with the package; or ``"python-manual"``, Python's own manual and docstrings.
+            If a file has the name of the pattern, only this file is read.
+        text_column: the column of the text in tables.
+        id_column: the column of the id in tables. The columns other than text and id become
+            `Document.metadata`.
+        on_error: function that is called with the ValueError of a file or row that cannot be read,
+            such as `print` or the `append` of a list; reading then continues. By default, the first
+            error is raised. At most ten rows of each table are named, and the others are counted.
+            The function is also called for a book of which only a part could be read; by default,
+            this is a warning.
+
+    Raises:
+        FileNotFoundError: if there is nothing at `source`.
+        ValueError: for a kind of file that is not supported; without `on_error` also, while
+            reading, for what cannot be read, by file and row.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> _ = (folder / "good.txt").write_text("Call me Ishmael.")
+        >>> _ = (folder / "bad.txt").write_bytes(b"caf\xe9")
+        >>> errors = []
+        >>> [document.id for document in read_documents(folder, on_error=errors.append)]
+        ['good']
+        >>> len(errors)
+        1
+    """
+    if isinstance(source, (str, Path)) and str(source) == PYTHON_MANUAL:
+        return python_manual()
+    if isinstance(source, str):
+        source = resolve_source(source)
+    to_document = partial(as_document, text_column=text_column, id_column=id_column)
+    return _documents(source_files(source), to_document, on_error)
+
+
+def _documents(
+    files: Iterable[tuple[Path, str | None]], as_document: AsDocument, on_error: OnError | None
+) -> Iterator[Document]:
+    row_count = 0
+    for path, name in files:
+        if name is None:
+            row_count += yield from _documents_of_table(
+                path, first_index=row_count, as_document=as_document, on_error=on_error
+            )
+            continue
+        try:
+            document = _read_document(path, name, on_error)
+        except ValueError as error:
+            if on_error is None:
+                raise
+            on_error(error)
+        else:
+            yield document
+
+
+def _read_document(path: Path, name: str, on_error: OnError | None) -> Document:
+    if suffix(path) not in _BOOK_READERS:
+        return Document(name, _read_plain(path))
+    text, metadata, missing = _read_book(path)
+    if missing:
+        error = PartlyReadError(f"{path} was read in part: {missing}.")
+        if on_error is None:
+            logger.warning("%s", readable_name(str(error)))
+        else:
+            on_error(error)
+    return Document(name, text, metadata)
+
+
+def _read_book(path: Path) -> tuple[str, dict[str, list[int]], str]:
+    """Reads the text of a book, with a blank line between paragraphs and between pages.
+
+    Returns:
+        The text; for a PDF ``{"pages": the character at which each page begins}``; and what of the
+        file was not read, such as a page of an EPUB, or an empty text.
+
+    Raises:
+        ValueError: if the file is damaged, locked or without text, or a package is missing.
+    """
+    ending = suffix(path)
+    with named_errors(path):
+        data = read_bytes(path)
+    try:
+        pieces, notes_on_parts = _BOOK_READERS[ending](data)
+    except ImportError as error:
+        raise ValueError(
+            f"{path} needs the package {error.name}: pip install {error.name}, or leave it out."
+        ) from error
+    except (UnicodeError, TooLargeError) as error:
+        raise ValueError(f"{path} cannot be read: {reason(error)}") from error
+    except Exception as error:  # what the parsers raise for damaged bytes is told nowhere
+        raise ValueError(
+            f"{path} cannot be read as {ending[1:].upper()} ({error}): it is damaged or locked."
+            " Repair or unlock it, or leave it out."
+        ) from error
+
+    text = "\n\n".join(pieces)
+    notes = "; ".join(notes_on_parts)
+    if not text.strip():
+        if notes:
+            raise ValueError(f"{path} holds no text: {notes}.")
+        raise ValueError(f"{path} holds no text.")
+    if ending != ".pdf":
+        return text, {}, notes
+    lengths = [len(page) + 2 for page in pieces]
+    return text, {"pages": list(accumulate(lengths[:-1], initial=0))}, notes
+
+
+def _read_plain(path: Path) -> str:
+    with named_errors(path):
+        text = decode_escapes(read_text(path))
+    if suffix(path) in (".md", ".markdown"):
+        return _DATA_LINK.sub("", text)
+    return text
+
+
+def _documents_of_table(
+    path: Path, first_index: int, as_document: AsDocument, on_error: OnError | None
+) -> Generator[Document, None, int]:
+    """Streams a document from each row of a table; a row that cannot be read costs no other.
+
+    Returns:
+        The number of rows.
+    """
+    row_count = 0
+    error_count = 0
+    errors: list[ValueError] = []  # of the first unreadable rows
+    file_errors = []
+    try:
+        for document in _documents_or_errors(path, first_index, as_document):
+            row_count += 1
+            if isinstance(document, Document):
+                yield document
+            elif on_error is None:
+                raise document
+            else:
+                error_count += 1
+                errors = [*errors, document][:_NAMED_ROWS]
+    except ValueError as error:
+        if on_error is None:
+            raise
+        file_errors.append(error)
+
+    if error_count == row_count:  # perhaps it is no table of documents
+        errors = errors[:1]
+    if error_count > len(errors):
+        others = error_count - len(errors)
+        errors.append(ValueError(f"{path}: {others} more rows cannot be read."))
+    if on_error is not None:
+        for unreadable in errors + file_errors:
+            on_error(unreadable)
+    return row_count
+
+
+def _documents_or_errors(
+    path: Path, first_index: int, as_document: AsDocument
+) -> Iterator[Document | ValueError]:
+    """Yields the document of each row, or the error of a row that cannot be read."""
+    for index, (where, row) in enumerate(rows_or_errors(path), start=first_index):
+        try:
+            if isinstance(row, ValueError):
+                raise row
+            yield as_document(row, index)
+        except NoDocumentError as error:
+            yield NoDocumentError(f"{path}, {where}: {reason(error)}")
+        except Exception as error:  # any fault of a row costs this row only
+            yield ValueError(f"{path}, {where}: {reason(error)}")
+
+
+def source_files(source: str | Path | Iterable[str | Path]) -> list[tuple[Path, str | None]]:
+    """Lists the files of a source for `read_documents`, in order.
+
+    Left-out files, such as files of other kinds, are counted in a warning.
+
+    Returns:
+        The files, each with the id of its document, or None for a table.
+
+    Raises:
+        FileNotFoundError: if there is nothing at `source`.
+        ValueError: if no file is of a kind that is supported.
+    """
+    names = {}
+    others = {}
+    sources: Any = source
+    if isinstance(source, (str, Path)):
+        sources = [source]
+    for one_source in sources:
+        for file, name in _named_files(one_source):
+            is_file = suffix(file) in TEXTS + TABLES and os.path.isfile(file)
+            if is_file or is_saved_dataset(file):
+                names[file] = name
+            else:
+                others[file] = name
+    if not names:
+        raise ValueError(
+            f"{source} holds no file that can be read; supported are {', '.join(TEXTS + TABLES)},"
+            " all but .parquet also as .gz."
+        )
+    if others:
+        _warn_of_other_kinds(others)
+    return _with_ids(names)
+
+
+def _named_files(source: str | Path) -> Iterator[tuple[Path, str]]:
+    """Yields the files of a file, folder or pattern, with their paths below its folder."""
+    paths = find_paths(source)
+    if not paths:
+        raise FileNotFoundError(f"There is no file or folder {str(source)!r}. Check the path.")
+    root = root_of(source)
+    for file in files_below(paths):
+        name = readable_name("/".join(file.parts[len(root.parts) :]))
+        is_hidden = re.search(r"(^|/)(\.|~\$)[^/]", name) is not None  # ~$ is locked by Word
+        is_source = str(file) == os.path.normpath(source)  # a hidden file that the user names
+        if is_source or not is_hidden:
+            yield file, name
+
+
+def root_of(source: str | Path) -> Path:
+    """Returns the folder that the ids of a source begin below."""
+    path = Path(source)
+    if os.path.isdir(path):
+        return path
+    if os.path.exists(path):
+        return path.parent
+    before_pattern = re.split(r"[*?[]", str(source))[0]
+    return Path(f"{before_pattern}x").parent
+
+
+def _warn_of_other_kinds(others: Mapping[Path, str]) -> None:
+    suffixes = Counter[str]()
+    no_files = []
+    unsupported = []
+    for path, name in others.items():
+        if not os.path.isfile(path):
+            no_files.append(name)
+            continue
+        unsupported.append(name)
+        suffixes[suffix(path) or "without suffix"] += 1
+    if unsupported:
+        counts = ", ".join(f"{count} {ending}" for ending, count in suffixes.most_common())
+        logger.warning("Left out (unsupported kinds): %s; %s first.", counts, unsupported[0])
+    if no_files:
+        names = names_in_line(no_files)
+        logger.warning("Left out (broken links, or things that are no files): %s.", names)
+
+
+def _with_ids(names: Mapping[Path, str]) -> list[tuple[Path, str | None]]:
+    """Gives every text an id of its own; a table gets None.
+
+    The id is the name of the text without its suffix, unless another text has this name or this id.
+    Then it is the name; and the whole path, if files of several sources have the same name.
+    """
+    texts = {path: name for path, name in names.items() if suffix(path) in TEXTS}
+    stems = {}
+    for path, name in texts.items():
+        stems[path] = re.sub(r"(\.[^./]+)(\.gz)?$", "", name, flags=re.IGNORECASE)
+    times = Counter([*stems.values(), *texts.values()])
+    name_times = Counter(texts.values())
+
+    files = list[tuple[Path, str | None]]()
+    for path, name in names.items():
+        document_id = stems.get(path)
+        if document_id is not None and times[document_id] > 1:
+            document_id = name
+            if name_times[name] > 1:
+                document_id = readable_name(path)
+        files.append((path, document_id))
+    return files
+
+
+def python_manual() -> Iterator[Document]:
+    """Yields the texts that every Python carries: its manual, and the docstrings of its modules.
+
+    Each topic of `pydoc_data.topics` and each module of the standard library is a document;
+    nothing is imported. Texts of less than 400 characters are left out.
+    """
+    for name, text in sorted(topics.items()):
+        if len(text) >= _SHORTEST:
+            yield Document(f"manual/{name}", text)
+
+    root = Path(sysconfig.get_paths()["stdlib"])
+    for file in sorted(root.rglob("*.py")):
+        relative = file.relative_to(root).with_suffix("")
+        parts = relative.parts
+        if _NOT_DOCUMENTATION.intersection(parts) or "config-" in str(relative):
+            continue
+        text = _docstrings(file)
+        if len(text) >= _SHORTEST:
+            module = ".".join(part for part in parts if part != "__init__")
+            yield Document(f"module/{module}", text)
+
+
+def _docstrings(file: Path) -> str:
+    """Returns all docstrings of a source file, each function's and class's under its name."""
+    texts = []
+    for node in ast.walk(ast.parse(file.read_bytes())):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            docstring = ast.get_docstring(node)
+            if docstring:
+                name = getattr(node, "name", "")
+                texts.append(f"{name}\n{docstring}".strip())
+    return "\n\n".join(texts)

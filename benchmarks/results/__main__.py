@@ -45,8 +45,6 @@ INPUTS = {
     "data": "folder with novels/, retrieval/, squality/, hyperpartisan/ and so on",
     "packages": "unpacked Debian packages (see benchmarks.studies.everyday_questions)",
     "manuals": "unpacked Debian packages (see benchmarks.studies.kinds_of_text)",
-    "tables": "folder with one-map/ (--map_only) and map-and-offsets/ of distill_static.py",
-    "texts": "JSON lines of long free texts (see benchmarks.studies.long_texts)",
     "encoder": "folder or name of all-MiniLM-L6-v2",
 }
 

@@ -26,6 +26,11 @@ def score_with_bounds(value: Sequence[float]) -> str:
     return f"{mean:.3f} ({low:.3f} to {high:.3f})"
 
 
+def score_with_short_bounds(value: Sequence[float]) -> str:
+    mean, low, high = value
+    return f"{mean:.3f} ({low:.2f} to {high:.2f})"
+
+
 def score_with_any_bounds(value: Any) -> str:
     """Shows a score, with its bounds if they are shown by other digits."""
     if isinstance(value, Sequence) and len({*map(score, value)}) > 1:
@@ -45,8 +50,13 @@ def text(value: str) -> str:
     return value
 
 
-def count(value: int) -> str:
-    return f"{value:,}"
+def bold(value: Any, form: Cell, best: float | None) -> str:
+    """Shows a figure, with its number in bold if it is shown as the best one is."""
+    shown = form(value)
+    if best is None or round(mean_of(value), 3) != round(best, 3):
+        return shown
+    number, *bounds = shown.split(" ", 1)
+    return " ".join([f"**{number}**", *bounds])
 
 
 def make_table(
@@ -72,20 +82,15 @@ def make_table(
     names = {row: name for row, name in names.items() if row in rows}
     best = {}
     for key, form in columns.values():
-        if form not in (difference, text, count):
+        if form not in (difference, text):
             best[key] = max(mean_of(rows[row][key]) for row in names if key in rows[row])
     table = [[heading, *columns]]
     for row, name in names.items():
         cells = [name]
         for key, form in columns.values():
-            if key not in rows[row]:
-                cells.append("")
-                continue
-            value = rows[row][key]
-            shown = form(value)
-            if key in best and round(mean_of(value), 3) == round(best[key], 3):
-                number, *bounds = shown.split(" ", 1)
-                shown = " ".join([f"**{number}**", *bounds])
+            shown = ""
+            if key in rows[row]:
+                shown = bold(rows[row][key], form, best.get(key))
             cells.append(shown)
         table.append(cells)
     return table

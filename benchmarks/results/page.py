@@ -35,14 +35,9 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
 
 
 def provenance(about: str, measured: Mapping[str, Mapping[str, Any]]) -> str:
-    """Says in lines of prose when, where and by which sections a table was measured."""
+    """Says in lines of prose when and by which sections a table was measured."""
     runs = []
-    machines = dict[str, None]()
     for name, facts in measured.items():
-        needed = f"{facts['cpu_seconds']:,} CPU-seconds"
-        if "peak_gib" in facts:
-            needed += f", {facts['peak_gib']} GiB"
-        runs.append(f"`{name}` ({facts['date']}, commit {facts['commit']}, {needed})")
-        machines[facts["machine"]] = None
-    text = f"Measured by {', '.join(runs)} on {' and '.join(machines)}. {about}"
+        runs.append(f"`{name}` ({facts['date']}, commit {facts['commit']})")
+    text = f"Measured by {', '.join(runs)}. {about}"
     return "\n".join(textwrap.wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False))

@@ -320,7 +320,7 @@ def score_task(task: RetrievalTask, models: Sequence[DocumentVectors]) -> dict[s
         scores[f"{name} + TF-IDF"] = SHARE * scores[name] + (1 - SHARE) * words["TF-IDF"]
     values = {}
     for row, part in (scores | words).items():
-        values[row] = by_query(rank_by_scores(task, part), COLUMNS[task.name])
+        values[row] = by_query(rank_by_scores(task, part), COLUMNS.get(task.name, "map"))
 
     figures: dict[str, dict[str, Any]] = {}
     for row, line in values.items():

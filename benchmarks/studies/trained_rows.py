@@ -3,8 +3,8 @@
     python -m benchmarks.studies.trained_rows bert-al --data DATA --encoder MINILM --folder STUDY
 
 Each run is a command of the package or of `examples`; `COMMANDS` has them all. A run that is
-finished is not trained again. `next-level-bert` reads the vectors of `masked_objectives encode
---bf16` in ``STUDY/vectors``. Intervals are of 95 % over books, stories, articles or topics.
+finished is not trained again. `next-level-bert` reads the vectors of `novel_vectors --bf16` in
+``STUDY/vectors``. Intervals are of 95 % over books, stories, articles or topics.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn import functional as F
 from transformers import AutoTokenizer
 
 from benchmarks.common.measuring import add_json_option, print_table, with_interval, write_figures
-from benchmarks.common.objectives import TargetSpace
 from benchmarks.studies.compare_runs import compare_runs
 from benchmarks.studies.coreference_rules import f1_with_interval
 from benchmarks.studies.document_vectors import load_answers, mostly_capitalised, without
-from benchmarks.studies.masked_objectives import VALIDATION, Contextualize, search
-from benchmarks.studies.masked_trial import book_or_story, whitened_mean
+from benchmarks.studies.novel_vectors import METRICS, Pooling, relevant_documents, search
 from nextlevelbert import NextLevelBertModel, VectorCorpus
 from nextlevelbert.data.tables import open_rows
 from nextlevelbert.evaluation import RetrievalTask
+from nextlevelbert.fitting import fit_whitening
 
 ROOT = Path(__file__).parents[2]
 ROUGE = runpy.run_path(str(ROOT / "examples/bert_al/rouge.py"))
@@ -318,37 +318,49 @@ def measure_links(args: Namespace) -> Rows:
 # --- NextLevelBERT
 
 
-def plain_mean(vectors: list[torch.Tensor]) -> tuple[list[torch.Tensor], torch.Tensor]:
-    """Returns the vectors, and the mean of each document."""
-    return vectors, torch.stack([document.mean(dim=0) for document in vectors])
+def plain_mean(vectors: list[torch.Tensor]) -> torch.Tensor:
+    return torch.stack([document.mean(dim=0) for document in vectors])
+
+
+def whitened_mean(corpus: VectorCorpus) -> Pooling:
+    """Makes a function that averages whitened chunk vectors of length 1."""
+    mean, weight = fit_whitening(document.plain for document in corpus)
+
+    def pool(vectors: list[torch.Tensor]) -> torch.Tensor:
+        return plain_mean([F.normalize((chunks - mean) @ weight, dim=-1) for chunks in vectors])
+
+    return pool
+
+
+def own_vector(model: NextLevelBertModel) -> Pooling:
+    def pool(vectors: list[torch.Tensor]) -> torch.Tensor:
+        _, documents = model.contextualize(vectors)
+        return documents
+
+    return pool
 
 
 @torch.inference_mode()
 def measure_vectors(args: Namespace) -> Rows:
     """Measures document vectors over seeds, and the differences to means of chunk vectors."""
     folder = args.folder / "vectors"
-    train = VectorCorpus(folder / "train")
-    space = TargetSpace(train.hidden_size)
-    space.whiten(document.plain for document in train)
-    methods: dict[str, list[Contextualize]] = {
+    methods: dict[str, list[Pooling]] = {
         "mean": [plain_mean],
-        "whitened mean": [whitened_mean(space)],
+        "whitened mean": [whitened_mean(VectorCorpus(folder / "train"))],
     }
     for name in COMMANDS["next-level-bert"]:
         row, _, _ = name.rpartition("-")
         model = NextLevelBertModel.from_pretrained(args.folder / name).eval()
-        methods.setdefault(row, []).append(model.contextualize)
+        methods.setdefault(row, []).append(own_vector(model))
 
     rows: Rows = {name: {} for name in methods}
-    for task in VALIDATION:
-        relevant = json.loads((folder / f"{task}.json").read_text())
-        books = np.array([book_or_story(min(documents)) for documents in relevant.values()])
+    for task in METRICS:
+        relevant = relevant_documents(folder, task)
+        books = np.array([min(documents).partition("#")[0] for documents in relevant.values()])
         values: dict[str, list[list[float]]] = {}
         for name, of_seeds in methods.items():
-            values[name] = []
-            for contextualize in of_seeds:
-                scores = search(folder, task, contextualize)[f"{task}_document"]
-                values[name].append([scores[query] for query in relevant])
+            scores = [search(folder, task, pool) for pool in of_seeds]
+            values[name] = [[of_seed[query] for query in relevant] for of_seed in scores]
         for name, scores_of_seeds in values.items():
             rows[name][task] = with_spread([fmean(scores) for scores in scores_of_seeds])
             for control in ("mean", "whitened mean", "no-layers", "200-steps-no-layers"):

@@ -12,8 +12,7 @@ The texts are sentences and short paragraphs, each a row with a ``text``. The co
 
 The table of nextlevelbert-static was not replaced by such a table. With the new table, whitened
 means rank chapters and excerpts of the same novel higher, but excerpts of the same RFC lower. The
-figures are in docs/results.md, under "A new table of token vectors";
-`benchmarks/studies/token_tables.py` measures them.
+figures are in docs/results.md, under "Tried, and dropped".
 """
 
 from __future__ import annotations

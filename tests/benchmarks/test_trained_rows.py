@@ -7,10 +7,12 @@ from functools import partial
 
 import pytest
 
-from benchmarks.studies import trained_rows
+from benchmarks.studies import novel_vectors, trained_rows
+from nextlevelbert import NextLevelBertModel
+from nextlevelbert.evaluation import RetrievalTask
 
-from .examples.scripts import load_script
-from .toys.finetuning import write
+from ..examples.scripts import load_script
+from ..toys.finetuning import write
 
 ranking = load_script("hate/rank_documents.py")
 
@@ -143,6 +145,47 @@ def test_squality_is_written_as_ms_marco_is(shared, tmp_path):
     # Names are deleted; this one begins the first story.
     assert "Stand by for T.R.S. Aphrodite" in stories_of(shared)
     assert not any("Aphrodite" in text for text in test.documents.values())
+
+
+@pytest.fixture
+def vectors(toy_encoder_path, monkeypatch, tmp_path):
+    """Folder of a study of three tiny novels, encoded."""
+    subjects = ("the whale swims", "a train departs", "bread is baked")
+    novels = {f"novel-{index}": f"{words} today. " * 80 for index, words in enumerate(subjects)}
+    rows = [{"id": name, "text": text} for name, text in novels.items()]
+    write(tmp_path / "train.jsonl", rows)
+    chapters = {}
+    same = {}
+    for name, text in novels.items():
+        chapters |= {f"{name}#1": text, f"{name}#2": text}
+        same |= {f"{name}#1": {f"{name}#2": 1}, f"{name}#2": {f"{name}#1": 1}}
+    tasks = [
+        RetrievalTask("books", chapters, chapters, same),
+        RetrievalTask("neighbours", chapters, chapters, same),
+        RetrievalTask("squality", {"a": "It swims."}, novels, {"a": {"novel-0": 1}}),
+    ]
+    monkeypatch.setattr(novel_vectors, "load_tasks", lambda data: tasks)
+    folders = Namespace(data=None, novels=tmp_path, folder=tmp_path / "vectors")
+    novel_vectors.encode(Namespace(encoder=toy_encoder_path, bf16=False, **vars(folders)))
+    return folders.folder
+
+
+def test_trained_models_are_compared_with_means_of_their_chunks(
+    vectors, toy_encoder_path, monkeypatch
+):
+    model = NextLevelBertModel.from_chunk_encoder(toy_encoder_path, include_chunk_encoder=False)
+    names = ("no-layers-0", "200-steps-no-layers-0", "layers-0", "layers-1")
+    for name in names:
+        model.save_pretrained(vectors.parent / name)
+    monkeypatch.setitem(trained_rows.COMMANDS, "next-level-bert", dict.fromkeys(names, ""))
+
+    rows = trained_rows.measure_vectors(Namespace(folder=vectors.parent))
+
+    assert {*rows} == {"mean", "whitened mean", "no-layers", "200-steps-no-layers", "layers"}
+    # Both chapters of a novel have the same text.
+    assert rows["layers"]["chapters"] == [1, 1, 1]
+    assert rows["mean"]["chapters, minus mean"] == [0, 0, 0]
+    assert rows["layers"]["squality"] == rows["no-layers"]["squality"]
 
 
 def test_every_family_has_a_measure():

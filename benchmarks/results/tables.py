@@ -1,0 +1,288 @@
+"""The tables of docs/results.md: which figures they show, and what their rows are called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from benchmarks.results.cells import (
+    Cell,
+    Measured,
+    bold,
+    difference,
+    make_table,
+    mean_of,
+    merge,
+    score,
+    score_with_any_bounds,
+    score_with_bounds,
+    score_with_short_bounds,
+    text,
+)
+
+Parts = Mapping[str, Measured]  # JSON of sections by name
+Table = list[list[str]]
+
+# --- Search
+
+_SEARCH_ROWS = {
+    "search": "**`search`**",
+    "— its words alone": "its words alone",
+    "— its vectors alone": "its vectors alone",
+    "bm25s": "bm25s, with its defaults",
+    "TF-IDF (scikit-learn)": "TF-IDF of scikit-learn, with its defaults",
+    "minilm alone": "MiniLM alone, all passages",
+    "search --rerank minilm": "`search --rerank minilm`",
+    "search --model minilm": "`search --model minilm`",
+}
+
+
+def side_by_side(measured: Parts) -> Measured:
+    """Puts the rows of several sections together, with the section's name before each column."""
+    named = {}
+    for section, part in measured.items():
+        rows = {}
+        for row, cells in part["rows"].items():
+            rows[row] = {f"{section}: {column}": value for column, value in cells.items()}
+        named[section] = {"rows": rows}
+    return merge(named)
+
+
+def everyday_table(measured: Parts) -> Table:
+    columns: dict[str, tuple[str, Cell]] = {
+        "some passages: MRR (95 %)": ("everyday-questions-minilm: mrr", score_with_short_bounds),
+        "right in the first 1 / 5 / 20": ("everyday-questions-minilm: hits", text),
+        "won / lost": ("everyday-questions-minilm: won / lost", text),
+        "all passages: MRR (95 %)": ("everyday-questions: mrr", score_with_short_bounds),
+        "all: won / lost": ("everyday-questions: won / lost", text),
+    }
+    return make_table(side_by_side(measured), "50 questions", columns, _SEARCH_ROWS)
+
+
+def book_table(measured: Parts) -> Table:
+    """Adds the MRR over novels, which the first 30 questions are about, and over other books."""
+    merged = side_by_side(measured)
+    for cells in merged["rows"].values():
+        reciprocal = [1 / int(rank) for rank in cells["book-questions: ranks"].split()]
+        cells["novels"] = fmean(reciprocal[:30])
+        cells["others"] = fmean(reciprocal[30:])
+    columns: dict[str, tuple[str, Cell]] = {
+        "MRR (95 %)": ("book-questions: mrr", score_with_short_bounds),
+        "right in the first 1 / 5 / 20": ("book-questions: hits", text),
+        "won / lost": ("book-questions: won / lost", text),
+        "30 on novels": ("novels", score),
+        "20 on other books": ("others", score),
+        "24 without names, 6 novels": ("novel-questions-minilm: mrr", score_with_short_bounds),
+        "the 24, 22 novels": ("novel-questions: mrr", score_with_short_bounds),
+    }
+    return make_table(merged, "50 questions", columns, _SEARCH_ROWS)
+
+
+# --- Document vectors
+
+_DOCUMENT_ROWS = {
+    "static": "nextlevelbert-static",
+    "static + TF-IDF": "— with TF-IDF's cosine added, 0.2 to 0.8",
+    "static: their whitened mean": "whitened mean of static chunk vectors",
+    "static: mean of its chunk vectors": "mean of static chunk vectors",
+    "fit": "`fit`, to the 198 other novels",
+    "nextlevelbert-minilm-256": "nextlevelbert-minilm-256",
+    "nextlevelbert-minilm-256: their whitened mean": "whitened mean of MiniLM's chunk vectors",
+    "nextlevelbert-minilm-256: mean of its chunk vectors": (
+        "mean of MiniLM's chunk vectors (Avg. SBERT)"
+    ),
+    "nextlevelbert-minilm-256: first chunk": "first chunk (SBERT, 256 tokens)",
+    "TF-IDF": "TF-IDF",
+    "BM25": "BM25",
+}
+
+
+def held_out_table(measured: Parts) -> Table:
+    """Leaves nextlevelbert-minilm-256 out, which was trained on these novels."""
+    columns: dict[str, tuple[str, Cell]] = {
+        "chapters": ("books", score_with_bounds),
+        "minus nextlevelbert-static": ("books, minus the first", difference),
+        "six chapters": ("books, six chapters", score),
+        "six, minus nextlevelbert-static": ("books, six chapters, minus the first", difference),
+        "letters only": ("books, letters only", score),
+        "with names": ("books, with names", score),
+        "excerpts": ("excerpts", score),
+        "excerpts, minus nextlevelbert-static": ("excerpts, minus the first", difference),
+    }
+    names = {row: name for row, name in _DOCUMENT_ROWS.items() if row != "nextlevelbert-minilm-256"}
+    return make_table(merge(measured), "names masked", columns, names)
+
+
+def document_table(measured: Parts) -> Table:
+    columns: dict[str, tuple[str, Cell]] = {
+        "chapters": ("books", score),
+        "minus TF-IDF": ("books, minus TF-IDF", difference),
+        "neighbours": ("neighbours", score),
+        "excerpts": ("excerpts", score),
+        "SQuALITY": ("squality", score),
+    }
+    return make_table(merge(measured), "names masked", columns, _DOCUMENT_ROWS)
+
+
+def kinds_table(measured: Parts) -> Table:
+    """Makes a row for each kind of text, with the best score of a row in bold."""
+    [part] = measured.values()
+    methods = {
+        "fit": "`fit`",
+        "static": "nextlevelbert-static",
+        "TF-IDF": "TF-IDF",
+        "BM25": "BM25",
+    }
+    table = [["kind of text", "excerpts", *methods.values(), "TF-IDF minus `fit`"]]
+    for kind, figures in part["rows"].items():
+        best = max(mean_of(figures[method]) for method in methods)
+        cells = [bold(figures[method], score, best) for method in methods]
+        gain = difference(figures["TF-IDF, minus fit"])
+        table.append([kind.replace("_", " "), f"{figures['n']:,}", *cells, gain])
+    return table
+
+
+# --- Classification
+
+_HEAD_ROWS = {
+    "static": "nextlevelbert-static",
+    "static: their whitened mean": "whitened mean of static chunk vectors",
+    "static: mean of its chunk vectors": "mean of static chunk vectors",
+    "fit, to the training documents": "`fit`, to the training documents",
+    "nextlevelbert-minilm-256": "nextlevelbert-minilm-256",
+    "nextlevelbert-minilm-256: mean of its chunk vectors": "mean of MiniLM's chunk vectors",
+    "the first tokens": "MiniLM, the first 256 tokens",
+    "TF-IDF": "TF-IDF",
+}
+
+
+def heads_table(measured: Parts) -> Table:
+    rows: dict[str, dict[str, Any]] = {}
+    columns = {}
+    for section, part in measured.items():
+        articles = "Hyperpartisan"
+        if "news" in section:
+            articles = "BBC News"
+        columns[f"{articles} ({part['test']:,})"] = (articles, score_with_bounds)
+        for row, cells in part["rows"].items():
+            rows.setdefault(row, {})[articles] = cells["accuracy"]
+    return make_table({"rows": rows}, "accuracy", columns, _HEAD_ROWS)
+
+
+# --- Trained models
+
+
+@dataclass(frozen=True)
+class Family:
+    """A part of the table of trained models.
+
+    Attributes:
+        sections: sections that measured its rows.
+        heading: the model, the task and the metric.
+        score: column of the score.
+        minus: column of a difference, and the row that is subtracted.
+        names: names of the rows in the page, by their names in the JSON.
+    """
+
+    sections: Sequence[str]
+    heading: str
+    score: str
+    minus: tuple[str, str]
+    names: Mapping[str, str]
+
+    def rows(self, measured: Parts) -> Table:
+        """Makes a heading and the rows."""
+        part = merge({section: measured[section] for section in self.sections})
+        column, control = self.minus
+        columns: dict[str, tuple[str, Cell]] = {
+            "": (self.score, score_with_any_bounds),
+            f"minus {control}": (column, difference),
+        }
+        [_, *head], *rows = make_table(part, "", columns, self.names)
+        return [[f"**{self.heading}**", *head], *rows]
+
+
+_CHUNKBERT_ROWS = {
+    "chunkbert": "ChunkBERT, chunks of 128",
+    "truncated": "BERT, the first 512 tokens (`truncated`)",
+    "tfidf": "TF-IDF",
+}
+_FAMILIES = (
+    Family(
+        sections=["trained-next-level-bert"],
+        heading="NextLevelBERT: chapters of 22 novels, MAP",
+        score="chapters",
+        minus=("chapters, minus whitened mean", "the whitened mean"),
+        names={
+            "mean": "mean of MiniLM's chunk vectors",
+            "whitened mean": "whitened mean of MiniLM's chunk vectors",
+            "smooth-l1": "masked vectors, the paper's loss",
+            "choice": "masked vectors, the default loss",
+            "contrastive": "two segments of a book",
+            "200-steps": "— whitened, `--pooling residual`: nextlevelbert-minilm-256's recipe",
+            "200-steps-no-layers": "— the same without any layer",
+        },
+    ),
+    Family(
+        sections=["trained-hate"],
+        heading="HATE: 25 stories for 500 answers of SQuALITY, MRR@10",
+        score="mrr",
+        minus=("none", "nothing"),
+        names={
+            "pretrained": "HATE, 64 dimensions, trained to rank",
+            "mean of the sentence vectors": "mean of MiniLM's sentence vectors",
+            "BM25": "BM25",
+        },
+    ),
+    Family(
+        sections=["trained-chunkbert"],
+        heading="ChunkBERT: 64 articles of Hyperpartisan, accuracy",
+        score="all",
+        minus=("all, minus tfidf", "TF-IDF"),
+        names=_CHUNKBERT_ROWS,
+    ),
+    Family(
+        sections=["trained-chunkbert"],
+        heading="ChunkBERT: the 30 of them with over 512 tokens",
+        score="long",
+        minus=("long, minus truncated", "BERT"),
+        names=_CHUNKBERT_ROWS,
+    ),
+    Family(
+        sections=["trained-bert-al"],
+        heading="BERT-AL: three sentences of BBC News, ROUGE-1",
+        score="rouge1",
+        minus=("rouge1, minus first 3 sentences", "the lead"),
+        names={
+            "residual-16": "BERT-AL, segments of 16, `residual` (the default)",
+            "replace-16": "BERT-AL, segments of 16, `replace` (the paper's)",
+            "residual-128": "BERT-AL, segments of 128, `residual`",
+            "first 3 sentences": "lead",
+            "TF-IDF centroid": "TF-IDF centroid, no training",
+        },
+    ),
+    Family(
+        sections=["trained-cdlm", "coreference-rules"],
+        heading="CDLM: events of ECB+, CoNLL F1",
+        score="conll_f1",
+        minus=("conll_f1, minus start", "the start"),
+        names={
+            "start-linked": "start: MiniLM, as a Longformer",
+            "cdlm-linked": "CDLM, 60 steps",
+            "local-linked": "Local",
+            "prefix-linked": "Prefix",
+            "rand-linked": "Rand",
+            "same stem of the head": "same stem of the head, without training",
+        },
+    ),
+)
+
+
+def trained_table(measured: Parts) -> Table:
+    table = [["trained here", "score", "difference (95 %)"]]
+    for family in _FAMILIES:
+        if all(section in measured for section in family.sections):
+            table += family.rows(measured)
+    return table

@@ -15,16 +15,13 @@ from tqdm.auto import tqdm
 
 from .models.checkpoints import NO_LENGTH_LIMIT, with_limit
 from .models.chunk_encoder import LoadedChunkEncoder
-from .models.chunking import (
-    ChunkingRule,
-    groups_by_length,
-    special_token_ids,
-    tokenize_documents,
-)
+from .models.chunking import ChunkingRule
 from .models.configuration_nextlevelbert import HashedTfidfConfig, HybridConfig, sentence_steps
 from .models.files import local_path, whole_folder
 from .models.from_encoder import load_chunk_encoder
+from .models.prompts import tokenize_documents
 from .models.static_encoders import HashedTfidfModel, HybridModel, StaticModel
+from .models.tokenizing import groups_by_length, special_token_ids
 
 # Chunk vectors of many documents are multiplied at once, since each product takes D x D sums.
 _ROWS_PER_PRODUCT = 4_096

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
 
 import nextlevelbert as nlb
-from nextlevelbert.models.chunking import tokenize_document
+from nextlevelbert.models.tokenizing import tokenize_document
 
 from .frozen.cases import backbone, chunk_encoder, filled
 

@@ -11,8 +11,8 @@ from tokenizers import AddedToken
 from tokenizers.normalizers import BertNormalizer
 
 from nextlevelbert import word_lookup
-from nextlevelbert.models import chunking
-from nextlevelbert.models.chunking import private_tokenizer, tokenize_document
+from nextlevelbert.models import tokenizing
+from nextlevelbert.models.tokenizing import private_tokenizer, tokenize_document
 
 WORDS = st.sampled_from(
     [
@@ -231,7 +231,7 @@ def test_the_table_stays_small(minilm, monkeypatch):
 def test_without_the_lookup(minilm, monkeypatch):
     """Where a checkpoint is opened without the package."""
     expected = looked_up(minilm.tokenizer, "The sea’s tides.")
-    monkeypatch.setattr(chunking, "new_word_lookup", lambda tokenizer: None)
+    monkeypatch.setattr(tokenizing, "new_word_lookup", lambda tokenizer: None)
     other = copy.deepcopy(minilm.tokenizer)
 
     assert looked_up(other, "The sea’s tides.") == expected

@@ -16,8 +16,8 @@ import numpy as np
 from benchmarks.common import measuring
 from nextlevelbert import ChunkingRule, load_chunk_encoder, read_documents
 from nextlevelbert.models.chunk_encoder import micro_batches
-from nextlevelbert.models.chunking import tokenize_document
 from nextlevelbert.models.sentences import sentence_boundaries, sentence_token_ids
+from nextlevelbert.models.tokenizing import tokenize_document
 
 EDITS = 9
 BUDGETS = (2_048, 131_072)  # positions of a micro-batch on a CPU, on an accelerator

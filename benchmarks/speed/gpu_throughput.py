@@ -52,8 +52,8 @@ from nextlevelbert import (
     load_chunk_encoder,
 )
 from nextlevelbert.models import modeling_cdlm
-from nextlevelbert.models.chunking import tokenize_document
 from nextlevelbert.models.losses import choice_loss
+from nextlevelbert.models.tokenizing import tokenize_document
 from nextlevelbert.models.windows import pad_vectors
 
 Run = Callable[[], Any]

@@ -33,7 +33,8 @@ from nextlevelbert import (
     read_documents,
     static_checkpoint,
 )
-from nextlevelbert.models.chunking import ChunkingRule, tokenize_document
+from nextlevelbert.models.chunking import ChunkingRule
+from nextlevelbert.models.tokenizing import tokenize_document
 
 TOKENIZER = "bare tokenizer (`encode_batch_fast`)"
 TRANSFORMER = "transformer, float32: `encode`"

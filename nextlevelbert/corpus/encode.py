@@ -25,12 +25,13 @@ from tqdm.auto import tqdm
 
 from ..data.documents import as_documents
 from ..models.chunk_encoder import LoadedChunkEncoder, encode_documents
-from ..models.chunking import ChunkingRule, TokenizedDocument, chunk_spans, tokenize_documents
-from ..models.feeding import default_threads, prepare_ahead
+from ..models.chunking import ChunkingRule, chunk_spans
 from ..models.files import local_path, whole_file
 from ..models.from_encoder import load_chunk_encoder
 from ..models.identity import tokenizer_fingerprint
+from ..models.prompts import tokenize_documents
 from ..models.sentences import Splitter
+from ..models.tokenizing import TokenizedDocument, default_threads, prepare_ahead
 from .hold import hold_folder
 from .parts import DONE, chunk_table, numbered_parts, read_columns, write_part
 from .recipe import chunking_recipe, corpus_schema, recipe_facts

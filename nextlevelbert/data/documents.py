@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..models.chunking import check_collection
+from ..models.tokenizing import check_collection
 from .messages import names_in_line, short
 from .rows import NoDocumentError, without_media
 

@@ -12,8 +12,8 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
-from .chunking import private_tokenizer
 from .sentences import text_sentences
+from .tokenizing import private_tokenizer
 
 _WORD = re.compile(r"\w+")
 _SENTENCES_PER_CALL = 1024  # the tokenizer keeps much more for each token than its id

@@ -28,13 +28,14 @@ from .backbones import (
     mask_for,
     missing_passes,
 )
-from .chunking import ChunkingRule, Prompts, with_prompt
+from .chunking import ChunkingRule
 from .configuration_nextlevelbert import (
     PoolingMode,
     sentence_steps,
     usable_positions,
     vector_size,
 )
+from .prompts import Prompts, with_prompt
 from .windows import copy_to
 
 # Token positions of one forward pass. On a CPU small batches stay in the cache (measured best on

@@ -9,7 +9,8 @@ from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 
-from .chunking import ChunkingRule, Prompts
+from .chunking import ChunkingRule
+from .prompts import Prompts
 
 PoolingMode = Literal[
     "mean", "sum", "max", "cls", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"

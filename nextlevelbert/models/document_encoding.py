@@ -13,21 +13,13 @@ from torch.nn.functional import normalize
 from tqdm.auto import tqdm
 
 from .backbones import evaluation_mode
-from .checkpoints import NextLevelPreTrainedModel
 from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder, encode_documents
-from .chunking import (
-    ChunkingRule,
-    SplitDocument,
-    chunk_spans,
-    count_windows,
-    groups_by_length,
-    iter_texts,
-    tokenize_and_split,
-    with_prompt,
-)
+from .chunking import ChunkingRule, chunk_spans, count_windows
 from .configuration_nextlevelbert import sentence_steps
-from .feeding import default_threads, prepare_ahead
+from .encoder_slot import EncoderSlotMixin
+from .prompts import SplitDocument, tokenize_and_split, with_prompt
 from .sentences import Splitter
+from .tokenizing import default_threads, groups_by_length, iter_texts, prepare_ahead
 
 
 @dataclass(frozen=True)
@@ -68,7 +60,7 @@ class DocumentPlan:
     windows: int
 
 
-class DocumentEncodingMixin(NextLevelPreTrainedModel):
+class DocumentEncodingMixin(EncoderSlotMixin):
     """Adds `encode`, `iter_encode` and `plan` to a model over chunk vectors."""
 
     def prompted_rule(self, prompt: str) -> ChunkingRule:

@@ -15,7 +15,7 @@ from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerFast
 from .backbones import bert_over_vectors, encoder_half, with_attention_dropout, with_layers
 from .checkpoints import NO_LENGTH_LIMIT, load_tokenizer, nearest, refuse_remote_code
 from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder
-from .chunking import ChunkingRule, Prompts, check_prompt
+from .chunking import ChunkingRule
 from .configuration_nextlevelbert import PoolingMode, StaticEmbeddingConfig, embedding_size
 from .files import load_json
 from .model_names import (
@@ -28,6 +28,7 @@ from .model_names import (
     named_errors,
     safe_weights,
 )
+from .prompts import Prompts, check_prompt
 from .static_encoders import STATIC_MODELS, new_chunk_encoder
 
 # Architectures that transformers cannot build without any layers.

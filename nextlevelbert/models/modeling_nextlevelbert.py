@@ -15,7 +15,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
-from pathlib import Path
 from typing import Any, NoReturn, Self, Unpack
 
 import numpy as np
@@ -41,14 +40,13 @@ from .backbones import (
 )
 from .checkpoints import LayerOutputs, NextLevelPreTrainedModel, split_arguments
 from .chunk_encoder import (
-    ChunkEncoder,
     LoadedChunkEncoder,
     encode_documents,
     micro_batches,
     pool,
     unit,
 )
-from .chunking import ChunkingRule, lay_windows, split_prompt
+from .chunking import ChunkingRule, lay_windows
 from .configuration_nextlevelbert import NOT_SPECIAL, PAD, NextLevelBertConfig
 from .document_encoding import DocumentEncodingMixin, warn_of_empty_documents
 from .from_encoder import (
@@ -56,11 +54,12 @@ from .from_encoder import (
     can_copy_layers,
     copy_layers,
     layers_over,
-    load_chunk_encoder,
     new_model_over,
 )
 from .losses import choice_loss, classification_loss, single_label_loss, smooth_l1_loss
-from .static_encoders import ChunkCentring, ChunkWhitening, new_chunk_encoder
+from .pairs import HOW_TO_PASS_PAIRS, concatenate_pairs, shared_documents, split_pairs
+from .prompts import split_prompt
+from .static_encoders import ChunkCentring, ChunkWhitening
 from .windows import (
     copy_to,
     front_order,
@@ -78,11 +77,6 @@ logger = get_logger(__name__)
 # on a CPU.
 _POSITIONS_PER_PASS = 4_096
 _POSITIONS_PER_PASS_ACCELERATOR = 65_536  # so that one pass has enough work
-# The end of the error of a head whose questions or candidates are missing.
-_HOW_TO_PASS_PAIRS = (
-    "pass pair_input_ids or pair_embeds, or token_type_ids that mark them with 1. If the tokenizer"
-    " gives no such types, use DataCollatorForDocumentChoice."
-)
 
 
 @dataclass
@@ -348,10 +342,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             self.residual_pooling = ResidualPooling(config)
         if config.include_chunk_encoder:
             self.chunk_encoder = self.new_chunk_encoder()
-        # A model either holds its chunk encoder, as a module and part of the checkpoint, or borrows
-        # the encoder that the configuration names: the borrowed encoder is loaded when text
-        # arrives, is no module of the model, and is never saved and never trained.
-        self.borrowed_encoder: LoadedChunkEncoder | None = None
+        self.borrowed_encoder = None
         self.post_init()
 
     def new_special_vectors(self) -> nn.Module:
@@ -364,15 +355,6 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         no_table: Any = None  # vectors come in, not ids
         encoder.set_input_embeddings(no_table)  # the argument has different names
         return encoder
-
-    def new_chunk_encoder(self) -> ChunkEncoder:
-        """Makes the frozen encoder of single chunks, with random weights."""
-        config = self.config
-        return new_chunk_encoder(
-            config.chunk_encoder_config,
-            pooling=config.chunk_encoder_pooling,
-            normalize=config.chunk_encoder_normalize,
-        )
 
     @can_return_tuple
     def forward(  # ids, chunk vectors or packed sequences
@@ -842,85 +824,6 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         means = torch.stack([chunks.mean(dim=0) for chunks in vectors])
         return means.reshape(*input_ids.shape[:-1], -1)
 
-    def attach_chunk_encoder(self, source: LoadedChunkEncoder) -> None:
-        """Makes the chunk encoder part of the model and of its checkpoint.
-
-        Raises:
-            ValueError: `source` is not the encoder that the model was made with.
-        """
-        self.check_chunk_encoder(source)
-        if self.chunk_encoder is None:
-            self.chunk_encoder = self.new_chunk_encoder().to(self.device, self.dtype)
-        self.chunk_encoder.load_state_dict(source.encoder.state_dict())
-        self.borrowed_encoder = None
-        self.config.include_chunk_encoder = True
-        self.tokenizer = source.tokenizer
-
-    def detach_chunk_encoder(self) -> LoadedChunkEncoder:
-        """Removes the frozen encoder, so that not every checkpoint of a run holds a copy."""
-        encoder = self.get_chunk_encoder()
-        config = self.config
-        self.chunk_encoder = None
-        config.include_chunk_encoder = False
-        # The stored fingerprint first: weights in half precision have another one.
-        return LoadedChunkEncoder(
-            encoder=encoder,
-            tokenizer=self.tokenizer,
-            name=config.chunk_encoder_name or "the model's own chunk encoder",
-            fingerprint=config.chunk_encoder_fingerprint or encoder.fingerprint(),
-            prompts=config.encoder_prompts(),
-        )
-
-    def check_chunk_encoder(self, source: LoadedChunkEncoder) -> None:
-        """Checks that a chunk encoder is the one that the model was made with.
-
-        Raises:
-            ValueError: weights, pooling or normalisation of the encoder differ.
-        """
-        # A `CachedEncoder` computes with an encoder that may be the model's own. In half precision
-        # its weights have another fingerprint.
-        encoder = getattr(source, "cached", source.encoder)
-        expected = self.config.chunk_encoder_fingerprint
-        if encoder is not self.chunk_encoder and expected and source.fingerprint != expected:
-            raise ValueError(
-                "chunk_encoder_fingerprint: the model was made with the encoder"
-                f" {self.config.chunk_encoder_name} ({expected[:12]}…), but this one is"
-                f" {source.name} ({source.fingerprint[:12]}…)."
-            )
-
-    def get_chunk_encoder(self) -> ChunkEncoder:
-        """Returns the frozen encoder: the model's own, or the borrowed one.
-
-        Raises:
-            ValueError: the model holds no encoder, and its configuration does not name one by name
-                and fingerprint.
-        """
-        if self.chunk_encoder is not None:
-            return self.chunk_encoder
-        if self.borrowed_encoder is None:
-            self.borrowed_encoder = self._load_named_encoder()
-        return self.borrowed_encoder.encoder.to(self.device, self.dtype)
-
-    def _load_named_encoder(self) -> LoadedChunkEncoder:
-        """Loads the encoder that the configuration names, and checks its fingerprint."""
-        name = self.config.chunk_encoder_name
-        # Without a fingerprint it could be any encoder.
-        if not name or not self.config.chunk_encoder_fingerprint or Path(name).exists():
-            raise ValueError(
-                f"This checkpoint holds no chunk encoder, and its chunk_encoder_name {name!r}"
-                " is not on the Hub, or has no fingerprint: use"
-                " attach_chunk_encoder(load_chunk_encoder(path)) or --chunk_encoder."
-            )
-        # The other arguments name the checkpoint of this model.
-        loading = {
-            key: self._loaded_with[key]
-            for key in ("cache_dir", "local_files_only")
-            if key in self._loaded_with
-        }
-        loaded = load_chunk_encoder(name, pooling=self.config.chunk_encoder_pooling, **loading)
-        self.check_chunk_encoder(loaded)
-        return loaded
-
 
 def _on_cpu(lengths: list[int]) -> np.ndarray | None:
     """Returns numbers of chunks as an array; None while a graph is recorded, for any numbers."""
@@ -1218,7 +1121,7 @@ class NextLevelBertForSequenceClassification(NextLevelBertPreTrainedModel):
                 " with text_pair=True."
             )
         if questions is None or questions.ndim != 2:
-            raise ValueError(f"This model needs questions [N, …]: {_HOW_TO_PASS_PAIRS}")
+            raise ValueError(f"This model needs questions [N, …]: {HOW_TO_PASS_PAIRS}")
 
 
 class NextLevelBertForMultipleChoice(NextLevelBertPreTrainedModel):
@@ -1279,7 +1182,7 @@ class NextLevelBertForMultipleChoice(NextLevelBertPreTrainedModel):
 
         candidates = self.model.encode_pairs(pair_input_ids, pair_attention_mask, pair_embeds)
         if candidates is None or candidates.ndim != 3:
-            raise ValueError(f"This model needs candidates [N, C, …]: {_HOW_TO_PASS_PAIRS}")
+            raise ValueError(f"This model needs candidates [N, C, …]: {HOW_TO_PASS_PAIRS}")
         output = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -1299,83 +1202,3 @@ class NextLevelBertForMultipleChoice(NextLevelBertPreTrainedModel):
             hidden_states=output.hidden_states,
             attentions=output.attentions,
         )
-
-
-def split_pairs(
-    input_ids: Tensor | None,
-    attention_mask: Tensor | None,
-    token_type_ids: Tensor | None,
-    prefix: Sequence[int],
-) -> tuple[Tensor, Tensor] | None:
-    """Splits rows [CLS] document [SEP] question [SEP], if token types mark questions with 1.
-
-    Args:
-        input_ids: token ids, ``[..., T]``.
-        attention_mask: mask of the shape of `input_ids`.
-        token_type_ids: types of the shape of `input_ids`.
-        prefix: special tokens at the start of a row.
-
-    Returns:
-        The masks of the documents and of the questions, which also keep the special tokens at the
-        start, of the shape of `input_ids`; None if no type is 1.
-    """
-    if input_ids is None or token_type_ids is None:
-        return None
-    is_question = token_type_ids == 1
-    # The ids go to the CPU in any case, so that looking at the types costs no more waiting.
-    if not bool(is_question.any()):
-        return None
-    mask = torch.ones_like(input_ids).bool()
-    if attention_mask is not None:
-        mask = attention_mask.bool()
-    is_start = mask.cumsum(dim=-1) <= len(prefix)
-    return mask & ~is_question, mask & (is_question | is_start)
-
-
-def shared_documents(input_ids: Tensor, document_mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the document that all candidates of a question have in common.
-
-    Args:
-        input_ids: token ids with a row for each candidate, ``[N, C, T]``.
-        document_mask: bool mask ``[N, C, T]``, true at documents.
-
-    Returns:
-        Ids and mask of the documents, ``[N, T]`` each.
-
-    Raises:
-        ValueError: candidates of a question have different documents.
-    """
-    documents = input_ids * document_mask
-    if not bool((documents == documents[:, :1]).all()):
-        raise ValueError(
-            "The candidates of a row have different documents. Give all of them the same document."
-        )
-    return input_ids[:, 0], document_mask[:, 0]
-
-
-def concatenate_pairs(
-    documents: Tensor, pairs: Tensor | None, document_index: Tensor | None
-) -> Tensor:
-    """Joins the vector of each question or candidate to the vector of its document.
-
-    Args:
-        documents: document vectors, ``[B, H]``.
-        pairs: questions ``[N, D]`` or candidates ``[N, C, D]``; None if there are none.
-        document_index: index of the document of each question, ``[N]`` (default: one each, in
-            order).
-
-    Returns:
-        The joined vectors, ``[N, H]``, ``[N, H + D]`` or ``[N, C, H + D]``.
-    """
-    if document_index is not None:
-        documents = documents[document_index]  # [N, H]
-    if pairs is None:
-        return documents
-    if len(pairs) != len(documents):
-        raise ValueError(
-            f"{len(pairs)} questions for {len(documents)} documents. Give each question its"
-            " document_index [N]."
-        )
-    if pairs.ndim == 3:
-        documents = documents.unsqueeze(1).expand(-1, pairs.shape[1], -1)  # [N, C, H]
-    return torch.cat([documents, pairs.to(documents.dtype)], dim=-1)

@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.processing_utils import ProcessorMixin
 
-from .chunking import private_tokenizer
+from .tokenizing import private_tokenizer
 
 Row = dict[str, Any]  # one sequence, before padding, under the names of the models' arguments
 

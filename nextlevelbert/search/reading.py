@@ -35,9 +35,9 @@ from ..data.reading import (
     source_files,
 )
 from ..data.rows import NoDocumentError
-from ..models.chunking import TokenizedDocument, private_tokenizer, tokenize_document
 from ..models.files import local_path
 from ..models.sentences import Splitter
+from ..models.tokenizing import TokenizedDocument, private_tokenizer, tokenize_document
 from .notes import Note, Notes
 
 if TYPE_CHECKING:

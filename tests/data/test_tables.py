@@ -20,7 +20,7 @@ from nextlevelbert import Document, read_documents
 from nextlevelbert.data.documents import as_documents
 from nextlevelbert.data.rows import RowLocation
 from nextlevelbert.data.tables import hub_dataset, open_rows
-from nextlevelbert.models.chunking import iter_texts
+from nextlevelbert.models.tokenizing import iter_texts
 
 ROWS = [
     {"id": "2024-01-01", "text": "One.", "labels": [1, 0]},

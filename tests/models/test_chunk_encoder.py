@@ -28,7 +28,7 @@ from nextlevelbert.models.chunk_encoder import (
     tokens_in_memory,
     weights_fingerprint,
 )
-from nextlevelbert.models.chunking import tokenize_document
+from nextlevelbert.models.tokenizing import tokenize_document
 
 from ..toys.vectors import TINY, close, save_random_table
 

@@ -1,6 +1,5 @@
 """Chunking is lossless for any text, and the same whatever way the text comes in."""
 
-import copy
 import dataclasses
 import functools
 import hashlib
@@ -13,24 +12,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from nextlevelbert import NextLevelBertModel, read_documents
-from nextlevelbert.models import chunking as chunking_module
-from nextlevelbert.models.chunking import (
-    ChunkingMode,
-    ChunkingRule,
-    Prompts,
-    chunk_spans,
-    groups_by_length,
-    iter_texts,
-    pack_sentences,
-    tokenize_document,
-    tokenize_documents,
-    with_prompt,
-)
+from nextlevelbert.models.chunking import ChunkingMode, ChunkingRule, chunk_spans, pack_sentences
+from nextlevelbert.models.prompts import tokenize_documents, with_prompt
 from nextlevelbert.models.sentences import closing_quotes, sentence_boundaries, splitter_sentences
+from nextlevelbert.models.tokenizing import tokenize_document
 
 TEXTS = st.text(max_size=300) | st.lists(
     st.sampled_from(
@@ -123,49 +112,6 @@ def test_a_long_document_is_tokenised_without_a_warning_and_with_the_ids_of_one_
     assert "longer than" in transformers_log.text  # a plain call does warn
 
 
-def test_a_tokenizer_that_reads_across_spaces_gets_a_long_text_whole(monkeypatch):
-    monkeypatch.setattr(chunking_module, "_PIECE_CHARACTERS", 1_000)
-    letters = {letter: index for index, letter in enumerate("ab .")}
-    merges = [("b", " "), ("b ", "a")]
-    vocabulary = {**letters, "b ": 4, "b a": 5}
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE(vocabulary, merges)))
-    text = "ab " * 1_500
-
-    document = tokenize_document(tokenizer, text)
-
-    assert len(chunking_module.piece_borders(text)) > 3
-    assert document.input_ids.tolist() == tokenizer(text)["input_ids"]
-
-
-def test_an_added_token_that_gets_other_flags_is_read_by_the_new_ones(minilm):
-    tokenizer = copy.deepcopy(minilm.tokenizer)
-    tokenizer.add_tokens([AddedToken("<sea>", normalized=False)])
-    before = tokenize_document(tokenizer, "x<sea>y")
-    size = len(tokenizer)
-
-    tokenizer.add_tokens([AddedToken("<sea>", normalized=False, single_word=True)])
-
-    document = tokenize_document(tokenizer, "x<sea>y")
-    assert len(tokenizer) == size
-    assert document.input_ids.tolist() != before.input_ids.tolist()
-    assert (
-        document.input_ids.tolist() == tokenizer("x<sea>y", add_special_tokens=False)["input_ids"]
-    )
-
-
-def test_texts_before_an_error_are_a_group():
-    def read():
-        yield "one"
-        yield "two"
-        raise OSError("the disk")
-
-    groups = groups_by_length(read())
-
-    assert next(groups) == ["one", "two"]
-    with pytest.raises(OSError, match="the disk"):
-        next(groups)
-
-
 def test_the_space_before_the_first_word_behind_a_prompt_is_no_part_of_the_text(byte_level):
     rule = with_prompt(ChunkingRule(suffix_ids=(0,)), byte_level, "the dog! ")
 
@@ -173,16 +119,6 @@ def test_the_space_before_the_first_word_behind_a_prompt_is_no_part_of_the_text(
 
     assert document.char_starts[:2].tolist() == [0, 3]
     assert document.char_ends[:2].tolist() == [3, 7]
-
-
-def test_passages_get_the_first_of_the_usual_prompts_that_has_a_text():
-    """The order of sentence-transformers' `encode_document`."""
-    texts = {"corpus": "c: ", "passage": "p: ", "document": "d: "}
-
-    assert Prompts(texts).passage == "d: "
-    assert Prompts({**texts, "document": ""}).passage == "p: "
-    assert Prompts({"corpus": "c: "}).passage == "c: "
-    assert Prompts({"other": "o: "}, default_name="other").passage == "o: "
 
 
 def test_a_long_sentence_goes_on_in_further_chunks(tokenizer):
@@ -423,31 +359,6 @@ def test_a_splitter_that_does_not_fit_its_text_is_an_error(sentences, word):
 def test_rules_that_cannot_be(values, word):
     with pytest.raises(ValueError, match=word):
         ChunkingRule(**{"prefix_ids": (101,), "suffix_ids": (102,), **values})
-
-
-@pytest.mark.parametrize(
-    ("texts", "error", "word"),
-    [
-        (["a", 3], TypeError, "1"),
-        ({"a": "b"}, TypeError, "dict"),
-        (["x", "\ud800"], ValueError, "1"),
-    ],
-)
-def test_what_is_not_text(texts, error, word):
-    with pytest.raises(error, match=word):
-        list(iter_texts(texts))
-
-
-def test_the_name_of_a_file_is_a_text_with_a_warning(tmp_path):
-    file = tmp_path / "book.txt"
-    file.write_text("Call me Ishmael.")
-
-    with pytest.warns(UserWarning, match="is the name of a file.*read_documents"):
-        texts = list(iter_texts(str(file)))
-
-    assert texts == [str(file)]
-    assert list(iter_texts("A. " * 10_000)) == ["A. " * 10_000]
-    assert list(iter_texts("No.\0")) == ["No.\0"]
 
 
 def test_landmarks_end_a_chunk():

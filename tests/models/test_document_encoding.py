@@ -41,7 +41,7 @@ def test_documents_come_in_every_form_that_people_have(toy, made):
 def test_groups_and_their_order_change_nothing(toy, monkeypatch):
     texts = ["one", "word " * 200, "two", "word " * 60, "three"]
     expected = toy.encode(texts)
-    monkeypatch.setattr("nextlevelbert.models.chunking._CHARACTERS_PER_GROUP", 40)
+    monkeypatch.setattr("nextlevelbert.models.tokenizing._CHARACTERS_PER_GROUP", 40)
 
     for alone, other in zip(toy.encode(texts), expected, strict=True):
         close(alone.document, other.document)
@@ -49,7 +49,7 @@ def test_groups_and_their_order_change_nothing(toy, monkeypatch):
 
 
 def test_the_first_group_is_encoded_before_later_ones_are_read(toy, monkeypatch):
-    monkeypatch.setattr("nextlevelbert.models.chunking._CHARACTERS_PER_GROUP", 1)
+    monkeypatch.setattr("nextlevelbert.models.tokenizing._CHARACTERS_PER_GROUP", 1)
     read = []
 
     def texts():

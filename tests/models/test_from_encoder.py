@@ -17,7 +17,7 @@ from transformers import (
 )
 
 from nextlevelbert import ChunkBertModel, NextLevelBertModel, load_chunk_encoder
-from nextlevelbert.models.chunking import special_token_ids
+from nextlevelbert.models.tokenizing import special_token_ids
 
 from ..toys.encoders import CONFIGS, TEXT, save_encoder, word_tokenizer
 from ..toys.vectors import close

@@ -17,6 +17,7 @@ from nextlevelbert import (
     load_chunk_encoder,
 )
 from nextlevelbert.fitting import combine_chunk_encoders
+from nextlevelbert.models.prompts import Prompts
 from nextlevelbert.search import embed, library
 from nextlevelbert.search.reading import ReadingOptions
 
@@ -308,3 +309,13 @@ def test_an_encoder_of_several_parts_keeps_prompts(e5_path, tmp_path):
     mean = hybrid.encoder.model.whitenings[0].mean
     close(book.plain, unit(expected - mean))
     assert model.config.prompts == E5
+
+
+def test_passages_get_the_first_of_the_usual_prompts_that_has_a_text():
+    """The order of sentence-transformers' `encode_document`."""
+    texts = {"corpus": "c: ", "passage": "p: ", "document": "d: "}
+
+    assert Prompts(texts).passage == "d: "
+    assert Prompts({**texts, "document": ""}).passage == "p: "
+    assert Prompts({"corpus": "c: "}).passage == "c: "
+    assert Prompts({"other": "o: "}, default_name="other").passage == "o: "

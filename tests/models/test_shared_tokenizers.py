@@ -12,9 +12,9 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import AutoModel, PreTrainedTokenizerFast
 
 import nextlevelbert
-from nextlevelbert.models import chunking
+from nextlevelbert.models import tokenizing
 from nextlevelbert.models.bert_al_sentences import encode_sentences
-from nextlevelbert.models.chunking import private_tokenizer, tokenize_document
+from nextlevelbert.models.tokenizing import private_tokenizer, tokenize_document
 
 SYLLABLES = [consonant + vowel for consonant in "bcdfglmnprst" for vowel in "aeiou"]
 QUESTIONS = ["who?", "what did the keeper write about the height of the sea, and when?"]
@@ -124,7 +124,7 @@ def test_two_threads_read_while_a_third_pads_and_truncates(backend):
 @pytest.mark.parametrize("split_special_tokens", [False, True])
 @pytest.mark.parametrize("kind", [word_piece, byte_level_bpe, unigram, bpe_across_words])
 def test_a_long_text_has_the_same_tokens_in_pieces(kind, split_special_tokens, monkeypatch):
-    monkeypatch.setattr(chunking, "_PIECE_CHARACTERS", 500)
+    monkeypatch.setattr(tokenizing, "_PIECE_CHARACTERS", 500)
     backend = Tokenizer.from_str(trained(kind))
     tokenizer = new_tokenizer(backend)
     backend.encode_special_tokens = split_special_tokens
@@ -140,9 +140,9 @@ def test_a_long_text_has_the_same_tokens_in_pieces(kind, split_special_tokens, m
 
 
 def test_pieces_of_a_long_text_end_before_a_space_between_words(monkeypatch):
-    monkeypatch.setattr(chunking, "_PIECE_CHARACTERS", 6)
+    monkeypatch.setattr(tokenizing, "_PIECE_CHARACTERS", 6)
 
-    borders = chunking.piece_borders("one two, three four  five. Six Seven")
+    borders = tokenizing.piece_borders("one two, three four  five. Six Seven")
 
     assert borders == [0, 14, 36]
 

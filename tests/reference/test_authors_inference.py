@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from transformers import AutoModel
 
 from nextlevelbert import load_chunk_encoder
-from nextlevelbert.models.chunking import tokenize_document
+from nextlevelbert.models.tokenizing import tokenize_document
 
 from ..examples.scripts import load_script
 

@@ -15,18 +15,11 @@ import numpy as np
 from safetensors import safe_open
 from tokenizers import Tokenizer
 
-from ...models.chunking import (
-    ChunkingRule,
-    SplitDocument,
-    chunk_spans,
-    groups_by_length,
-    iter_texts,
-    lay_windows,
-    tokenize_and_split,
-)
-from ...models.feeding import default_threads, prepare_ahead
+from ...models.chunking import ChunkingRule, chunk_spans, lay_windows
 from ...models.files import load_json
+from ...models.prompts import SplitDocument, tokenize_and_split
 from ...models.sentences import Splitter
+from ...models.tokenizing import default_threads, groups_by_length, iter_texts, prepare_ahead
 
 _FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 _TABLE = "chunk_encoder.model.embedding.weight"

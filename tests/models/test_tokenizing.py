@@ -1,13 +1,22 @@
-"""The next groups are prepared while the caller works, in order, and errors come in their turn."""
+"""Texts of any length become ids, and the next groups are prepared in threads, in order."""
 
+import copy
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from tokenizers import AddedToken, Tokenizer, models
+from transformers import PreTrainedTokenizerFast
 
-from nextlevelbert.models import feeding
-from nextlevelbert.models.feeding import default_threads, prepare_ahead
+from nextlevelbert.models import tokenizing
+from nextlevelbert.models.tokenizing import (
+    default_threads,
+    groups_by_length,
+    iter_texts,
+    prepare_ahead,
+    tokenize_document,
+)
 
 
 @pytest.mark.parametrize(("cores", "threads"), [(None, 1), (1, 1), (2, 1), (6, 3), (16, 4)])
@@ -61,7 +70,7 @@ def test_a_caller_that_stops_waits_for_no_further_item(monkeypatch):
             release.wait(timeout=60)
         prepared.append(number)
 
-    monkeypatch.setattr(feeding, "ThreadPoolExecutor", Pool)
+    monkeypatch.setattr(tokenizing, "ThreadPoolExecutor", Pool)
     items = prepare_ahead(prepare, range(6), threads=1)
     next(items)
     items.close()
@@ -105,3 +114,71 @@ def test_an_error_of_reading_comes_after_the_items_before_it():
     assert [next(items), next(items), next(items)] == ["0", "1", "2"]
     with pytest.raises(OSError, match="the disk"):
         next(items)
+
+
+def test_a_tokenizer_that_reads_across_spaces_gets_a_long_text_whole(monkeypatch):
+    monkeypatch.setattr(tokenizing, "_PIECE_CHARACTERS", 1_000)
+    letters = {letter: index for index, letter in enumerate("ab .")}
+    merges = [("b", " "), ("b ", "a")]
+    vocabulary = {**letters, "b ": 4, "b a": 5}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE(vocabulary, merges)))
+    text = "ab " * 1_500
+
+    document = tokenize_document(tokenizer, text)
+
+    assert len(tokenizing.piece_borders(text)) > 3
+    assert document.input_ids.tolist() == tokenizer(text)["input_ids"]
+
+
+def test_an_added_token_that_gets_other_flags_is_read_by_the_new_ones(minilm):
+    tokenizer = copy.deepcopy(minilm.tokenizer)
+    tokenizer.add_tokens([AddedToken("<sea>", normalized=False)])
+    before = tokenize_document(tokenizer, "x<sea>y")
+    size = len(tokenizer)
+
+    tokenizer.add_tokens([AddedToken("<sea>", normalized=False, single_word=True)])
+
+    document = tokenize_document(tokenizer, "x<sea>y")
+    assert len(tokenizer) == size
+    assert document.input_ids.tolist() != before.input_ids.tolist()
+    assert (
+        document.input_ids.tolist() == tokenizer("x<sea>y", add_special_tokens=False)["input_ids"]
+    )
+
+
+def test_texts_before_an_error_are_a_group():
+    def read():
+        yield "one"
+        yield "two"
+        raise OSError("the disk")
+
+    groups = groups_by_length(read())
+
+    assert next(groups) == ["one", "two"]
+    with pytest.raises(OSError, match="the disk"):
+        next(groups)
+
+
+@pytest.mark.parametrize(
+    ("texts", "error", "word"),
+    [
+        (["a", 3], TypeError, "1"),
+        ({"a": "b"}, TypeError, "dict"),
+        (["x", "\ud800"], ValueError, "1"),
+    ],
+)
+def test_what_is_not_text(texts, error, word):
+    with pytest.raises(error, match=word):
+        list(iter_texts(texts))
+
+
+def test_the_name_of_a_file_is_a_text_with_a_warning(tmp_path):
+    file = tmp_path / "book.txt"
+    file.write_text("Call me Ishmael.")
+
+    with pytest.warns(UserWarning, match="is the name of a file.*read_documents"):
+        texts = list(iter_texts(str(file)))
+
+    assert texts == [str(file)]
+    assert list(iter_texts("A. " * 10_000)) == ["A. " * 10_000]
+    assert list(iter_texts("No.\0")) == ["No.\0"]

@@ -17,8 +17,8 @@ import pytest
 
 from nextlevelbert import static_checkpoint
 
-from .test_runs import RUNS, fine_tuning, toys  # noqa: F401
 from .toys.finetuning import sea_rows, write
+from .training.test_training_runs import RUNS, fine_tuning, toys  # noqa: F401
 
 ROOT = Path(__file__).parents[1]
 REPOSITORY = "https://example.org/somebody/nextlevelbert"
@@ -174,7 +174,7 @@ def test_every_task_and_model_type_runs_to_its_end(installed, toys, tmp_path):  
 @pytest.mark.parametrize(
     ("paper", "options"),
     [
-        # With MiniLM, both run in tests/test_examples.py.
+        # With MiniLM, both run in tests/examples/test_examples.py.
         ("next_level_bert", "{sentence_encoder}"),
         ("hate", "{static}"),
         # Those whose defaults take minutes.

@@ -2,7 +2,7 @@
 baselines by hand.
 
 That a run goes on when it is killed, that its card runs and that its folder is its own:
-tests/test_runs.py.
+tests/training/test_training_runs.py.
 """
 
 from pathlib import Path

@@ -1,7 +1,7 @@
 """`run_pretraining.py` on chunk vectors: what its options lead to, what it refuses, two stages, two
 processes.
 
-That it learns, publishes and goes on when killed is in tests/test_runs.py.
+That it learns, publishes and goes on when killed is in tests/training/test_training_runs.py.
 """
 
 import json

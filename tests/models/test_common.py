@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 import nextlevelbert as nlb
 
-from .toys.vectors import TINY, close
+from ..toys.vectors import TINY, close
 
 TEXTS = ["the whale and the sea " * 12, "one short text", "it was the best of times. " * 7]
 VOCABULARY = 30_522

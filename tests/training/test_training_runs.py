@@ -21,9 +21,9 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 from nextlevelbert import ChunkBertForSequenceClassification
 from nextlevelbert.training.trainer import CardTrainer
 
-from .faults.harness import tree
-from .toys.finetuning import SCRIPT, predictions, run_here, sea_rows, write
-from .toys.vectors import close
+from ..faults.harness import tree
+from ..toys.finetuning import SCRIPT, predictions, run_here, sea_rows, write
+from ..toys.vectors import close
 
 QUIET = "--use_cpu --disable_tqdm true --logging_strategy steps --logging_steps 1".split()
 

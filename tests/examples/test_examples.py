@@ -10,9 +10,9 @@ from transformers import AutoModelForSequenceClassification
 
 from nextlevelbert import NextLevelBertModel, VectorCorpus, encode_corpus, static_checkpoint
 
-from .toys.finetuning import run_here, write
+from ..toys.finetuning import run_here, write
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 PAPERS = EXAMPLES / "papers"
 
 

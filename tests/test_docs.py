@@ -250,6 +250,7 @@ def test_commands(page, argv, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")  # which holds the recipes
     make_files(argv)
+
     assert refused(argv) == ""
 
 
@@ -262,6 +263,7 @@ def test_commands_of_the_results(command, monkeypatch, tmp_path):
     (tmp_path / "examples").symlink_to(ROOT / "examples")  # which holds the scripts
     argv = shlex.split(command.format(data="data", encoder="minilm", folder="runs"))[1:]
     make_files(argv)
+
     assert refused([*argv, "--output_dir", "runs/row"]) == ""
 
 
@@ -298,8 +300,11 @@ def rows_of(text: str) -> list[list[str]]:
 def test_the_papers_are_answered():
     """`--recipe paper` stands in a command of every family, and no cell of the table is empty."""
     assert len([argv for argv in commands(PAPERS) if "--recipe" in argv]) >= 10
+
     rows = rows_of(PAPERS)
+
     assert len(rows) > 60
+
     for row in rows:
         assert all(row) or not row[0], row
 
@@ -333,4 +338,5 @@ def test_the_rows_of_the_page_of_inputs_are_read(task, row, tmp_path):
     source.write_text(
         "\n".join([row.strip("`")] * (1 + task.endswith("pretrain.py")))
     )  # of documents of one set, two
+
     assert len(READERS.get(task, READERS["—"])(str(source))) == 1

@@ -185,6 +185,7 @@ def test_a_batch_of_tokens_is_its_rows(name, texts, side):
 def test_summaries_are_parts_of_their_document(text, count, blocking):
     text += " The whale swims."  # a document without a sentence is refused
     summary = over_tokens("bert-al").summarize(text, sentences=count, trigram_blocking=blocking)
+
     assert summary.sentences == [text[start:end] for start, end in summary.spans]
     assert summary.indices == sorted(set(summary.indices))
     assert len(summary.indices) <= count
@@ -207,4 +208,5 @@ def test_questions_and_paragraphs(question, paragraphs, length):
         for text in (title, *sentences):
             tokens += len(processor.tokenize(text, blank=True).ids)
     read = sum(number >= 0 for number, _, _ in row["token_spans"])
+
     assert read + sum(row["lost_tokens"]) == tokens

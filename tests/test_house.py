@@ -72,6 +72,7 @@ def test_no_import_points_up():
         upward += [
             (path.name, module) for module in imports(path) if module and row(module[0]) > row(part)
         ]
+
     assert upward == [("tokenizing.py", ("word_lookup",))]
 
 
@@ -131,6 +132,7 @@ def test_opening_a_model_loads_no_trainer():
         "sklearn",
     }
     code = f"import sys, nextlevelbert\nprint(sorted({heavy} & set(sys.modules)))"
+
     assert subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True) == "[]\n"
 
 
@@ -177,7 +179,9 @@ def test_the_test_of_a_module_is_found_by_its_name():
         test = ROOT / "tests" / module.parent / f"test_{module.name}"
         if is_long and path.name != "__init__.py" and not test.exists():
             missing.add(module.as_posix())
+
     assert missing == set(TESTED_ELSEWHERE)
+
     for test in TESTED_ELSEWHERE.values():
         assert (ROOT / "tests" / test).exists(), test
 
@@ -245,6 +249,7 @@ def test_no_file_is_dense(package_counts):
         is_code = counts["code lines"] > 0
         if is_code and counts["nodes"] > DENSEST_FILE * counts["code lines"]:
             dense.append(path.name)
+
     assert dense == []
 
 
@@ -256,6 +261,7 @@ def test_no_file_is_long(package_counts):
         is_long = lines > LONGEST_FILE or counts["nodes"] > LARGEST_FILE
         if is_long and not path.name.startswith("modeling_"):
             long_files.append(path.name)
+
     assert long_files == []
 
 
@@ -263,6 +269,7 @@ def test_tests_are_plain():
     counts: Counter[str] = Counter()
     for path in (ROOT / "tests").rglob("*.py"):
         counts += count(path)
+
     assert counts["nodes"] <= NODES_PER_LINE_OF_TESTS * counts["code lines"]
 
 
@@ -293,6 +300,7 @@ def test_hidden_decisions_are_counted(tmp_path):
         encoding="utf-8",
     )
     counts = count(path)
+
     assert counts["code lines"] == 7
     assert counts["branches"] == 1
     assert counts["hidden branches"] == 3

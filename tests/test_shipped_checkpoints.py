@@ -38,15 +38,20 @@ def test_it_is_small_and_one_path_equals_the_other(
 ):
     """Saved again, also where the package is missing."""
     assert Path(nextlevelbert.static_checkpoint()) == STATIC
+
     size = 0
     for file in folder.iterdir():
         assert file.suffix != ".py"
         size += file.stat().st_size
+
     assert size <= megabytes * 1e6
+
     for tensor in load_file(folder / "model.safetensors").values():
         assert tensor.dtype == torch.float16
     model = AutoModel.from_pretrained(folder).eval()
+
     assert type(model) is getattr(nextlevelbert, kind)
+
     by_model = torch.stack([book.document for book in model.encode(TEXTS)])
     opened = SentenceTransformer(str(folder), device="cpu")
     close(by_model, opened.encode(TEXTS, convert_to_tensor=True), atol=1e-6)
@@ -59,7 +64,9 @@ def test_the_masked_vector_model_reads_minilm_s_vectors(minilm):
     """It holds no chunk encoder, so MiniLM is given; another encoder is refused by name."""
     model = AutoModelForPreTraining.from_pretrained(MINILM).base_model.eval()
     book = model.encode(TEXTS[0], chunk_encoder=minilm)
+
     assert book.chunks.shape == book.plain.shape == (len(book.spans), 384)
+
     other = nextlevelbert.load_chunk_encoder(str(STATIC))
     with pytest.raises(ValueError, match=r"all-MiniLM-L6-v2 \(.*all-MiniLM-L6-v2-static \("):
         model.encode(TEXTS[0], chunk_encoder=other)
@@ -76,6 +83,7 @@ def test_its_card_lies_in_its_folder_and_its_code_runs(folder, page_folder, caps
     for block in blocks:
         exec(block, namespace)
     width = namespace["model"].config.hidden_size
+
     assert namespace["book"].document.shape == (width,)
     assert f"torch.Size([{width}])" in capsys.readouterr().out
 
@@ -99,5 +107,6 @@ def test_it_finds_excerpts_of_unseen_books_better_than_both_means(shared):
     for name, rows in vectors.items():
         scores = metric.compute(predictions=torch.stack(rows).tolist(), references=books)
         found[name] = scores["map"]
+
     assert found["document"] > max(found["whitened mean"] + 0.005, 0.9)
     assert found["whitened mean"] > found["mean"] + 0.2

@@ -43,13 +43,16 @@ def test_no_chunk_is_encoded_twice(model, tmp_path):
     first = model.encode(TEXT, chunk_encoder=cached)
     seen = counted.chunks
     again = model.encode(["", TEXT, TEXT[: len(TEXT) // 2]], chunk_encoder=cached)
+
     assert 0 < seen <= len(expected.plain)
     assert counted.chunks <= seen + 1  # the last chunk of the half
+
     for book in (first, again[1]):
         torch.testing.assert_close(book.plain, expected.plain, atol=1e-6, rtol=0)
         torch.testing.assert_close(book.document, expected.document, atol=1e-5, rtol=0)
     twice = Counted(model.chunk_encoder)
     model.encode("word " * 14 * 6, chunk_encoder=CachedEncoder(twice, tmp_path / "other"))
+
     assert twice.chunks == 1  # six times the same ids
 
 

@@ -120,6 +120,7 @@ def test_the_wheel_holds_every_file_of_the_package(wheel):
             name = str(path.relative_to(ROOT))
             assert name in packed
             packed.remove(name)
+
     assert not [name for name in packed if name.startswith("nextlevelbert/")]
 
 
@@ -128,8 +129,10 @@ def test_the_console_scripts_run_from_an_installed_wheel(installed, tmp_path):
     assert "--model_type" in run(installed / "nextlevelbert", "pretrain", "--help", cwd=tmp_path)
     assert "multiple_choice" in run(installed / "nextlevelbert", "finetune", "--help", cwd=tmp_path)
     assert "nextlevelbert" in run(installed / "nextlevelbert", "--version", cwd=tmp_path)
+
     write(tmp_path / "rows.jsonl", sea_rows(16, 0))
     argv = ["search", "rows.jsonl", "a whale that swims", "--cache_dir", "cache"]
+
     assert "rows.jsonl#" in run(
         installed / "nextlevelbert", *argv, cwd=tmp_path
     )  # by the installed checkpoint
@@ -167,6 +170,7 @@ def test_every_task_and_model_type_runs_to_its_end(installed, toys, tmp_path):  
         line = " ".join([*words, "--max_steps 2 --use_cpu --output_dir"]).format(**toys)
         calls.append([*line.split(), name])
     run(installed / "python", "-c", EVERY_RUN, json.dumps(calls), cwd=tmp_path)
+
     assert {path.parent.name for path in tmp_path.glob("*/results.json")} == {*KINDS}
 
 
@@ -190,4 +194,5 @@ def test_the_papers_run_from_an_installed_wheel(
     shutil.copy(ROOT / "examples" / "papers" / f"{paper}.py", tmp_path)
     encoders = {"sentence_encoder": toy_encoder_path, "static": static_checkpoint()}
     words = options.format(encoder=encoder, **encoders).split()
+
     assert run(installed / "python", f"{paper}.py", *words, cwd=tmp_path)

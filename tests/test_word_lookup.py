@@ -129,6 +129,7 @@ def test_every_character(tokenizer):
     ]
     characters = characters[:: max(1, len(characters) // 8_000)] + characters[:6_000]
     text = " ".join(map("a{0}b {0}. .{0} ’{0} {0}’".format, characters))
+
     assert looked_up(tokenizer, text) == by_tokenizer(tokenizer, text)
 
 
@@ -136,6 +137,7 @@ def test_blocks_of_a_long_text(minilm, monkeypatch):
     text = "The sea, the sea’s tides — unaffected.\n" * 40
     expected = by_tokenizer(minilm.tokenizer, text)
     monkeypatch.setattr(word_lookup, "_BLOCK_CHARACTERS", 50)
+
     assert looked_up(minilm.tokenizer, text) == expected
 
 
@@ -216,6 +218,7 @@ def test_a_tokenizer_that_is_changed(minilm):
     tokenizer = copy.deepcopy(minilm.tokenizer)
     lower = looked_up(tokenizer, "SEA and É")
     tokenizer.backend_tokenizer.normalizer = BertNormalizer(lowercase=False)
+
     assert looked_up(tokenizer, "SEA and É") == by_tokenizer(tokenizer, "SEA and É") != lower
 
 

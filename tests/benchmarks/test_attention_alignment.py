@@ -55,7 +55,9 @@ def test_percentile_ranks():
     inside = np.array([0, 1, 1, 1, 1, 1, 0], dtype=bool)
     scores = np.array([9.0, 0.0, 1.0, 2.0, 2.0, 3.0, 9.0])
     rank = attention_alignment.percentile_rank(scores, inside, np.arange(7) == 3)
+
     assert rank == pytest.approx(100 * 2.5 / 4)
+
     # Of 0 and 3, e^0 and e^3 have a mean of 10.5, which is above e^2; 1.5 would be below 2.
     scores = np.array([0.0, 3.0, 1.6, 2.0, 2.5])
     for scores_or_large in (scores, scores + 900):  # the same without an overflow
@@ -77,8 +79,11 @@ def test_pairs_of_mentions_are_ranked(encoder):
             new_document(f"1_{number}ecb", 1, "1_ecb", text, sentences, mentions=mention)
         )
     [pair] = attention_alignment.draw_pairs(documents, 5, 0)
+
     assert pair.positive
     assert pair[1:3] == ((4, 8), (4, 8))
     assert 0 <= attention_alignment.rank(model, processor, pair) <= 100
+
     long = pair._replace(texts=(pair.texts[0], pair.texts[1] + " again" * 200))
+
     assert attention_alignment.rank(model, processor, long) is None

@@ -21,8 +21,11 @@ def test_every_benchmark_starts(name, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [name, "--help"])
     with pytest.raises(SystemExit) as ended:
         module.main()
+
     assert ended.value.code == 0
+
     shown = capsys.readouterr().out
+
     assert shown.startswith("usage:")
     assert " ".join(module.__doc__.splitlines()[0].split()) in " ".join(shown.split())
 
@@ -30,6 +33,7 @@ def test_every_benchmark_starts(name, monkeypatch, capsys):
 def test_there_is_a_benchmark_for_every_line_of_make_bench():
     makefile = (FOLDER.parent / "Makefile").read_text()
     made = set(re.findall(r"-m benchmarks\.([\w.]+)", makefile))
+
     assert made
     assert made <= set(NAMES)
 

@@ -33,12 +33,16 @@ def test_two_runs_compared(tmp_path):
         (tmp_path / name).mkdir()
         write(tmp_path / name / "test_predictions.jsonl", records)
     name, comparison = compare_runs.compare_runs(tmp_path / "one", tmp_path / "other", 500)
+
     assert (name, comparison.first) == ("CoNLL F1", 1.0)
+
     gold = list(map(itemgetter("gold"), wrong))
     by_hand = coreference_scores(gold, list(map(itemgetter("document", "cluster"), wrong)))
+
     assert comparison.second == pytest.approx(by_hand["conll_f1"])
     # Seven topics differ, all in one direction.
     assert comparison.permutation_p == pytest.approx(2 / 2**7)
+
     write(tmp_path / "other" / "test_predictions.jsonl", right[1:2])
     with pytest.raises(ValueError, match="predict other rows"):
         compare_runs.compare_runs(tmp_path / "one", tmp_path / "other")
@@ -62,7 +66,10 @@ def test_the_interval_is_that_of_a_paired_t_test():
     first = second + rng.normal(0.1, 0.5, size=400)
     comparison = compare_runs.compare(list(first), list(second), resamples=3_000)
     exact = stats.ttest_rel(first, second).confidence_interval(0.95)
+
     assert comparison.interval == pytest.approx((exact.low, exact.high), abs=0.01)
     assert comparison.bootstrap_p == pytest.approx(stats.ttest_rel(first, second).pvalue, abs=0.01)
+
     same = compare_runs.compare([1.0, 0.0, 1.0], [1.0, 0.0, 1.0], resamples=100)
+
     assert (same.interval, same.bootstrap_p, same.permutation_p) == ((0.0, 0.0), 1.0, 1.0)

@@ -32,7 +32,9 @@ from ..toys.vectors import close
 def test_its_vectors_are_the_model_s(source, corpus):
     model = NextLevelBertModel.from_chunk_encoder(source, chunk_size=16, num_hidden_layers=0)
     corpus.check_model(model.config)
+
     assert corpus.document_ids == ["whale", "short", "tale", "family"]
+
     encodings = model.encode([document.text for document in DOCUMENTS if document.text.strip()])
     for stored, encoded in zip(corpus, encodings, strict=True):
         assert stored.spans.tolist() == encoded.spans.tolist()
@@ -130,8 +132,10 @@ def test_documents_are_appended_in_further_parts(corpus, source, rule, tmp_path)
         assert longer.document_ids == [*corpus.document_ids, "new", "last"]
     before = parts(corpus.path)
     del before["_SUCCESS"]
+
     assert parts(folder) == parts(folder) | before
     assert longer.fingerprint() != corpus.fingerprint()
+
     with pytest.raises(ValueError, match="Two documents have the id 'whale'"):
         encode_corpus(DOCUMENTS[:1], source, rule, folder, append=True, **SMALL)
 
@@ -220,11 +224,16 @@ def test_a_forked_process_computes_in_one_thread(source, rule, monkeypatch):
 def test_the_encoder_travels_by_name_or_whole(source, rule):
     by_name = ChunkVectors(static_checkpoint(), rule)
     whole = ChunkVectors(source, rule)
+
     assert by_name.schema == whole.schema
+
     small = pickle.dumps(by_name)
     large = pickle.dumps(whole)
+
     assert len(small) < 10_000 < len(large)
+
     batch = {"id": ["tale"], "text": [DOCUMENTS[3].text]}
+
     assert pickle.loads(small)(batch).equals(pickle.loads(large)(batch))
 
 

@@ -60,6 +60,7 @@ def test_every_flipped_bit_of_a_part_changes_nothing_or_is_named(corpus, tmp_pat
             silent += 1
         except ValueError as error:
             assert str(folder) in str(error), (place, error)  # noqa: PT017
+
     assert silent < len(places) / 5
 
 
@@ -78,6 +79,7 @@ def test_rows_that_are_no_corpus(corpus, rule, tmp_path):
         write_part(tmp_path / name / "a.parquet", table)
         with pytest.raises(ValueError, match=message):
             VectorCorpus(tmp_path / name)
+
     assert all_equal(VectorCorpus(tmp_path / "bare", corpus.recipe), corpus)
 
 

@@ -17,10 +17,12 @@ def test_a_splitter_is_noted_by_its_name(source, rule, tmp_path):
     corpus = encode_corpus(
         DOCUMENTS, source, by_sentences, tmp_path / "halves", splitter=in_halves, **SMALL
     )
+
     assert (
         corpus["tale"].spans.tolist()
         == model.encode(DOCUMENTS[3].text, splitter=in_halves).spans.tolist()
     )
+
     corpus.check_model(model.config, in_halves)
     with pytest.raises(ValueError, match=f"splitter: '{in_halves.__module__}.in_halves', None"):
         corpus.check_model(model.config)

@@ -19,16 +19,21 @@ from ..toys.corpora import all_equal, copied
 
 def test_any_run_of_vectors_across_documents_and_parts(corpus):
     assert len(list(corpus.path.glob("part-*"))) == 3
+
     every = torch.cat([document.plain for document in corpus])
+
     assert every.shape == (corpus.num_chunks, corpus.hidden_size)
+
     for start in range(corpus.num_chunks + 1):
         for stop in range(start, corpus.num_chunks + 1):
             assert torch.equal(corpus.vectors(start, stop), every[start:stop])
     for number, document in enumerate(corpus):
         start, stop = corpus.document_offsets[number : number + 2]
         assert torch.equal(document.plain, every[start:stop])
+
     assert (corpus[-1].id, corpus[1].id, corpus.empty) == ("family", "short", {"blank"})
     assert corpus["blank"].plain.shape == (0, corpus.hidden_size)
+
     for missing in ("nobody", 4, -5):
         with pytest.raises(LookupError, match=str(missing)):
             corpus[missing]
@@ -38,14 +43,19 @@ def test_any_run_of_vectors_across_documents_and_parts(corpus):
 
 def test_a_run_of_vectors_is_a_view_also_in_another_process(corpus, fresh_process, tmp_path):
     whole = corpus.vectors(0, 5)
+
     assert corpus.vectors(2, 4).data_ptr() == whole[2:].data_ptr()
+
     (tmp_path / "corpus").write_bytes(pickle.dumps(corpus))
     script = (
         "import pickle, sys\nprint(pickle.load(open(sys.argv[1], 'rb')).vectors(2, 9).tolist())"
     )
+
     assert json.loads(fresh_process(script, tmp_path / "corpus")) == corpus.vectors(2, 9).tolist()
+
     folder = copied(corpus, tmp_path)
     (folder / ".vectors").write_text("no folder: the vectors stay in memory")
+
     assert all_equal(VectorCorpus(folder), corpus)
 
 
@@ -63,6 +73,7 @@ def test_the_fingerprint_depends_on_order_and_lengths(corpus, tmp_path, spans):
         (tmp_path / name).mkdir()
         write_part(tmp_path / name / "part.parquet", pa.Table.from_pylist(rows, schema))
         fingerprints.add(VectorCorpus(tmp_path / name).fingerprint())
+
     assert len(fingerprints) == 2
 
 
@@ -73,10 +84,13 @@ def test_the_fingerprint_depends_on_order_and_lengths(corpus, tmp_path, spans):
 )
 def test_a_damaged_copy_of_vectors_is_made_anew(corpus, tmp_path, damage):
     folder = copied(corpus, tmp_path)
+
     assert all_equal(corpus, VectorCorpus(folder))
+
     copies = tree(folder / ".vectors")
     for name, data in copies.items():
         (folder / ".vectors" / name).write_bytes(damage(data))
+
     assert all_equal(corpus, VectorCorpus(folder))
     assert tree(folder / ".vectors") == copies
 

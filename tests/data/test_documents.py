@@ -10,6 +10,7 @@ from nextlevelbert.data.documents import as_documents
 def test_every_form_that_people_have():
     table = Dataset.from_dict({"text": ["a", "b"], "id": ["x", None], "year": [1, 2]})
     expected = [Document("x", "a", {"year": 1}), Document("1", "b", {"year": 2})]
+
     assert list(as_documents(table)) == list(as_documents(table.to_iterable_dataset())) == expected
     assert list(
         as_documents(iter([{"body": "a"}, ("y", "b"), "c", Document("z", "d")]), "body")

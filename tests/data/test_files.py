@@ -32,12 +32,18 @@ def test_a_bad_file_ends_no_reading(tmp_path):
     (tmp_path / "n4.txt.gz").write_bytes(b"not packed")
     (tmp_path / "n5.txt").write_text("note 5")
     texts, errors = read(tmp_path)
+
     assert texts == ["note 0", "note 5"]
+
     for error, name in zip(errors, "n1.txt n2.pdf n3.parquet n4.txt.gz".split(), strict=True):
         assert error.startswith(f"{tmp_path / name} cannot be read")
+
     assert "Save it in UTF-8." in errors[0]
+
     documents = read_documents(tmp_path)
+
     assert next(documents).text == "note 0"
+
     with pytest.raises(ValueError, match=r"n1\.txt cannot be read"):
         next(documents)
 
@@ -47,9 +53,12 @@ def test_a_file_that_is_gone_or_locked_ends_no_reading(tmp_path):
         (tmp_path / name).write_text('{"text": "x"}')
     errors = list[ValueError]()
     documents = read_documents(tmp_path, on_error=errors.append)
+
     assert next(documents).id == "a"
+
     (tmp_path / "b.txt").unlink()
     (tmp_path / "c.jsonl").unlink()
+
     assert [document.id for document in documents] == ["d"]
     assert ["b.txt" in str(errors[0]), "c.jsonl" in str(errors[1])] == [True, True]
 
@@ -117,11 +126,14 @@ def test_many_bad_rows_are_counted(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "good"}\n' + "7\n" * 12)
     texts, errors = read(path)
+
     assert texts == ["good"]
     assert len(errors) == 11
     assert errors[-1] == f"{path}: 2 more rows cannot be read."
+
     path.write_text('{"body": "no text"}\n' * 12)
     texts, errors = read(path)
+
     assert texts == []
     assert "line 1: Document 0 has no column 'text'" in errors[0]
     assert errors[1:] == [f"{path}: 11 more rows cannot be read."]
@@ -132,6 +144,7 @@ def test_bad_rows_keep_their_numbers(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "x"}\n7\n{"text": "y"}')
     (tmp_path / "b.jsonl").write_text('{"text": "z"}')
     documents = read_documents(tmp_path, on_error=print)
+
     assert [document.id for document in documents] == ["0", "2", "3"]
 
 
@@ -139,6 +152,7 @@ def test_rows_before_damage_are_read(tmp_path):
     rows = b"".join(b'{"text": "row %d"}\n' % index for index in range(5_000))
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(rows)[:-500])
     texts, [error] = read(tmp_path)
+
     assert len(texts) > 1000
     assert "a.jsonl.gz cannot be read" in error
 
@@ -169,6 +183,7 @@ def test_utf16_is_read_by_its_mark_or_refused(tmp_path, name, encoding):
 def test_csv_of_other_delimiters(tmp_path, name, delimiter):
     header = delimiter.join(("id", "text", '"notes, if any"'))
     (tmp_path / name).write_text(f"{header}\n1{delimiter}Der Hafen.{delimiter}\n")
+
     assert [(row.id, row.text) for row in read_documents(tmp_path)] == [("1", "Der Hafen.")]
 
 
@@ -180,9 +195,12 @@ def test_the_delimiter_is_the_one_by_which_rows_fit_the_header(tmp_path):
         "size, in mm, or more;text\n12;The otter, a beast; it dives\n" * 1
     )
     texts, [error] = read(tmp_path)
+
     assert texts == ["The heron, a bird."]
     assert "b.csv, line 2: must have as many fields as line 1" in error
+
     (tmp_path / "b.csv").write_text("size, in mm, or more;text\n12;The otter dives\n")
+
     assert read(tmp_path)[0][1:] == ["The otter dives"]
 
 
@@ -191,6 +209,7 @@ def test_a_line_for_excel_names_the_delimiter(tmp_path, line):
     rows = "id,a;text\r\n1;The heron.\r\n2\r\n3;The otter.\r\n"
     (tmp_path / "a.csv").write_bytes(f"{line}\r\n{rows}".encode())
     texts, [error] = read(tmp_path)
+
     assert texts == ["The heron.", "The otter."]
     assert "a.csv, line 4: must have as many fields as line 2" in error
 
@@ -315,6 +334,7 @@ def test_a_text_of_several_lines_is_one_row(tmp_path):
     text = "One,\n\ntwo\nthree"
     (tmp_path / "a.csv").write_text(f'id,text\n1,"{text}"\n2,"{text}",x\n3,"{text}"\n')
     texts, [error] = read(tmp_path)
+
     assert texts == [text, text]
     assert "a.csv, line 6: must have as many fields as line 1" in error
 
@@ -324,8 +344,11 @@ def test_a_text_of_several_lines_is_one_row(tmp_path):
 def test_objects_of_several_lines_follow_each_other(tmp_path, name, between):
     objects = [json.dumps({"id": text, "text": text}, indent=2) for text in ROWS]
     (tmp_path / name).write_text(between.join(objects))
+
     assert read(tmp_path) == (ROWS, [])
+
     (tmp_path / name).write_text("[" + ",".join(objects) + "]")
+
     assert read(tmp_path) == (ROWS, [])
 
 
@@ -333,6 +356,7 @@ def test_a_bad_object_costs_no_other(tmp_path):
     objects = ['{\n "text": "x"\n}', '{\n "text": }', '{\n "text": "y"\n}', "7"]
     (tmp_path / "a.json").write_text("\n".join(objects))
     texts, errors = read(tmp_path)
+
     assert texts == ["x", "y"]
     assert "line 4: begins a value that is not JSON." in errors[0]
     assert "line 9: is not a JSON object, but 7 (int)" in errors[1]
@@ -414,6 +438,7 @@ def test_texts_that_are_stored_as_binary_are_read(tmp_path):
     pq.write_table(pa.table({"id": ids, "text": texts}), tmp_path / "a.parquet")
     errors = list[ValueError]()
     documents = list(read_documents(tmp_path, on_error=errors.append))
+
     assert [(row.id, row.text) for row in documents] == [
         ("a", "The heron."),
         ("b", "Der Fährmann."),
@@ -446,8 +471,11 @@ def test_what_is_left_out_is_counted_by_kind(tmp_path, caplog):
     (tmp_path / "~$letter.docx").write_bytes(b"\x05Ann")  # Word has letter.docx open
     (tmp_path / "gone.txt").symlink_to(tmp_path / "nothing")
     (tmp_path / "a.txt").write_text("x")
+
     assert len(source_files(tmp_path)) == 1
+
     (tmp_path / "self.txt").symlink_to("self.txt")
+
     assert len(source_files(tmp_path)) == 1
     assert "6 .odt, 2 .rtf, 1 without suffix; README first" in caplog.text
     assert "(broken links, or things that are no files): gone.txt, self.txt." in caplog.text
@@ -462,12 +490,14 @@ def test_a_state_of_another_program_makes_no_data_set(tmp_path):
         assert texts == ["The observatory."]
         assert "state.json" in errors[0]
     (tmp_path / "dataset_dict.json").write_text('{"splits": ["train"]}')
+
     assert read(tmp_path)[0] == ["The observatory."]
 
 
 def test_a_hidden_file_is_read_if_it_is_the_source(tmp_path):
     (tmp_path / ".diary.txt").write_text("The observatory.")
     (tmp_path / "a.txt").write_text("The estuary.")
+
     assert read(tmp_path / ".diary.txt")[0] == ["The observatory."]
     assert read(tmp_path)[0] == ["The estuary."]
 
@@ -480,7 +510,9 @@ def test_folders_may_be_nested_deeper_than_python_can_call(tmp_path, monkeypatch
         os.mkdir("d")
         os.chdir("d")
     Path("deep.txt").write_text("The plough.")
+
     assert read(tmp_path) == (["The estuary.", "The plough."], [])
+
     for _ in range(depth):  # pytest, too, removes folders by recursion
         shutil.rmtree("d", ignore_errors=True)
         os.chdir("..")
@@ -495,8 +527,11 @@ def test_every_document_has_an_id_of_its_own(tmp_path):
         for name in ("report.md", "report.txt", "report.md.txt", "other.txt"):
             (shelf / name).write_text("The board met.")
     _, ids = zip(*source_files(shelves[0]), strict=True)
+
     assert ids == ("other", "report.md", "report.md.txt", "report.txt")
+
     paths, ids = zip(*source_files(shelves), strict=True)
+
     assert list(ids) == list(map(str, paths))
 
 
@@ -519,5 +554,7 @@ def test_a_name_that_is_not_utf8_can_be_printed(tmp_path):
     path = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.txt")
     Path(path).write_text("The café.")
     [(_, name)] = source_files(tmp_path)
+
     assert name == "caf\\xe9"
+
     name.encode()

@@ -54,6 +54,7 @@ def test_other_names_of_columns(read):
     ]
     columns = Columns(text="body", question="about", label="is", id="key")
     data = read(rows, columns)
+
     assert list(data) == [
         {"id": "7", "text": "naïve", "question": "why?", "label": 1},
         {"id": "8", "text": "x", "question": "?", "label": 0},
@@ -71,14 +72,19 @@ def test_a_dataset_with_named_classes(tmp_path):
         path = tmp_path / "news" / "data" / f"{split}-00000-of-00001.parquet"
         datasets.Dataset.from_list(table(*labels), features=features).to_parquet(path)
     data = load_classes(open_rows(tmp_path / "news"))
+
     assert (names_of(data), labels_of(data)) == (("pos", "neg"), [1, 0])
     assert source_of(data) == "news (train)"
+
     # The names decide.
     data = load_classes(open_rows(tmp_path / "news"), class_names=["neg", "pos"])
+
     assert (names_of(data), labels_of(data)) == (("neg", "pos"), [0, 1])
+
     with pytest.raises(ValueError, match=r"'neg' \(str\) is not one of the 2 classes: a, b"):
         load_classes(open_rows(tmp_path / "news"), class_names=["a", "b"])
     unlabelled = load_classes(open_rows(tmp_path / "news", "test"))
+
     assert "label" not in unlabelled.features
 
 
@@ -105,6 +111,7 @@ def test_numbers_of_named_classes_need_their_list(read):
 )
 def test_labels(read, labels, class_names, expected, names):
     data = read(table(*labels), class_names=class_names)
+
     assert (labels_of(data), names_of(data)) == (expected, names)
     assert isinstance(data.features["label"], List) == isinstance(labels[0], list)
 
@@ -117,7 +124,9 @@ def test_minus_one_is_no_label_of_named_classes(read):
 def test_a_set_has_the_kind_of_labels_of_the_training_set(read):
     train = read(table(["b"], ["a", "c"]))
     data = read(table(["c"], ["c", "b"]), like=train)
+
     assert (labels_of(data), names_of(data)) == ([[2], [1, 2]], ("a", "b", "c"))
+
     with pytest.raises(ValueError, match="a list in each row"):
         read(table("a", "b"), like=train)
 
@@ -184,6 +193,7 @@ def test_documents_are_held_out(owners, share, seed):
     data = data_of(owners)
     parts = hold_out_documents(data, share, seed)
     assert_split(data, parts)
+
     assert abs(len(distinct_texts(parts[1])) - share * len(distinct_texts(data))) <= 1
 
 

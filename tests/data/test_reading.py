@@ -55,13 +55,17 @@ def test_files_of_texts(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfone\r\ntwo\rthree\n\xe2\x80\xa8")
     (tmp_path / "picture.png").write_bytes(b"\x89PNG")
     both = [("a", "one\ntwo\nthree\n\u2028"), ("shelf/b", "# Loomings\n\n*Call me*")]
+
     assert pairs(read_documents(tmp_path)) == pairs(read_documents(str(tmp_path / "**/*"))) == both
     assert pairs(read_documents([tmp_path / "a.txt", tmp_path / "shelf"])) == [
         both[0],
         ("b", both[1][1]),
     ]
+
     (tmp_path / "a[1].txt").write_text("x")
+
     assert pairs(read_documents(tmp_path / "a[1].txt")) == [("a[1]", "x")]
+
     (tmp_path / "a.txt").write_bytes("naïve".encode("latin-1"))
     with pytest.raises(ValueError, match=r"a\.txt.*0xef"):
         list(read_documents(tmp_path))
@@ -76,6 +80,7 @@ def test_two_files_of_one_name_keep_their_suffixes(tmp_path):
     (tmp_path / "dock.txt").write_text(SEA)
     (tmp_path / "dock.jsonl").write_text('{"text": "a row"}')
     rows = [("0", "a row"), ("dock", SEA), ("nettle.html", WHALE), ("nettle.pdf", SEA)]
+
     assert pairs(read_documents(tmp_path)) == rows
     assert [name for _, name in source_files(tmp_path)] == [
         None,
@@ -92,10 +97,14 @@ def test_rows_are_numbered_through_all_files(tmp_path):
     Dataset.from_list([{"text": "v"}]).save_to_disk(tmp_path / "saved")
     files = [tmp_path / name for name in ("b.jsonl", "between.txt", "a.csv", "saved")]
     documents = list(read_documents(files))
+
     assert pairs(documents) == [("0", "x"), ("7", "y"), ("between", "w"), ("2", "z"), ("3", "v")]
     assert documents[1].metadata == {"year": 1851}
+
     [document] = read_documents(tmp_path / "a.csv", id_column="text", text_column="text")
+
     assert document == Document("z", "z")
+
     with pytest.raises(ValueError, match=r"b\.jsonl.*'body'.*text_column"):
         list(read_documents(tmp_path / "b.jsonl", text_column="body"))
 
@@ -113,6 +122,7 @@ def test_the_text_of_books(tmp_path):
     docx.unlink()
     (tmp_path / "d.html").write_text(PAGE)
     pdf, *rest = read_documents(tmp_path)
+
     assert pairs(rest) == [
         ("b", f"One\n\n{WHALE}\nSome\n\n{SEA}"),
         ("c", f"{WHALE}\n\n{SEA}"),

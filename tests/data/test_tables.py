@@ -73,6 +73,7 @@ def test_every_kind_of_file_has_the_same_rows(tmp_path, suffix, places):
 )
 def test_json_lines_and_one_object_in_a_json(tmp_path, content, rows):
     (tmp_path / "rows.json").write_text(content)
+
     assert [row for _, row in open_rows(tmp_path / "rows.json").rows] == rows
 
 
@@ -157,6 +158,7 @@ def test_texts_are_not_a_table(tmp_path, source):
 
 def test_a_table_of_texts_alone_is_one(tmp_path):
     Dataset.from_dict({"text": ["It rained."]}).to_parquet(tmp_path / "train.parquet")
+
     assert open_rows(tmp_path).first == {"text": "It rained."}
 
 

@@ -27,6 +27,7 @@ def test_few_blocks_do_not_run():
     """Each says why, in the form that `SKIPS` knows, and stands directly above its block."""
     text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
     reasons = SKIPS.findall(text)
+
     assert len(reasons) == len(re.findall(r"<!--.*skip", text))
     assert len(reasons) <= 12, reasons
     assert text.count("```python\n") >= 3 * len(reasons)
@@ -38,6 +39,7 @@ def test_every_public_name_is_in_the_reference():
         text = page.read_text(encoding="utf-8")
         described.update(re.findall(r"^::: (?:[\w.]+\.)?(\w+)$", text, re.MULTILINE))
     public = {*nextlevelbert.__all__, *data.__all__, *evaluation.__all__}
+
     assert public - described == set()
 
 
@@ -100,11 +102,17 @@ def test_the_site_is_built_without_a_warning_and_needs_no_network(tmp_path):
     the API."""
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
     assert built.returncode == 0, built.stderr
+
     index = (tmp_path / "search" / "search_index.json").read_text(encoding="utf-8")
+
     assert '#nextlevelbert.encode_corpus"' in index
+
     pages = list(tmp_path.rglob("*.html"))
+
     assert len(pages) > 25
+
     for page in pages:
         text = page.read_text(encoding="utf-8")
         assert 'src="http' not in text

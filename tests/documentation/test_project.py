@@ -33,6 +33,7 @@ def read(name: str) -> str:
 
 def test_the_version_is_the_same_everywhere():
     changelog = re.search(r"^## (\S+)", read("CHANGELOG.md"), re.MULTILINE)
+
     assert changelog is not None
     assert changelog[1] == nextlevelbert.__version__
     assert yaml.safe_load(read("CITATION.cff"))["version"] == nextlevelbert.__version__
@@ -118,6 +119,7 @@ def test_links_are_made_absolute_for_pypi():
 def test_the_first_page_is_short():
     """At most 900 words, without code, comments and addresses."""
     text = re.sub(r"```.*?```|<!--.*?-->|\]\([^)]*\)", " ", read("README.md"), flags=re.DOTALL)
+
     assert len([word for word in text.split() if re.search(r"\w", word)]) <= 900
 
 
@@ -156,7 +158,9 @@ def test_the_scores_of_a_page_are_in_the_results(page):
     `docs/results.md` that it comes from; in a sentence, it stands in any row."""
     results = scores_of_rows(read("docs/results.md"))
     text = CODE.sub("", read(page))
+
     assert set(SCORE.findall(text)) - set(SCORE.findall(read("docs/results.md"))) == set()
+
     for name, scores in scores_of_rows(text).items():
         sources = [results[source] for source in SOURCES.get(name, [name])]
         assert scores - set().union(*sources) == set(), name
@@ -212,6 +216,7 @@ def test_a_model_is_pushed_and_opened_as_the_page_says(fresh_process, tmp_path):
     blocks = re.findall(r"```python\n(.*?)```", read("docs/jobs/publish.md"), re.DOTALL)
     checkpoint = nextlevelbert.static_checkpoint()
     script = "\n".join(blocks[:-1]).replace('"my-model"', repr(checkpoint))
+
     assert "(1, 384)" in fresh_process(script)
 
 

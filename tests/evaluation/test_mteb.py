@@ -75,4 +75,5 @@ def test_mteb_scores_a_checkpoint_as_we_do(toy_encoder_path, tmp_path):
     }
     for name, reference in {**names, "map": "main_score"}.items():
         assert scores[name] == pytest.approx(expected[reference], abs=1e-5)
+
     assert 0.05 < scores["map"] < 0.95

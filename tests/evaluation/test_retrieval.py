@@ -65,11 +65,13 @@ def test_scores_are_those_of_trec_eval(seed, monkeypatch):
 def test_a_run_has_the_first_hundred_documents_in_trec_s_format():
     task = task_of(1, 3, {0: {1: 1}})
     rankings = rank_by_scores(task, np.asarray([[0.5, 0.5, 0.9]]))
+
     assert trec_run(rankings, "my model").splitlines() == [
         "q0 Q0 d2 1 0.900000000 my-model",
         "q0 Q0 d0 2 0.500000000 my-model",
         "q0 Q0 d1 3 0.500000000 my-model",  # the relevant one comes last in a tie
     ]
+
     large = task_of(2, 101, {0: {1: 1}, 1: {2: 1}})
     rankings = rank_by_scores(large, np.arange(202.0).reshape(2, 101))
     for ranking in rankings.values():
@@ -84,6 +86,7 @@ def test_a_document_is_not_the_answer_to_itself():
     )
     vectors = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
     rankings = rank_documents(task, vectors, vectors)
+
     # Without themselves, b (0.8 to a, 0.6 to c) has c second, and c (0 to a, 0.6 to b) has a
     # second.
     assert {query: ranking.ranks.tolist() for query, ranking in rankings.items()} == {
@@ -102,12 +105,14 @@ def test_a_constant_vector_gets_the_worst_scores_there_are(lengths):
     )
     for query, ranking in rankings.items():
         assert ranking.ranks.tolist() == list(range(61 - len(task.relevant[query]), 61))
+
     assert retrieval_scores(rankings)["hit_rate@10"] == 0
 
 
 def test_ties_count_against_relevant_documents_and_most_against_the_best():
     task = task_of(1, 6, {0: {1: 2, 2: 1, 4: 1}})
     [ranking] = rank_by_scores(task, np.asarray([[0.5, 0.5, 0.9, 0.5, 0.5, 0.1]])).values()
+
     # 2 comes first; 0 and 3 before 4 and 1, with which they tie; 5 is last.
     assert ranking.ranks.tolist() == [1, 4, 5]
     assert ranking.grades.tolist() == [1, 1, 2]
@@ -121,12 +126,15 @@ def test_ranking_candidates_is_ranking_a_smaller_pool():
     documents = torch.randn(6, 4)
     rankings = rank_documents(task, queries, documents)
     cosines = torch.cosine_similarity(queries[:1], documents[[3, 1, 2]])
+
     assert rankings["q0"].ranks.tolist() == [
         1 + int((cosines > cosines[0]).sum()),
         np.inf,
     ]  # d0 is no candidate
     assert rankings["q1"].ranks.tolist() == [np.inf]
+
     scores = retrieval_scores(rankings)
+
     assert scores["mrr@10"] == pytest.approx(1 / rankings["q0"].ranks[0] / 2)
     assert scores["recall@10"] == pytest.approx(0.25)
 

@@ -73,6 +73,7 @@ def test_an_example_is_short_enough_to_copy(path):
 def test_chunkbert(encoder, tmp_path):
     sizes = {"encoder": encoder, "chunk_size": 32, "learning_rate": 3e-3, "num_train_epochs": 2}
     scores = run("chunkbert", tmp_path, **sizes)
+
     assert scores["accuracy"] > 0.8
     assert scores["accuracy on more than 512 tokens"] > 0.8
     assert AutoModelForSequenceClassification.from_pretrained(tmp_path).config.num_labels == 2
@@ -88,10 +89,13 @@ def test_bert_al(encoder, tmp_path):
     }
     sizes |= {"recurrence": "residual"}
     scores = run("bert_al", tmp_path / "made", **sizes)
+
     assert scores["BERT-AL"]["rouge2"] > scores["lead-3"]["rouge2"] + 0.1
+
     rows = [{"text": "Rain fell. Tea was served. The match was off.", "summary": "Rain fell."}] * 2
     file = write(tmp_path / "rows.jsonl", rows)
     options = {"train_file": file, "test_file": file, "num_train_epochs": 1}
+
     assert run("bert_al", tmp_path / "read", **{**sizes, **options})["lead-3"]["rouge1"] > 0.1
 
 
@@ -104,6 +108,7 @@ def test_nextlevelbert(minilm_path, tmp_path):
     """Classifier and chooser have the defaults of TrainingArguments."""
     scores = run_with(minilm_path, "next_level_bert", tmp_path)
     before, after = scores["pretrained"]
+
     assert after > 2 * before
     assert scores["classifier"][1] > 0.8
     assert scores["chooser"][0] < 0.5 < 0.8 < scores["chooser"][1]
@@ -113,6 +118,7 @@ def test_nextlevelbert(minilm_path, tmp_path):
 def test_hate(tmp_path):
     scores = run_with(static_checkpoint(), "hate", tmp_path)
     before, after = scores["pretrained"]
+
     assert after > 1.5 * before
     assert scores["classifier"][1] > 0.8
 

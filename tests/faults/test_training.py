@@ -130,6 +130,7 @@ RUNS = {"masked": 2, "classification": 2}
 @pytest.mark.parametrize(("name", "every"), RUNS.items())
 def test_every_kill(runs, straight, name, every, tmp_path):
     states = states_of_a_kill(runs[name], tmp_path / "model")
+
     assert len(states) > 20
     assert (
         differences_after_a_restart(

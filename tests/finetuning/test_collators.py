@@ -11,6 +11,7 @@ def test_batches_of_labelled_vectors():
         {"label": 0, "inputs_embeds": torch.full((1, 2), 2, dtype=torch.float16)},
     ]
     batch = DataCollatorForLabelledVectors()(rows)
+
     assert batch["labels"].tolist() == [1, 0]
     assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
     assert batch["inputs_embeds"].dtype == torch.float32

@@ -21,7 +21,9 @@ from ..toys.finetuning import predictions
 def test_the_texts_beside_a_document():
     assert pair_texts({"text": "x"}) == []
     assert pair_texts({"text": "x", "question": "Who?"}) == ["Who?"]
+
     row = {"text": "x", "question": "Who is _ ?", "choices": ["Ann", "Bob"]}
+
     assert pair_texts(row) == ["Who is _ ? Ann", "Who is _ ? Bob"]
 
 
@@ -51,6 +53,7 @@ def test_the_texts_beside_a_document():
 def test_predictions_in_words(tmp_path, labels, label, logits, expected):
     data = Dataset.from_list([{"id": "ü", "text": "text", **label}])
     write_predictions(tmp_path / "p.jsonl", data, labels, logits=np.array(logits))
+
     assert predictions(tmp_path / "p.jsonl") == [{"id": "ü", **expected}]
     assert "ü" in (tmp_path / "p.jsonl").read_text(encoding="utf-8")
 
@@ -61,6 +64,7 @@ def test_scores_of_one_class_worked_by_hand():
     # Class 1: one found of two, one of two findings right: precision = recall = 1/2; class 0
     # likewise.
     scores = labels.scores(np.array([0, 1, 0, 1]), logits)
+
     assert scores == {"accuracy": 0.5, "f1": 0.5, "macro_f1": 0.5, "micro_f1": 0.5}
 
 
@@ -70,6 +74,7 @@ def test_scores_of_several_classes_worked_by_hand():
     # Class 0: 2 of 2; class 1: none found of one, one wrong. Micro: 2 right of 3 said and of 3 that
     # are.
     scores = labels.scores(labels.array([[0], [0], [1]]), logits)
+
     assert scores == pytest.approx({"accuracy": 1 / 3, "macro_f1": 0.5, "micro_f1": 2 / 3})
 
 
@@ -78,11 +83,13 @@ def test_scores_of_a_class_that_a_row_has_or_has_not():
     logits = np.array([[1.0], [2.0], [-1.0], [-2.0], [0.5]])  # says yes, yes, no, no, yes
     # Two of three found rightly, one of the three that are is missed: precision = recall = 2/3.
     scores = labels.scores(labels.array([[0], [], [0], [], [0]]), logits)
+
     assert scores == pytest.approx({"accuracy": 3 / 5, "f1": 2 / 3})
 
 
 def test_scores_of_choices():
     labels = LabelSet(CHOICE, choices=4)
+
     assert labels.scores(np.array([0, 1, 0, 0]), np.eye(4)) == {"accuracy": 0.5}
 
 
@@ -97,8 +104,11 @@ def test_scores_of_choices():
 def test_the_most_frequent_label(labels, rows, expected):
     train = Dataset.from_dict({"label": rows})
     logits = labels.majority_logits(train)
+
     assert (logits > 0).tolist() == [expected]
+
     if labels.problem_type != SEVERAL:
         assert logits.argmax() == 1
     single = Dataset.from_dict({"label": rows[:1]})
+
     assert labels.majority_scores(train, single)["accuracy"] == 1.0

@@ -15,4 +15,5 @@ from nextlevelbert.finetuning.tasks import main
 def test_a_task_that_is_not_there(words, culprit, capsys):
     with pytest.raises(SystemExit):
         main(words)
+
     assert culprit in capsys.readouterr().err

@@ -32,9 +32,12 @@ def test_tokens_are_cut_and_padded_on_the_right(token_reader, keep_end, caplog):
         token_reader.family = "chunkbert"
         expected = tokenizer("one two three four")["input_ids"][:4]
     prepared = token_reader.prepare({"train": rows})["train"]
+
     assert token_reader.is_long["train"].tolist() == [True, False]
     assert "the first 4 tokens of documents are read; 1 are longer" in caplog.text
+
     batch = token_reader.collate([prepared[0], {"input_ids": [101, 102], "label": 1}])
+
     assert batch["input_ids"].tolist() == [expected, [101, 102, 0, 0]]
     assert batch["attention_mask"].tolist() == [[1, 1, 1, 1], [1, 1, 0, 0]]
     assert batch["labels"].tolist() == [0, 1]

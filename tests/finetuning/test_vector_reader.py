@@ -45,6 +45,7 @@ def test_a_batch_holds_each_document_once(vector_reader):
     reader = vector_reader(LabelSet(SEVERAL, ("x", "y", "z")))
     prepared = reader.prepare({"train": Dataset.from_list(rows)})["train"]
     batch = reader.collate(list(prepared))
+
     assert next(iter(batch)) == "labels"  # Trainer takes its length for the batch size
     assert batch["document_index"].tolist() == [0, 1, 0]
     assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]

@@ -34,6 +34,7 @@ def test_published_cases(case):
         precision = scores[f"{metric}_precision"]
         f1 = 2 * recall * precision / max(recall + precision, 1e-9)
         assert scores[f"{metric}_f1"] == pytest.approx(f1)
+
     assert scores["conll_f1"] == pytest.approx(
         (scores["muc_f1"] + scores["b3_f1"] + scores["ceafe_f1"]) / 3
     )
@@ -43,6 +44,7 @@ def test_labels_stand_for_clusters():
     gold = list("aabccc")
     predicted = [5, 5, 9, 9, 7, 7]
     by_cluster = cluster_scores([{0, 1}, {2}, {3, 4, 5}], [{0, 1}, {2, 3}, {4, 5}])
+
     assert coreference_scores(gold, predicted) == by_cluster
     assert all(math.isfinite(score) for score in cluster_scores([], [{"a"}]).values())
 

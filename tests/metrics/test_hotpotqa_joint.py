@@ -36,6 +36,7 @@ def test_scores_worked_by_hand():
     recall = 2 / 3 * 2 / 3
     f1 = 2 * precision * recall / (precision + recall)
     sums = {name: 3 * score for name, score in scores.items()}
+
     assert sums == pytest.approx(
         {
             "answer_em": 1,
@@ -71,12 +72,14 @@ def test_scores_worked_by_hand():
 )
 def test_answers_worked_by_hand(predicted, answer, em, f1):
     scores = hotpotqa_scores({"1": (predicted, [("A", 0)])}, {"1": reference(answer, ("A", 0))})
+
     assert (scores["answer_em"], scores["answer_f1"]) == (em, pytest.approx(f1))
     assert (scores["joint_em"], scores["joint_f1"]) == (em, pytest.approx(f1))
 
 
 def test_a_fact_whose_sentence_is_not_there_counts_in_the_recall():
     scores = hotpotqa_scores({"1": ("x", [("A", 0)])}, {"1": reference("x", ("A", 0), ("A", 9))})
+
     assert (scores["support_precision"], scores["support_recall"]) == (1.0, 0.5)
     assert hotpotqa_scores({"1": ("x", [])}, {"1": reference("x", ("A", 0))})["joint_f1"] == 0
 

@@ -29,6 +29,7 @@ def test_each_space_has_a_page(name):
     header = (folder / "README.md").read_text(encoding="utf-8").split("---")[1]
     page = (folder / "index.html").read_text(encoding="utf-8")
     title = page.split("<title>")[1].split("</title>")[0]
+
     assert f"\ntitle: {title}\n" in header
     assert f'evaluate.load("NAME/{name}")' in page
 
@@ -84,9 +85,12 @@ def test_coreference_of_predicted_mentions():
     response = [[[1], [2]], [[3], [4]], [[6], [7], [8], [9]]]
     scores = metric.compute(references=[key], predictions=[response])
     names = ("muc_f1", "b3_f1", "ceafe_f1")
+
     assert [round(scores[name], 2) for name in names] == [0.4, 0.45, 0.52]
+
     # A document without clusters comes first; mentions of two documents are not the same.
     scores = metric.compute(predictions=[[], [[[1], [2]]]], references=[[[[1], [2]]], [[[1], [2]]]])
+
     assert (scores["muc_recall"], scores["muc_precision"]) == (0.5, 1.0)
 
 
@@ -107,6 +111,7 @@ def test_hotpotqa_is_that_of_the_questions():
         assert scores[f"{part}_em"] == 0.5
         assert scores[f"{part}_precision"] == 1.0
         assert scores[f"{part}_recall"] == 0.75
+
     assert scores["joint_recall"] == (0.25 + 1) / 2
 
 
@@ -117,6 +122,7 @@ def test_masked_vectors_against_scikit_learn():
     metric = load("masked_vector_accuracy")
     whole = metric.compute(predictions=predictions, references=targets)
     cosines = cosine_similarity(predictions, targets)
+
     assert whole["masked_accuracy"] == pytest.approx(
         top_k_accuracy_score(np.arange(40), cosines, k=1)
     )
@@ -130,6 +136,7 @@ def test_same_work_by_hand():
     works = ["Emma", "Emma", "Walden", "Walden", "Alone"]
     vectors = [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9], [1.0, 0.05]]
     scores = load("same_work_retrieval").compute(predictions=vectors, references=works, k=1)
+
     assert (scores["queries"], scores["hit_rate@1"]) == (4, 0.5)
     assert scores["map"] == scores["mrr"] == (1 / 2 + 1 / 2 + 1 + 1) / 4
 
@@ -155,11 +162,14 @@ def test_a_folder_is_a_space_of_the_hub(hub, fresh_process):
     folder = METRICS / "same_work_retrieval"
     printed = fresh_process(PUSH_AND_LOAD, folder, json.dumps(vectors), json.dumps(works))
     files = hub.files("space", "user/same_work_retrieval")
+
     assert json.loads(printed.splitlines()[-1])["map"] == 1.0
     assert files["README.md"].startswith(b"---\ntitle: Same-work retrieval\n")
+
     [copied] = (fresh_process.folder / "modules" / "evaluate_modules").rglob(
         "same_work_retrieval.py"
     )
+
     assert (
         copied.read_bytes()
         == files["same_work_retrieval.py"]
@@ -182,6 +192,7 @@ def test_same_work_against_scikit_learn():
         others = np.delete(cosines[index], index)
         precisions.append(average_precision_score(is_same, others))
         ranks.append(1 + np.argmax(is_same[np.argsort(-others)]))
+
     assert scores["queries"] == 15  # the passage that is alone is in the pool, and no query
     assert scores["map"] == pytest.approx(np.mean(precisions))
     assert scores["mrr"] == pytest.approx(np.mean(1 / np.array(ranks)))

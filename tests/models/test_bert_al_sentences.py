@@ -15,10 +15,13 @@ from nextlevelbert.models.bert_al_sentences import (
 
 def test_selection_worked_by_hand():
     scores = np.array([0.1, 0.9, 0.5, 0.9, 0.2])
+
     assert select_sentences(scores, 3) == [1, 2, 3]
     assert select_sentences(scores, 1) == [1]
     assert select_sentences(scores, 9) == [0, 1, 2, 3, 4]
+
     texts = ["so it was", "The cat sat down.", "a dog", "Then the cat SAT down?", "the cat sat"]
+
     # The fourth says "the cat sat" after the second did, and so does the last.
     assert select_sentences(scores, 3, texts) == [0, 1, 2]
 
@@ -28,10 +31,13 @@ def test_the_format_of_bertsum(minilm):
     encoded = encode_sentences(["Call me Ishmael.", "[SEP] is a word.", "Yes!"], tokenizer)
     ids, types = (values.tolist() for values in encoded)
     words = ["[CLS]", "call", "me", "is", "##hma", "##el", ".", "[SEP]"]
+
     assert tokenizer.convert_ids_to_tokens(ids[:8]) == words
     assert types == [0] * 8 + [1] * (len(ids) - 12) + [0] * 4
     assert (ids.count(tokenizer.cls_token_id), ids.count(tokenizer.sep_token_id)) == (3, 3)
+
     batch = pad_batch([encoded, (encoded[0][:3], encoded[1][:3])], 9)
+
     assert batch["attention_mask"].sum(dim=1).tolist() == [len(ids), 3]
     assert batch["input_ids"][1, 3:].unique().tolist() == [9]
     assert batch["token_type_ids"][0].tolist() == types
@@ -45,6 +51,7 @@ def test_a_word_that_starts_a_sentence_in_the_vocabulary_becomes_the_unknown_one
         tokenizer_object=model, unk_token="?", cls_token="<s>", sep_token="</s>"
     )
     ids, _ = encode_sentences(["It<s>.", "It"], tokenizer)
+
     assert ids.tolist() == [1, 4, 0, 3, 2, 1, 4, 2]
 
 

@@ -69,6 +69,7 @@ def test_attention_is_that_of_the_definition(attention, windows):
             close(output.last_hidden_state[row, :length], expected)
             close(output.pooler_output[row], expected.mean(0))
         first.append(output.last_hidden_state[0])
+
     # What is global matters, so the agreement says something.
     assert all((one - other).abs().max() > 0.1 for one, other in itertools.pairwise(first))
 
@@ -93,10 +94,12 @@ def test_blocks_where_they_save_something_and_the_square_elsewhere():
     few = globals_of([[0, 7]], 40).bool()
     many = globals_of([range(30)], 40).bool()
     blocks = plan_attention(real, few, 8)
+
     assert blocks.block == 4
     assert blocks.allowed.shape == (10, 1, 4, 3 * 4 + 2)
     assert plan_attention(real, many, 8).block is None  # 12 + 30 keys, of 40
     assert plan_attention(real, few, 80).block is None
+
     real[:, 9:] = False
     for window in (8, 30):  # a query without a key could give NaN, so padding sees something
         assert plan_attention(real, torch.zeros_like(real), window).allowed.any(dim=-1).all()
@@ -109,10 +112,12 @@ def test_attentions_on_request_are_those_of_longformer():
     wide = globals_of(GLOBALS["one"], ids.shape[1])
     plain = model(ids, mask, wide, output_hidden_states=True)
     with_attentions = model(ids, mask, wide, output_attentions=True, output_hidden_states=True)
+
     assert plain.attentions is None
     assert [tuple(weights.shape) for weights in with_attentions.attentions] == [
         (4, 4, 37, 1 + 5)
     ] * 3
+
     real = mask.bool()
     close(with_attentions.last_hidden_state[real], plain.last_hidden_state[real])
     for sdpa, eager in zip(plain.hidden_states, with_attentions.hidden_states, strict=True):
@@ -130,4 +135,5 @@ def test_blocks_learn_with_dropout():
     model = tiny(attention_window=4, attention_probs_dropout_prob=0.1).train()
     ids, mask = batch()
     model(input_ids=ids, attention_mask=mask).last_hidden_state.sum().backward()
+
     assert model.encoder.layer[0].attention.self.query.weight.grad.abs().sum() > 0

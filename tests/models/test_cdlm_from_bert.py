@@ -39,9 +39,11 @@ def test_a_longformer_opens_and_gives_the_same(kind, cls, tmp_path):
     source = draw(kind(config))
     source.save_pretrained(tmp_path)
     model, info = cls.from_pretrained(tmp_path, output_loading_info=True)
+
     assert not info["missing_keys"]
     assert not info["unexpected_keys"]  # LongformerModel has a pooler, which is not wanted
     assert model.config.attention_window == [4, 8, 4]
+
     ids, mask = batch()
     real = mask.bool()
     for places in ("none", "many", "different"):
@@ -109,6 +111,7 @@ def test_with_a_wide_window_it_is_the_encoder(encoders, minilm_path, name):
             weight = getattr(source.attention.self, part).weight
             assert torch.equal(getattr(attention, part).weight, weight)
             assert torch.equal(getattr(attention, f"{part}_global").weight, weight)
+
     assert model.config.mask_token_id == model.tokenizer.mask_token_id
     assert model.config.pad_token_id == model.tokenizer.pad_token_id
 
@@ -120,10 +123,12 @@ def test_the_position_table_is_the_encoder_s_again_and_again(encoders, name, pad
         offset:
     ]
     table = model.embeddings.position_embeddings.weight
+
     assert (len(source), len(table)) == (40, pad + 1 + 100)
     assert not table[: pad + 1].any()
     assert torch.equal(table[pad + 1 :], torch.cat([source, source, source[:20]]))
     assert model.config.max_sequence_length == 100
+
     model(torch.full((1, 100), 5))
 
 
@@ -138,9 +143,12 @@ def test_the_head_over_words_is_kept_or_new_and_tied(encoders, name, kind):
     expected = kind.from_pretrained(encoders[name]).eval()(ids, attention_mask=mask).logits
     close(model(ids, mask).logits[mask.bool()], expected[mask.bool()], atol=1e-4)
     new = CdlmForMaskedLM.from_encoder(encoders[f"{name} without head"], max_length=40)
+
     assert not new.lm_head.bias.any()
+
     for cdlm in (model, new):
         assert cdlm.lm_head.decoder.weight is cdlm.longformer.embeddings.word_embeddings.weight
+
     assert torch.isfinite(new(ids, mask).logits).all()
 
 

@@ -67,8 +67,10 @@ def test_modules_over_the_model_survive_a_save_of_the_model_alone(toy_checkpoint
     config_file.write_text(json.dumps(stored | {"do_lower_case": True}), encoding="utf-8")
     NextLevelBertModel.from_pretrained(tmp_path).save_pretrained(tmp_path)
     stored = json.loads(config_file.read_text(encoding="utf-8"))
+
     assert stored["do_lower_case"] is True  # as somebody has set it
     assert stored["max_seq_length"] == int(1e30)  # sentence-transformers had dropped it
+
     np.testing.assert_allclose(vector(tmp_path), model.encode(TEXT), atol=1e-6)
 
 
@@ -191,6 +193,7 @@ def test_a_tokenizer_that_a_trainer_saves_truncates_no_document(
 
 def test_a_model_has_a_tokenizer_of_its_own(minilm):
     model = NextLevelBertModel.from_chunk_encoder(minilm, chunk_size=64, num_hidden_layers=0)
+
     assert model.tokenizer.model_max_length == int(1e30)
     assert minilm.tokenizer.model_max_length == 256
 
@@ -213,6 +216,7 @@ def test_the_tokenizer_lines_of_tutorials(toy_encoder_path):
 def test_other_libraries_truncate_where_a_family_has_a_limit(encoder, tmp_path):
     CdlmForMaskedLM.from_encoder(encoder, max_length=64).save_pretrained(tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+
     assert len(tokenizer(TEXT, truncation=True)["input_ids"]) == 64
     assert SentenceTransformer(str(tmp_path), device="cpu").max_seq_length == 64
     assert vector(tmp_path).shape == (32,)
@@ -239,12 +243,15 @@ def test_a_folder_gets_a_card_and_keeps_the_one_it_has(toy_checkpoint, tmp_path)
     model.config.chunk_encoder_name = "me/encoder"
     model.save_pretrained(tmp_path)
     card = ModelCard.load(tmp_path / "README.md")
+
     assert card.data.tags == ["nextlevelbert", "sentence-transformers"]
     assert card.data.base_model == "me/encoder"
     assert "pip install" in card.text
     assert f'SentenceTransformer("{tmp_path.name}")' in card.text
+
     (tmp_path / "README.md").write_text("mine", encoding="utf-8")
     model.save_pretrained(tmp_path)
+
     assert (tmp_path / "README.md").read_text(encoding="utf-8") == "mine"
     assert Trainer.create_model_card.__module__ == "transformers.trainer"  # nobody's is replaced
 

@@ -112,6 +112,7 @@ def test_pooling_and_normalisation_are_honoured_and_part_of_the_fingerprint(
         np.testing.assert_allclose(vectors, expected, atol=1e-5, rtol=1e-4)
         fingerprints.append(source.fingerprint)
     usual = weights_fingerprint(source.encoder.model)  # of the usual kind, that of the weights
+
     assert fingerprints[0] != fingerprints[1]
     assert (usual in fingerprints) == (mode == "mean")
 
@@ -174,7 +175,9 @@ def test_dense_layers_are_part_of_the_fingerprint(toy_encoder_path, tmp_path):
         assert not hasattr(model.config.encoder_config, "sentence_steps")
         weight = model.encoder.encoder.layer[0].output.dense.weight
         assert torch.equal(weight, source.encoder.model.encoder.layer[0].output.dense.weight)
+
     assert len(sources) == 4
+
     with pytest.raises(ValueError, match="chunk_encoder_fingerprint"):
         model.attach_chunk_encoder(next(iter(sources.values())))
 
@@ -193,6 +196,7 @@ def test_real_mpnet_as_sentence_transformers_has_it(mpnet_path):
 
 def test_the_last_token_of_a_row_that_is_padded_on_the_left():
     hidden = torch.tensor([[[0.0], [1.0], [2.0]]])
+
     assert pool(hidden, torch.tensor([[0, 1, 1]]), "lasttoken") == 2.0
 
 

@@ -106,8 +106,11 @@ def test_a_long_document_is_tokenised_without_a_warning_and_with_the_ids_of_one_
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         document = tokenize_document(tokenizer, text)
+
     assert not transformers_log.records
+
     tokenizer.deprecation_warnings.clear()  # another test may have called it
+
     assert document.input_ids.tolist() == tokenizer(text, add_special_tokens=False)["input_ids"]
     assert "longer than" in transformers_log.text  # a plain call does warn
 
@@ -124,6 +127,7 @@ def test_the_space_before_the_first_word_behind_a_prompt_is_no_part_of_the_text(
 def test_a_long_sentence_goes_on_in_further_chunks(tokenizer):
     rule = ChunkingRule.from_tokenizer(tokenizer, 6, "sentences")
     document = tokenize_document(tokenizer, "one two three four five six. seven.")
+
     assert np.diff(rule.boundaries(document.input_ids)).tolist() == [4, 3, 2]
 
 
@@ -136,8 +140,11 @@ def test_only_the_tokenizers_own_specials_are_stripped(tokenizer):
             == tokenizer(text, add_special_tokens=False)["input_ids"]
         )
     half = np.array([101, 5, 6])
+
     assert rule.strip_special_tokens(half) is half
+
     one = np.array([7])  # one token cannot be both ends
+
     assert ChunkingRule(prefix_ids=(7,), suffix_ids=(7,)).strip_special_tokens(one) is one
 
 
@@ -205,6 +212,7 @@ def read_quotes(quotes: list[bool]) -> list[bool]:
 def test_quotes_take_turns_until_something_is_known(gaps, end):
     quotes = np.zeros(sum(gaps) + end, bool)
     quotes[np.cumsum(gaps, dtype=int)] = True
+
     assert closing_quotes(quotes).tolist() == read_quotes(quotes.tolist())
 
 
@@ -216,6 +224,7 @@ def test_a_quote_without_its_mark_does_not_turn_all_later_ones(tokenizer):
         document, rule_of_mode(tokenizer, "sentences").boundaries(document.input_ids)
     )
     sentences = ['"One. "', 'Two."', '"Three."', "He left.", "“Four.”)", "Five?!"]
+
     assert [text[a:b] for a, b in spans] == sentences
 
 
@@ -249,8 +258,10 @@ def test_borders_are_sentence_ends_unless_a_sentence_is_too_long(ids, capacity):
     for before, end in itertools.pairwise(sentences.tolist()):
         numbers[end] = number_of(ids[before:end])
     borders = rule_of(capacity).boundaries(ids)
+
     assert borders.dtype == np.int64
     assert (borders[0], borders[-1]) == (0, len(ids))
+
     for start, stop in itertools.pairwise(borders.tolist()):
         last = start + capacity
         landmarks = {}
@@ -314,6 +325,7 @@ def test_a_splitter_finds_the_sentences_instead_of_the_rule(
     text = "One. Two; three, four; five six."
     model = NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunking=chunking, chunk_size=9)
     embedding = model.encode(text, splitter=SPLITTERS[name])
+
     assert [text[a:b] for a, b in embedding.spans] == chunks
     assert model.plan(text, splitter=SPLITTERS[name]).chunks == len(embedding.plain)
     assert model.plan([" \n"], splitter=SPLITTERS[name])[0].chunks == 0
@@ -379,6 +391,7 @@ def test_landmarks_end_a_chunk():
         assert round(20 * number_of(ids), 2) == number
     ids = np.concatenate([*sentences.values()])
     borders = np.array([0, 3, 6, 7, 8, 11, 15, 17])
+
     # From 0: the landmark at 3 is too near, of those at 6 and 7 the second is smaller; 8, which
     # fits too, is none. From 7: no landmark, so the last that fits, 15. From 15: the rest.
     assert pack_sentences(ids, borders, 8).tolist() == [0, 7, 15, 17]

@@ -206,17 +206,23 @@ def saved(models, tmp_path_factory):
 def test_saved_and_opened_it_is_the_same(models, saved, name):
     kind, auto = HEADS[name]
     model, report = kind.from_pretrained(saved / name, output_loading_info=True)
+
     assert not report["missing_keys"]
     assert not report["unexpected_keys"]
+
     agree(outputs_of(name, model.eval()), outputs_of(name, models[name]))
     tied = set(models[name].all_tied_weights_keys)  # stored once
+
     assert (
         load_file(saved / name / "model.safetensors").keys()
         == models[name].state_dict().keys() - tied
     )
+
     card = (saved / name / "README.md").read_text(encoding="utf-8")
+
     assert f"is a `{kind.__name__}` and reads whole documents" in card
     assert f"\nmodel = {kind.__name__}.from_pretrained(" in card
+
     if auto is not None:
         assert type(getattr(transformers, auto).from_pretrained(saved / name)) is kind
         assert f"\nmodel = {auto}.from_pretrained(" in card
@@ -280,6 +286,7 @@ def test_each_opens_by_its_code_where_the_package_is_missing(saved, fresh_proces
 def test_no_code_runs_unasked(saved, fresh_process):
     """Without `trust_remote_code`, and without the package, a checkpoint is refused."""
     script = "import sys, transformers\ntransformers.AutoModel.from_pretrained(sys.argv[1])"
+
     assert "trust_remote_code" in fresh_process(
         script, saved / "nextlevelbert", hidden=True, fails=True
     )
@@ -365,7 +372,9 @@ def test_a_row_labelled_minus_100_does_not_count(models, name):
     labels[2] = -100
     loss = models[name](**{**batch, "labels": labels}).loss
     logits = models[name](**batch).logits
+
     assert models[name](**{**batch, "labels": torch.full_like(labels, -100)}).loss == 0
+
     rows = logits[:2].reshape(-1, logits.shape[-1])
     close(loss, torch.nn.functional.cross_entropy(rows, batch["labels"][:2].reshape(-1)))
 
@@ -487,7 +496,9 @@ def test_tuples_instead_of_outputs_by_name(saved, name):
     model = kind.from_pretrained(saved / name, return_dict=False).eval()
     by_name = model(**inputs_of(name, model), return_dict=True)
     outputs = model(**inputs_of(name, model))
+
     assert isinstance(outputs, tuple)
+
     for one, other in zip(outputs, by_name.to_tuple(), strict=True):
         close(one, other)
 
@@ -551,4 +562,5 @@ def test_every_public_model_is_in_the_table():
         public = getattr(nlb, name)
         if isinstance(public, type) and issubclass(public, transformers.PreTrainedModel):
             in_table.remove(public)
+
     assert in_table == set()

@@ -118,6 +118,7 @@ def test_special_tokens_of_a_tokenizer_that_takes_one_of_them_for_unknown_words(
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=backend, unk_token="<end>", bos_token="<end>", eos_token="<end>"
     )
+
     assert special_token_ids(tokenizer) == ((0,), (0,))
 
 

@@ -58,6 +58,7 @@ def test_a_classifier_over_the_document_vector(documents):
     close(output.logits, by_hand(model, vector))
     expected = nn.functional.nll_loss(output.logits.log_softmax(-1), torch.tensor([2, 0, 1]))
     close(output.loss, expected)
+
     assert model.classifier[0].out_features == 768
 
 
@@ -88,6 +89,7 @@ def test_the_stock_tokenizer_s_pairs(tokenizer):
     ).logits
     close(together, apart)
     other = model(**tokenizer(texts, questions[::-1], padding=True, return_tensors="pt")).logits
+
     assert not torch.equal(together, other)
 
 
@@ -98,6 +100,7 @@ def test_the_pipeline_of_transformers(tokenizer, tmp_path):
     classify = pipeline("text-classification", model=str(tmp_path), device="cpu")
     [answer] = classify(WORDS * 30)
     scores = model(**tokenizer([WORDS * 30], return_tensors="pt")).logits.softmax(-1)[0]
+
     assert answer["label"] == ("dull", "good")[int(scores.argmax())]
     assert answer["score"] == pytest.approx(scores.max().item(), abs=1e-5)
 
@@ -110,7 +113,9 @@ def test_questions_stand_beside_the_document_vector_and_it_is_read_once(document
     read = []
     model.model.register_forward_hook(lambda *of_pass: read.append(1))
     output = model(**documents, pair_embeds=questions, document_index=index)
+
     assert read == [1]
+
     close(output.logits, by_hand(model, torch.cat([vector[index], questions], dim=1)))
 
 
@@ -130,7 +135,9 @@ def test_transformers_own_recipe_of_multiple_choice(tokenizer, monkeypatch):
         lambda self, ids, mask: chunks.append(len(ids)) or encode_ids(self, ids, mask),
     )
     output = model(**batch)
+
     assert chunks == [4, 2]  # candidates, documents
+
     candidates = tokenizer(pairs, padding=True, return_tensors="pt")
     apart = model(
         **tokenizer(texts, padding=True, return_tensors="pt"),
@@ -174,13 +181,16 @@ def test_questions_with_any_tokenizer(tokenizer):
         rows.append({**row, "text": WORDS * count})
         stored.append({**row, "inputs_embeds": model.model.encode(WORDS * count).plain})
     batch = collate(rows)
+
     assert batch["input_ids"].shape[0] == 3
     assert batch["document_index"].tolist() == [0, 1, 1, 2]
+
     logits = model(**batch).logits
     for index in range(4):
         close(model(**collate(stored[index : index + 1])).logits[0], logits[index])
     for unlabelled in rows:
         del unlabelled["label"]
+
     assert "labels" not in collate(rows)
 
 

@@ -117,8 +117,10 @@ def toy_vector(run, minilm_path):
 
 def test_corpus_comes_back_from_the_hub_as_it_was(run, pushed_corpus):
     loaded = run(LOAD_CORPUS)
+
     assert loaded["recipe"] == pushed_corpus.recipe
     assert [document["id"] for document in loaded["documents"]] == ["book-1", "book-2", "book-3"]
+
     for document, pushed in zip(loaded["documents"], pushed_corpus, strict=True):
         assert torch.equal(torch.tensor(document["vectors"], dtype=torch.float16), pushed.plain)
         assert document["spans"] == pushed.spans.tolist()
@@ -127,11 +129,15 @@ def test_corpus_comes_back_from_the_hub_as_it_was(run, pushed_corpus):
 def test_corpus_repository_holds_the_corpus_and_a_card(hub, pushed_corpus, minilm_path):
     files = hub.files("dataset", "user/books")
     card = files["README.md"].decode()
+
     assert DatasetCard(card).data.tags == ["nextlevelbert", "chunk-vectors"]
     assert "sentence-transformers/all-MiniLM-L6-v2" in card
     assert 'VectorCorpus.from_hub("user/books")' in card
+
     parts = [path.name for path in sorted(pushed_corpus.path.glob("*.parquet"))]
+
     assert sorted(files) == sorted(["README.md", "_SUCCESS", *parts])
+
     for name in ("_SUCCESS", *parts):
         assert files[name] == (pushed_corpus.path / name).read_bytes()
     assert_no_path(files, pushed_corpus.path.parent, Path(minilm_path).parent, ROOT)
@@ -145,6 +151,7 @@ def assert_no_path(files, *folders):
 
 def test_pushing_a_corpus_again_changes_nothing(hub, run, pushed_corpus):
     before = hub.commits("dataset", "user/books")
+
     assert run(PUSH_CORPUS, pushed_corpus.path) == before[-1]
     assert hub.commits("dataset", "user/books") == before
 
@@ -199,10 +206,12 @@ def test_the_pretraining_script_publishes_model_and_card(
     argv += f" --push_to_hub --hub_model_id user/books-model --output_dir {tmp_path}/model"
     fresh_process(RUN_SCRIPT, ROOT / "run_pretraining.py", *argv.split())
     files = hub.files("model", "user/books-model")
+
     assert files["model.safetensors"] == (tmp_path / "model" / "model.safetensors").read_bytes()
     assert "# user/books-model" in files["README.md"].decode()
     assert {"modeling_nextlevelbert.py", "modules.json", "tokenizer.json"} <= files.keys()
     assert not re.search("shard-|checkpoint-|[.]tmp", " ".join(files))
+
     assert_no_path(files, tmp_path)
 
 
@@ -248,4 +257,5 @@ def test_the_finetuning_script_publishes_what_opens_again(
         close(torch.tensor(loaded["scores"]), torch.tensor(first["scores"]))
         results = json.loads((output / "results.json").read_text())
         assert loaded["accuracy"] == pytest.approx(results["seeds"]["0"]["accuracy"], abs=1e-4)
+
     assert b"base_model: user/classifier" in files["README.md"]

@@ -31,6 +31,7 @@ TARGETS = torch.tensor([[0.0, 4.0], [1.0, 0.5]])
 def test_smooth_l1():
     """|3| - 0.5 above beta, 0.5 * 0.5 ** 2 below."""
     loss = smooth_l1_loss(PREDICTIONS, TARGETS)
+
     assert loss.item() == pytest.approx((2.5 + 0 + 0 + 0.125) / 4, abs=1e-6)
 
 

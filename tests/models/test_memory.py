@@ -58,5 +58,6 @@ def test_a_long_document_takes_little_more_than_one_of_thirty_thousand_tokens(
     """
     short_tokens, short = measure(what, toy_encoder_path, 30_000)
     long_tokens, long = measure(what, toy_encoder_path, times * 30_000)
+
     assert long_tokens > 0.93 * times * short_tokens > 0
     assert long - short < mebibytes

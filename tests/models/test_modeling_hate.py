@@ -218,6 +218,7 @@ def test_masked_sentences_are_predicted_in_their_own_space(loss, hidden_size):
 
 def test_positions_suffice_for_longer_documents(toy_encoder_path):
     model = HateModel.from_chunk_encoder(toy_encoder_path, num_hidden_layers=1, max_chunks=600)
+
     assert model.config.encoder_config.max_position_embeddings == 601  # one more for [CLS]
 
 

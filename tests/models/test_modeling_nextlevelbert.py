@@ -252,7 +252,9 @@ def test_a_model_whose_folder_is_gone_can_still_be_saved(
     model = NextLevelBertModel.from_pretrained(tmp_path / "first")
     shutil.rmtree(tmp_path / "first")
     model.save_pretrained(tmp_path / "second")
+
     assert "Saved without a tokenizer" in transformers_log.text
+
     NextLevelBertModel.from_pretrained(tmp_path / "second").save_pretrained(
         tmp_path / "third"
     )  # vectors only
@@ -269,6 +271,7 @@ def test_ordinary_use_warns_of_nothing(toy, tmp_path, transformers_log):
             NextLevelBertModel.from_pretrained(tmp_path, include_chunk_encoder=False).chunk_encoder
             is None
         )
+
     assert not [record for record in transformers_log.records if record.levelname == "WARNING"]
 
 

@@ -226,6 +226,7 @@ def test_a_wrong_name_is_answered_with_the_right_ones(e5_path, e5, tmp_path):
 def test_the_plan_counts_chunks_with_their_prompt(e5):
     for prompt in ("", "the red dog : "):
         assert e5.plan(TEXT, prompt=prompt).chunks == len(e5.encode(TEXT, prompt=prompt).plain)
+
     assert e5.plan(TEXT, prompt_name="query").tokens == e5.plan(TEXT).tokens
 
 
@@ -234,6 +235,7 @@ def test_an_empty_document_has_no_token_behind_a_prompt(tmp_path):
     model = NextLevelBertModel.from_chunk_encoder(path, chunk_size=40, pooling="plain")
     with pytest.warns(UserWarning, match="contain no token"):
         book = model.encode("", prompt_name="query")
+
     assert len(book.plain) == 0
 
 

@@ -56,6 +56,7 @@ def test_sentences_of_contracts_reports_and_papers(half, least):
         right += len(one & other)
         wrong += len(one ^ other)
         sentences += len(gold)
+
     assert sentences > 120
     assert 2 * right / (2 * right + wrong) > least
 
@@ -94,6 +95,7 @@ def test_sentences_of_a_text(text):
     """A | ends a sentence, a second one is a blank line: on both sides of headings and items."""
     plain = text.replace("||", "\n\n").replace("|", "")
     found = [plain[start:end] for start, end in text_sentences(plain)]
+
     assert found == re.split(r"\|+ ?", text)
 
 
@@ -122,6 +124,7 @@ def test_sentences_of_any_text_lose_nothing(text):
         assert not text[end:start].strip()
         assert text[start:next_end] == text[start:next_end].strip() != ""
         end = next_end
+
     assert not text[end:].strip()
 
 
@@ -134,4 +137,5 @@ def test_a_long_text_of_one_kind_is_read_once(part):
     """A rule that read it again for every mark or line would take hours."""
     text = part * (60_000 // len(part))
     ends = [0, *(end for _, end in text_sentences(text))]
+
     assert ends[-1] == len(text.rstrip())

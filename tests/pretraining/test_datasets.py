@@ -96,6 +96,7 @@ def test_segments_are_runs_of_the_stories_that_share_no_chunk(stories):
             assert abs(b - a) >= width
             seen.add(pair.document)
             orders.add(a < b)
+
     assert seen == set(range(12)) - {5}  # which has one chunk
     assert orders == {True, False}
 

@@ -48,7 +48,9 @@ def documents_of(row, processor):
 def test_at_least_three_related_documents_and_never_too_long(processor, max_length, words):
     data = sets(words)
     dataset = ClusterDataset(data, processor, max_length)
+
     assert len(dataset) == 8
+
     share = (max_length - 2) // 3 - 2  # most that one document gives
     for originals, row in zip(data, dataset, strict=True):
         documents = documents_of(row, processor)
@@ -73,6 +75,7 @@ def test_a_long_document_gives_a_stretch_of_its_share_drawn_anew(processor, shar
         words = documents_of(row, processor)[0].split()
         assert len(words) == length
         starts.add(words[0])
+
     assert starts == set(NUMBERS)
 
 
@@ -90,6 +93,7 @@ def test_unrelated_documents_come_from_different_sets(processor):
         subjects = [document.split()[0] for document in documents_of(row, processor)]
         assert sorted(subjects) == sorted(SUBJECTS)
         orders.add(tuple(subjects))
+
     assert len(orders) == len(dataset) == 8
 
 
@@ -97,7 +101,9 @@ def test_sets_that_are_too_small_are_counted(processor):
     data = [["one"] * 3, ["two"] * 2, [], ["three"] * 4]
     dataset = ClusterDataset(data, processor, 32)
     seen = [documents_of(row, processor)[0] for row in dataset]
+
     assert sorted(seen) == ["one", "three"]
+
     with pytest.raises(ValueError, match="at least 3 are needed"):
         ClusterDataset(data, processor, 32, related=False)
     with pytest.raises(ValueError, match="13 tokens"):
@@ -114,21 +120,28 @@ def test_the_shares_of_the_paper(processor):
     sequence = long_sequence()
     before = sequence.input_ids.copy()
     batch = DataCollatorForCrossDocumentMasking(processor)([sequence])
+
     assert (sequence.input_ids == before).all()
+
     ids = batch["input_ids"][0].numpy()
     labels = batch["labels"][0].numpy()
     selected = labels != -100
     masked = ids == processor.tokenizer.mask_token_id
+
     assert not (selected & ~sequence.maskable).any()
     assert (labels[selected] == before[selected]).all()
     assert (ids[~selected] == before[~selected]).all()
+
     random = ids[selected & ~masked & (ids != before)]
     shares = selected.sum() / 90_000, masked.sum() / selected.sum(), len(random) / selected.sum()
+
     assert shares == pytest.approx((0.15, 0.8, 0.1), abs=0.014)  # four standard deviations
+
     # Random words are words, of the whole vocabulary.
     special = processor.tokenizer.convert_tokens_to_ids(
         ["[CLS]", "[SEP]", "[PAD]", "[MASK]", "[UNK]", "<doc-s>"]
     )
+
     assert not np.isin(random, special).any()
     assert np.unique(random).size > 1_100
 
@@ -139,11 +152,15 @@ def test_the_shares_of_the_paper(processor):
 def test_who_has_global_attention(processor, pattern, first):
     rows = [long_sequence(40), long_sequence(31, key=(4, 5, 6))]  # 15 % are 6 and 4.65
     batch = DataCollatorForCrossDocumentMasking(processor, pattern)(rows)
+
     assert batch["attention_mask"].sum(dim=1).tolist() == [40, 31]
     assert (batch["input_ids"][1, 31:] == processor.tokenizer.pad_token_id).all()
+
     wide = batch["global_attention_mask"]
     selected = batch["labels"] != -100
+
     assert selected.any(dim=1).all()
+
     if pattern == "masked":
         assert torch.equal(wide, selected.long())
     else:
@@ -157,6 +174,7 @@ def test_masks_follow_their_key_alone(processor):
     together = collator([long_sequence(300, key=(7, 7, 7)), long_sequence(200)])
     for name in alone:
         assert torch.equal(together[name][1, :200], alone[name][0])
+
     assert not torch.equal(collator([long_sequence(200, key=(1, 3, 3))])["labels"], alone["labels"])
 
 

@@ -283,6 +283,7 @@ def test_what_it_refuses(run, books, corpus, tmp_path, words, culprit, capsys):
     """Without a trace in the output folder."""
     with pytest.raises((ValueError, FileNotFoundError, SystemExit)) as error:
         run(tmp_path / "model", *[word.format(books=books, corpus=corpus.path) for word in words])
+
     assert culprit in str(error.value) + capsys.readouterr().err
     assert not (tmp_path / "model").exists()
 

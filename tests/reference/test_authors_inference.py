@@ -107,8 +107,10 @@ def test_sentences_given_as_chunks(tiny, authors_model):
     expected = load_file(tiny / "expected_sentences.safetensors")
     documents = json.loads((tiny / "sentences.json").read_text())
     model = authors_model(0, long_documents="truncate")
+
     assert (model.config.chunking, model.config.chunk_size) == ("sentences", 256)
     assert model.plan("The ship sailed. Nobody waved. It was cold.").chunks == 3
+
     rule = model.config.chunking_rule()
     vectors = []
     for index, sentences in enumerate(documents["documents_as_sentences"]):
@@ -131,5 +133,6 @@ def test_windows_agree_with_the_authors_up_to_their_limit(tiny, authors_model):
     embeddings = model.encode(texts)
     for index in range(3):
         close(embeddings[index].document, expected["document_embeddings"][index])
+
     assert len(embeddings[3].chunks) == expected["n_chunks"][3] == 572
     assert (embeddings[3].document - expected["document_embeddings"][3]).abs().max() > 1e-3

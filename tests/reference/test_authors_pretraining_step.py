@@ -117,4 +117,5 @@ def test_their_all_mask_scheme_adds_the_mask_vector_to_the_target(step, model):
     torch.testing.assert_close(output.predictions, expected, atol=1e-5, rtol=1e-5)
     special[positions] = MASK
     masked = model(targets, special, positions, labels=targets)
+
     assert (masked.predictions - expected).abs().max() > 1e-2

@@ -48,6 +48,7 @@ def test_the_help_loads_nothing_heavy(argv):
     printed = subprocess.run(
         [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False
     ).stdout
+
     # It takes 0.1 s; ten times that if other work keeps the machine busy.
     assert time.perf_counter() - started < 5
     assert printed.endswith("set()\n")
@@ -99,6 +100,7 @@ def test_each_option_is_an_argument_of_the_command(name, books):
         arguments |= {field.name for field in fields(ReadingOptions)}
     if "model" in arguments and name != "fit":
         arguments |= {"chunk_encoder", "device", "dtype"}  # which open the model
+
     assert parsed == arguments
 
 
@@ -121,6 +123,7 @@ def test_python_m(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["nextlevelbert", "search", "--help"])
     with pytest.raises(SystemExit, match="0"):
         runpy.run_module("nextlevelbert", run_name="__main__")
+
     assert "Scores are relative to the folder" in capsys.readouterr().out
 
 
@@ -168,6 +171,7 @@ def test_python_m(monkeypatch, capsys):
 def test_wrong_arguments(command, books, monkeypatch, argv, message):
     monkeypatch.chdir(books.parent)
     said = command(*argv)
+
     assert (said.status, said.out) == (2, "")
     assert message in said.err
 

@@ -21,10 +21,14 @@ TEXTS = {"far/court.txt": COURT, "kitchen.txt": KITCHEN, "sea.txt": SEA}
 def test_embed_chunks(command, books, toy_checkpoint, tmp_path):
     out = tmp_path / "out.parquet"
     said = command("embed", books, "-o", out, "--rows", "chunks", "--dtype", "float32")
+
     assert "vectors of 32 values" in said.out
+
     table = pq.read_table(out)
+
     assert table.schema.field("vector").type == pa.list_(pa.float32(), 32)
     assert list(tmp_path.glob("out*")) == [out]
+
     rows = iter(table.to_pylist())
     model = NextLevelBertModel.from_pretrained(toy_checkpoint)
     for place, text in TEXTS.items():
@@ -34,6 +38,7 @@ def test_embed_chunks(command, books, toy_checkpoint, tmp_path):
             row = next(rows)
             np.testing.assert_allclose(row.pop("vector"), vectors[index], atol=1e-3)
             assert list(row.values())[:4] == [place, index, start, end]
+
     assert next(rows, None) is None
     assert "".join(table["text"].to_pylist()) == "".join(TEXTS.values())
 
@@ -57,9 +62,13 @@ def test_embedded_chunks_and_questions_compare_as_in_a_search(command, books, re
 
 def test_embed_documents(command, books, toy_checkpoint, tmp_path):
     argv = ("-o", tmp_path / "out.parquet", "--rows", "documents", "--dtype", "float32")
+
     assert "vectors of 32 values" in command("embed", books, *argv).out
+
     table = pq.read_table(tmp_path / "out.parquet")
+
     assert table["document"].to_pylist() == list(TEXTS)
+
     model = NextLevelBertModel.from_pretrained(toy_checkpoint)
     for vector, text in zip(table["vector"].to_pylist(), TEXTS.values(), strict=True):
         np.testing.assert_allclose(vector, model.encode(text).document, atol=1e-3)
@@ -96,6 +105,7 @@ def test_embed_names_the_first_page_of_each_chunk(command, tmp_path):
     table = pq.read_table(tmp_path / "out.parquet")
     starts = table["start"].to_numpy()
     pages = np.searchsorted(document.metadata["pages"], starts, side="right")
+
     assert set(pages) == {1, 2}
     assert table["page"].to_pylist() == pages.tolist()
 
@@ -105,8 +115,11 @@ def test_embed_keeps_metadata(command, tmp_path):
         json.dumps({"id": "x", "body": SEA, "tags": ["é"], "year": 1851})
     )
     words = ("-o", tmp_path / "out.parquet", "--rows", "documents", "--text_column", "body")
+
     assert command("embed", tmp_path / "in.jsonl", *words).status == 0
+
     [row] = pq.read_table(tmp_path / "out.parquet").to_pylist()
+
     assert (row["document"], json.loads(row["metadata"])) == (
         "in.jsonl#x",
         {"tags": ["é"], "year": 1851},

@@ -19,14 +19,19 @@ def test_fit(command, books, tmp_path):
     folder = tmp_path / "my-model"
     said = command("fit", books, "-o", folder)
     wrote = f"Wrote {folder}: fitted to 3 documents, vectors of 4,480 values.\n"
+
     assert said.out == wrote, said.err
+
     plain = NextLevelBertModel.from_pretrained(folder).encode(SEA * 10).plain
     np.testing.assert_allclose(plain.norm(dim=1), 1, atol=1e-3)
     np.testing.assert_allclose(plain[:, :384].norm(dim=1) ** 2, 0.2, atol=1e-3)
     opened = SentenceTransformer(str(folder))
     vectors = opened.encode([*TEXTS.values(), "Yeast, flour, a crust: the baker is at it."])
+
     assert list(TEXTS)[opened.similarity(vectors[3:], vectors[:3])[0].argmax()] == "kitchen.txt"
+
     card = ModelCard.load(folder / "README.md")
+
     assert card.data.pipeline_tag == "sentence-similarity"
     assert "| documents | `3` |" in card.text
     assert "exists already" in command("fit", books, "-o", folder).err
@@ -79,5 +84,6 @@ def test_fit_refuses_documents_that_are_all_equal(command, tmp_path):
     (tmp_path / "a.txt").write_text("The heron.")
     (tmp_path / "b.txt").write_text("The heron.\n")
     said = command("fit", tmp_path, "-o", tmp_path / "my-model")
+
     assert (said.status, said.out) == (1, "")
     assert "fit needs at least two different documents, but" in said.err

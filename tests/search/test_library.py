@@ -130,6 +130,7 @@ def test_a_word_of_no_passage_adds_to_the_length_of_the_question(toy, books, ope
 
 def test_of_equal_scores_the_first_in_the_folder_is_first():
     scores = np.tile([0.25, 0.5], 200)
+
     assert ranking(scores, np.arange(400)) == [*range(1, 400, 2), *range(0, 400, 2)]
     assert ranking(scores, np.arange(400) // 4) == list(range(1, 400, 4))
 
@@ -138,17 +139,23 @@ def test_one_passage_without_words(command, tmp_path):
     """Nothing is nearer than another."""
     (tmp_path / "one.txt").write_text("!!!")
     [passage] = command("search", tmp_path / "one.txt", "whale", "--json").json["passages"]
+
     assert passage["score"] == pytest.approx(0.6 * passage["cosine"])
     assert passage["bm25"] == 0
 
 
 def test_json(command, books):
     answer = command("search", books, SEA[:60], "--documents", 2, "--passages", 3, "--json").json
+
     assert answer["question"] == SEA[:60]
     assert (len(answer["documents"]), len(answer["passages"])) == (2, 3)
+
     facts = {"place", "also_in", "score", "characters", "chunks", "metadata"}
+
     assert answer["documents"][0].keys() == facts
+
     facts = {"place", "also_in", "score", "cosine", "bm25", "start", "end", "page", "pages", "text"}
+
     assert answer["passages"][0].keys() == facts | {"share"}
 
 
@@ -190,6 +197,7 @@ def test_copies_are_shown_once(command, tmp_path):
     for rows in (answer["documents"], answer["passages"]):
         copies = {row["place"]: row["also_in"] for row in rows}
         assert copies == {"one.txt": ["three.txt", "two.txt"], "zero.txt": []}
+
     assert "also in: three.txt, two.txt\n" in command(*words).out
 
 
@@ -197,6 +205,7 @@ def test_words_of_two_documents_count(command, tmp_path):
     (tmp_path / "a.txt").write_text("The constellation is a figure among the stars of the night.")
     (tmp_path / "b.txt").write_text("The almanac has the zephyrograph readings of the coast.")
     [first, second] = command("search", tmp_path, "zephyrograph", "--json").json["documents"]
+
     assert (first["place"], second["place"]) == ("b.txt", "a.txt")
 
 
@@ -210,6 +219,7 @@ def test_a_question_that_is_no_unicode(command, books):
 
 def test_a_question_without_a_token(command, books):
     said = command("search", books, "\u200b")
+
     assert said.status == 1
     assert "holds no word" in said.err
 

@@ -15,6 +15,7 @@ def test_a_passage_of_a_pdf_has_its_pages(command, tmp_path):
         pages = [page for page in (1, 2) if sentences[page - 1][:20] in passage["text"]]
         assert passage["pages"] == [pages[0], pages[-1]]
         assert passage["page"] in pages
+
     assert answer["documents"][0]["metadata"] == {}
     assert ", page 2, at " in command("search", tmp_path / "a.pdf", "moonrise").out
 
@@ -22,6 +23,7 @@ def test_a_passage_of_a_pdf_has_its_pages(command, tmp_path):
 def test_a_passage_on_two_pages_names_both_and_the_page_that_holds_most():
     text = "One. This sentence begins on a page and ends on another one. Three."
     passage = show_passage(text, 5, end=60, page_starts=[0, 12, len(text) - 2])
+
     assert passage.text == "This sentence begins on a page and ends on another one."
     assert (passage.pages, passage.page) == ((1, 2), 2)
     assert passage.characters == "characters 5 to 60"
@@ -37,4 +39,5 @@ def test_a_passage_on_two_pages_names_both_and_the_page_that_holds_most():
 )
 def test_a_long_passage_is_cut_with_a_mark(text, shown):
     left_out = len(text) - len(shown.strip())
+
     assert shorten(text) == f"{shown.strip()} [… {left_out:,} more characters]"

@@ -33,6 +33,7 @@ def test_notes_that_are_alike_are_one_line(command, books, toy, capsys):
         )
         assert "left out: u00.txt holds no text. The same holds for u01.txt" in "".join(lines)
     list(read_files(str(books), ReadingOptions(), toy.tokenizer))
+
     assert len(capsys.readouterr().err.splitlines()) == 3
 
 
@@ -50,9 +51,12 @@ def test_rows_of_a_table_and_books_of_every_kind(toy, open_library, tmp_path):
     write_epub(books / "same.epub", ["<p>The whale.</p>"])
     write_docx(books / "same.docx", ["The whale."])
     library = open_library(toy, books)
+
     assert library.names[:3] == ["same.docx", "same.epub", "same.pdf"]
     assert library.names[3:] == ["table.jsonl#é", "table.jsonl#2", "table.jsonl#é (2)"]
+
     texts = ["The whale."] * 3 + [SEA, "Short — naïve.", "The second of this name."]
+
     assert [library.document(number).text for number in range(6)] == texts
     assert library.document(3).metadata == {"year": 1851}
 
@@ -70,11 +74,14 @@ def test_what_cannot_be_read_is_named_and_left_out(command, books, caplog):
         assert "left out: blank.txt holds no text.\n" in said.err
         assert "left out: latin.txt cannot be read: 'utf-8' codec" in said.err
         assert "left out: scan.pdf cannot be read as PDF" in said.err
+
     assert "Left out (unsupported kinds): 1 .rtf; letter.rtf first" in caplog.text
     assert command("search", books / "blank.txt", "whales?").status == 1
+
     for name in ("sea", "kitchen", "far/court"):
         (books / f"{name}.txt").unlink()
     said = command("search", books, "whales?")
+
     assert (said.status, said.out) == (1, "")
     assert "No document of the folder holds a word" in said.err
 
@@ -85,8 +92,11 @@ def test_metadata_of_any_kind_does_not_end_the_command(command, books):
     (books / "table.jsonl").write_text(row + "\n" + row.replace("x\\ud83d", "y") + "\n")
     Path(os.fsdecode(os.fsencode(books) + b"/caf\xe9.txt")).write_text("The café.")
     said = command("search", books, "observatory", "--json", "--documents", 99)
+
     assert said.status == 0, said.err
+
     metadata = {row["place"]: row["metadata"] for row in said.json["documents"]}
+
     assert metadata["table.jsonl#y"] == {"pages": 312, "t": "a?", "n": None}
     assert "caf\\xe9.txt" in metadata
 
@@ -109,6 +119,7 @@ def test_what_was_not_read_is_named_each_time(command, books, toy, capsys):
         assert "table.jsonl#1" in {row["place"] for row in said.json["documents"]}
     list(read_files(str(books), ReadingOptions(), toy.tokenizer))
     err = capsys.readouterr().err
+
     assert "note: far/genome.txt: the model does not know" in err
     assert "note: deed.pdf was read in part" in err
 
@@ -148,14 +159,19 @@ def test_a_document_with_five_percent_of_unknown_words_is_named(
     """An ideogram is a word of one character that the toy model does not know."""
     text = "whales " * 16 + "渡" * unknown
     (tmp_path / "a.txt").write_text(text)
+
     assert toy.tokenizer(text).input_ids.count(toy.tokenizer.unk_token_id) == unknown
+
     list(read_files(str(tmp_path), ReadingOptions(), toy.tokenizer))
+
     assert ("the model does not know 5%" in capsys.readouterr().err) == is_named
 
 
 def test_own_files_are_no_documents(command, books, toy_checkpoint, tmp_path):
     before = command("search", books, "whales?", "--json").json
+
     assert command("embed", books, "-o", books / "vectors.parquet").status == 0
+
     shutil.copytree(toy_checkpoint, books / "model")
     words = ("search", books, "whales?", "--json", "--cache_dir", books / "cache")
     for _ in range(2):

@@ -95,11 +95,16 @@ def test_a_content_belongs_to_a_column_and_to_a_kind_of_file(command, tmp_path):
     table.write_text("text,body\nThe whale.,The baker.\n")
     words = ("search", table.parent, "whale", "--json")
     [row] = command(*words).json["passages"]
+
     assert row["text"] == "The whale."
+
     [row] = command(*words, "--text_column", "body").json["passages"]
+
     assert row["text"] == "The baker."
+
     table.rename(table.with_suffix(".txt"))
     [row] = command(*words).json["documents"]
+
     assert (row["place"], row["characters"]) == ("a.txt", 32)
 
 
@@ -109,11 +114,15 @@ def test_another_model_has_another_store(toy, books, open_library, encoded, toy_
     other = NextLevelBertModel.from_pretrained(toy_checkpoint)
     encoded.clear()
     open_library(other, books)
+
     assert encoded == []  # the same weights
+
     other.special_embeddings.weight *= -3
     second = open_library(other, books)
+
     assert len(encoded) == 3
     assert not np.allclose(first.document_vectors, second.document_vectors)
+
     np.testing.assert_array_equal(first.vectors(0), second.vectors(0))
 
 
@@ -251,7 +260,9 @@ def test_a_full_disk_is_a_clear_error(command, books, tmp_path, size):
     """The error names the file, the reason and the remedy; the next search works."""
     (books / "long.txt").write_text(COURT * 20)
     before = command("search", books, "whales?").out
+
     assert database_of(tmp_path).stat().st_size > size
+
     shutil.rmtree(tmp_path / "cache")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
@@ -259,6 +270,7 @@ def test_a_full_disk_is_a_clear_error(command, books, tmp_path, size):
         said = command("search", books, "whales?")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
     assert said.status == 1
     assert re.search(r"error: \S+store.sqlite3 cannot be used: .*disk", said.err), said.err
     assert "with --cache_dir." in said.err
@@ -267,6 +279,7 @@ def test_a_full_disk_is_a_clear_error(command, books, tmp_path, size):
 
 def test_a_cache_folder_that_cannot_be_made_is_named(command, books):
     said = command("search", books, "whales?", "--cache_dir", books / "sea.txt" / "cache")
+
     assert said.status == 1
     assert "cannot be used: Not a directory" in said.err
     assert "with --cache_dir." in said.err
@@ -316,6 +329,7 @@ def test_an_sqlite_without_full_text_search_is_named(command, books, monkeypatch
 
 def test_no_progress_bar_goes_into_a_file(command, books):
     said = command("search", books, "whale?")
+
     assert said.err == "Reading with model on cpu in float32.\n"
 
 

@@ -39,23 +39,28 @@ REPORT = RunReport(training={"learning_rate": 1e-4, "classes": "a|b"}, table=TAB
 def test_a_card_says_what_it_is_told_and_no_more(tmp_path):
     model_card(TEXT, REPORT, name=NAME).save(tmp_path / "README.md")
     card = ModelCard.load(tmp_path / "README.md")
+
     assert card.text.strip().startswith(
         "# someone/model\n\nA model that reads books.\n\nThe package opens the model: `pip install"
         " nextlevelbert`, or until its first release `pip install .` in a clone.\n\n"
         f"```python\n{SNIPPET.replace('{name}', 'someone/model')}\n```\n\n## How it was"
     )
+
     sections = re.findall(
         r"^## (.+?)\n\n(.*?)(?=\n\n## |\Z)", card.text.strip(), flags=re.DOTALL | re.MULTILINE
     )
     table = (
         "| argument | value |\n| --- | --- |\n| learning_rate | `0.0001` |\n| classes | `a\\|b` |"
     )
+
     assert dict(sections) == {
         "How it was trained": table,
         "What was measured": f"On books.\n\n{TABLE}",
         "Limits": "- It reads English only.\n- It is small.",
     }
+
     known = {"library_name": "nextlevelbert", "pipeline_tag": TEXT.pipeline_tag}
+
     assert card.data.to_dict() == {
         **known,
         "tags": [*TEXT.tags],
@@ -126,13 +131,16 @@ def test_scores_and_inputs_to_try_are_metadata_of_the_hub():
     unmeasured = replace(REPORT, scores={"f1": float("nan")}, dataset="a set")
     text = replace(TEXT, scored_task="text-retrieval", widget=SIMILARITY_WIDGET)
     data = model_card(text, report, name=NAME).data
+
     assert (data.model_name, data.base_model, data.library_name) == (
         "someone/model",
         "someone/base",
         "nextlevelbert",
     )
     assert set(data.widget[0]) == {"source_sentence", "sentences"}
+
     (result,) = data.eval_results
+
     assert (result.task_type, result.dataset_name) == ("text-retrieval", "a set")
     assert (result.metric_type, result.metric_value) == ("accuracy", 0.1235)
     assert "model-index" not in model_card(TEXT, unmeasured, name=NAME).content
@@ -195,6 +203,7 @@ def test_a_table_has_a_row_for_each_model_and_a_column_for_each_score():
         "model, 2 seeds": {"f1": (0.5, 0.01), "loss": 1.0, "count": 1_234},
         "a|b": {"f1": [0.25, 0.0], "auc": float("nan")},
     }
+
     assert results_table(rows).splitlines() == [
         "| | f1 | loss | count | auc |",
         "| --- | --- | --- | --- | --- |",

@@ -52,12 +52,15 @@ def test_a_file_stands_for_options_and_those_beside_it_win(tmp_path, suffix, dum
     file.write_text(dump(values))
     argv = [str(file), *"--learning_rate 2e-3 --chunk-size 12".split()]
     model, args = parse((Model, Arguments), expand_options_file(argv))
+
     assert (args.seeds, args.learning_rate, args.lr_scheduler_kwargs) == ([3, 4], 2e-3, {"a": 2})
     assert (model.chunk_size, args.use_cpu) == (12, True)
     assert (args.remove_unused_columns, args.weight_decay) == (False, 0.01)
+
     file.write_text("- 1")
     with pytest.raises(SystemExit, match="2"):
         check_options("pretrain", [str(file)])
+
     assert file.name in capsys.readouterr().err
 
 
@@ -150,6 +153,7 @@ def test_each_argument_of_transformers_is_an_option_or_has_a_reason(arguments):
 def test_a_model_that_cannot_be_opened(others):
     with pytest.raises(ValueError, match="--model 'no/model' cannot be opened") as caught:
         open_config("no/model", others)
+
     assert "Give the folder of a model" in str(caught.value)
     assert ("It may also be untrained, sbert." in str(caught.value)) == bool(others)
 
@@ -158,13 +162,16 @@ def test_a_recipe_stands_in_front_and_its_batch_comes_by_accumulation(capsys):
     argv = "--model m --use_cpu --recipe paper --per_device_train_batch_size=2 --seeds 7".split()
     with_values = with_recipe(argv, "classification", default_type="chunkbert")
     model, args = parse((Model, Arguments), with_values)
+
     assert (model.chunk_size, model.max_training_tokens) == (128, 4096)
     assert (args.learning_rate, args.seeds) == (3e-5, [7])
     assert (args.per_device_train_batch_size, args.gradient_accumulation_steps) == (2, 4)
     assert "ChunkBERT, section 4.3" in capsys.readouterr().err
+
     argv = "--model m --use_cpu --recipe=paper --model_type truncated".split()
     with_values = with_recipe(argv, "classification", default_type="chunkbert")
     model, args = parse((Model, Arguments), with_values)
+
     assert (model.chunk_size, args.num_train_epochs) == (None, 20)
     assert args.lr_scheduler_type == "constant"
 

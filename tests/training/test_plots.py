@@ -18,10 +18,13 @@ def test_pictures_show_every_seed(tmp_path, monkeypatch):
     plot_curves([log, log], ["f1"], tmp_path / "curve.png")
     plot_curves([log], [], tmp_path / "curve.png", x="step")
     loss, score = figures[0].axes
+
     assert heights(loss) == [[2.0], [2.0], [1.5], [1.5]]
     assert heights(score) == [[0.5], [0.5]]
     assert [text.get_text() for text in loss.get_legend().get_texts()] == ["loss", "eval_loss"]
+
     [by_step] = figures[1].axes
+
     assert by_step.lines[0].get_xdata().tolist() == [10]
 
 

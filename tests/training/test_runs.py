@@ -20,11 +20,13 @@ def test_a_folder_belongs_to_its_settings(tmp_path):
     settings = {"seeds": (0, 1), "learning_rate": 1e-4, "model": "a"}
     for _ in range(2):
         bind_folder(folder, settings)
+
     assert read_json(folder / "settings.json") == {
         "seeds": [0, 1],
         "learning_rate": 1e-4,
         "model": "a",
     }
+
     with pytest.raises(ValueError, match=r"learning_rate: 0.0001 there, 0.001 now\)"):
         bind_folder(folder, {**settings, "learning_rate": 1e-3})
     with pytest.raises(ValueError, match="loss: None there, l1 now"):

@@ -144,13 +144,16 @@ def test_every_triple_trains_and_evaluates(make, source, encoder, tmp_path):
     )
     first = trainer.evaluate()["eval_loss"]
     trainer.train()
+
     assert getattr(triple.rows, "epoch", 1) == 1  # what is drawn anew in every epoch was
     assert math.isfinite(first)
     assert trainer.evaluate()["eval_loss"] != first
+
     after = triple.model.state_dict()
     changed = [
         name for name, tensor in after.items() if not torch.equal(tensor.cpu(), before[name])
     ]
+
     assert changed
     assert "chunk_encoder" not in " ".join(changed)  # it is frozen
 
@@ -176,6 +179,7 @@ def test_what_was_learned_is_in_the_log(source, tmp_path, loss):
     [logged] = trainer.state.log_history
     batches = list(trainer.get_eval_dataloader())
     masked = sum(int((batch["special_ids"] == MASK).sum()) for batch in batches)
+
     assert logged["eval_chance_accuracy"] == pytest.approx(len(batches) / masked)
     assert ("eval_r2" in logged) == (loss == "smooth_l1")
 

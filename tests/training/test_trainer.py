@@ -62,9 +62,12 @@ def test_a_dataset_learns_of_every_epoch_also_after_resuming(tmp_path, kind):
     resumed = Rows()
     first = trainer(tmp_path, straight, kind=kind)
     first.train()
+
     assert straight.drawn == [0] * 8 + [1] * 8 + [2] * 8
+
     again = trainer(tmp_path, resumed, kind=kind)
     again.train(str(tmp_path / "checkpoint-4"))
+
     assert resumed.drawn == [2] * 8
     assert torch.equal(weights(first), weights(again))
 
@@ -73,35 +76,44 @@ def test_an_upload_keeps_the_card(tmp_path):
     """`Trainer.push_to_hub` writes a card with this method."""
     (tmp_path / "README.md").write_text("our card")
     trainer(tmp_path, Rows()).create_model_card(model_name="me/model")
+
     assert (tmp_path / "README.md").read_text() == "our card"
 
 
 def test_predictions_are_in_the_order_of_the_rows_however_training_sorts_them(tmp_path):
     rows = [{"input_ids": torch.tensor([index]), "labels": index // 4} for index in range(8)]
     sorting = trainer(tmp_path, rows, train_sampling_strategy="group_by_length")
+
     assert sorting.predict(rows).label_ids.tolist() == [0] * 4 + [1] * 4
 
 
 def test_a_run_goes_on_from_its_last_whole_checkpoint_and_not_a_step_too_far(tmp_path, caplog):
     straight = trainer(tmp_path, Rows(), max_steps=3)  # the last step lies within an epoch
     straight.train()
+
     assert last_whole_checkpoint(tmp_path) == str(tmp_path / "checkpoint-3")
+
     state = tmp_path / "checkpoint-3" / "trainer_state.json"
     written = state.read_text()
     state.write_text(written[:50])
+
     assert last_whole_checkpoint(tmp_path) == str(tmp_path / "checkpoint-2")
     assert "checkpoint-3" in caplog.text
+
     state.write_text(written)
     weights_file = (
         tmp_path / "checkpoint-3" / "model.safetensors"
     )  # killed while the checkpoint was removed
     kept = weights_file.read_bytes()
     weights_file.unlink()
+
     assert last_whole_checkpoint(tmp_path) == str(tmp_path / "checkpoint-2")
+
     weights_file.write_bytes(kept)
     rows = Rows()
     again = trainer(tmp_path, rows, max_steps=3)
     again.train(last_whole_checkpoint(tmp_path))
+
     assert (again.state.global_step, rows.drawn) == (3, [])
     assert torch.equal(weights(straight), weights(again))
     assert last_whole_checkpoint(tmp_path / "nothing") is None
@@ -118,14 +130,17 @@ def test_a_run_that_was_stopped_stays_stopped_also_where_its_folder_moved(tmp_pa
     first = trainer(tmp_path / "here", Rows(), evaluated=Rows(), **options)
     first.add_callback(EarlyStoppingCallback(2))
     first.train()
+
     assert (
         first.state.global_step == 6
     )  # the first evaluation is the best, two follow without progress
+
     (tmp_path / "here").rename(tmp_path / "moved")
     rows = Rows()
     again = trainer(tmp_path / "moved", rows, evaluated=Rows(), **options)
     again.add_callback(EarlyStoppingCallback(2))
     again.train(last_whole_checkpoint(tmp_path / "moved"))
+
     assert (again.state.global_step, rows.drawn) == (6, [])
     assert again.state.best_model_checkpoint == str(tmp_path / "moved" / "checkpoint-2")
 

@@ -270,6 +270,7 @@ def files(folder):
 
 def test_it_learns_and_its_card_runs_and_names_no_path(run, toys, straight, monkeypatch):
     assert run.learned(json.loads((straight / "results.json").read_text()))
+
     for name, content in files(straight).items():
         assert str(straight.parent).encode() not in content, name
         assert toys["folder"].encode() not in content, name
@@ -278,6 +279,7 @@ def test_it_learns_and_its_card_runs_and_names_no_path(run, toys, straight, monk
     monkeypatch.chdir(straight.parent)  # the name of the model is that of its folder
     names: dict[str, Any] = {}
     exec(code.replace("the base checkpoint", toys["checkpoint"]), names)
+
     assert len(names[run.card])
 
 

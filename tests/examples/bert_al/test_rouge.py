@@ -24,17 +24,23 @@ def test_rouge_reproduces_published_numbers():
     # 6 of 8 words and 6 of 9 in common; 2 of 7 bigrams and 2 of 8; the longest common subsequence
     # has 5 words.
     expected = {"rouge1": 2 * 6 / (8 + 9), "rouge2": 2 * 2 / (7 + 8), "rougeL": 2 * 5 / (8 + 9)}
+
     assert scores == pytest.approx(expected)
     # Section 3.2 of Lin: a reference w1 w2 w3 w4 w5, candidates w1 w2 w6 w7 w8 and w1 w3 w8 w9 w5:
     # the union of the two subsequences has 4 of the 5 words; of the candidates' 10 words.
     assert rouge_scores([["two dogs"]], [["two dog"]])["rouge2"] == 1.0  # stemmed
+
     broken = rouge_scores([["the cat sat\non the mat today"]], [["the mat today the cat sat"]])
+
     assert broken == rouge_scores(
         [["the cat sat on the mat today"]], [["the mat today the cat sat"]]
     )
+
     lin = rouge_scores([["w1 w2 w6 w7 w8", "w1 w3 w8 w9 w5"]], [["w1 w2 w3 w4 w5"]])
+
     assert lin["rougeL"] == pytest.approx(2 * (4 / 10) * (4 / 5) / (4 / 10 + 4 / 5))
     assert rouge_scores([[]], [["a word"]]) == {"rouge1": 0.0, "rouge2": 0.0, "rougeL": 0.0}
+
     with pytest.raises(ValueError, match="zip"):
         rouge_scores([["a"]], [["a"], ["b"]])
 
@@ -61,12 +67,14 @@ def test_rouge_of_other_scripts(summary, reference, overlap):
 
 def test_words_of_ascii_are_the_library_s():
     text = "They said: it's 3.5% of THE_OTHERS' running-costs (e.g. ponies), isn't it?"
+
     assert rouge._stemmed_words(text) == DefaultTokenizer(use_stemmer=True).tokenize(text)
 
 
 def test_the_greedy_oracle_worked_by_hand():
     sentences = ["a b c d", "e f", "x y", "e f g h", "d q"]
     reference = ["e f g h i", "a b z d"]
+
     # "e f g h" has 4 words in common with the reference; "a b c d" adds 3 more; "e f" and "d q" say
     # nothing new then.
     assert greedy_oracle(sentences, reference) == [0, 3]

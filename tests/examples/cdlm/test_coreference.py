@@ -80,6 +80,7 @@ def test_a_damaged_document_is_named(folder):
 def test_the_topics_of_the_splits():
     """Cybulska and Vossen (2015): 36 to 45 are the test topics."""
     splits = ecbplus.SPLITS
+
     assert splits["test"] == frozenset(range(36, 46))
     assert splits["validation"] == {2, 5, 12, 18, 21, 23, 34, 35}
     assert splits["train"] | splits["validation"] == set(range(1, 36))
@@ -114,7 +115,9 @@ def test_parsed_rows(tmp_path):
     [document] = ecbplus.read_documents(path)
     # The other sentence was not validated.
     mentions = [ecbplus.CoreferenceMention(12, 16, "7_1ecb@1", 1)]
+
     assert document == ("7_1ecb", 7, "7_ecb", row["text"], [(0, 8), (9, 17)], mentions)
+
     late = {**row, "mentions": [{**rose, "end": 18}]}
     good = {**row, "mentions": [rose]}
     for rows, word in (([late], "mention 0"), ([good, good], "7_1ecb")):
@@ -320,7 +323,9 @@ def groups(processor):
 
 def test_similarities_are_probabilities_within_a_group(groups):
     (numbers, matrix), (others, _) = groups
+
     assert (numbers, others) == ([0, 1, 2], [3, 4])
+
     np.testing.assert_allclose(matrix, [[1, 0.2, 0.9], [0.2, 1, 0.6], [0.9, 0.6, 1]])
 
 

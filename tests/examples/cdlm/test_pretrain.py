@@ -60,12 +60,14 @@ def test_rows_of_one_document_are_put_together(tmp_path):
         {"topic": 7, "text": "Third."},
     ]
     sets = pretrain.read_table(write(tmp_path / "news.jsonl", rows), "topic")
+
     assert sets == {"b": ["First.", "Second."], "a": ["Other."], "7": ["Third."]}
 
 
 def test_rows_of_a_set_are_lists_or_have_the_separator_of_multi_news(tmp_path):
     rows = [{"document": "One.\n|||||Two.|||||  "}, {"document": ["One.", " ", "|||||"]}]
     sets = pretrain.read_table(write(tmp_path / "sets.jsonl", rows))
+
     assert sets == {"0": ["One.", "Two."], "1": ["One.", "|||||"]}
 
 
@@ -93,6 +95,7 @@ def test_a_share_of_the_large_sets_is_put_aside():
         sets[f"small {index}"] = ["alone"]
         sets[f"large {index}"] = [f"text {index}", "and", "more"]
     rest, aside = pretrain.hold_out_sets(sets, 0.3, 0)
+
     assert list(map(len, aside.values())) == [3, 3, 3]  # of the ten that are large
     assert rest | aside == sets
     assert len(rest) == 17

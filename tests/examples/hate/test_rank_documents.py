@@ -259,6 +259,7 @@ def test_the_table_against_pytrec_eval(row, checkpoint, kind, ranked):
 
 def test_bm25_finds_what_is_among_the_candidates(ranked):
     _, scores = ranked
+
     assert scores["BM25"]["mrr@2"] == pytest.approx(2 / 3)
 
 

@@ -99,13 +99,17 @@ def pretraining(step, minilm, tmp_path):
 def test_pretraining_checkpoint_has_its_head(pretraining, tmp_path):
     step, folder, encoder = pretraining
     model = convert_checkpoint(folder, encoder)
+
     assert type(model) is NextLevelBertForMaskedVectorModeling
     assert not model.training
+
     model.save_pretrained(tmp_path / "ours")
     reloaded = AutoModelForPreTraining.from_pretrained(tmp_path / "ours")
+
     assert (
         reloaded.config.max_chunks == 22
     )  # their position table has 24 rows, the sentence encoder's 512
+
     for opened in (model, reloaded):
         pretraining_step.test_step_of_the_original_scheme(step, opened)
         pretraining_step.test_their_all_mask_scheme_adds_the_mask_vector_to_the_target(step, opened)
@@ -128,11 +132,14 @@ def test_older_and_newer_spellings(tiny, encoders, config, weights, tmp_path):
 def test_encoder_is_the_one_that_the_configuration_names(tiny, config, weights, tmp_path):
     named = write(tmp_path / "named", {**config, "_encoder_name": str(tiny / "encoder")}, weights)
     model = convert_checkpoint(named)
+
     assert model.config.chunk_encoder_name == "encoder"  # no path of this machine
     assert model.config.chunk_size == 16
+
     with pytest.raises(FileNotFoundError, match="sentence-transformers/tiny-random-minilm"):
         convert_checkpoint(tiny / "checkpoint")
     stand_in = convert_checkpoint(tiny / "checkpoint", tiny / "encoder", chunk_size=64)
+
     assert stand_in.config.chunk_encoder_name == "sentence-transformers/tiny-random-minilm"
     assert stand_in.config.chunk_size == 64
 
@@ -163,12 +170,15 @@ def test_checkpoints_on_the_hub(hub, fresh_process, tiny, config, weights, tmp_p
     hub.put("user/theirs", files, "refs/pr/1")
     printed = fresh_process(CONVERT_FROM_THE_HUB, tmp_path, EXAMPLES / "next_level_bert")
     error = json.loads(printed.splitlines()[-1])
+
     assert "refs/pr/2 is not a valid git identifier" in error
+
     for output, state in (("main", weights), ("request", other)):
         table = AutoModel.from_pretrained(tmp_path / output).special_embeddings.weight
         assert torch.equal(table, state["special_vec_embeddings.weight"])
     folders = fresh_process.folder.glob("hub/models--user--theirs/snapshots/*")
     downloaded = sorted(sorted(os.listdir(folder)) for folder in folders)
+
     assert downloaded == [
         ["config.json", "model.safetensors"],
         ["config.json", "pytorch_model.bin"],
@@ -181,13 +191,18 @@ def test_command(tiny, tmp_path, capsys):
     argv = [str(tiny / "checkpoint"), str(output), "--chunk_size", "64"]
     argv += ["--chunk_encoder", str(tiny / "encoder")]
     script.main(argv)
+
     assert f"Wrote {output}: NextLevelBertModel" in capsys.readouterr().out
+
     config = AutoConfig.from_pretrained(output)
+
     assert (config.chunk_size, config.long_documents) == (64, "window")
+
     for path in output.iterdir():
         assert str(tiny).encode() not in path.read_bytes(), path
     with pytest.raises(SystemExit):  # the folder holds files now
         script.main(argv)
+
     assert "exists already" in capsys.readouterr().err
 
 
@@ -265,12 +280,15 @@ def test_hostile_pickle(encoders, config, weights, tmp_path, zipped):
     torch.save(content, folder / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
     with pytest.raises(ValueError, match="safetensors") as refusal:
         convert_checkpoint(folder, encoders[True])
+
     assert "weights_only" not in str(refusal.value)
     assert (
         refusal.value.__suppress_context__
     )  # the traceback would show PyTorch's advice to open it all the same
     assert not trace.exists()
+
     torch.load(folder / "pytorch_model.bin", weights_only=False)
+
     assert trace.exists()  # it is what it is said to be
 
 

@@ -21,6 +21,7 @@ SPACE = "import runpy\nrunpy.run_path('app/app.py', run_name='__main__')\n"
 def test_without_gradio(command, books, encoded, monkeypatch):
     monkeypatch.setitem(sys.modules, "gradio", None)
     said = command("app", books)
+
     assert said.status == 1
     assert "pip install 'gradio>=6.31,<7'" in said.err
     assert encoded == []

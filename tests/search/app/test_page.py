@@ -50,6 +50,7 @@ def test_the_map_marks_what_was_found_and_knows_its_points(page):
         assert page.nearest_point(column / width, row / height) == index
         around = pixels[row - 8 : row + 8, column - 8 : column + 8].reshape(-1, 4).tolist()
         assert (ORANGE in around) == (index in (2, 0))
+
     assert page.points.min() == 0
     assert page.points.max() == 1
 
@@ -89,6 +90,7 @@ def test_similarity_of_sections(page):
     directions = np.array(means) - np.mean(means, axis=0)
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     np.testing.assert_allclose(cosines, directions @ directions.T, atol=1e-5)
+
     assert page.square(2).shape == (len(sections), len(sections), 4)
 
 
@@ -109,7 +111,9 @@ def test_a_click_on_the_square_shows_two_sections(page):
 def test_a_document_of_one_section_is_similar_to_itself(page, monkeypatch):
     monkeypatch.setattr(page.library, "starts", np.array([0, 1]))
     sections, cosines = page.sections(0)
+
     assert len(sections) == 1
+
     np.testing.assert_allclose(cosines, [[1]], atol=1e-5)
 
 
@@ -132,10 +136,15 @@ def test_a_strip_shows_the_highest_score_of_each_cell(page):
     document = page.library.document_of(best_passage)
     strip = page.strip(document, answer)
     cells = page.cells(document)
+
     assert strip.shape == (1, len(cells), 4)
+
     cell = page.passages(document).tolist().index(best_passage)  # each cell is one passage
+
     assert strip[0, cell].tolist() == ORANGE  # the best of all
+
     share = (cell + 0.5) / len(cells)
+
     assert page.best_in_cell(document, answer, share=share) == best_passage
     assert page.best_in_cell(document, answer, share=1.0) == cells[-1][0]
     assert page.best_passage(document, answer) == best_passage
@@ -227,10 +236,12 @@ def test_the_examples_are_sentences_of_the_folder(page):
 
 def test_without_a_question_similar_documents_are_shown(page):
     assert page.ask(" ") is None
+
     vectors = page.library.document_vectors
     directions = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     cosines = directions @ directions[1]
     [(first, best), (second, worse)] = page.ranked(1, None)
+
     assert {first, second} == {0, 2}
     assert best == pytest.approx(cosines[first], abs=1e-6)
     assert worse == pytest.approx(cosines[second], abs=1e-6)

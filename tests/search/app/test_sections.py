@@ -43,6 +43,7 @@ def test_parts_of_equal_length():
     spans = np.array([[10 * index, 10 * index + 10] for index in range(95)])
     text = "x" * 950
     sections = sections_of(text, spans)
+
     assert len(sections) == 30
     assert sections[0] == ("part 1", 0, 40)
     assert sections[-1] == ("part 30", 920, 950)

@@ -149,6 +149,7 @@ def test_bfloat16_on_gpus_that_compute_in_it(monkeypatch, native, dtype):
     monkeypatch.setattr(
         torch.cuda, "is_bf16_supported", lambda including_emulation: native or including_emulation
     )
+
     assert best_dtype("cuda:1") == dtype
     assert best_dtype("cpu") == "float32"
 
@@ -156,6 +157,7 @@ def test_bfloat16_on_gpus_that_compute_in_it(monkeypatch, native, dtype):
 def test_the_model_and_its_device_are_named(command, books, prompted_encoder, static_encoder):
     search = ("search", books, "whale?", "--model")
     line = f"Reading with {Path(prompted_encoder).name} on cpu in float32.\n"
+
     assert command(*search, prompted_encoder).err == line
     assert command(*search, static_encoder).err == ""
 
@@ -244,8 +246,11 @@ def test_a_chunk_encoder_that_the_checkpoint_does_not_hold(
         "--chunk_encoder",
     )
     whole = command("search", books, "Who hunts?", "--json").json["passages"]
+
     assert command(*words, toy_encoder_path).json["passages"] == whole
+
     said = command(*words, minilm_path)
+
     assert said.status == 1
     assert "encoder" in said.err
 

@@ -18,11 +18,9 @@ from typing import Any, TextIO
 from .messages import readable_name
 
 TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")  # one document a row
-# One document a file.
-TEXTS = (
-    *(".txt", ".md", ".markdown"),
-    *(".html", ".htm", ".xhtml", ".epub", ".pdf", ".docx"),
-)
+PLAIN_TEXTS = (".txt", ".md", ".markdown")
+# One document a file; the package `books` reads those with markup.
+TEXTS = (*PLAIN_TEXTS, ".html", ".htm", ".xhtml", ".epub", ".pdf", ".docx")
 # A text, or a line of a table, that takes more than this when it is unpacked is refused.
 UNPACKED_LIMIT = 2**28
 _BYTE_ORDER_MARKS = {

@@ -8,27 +8,21 @@ import sysconfig
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from functools import partial
-from itertools import accumulate
 from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any
 
 from .books.encodings import decode_escapes
-from .books.epub import read_epub
-from .books.html import read_html
-from .books.pdf import read_pdf
-from .books.word import read_docx
 from .documents import Document, as_document
 from .files import (
+    PLAIN_TEXTS,
     TABLES,
     TEXTS,
     PartlyReadError,
-    TooLargeError,
     files_below,
     find_paths,
     is_saved_dataset,
     named_errors,
-    read_bytes,
     read_text,
     reason,
     suffix,
@@ -42,15 +36,6 @@ EXAMPLE_BOOKS = "example-books"
 BUNDLED = (PYTHON_MANUAL, EXAMPLE_BOOKS)
 """Sources that need no file of the user."""
 logger = logging.getLogger(__name__)
-# Each returns pages or paragraphs, and notes on parts that were not read.
-_BOOK_READERS = {
-    ".html": read_html,
-    ".htm": read_html,
-    ".xhtml": read_html,
-    ".epub": read_epub,
-    ".pdf": read_pdf,
-    ".docx": read_docx,
-}
 # A picture or another file that is written into Markdown; short ones are examples in a text.
 _DATA_LINK = re.compile(r"""data:\w+/[\w.+-]+(?:;[\w.=-]+)*,[^\s)"'<>]{100,}""")
 _NOT_DOCUMENTATION = set(
@@ -153,9 +138,12 @@ def _documents(
 
 
 def _read_document(path: Path, name: str, on_error: OnError | None) -> Document:
-    if suffix(path) not in _BOOK_READERS:
+    if suffix(path) in PLAIN_TEXTS:
         return Document(name, _read_plain(path))
-    text, metadata, missing = _read_book(path)
+
+    from .books.book import read_book  # its parsers are not imported for a search of texts
+
+    text, metadata, missing = read_book(path)
     if missing:
         error = PartlyReadError(f"{path} was read in part: {missing}.")
         if on_error is None:
@@ -163,45 +151,6 @@ def _read_document(path: Path, name: str, on_error: OnError | None) -> Document:
         else:
             on_error(error)
     return Document(name, text, metadata)
-
-
-def _read_book(path: Path) -> tuple[str, dict[str, list[int]], str]:
-    """Reads the text of a book, with a blank line between paragraphs and between pages.
-
-    Returns:
-        The text; for a PDF ``{"pages": the character at which each page begins}``; and what of the
-        file was not read, such as a page of an EPUB, or an empty text.
-
-    Raises:
-        ValueError: if the file is damaged, locked or without text, or a package is missing.
-    """
-    ending = suffix(path)
-    with named_errors(path):
-        data = read_bytes(path)
-    try:
-        pieces, notes_on_parts = _BOOK_READERS[ending](data)
-    except ImportError as error:
-        raise ValueError(
-            f"{path} needs the package {error.name}: pip install {error.name}, or leave it out."
-        ) from error
-    except (UnicodeError, TooLargeError) as error:
-        raise ValueError(f"{path} cannot be read: {reason(error)}") from error
-    except Exception as error:  # what the parsers raise for damaged bytes is told nowhere
-        raise ValueError(
-            f"{path} cannot be read as {ending[1:].upper()} ({error}): it is damaged or locked."
-            " Repair or unlock it, or leave it out."
-        ) from error
-
-    text = "\n\n".join(pieces)
-    notes = "; ".join(notes_on_parts)
-    if not text.strip():
-        if notes:
-            raise ValueError(f"{path} holds no text: {notes}.")
-        raise ValueError(f"{path} holds no text.")
-    if ending != ".pdf":
-        return text, {}, notes
-    lengths = [len(page) + 2 for page in pieces]
-    return text, {"pages": list(accumulate(lengths[:-1], initial=0))}, notes
 
 
 def _read_plain(path: Path) -> str:

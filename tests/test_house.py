@@ -19,7 +19,7 @@ PACKAGE = ROOT / "nextlevelbert"
 ORDER = (
     ("models", "databases"),
     ("data",),
-    ("word_lookup", "fitting", "spans", "corpus", "vector_cache"),
+    ("word_lookup", "whitening", "fitting", "spans", "corpus", "vector_cache"),
     ("evaluation",),
     ("training",),
     ("pretraining", "finetuning", "search"),

@@ -34,7 +34,7 @@ from benchmarks.studies.novel_vectors import METRICS, Pooling, relevant_document
 from nextlevelbert import NextLevelBertModel, VectorCorpus
 from nextlevelbert.data.tables import open_rows
 from nextlevelbert.evaluation import RetrievalTask
-from nextlevelbert.fitting import fit_whitening
+from nextlevelbert.whitening import fit_whitening
 
 ROOT = Path(__file__).parents[2]
 ROUGE = runpy.run_path(str(ROOT / "examples/bert_al/rouge.py"))

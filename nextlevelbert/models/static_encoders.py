@@ -35,7 +35,7 @@ class ChunkCentring(nn.Module):
     """Centres chunk vectors and scales them to length 1: normalise(v - m).
 
     Mean and weight are buffers, not parameters: they are saved with the model, but optimisers and
-    unfreezing do not reach them. Before `fitting.fit_whitening` they are zero and the identity.
+    unfreezing do not reach them. Before `whitening.fit_whitening` they are zero and the identity.
     """
 
     mean: Tensor

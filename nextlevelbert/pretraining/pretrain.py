@@ -15,7 +15,6 @@ import torch
 from transformers import EvalPrediction, set_seed
 
 from ..corpus import VectorCorpus
-from ..fitting import fit_whitening
 from ..models.chunk_encoder import LoadedChunkEncoder
 from ..models.configuration_hate import HateConfig
 from ..models.configuration_nextlevelbert import NextLevelBertConfig
@@ -43,6 +42,7 @@ from ..training.options import open_config, parse, pop_option, run_command
 from ..training.plots import CURVE, Log, plot_curves
 from ..training.runs import bind_folder, last_whole_checkpoint
 from ..training.trainer import CardTrainer
+from ..whitening import fit_whitening
 from .arguments import (
     CorpusArguments,
     HateArguments,

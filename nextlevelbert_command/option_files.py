@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .parser import pop_option
+from nextlevelbert.training.options import pop_option
 
 RECIPES = Path(__file__).with_name("recipes")
 
@@ -61,15 +61,15 @@ def _as_argv(values: Mapping[str, Any]) -> Iterator[str]:
             yield f"--{name}={value}"
 
 
-def with_recipe(argv: Sequence[str], task: str, default_type: str) -> list[str]:
+def with_recipe(argv: Sequence[str], name: str) -> list[str]:
     """Replaces ``--recipe paper`` by the paper's options, which come first.
 
     The last of two equal options counts, so explicit options override the recipe.
 
     Args:
         argv: arguments of the command line, without ``--task``.
-        task: the task of ``finetune``; empty for ``pretrain``.
-        default_type: value of ``--model_type`` if none is given.
+        name: the task of ``finetune``, if it is one, and the model type, such as ``"hate"`` or
+            ``"classification-chunkbert"``.
 
     Raises:
         ValueError: if no paper names settings for the model type, or the batch of one device does
@@ -79,16 +79,11 @@ def with_recipe(argv: Sequence[str], task: str, default_type: str) -> list[str]:
     if recipe != "paper":
         return list(argv)  # the parser rejects any other value
 
-    model_type, _ = pop_option(others, "model_type", default_type)
-    prefix = ""
-    if task:
-        prefix = f"{task}-"
-    path = RECIPES / f"{prefix}{model_type}.yaml"
+    path = RECIPES / f"{name}.yaml"
     if not path.exists():
-        names = ", ".join(sorted(file.stem for file in RECIPES.glob(f"{prefix}*.yaml")))
-        raise ValueError(
-            f"--recipe paper: no paper names settings for {path.stem}, only for {names}."
-        )
+        task, _, _ = name.rpartition("-")
+        names = ", ".join(sorted(file.stem for file in RECIPES.glob(f"{task}*.yaml")))
+        raise ValueError(f"--recipe paper: no paper names settings for {name}, only for {names}.")
     values = _read_options(path)
     if os.environ.get("RANK", "0") == "0":
         source = path.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")

@@ -82,15 +82,6 @@ class Parser(argparse.ArgumentParser):
         raise SystemExit(2)
 
 
-def pop_option(argv: Sequence[str], name: str, default: str = "") -> tuple[str, list[str]]:
-    """Takes the value of an option out of a command line."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    spellings = [f"--{name}", f"--{name.replace('_', '-')}"]
-    parser.add_argument(*spellings, nargs="?", dest="value", default=default)
-    known, others = parser.parse_known_args(argv)
-    return known.value, others
-
-
 def nearest(name: str, names: Iterable[str]) -> str:
     """Returns a question that names the word nearest to a wrong one, or an empty text.
 

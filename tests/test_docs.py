@@ -14,6 +14,7 @@ from functools import partial
 from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from huggingface_hub import ModelCard
@@ -23,9 +24,9 @@ from benchmarks.studies import trained_rows
 from nextlevelbert.data import open_rows
 from nextlevelbert.data.labelled import load_choices, load_classes
 from nextlevelbert.finetuning import tasks
-from nextlevelbert.pretraining import pretrain as vectors
+from nextlevelbert.pretraining.pretrain import main as train_on_vectors
 from nextlevelbert.training.cards import CITATIONS, CardText, RunReport, model_card
-from nextlevelbert_command.training import check_options
+from nextlevelbert_command import finetune, pretrain
 
 from .examples.scripts import load_script
 
@@ -164,9 +165,9 @@ def run_example() -> None:
     load_script(sys.argv[0].removeprefix("examples/")).main(sys.argv[1:])
 
 
-def run_training(name: str, main: Callable[[list[str]], None]) -> None:
+def run_training(command: ModuleType, main: Callable[[list[str]], None]) -> None:
     """Runs a training with the options of `sys.argv`, which the command checks first."""
-    main(check_options(name, sys.argv[1:]))
+    main(command.read_options(sys.argv[1:]))
 
 
 ecbplus = load_script("cdlm/ecbplus.py")
@@ -188,10 +189,10 @@ SCRIPTS = {
     "examples/next_level_bert/prepare_muld.py": run_example,
     "examples/next_level_bert/prepare_quality_race.py": run_example,
     "examples/next_level_bert/retrieve_booksum.py": run_example,
-    "pretrain": partial(run_training, "pretrain", vectors.main),
-    "run_pretraining.py": partial(run_training, "pretrain", vectors.main),
-    "finetune": partial(run_training, "finetune", tasks.main),
-    "run_finetune.py": partial(run_training, "finetune", tasks.main),
+    "pretrain": partial(run_training, pretrain, train_on_vectors),
+    "run_pretraining.py": partial(run_training, pretrain, train_on_vectors),
+    "finetune": partial(run_training, finetune, tasks.main),
+    "run_finetune.py": partial(run_training, finetune, tasks.main),
 }
 
 
@@ -223,6 +224,7 @@ def refused(argv: list[str]) -> str:
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(io.StringIO()) as errors:
         patch.setattr(HfArgumentParser, "parse_args_into_dataclasses", read_only)
         patch.setattr(ArgumentParser, "parse_args", read_plain_only)
+        patch.setattr("nextlevelbert.models.model_names.model_path", str)  # no model is opened
         patch.setattr(sys, "argv", argv)
         with pytest.raises((Understood, SystemExit, ValueError)) as end:
             SCRIPTS[argv[0]]()

@@ -1,6 +1,5 @@
 """The task ``classification``: one class or several for each document, perhaps with a question."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,82 +9,35 @@ from datasets import Dataset
 from ..data.labelled import load_classes, read_label_names
 from ..data.tables import Table
 from ..data.words import split_terms
-from ..training.options import option, parse, pop_option
+from ..training.arguments import parse
+from ..training.options import pop_option
 from ..training.runs import bind_folder
-from .arguments import (
-    FAMILIES,
-    ChunkBertArguments,
-    FinetuningArguments,
-    TextModelArguments,
-    VectorModelArguments,
-)
-from .data_arguments import DataArguments
+from .arguments import FinetuningArguments
 from .labels import SEVERAL, LabelSet
+from .options import FAMILIES, GROUPS, VectorModelArguments
 from .run import (
     ClassifierRun,
-    ColumnArguments,
     PredictLogits,
     Reader,
     card_snippet,
+    column_names,
     read_labelled_sets,
 )
 from .seeds import Result, Scores, report
 from .token_reader import TokenReader
 from .vector_reader import VectorReader
 
-# The options of each --model_type.
-MODEL_OPTIONS: dict[str, tuple[type, ...]] = {
-    "nextlevelbert": (VectorModelArguments,),
-    "hate": (VectorModelArguments,),
-    "chunkbert": (TextModelArguments, ChunkBertArguments),
-    "truncated": (TextModelArguments,),
-}
-ABOUT = (
-    "Trains a classifier of documents. Models that read tokens have other options than the ones"
-    " below: add --model_type chunkbert or truncated to --help to see them."
-)
 _USE = (
     "It predicts the classes below for documents of the kind that it was trained on. Check it on"
     " your own documents before decisions depend on it."
 )
 
 
-@dataclass(kw_only=True)
-class ClassArguments:
-    """The options of the classes."""
-
-    _argument_group_name = "classes"
-
-    label_names_file: str | None = option(
-        None,
-        "JSON file with a list of the classes, or an object with the classes as keys (default: the"
-        " classes of the training set). Integer labels are indices of the list, unless a class in"
-        " it is an integer: then integer labels are names.",
-    )
-
-
-def option_groups(model_type: str) -> tuple[type, ...]:
-    """Returns the groups of options of a ``--model_type``."""
-    return (
-        *MODEL_OPTIONS[model_type],
-        ClassArguments,
-        ColumnArguments,
-        DataArguments,
-        FinetuningArguments,
-    )
-
-
 def main(argv: list[str]) -> None:
     """Trains a classifier per seed, and publishes the best one."""
-    model_type = pop_option(argv, "model_type", "nextlevelbert")[0]
-    if model_type not in MODEL_OPTIONS:
-        raise ValueError(
-            f"--task classification supports --model_type {', '.join(MODEL_OPTIONS)}, not"
-            f" {model_type!r}."
-        )
-    groups = option_groups(model_type)
-    parsed = parse(groups, argv)
-    *model_options, class_args, columns, data_args, args = parsed
+    model_type, _ = pop_option(argv, "model_type", "nextlevelbert")
+    groups = (*GROUPS["classification"][model_type], FinetuningArguments)
+    *model_options, class_args, columns, data_args, args = parse(groups, argv)
 
     # 1. The sets, and the labels of the training set.
     class_names = None
@@ -93,7 +45,7 @@ def main(argv: list[str]) -> None:
         class_names = read_label_names(class_args.label_names_file)
 
     def load(table: Table, train: Dataset | None) -> Dataset:
-        return load_classes(table, columns.names(), class_names=class_names, like=train)
+        return load_classes(table, column_names(columns), class_names=class_names, like=train)
 
     sets = read_labelled_sets(data_args, load, seed=args.seed)
     run = ClassifierRun(

@@ -4,20 +4,18 @@ from datasets import Dataset
 
 from ..data.labelled import load_choices
 from ..data.tables import Table
-from ..training.options import parse
-from .arguments import FinetuningArguments, VectorModelArguments
-from .data_arguments import DataArguments
+from ..training.arguments import parse
+from .arguments import FinetuningArguments
 from .labels import LabelSet
+from .options import GROUPS
 from .run import (
     ClassifierRun,
-    ColumnArguments,
     card_snippet,
+    column_names,
     read_labelled_sets,
 )
 from .vector_reader import VectorReader
 
-OPTION_GROUPS = (VectorModelArguments, ColumnArguments, DataArguments, FinetuningArguments)
-ABOUT = "Chooses among answers to questions about documents."
 _USE = (
     "It chooses among candidate answers to a question about a document of the kind that it was"
     " trained on. It chooses one even if none is right."
@@ -27,11 +25,12 @@ _SNIPPET_PAIR = '["the question? one answer", "the question? another"]'
 
 def main(argv: list[str]) -> None:
     """Trains a model per seed to choose among answers, and publishes the best one."""
-    model_args, columns, data_args, args = parse(OPTION_GROUPS, argv)
+    groups = (*GROUPS["multiple_choice"]["nextlevelbert"], FinetuningArguments)
+    model_args, columns, data_args, args = parse(groups, argv)
 
     # 1. The sets, and the choices of the training set.
     def load(table: Table, train: Dataset | None) -> Dataset:
-        return load_choices(table, columns.names())
+        return load_choices(table, column_names(columns))
 
     sets = read_labelled_sets(data_args, load, seed=args.seed)
     run = ClassifierRun(

@@ -27,13 +27,12 @@ from ..training.cards import (
     plain,
     public_name,
 )
-from ..training.options import option
 from ..training.runs import fingerprint
 from ..training.trainer import CardTrainer
 from . import seeds
 from .arguments import FinetuningArguments
-from .data_arguments import DataArguments
 from .labels import LabelSet, write_predictions
+from .options import ColumnArguments, DataArguments
 from .seeds import Result, Scores
 
 logger = logging.getLogger(__name__)
@@ -81,30 +80,17 @@ _MOST_WORD_COUNTS = 250_000
 _NO_SETTINGS = ("model", "cache_dir", "chunk_batch_size", "chunk_encoder", "label_names_file")
 
 
-@dataclass(kw_only=True)
-class ColumnArguments:
-    """Names of the columns; docs/inputs.md shows a row of each task."""
-
-    _argument_group_name = "columns"
-
-    text_column: str = option("text", "Column of the documents.")
-    question_column: str | None = option(
-        None, "Column of questions about the documents (default: question, if it exists)."
-    )
-    label_column: str = option("label", "Column of the labels.")
-    id_column: str = option("id", "Column of the ids; rows without an id are numbered.")
-
-    def names(self) -> Columns:
-        """Returns the names, as `load_classes` and `load_choices` take them."""
-        return Columns(
-            text=self.text_column,
-            question=self.question_column,
-            label=self.label_column,
-            id=self.id_column,
-        )
-
-
 # --- The sets
+
+
+def column_names(options: ColumnArguments) -> Columns:
+    """Returns the names of the columns, as `load_classes` and `load_choices` take them."""
+    return Columns(
+        text=options.text_column,
+        question=options.question_column,
+        label=options.label_column,
+        id=options.id_column,
+    )
 
 
 def read_labelled_sets(data: DataArguments, load: LoadRows, seed: int) -> Sets:

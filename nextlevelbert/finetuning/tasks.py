@@ -3,13 +3,9 @@
 import importlib
 from collections.abc import Sequence
 
-from ..training.options import pop_option, run_command
-
-TASKS = {
-    "classification": "predict a class, or several, for each document",
-    "multiple_choice": "choose among candidate answers about a document",
-}
-"""By name of a task, which is the name of its module: its aim."""
+from ..training.command_line import run_command
+from ..training.options import pop_option
+from .options import GROUPS
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -19,6 +15,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _main(argv: list[str]) -> None:
     task, others = pop_option(argv, "task")
-    if task not in TASKS:
-        raise ValueError(f"Give --task, one of {', '.join(TASKS)}; got {task}.")
+    if task not in GROUPS:
+        raise ValueError(f"Give --task, one of {', '.join(GROUPS)}; got {task}.")
     importlib.import_module(f"{__package__}.{task}").main(others)

@@ -21,10 +21,11 @@ from ..models.configuration_nextlevelbert import usable_positions
 from ..models.identity import model_identity
 from ..models.model_names import full_name, safe_weights
 from ..models.modeling_chunkbert import ChunkBertForSequenceClassification
+from ..training.arguments import open_config
 from ..training.cards import name_on_hub, public_name
-from ..training.options import open_config
-from .arguments import ChunkBertArguments, FinetuningArguments, TextModelArguments
+from .arguments import FinetuningArguments
 from .labels import LabelSet
+from .options import ChunkBertArguments, TextModelArguments
 
 logger = logging.getLogger(__name__)
 

@@ -10,9 +10,10 @@ from datasets import Dataset
 from torch import nn
 
 from ..training.cards import public_name
-from .arguments import FinetuningArguments, VectorModelArguments
+from .arguments import FinetuningArguments
 from .collators import DataCollatorForLabelledVectors
 from .labels import CHOICE, LabelSet, pair_texts
+from .options import VectorModelArguments
 from .vector_source import Head, VectorSource
 
 

@@ -24,10 +24,11 @@ from ..models.modeling_nextlevelbert import (
     NextLevelBertForMultipleChoice,
     NextLevelBertForSequenceClassification,
 )
+from ..training.arguments import open_config
 from ..training.cards import name_on_hub
-from ..training.options import open_config
 from ..training.runs import fingerprint
-from .arguments import FAMILIES, FinetuningArguments, VectorModelArguments
+from .arguments import FinetuningArguments
+from .options import FAMILIES, VectorModelArguments
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,8 @@ from ..data.tables import hub_dataset
 from ..models.chunk_encoder import LoadedChunkEncoder
 from ..models.chunking import ChunkingRule
 from ..models.files import local_path
-from .arguments import CorpusArguments, PretrainingArguments
+from .arguments import PretrainingArguments
+from .options import CorpusArguments
 
 logger = logging.getLogger(__name__)
 

@@ -26,6 +26,7 @@ from ..models.modeling_nextlevelbert import (
     NextLevelBertForContrastiveLearning,
     NextLevelBertForMaskedVectorModeling,
 )
+from ..training.arguments import open_config, parse
 from ..training.cards import (
     CITATIONS,
     SIMILARITY_WIDGET,
@@ -38,19 +39,13 @@ from ..training.cards import (
     public_name,
     results_table,
 )
-from ..training.options import open_config, parse, pop_option, run_command
+from ..training.command_line import run_command
+from ..training.options import pop_option
 from ..training.plots import CURVE, Log, plot_curves
 from ..training.runs import bind_folder, last_whole_checkpoint
 from ..training.trainer import CardTrainer
 from ..whitening import fit_whitening
-from .arguments import (
-    CorpusArguments,
-    HateArguments,
-    MaskingArguments,
-    NewModelArguments,
-    NextLevelBertArguments,
-    PretrainingArguments,
-)
+from .arguments import PretrainingArguments
 from .collators import DataCollatorForSegmentPairs, DataCollatorForVectorMasking
 from .datasets import (
     DocumentVectorDataset,
@@ -60,6 +55,14 @@ from .datasets import (
     VectorSequenceDataset,
 )
 from .documents import ChosenDocuments, choose_documents, encode_corpora
+from .options import (
+    GROUPS,
+    CorpusArguments,
+    HateArguments,
+    MaskingArguments,
+    NewModelArguments,
+    NextLevelBertArguments,
+)
 from .scores import (
     MaskedVectorMetrics,
     context_mean_baseline,
@@ -82,10 +85,6 @@ _FEW = 100  # masked vectors, each a point of accuracy
 # weights).
 _NO_SETTINGS = ("model", "chunk_encoder", "chunk_encoder_name", "include_chunk_encoder")
 _TIMES = ("_runtime", "_per_second")  # entries of a log that differ from run to run
-ABOUT = """\
-Pretrains a NextLevelBERT or HATE. It encodes documents as chunk vectors on disk, trains a model to
-predict masked vectors, and saves a checkpoint with its card. Without --do_train, it only encodes
-the documents."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -104,21 +103,13 @@ class Options:
     training: PretrainingArguments
 
 
-def option_groups(model_type: str | None) -> tuple[type, ...]:
-    """Returns the groups of options of a ``--model_type``."""
-    family: type[FamilyArguments] = NextLevelBertArguments
-    if model_type == "hate":
-        family = HateArguments
-    return NewModelArguments, family, MaskingArguments, CorpusArguments, PretrainingArguments
-
-
 def pretrain(argv: list[str]) -> None:
     """Encodes the documents, trains on their vectors and saves the model with its card.
 
     An interrupted run resumes if the same options are given again.
     """
     model_type, _ = pop_option(argv, "model_type", "nextlevelbert")
-    options = Options(*parse(option_groups(model_type), argv))
+    options = Options(*parse((*GROUPS[model_type], PretrainingArguments), argv))
     args = options.training
     set_seed(args.seed)
 
@@ -204,7 +195,7 @@ def open_encoder(options: NewModelArguments, family: FamilyArguments) -> LoadedC
         raise ValueError(
             "--no_include_chunk_encoder needs the encoder's name on the Hub: --chunk_encoder_name."
         )
-    pooling = None
+    pooling: Any = None
     if isinstance(family, HateArguments) and family.sentence_pooling != "own":
         pooling = family.sentence_pooling
     return load_chunk_encoder(name, options.chunk_encoder_name, pooling)

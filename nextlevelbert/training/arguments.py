@@ -1,22 +1,29 @@
 """`TrainingArguments` that suit everything trained here."""
 
-import argparse
 import contextlib
 import copy
 import logging
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import torch
 from huggingface_hub import create_repo, upload_folder
-from transformers import Trainer, TrainingArguments
+from huggingface_hub.errors import StrictDataclassError
+from transformers import (
+    AutoConfig,
+    HfArgumentParser,
+    PreTrainedConfig,
+    Trainer,
+    TrainingArguments,
+)
 from transformers.integrations import get_available_reporting_integrations
 
 from ..models.files import local_path
-from .options import fixed, option
+from ..models.model_names import full_name
+from .options import TrainingOptions
 from .runs import safe_name
 
 logger = logging.getLogger(__name__)
@@ -57,54 +64,8 @@ _BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")
 
 
 @dataclass
-class BaseTrainingArguments(TrainingArguments):
-    """`TrainingArguments` for all trainings; pretraining and fine-tuning add their own defaults."""
-
-    _argument_group_name = "training"
-
-    output_dir: str = option("trainer_output", "Folder to write the model to (required).")
-    weight_decay: float = option(0.01, "Weight decay, except of biases and LayerNorm.")
-    push_to_hub: bool = option(default=False, help="Upload the finished model to the Hub.")
-    hub_model_id: str | None = option(
-        None, "Repository on the Hub (default: name of --output_dir)."
-    )
-    # `dataclass` would write the token of a class of one's own into its `repr`.
-    hub_token: str | None = field(default=None, repr=False, metadata={"help": argparse.SUPPRESS})
-    license: str | None = option(None, "License of the model for its card, such as apache-2.0.")
-    language: list[str] | None = field(
-        default=None, metadata={"help": "Languages of the model for its card, such as en."}
-    )
-    datasets: list[str] | None = field(
-        default=None,
-        metadata={
-            "help": "Data sets of the Hub for the model's card, if the files come from there"
-            " (default: --dataset_name)."
-        },
-    )
-    resume_from_checkpoint: str | None = fixed(
-        None, "an interrupted run resumes if the same command is repeated"
-    )
-    do_eval: bool = fixed(default=False, reason="every set that is given is evaluated")
-    do_predict: bool = fixed(default=False, reason="every set that is given is evaluated")
-    label_smoothing_factor: float = fixed(0.0, "most losses do not support it")
-    hub_strategy: str = fixed(
-        "end", "only the finished model is uploaded, because checkpoints hold local paths"
-    )
-    hub_always_push: bool = fixed(default=False, reason="only the finished model is uploaded")
-    batch_eval_metrics: bool = fixed(default=False, reason="scores need all rows of a set")
-    eval_do_concat_batches: bool = fixed(default=True, reason="scores need all rows of a set")
-    include_for_metrics: list[str] = field(
-        init=False, default_factory=list, metadata={"reason": "scores use the outputs alone"}
-    )
-    use_liger_kernel: bool = fixed(default=False, reason="it has no kernels for these models")
-    dataloader_drop_last: bool = fixed(default=False, reason="every row is trained and scored")
-    # Processes wait for each other while documents are encoded, which may take days.
-    ddp_timeout: int = option(7 * 24 * 3600, argparse.SUPPRESS)
-    disable_tqdm: bool | None = option(None, argparse.SUPPRESS)
-    dataloader_pin_memory: bool = option(default=True, help=argparse.SUPPRESS)
-    remove_unused_columns: bool = fixed(
-        default=False, reason="the collators need columns that the forward pass does not take"
-    )
+class BaseTrainingArguments(TrainingOptions, TrainingArguments):
+    """`TrainingArguments` for all trainings; pretraining and fine-tuning add their own options."""
 
     def __post_init__(self) -> None:
         local_path(self.output_dir)
@@ -199,3 +160,32 @@ class BaseTrainingArguments(TrainingArguments):
                 revision=self.hub_revision,
                 ignore_patterns=["checkpoint-*", "_*", ".tmp*", *leave],
             )
+
+
+def parse(classes: Sequence[type[Any]], argv: Sequence[str]) -> tuple[Any, ...]:
+    """Parses a command line into dataclasses, whose `_argument_group_name` is a title in the help.
+
+    Raises:
+        ValueError: for an unknown option, and a value that a dataclass refuses.
+    """
+    parser = HfArgumentParser(classes, allow_abbrev=False)
+    return parser.parse_args_into_dataclasses(argv, look_for_args_file=False)
+
+
+def open_config(model: str, others: Sequence[str] = ()) -> PreTrainedConfig:
+    """Opens the configuration of ``--model``.
+
+    Raises:
+        ValueError: if neither a folder here nor the Hub gives a model of that name.
+    """
+    try:
+        return AutoConfig.from_pretrained(full_name(model))
+    except (OSError, ValueError, StrictDataclassError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        message = (
+            f"--model {model!r} cannot be opened ({reason}). Give the folder of a model, or a name"
+            " on the Hub and a connection to it."
+        )
+        if others:
+            message += f" It may also be {', '.join(others)}."
+        raise ValueError(message) from error

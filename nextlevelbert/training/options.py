@@ -1,21 +1,12 @@
-"""Options: dataclasses from a command line that `nextlevelbert_command` has checked."""
+"""Options as fields of dataclasses, and those of every training.
+
+The help of the command reads them, so this file imports neither torch nor transformers.
+"""
 
 import argparse
-import logging
-import os
-import sys
-from collections.abc import Callable, Sequence
-from dataclasses import field
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
-
-import datasets
-import transformers
-from huggingface_hub.errors import StrictDataclassError
-from transformers import AutoConfig, HfArgumentParser, PreTrainedConfig
-
-from ..data.messages import readable_text
-from ..models.model_names import full_name
-from .runs import HELD_FOLDERS
 
 
 def option(default: object, help: str, **metadata: object) -> Any:
@@ -24,7 +15,7 @@ def option(default: object, help: str, **metadata: object) -> Any:
     Args:
         default: default value, or `dataclasses.MISSING` for an option that is required.
         help: text for ``--help``, which adds the default.
-        **metadata: further metadata for `HfArgumentParser`, such as ``choices``.
+        **metadata: further arguments of `add_argument`, such as ``choices``.
     """
     return field(default=default, metadata={"help": help, **metadata})
 
@@ -34,19 +25,7 @@ def fixed(default: object, reason: str) -> Any:
     return field(init=False, default=default, metadata={"reason": reason})
 
 
-def parse(classes: Sequence[type[Any]], argv: Sequence[str]) -> tuple[Any, ...]:
-    """Parses a command line into dataclasses, whose `_argument_group_name` is a title in the help.
-
-    Raises:
-        ValueError: for an unknown option, and a value that a dataclass refuses.
-    """
-    parser = HfArgumentParser(classes, allow_abbrev=False)
-    return parser.parse_args_into_dataclasses(argv, look_for_args_file=False)
-
-
-def pop_option(
-    argv: Sequence[str], name: str, default: str | None = None
-) -> tuple[str | None, list[str]]:
+def pop_option(argv: Sequence[str], name: str, default: str = "") -> tuple[str, list[str]]:
     """Removes an option from a command line; returns its value and the other arguments."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     spellings = [f"--{name}", f"--{name.replace('_', '-')}"]
@@ -55,42 +34,70 @@ def pop_option(
     return namespace.value, others
 
 
-def open_config(model: str, others: Sequence[str] = ()) -> PreTrainedConfig:
-    """Opens the configuration of ``--model``.
+@dataclass
+class TrainingOptions:
+    """The options of every training; `BaseTrainingArguments` adds the others of transformers."""
 
-    Raises:
-        ValueError: if neither a folder here nor the Hub gives a model of that name.
-    """
-    try:
-        return AutoConfig.from_pretrained(full_name(model))
-    except (OSError, ValueError, StrictDataclassError) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
-        message = (
-            f"--model {model!r} cannot be opened ({reason}). Give the folder of a model, or a name"
-            " on the Hub and a connection to it."
-        )
-        if others:
-            message += f" It may also be {', '.join(others)}."
-        raise ValueError(message) from error
+    _argument_group_name = "training"
 
-
-def run_command(main: Callable[[list[str]], object], argv: Sequence[str] | None = None) -> None:
-    """Runs a command; errors of its input are printed without a traceback."""
-    level = logging.WARNING
-    if os.environ.get("RANK", "0") == "0":
-        level = logging.INFO
-    logging.basicConfig(level=level, format="%(message)s")
-    if not sys.stderr.isatty():  # no bars in a log file
-        datasets.disable_progress_bars()
-        transformers.utils.logging.disable_progress_bar()
-    if argv is None:
-        argv = sys.argv[1:]
-    try:
-        with HELD_FOLDERS:
-            main(list(argv))
-    except (ValueError, OSError, ImportError) as error:  # the package of an option may be missing
-        print(f"error: {readable_text(str(error))}", file=sys.stderr)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        print("\nStopped. Run the same command again to resume.", file=sys.stderr)
-        sys.exit(130)
+    # The command asks for the folder, so its help shows no default.
+    output_dir: str = field(
+        default="trainer_output",
+        metadata={
+            "help": "Folder to write the model to (required).",
+            "default": argparse.SUPPRESS,
+        },
+    )
+    max_steps: int = option(
+        -1, "Number of steps; if it is above 0, it replaces --num_train_epochs."
+    )
+    per_device_train_batch_size: int = option(8, "Batch size per device in training.")
+    per_device_eval_batch_size: int = option(8, "Batch size per device in evaluation.")
+    gradient_accumulation_steps: int = option(
+        1, "Number of batches whose gradients are added up for one step."
+    )
+    bf16: bool = option(default=False, help="Train in mixed precision with bfloat16.")
+    seed: int = option(42, "Seed of the training.")
+    use_cpu: bool = option(default=False, help="Use the CPU even if there is an accelerator.")
+    weight_decay: float = option(0.01, "Weight decay, except of biases and LayerNorm.")
+    push_to_hub: bool = option(default=False, help="Upload the finished model to the Hub.")
+    hub_model_id: str | None = option(
+        None, "Repository on the Hub (default: name of --output_dir)."
+    )
+    # `dataclass` would write the token of a class of one's own into its `repr`.
+    hub_token: str | None = field(default=None, repr=False, metadata={"help": argparse.SUPPRESS})
+    license: str | None = option(None, "License of the model for its card, such as apache-2.0.")
+    language: list[str] | None = field(
+        default=None, metadata={"help": "Languages of the model for its card, such as en."}
+    )
+    datasets: list[str] | None = field(
+        default=None,
+        metadata={
+            "help": "Data sets of the Hub for the model's card, if the files come from there"
+            " (default: --dataset_name)."
+        },
+    )
+    resume_from_checkpoint: str | None = fixed(
+        None, "an interrupted run resumes if the same command is repeated"
+    )
+    do_eval: bool = fixed(default=False, reason="every set that is given is evaluated")
+    do_predict: bool = fixed(default=False, reason="every set that is given is evaluated")
+    label_smoothing_factor: float = fixed(0.0, "most losses do not support it")
+    hub_strategy: str = fixed(
+        "end", "only the finished model is uploaded, because checkpoints hold local paths"
+    )
+    hub_always_push: bool = fixed(default=False, reason="only the finished model is uploaded")
+    batch_eval_metrics: bool = fixed(default=False, reason="scores need all rows of a set")
+    eval_do_concat_batches: bool = fixed(default=True, reason="scores need all rows of a set")
+    include_for_metrics: list[str] = field(
+        init=False, default_factory=list, metadata={"reason": "scores use the outputs alone"}
+    )
+    use_liger_kernel: bool = fixed(default=False, reason="it has no kernels for these models")
+    dataloader_drop_last: bool = fixed(default=False, reason="every row is trained and scored")
+    # Processes wait for each other while documents are encoded, which may take days.
+    ddp_timeout: int = option(7 * 24 * 3600, argparse.SUPPRESS)
+    disable_tqdm: bool | None = option(None, argparse.SUPPRESS)
+    dataloader_pin_memory: bool = option(default=True, help=argparse.SUPPRESS)
+    remove_unused_columns: bool = fixed(
+        default=False, reason="the collators need columns that the forward pass does not take"
+    )

@@ -4,8 +4,9 @@ import pytest
 from datasets import Dataset
 from tokenizers.processors import TemplateProcessing
 
-from nextlevelbert.finetuning.arguments import FinetuningArguments, TextModelArguments
+from nextlevelbert.finetuning.arguments import FinetuningArguments
 from nextlevelbert.finetuning.labels import SINGLE, LabelSet
+from nextlevelbert.finetuning.options import TextModelArguments
 from nextlevelbert.finetuning.token_reader import TokenReader
 
 

@@ -6,8 +6,9 @@ import pytest
 import torch
 from datasets import Dataset
 
-from nextlevelbert.finetuning.arguments import FinetuningArguments, VectorModelArguments
+from nextlevelbert.finetuning.arguments import FinetuningArguments
 from nextlevelbert.finetuning.labels import SEVERAL, LabelSet
+from nextlevelbert.finetuning.options import VectorModelArguments
 from nextlevelbert.finetuning.vector_reader import VectorReader
 
 VECTORS = {

@@ -6,7 +6,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules
 
 from nextlevelbert import NextLevelBertModel
-from nextlevelbert.finetuning.arguments import VectorModelArguments
+from nextlevelbert.finetuning.options import VectorModelArguments
 from nextlevelbert.finetuning.vector_source import VectorSource
 
 from ..toys.finetuning import arguments

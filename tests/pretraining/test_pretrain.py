@@ -28,8 +28,8 @@ from nextlevelbert import (
     load_chunk_encoder,
 )
 from nextlevelbert.models.files import read_json
-from nextlevelbert.pretraining.arguments import NewModelArguments, NextLevelBertArguments
 from nextlevelbert.pretraining.documents import ChosenDocuments, share_out
+from nextlevelbert.pretraining.options import NewModelArguments, NextLevelBertArguments
 from nextlevelbert.pretraining.pretrain import draw_vectors, fit_to_documents, new_model, pretrain
 from nextlevelbert.pretraining.scores import MaskedVectorMetrics, context_mean_baseline
 from nextlevelbert.whitening import fit_whitening

@@ -1,7 +1,7 @@
 """Defaults of pretraining, against the paper."""
 
 from nextlevelbert import DataCollatorForVectorMasking, DocumentVectorDataset, PackedVectorDataset
-from nextlevelbert.pretraining.arguments import MaskingArguments
+from nextlevelbert.pretraining.options import MaskingArguments
 
 
 def test_masks_and_sequences_are_by_default_the_papers(stories):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nextlevelbert.finetuning.data_arguments import DataArguments
+from nextlevelbert.finetuning.options import DataArguments
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 import sys
 
-from nextlevelbert_command.command import main
+from nextlevelbert.command import main
 
 if __name__ == "__main__":
     status = main(["pretrain", *sys.argv[1:]])

@@ -18,7 +18,7 @@ from sentence_transformers.util import semantic_search
 from transformers import AutoModel
 
 import nextlevelbert
-import nextlevelbert_command
+from nextlevelbert import command
 from nextlevelbert.pretraining import pretrain as pretraining
 
 QUESTION = "send an email with an attachment"
@@ -125,7 +125,7 @@ def main() -> None:
 
     print(f"\n1. Search {manual} for: {QUESTION}\n", flush=True)
     search = ["search", str(manual), QUESTION, "--cache_dir", cache]
-    nextlevelbert_command.main([*search, "--documents", "3", "--passages", "2"])
+    command.main([*search, "--documents", "3", "--passages", "2"])
 
     print("\n2. Train a NextLevelBERT to predict masked chunk vectors", flush=True)
     model = folder / "model"

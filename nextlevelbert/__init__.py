@@ -5,15 +5,16 @@ classes, so that `AutoModel.from_pretrained` and `SentenceTransformer` open its 
 a flag.
 """
 
-import importlib
+import os
 import sys
-from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-# `python -m nextlevelbert` imports this package before it starts the command.
-_is_command = "nextlevelbert_command" in sys.modules or (
-    sys.argv[:1] == ["-m"] and __name__ in sys.orig_argv
+TYPE_CHECKING = False  # importing `typing` takes a tenth of the time of `nextlevelbert --help`
+# Python imports this package before it starts the command, a script of this name or
+# `python -m nextlevelbert`.
+_is_command = os.path.basename(sys.argv[0]) == __name__ or (
+    sys.argv[0] == "-m" and __name__ in sys.orig_argv
 )
 
 if TYPE_CHECKING or not _is_command:
@@ -21,5 +22,7 @@ if TYPE_CHECKING or not _is_command:
     from .public import __all__ as __all__
 else:
     # The command answers a question without torch, whose import takes longer than the answer.
-    def __getattr__(name: str) -> Any:  # noqa: ANN401  # any public name
-        return getattr(importlib.import_module(f"{__name__}.public"), name)
+    def __getattr__(name: str) -> object:
+        from . import public
+
+        return getattr(public, name)

@@ -21,12 +21,12 @@ from huggingface_hub import ModelCard
 from transformers import HfArgumentParser
 
 from benchmarks.studies import trained_rows
+from nextlevelbert.command import finetune, pretrain
 from nextlevelbert.data import open_rows
 from nextlevelbert.data.labelled import load_choices, load_classes
 from nextlevelbert.finetuning import tasks
 from nextlevelbert.pretraining.pretrain import main as train_on_vectors
 from nextlevelbert.training.cards import CITATIONS, CardText, RunReport, model_card
-from nextlevelbert_command import finetune, pretrain
 
 from .examples.scripts import load_script
 

@@ -22,7 +22,9 @@ ORDER = (
     ("word_lookup", "whitening", "fitting", "spans", "corpus", "vector_cache"),
     ("evaluation",),
     ("training",),
-    ("pretraining", "finetuning", "search"),
+    ("pretraining", "finetuning"),
+    ("search",),
+    ("command",),
     ("public", "__main__", "__init__"),
 )
 
@@ -165,6 +167,11 @@ TESTED_ELSEWHERE = {
     "models/token_document.py": "models/test_modeling_chunkbert.py",
     # Static encoders are made by a fit, and compared with scikit-learn after it.
     "models/static_encoders.py": "test_fitting.py",
+    # A command line is read by these together.
+    "command/options.py": "command/test_command.py",
+    "command/parser.py": "command/test_command.py",
+    "command/option_files.py": "command/test_trainings.py",
+    "command/finetune.py": "command/test_command.py",
     # The map is drawn and clicked on its page.
     "search/app/map.py": "search/app/test_page.py",
 }

@@ -108,7 +108,7 @@ def test_the_source_archive_holds_the_package_and_no_tests(release):
     for first, *others in parts[1:]:
         if others:
             folders.add(first)
-    assert folders == {"nextlevelbert", "nextlevelbert_command", "nextlevelbert.egg-info"}
+    assert folders == {"nextlevelbert", "nextlevelbert.egg-info"}
     assert {("NOTICE",), ("LICENSE",), ("CHANGELOG.md",)} <= {*parts}
 
 

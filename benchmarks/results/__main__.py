@@ -35,7 +35,6 @@ PAGES = ("docs/results.md", "README.md")
 # A change of these can change a figure.
 CODE = (
     "nextlevelbert",
-    "nextlevelbert_command",
     "metrics",
     "examples",
     "benchmarks/common",

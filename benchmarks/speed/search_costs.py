@@ -35,8 +35,10 @@ from nextlevelbert import static_checkpoint
 QUESTION = "how do I open a socket with a timeout"
 CHARACTERS = 770
 _SEARCH = """
-import nextlevelbert_command
-nextlevelbert_command.main(["search", *sys.argv[1:]])
+argv = ["search", *sys.argv[1:]]
+sys.argv = ["nextlevelbert"]  # so that the package knows that a command starts
+from nextlevelbert.command import main
+main(argv)
 """
 _BM25S = """
 import bm25s

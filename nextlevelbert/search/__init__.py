@@ -1,4 +1,4 @@
-"""Searching and embedding a folder of documents; `nextlevelbert_command` has the options."""
+"""Searching and embedding a folder of documents; `nextlevelbert.command` has the options."""
 
 from .library import open_library
 from .reading import ReadingOptions

@@ -36,7 +36,7 @@ from sybil import Document, Example, Region, Sybil
 from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.markdown import CodeBlockParser, SkipParser
 
-import nextlevelbert_command
+from nextlevelbert.command import main
 
 from ..toys.finetuning import run_here
 
@@ -99,7 +99,7 @@ class CommandEvaluator:
                 run_here(*words[1:], script=ROOT / words[0])
             else:
                 assert program == "nextlevelbert", line
-                status = nextlevelbert_command.main(words)
+                status = main(words)
                 assert not status, line
 
 

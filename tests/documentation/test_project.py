@@ -15,8 +15,8 @@ import yaml
 from safetensors.torch import load, load_file
 
 import nextlevelbert
-import nextlevelbert_command
 from benchmarks.studies import hold_out
+from nextlevelbert.command import main
 
 from .runner import ROOT
 
@@ -200,7 +200,7 @@ def test_a_search_prints_what_the_page_shows(shared, tmp_path, monkeypatch, caps
             (folder / f"{title}.txt").write_text(book["text"], encoding="utf-8")
 
     question = "A detective looks for a stolen diamond"
-    nextlevelbert_command.main(["search", str(folder), question, "--cache_dir", str(tmp_path)])
+    main(["search", str(folder), question, "--cache_dir", str(tmp_path)])
     printed = capsys.readouterr().out.splitlines()
     _, block = read("docs/command_line.md").split("$ nextlevelbert search novels/")
     block, _ = block.split("```", 1)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
-import nextlevelbert_command
+from nextlevelbert.command import main
 from nextlevelbert.search import store
 
 from ..toys.finetuning import write
@@ -51,9 +51,7 @@ def search(toy_checkpoint, tmp_path, books) -> Callable[..., tuple[int, str, str
         errors = io.StringIO()
         argv = ["search", source, "Who hunts?", "--json", "--model", toy_checkpoint]
         with redirect_stdout(out), redirect_stderr(errors):
-            status = nextlevelbert_command.main(
-                [*map(str, argv), "--cache_dir", str(tmp_path / "cache")]
-            )
+            status = main([*map(str, argv), "--cache_dir", str(tmp_path / "cache")])
         return status, out.getvalue(), errors.getvalue()
 
     run()  # its forks have loaded everything

@@ -11,7 +11,7 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Poolin
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
 
 import nextlevelbert as nlb
-import nextlevelbert_command
+from nextlevelbert.command import main
 from nextlevelbert.whitening import fit_whitening
 
 SIZE = {
@@ -272,9 +272,7 @@ def fit(folder):
     (folder / "books").mkdir(parents=True)
     for number in range(10):
         (folder / "books" / f"{number}.txt").write_text(text(20 + number, 80), encoding="utf-8")
-    assert (
-        nextlevelbert_command.main(["fit", str(folder / "books"), "-o", str(folder / "model")]) == 0
-    )
+    assert main(["fit", str(folder / "books"), "-o", str(folder / "model")]) == 0
     books = AutoModel.from_pretrained(folder / "model").eval().encode(TEXTS)
     return {
         "document": torch.nn.functional.normalize(torch.stack([b.document for b in books]), dim=-1)[

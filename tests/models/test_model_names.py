@@ -9,7 +9,6 @@ import pytest
 import torch
 from huggingface_hub import HfApi
 
-import nextlevelbert_command
 from nextlevelbert import (
     BertAlModel,
     CdlmModel,
@@ -18,6 +17,7 @@ from nextlevelbert import (
     load_chunk_encoder,
     model_path,
 )
+from nextlevelbert.command import main
 from nextlevelbert.models.model_names import hub_arguments
 
 from ..toys.vectors import close
@@ -96,7 +96,7 @@ def test_commands_refuse_a_model_that_is_not_there_before_they_import_torch(
 ):
     monkeypatch.setitem(sys.modules, "nextlevelbert.public", None)  # what imports torch
 
-    status = nextlevelbert_command.main(COMMANDS[command].split())
+    status = main(COMMANDS[command].split())
 
     said = capsys.readouterr().err
     assert status == 1
@@ -108,7 +108,7 @@ def test_commands_refuse_a_model_that_is_not_there_before_they_import_torch(
 def test_a_model_to_finetune_may_also_be_a_baseline(capsys):
     options = "--task classification --train_file example-books --output_dir made --model tdidf"
 
-    status = nextlevelbert_command.main(["finetune", *options.split()])
+    status = main(["finetune", *options.split()])
 
     assert status == 1
     assert "It may also be untrained, tfidf." in capsys.readouterr().err
@@ -116,14 +116,14 @@ def test_a_model_to_finetune_may_also_be_a_baseline(capsys):
 
 def test_pretraining_needs_documents(capsys):
     with pytest.raises(SystemExit):
-        nextlevelbert_command.main(["pretrain"])
+        main(["pretrain"])
 
     assert "Give the documents with --train_file" in capsys.readouterr().err
 
 
 def test_trainings_need_a_folder_to_write_to(capsys):
     with pytest.raises(SystemExit):
-        nextlevelbert_command.main(["pretrain", "--train_file", "example-books"])
+        main(["pretrain", "--train_file", "example-books"])
 
     said = capsys.readouterr().err
     assert "Give a folder to write the model to with --output_dir" in said
@@ -155,7 +155,7 @@ def test_a_pickle_is_refused_in_a_sentence(
 
     if door == "search":
         argv = ["search", "a.txt", "whale", "--model", str(folder), "--cache_dir", "cache"]
-        status = nextlevelbert_command.main(argv)
+        status = main(argv)
         assert status == 1
         assert message in capsys.readouterr().err
     else:

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-import nextlevelbert_command
 from nextlevelbert import NextLevelBertModel
+from nextlevelbert.command import main
 from nextlevelbert.search import reading as reading_of_files
 from nextlevelbert.search.library import Library
 from nextlevelbert.search.reading import ReadingOptions
@@ -83,7 +83,7 @@ def command(toy_checkpoint, tmp_path, monkeypatch, capsys) -> Callable[..., Said
     def run(*argv: object) -> Said:
         capsys.readouterr()
         try:
-            status = nextlevelbert_command.main([*map(str, argv)])
+            status = main([*map(str, argv)])
         except SystemExit as exit:
             status = exit.code if isinstance(exit.code, int) else 1
             if isinstance(exit.code, str):  # as the interpreter does

@@ -38,8 +38,9 @@ def hook(event, arguments):
 sys.addaudithook(hook)
 """
 COMMAND = """
-import nextlevelbert_command
-sys.exit(nextlevelbert_command.main())
+sys.argv[0] = "nextlevelbert"  # so that the package knows that a command starts
+from nextlevelbert.command import main
+sys.exit(main())
 """
 
 

@@ -5,12 +5,13 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-import nextlevelbert_command
+import nextlevelbert
 from nextlevelbert import static_checkpoint
 from nextlevelbert.search.encoders import torch as torch_encoders
 from nextlevelbert.search.encoders.choice import named_model
@@ -18,10 +19,10 @@ from nextlevelbert.search.reading import ReadingOptions
 from nextlevelbert.search.store import Store
 
 HEAVY = {"torch", "transformers", "sentence_transformers", "datasets", "pandas"}
-START = "import sys, nextlevelbert_command\nsys.exit(nextlevelbert_command.main())"
+SCRIPT = Path(sysconfig.get_path("scripts"), "nextlevelbert")
 
 
-@pytest.mark.parametrize("start", [["-m", "nextlevelbert"], ["-c", START]])
+@pytest.mark.parametrize("start", [["-m", "nextlevelbert"], [SCRIPT]])
 def test_a_search_imports_only_what_it_needs(start, books, tmp_path):
     """In new processes: one reads the folder, and one asks again. Only reading needs scipy."""
     words = ["search", str(books), "Who hunts the whale?", "--json", "--model", static_checkpoint()]
@@ -29,7 +30,7 @@ def test_a_search_imports_only_what_it_needs(start, books, tmp_path):
     for heavy in (HEAVY, {*HEAVY, "scipy"}):
         said = subprocess.run(
             [sys.executable, "-X", "importtime", *start, *words],
-            cwd=Path(nextlevelbert_command.__file__).parents[1],
+            cwd=Path(nextlevelbert.__file__).parents[1],
             env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")},
             capture_output=True,
             text=True,

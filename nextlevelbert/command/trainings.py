@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from typing import Any
 
-from nextlevelbert.training.options import pop_option
-
+from ..training.options import pop_option
 from .option_files import expand_options_file, with_recipe
 from .options import BUNDLED, whole_number
 from .parser import Parser, nearest

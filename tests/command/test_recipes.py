@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from nextlevelbert_command.option_files import RECIPES
+from nextlevelbert.command.option_files import RECIPES
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = sorted([*RECIPES.glob("*.yaml"), *EXAMPLES.glob("recipes/*.yaml")])

@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 
-from nextlevelbert.pretraining.options import GROUPS, PretrainingOptions
-
+from ..pretraining.options import GROUPS, PretrainingOptions
 from .trainings import checked_line, read_line
 
 ABOUT = """\

@@ -17,12 +17,13 @@ from pathlib import Path
 
 import pytest
 
-import nextlevelbert_command
+import nextlevelbert
 from nextlevelbert import Document, example_books
+from nextlevelbert.command import command as command_line
+from nextlevelbert.command import main
 from nextlevelbert.search.reading import ReadingOptions
-from nextlevelbert_command import command as command_line
 
-from .conftest import COURT, KITCHEN, SEA
+from ..search.conftest import COURT, KITCHEN, SEA
 
 COMMANDS = ("search", "app", "embed", "fit", "pretrain", "finetune")
 
@@ -40,11 +41,11 @@ COMMANDS = ("search", "app", "embed", "fit", "pretrain", "finetune")
 )
 def test_the_help_loads_nothing_heavy(argv):
     code = (
-        "import sys, nextlevelbert_command\n"
-        f"try: nextlevelbert_command.main({argv})\n"
+        "import sys\nsys.argv = ['nextlevelbert']\nfrom nextlevelbert.command import main\n"
+        f"try: main({argv})\n"
         "finally: print({'torch', 'transformers', 'numpy'} & set(sys.modules))"
     )
-    root = Path(nextlevelbert_command.__file__).parents[1]
+    root = Path(nextlevelbert.__file__).parents[1]
     started = time.perf_counter()
     printed = subprocess.run(
         [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False
@@ -57,18 +58,21 @@ def test_the_help_loads_nothing_heavy(argv):
 
 def test_the_start_loads_nothing_that_ctrl_c_could_interrupt():
     """Only `main` can answer Ctrl-C, so what it needs is imported by it."""
-    code = "import sys\nbefore = {*sys.modules}\nimport nextlevelbert_command\nprint({*sys.modules} - before)"
-    root = Path(nextlevelbert_command.__file__).parents[1]
+    code = (
+        "import sys\nsys.argv = ['nextlevelbert']\nbefore = {*sys.modules}\n"
+        "import nextlevelbert.command\nprint(sorted({*sys.modules} - before))"
+    )
+    root = Path(nextlevelbert.__file__).parents[1]
 
     loaded = subprocess.check_output([sys.executable, "-c", code], cwd=root, text=True)
 
-    assert loaded == "{'nextlevelbert_command'}\n"
+    assert loaded == "['nextlevelbert', 'nextlevelbert.command']\n"
 
 
 @pytest.mark.parametrize("argv", [[], ["--help"]])
 def test_the_help_lists_all_commands(capsys, argv):
     with pytest.raises(SystemExit, match=r"^0$"):
-        nextlevelbert_command.main(argv)
+        main(argv)
 
     printed = capsys.readouterr().out
     assert [name for name in COMMANDS if f"\n  {name} " not in printed] == []
@@ -301,9 +305,7 @@ def test_a_closed_stdout_is_no_error(books, tmp_path, monkeypatch):
     """As some supervisors start a program (`>&-`)."""
     monkeypatch.setattr("sys.stdout", None)
 
-    status = nextlevelbert_command.main(
-        ["search", str(books), "whale", "--cache_dir", str(tmp_path / "cache")]
-    )
+    status = main(["search", str(books), "whale", "--cache_dir", str(tmp_path / "cache")])
 
     assert status == 0
     sys.stdout.close()

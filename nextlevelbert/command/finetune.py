@@ -6,9 +6,8 @@ import argparse
 import importlib
 from collections.abc import Sequence
 
-from nextlevelbert.finetuning.options import GROUPS, FinetuningOptions
-from nextlevelbert.training.options import pop_option
-
+from ..finetuning.options import GROUPS, FinetuningOptions
+from ..training.options import pop_option
 from .parser import Parser, nearest
 from .trainings import checked_line, read_line
 

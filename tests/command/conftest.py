@@ -1,0 +1,5 @@
+"""The command of the tests of search, and their books."""
+
+from ..search.conftest import books, command, toy
+
+__all__ = ["books", "command", "toy"]

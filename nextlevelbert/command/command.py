@@ -86,7 +86,7 @@ def _versions() -> str:
 def _readable(message: str) -> str:
     """Returns a message in which characters that a terminal would obey are written as escapes.
 
-    `nextlevelbert.data.messages` has this, too, but takes seconds to import.
+    `nextlevelbert.messages` has this, too, but takes seconds to import.
     """
     characters = []
     for character in message:

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..messages import names_in_line, short
 from ..models.tokenizing import check_collection
-from .messages import names_in_line, short
 from .rows import NoDocumentError, without_media
 
 _SHOWN_CHARACTERS = 60  # of the name of a column

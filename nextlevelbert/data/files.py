@@ -15,7 +15,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, TextIO
 
-from .messages import readable_name
+from ..messages import readable_name
 
 TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")  # one document a row
 PLAIN_TEXTS = (".txt", ".md", ".markdown")

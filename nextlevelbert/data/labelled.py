@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from datasets import ClassLabel, Dataset, DatasetInfo, Features, List, Value
 
+from ..messages import short
 from .files import open_text
-from .messages import short
 from .rows import RowLocation
 from .tables import Table
 

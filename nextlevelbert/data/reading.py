@@ -12,6 +12,7 @@ from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any
 
+from ..messages import names_in_line, readable_name
 from .books.encodings import decode_escapes
 from .documents import Document, as_document
 from .files import (
@@ -27,7 +28,6 @@ from .files import (
     reason,
     suffix,
 )
-from .messages import names_in_line, readable_name
 from .rows import NoDocumentError
 from .tables import rows_or_errors
 

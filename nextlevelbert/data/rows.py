@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from .messages import short
+from ..messages import short
 
 _MEDIA = "struct<bytes: binary, path: string>"  # as `datasets` stores pictures, sound and video
 

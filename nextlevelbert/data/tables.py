@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..messages import short
 from .files import (
     TABLES,
     TEXTS,
@@ -31,7 +32,6 @@ from .files import (
     suffix,
     table_lines,
 )
-from .messages import short
 from .rows import NoDocumentError, RowLocation, columns_without_media
 
 _SAMPLED_LINES = 20  # by which the delimiter of a CSV is chosen

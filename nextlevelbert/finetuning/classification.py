@@ -13,13 +13,13 @@ from ..training.arguments import parse
 from ..training.options import pop_option
 from ..training.runs import bind_folder
 from .arguments import FinetuningArguments
+from .card import card_snippet
 from .labels import SEVERAL, LabelSet
 from .options import FAMILIES, GROUPS, VectorModelArguments
 from .run import (
     ClassifierRun,
     PredictLogits,
     Reader,
-    card_snippet,
     column_names,
     read_labelled_sets,
 )

@@ -6,11 +6,11 @@ from ..data.labelled import load_choices
 from ..data.tables import Table
 from ..training.arguments import parse
 from .arguments import FinetuningArguments
+from .card import card_snippet
 from .labels import LabelSet
 from .options import GROUPS
 from .run import (
     ClassifierRun,
-    card_snippet,
     column_names,
     read_labelled_sets,
 )

@@ -20,17 +20,13 @@ from ..data.labelled import (
 )
 from ..data.tables import Table, open_rows
 from ..training.cards import (
-    CITATIONS,
-    CardText,
-    RunReport,
-    collect_card,
-    plain,
     public_name,
 )
 from ..training.runs import fingerprint
 from ..training.trainer import CardTrainer
 from . import seeds
 from .arguments import FinetuningArguments
+from .card import make_card
 from .labels import LabelSet, write_predictions
 from .options import ColumnArguments, DataArguments
 from .seeds import Result, Scores
@@ -40,40 +36,6 @@ logger = logging.getLogger(__name__)
 Sets = dict[str, Dataset]
 LoadRows = Callable[[Table, Dataset | None], Dataset]
 PredictLogits = Callable[[Dataset], np.ndarray]
-_CHUNKS = (
-    "The frozen chunk encoder reads one chunk at a time, so details within a chunk may be lost in"
-    " its vector."
-)
-_SMALL = (
-    "Scores on small sets are uncertain; the standard deviation over seeds does not include"
-    " sampling of the test set."
-)
-# What the card of each family calls the model, and its limit.
-_FAMILIES = {
-    "nextlevelbert": ("[NextLevelBERT](https://arxiv.org/abs/2402.17682)", _CHUNKS),
-    "hate": ("HATE (Hierarchical Attention-based Text Encoder)", _CHUNKS),
-    "chunkbert": (
-        "[ChunkBERT](https://arxiv.org/abs/2310.20558)",
-        "Chunks do not attend to each other; only the convolutions read across their borders.",
-    ),
-    "truncated": (
-        "plain encoder",
-        "Only the beginning of a document is read, as many tokens as the encoder has positions.",
-    ),
-}
-_OPENING = """\
-import nextlevelbert  # registers the architecture
-from transformers import AUTO_CLASS, AutoTokenizer
-
-model = AUTO_CLASS.from_pretrained("{name}")
-tokenizer = AutoTokenizer.from_pretrained("{name}")
-document = tokenizer("the text of a whole document", return_tensors="pt")
-"""
-_WITH_PAIR = """\
-pair = tokenizer(PAIR, padding=True, return_tensors="pt")
-pair_ids = pair["input_ids"]AXIS
-pair_mask = pair["attention_mask"]AXIS
-scores = model(**document, pair_input_ids=pair_ids, pair_attention_mask=pair_mask).logits"""
 # Training rows times classes for which TF-IDF takes minutes; beyond, no model waits for it.
 _MOST_WORD_COUNTS = 250_000
 # Options that do not affect the result, or whose effect is recorded elsewhere.
@@ -356,84 +318,13 @@ class ClassifierRun:
         if not self.args.should_save:
             return
         best, table = self.report(results, reader)
-
-        family_name, limit = _FAMILIES[reader.family]
-        data = "its author's documents"
-        if self.data.dataset_name is not None:
-            data = plain(self.data.dataset_name)
-        text = CardText(
-            summary=f"This model is a {family_name}, fine-tuned on {data}.",
+        card = make_card(
+            self,
+            reader,
+            best=best,
+            table=table,
             intended_use=intended_use,
-            measured=self._measured_in_words(best),
-            limits=[_SMALL, limit],
             snippet=snippet,
             pipeline_tag=pipeline_tag,
-            tags=[reader.family, "long-documents"],
-            caption="Loss over epochs",
         )
-        trained, total = best.parameters
-        dataset = f"{self.reported} set, {len(self.sets[self.reported])} examples"
-        if self.data.dataset_name is not None:
-            dataset = f"{self.data.dataset_name}, {dataset}"
-        model_rows = {}
-        if self.labels.names:
-            model_rows["classes"] = ", ".join(map(plain, self.labels.names))
-        scores = best.scores[self.reported]
-        report = RunReport(
-            training={
-                "started from": public_name(self.model),
-                "parameters trained": f"{trained:,} of {total:,}{reader.uncounted}",
-                **reader.trained_parts,
-                "examples": ", ".join(f"{len(rows):,} {name}" for name, rows in self.sets.items()),
-                "seed": best.seed,
-            },
-            model_rows=model_rows,
-            table=table,
-            scores={name: value for name, value in scores.items() if name != "loss"},
-            dataset=dataset,
-            citation=CITATIONS.get(reader.family, ""),
-            base_model=reader.base_model,
-            data_name=self.data.dataset_name,
-            log=best.log,
-        )
-        card = collect_card(self.args, text, report)
         seeds.publish(self.args, best, reader.open_trained, card)
-
-    def _measured_in_words(self, best: Result) -> str:
-        epoch = "last epoch"
-        if self.args.load_best_model_at_end:
-            epoch = f"best epoch by {self.args.metric_for_best_model}"
-        selected = "lowest loss"
-        if self.metric != "loss":
-            selected = f"highest {self.metric}"
-        scores = best.scores[self.reported]
-        measured = (
-            f"The scores are those of the {len(self.sets[self.reported])} examples of the"
-            f" {self.reported} set. This checkpoint is the {epoch} of the seed with the"
-            f" {selected} (accuracy {scores['accuracy']:.4f}). The row of the most frequent label"
-            " is chance."
-        )
-        if "f1" in scores:
-            measured += f" `f1` is the F1 of the class {plain(self.labels.names[-1])}."
-        if self.reported == "validation":
-            measured += (
-                " Chosen on this set, too: the checkpoint; so the scores are likely too high."
-            )
-        return measured
-
-
-def card_snippet(auto_class: str, family: str, pair: str = "", axis: str = "") -> str:
-    """Returns code that opens a model and reads a document, perhaps with a question.
-
-    Args:
-        auto_class: name of the auto class in transformers.
-        family: family of the model.
-        pair: list of questions or choices, as code; "" for documents alone.
-        axis: index that adds an axis to the ids of `pair`, as code.
-    """
-    snippet = _OPENING.replace("AUTO_CLASS", auto_class)
-    if family == "truncated":
-        snippet = snippet.replace('"pt")', '"pt", truncation=True)')
-    if pair:
-        return snippet + _WITH_PAIR.replace("PAIR", pair).replace("AXIS", axis)
-    return f"{snippet}scores = model(**document).logits"

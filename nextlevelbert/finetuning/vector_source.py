@@ -13,7 +13,7 @@ import torch
 from transformers import AutoModel
 
 from ..corpus import encode_corpus
-from ..data.messages import short
+from ..messages import short
 from ..models.chunk_encoder import LoadedChunkEncoder
 from ..models.chunking import ChunkingRule
 from ..models.from_encoder import load_chunk_encoder

@@ -13,7 +13,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from ..corpus.parts import column_values, number_array, text_array
-from ..data.messages import readable_name
+from ..messages import readable_name
 from ..models.files import local_path, whole_file
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from .encoders.choice import SearchModel

@@ -9,16 +9,23 @@ from pathlib import Path
 import torch
 import transformers
 
-from ..data.messages import readable_name
 from ..fitting import (
     combine_chunk_encoders,
     fit_tfidf_encoder,
     static_checkpoint,
 )
+from ..messages import readable_name
 from ..models.files import local_path, write_whole
 from ..models.from_encoder import load_chunk_encoder
 from ..models.modeling_nextlevelbert import NextLevelBertModel
-from ..training.cards import CITATIONS, SIMILARITY_WIDGET, CardText, RunReport, model_card
+from ..training.cards import (
+    CITATIONS,
+    SIMILARITY_WIDGET,
+    VECTOR_SNIPPET,
+    CardText,
+    RunReport,
+    model_card,
+)
 from ..training.runs import safe_name
 from ..whitening import WhiteningError
 from .encoders.torch import choose_device
@@ -36,13 +43,6 @@ _SUMMARY = (
     " mean of the vectors of its chunks, which join token vectors and word counts. The model was"
     " not trained, but fitted to documents in closed form."
 )
-_SNIPPET = """\
-import nextlevelbert  # registers the architecture
-from sentence_transformers import SentenceTransformer
-
-model = SentenceTransformer("{name}")
-vectors = model.encode(["a text"])"""
-
 
 _CARD = CardText(
     summary=_SUMMARY,
@@ -52,7 +52,7 @@ _CARD = CardText(
         "It compares words and style, not meaning.",
         "The vector of a chunk does not depend on its neighbours.",
     ),
-    snippet=_SNIPPET,
+    snippet=VECTOR_SNIPPET,
     pipeline_tag="sentence-similarity",
     tags=("nextlevelbert", "long-documents", "sentence-transformers", "feature-extraction"),
     widget=SIMILARITY_WIDGET,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..data.messages import names_in_line, readable_name, readable_text
 from ..data.words import search_words
+from ..messages import names_in_line, readable_name, readable_text
 from .encoders.choice import SearchModel
 from .passages import Passage, StoredDocument, show_passage
 from .reading import ReadingOptions

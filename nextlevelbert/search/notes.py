@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from tqdm.auto import tqdm
 
-from ..data.messages import names_in_line
+from ..messages import names_in_line
 
 
 class Note(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..data.documents import Document
-from ..data.messages import readable_name
+from ..messages import readable_name
 from ..models.sentences import text_sentences
 from ..spans import whole_sentences
 from .reading import SourceFile

@@ -26,7 +26,6 @@ from ..data.files import (
     named_errors,
     suffix,
 )
-from ..data.messages import names_in_line, readable_name
 from ..data.reading import (
     PYTHON_MANUAL,
     read_documents,
@@ -35,6 +34,7 @@ from ..data.reading import (
     source_files,
 )
 from ..data.rows import NoDocumentError
+from ..messages import names_in_line, readable_name
 from ..models.files import local_path
 from ..models.sentences import Splitter
 from ..models.tokenizing import TokenizedDocument, private_tokenizer, tokenize_document

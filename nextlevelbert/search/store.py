@@ -35,7 +35,6 @@ from urllib.parse import quote
 import numpy as np
 from tqdm.auto import tqdm
 
-from ..data.messages import readable_name
 from ..data.reading import resolve_source
 from ..data.words import search_words
 from ..databases import (
@@ -45,6 +44,7 @@ from ..databases import (
     transaction,
     was_left_whole,
 )
+from ..messages import readable_name
 from .encoders.choice import SearchModel, search_model
 from .notes import Note, Notes
 from .passages import Run, StoredDocument, borders_of_passages, numbers_of_texts, passage_texts

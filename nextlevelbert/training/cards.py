@@ -36,6 +36,20 @@ SIMILARITY_WIDGET = (
         ],
     },
 )
+# What a card calls a model of a family.
+FAMILY_NAMES = {
+    "nextlevelbert": "[NextLevelBERT](https://arxiv.org/abs/2402.17682)",
+    "hate": "HATE (Hierarchical Attention-based Text Encoder)",
+    "chunkbert": "[ChunkBERT](https://arxiv.org/abs/2310.20558)",
+    "truncated": "plain encoder",
+}
+# Opens a model for the vectors of documents.
+VECTOR_SNIPPET = """\
+import nextlevelbert  # registers the architecture
+from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer("{name}")
+vectors = model.encode(["the text of a whole book", "and of another one"])"""
 # BibTeX of the papers, by family. No command here makes a CDLM; its sample card quotes the entry.
 CITATIONS = {
     "nextlevelbert": """\

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import datasets
 import transformers
 
-from ..data.messages import readable_text
+from ..messages import readable_text
 from .runs import HELD_FOLDERS
 
 

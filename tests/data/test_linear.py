@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from nextlevelbert import read_documents, text_sentences
-from nextlevelbert.data.messages import readable_text
 from nextlevelbert.data.words import search_words, split_words
+from nextlevelbert.messages import readable_text
 from nextlevelbert.search.app.highlights import bold_words, snippet
 from nextlevelbert.search.app.sections import sections_of
 

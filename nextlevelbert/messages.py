@@ -4,7 +4,6 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 # Characters that would end a line, colour a terminal or turn the direction of a text.
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -40,7 +39,7 @@ def readable_text(text: str) -> str:
     return _CONTROLS_IN_TEXT.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
-def short(value: Any) -> str:
+def short(value: object) -> str:
     """Returns a value and its type, for messages."""
     text = repr(value)
     if len(text) > 60:

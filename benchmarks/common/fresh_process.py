@@ -70,7 +70,8 @@ def peak_and_seconds(run: Callable[[], object], repeats: int = 1) -> tuple[float
         The MiB that the first run adds, and the median CPU-seconds of all runs.
     """
     Path("/proc/self/clear_refs").write_text("5")  # the peak is now what is resident now
-    peaks, seconds = [resident_peak_mib()], []
+    peaks = [resident_peak_mib()]
+    seconds = []
     for _ in range(repeats):
         start = time.process_time()
         run()

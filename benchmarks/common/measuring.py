@@ -173,7 +173,8 @@ def interleaved(
     results: dict[Case, Any] = {}
     for number in range(rounds):
         for name, run in cases.items():
-            begin, begin_cpu = time.perf_counter(), time.process_time()
+            begin = time.perf_counter()
+            begin_cpu = time.process_time()
             results[name] = run()
             wall[name].append(time.perf_counter() - begin)
             cpu[name].append(time.process_time() - begin_cpu)
@@ -200,7 +201,8 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
 def with_interval(differences: np.ndarray, groups: np.ndarray, seed: int) -> list[float]:
     """Averages differences ``[N]``, with bounds of 95 % over resampled groups ``[N]``."""
     _, index = np.unique(groups, return_inverse=True)
-    sums, counts = np.bincount(index, differences), np.bincount(index)
+    sums = np.bincount(index, differences)
+    counts = np.bincount(index)
     drawn = np.random.default_rng(seed).integers(len(sums), size=(_RESAMPLES, len(sums)))
     means = sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
     return [float(value) for value in (differences.mean(), *np.percentile(means, [2.5, 97.5]))]

@@ -15,7 +15,8 @@ import torch
 from benchmarks.common import measuring
 from benchmarks.common.fresh_process import longer_positions, peak_and_seconds, print_grid, step
 
-SEGMENT, SENTENCE = 128, 28  # tokens
+SEGMENT = 128  # tokens
+SENTENCE = 28  # tokens
 WAYS = ("BERT-AL", "no recurrence", "full, eager", "full, sdpa")
 
 

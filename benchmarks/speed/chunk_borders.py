@@ -39,11 +39,15 @@ def edited(
     """
     early = max(2, len(sentences) // 20)
     for number in range(EDITS):
-        place, other = int(rng.integers(1, early)), int(rng.integers(early, len(sentences) - 1))
-        start, end = sentences[place], sentences[place + 1]
+        place = int(rng.integers(1, early))
+        other = int(rng.integers(early, len(sentences) - 1))
+        start = sentences[place]
+        end = sentences[place + 1]
         new = ids[sentences[other] : sentences[other + 1]]
-        kept = ids[end:] if number % 3 else ids[start:]  # deleted or replaced; inserted
-        yield np.concatenate([ids[:start], *([] if number % 3 == 1 else [new]), kept])
+        inserted = [ids[:start], new, ids[start:]]
+        deleted = [ids[:start], ids[end:]]
+        replaced = [ids[:start], new, ids[end:]]
+        yield np.concatenate((inserted, deleted, replaced)[number % 3])
 
 
 def chunks(rule: ChunkingRule, ids: np.ndarray) -> list[bytes]:

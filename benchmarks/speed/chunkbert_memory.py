@@ -75,7 +75,8 @@ def main() -> None:
         "float32", f"one document a pass, chunks of {CHUNK}, each figure from a fresh process"
     )
     print_grid(measure, args.encoder, WAYS, sorted(args.lengths), args.memory_limit)
-    mib, rows = [], []
+    mib = []
+    rows = []
     for name, chunks, size in (
         ("full", 1, FULL),
         ("vectorised", FULL // CHUNK, CHUNK),

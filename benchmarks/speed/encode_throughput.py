@@ -100,7 +100,8 @@ def main() -> None:
     measuring.print_table(
         ["way, dtype", "tokens/s", "tokens per CPU-s", "of bare", "of bare, per CPU-s"], rows
     )
-    full, half = vectors[OURS, "float32"], vectors[OURS, "bfloat16"]
+    full = vectors[OURS, "float32"]
+    half = vectors[OURS, "bfloat16"]
     document = torch.cosine_similarity(full.document, half.document, dim=-1)
     chunks = torch.cosine_similarity(full.plain, half.plain, dim=-1)
     print(

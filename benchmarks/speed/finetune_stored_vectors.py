@@ -47,7 +47,8 @@ def main() -> None:
     start = time.perf_counter()
     vectors = [book.plain for book in model.base_model.encode(texts)]
     encoding = time.perf_counter() - start
-    stored, whole = [], []
+    stored = []
+    whole = []
     for first in range(0, len(texts), BATCH):
         labels = {"labels": torch.arange(first, min(first + BATCH, len(texts))) % 2}
         stored.append({**pad_vectors(vectors[first : first + BATCH]), **labels})

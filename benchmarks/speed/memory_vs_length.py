@@ -16,10 +16,8 @@ def measure(encoder: str, source: str, tokens: int) -> tuple[int, int, float, fl
     text = measuring.long_text(tokens * measuring.CHARACTERS_PER_TOKEN, source)
     start = time.perf_counter()
     embedding = model.encode(text)
-    seconds, peak = (
-        time.perf_counter() - start,
-        resident_peak_mib(),
-    )  # before the plan, which tokenises once more
+    seconds = time.perf_counter() - start
+    peak = resident_peak_mib()  # before the plan, which tokenises once more
     return model.plan(text).tokens, len(embedding.chunks), seconds, peak
 
 

@@ -29,7 +29,9 @@ from nextlevelbert import (
 )
 
 LENGTH = 512
-AUTHORS, BARE, OURS = "authors' recipe in plain transformers", "bare backbone", "ours"
+AUTHORS = "authors' recipe in plain transformers"
+BARE = "bare backbone"
+OURS = "ours"
 
 
 class AuthorsModel(nn.Module):
@@ -72,9 +74,11 @@ def main() -> None:
         args.encoder, include_chunk_encoder=False
     )
     with measuring.random_corpus(model.config.hidden_size) as corpus:
-        dataset, collator = PackedVectorDataset(corpus, LENGTH), DataCollatorForVectorMasking()
+        dataset = PackedVectorDataset(corpus, LENGTH)
+        collator = DataCollatorForVectorMasking()
         batch = collator([dataset[index] for index in range(args.batch)])
-        vectors, labels = batch["inputs_embeds"].float(), batch["labels"].float()  # [B, L, D]
+        vectors = batch["inputs_embeds"].float()  # [B, L, D]
+        labels = batch["labels"].float()
         config = model.config.encoder_config
         dropout = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
         written_out = BertConfig(**{**config.to_dict(), **dropout}, attn_implementation="eager")

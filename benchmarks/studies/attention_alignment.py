@@ -49,17 +49,24 @@ def draw_pairs(documents: list[Any], count: int, seed: int) -> list[Pair]:
     for one, other in itertools.combinations(documents, 2):
         if one.topic != other.topic:
             continue
-        for sides in itertools.product(
-            [(one, mention) for mention in one.mentions],
-            [(other, mention) for mention in other.mentions],
-        ):
-            (first, source), (second, target) = sides if rng.integers(2) else sides[::-1]
+        for mentions in itertools.product(one.mentions, other.mentions):
+            sides = list(zip((one, other), mentions, strict=True))
+            if not rng.integers(2):
+                sides.reverse()
+            (first, source), (second, target) = sides
             positive = source.cluster == target.cluster
-            spans = (source.start, source.end), (target.start, target.end)
-            pairs[positive].append(Pair((first.text, second.text), *spans, one.topic, positive))
-    return [
-        rows[number] for rows in pairs.values() for number in rng.permutation(len(rows))[:count]
-    ]
+            pair = Pair(
+                texts=(first.text, second.text),
+                source=(source.start, source.end),
+                target=(target.start, target.end),
+                topic=one.topic,
+                positive=positive,
+            )
+            pairs[positive].append(pair)
+    drawn = []
+    for rows in pairs.values():
+        drawn += [rows[number] for number in rng.permutation(len(rows))[:count]]
+    return drawn
 
 
 def scores_of(attentions: torch.Tensor, global_attentions: torch.Tensor) -> torch.Tensor:
@@ -104,33 +111,64 @@ def rank(
     With a generator, random tokens in a row replace the source: as many as the source has, from the
     same document.
     """
-    pieces = [processor.tokenize(text) for text in pair.texts]
-    row = processor.cluster(pieces)
+    first, second = map(processor.tokenize, pair.texts)
+    row = processor.cluster([first, second])
     if any(row["lost_tokens"]):
         return None
-    length, starts = (
-        len(row["input_ids"]),
-        (2, 2 + len(pieces[0].ids) + 2),
-    )  # [CLS] <doc-s> … </doc-s> <doc-s> …
-    spans = zip(pieces, (pair.source, pair.target), strict=True)
-    source, place = (np.arange(*piece.tokens_of(*span, "a mention")) for piece, span in spans)
+    source = np.arange(*first.tokens_of(*pair.source, "a mention"))
     if rng is not None:
-        source = np.arange(len(source)) + int(rng.integers(len(pieces[0].ids) - len(source) + 1))
-    is_global = np.zeros(length, dtype=int)
-    is_global[source + starts[0]] = 1
+        source = np.arange(len(source)) + int(rng.integers(len(first.ids) - len(source) + 1))
+    target = np.arange(*second.tokens_of(*pair.target, "a mention"))
+    start = 2  # [CLS] <doc-s> … </doc-s> <doc-s> …
+    second_start = start + len(first.ids) + 2
+    length = len(row["input_ids"])
+    is_global = marked(length, source + start)
     outputs = model(
         torch.tensor([row["input_ids"]], device=model.device),
-        global_attention_mask=torch.tensor(is_global[None], device=model.device),
+        global_attention_mask=torch.tensor(is_global[None].astype(int), device=model.device),
         output_attentions=True,
     )
-    layers = [
-        values[-1][:, :, :length] for values in (outputs.attentions, outputs.global_attentions)
+    scores = scores_of(
+        outputs.attentions[-1][:, :, :length], outputs.global_attentions[-1][:, :, :length]
+    )
+    return percentile_rank(
+        scores.float().cpu().numpy(),
+        inside=marked(length, np.arange(len(second.ids)) + second_start),
+        target=marked(length, target + second_start),
+    )
+
+
+def marked(length: int, places: np.ndarray) -> np.ndarray:
+    """Makes a bool mask that is true at some places."""
+    mask = np.zeros(length, dtype=bool)
+    mask[places] = True
+    return mask
+
+
+Ranked = tuple[Pair, float | None, float | None]  # ranks by the source, and by a random one
+
+
+def rank_pairs(name: str, pairs: list[Pair], seed: int) -> list[Ranked]:
+    """Ranks the targets of pairs by a model."""
+    model = CdlmModel.from_pretrained(name).eval()
+    processor = CdlmProcessor.from_pretrained(name)
+    rng = np.random.default_rng(seed)
+    return [
+        (pair, rank(model, processor, pair), rank(model, processor, pair, rng))
+        for pair in tqdm(pairs, unit="pair", desc=name)
     ]
-    scores = scores_of(*layers).float().cpu().numpy()
-    inside, target = np.zeros(length, dtype=bool), np.zeros(length, dtype=bool)
-    inside[starts[1] : starts[1] + len(pieces[1].ids)] = True
-    target[place + starts[1]] = True
-    return percentile_rank(scores, inside, target)
+
+
+def cells_of(ranked: list[Ranked], seed: int) -> list[object]:
+    """Makes the cells of a row: mean ranks, and the pairs that were ranked and left out."""
+    kept = [row for row in ranked if row[1] is not None]
+    cells: list[object] = []
+    for positive, column in ((True, 1), (False, 1), (True, 2)):
+        chosen = [row for row in kept if row[0].positive == positive]
+        values = np.array([row[column] for row in chosen])
+        topics = np.array([row[0].topic for row in chosen])
+        cells.append("{:.1f} ({:.1f} to {:.1f})".format(*with_interval(values, topics, seed)))
+    return [*cells, len(kept), len(ranked) - len(kept)]
 
 
 def main() -> None:
@@ -151,41 +189,12 @@ def main() -> None:
     args = parser.parse_args()
     rows = []
     for name, kind in itertools.product(args.model, args.kinds):
-        model, processor = (
-            CdlmModel.from_pretrained(name).eval(),
-            CdlmProcessor.from_pretrained(name),
-        )
-        rng = np.random.default_rng(args.seed)
-        ranked = [
-            (pair, rank(model, processor, pair), rank(model, processor, pair, rng))
-            for pair in tqdm(
-                draw_pairs(ECBPLUS["read_documents"](args.file, kind), args.pairs, args.seed),
-                unit="pair",
-                desc=name,
-            )
-        ]
-        kept = [row for row in ranked if row[1] is not None]
-        cells = []
-        for positive, column in ((True, 1), (False, 1), (True, 2)):
-            chosen = [row for row in kept if row[0].positive == positive]
-            values, topics = (
-                np.array([row[column] for row in chosen]),
-                np.array([row[0].topic for row in chosen]),
-            )
-            cells.append(
-                "{:.1f} ({:.1f} to {:.1f})".format(*with_interval(values, topics, args.seed))
-            )
-        rows.append([f"{name}, {kind}", *cells, len(kept), len(ranked) - len(kept)])
+        documents = ECBPLUS["read_documents"](args.file, kind)
+        ranked = rank_pairs(name, draw_pairs(documents, args.pairs, args.seed), args.seed)
+        rows.append([f"{name}, {kind}", *cells_of(ranked, args.seed)])
     print_header("float32", "MPR with 95 %, over topics")
-    head = [
-        "model, mentions",
-        "coreferent",
-        "not coreferent",
-        "coreferent, random source",
-        "pairs",
-        "left out",
-    ]
-    print_table(head, rows)
+    head = ["model, mentions", "coreferent", "not coreferent", "coreferent, random source"]
+    print_table([*head, "pairs", "left out"], rows)
 
 
 if __name__ == "__main__":

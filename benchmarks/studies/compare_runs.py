@@ -52,25 +52,35 @@ def compare(
     resamples: int = 10_000,
 ) -> Comparison:
     """Compares two systems by the `score` of their results on the same items."""
-    items, numbers = [*first, *second], np.arange(len(first))
-    rng = np.random.default_rng(0)
+    items = [*first, *second]
+    numbers = np.arange(len(first))
 
     def difference(one: np.ndarray, other: np.ndarray) -> float:
-        return float(score([items[number] for number in one])) - float(
-            score([items[number] for number in other])
-        )
+        of_one = score([items[number] for number in one])
+        of_other = score([items[number] for number in other])
+        return float(of_one) - float(of_other)
 
     def resampled(chosen: np.ndarray) -> float:
         return difference(chosen, chosen + len(first))
 
-    options: dict[str, Any] = {"vectorized": False, "n_resamples": resamples, "rng": rng}
+    options: dict[str, Any] = {
+        "vectorized": False,
+        "n_resamples": resamples,
+        "rng": np.random.default_rng(0),
+    }
     drawn = stats.bootstrap((numbers,), resampled, method="percentile", **options)
     samples = (numbers, numbers + len(first))
     permuted = stats.permutation_test(samples, difference, permutation_type="samples", **options)
-    tails = [float(np.mean(sign * drawn.bootstrap_distribution <= 0)) for sign in (1, -1)]
-    interval = (float(drawn.confidence_interval.low), float(drawn.confidence_interval.high))
-    scores = float(score(first)), float(score(second))
-    return Comparison(*scores, interval, min(1.0, 2 * min(tails)), float(permuted.pvalue))
+    low, high = drawn.confidence_interval
+    below = float(np.mean(drawn.bootstrap_distribution <= 0))
+    above = float(np.mean(drawn.bootstrap_distribution >= 0))
+    return Comparison(
+        first=float(score(first)),
+        second=float(score(second)),
+        interval=(float(low), float(high)),
+        bootstrap_p=min(1.0, 2 * min(below, above)),
+        permutation_p=float(permuted.pvalue),
+    )
 
 
 def topic(record: dict[str, Any]) -> str:
@@ -79,11 +89,12 @@ def topic(record: dict[str, Any]) -> str:
 
 def conll_f1(groups: Sequence[list[dict[str, Any]]]) -> float:
     """Computes CoNLL F1 of some topics; a topic that was drawn twice counts as two topics."""
-    mentions = [(number, record) for number, group in enumerate(groups) for record in group]
-    sides = (
-        [(number, record[name]) for number, record in mentions] for name in ("gold", "cluster")
-    )
-    return coreference_scores(*sides)["conll_f1"]
+    gold = []
+    clusters = []
+    for number, group in enumerate(groups):
+        gold += [(number, record["gold"]) for record in group]
+        clusters += [(number, record["cluster"]) for record in group]
+    return coreference_scores(gold, clusters)["conll_f1"]
 
 
 def value(record: dict[str, Any]) -> float:
@@ -105,34 +116,36 @@ def read_predictions(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in files[0].read_text(encoding="utf-8").splitlines()]
 
 
+def row_of(record: dict[str, Any]) -> list[Any]:
+    """Returns what a prediction is about."""
+    return [record.get(name) for name in ("id", "query", "document", "start", "end")]
+
+
+def by_topic(records: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    groups = itertools.groupby(sorted(records, key=topic), key=topic)
+    return [list(group) for _, group in groups]
+
+
+def score_name(record: dict[str, Any]) -> str:
+    """Returns the name of what `value` measures."""
+    if "ranks_of_relevant_documents" in record:
+        return "MRR"
+    if "answer" in record:
+        return "exact"
+    return "accuracy"
+
+
 def compare_runs(one: Path, other: Path, resamples: int = 10_000) -> tuple[str, Comparison]:
     """Returns the name of the score, and the comparison of the two runs."""
-    first, second = read_predictions(one), read_predictions(other)
-    names = ("id", "query", "document", "start", "end")
-    keys = [
-        [[record.get(name) for name in names] for record in records] for records in (first, second)
-    ]
-    if keys[0] != keys[1]:
+    first = read_predictions(one)
+    second = read_predictions(other)
+    if list(map(row_of, first)) != list(map(row_of, second)):
         raise ValueError(f"{one} and {other} predict other rows; give two runs on the same set.")
     if "cluster" in first[0]:
-        sides = [
-            [list(group) for _, group in itertools.groupby(sorted(r, key=topic), topic)]
-            for r in (first, second)
-        ]
-        return "CoNLL F1", compare(sides[0], sides[1], conll_f1, resamples)
-    name = (
-        "MRR"
-        if "ranks_of_relevant_documents" in first[0]
-        else "exact"
-        if "answer" in first[0]
-        else "accuracy"
-    )
-    return name, compare(
-        [value(record) for record in first],
-        [value(record) for record in second],
-        np.mean,
-        resamples,
-    )
+        compared = compare(by_topic(first), by_topic(second), score=conll_f1, resamples=resamples)
+        return "CoNLL F1", compared
+    compared = compare(list(map(value, first)), list(map(value, second)), resamples=resamples)
+    return score_name(first[0]), compared
 
 
 def main() -> None:
@@ -144,24 +157,21 @@ def main() -> None:
     )
     parser.add_argument("--resamples", type=int, default=10_000, help="default 10000")
     args = parser.parse_args()
-    name, comparison = compare_runs(args.runs[0], args.runs[1], args.resamples)
-    first, second, (low, high), bootstrap_p, permutation_p = comparison
+    one, other = args.runs
+    name, compared = compare_runs(one, other, resamples=args.resamples)
+    gain = compared.first - compared.second
+    low, high = compared.interval
+    runs = [run.name for run in args.runs]
     print_table(
-        [
-            "score",
-            *[run.name for run in args.runs],
-            "difference (95 %)",
-            "p, bootstrap",
-            "p, permutation",
-        ],
+        ["score", *runs, "difference (95 %)", "p, bootstrap", "p, permutation"],
         [
             [
                 name,
-                f"{first:.4f}",
-                f"{second:.4f}",
-                f"{first - second:+.4f} ({low:+.4f} to {high:+.4f})",
-                f"{bootstrap_p:.4f}",
-                f"{permutation_p:.4f}",
+                f"{compared.first:.4f}",
+                f"{compared.second:.4f}",
+                f"{gain:+.4f} ({low:+.4f} to {high:+.4f})",
+                f"{compared.bootstrap_p:.4f}",
+                f"{compared.permutation_p:.4f}",
             ]
         ],
     )

@@ -61,7 +61,8 @@ def f1_with_interval(gold: list[str], clusters: list[str], topics: np.ndarray) -
     """Returns the CoNLL F1, with bounds of 95 % over topics drawn anew."""
 
     def conll_f1(drawn: np.ndarray) -> float:
-        right, predicted = list[str](), list[str]()
+        right = []
+        predicted = []
         for copy, topic in enumerate(drawn.tolist()):
             for index in np.flatnonzero(topics == topic).tolist():
                 right.append(f"{copy} {gold[index]}")

@@ -19,7 +19,8 @@ import itertools
 import re
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,8 @@ def key_of(word: str) -> str:
 
 def mostly_capitalised(texts: Iterable[str]) -> set[str]:
     """Finds words with a capital in more than 60 % of their uses, in lower case."""
-    uses, capitals = Counter[str](), Counter[str]()
+    uses = Counter[str]()
+    capitals = Counter[str]()
     for text in texts:
         for word in WORD.findall(text):
             uses[key_of(word)] += 1
@@ -74,18 +76,31 @@ def mostly_capitalised(texts: Iterable[str]) -> set[str]:
     return {word for word, count in uses.items() if capitals[word] > 0.6 * count}
 
 
+def changed(task: RetrievalTask, name: str, change: Callable[[str], str]) -> RetrievalTask:
+    """Changes all texts of a task by a function."""
+    queries = {key: change(text) for key, text in task.queries.items()}
+    documents = {key: change(text) for key, text in task.documents.items()}
+    return RetrievalTask(name, queries, documents, task.relevant)
+
+
 def without(task: RetrievalTask, words: set[str]) -> RetrievalTask:
     """Removes words from the texts of a task."""
-    queries, documents = (
-        {
-            key: WORD.sub(
-                lambda match: "" if key_of(match.group()) in words else match.group(), text
-            )
-            for key, text in texts.items()
-        }
-        for texts in (task.queries, task.documents)
-    )
-    return RetrievalTask(task.name, queries, documents, task.relevant)
+
+    def kept(match: re.Match[str]) -> str:
+        if key_of(match.group()) in words:
+            return ""
+        return match.group()
+
+    return changed(task, task.name, partial(WORD.sub, kept))
+
+
+def letters_only(task: RetrievalTask) -> RetrievalTask:
+    """Removes digits and punctuation from the texts of a task."""
+    return changed(task, f"{task.name}, letters only", partial(re.sub, "[^A-Za-z]+", " "))
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    return [row for _, row in open_rows(path).rows]
 
 
 def load_tasks(data: Path) -> list[RetrievalTask]:
@@ -96,55 +111,57 @@ def load_tasks(data: Path) -> list[RetrievalTask]:
     Args:
         data: folder with ``novels/``, ``retrieval/`` and ``squality/``.
     """
-    books = {
-        row["id"]: row["text"] for _, row in open_rows(data / "novels/validation.jsonl.gz").rows
-    }
-    chapters = {
-        row["doc_id"]: books[row["book"]][row["body_start"] : row["end"]]
-        for _, row in open_rows(data / "retrieval/chapters.validation.jsonl.gz").rows
-    }
+    folder = data / "retrieval"
+    books = {row["id"]: row["text"] for row in rows_of(data / "novels/validation.jsonl.gz")}
+    chapters = {}
+    for row in rows_of(folder / "chapters.validation.jsonl.gz"):
+        chapters[row["doc_id"]] = books[row["book"]][row["body_start"] : row["end"]]
     same: dict[str, dict[str, int]] = {}
     near: dict[str, dict[str, int]] = {}
-    with gzip.open(
-        data / "retrieval/chapters.validation.qrels.tsv.gz", "rt", encoding="utf-8"
-    ) as lines:
+    with gzip.open(folder / "chapters.validation.qrels.tsv.gz", "rt", encoding="utf-8") as lines:
         for query, document, grade in map(str.split, lines):
             same.setdefault(query, {})[document] = 1
             if int(grade) == 2:  # the chapter before or after
                 near.setdefault(query, {})[document] = 1
-    parts = [row for _, row in open_rows(data / "retrieval/excerpts.validation.jsonl.gz").rows]
-    excerpts = {row["doc_id"]: books[row["book"]][row["start"] : row["end"]] for row in parts}
-    by_book = {
-        row["doc_id"]: {
-            other["doc_id"]: 1
-            for other in parts
-            if other["book"] == row["book"] and other is not row
-        }
-        for row in parts
-    }
-    books_with_names = RetrievalTask("books, with names", chapters, chapters, same)
+
     tasks = [
         RetrievalTask("books", chapters, chapters, same),
         RetrievalTask("neighbours", {name: chapters[name] for name in near}, chapters, near),
-        RetrievalTask("excerpts", excerpts, excerpts, by_book),
+        load_excerpts(folder / "excerpts.validation.jsonl.gz", books),
     ]
-    with gzip.open(
-        data / "retrieval/capitalised.validation.txt.gz", "rt", encoding="utf-8"
-    ) as file:
+    with gzip.open(folder / "capitalised.validation.txt.gz", "rt", encoding="utf-8") as file:
         names = set(file.read().split())
     masked = [without(task, names) for task in tasks]
+    books_with_names = RetrievalTask("books, with names", chapters, chapters, same)
     return [*masked, load_answers(data), books_with_names]
+
+
+def load_excerpts(path: Path, books: Mapping[str, str]) -> RetrievalTask:
+    """Loads the excerpts of books, each a query for the others of its book."""
+    texts = {}
+    names: dict[str, list[str]] = {}
+    for row in rows_of(path):
+        texts[row["doc_id"]] = books[row["book"]][row["start"] : row["end"]]
+        names.setdefault(row["book"], []).append(row["doc_id"])
+    relevant = {}
+    for of_book in names.values():
+        for name in of_book:
+            relevant[name] = {other: 1 for other in of_book if other != name}
+    return RetrievalTask("excerpts", texts, texts, {name: relevant[name] for name in texts})
 
 
 def load_answers(data: Path) -> RetrievalTask:
     """Loads the answers of SQuALITY, whose stories are to be found; names are removed."""
-    stories = {row["id"]: row for _, row in open_rows(data / "squality/validation.jsonl.gz").rows}
-    answers, target = {}, {}
-    for _, row in open_rows(data / "squality/retrieval.validation.jsonl.gz").rows:
-        [question] = [
-            q for q in stories[row["target"]]["questions"] if q["number"] == row["question_number"]
-        ]
-        answers[row["qid"]] = question["responses"][int(row["qid"].rsplit("-", 1)[1]) - 1]
+    stories = {row["id"]: row for row in rows_of(data / "squality/validation.jsonl.gz")}
+    answers = {}
+    target = {}
+    for row in rows_of(data / "squality/retrieval.validation.jsonl.gz"):
+        questions = {
+            question["number"]: question for question in stories[row["target"]]["questions"]
+        }
+        responses = questions[row["question_number"]]["responses"]
+        _, number = row["qid"].rsplit("-", 1)
+        answers[row["qid"]] = responses[int(number) - 1]
         target[row["qid"]] = {row["target"]: 1}
     texts = {name: row["text"] for name, row in stories.items()}
     task = RetrievalTask("squality", answers, texts, target)
@@ -197,22 +214,13 @@ def same_novel_task(
     return RetrievalTask(name, dict(texts), dict(texts), relevant)
 
 
-def letters_only(task: RetrievalTask) -> RetrievalTask:
-    """Removes digits and punctuation from the texts of a task."""
-    queries, documents = (
-        {key: re.sub("[^A-Za-z]+", " ", text) for key, text in texts.items()}
-        for texts in (task.queries, task.documents)
-    )
-    return RetrievalTask(f"{task.name}, letters only", queries, documents, task.relevant)
-
-
 def load_held_out(data: Path) -> list[RetrievalTask]:
     """Loads tasks over the novels of `hold_out`; names are removed except if the task says so.
 
     Args:
         data: folder with ``novels/``.
     """
-    novels = {row["id"]: row for _, row in open_rows(data / "novels/train.jsonl.gz").rows}
+    novels = {row["id"]: row for row in rows_of(data / "novels/train.jsonl.gz")}
     held_out = sorted(held_out_ids(novels))
     chapters: dict[str, str] = {}
     excerpts: dict[str, str] = {}

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import tempfile
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -39,54 +40,78 @@ def classifier(strengths: np.ndarray) -> Any:
 def probabilities(train: np.ndarray, labels: np.ndarray, test: np.ndarray) -> np.ndarray:
     """Predicts probabilities ``[M, K]`` by logistic regression of vectors ``[N, D]``."""
     if train.shape[1] > len(train):  # the optimum lies in the span of the training examples
-        axes = np.linalg.qr(train.T)[0]
-        train, test = train @ axes, test @ axes
+        axes, _ = np.linalg.qr(train.T)
+        train = train @ axes
+        test = test @ axes
     return classifier(np.logspace(0, 4, 5)).fit(train, labels).predict_proba(test)
 
 
 def counted(train: list[str], labels: np.ndarray, test: list[str]) -> np.ndarray:
+    """Predicts probabilities ``[M, K]`` by TF-IDF of words and pairs of words."""
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.pipeline import make_pipeline
 
     words = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2), min_df=2)
-    return (
-        make_pipeline(words, classifier(np.logspace(-1, 3, 5)))
-        .fit(train, labels)
-        .predict_proba(test)
-    )
+    pipeline = make_pipeline(words, classifier(np.logspace(-1, 3, 5)))
+    return pipeline.fit(train, labels).predict_proba(test)
+
+
+def stacked(vectors: Iterable[torch.Tensor]) -> np.ndarray:
+    return torch.stack(list(vectors)).double().numpy()
+
+
+def checkpoint_vectors(path: str, texts: list[str], args: Namespace) -> dict[str, np.ndarray]:
+    """Encodes texts with a checkpoint: its own vectors, and means of its chunk vectors."""
+    model = NextLevelBertModel.from_pretrained(path).eval()
+    chunk_encoder = None
+    if model.chunk_encoder is None:
+        chunk_encoder = CachedEncoder(load_chunk_encoder(args.encoder).encoder, args.cache)
+    books = model.encode(texts, chunk_encoder=chunk_encoder)
+    plain = [book.plain.float() for book in books]
+    name = Path(path).name
+    return {
+        name: stacked(book.document for book in books),
+        f"{name}: mean of its chunk vectors": stacked(chunks.mean(dim=0) for chunks in plain),
+        f"{name}: their whitened mean": stacked(
+            model.prepare_chunks(chunks).mean(dim=0) for chunks in plain
+        ),
+    }
+
+
+def fitted_vectors(path: str, train: list[str], texts: list[str]) -> np.ndarray:
+    """Encodes texts with what `fit` makes of the training documents."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = load_chunk_encoder(path)
+        counts = fit_tfidf_encoder(source, train, f"{folder}/words", hidden_size=PLACES)
+        both = combine_chunk_encoders(
+            [source, counts],
+            train,
+            f"{folder}/both",
+            weights=[STATIC_SHARE**0.5, (1 - STATIC_SHARE) ** 0.5],
+            whiten=[True, False],
+        )
+        model = NextLevelBertModel.from_chunk_encoder(both, num_hidden_layers=0, pooling="plain")
+        return stacked(book.document for book in model.encode(texts))
 
 
 def vectors_of(train: list[str], test: list[str], args: Namespace) -> dict[str, np.ndarray]:
     """Encodes the documents of both sets, ``[N + M, D]``, by row of the table."""
+    texts = [*train, *test]
     vectors: dict[str, np.ndarray] = {}
     for path in args.model:
-        model = NextLevelBertModel.from_pretrained(path).eval()
-        chunk_encoder = None
-        if model.chunk_encoder is None:
-            chunk_encoder = CachedEncoder(load_chunk_encoder(args.encoder).encoder, args.cache)
-        books = model.encode([*train, *test], chunk_encoder=chunk_encoder)
-        vectors[Path(path).name] = torch.stack([book.document for book in books]).double().numpy()
-        means = torch.stack([book.plain.float().mean(dim=0) for book in books])
-        vectors[f"{Path(path).name}: mean of its chunk vectors"] = means.double().numpy()
-        whitened = [model.prepare_chunks(book.plain.float()).mean(dim=0) for book in books]
-        vectors[f"{Path(path).name}: their whitened mean"] = torch.stack(whitened).double().numpy()
-    with tempfile.TemporaryDirectory() as folder:
-        source = load_chunk_encoder(args.model[0])
-        counts = fit_tfidf_encoder(source, train, f"{folder}/words", hidden_size=PLACES)
-        weights = [STATIC_SHARE**0.5, (1 - STATIC_SHARE) ** 0.5]
-        both = combine_chunk_encoders(
-            [source, counts], train, f"{folder}/both", weights, whiten=[True, False]
-        )
-        fitted = NextLevelBertModel.from_chunk_encoder(both, num_hidden_layers=0, pooling="plain")
-        documents = [book.document for book in fitted.encode([*train, *test])]
-        vectors["fit, to the training documents"] = torch.stack(documents).double().numpy()
+        vectors |= checkpoint_vectors(path, texts, args)
+    vectors["fit, to the training documents"] = fitted_vectors(args.model[0], train, texts)
     if args.encoder:
         from sentence_transformers import SentenceTransformer
 
-        vectors["the first tokens"] = (
-            SentenceTransformer(args.encoder).encode([*train, *test]).astype(float)
-        )
+        vectors["the first tokens"] = SentenceTransformer(args.encoder).encode(texts).astype(float)
     return vectors
+
+
+def read_columns(path: Path) -> tuple[list[str], np.ndarray]:
+    """Reads texts and labels."""
+    rows = [row for _, row in open_rows(path).rows]
+    return [row["text"] for row in rows], np.array([row["label"] for row in rows])
 
 
 def main() -> None:
@@ -100,36 +125,28 @@ def main() -> None:
         "--encoder", help="a sentence encoder: for models without one, and for its first tokens"
     )
     parser.add_argument("--cache", type=Path, help="folder for the encoder's chunk vectors")
-    parser.add_argument("--most", type=int, help="training documents, in a fixed random order")
     measuring.add_json_option(parser)
     args = parser.parse_args()
-    rows = [[row for _, row in open_rows(path).rows] for path in (args.train_file, args.test_file)]
-    if args.most is not None:
-        np.random.default_rng(0).shuffle(rows[0])
-        rows[0] = rows[0][: args.most]
-    train, test = ([row["text"] for row in part] for part in rows)
-    labels, truth = (np.array([row["label"] for row in part]) for part in rows)
-    vectors = vectors_of(train, test, args)
+
+    train, labels = read_columns(args.train_file)
+    test, truth = read_columns(args.test_file)
     words = counted(train, labels, test)
     scores_of = {"TF-IDF": words}
-    for name, part in vectors.items():
-        scores_of[name] = probabilities(part[: len(train)], labels, part[len(train) :])
+    for name, vectors in vectors_of(train, test, args).items():
+        scores_of[name] = probabilities(vectors[: len(train)], labels, vectors[len(train) :])
         scores_of[f"{name} + TF-IDF"] = scores_of[name] + words
-    classes, alone = np.unique(labels), np.arange(len(test))
+
+    classes = np.unique(labels)
     figures = {}
     table = []
     for name, scores in scores_of.items():
         right = (classes[scores.argmax(axis=1)] == truth).astype(float)
-        accuracy = measuring.with_interval(right, alone, 0)
+        accuracy = measuring.with_interval(right, np.arange(len(test)), seed=0)
         figures[name] = {"accuracy": accuracy}
         table.append([name, "{:.3f} ({:.3f} to {:.3f})".format(*accuracy)])
     measuring.write_figures(args.json, figures, train=len(train), test=len(test))
-    measuring.print_header(
-        "float32", f"{len(train)} documents to train with, {len(test)} to report on"
-    )
-    measuring.print_table(
-        ["", "accuracy"], sorted(table, key=lambda row: str(row[1]), reverse=True)
-    )
+    measuring.print_header("float32", f"{len(train)} documents to train with, {len(test)} to test")
+    measuring.print_table(["", "accuracy"], table)
 
 
 if __name__ == "__main__":

@@ -243,7 +243,9 @@ def write_squality(args: Namespace) -> None:
     queries. A test query is answered by one of the validation stories.
     """
     test = load_answers(args.data)
-    queries, relevant, stories = {}, {}, {}
+    queries = {}
+    relevant = {}
+    stories = {}
     for _, row in open_rows(args.data / "squality/train.jsonl.gz").rows:
         stories[row["id"]] = row["text"]
         for question in row["questions"]:

@@ -11,6 +11,7 @@ quotation; equal texts count once.
 row                     score of a passage
 ======================  ============================================================================
 search                  as the command ranks, with its default options
+without late int.       the order before late interaction ranks its first hundred again
 its words, its vectors  one part of the score alone
 bm25s, TF-IDF           `bm25s` and scikit-learn's `TfidfVectorizer` with their own defaults
 search --rerank NAME    the first hundred of `search` ranked again, by `Reranker`
@@ -35,6 +36,7 @@ from pathlib import Path
 
 import bm25s
 import numpy as np
+from scipy.stats import binomtest
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from benchmarks.common.measuring import add_json_option, print_table, write_figures
@@ -43,7 +45,7 @@ from benchmarks.studies.everyday_questions import KINDS, Question, load_question
 from nextlevelbert import NextLevelBertModel
 from nextlevelbert.search import ReadingOptions, Reranker, open_library
 from nextlevelbert.search.encoders.torch import open_model
-from nextlevelbert.search.library import Library, ranking
+from nextlevelbert.search.library import LATE_WEIGHT, Library, SearchResult, ranking
 
 DEFAULT = "search"
 _DRAWS = 10_000
@@ -151,6 +153,7 @@ def ranks(collection: Collection) -> dict[str, list[int]]:
         [tokens] = bm25s.tokenize([question.question], return_ids=False, show_progress=False)
         rows = {
             DEFAULT: answer.score,
+            "— without late interaction": scores_before(answer),
             "— its words alone": answer.bm25,
             "— its vectors alone": answer.cosine,
             "bm25s": words.get_scores(tokens),
@@ -159,6 +162,12 @@ def ranks(collection: Collection) -> dict[str, list[int]]:
         for row, scores in rows.items():
             table.setdefault(row, []).append(collection.rank(index, scores))
     return table
+
+
+def scores_before(answer: SearchResult) -> np.ndarray:
+    """Returns the scores before late interaction, ``[N]``; those that it did not read come last."""
+    before = (answer.score - LATE_WEIGHT * answer.late_interaction) / (1 - LATE_WEIGHT)
+    return np.where(np.isnan(before), answer.score - answer.score.max() - 1, before)
 
 
 def ranks_with_model(
@@ -197,6 +206,8 @@ def interval(values: np.ndarray) -> tuple[float, float]:
 def report(title: str, table: dict[str, np.ndarray]) -> dict[str, dict[str, object]]:
     """Prints MRR with its interval, hits, and questions won and lost against the default.
 
+    The default minus a row has an interval, and the p of a two-sided sign test.
+
     Returns:
         The figures of each row, and its ranks in the order of the questions.
     """
@@ -208,15 +219,21 @@ def report(title: str, table: dict[str, np.ndarray]) -> dict[str, dict[str, obje
         won = int((ranked < table[DEFAULT]).sum())
         lost = int((ranked > table[DEFAULT]).sum())
         mean = float((1 / ranked).mean())
-        rows.append([row, f"{mean:.3f} ({low:.2f} to {high:.2f})", hits, f"{won} / {lost}"])
+        gain = interval(1 / table[DEFAULT] - 1 / ranked)
+        p = float(binomtest(won, max(won + lost, 1)).pvalue)
+        cells = [row, f"{mean:.3f} ({low:.2f} to {high:.2f})", hits, f"{won} / {lost}"]
+        rows.append([*cells, f"{gain[0]:+.3f} to {gain[1]:+.3f}", f"{p:.3f}"])
         figures[row] = {
             "mrr": [mean, low, high],
             "hits": hits,
             "won / lost": f"{won} / {lost}",
+            "search minus": [float((1 / table[DEFAULT] - 1 / ranked).mean()), *gain],
+            "sign test": p,
             "ranks": " ".join(map(str, ranked)),
         }
     print(f"\n{title}")
-    print_table(["", "MRR (95 %)", "right in the first 1 / 5 / 20", "won / lost"], rows)
+    head = ["", "MRR (95 %)", "right in the first 1 / 5 / 20", "won / lost"]
+    print_table([*head, "search minus (95 %)", "sign test"], rows)
     return figures
 
 

@@ -5,8 +5,9 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from nextlevelbert import NextLevelBertModel
+from nextlevelbert import NextLevelBertModel, static_checkpoint
 from nextlevelbert.search import Reranker, rerank
+from nextlevelbert.search.encoders.choice import named_model
 from nextlevelbert.search.encoders.torch import open_model
 from nextlevelbert.search.rerank import scores_again
 from nextlevelbert.vector_cache import VectorCache
@@ -41,6 +42,17 @@ def test_scores(library, second, toy_encoder_path):
     assert np.isnan(answer.rerank_cosine).sum() == len(answer.score) - 6
     assert sorted(answer.passages[:6]) == sorted(first)
     assert answer.passages[6:] == before.passages[6:]
+
+
+def test_scores_after_late_interaction(second, books, open_library):
+    """Six parts the cosine, and four parts the score that late interaction made."""
+    static = open_library(named_model(static_checkpoint()), books)
+    before = static.ask(QUESTION, passages=99)
+    answer = static.ask(QUESTION, passages=99, rerank=Reranker(second, passages=6))
+
+    first = before.passages[:6]
+    expected = 0.6 * answer.rerank_cosine[first] + 0.4 * before.score[first]
+    np.testing.assert_allclose(answer.score[first], expected, atol=1e-5)
 
 
 def test_passages_that_were_read_come_first():

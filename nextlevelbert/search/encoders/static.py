@@ -77,6 +77,7 @@ class StaticEncoder:
     """
 
     has_layers = False
+    has_token_vectors = True
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -116,12 +117,12 @@ class StaticEncoder:
         if not ids:
             return None
         boundaries = self.rule.boundaries(np.asarray(ids))
-        chunks = self._normalized(_means(self._rows(ids), np.diff(boundaries)))
+        chunks = self._normalized(_means(self.token_vectors(ids), np.diff(boundaries)))
         return self.search_vectors(chunks.mean(axis=0))
 
     def search_vectors(self, plain: np.ndarray) -> np.ndarray:
         """Prepares chunk vectors ``[..., D]`` for comparison, in float32."""
-        return _unit(self._prepared(plain.astype(np.float32)))
+        return unit(self._prepared(plain.astype(np.float32)))
 
     def encode(self, texts: Sequence[str], splitter: Splitter | None = None) -> EncodedTexts:
         """Encodes documents, see `TorchEncoder.encode`."""
@@ -155,11 +156,11 @@ class StaticEncoder:
         """Returns the vectors of all tokens, ``[V, D]``."""
         return self._weight(_TABLE)
 
-    def _rows(self, ids: Sequence[int]) -> np.ndarray:
+    def token_vectors(self, ids: Sequence[int]) -> np.ndarray:
         """Reads the vectors of a few tokens, ``[T, D]``."""
         table = self._file.get_slice(self._names[_TABLE])
-        rows = np.concatenate([table[token : token + 1] for token in ids])
-        return rows.astype(np.float32)
+        rows = [table[token : token + 1] for token in ids]
+        return np.concatenate([table[:0], *rows]).astype(np.float32)
 
     def _chunk_vectors(self, group: Sequence[SplitDocument]) -> np.ndarray:
         """Averages the token vectors of each chunk, ``[N, D]``."""
@@ -167,7 +168,7 @@ class StaticEncoder:
         sizes = np.concatenate([np.diff(boundaries) for _, boundaries in group])
         vocabulary = self._config["chunk_encoder_config"]["vocab_size"]
         if 0 < len(ids) <= _FEW_TOKENS and ids.max() < vocabulary:
-            return self._normalized(_means(self._rows(ids.tolist()), sizes))
+            return self._normalized(_means(self.token_vectors(ids.tolist()), sizes))
         from scipy import sparse  # half a second to import
 
         ones = np.ones(len(ids), np.float32)
@@ -207,14 +208,14 @@ class StaticEncoder:
         states *= (np.bincount(owner) / counts)[owner, None]
         states /= np.bincount(row)[row, None]
 
-        mean = _unit(_means(chunks, counts))
-        contextual = _unit(_means(states, np.bincount(owner)))
+        mean = unit(_means(chunks, counts))
+        contextual = unit(_means(states, np.bincount(owner)))
         mean = mean @ self._weight("residual_pooling.plain.weight").T
-        return _unit(mean + contextual @ self._weight("residual_pooling.contextual.weight").T)
+        return unit(mean + contextual @ self._weight("residual_pooling.contextual.weight").T)
 
     def _normalized(self, vectors: np.ndarray) -> np.ndarray:
         if self._config["chunk_encoder_normalize"]:
-            return _unit(vectors)
+            return unit(vectors)
         return vectors
 
     def _prepared(self, plain: np.ndarray) -> np.ndarray:
@@ -222,7 +223,7 @@ class StaticEncoder:
         if not self.is_whitened:
             return plain
         centred = plain - self._weight("whitening.mean")
-        return _unit(centred @ self._weight("whitening.weight").T)
+        return unit(centred @ self._weight("whitening.weight").T)
 
 
 def is_static(folder: Path) -> bool:
@@ -245,7 +246,7 @@ def is_static(folder: Path) -> bool:
     )
 
 
-def _unit(vectors: np.ndarray) -> np.ndarray:
+def unit(vectors: np.ndarray) -> np.ndarray:
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return vectors / np.maximum(lengths, np.float32(_SMALLEST_LENGTH))
 

@@ -23,6 +23,7 @@ from ...models.model_names import STATIC, hub_arguments
 from ...models.modeling_nextlevelbert import NextLevelBertModel
 from ...models.registration import register_models
 from ...models.sentences import Splitter
+from ...models.static_encoders import StaticEmbeddingModel
 from ..reading import unknown_share
 from .static import EncodedTexts
 
@@ -195,6 +196,7 @@ class TorchEncoder:
 
     Attributes:
         has_layers: true if the chunk encoder has layers, which makes it slow.
+        has_token_vectors: true if the chunk encoder is a table of token vectors.
         is_whitened: true if the model whitens vectors.
         tokenizer: the tokenizer.
         rule: the rule that splits documents into chunks.
@@ -204,6 +206,7 @@ class TorchEncoder:
         self._model = model
         self._encoder = model.get_chunk_encoder()
         self.has_layers = self._encoder.has_layers
+        self.has_token_vectors = isinstance(self._encoder.model, StaticEmbeddingModel)
         self.is_whitened: bool = getattr(model.config, "whiten_chunks", False)  # not in HATE
         self.tokenizer = model.tokenizer
 
@@ -238,6 +241,11 @@ class TorchEncoder:
         if unknown_share(self.tokenizer, question) is None:
             return None
         return self._model.encode_query(question).numpy()
+
+    def token_vectors(self, ids: np.ndarray) -> np.ndarray:
+        """Returns the vectors of tokens ``[T, D]``, if the encoder has a table of them."""
+        table: Any = self._encoder.model.get_parameter("embedding.weight")
+        return table[torch.from_numpy(ids)].float().numpy(force=True)
 
     def search_vectors(self, plain: np.ndarray) -> np.ndarray:
         """Prepares chunk vectors ``[N, D]`` for comparison, as float32 on the CPU."""

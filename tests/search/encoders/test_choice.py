@@ -42,6 +42,7 @@ def test_a_search_imports_only_what_it_needs(start, books, tmp_path):
             assert line.startswith("import time:")
             assert line.rpartition("|")[2].strip() not in heavy
     assert answers[0] == answers[1]
+    assert answers[0]["passages"][0]["late_interaction"] > 0
 
 
 def test_the_store_of_a_model_belongs_to_its_files_and_to_the_columns(tmp_path):

@@ -29,6 +29,7 @@ Table = list[list[str]]
 
 _SEARCH_ROWS = {
     "search": "**`search`**",
+    "— without late interaction": "without late interaction",
     "— its words alone": "its words alone",
     "— its vectors alone": "its vectors alone",
     "bm25s": "bm25s, with its defaults",
@@ -57,6 +58,8 @@ def everyday_table(measured: Parts) -> Table:
         "won / lost": ("everyday-questions-minilm: won / lost", text),
         "all passages: MRR (95 %)": ("everyday-questions: mrr", score_with_short_bounds),
         "all: won / lost": ("everyday-questions: won / lost", text),
+        "p": ("everyday-questions: sign test", text),
+        "all: `search` minus this": ("everyday-questions: search minus", difference),
     }
     return make_table(side_by_side(measured), "50 questions", columns, _SEARCH_ROWS)
 
@@ -65,6 +68,8 @@ def book_table(measured: Parts) -> Table:
     """Adds the MRR over novels, which the first 30 questions are about, and over other books."""
     merged = side_by_side(measured)
     for cells in merged["rows"].values():
+        if "book-questions: ranks" not in cells:
+            continue
         reciprocal = [1 / int(rank) for rank in cells["book-questions: ranks"].split()]
         cells["novels"] = fmean(reciprocal[:30])
         cells["others"] = fmean(reciprocal[30:])

@@ -220,9 +220,11 @@ def report(title: str, table: dict[str, np.ndarray]) -> dict[str, dict[str, obje
         lost = int((ranked > table[DEFAULT]).sum())
         mean = float((1 / ranked).mean())
         gain = interval(1 / table[DEFAULT] - 1 / ranked)
-        p = float(binomtest(won, max(won + lost, 1)).pvalue)
+        p = ""
+        if won + lost > 0:
+            p = f"{binomtest(won, won + lost).pvalue:.3f}"
         cells = [row, f"{mean:.3f} ({low:.2f} to {high:.2f})", hits, f"{won} / {lost}"]
-        rows.append([*cells, f"{gain[0]:+.3f} to {gain[1]:+.3f}", f"{p:.3f}"])
+        rows.append([*cells, f"{gain[0]:+.3f} to {gain[1]:+.3f}", p])
         figures[row] = {
             "mrr": [mean, low, high],
             "hits": hits,

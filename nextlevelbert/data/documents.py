@@ -26,6 +26,13 @@ class Document:
     text: str
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
+    def __repr__(self) -> str:
+        shown = f"id={self.id!r}, {len(self.text):,} characters"
+        if self.metadata:
+            columns = [str(column) for column in self.metadata]
+            shown += f", metadata: {names_in_line(columns)}"
+        return f"Document({shown})"
+
 
 def as_documents(
     documents: Iterable[Any], text_column: str = "text", id_column: str = "id"

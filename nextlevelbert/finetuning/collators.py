@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from ..messages import names_in_line
 from ..models.windows import pad_vectors
 
 
@@ -78,9 +79,23 @@ class DataCollatorForDocumentChoice:
         Returns:
             ``labels`` [N], ``pair_input_ids`` [N, C, Q] with their mask, and the documents as ids
             or vectors.
+
+        Raises:
+            ValueError: rows lack a column that is needed.
         """
+        has_vectors = "inputs_embeds" in rows[0]
+        needed = {"question", "choices"}
+        if not has_vectors:
+            needed.add("text")
+        if not needed <= rows[0].keys():
+            raise ValueError(
+                f"The rows have the columns {names_in_line(sorted(rows[0]))}. Multiple choice needs"
+                " text, question, choices and, to train, label. Rename columns with"
+                " rename_columns, and give a Trainer remove_unused_columns=False."
+            )
+
         batch: dict[str, Tensor] = {}
-        if "inputs_embeds" in rows[0]:
+        if has_vectors:
             batch = self.collate_vectors(rows)
         else:
             if "label" in rows[0]:

@@ -446,7 +446,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         ``get_peft_model(model, LoraConfig(r=8, **model.lora_targets()))``.
 
         Raises:
-            ValueError: the model has no such projections.
+            ValueError: the model has no such projections, such as one without layers over chunks.
         """
         linear_layers = {
             name.rpartition(".")[2]
@@ -464,7 +464,8 @@ class NextLevelPreTrainedModel(PreTrainedModel):
             )
         if not targets:
             raise ValueError(
-                f"{type(self).__name__} has no linear layer named {sorted(_ATTENTION_PROJECTIONS)}."
+                f"{type(self).__name__} has no layers with attention here, so that there is nothing"
+                " to adapt. Train its head alone, or make a model with num_hidden_layers=1 or more."
             )
         return {
             "target_modules": sorted(targets.union(*quantized.values())),

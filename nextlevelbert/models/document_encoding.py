@@ -43,6 +43,9 @@ class DocumentEmbedding:
         shapes = ", ".join(f"{name}={list(values.shape)}" for name, values in vars(self).items())
         return f"DocumentEmbedding({shapes})"
 
+    def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
+        raise TypeError("A DocumentEmbedding is no array. Give its .document, .chunks or .plain.")
+
 
 @dataclass(frozen=True)
 class DocumentPlan:

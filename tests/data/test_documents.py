@@ -34,3 +34,10 @@ def test_every_form_that_people_have():
 def test_what_is_no_document(documents, message):
     with pytest.raises((TypeError, ValueError), match=message):
         list(as_documents(documents))
+
+
+def test_a_document_is_printed_without_its_text():
+    book = Document("emma", "x" * 8_944, {"year": 1815, "pages": [0]})
+
+    assert repr(book) == "Document(id='emma', 8,944 characters, metadata: year, pages)"
+    assert repr(Document("a", "text")) == "Document(id='a', 4 characters)"

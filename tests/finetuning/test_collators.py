@@ -1,8 +1,9 @@
 """Batches of labelled vectors."""
 
+import pytest
 import torch
 
-from nextlevelbert import DataCollatorForLabelledVectors
+from nextlevelbert import DataCollatorForDocumentChoice, DataCollatorForLabelledVectors
 
 
 def test_batches_of_labelled_vectors():
@@ -33,3 +34,11 @@ def test_a_document_of_several_questions_is_in_a_batch_once():
     assert batch["attention_mask"].tolist() == [[1, 1], [1, 0]]
     assert batch["inputs_embeds"].shape == (2, 2, 3)
     assert torch.equal(batch["pair_embeds"], questions)
+
+
+@pytest.mark.parametrize("columns", ["article question options answer", "text label"])
+def test_a_row_of_other_columns_is_named(columns):
+    row = dict.fromkeys(columns.split(), "x")
+
+    with pytest.raises(ValueError, match=f"{', '.join(sorted(row))}. .* needs text, question"):
+        DataCollatorForDocumentChoice(tokenizer=None)([row])

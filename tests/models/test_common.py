@@ -523,6 +523,13 @@ def test_what_is_trained_whole_beside_an_adapter(models):
         assert "chunk_encoder" not in name or not is_trained
 
 
+def test_a_model_without_layers_has_no_place_for_adapters(toy_encoder_path):
+    model = nlb.NextLevelBertModel.from_chunk_encoder(toy_encoder_path, num_hidden_layers=0)
+
+    with pytest.raises(ValueError, match=r"nothing to adapt\. Train its head alone"):
+        model.lora_targets()
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_configuration_has_sizes_where_generic_tools_look_for_them(models, name):
     config = models[name].config

@@ -148,3 +148,14 @@ def test_functional_gradients_are_those_of_backward(toy_checkpoint):
     table = model.special_embeddings.weight
     assert table.grad.abs().sum() > 0
     close(gradients["special_embeddings.weight"], table.grad)
+
+
+def test_vectors_in_a_data_set_are_named(toy):
+    rows = Dataset.from_dict({"text": ["the sea", "a ship"]})
+
+    with pytest.raises(TypeError, match=r"Give its \.document, \.chunks or \.plain"):
+        rows.map(lambda row: {"vector": toy.encode(row["text"])})
+
+    mapped = rows.map(lambda row: {"vector": toy.encode(row["text"]).document})
+
+    close(torch.tensor(mapped["vector"][0]), toy.encode("the sea").document)

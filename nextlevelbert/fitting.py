@@ -38,7 +38,7 @@ def static_checkpoint() -> str:
 
 
 def fit_tfidf_encoder(
-    source: LoadedChunkEncoder,
+    loaded: LoadedChunkEncoder,
     texts: Iterable[str],
     folder: str | PathLike,
     hidden_size: int = 2_048,
@@ -51,7 +51,7 @@ def fit_tfidf_encoder(
     the weight 0, because punctuation differs between editions of the same text.
 
     Args:
-        source: the encoder whose tokenizer is used.
+        loaded: the encoder whose tokenizer is used.
         texts: documents in which tokens are counted.
         folder: folder to write the encoder to; `load_chunk_encoder(folder)` opens it.
         hidden_size: dimensions; similarities have an error of about 1 / sqrt(hidden_size).
@@ -63,10 +63,10 @@ def fit_tfidf_encoder(
     Raises:
         ValueError: the texts hold no tokens.
     """
-    words = source.tokenizer.get_vocab()
+    words = loaded.tokenizer.get_vocab()
     rows = max(words.values()) + 1
-    weights = _inverse_frequencies(source, texts, rows=rows, chunk_size=chunk_size)
-    special = set(source.tokenizer.all_special_tokens)
+    weights = _inverse_frequencies(loaded, texts, rows=rows, chunk_size=chunk_size)
+    special = set(loaded.tokenizer.all_special_tokens)
     for word, row in words.items():
         if word in special or not any(letter.isalpha() for letter in word):
             weights[row] = 0.0
@@ -74,8 +74,8 @@ def fit_tfidf_encoder(
     config = HashedTfidfConfig(
         vocab_size=rows,
         hidden_size=hidden_size,
-        pad_token_id=source.tokenizer.pad_token_id,
-        unk_token_id=source.tokenizer.unk_token_id,
+        pad_token_id=loaded.tokenizer.pad_token_id,
+        unk_token_id=loaded.tokenizer.unk_token_id,
     )
     model = HashedTfidfModel(config)
     rng = np.random.default_rng(0)
@@ -83,20 +83,20 @@ def fit_tfidf_encoder(
     places = rng.integers(hidden_size, size=rows, dtype=np.int32)
     weight = torch.from_numpy(signs * weights).float()
     model.load_state_dict({"places": torch.from_numpy(places), "weight": weight})
-    return _save(model, source, folder=folder)
+    return _save(model, loaded, folder=folder)
 
 
 def _inverse_frequencies(
-    source: LoadedChunkEncoder, texts: Iterable[str], rows: int, chunk_size: int
+    loaded: LoadedChunkEncoder, texts: Iterable[str], rows: int, chunk_size: int
 ) -> np.ndarray:
     """Returns the weight of each token, by the share of chunks that contain it."""
-    rule = ChunkingRule.from_tokenizer(source.tokenizer, chunk_size)
+    rule = ChunkingRule.from_tokenizer(loaded.tokenizer, chunk_size)
     chunks = 0
     containing = np.zeros(rows, np.int64)
     # Bars are hidden (None) if stderr is a file.
     counted = tqdm(texts, desc="counting", unit="document", disable=None)
     for group in groups_by_length(counted):
-        for document in tokenize_documents(source.tokenizer, group, rule):
+        for document in tokenize_documents(loaded.tokenizer, group, rule):
             ids = document.input_ids
             boundaries = rule.boundaries(ids)
             chunk = np.repeat(np.arange(len(boundaries) - 1), np.diff(boundaries))
@@ -146,15 +146,15 @@ def combine_chunk_encoders(
     _check_tokens(parts)
 
     # A transformer's tokenizer knows the special tokens.
-    source = max(parts, key=lambda part: part.encoder.has_layers)
+    loaded = max(parts, key=lambda part: part.encoder.has_layers)
     limits = [part.max_chunk_size for part in parts if part.max_chunk_size is not None]
     limit = min(limits, default=None)
-    rule = ChunkingRule.from_tokenizer(source.tokenizer, chunk_size, max_chunk_size=limit)
-    rule = source.with_prompt(rule, source.prompts.passage)
+    rule = ChunkingRule.from_tokenizer(loaded.tokenizer, chunk_size, max_chunk_size=limit)
+    rule = loaded.with_prompt(rule, loaded.prompts.passage)
 
     documents: list[tuple[np.ndarray, np.ndarray]] = []
     for group in groups_by_length(texts):
-        ids = [tokens.input_ids for tokens in tokenize_documents(source.tokenizer, group, rule)]
+        ids = [tokens.input_ids for tokens in tokenize_documents(loaded.tokenizer, group, rule)]
         documents += zip(ids, map(rule.boundaries, ids), strict=True)
     if all(len(ids) == 0 for ids, _ in documents):
         raise ValueError(
@@ -176,9 +176,9 @@ def combine_chunk_encoders(
     config = HybridConfig(
         parts=described,
         max_position_embeddings=limit,
-        pad_token_id=source.tokenizer.pad_token_id,
+        pad_token_id=loaded.tokenizer.pad_token_id,
     )
-    if "include_prompt" in sentence_steps(source.encoder.model.config):
+    if "include_prompt" in sentence_steps(loaded.encoder.model.config):
         config.sentence_steps = {"include_prompt": False}
     model = HybridModel(config)
     for index, part in enumerate(parts):
@@ -193,7 +193,7 @@ def combine_chunk_encoders(
             fitted = {"mean": _mean(vectors)}
         model.whitenings[index].load_state_dict(fitted)
     model.weights.copy_(F.normalize(torch.tensor(weights, dtype=torch.float32), dim=0))
-    return _save(model, source, folder=folder, name=name)
+    return _save(model, loaded, folder=folder, name=name)
 
 
 def _mean(documents: Iterable[Tensor]) -> Tensor:
@@ -220,7 +220,7 @@ def _check_tokens(parts: Sequence[LoadedChunkEncoder]) -> None:
 
 def _save(
     model: StaticModel,
-    source: LoadedChunkEncoder,
+    loaded: LoadedChunkEncoder,
     folder: str | PathLike,
     name: str | None = None,
 ) -> LoadedChunkEncoder:
@@ -231,10 +231,10 @@ def _save(
     for part, value in model.state_dict().items():
         if value.is_floating_point() and not value.isfinite().all():
             raise ValueError(f"The fitted {part} holds values that are not finite.")
-    if source.prompts.texts:
-        model.config.prompts = dict(source.prompts.texts)
-        model.config.default_prompt_name = source.prompts.default_name
+    if loaded.prompts.texts:
+        model.config.prompts = dict(loaded.prompts.texts)
+        model.config.default_prompt_name = loaded.prompts.default_name
     with whole_folder(local_path(folder)) as temporary:
         model.save_pretrained(temporary)
-        with_limit(source.tokenizer, NO_LENGTH_LIMIT).save_pretrained(temporary)
+        with_limit(loaded.tokenizer, NO_LENGTH_LIMIT).save_pretrained(temporary)
     return load_chunk_encoder(folder, name or Path(folder).name)

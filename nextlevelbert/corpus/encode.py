@@ -21,10 +21,9 @@ import numpy as np
 import pyarrow as pa
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from ..data.documents import as_documents
-from ..models.chunk_encoder import LoadedChunkEncoder, encode_documents
+from ..models.chunk_encoder import LoadedChunkEncoder, chunk_bar, encode_documents
 from ..models.chunking import ChunkingRule, chunk_spans
 from ..models.files import local_path, whole_file
 from ..models.from_encoder import load_chunk_encoder
@@ -121,42 +120,42 @@ class ChunkVectors:
     prompt: str | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        computed = ("source", "prompted_rule")
+        computed = ("loaded", "prompted_rule")
         return {name: value for name, value in self.__dict__.items() if name not in computed}
 
     @cached_property
     def prompted_rule(self) -> ChunkingRule:
         """Returns the rule with the prompt that every chunk begins with."""
-        prompts = self.source.prompts
+        prompts = self.loaded.prompts
         if self.rule.prompt:
             return self.rule
         if self.prompt is None and self.prompt_name is None:
-            return self.source.with_prompt(self.rule, prompts.passage)
-        return self.source.with_prompt(self.rule, prompts.text(self.prompt_name, self.prompt))
+            return self.loaded.with_prompt(self.rule, prompts.passage)
+        return self.loaded.with_prompt(self.rule, prompts.text(self.prompt_name, self.prompt))
 
     @cached_property
-    def source(self) -> LoadedChunkEncoder:
+    def loaded(self) -> LoadedChunkEncoder:
         """Returns the encoder, loaded and on its device."""
-        source = self.encoder
-        if isinstance(source, str):
-            source = load_chunk_encoder(source)
+        loaded = self.encoder
+        if isinstance(loaded, str):
+            loaded = load_chunk_encoder(loaded)
         if self.device is not None:
-            source.encoder.to(self.device)
-        return source
+            loaded.encoder.to(self.device)
+        return loaded
 
     @property
     def recipe(self) -> dict[str, Any]:
         """Returns what determines the vectors of a text: encoder and chunking."""
-        encoder = self.source.encoder
+        encoder = self.loaded.encoder
         return {
             "encoder": {
                 "hidden_size": encoder.hidden_size,
                 "pooling": encoder.pooling,
                 "normalize": encoder.normalize,
-                "name": self.source.name,
-                "fingerprint": self.source.fingerprint,
+                "name": self.loaded.name,
+                "fingerprint": self.loaded.fingerprint,
                 "dtype": encoder.precision,
-                "tokenizer": tokenizer_fingerprint(self.source.tokenizer),
+                "tokenizer": tokenizer_fingerprint(self.loaded.tokenizer),
             },
             "chunking": chunking_recipe(self.prompted_rule, self.splitter),
         }
@@ -186,7 +185,7 @@ class ChunkVectors:
         ids = np.asarray(batch["id"], object).tolist()
         texts = np.asarray(batch["text"], object).tolist()
         rule = self.prompted_rule
-        documents = tokenize_documents(self.source.tokenizer, texts, rule)
+        documents = tokenize_documents(self.loaded.tokenizer, texts, rule)
         boundaries = []
         for name, text, document in zip(ids, texts, documents, strict=True):
             if len(document) == 0:
@@ -200,7 +199,7 @@ class ChunkVectors:
     def encode(self, batch: SplitBatch) -> EncodedBatch:
         """Encodes the chunks of a batch; the vectors stay on the encoder's device."""
         vectors = encode_documents(
-            self.source.encoder,
+            self.loaded.encoder,
             [document.input_ids for document in batch.documents],
             batch.boundaries,
             rule=self.prompted_rule,
@@ -297,11 +296,8 @@ def encode_corpus(  # noqa: PLR0913  # options of a public call, by name
 
     groups = _groups(documents, characters_per_part)
     planned: dict[int, Path] = {}
-    hidden = None  # no bar in a log file
-    if not progress:
-        hidden = True
     with (
-        tqdm(desc=folder.name, unit="chunk", disable=hidden) as bar,
+        chunk_bar(folder.name, is_shown=progress) as bar,
         ThreadPoolExecutor(1) as disk,
         ExitStack() as held,
     ):

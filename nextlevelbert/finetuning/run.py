@@ -19,10 +19,10 @@ from ..data.labelled import (
     source_of,
 )
 from ..data.tables import Table, open_rows
+from ..models.identity import digest_of
 from ..training.cards import (
     public_name,
 )
-from ..training.runs import fingerprint
 from ..training.trainer import CardTrainer
 from . import seeds
 from .arguments import FinetuningArguments
@@ -183,7 +183,7 @@ class ClassifierRun:
             settings |= {name: value for name, value in values if name not in _NO_SETTINGS}
         settings |= {"task": self.task, "model": public_name(self.model)}
         for name, dataset in self.sets.items():
-            settings[f"{name} set"] = fingerprint([self.labels.names, *dataset])
+            settings[f"{name} set"] = digest_of(self.labels.names, *dataset)
         return settings
 
     def train(self, reader: Reader) -> list[Result]:

@@ -14,7 +14,7 @@ from .arguments import FinetuningArguments
 from .collators import DataCollatorForLabelledVectors
 from .labels import CHOICE, LabelSet, pair_texts
 from .options import VectorModelArguments
-from .vector_source import Head, VectorSource
+from .vector_models import Head, VectorModels
 
 
 class VectorReader:
@@ -43,15 +43,15 @@ class VectorReader:
             self.head = "multiple_choice"
             baselines = []
 
-        self.source = VectorSource.open(options, baselines)
-        self.family = self.source.family
+        self.models = VectorModels.open(options, baselines)
+        self.family = self.models.family
         if self.head == "multiple_choice" and self.family == "hate":
             raise ValueError(
                 "HATE does not support multiple choice. Use a NextLevelBERT for --model."
             )
         self.title = public_name(options.model)
-        self.weights = self.source.weights
-        self.base_model = self.source.base_model
+        self.weights = self.models.weights
+        self.base_model = self.models.base_model
 
         self.learning_rate = 5e-5
         self.trained_parts: dict[str, object] = {}
@@ -81,9 +81,9 @@ class VectorReader:
                 questions += texts
         self.has_pairs = bool(questions)
 
-        vectors = self.source.encode(self.args, documents)
+        vectors = self.models.encode(self.args, documents)
         if self.has_pairs:
-            vectors |= self.source.encode(self.args, questions)
+            vectors |= self.models.encode(self.args, questions)
         self.vectors = list(vectors.values())
         index_of = {text: index for index, text in enumerate(vectors)}  # in `self.vectors`
 
@@ -127,14 +127,14 @@ class VectorReader:
         config = self.labels.config()
         if self.labels.problem_type != CHOICE:
             config["text_pair"] = self.has_pairs
-        model = self.source.new_model(self.head, **config)
+        model = self.models.new_model(self.head, **config)
         if self.options.freeze_encoder:
             freeze(model.base_model)
         return model
 
     def open_trained(self, folder: Path) -> Any:
         """Opens the model in the folder of a seed, to be published."""
-        return self.source.open_trained(folder, self.head)
+        return self.models.open_trained(folder, self.head)
 
 
 def freeze(encoder: nn.Module) -> None:

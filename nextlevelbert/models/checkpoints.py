@@ -150,16 +150,16 @@ class NextLevelPreTrainedModel(PreTrainedModel):
             FileNotFoundError: if there is no checkpoint of that name.
             ValueError: for a checkpoint of another family.
         """
-        source = pretrained_model_name_or_path
-        if source is not None:
-            source = full_name(source)
+        name_or_path = pretrained_model_name_or_path
+        if name_or_path is not None:
+            name_or_path = full_name(name_or_path)
         loaded_with = {key: kwargs[key] for key in LOADING_ARGUMENTS if kwargs.get(key) is not None}
-        if source is not None and kwargs.get("config") is None:
-            with named_errors(source):
-                stored, _ = PreTrainedConfig.get_config_dict(source, **loaded_with)
-            kwargs |= cls._arguments_for(source, stored, kwargs)
-        with safe_weights(source):
-            loaded = super().from_pretrained(source, *args, **kwargs)
+        if name_or_path is not None and kwargs.get("config") is None:
+            with named_errors(name_or_path):
+                stored, _ = PreTrainedConfig.get_config_dict(name_or_path, **loaded_with)
+            kwargs |= cls._arguments_for(name_or_path, stored, kwargs)
+        with safe_weights(name_or_path):
+            loaded = super().from_pretrained(name_or_path, *args, **kwargs)
         model = loaded
         if isinstance(loaded, tuple):  # with output_loading_info=True
             model = loaded[0]
@@ -171,14 +171,14 @@ class NextLevelPreTrainedModel(PreTrainedModel):
 
     @classmethod
     def _arguments_for(
-        cls, source: Any, stored: Mapping[str, Any], arguments: dict[str, Any]
+        cls, name_or_path: Any, stored: Mapping[str, Any], arguments: dict[str, Any]
     ) -> dict[str, Any]:
         """Returns further arguments to open a checkpoint; families may read other models, too."""
         family = cls.config_class.model_type
         model_type = stored.get("model_type", family)
         if model_type != family:  # transformers would draw all weights at random
             raise ValueError(
-                f"{str(source)!r} is a {model_type}, not a {family}. To make a new"
+                f"{str(name_or_path)!r} is a {model_type}, not a {family}. To make a new"
                 f" model from an encoder, use {cls.__name__}.{cls.made_by}."
             )
         return {}

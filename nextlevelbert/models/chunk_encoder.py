@@ -108,6 +108,14 @@ def pool(hidden: Tensor, mask: Tensor, mode: PoolingMode = "mean", unpooled: int
     return (weights * rows).sum(dim=1).to(hidden.dtype)
 
 
+def chunk_bar(name: str, is_shown: bool) -> tqdm:
+    """Makes a bar that counts chunks, of which a log file shows nothing."""
+    hidden = None  # tqdm then looks for a terminal
+    if not is_shown:
+        hidden = True
+    return tqdm(total=0, unit="chunk", desc=name, disable=hidden)
+
+
 def unit(vectors: Tensor) -> Tensor:
     """Scales rows to length 1; zero rows stay zero.
 

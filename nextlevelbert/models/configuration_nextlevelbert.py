@@ -9,7 +9,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 
-from .chunking import ChunkingRule
+from .chunking import ChunkingMode, ChunkingRule
 from .prompts import Prompts
 
 PoolingMode = Literal[
@@ -240,7 +240,7 @@ class NextLevelBertConfig(SizesOfEncoder, PreTrainedConfig):
     prompts: dict[str, str] | None = None
     default_prompt_name: str | None = None
     include_chunk_encoder: bool = True
-    chunking: Literal["fixed", "sentences", "packed_sentences"] = "fixed"
+    chunking: ChunkingMode = "fixed"
     chunk_size: int = 256
     chunk_prefix_ids: list[int] | tuple[int, ...] = (101,)
     chunk_suffix_ids: list[int] | tuple[int, ...] = (102,)

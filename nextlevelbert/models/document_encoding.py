@@ -13,7 +13,7 @@ from torch.nn.functional import normalize
 from tqdm.auto import tqdm
 
 from .backbones import evaluation_mode
-from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder, encode_documents
+from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder, chunk_bar, encode_documents
 from .chunking import ChunkingRule, chunk_spans, count_windows
 from .configuration_nextlevelbert import sentence_steps
 from .encoder_slot import EncoderSlotMixin
@@ -185,10 +185,7 @@ class DocumentEncodingMixin(EncoderSlotMixin):
 
         empty = []
         documents = 0
-        hidden = None  # no bar in a log file
-        if not show_progress_bar:
-            hidden = True
-        with tqdm(total=0, unit="chunk", desc="encoding", disable=hidden) as bar:
+        with chunk_bar("encoding", is_shown=show_progress_bar) as bar:
             for group in groups:
                 yield from self._encode_group(group, encoder, rule, tokens_per_batch, bar=bar)
                 for index, (document, _) in enumerate(group, start=documents):

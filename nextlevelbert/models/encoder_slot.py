@@ -30,19 +30,19 @@ class EncoderSlotMixin(NextLevelPreTrainedModel):
             normalize=config.chunk_encoder_normalize,
         )
 
-    def attach_chunk_encoder(self, source: LoadedChunkEncoder) -> None:
+    def attach_chunk_encoder(self, loaded: LoadedChunkEncoder) -> None:
         """Makes the chunk encoder part of the model and of its checkpoint.
 
         Raises:
-            ValueError: `source` is not the encoder that the model was made with.
+            ValueError: `loaded` is not the encoder that the model was made with.
         """
-        self.check_chunk_encoder(source)
+        self.check_chunk_encoder(loaded)
         if self.chunk_encoder is None:
             self.chunk_encoder = self.new_chunk_encoder().to(self.device, self.dtype)
-        self.chunk_encoder.load_state_dict(source.encoder.state_dict())
+        self.chunk_encoder.load_state_dict(loaded.encoder.state_dict())
         self.borrowed_encoder = None
         self.config.include_chunk_encoder = True
-        self.tokenizer = source.tokenizer
+        self.tokenizer = loaded.tokenizer
 
     def detach_chunk_encoder(self) -> LoadedChunkEncoder:
         """Removes the frozen encoder, so that not every checkpoint of a run holds a copy."""
@@ -59,7 +59,7 @@ class EncoderSlotMixin(NextLevelPreTrainedModel):
             prompts=config.encoder_prompts(),
         )
 
-    def check_chunk_encoder(self, source: LoadedChunkEncoder) -> None:
+    def check_chunk_encoder(self, loaded: LoadedChunkEncoder) -> None:
         """Checks that a chunk encoder is the one that the model was made with.
 
         Raises:
@@ -67,13 +67,13 @@ class EncoderSlotMixin(NextLevelPreTrainedModel):
         """
         # A `CachedEncoder` computes with an encoder that may be the model's own. In half precision
         # its weights have another fingerprint.
-        encoder = getattr(source, "cached", source.encoder)
+        encoder = getattr(loaded, "cached", loaded.encoder)
         expected = self.config.chunk_encoder_fingerprint
-        if encoder is not self.chunk_encoder and expected and source.fingerprint != expected:
+        if encoder is not self.chunk_encoder and expected and loaded.fingerprint != expected:
             raise ValueError(
                 "chunk_encoder_fingerprint: the model was made with the encoder"
                 f" {self.config.chunk_encoder_name} ({expected[:12]}…), but this one is"
-                f" {source.name} ({source.fingerprint[:12]}…)."
+                f" {loaded.name} ({loaded.fingerprint[:12]}…)."
             )
 
     def get_chunk_encoder(self) -> ChunkEncoder:

@@ -125,8 +125,8 @@ def load_chunk_encoder(
             " Normalize()]).save(…). Or give pooling='cls' or another mode (in pretrain,"
             " --sentence_pooling) for vectors that are not normalised."
         )
-    source = _open_sentence_transformer(path, by_sentence_transformers)
-    return _from_sentence_transformer(source, path, public_name, pooling)
+    sentence_transformer = _open_sentence_transformer(path, by_sentence_transformers)
+    return _from_sentence_transformer(sentence_transformer, path, public_name, pooling)
 
 
 def _read_files(path: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -239,17 +239,17 @@ def _from_document_model(
             f"{path!r} holds no chunk encoder. Load the encoder that it was made with:"
             f" {model.config.chunk_encoder_name!r}."
         )
-    source = model.detach_chunk_encoder()
+    loaded = model.detach_chunk_encoder()
     if name is not None:
-        source.name = name
-    return source
+        loaded.name = name
+    return loaded
 
 
 def _from_sentence_transformer(
-    source: Any, path: str, public_name: str, pooling: PoolingMode | None
+    sentence_transformer: Any, path: str, public_name: str, pooling: PoolingMode | None
 ) -> LoadedChunkEncoder:
     """Takes over an encoder of ``Transformer → Pooling → Dense … → Normalize``, or a static one."""
-    steps = list(source)
+    steps = list(sentence_transformer)
     own_pooling, dense, normalize = _read_steps(path, steps)
     if type(steps[0]).__name__ == "StaticEmbedding":
         network = steps[0]
@@ -271,17 +271,19 @@ def _from_sentence_transformer(
             for step in dense  # the arguments of a `DenseLayer`
         ]
 
-    default = source.default_prompt_name
+    default = sentence_transformer.default_prompt_name
     # sentence-transformers adds empty prompts.
-    texts = {name: text for name, text in source.prompts.items() if text or name == default}
+    texts = {
+        name: text for name, text in sentence_transformer.prompts.items() if text or name == default
+    }
     if not texts:
         texts = _prompts_of_card(public_name)
     prompts = Prompts(texts, default)
     check_prompt(prompts.text())
     if not all(getattr(step, "include_prompt", True) for step in steps):
         further_steps["include_prompt"] = False
-    if source.truncate_dim is not None:
-        further_steps["truncate_dim"] = source.truncate_dim
+    if sentence_transformer.truncate_dim is not None:
+        further_steps["truncate_dim"] = sentence_transformer.truncate_dim
     if further_steps:
         config.sentence_steps = further_steps
 
@@ -440,7 +442,7 @@ def as_loaded_encoder(
 
 
 def new_model_over(
-    source: LoadedChunkEncoder,
+    loaded: LoadedChunkEncoder,
     model_class: type[PreTrainedModel],
     chunk_size: int,
     fields: dict[str, Any],
@@ -448,7 +450,7 @@ def new_model_over(
     """Makes a new model over the vectors of a chunk encoder, which the model holds by default.
 
     Args:
-        source: the chunk encoder.
+        loaded: the chunk encoder.
         model_class: the class of the new model.
         chunk_size: most tokens in a chunk.
         fields: further fields of the configuration, ``chunking`` among them.
@@ -457,36 +459,36 @@ def new_model_over(
         The model in evaluation mode.
     """
     rule = ChunkingRule.from_tokenizer(
-        source.tokenizer,
+        loaded.tokenizer,
         chunk_size=chunk_size,
         mode=fields["chunking"],
-        max_chunk_size=source.max_chunk_size,
+        max_chunk_size=loaded.max_chunk_size,
     )
 
-    source.with_prompt(rule, source.prompts.passage)  # an error if it fills a chunk
+    loaded.with_prompt(rule, loaded.prompts.passage)  # an error if it fills a chunk
 
     values = {
-        "chunk_encoder_config": source.encoder.model.config.to_dict(),
-        "chunk_encoder_name": source.name,
-        "chunk_encoder_fingerprint": source.fingerprint,
-        "chunk_encoder_pooling": source.encoder.pooling,
-        "chunk_encoder_normalize": source.encoder.normalize,
-        "prompts": dict(source.prompts.texts) or None,
-        "default_prompt_name": source.prompts.default_name,
+        "chunk_encoder_config": loaded.encoder.model.config.to_dict(),
+        "chunk_encoder_name": loaded.name,
+        "chunk_encoder_fingerprint": loaded.fingerprint,
+        "chunk_encoder_pooling": loaded.encoder.pooling,
+        "chunk_encoder_normalize": loaded.encoder.normalize,
+        "prompts": dict(loaded.prompts.texts) or None,
+        "default_prompt_name": loaded.prompts.default_name,
         "chunk_size": rule.chunk_size,
         "chunk_prefix_ids": rule.prefix_ids,
         "chunk_suffix_ids": rule.suffix_ids,
         "sentence_token_ids": rule.sentence_token_ids or None,
-        "pad_token_id": source.tokenizer.pad_token_id,
+        "pad_token_id": loaded.tokenizer.pad_token_id,
     }
     config = model_class.config_class(**(values | fields))
 
     model = model_class(config)
     base_model = model.base_model
     if base_model.chunk_encoder is None:
-        base_model.tokenizer = source.tokenizer
+        base_model.tokenizer = loaded.tokenizer
     else:
-        base_model.attach_chunk_encoder(source)
+        base_model.attach_chunk_encoder(loaded)
     return model.eval()
 
 
@@ -528,13 +530,13 @@ def layers_over(
     return layers
 
 
-def copy_layers(source: ChunkEncoder, encoder: nn.Module) -> None:
+def copy_layers(chunk_encoder: ChunkEncoder, encoder: nn.Module) -> None:
     """Copies the chunk encoder's layers; further positions keep the new encoder's values.
 
     Raises:
         ValueError: the chunk encoder has no such layer.
     """
-    weights = source.model.state_dict()
+    weights = chunk_encoder.model.state_dict()
     state = encoder.state_dict()
     for name, values in state.items():
         copied = weights.get(name)
@@ -550,6 +552,6 @@ def copy_layers(source: ChunkEncoder, encoder: nn.Module) -> None:
         rows = len(values)
         if "position" in name:
             rows = min(rows, len(copied))
-        # The source may be on an accelerator.
+        # The chunk encoder may be on an accelerator.
         state[name] = torch.cat([copied[:rows].to(values.device), values[rows:]])
     encoder.load_state_dict(state)

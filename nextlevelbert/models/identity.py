@@ -21,17 +21,17 @@ _INCIDENTAL = {
 }
 
 
-def encoder_identity(source: LoadedChunkEncoder) -> str:
+def encoder_identity(loaded: LoadedChunkEncoder) -> str:
     """Returns the SHA-256 of what decides the vectors of texts by an encoder.
 
     These are weights, pooling, normalisation, architecture, tokenizer with its length limit,
     prompts and precision. The encoder's path and its name do not matter.
     """
-    return _digest(
-        network_identity(source.encoder, source.fingerprint),
-        tokenizer_fingerprint(source.tokenizer),
-        {name: text for name, text in source.prompts.texts.items() if text},
-        source.prompts.default_name,
+    return digest_of(
+        network_identity(loaded.encoder, loaded.fingerprint),
+        tokenizer_fingerprint(loaded.tokenizer),
+        {name: text for name, text in loaded.prompts.texts.items() if text},
+        loaded.prompts.default_name,
     )
 
 
@@ -42,7 +42,7 @@ def network_identity(encoder: ChunkEncoder, fingerprint: str) -> str:
         encoder: the encoder.
         fingerprint: its fingerprint, see `ChunkEncoder.fingerprint`.
     """
-    return _digest(fingerprint, encoder.precision, settings_of(encoder.model.config))
+    return digest_of(fingerprint, encoder.precision, settings_of(encoder.model.config))
 
 
 def model_identity(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> str:
@@ -56,7 +56,7 @@ def model_identity(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -
     if getattr(base, "encoder", model) is None:
         # Without layers over chunks, special vectors stay as they were drawn.
         unused = base.special_embeddings
-    return _digest(
+    return digest_of(
         weights_fingerprint(model, unused=unused),
         str(model.dtype),
         settings_of(model.config),
@@ -77,7 +77,7 @@ def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
         # Each call sets them.
         state["truncation"] = None
         state["padding"] = None
-    return _digest(state, tokenizer.model_max_length)
+    return digest_of(state, tokenizer.model_max_length)
 
 
 def _without_incidental(value: Any) -> Any:
@@ -88,6 +88,7 @@ def _without_incidental(value: Any) -> Any:
     }
 
 
-def _digest(*values: Any) -> str:
+def digest_of(*values: Any) -> str:
+    """Returns the SHA-256 of values as JSON."""
     text = json.dumps(values, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()

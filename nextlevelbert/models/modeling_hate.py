@@ -217,15 +217,15 @@ class HatePreTrainedModel(NextLevelBertPreTrainedModel):
                 sizes; and arguments of `load_chunk_encoder` such as `revision` and `token`.
         """
         loading, fields = split_arguments(cls.config_class, config_kwargs)
-        source = as_loaded_encoder(chunk_encoder, loading)
+        loaded = as_loaded_encoder(chunk_encoder, loading)
         if hidden_size is None:
-            hidden_size = source.encoder.hidden_size
+            hidden_size = loaded.encoder.hidden_size
         positions = 512
         if fields.get("max_chunks") is not None:
             positions = max(positions, fields["max_chunks"] + 1)  # one more for [CLS]
         layers = bert_over_vectors(hidden_size, num_hidden_layers, positions)
         fields = {"chunking": "sentences", "encoder_config": layers, **fields}
-        return new_model_over(source, cls, chunk_size=chunk_size, fields=fields)
+        return new_model_over(loaded, cls, chunk_size=chunk_size, fields=fields)
 
     def new_model(self) -> HateModel:
         """Makes the base model below a head."""

@@ -256,8 +256,8 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
         if num_hidden_layers is not None and num_hidden_layers < 0:
             raise ValueError(f"num_hidden_layers must be 0 or more, got {num_hidden_layers}.")
         loading, fields = split_arguments(cls.config_class, config_kwargs)
-        source = as_loaded_encoder(chunk_encoder, loading)
-        encoder = source.encoder
+        loaded = as_loaded_encoder(chunk_encoder, loading)
+        encoder = loaded.encoder
         fields.setdefault("chunking", "fixed")
         is_plain = fields.get("pooling") == "plain"
         if is_plain and num_hidden_layers is None:
@@ -273,7 +273,7 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
                 attention_dropout=attention_dropout,
             )
 
-        model = new_model_over(source, cls, chunk_size=chunk_size, fields=fields)
+        model = new_model_over(loaded, cls, chunk_size=chunk_size, fields=fields)
         if can_copy and not random_layers and not is_plain:
             copy_layers(encoder, model.base_model.encoder)  # also with a given `encoder_config`
         return model

@@ -82,16 +82,16 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
         """
         loading, fields = split_arguments(cls.config_class, config_kwargs)
         name = full_name(name_or_path)
-        source = load_backbone(name, **loading)
+        pretrained = load_backbone(name, **loading)
         tokenizer = load_tokenizer(name, **loading)
         values = {
-            "encoder_config": source.config.to_dict(),
+            "encoder_config": pretrained.config.to_dict(),
             "pad_token_id": tokenizer.pad_token_id,
             "cls_token_id": tokenizer.cls_token_id,
             **fields,
         }
         model = cls(cls.config_class(**values))
-        model.base_model.encoder.load_state_dict(source.state_dict())
+        model.base_model.encoder.load_state_dict(pretrained.state_dict())
         model.base_model.tokenizer = tokenizer
         return model.eval()
 

@@ -15,6 +15,7 @@ from ..training.cards import (
     FAMILY_NAMES,
     SIMILARITY_WIDGET,
     VECTOR_SNIPPET,
+    VECTOR_TAGS,
     CardText,
     RunReport,
     code,
@@ -140,7 +141,7 @@ def write_card(
         note=_NOTE,
         pipeline_tag="sentence-similarity",
         scored_task=objective.hub_task,
-        tags=(family, "long-documents", "sentence-transformers", "feature-extraction"),
+        tags=(family, *VECTOR_TAGS),
         widget=SIMILARITY_WIDGET,
         caption="Loss and held-out scores over training",
     )

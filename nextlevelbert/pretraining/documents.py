@@ -34,7 +34,7 @@ class ChosenDocuments(NamedTuple):
 def encode_corpora(
     corpus_args: CorpusArguments,
     args: PretrainingArguments,
-    source: LoadedChunkEncoder,
+    loaded: LoadedChunkEncoder,
     rule: ChunkingRule,
     dtype: torch.dtype,
 ) -> tuple[VectorCorpus, VectorCorpus | None]:
@@ -49,10 +49,10 @@ def encode_corpora(
 
     def encode(documents: Iterable[Document], folder: str) -> VectorCorpus:
         # A copy, because the encoder that is saved with the model keeps its precision.
-        encoder = copy.deepcopy(source.encoder).to(args.device, dtype)
+        encoder = copy.deepcopy(loaded.encoder).to(args.device, dtype)
         encode_corpus(
             documents,
-            replace(source, encoder=encoder),
+            replace(loaded, encoder=encoder),
             rule,
             folder=folder,
             characters_per_part=corpus_args.characters_per_part,

@@ -113,11 +113,11 @@ def pretrain(argv: list[str]) -> None:
     set_seed(args.seed)
 
     # 1. The frozen encoder, which stays out of training, and the model over vectors.
-    source = open_encoder(options.model, options.family)
+    loaded = open_encoder(options.model, options.family)
     model = new_model(
         options.model,
         options.family,
-        source=source,
+        loaded=loaded,
         sequence_length=options.masking.sequence_length,
     )
     objective = new_objective(options.family, options.masking, model.config)
@@ -127,7 +127,7 @@ def pretrain(argv: list[str]) -> None:
     corpus, validation_corpus = encode_corpora(
         options.corpus,
         args,
-        source=source,
+        loaded=loaded,
         rule=model.config.chunking_rule(),
         dtype=getattr(torch, options.model.encoder_dtype),
     )
@@ -156,7 +156,7 @@ def pretrain(argv: list[str]) -> None:
     # 4. A checkpoint that needs nothing else, unless a small one is asked for; the results are
     # written last.
     if options.model.include_chunk_encoder:
-        model.base_model.attach_chunk_encoder(source)
+        model.base_model.attach_chunk_encoder(loaded)
     run.trainer.save_model()
     if args.should_save:
         publish(run, objective, options, learned=learned, held_out=held_out)
@@ -203,7 +203,7 @@ def open_encoder(options: NewModelArguments, family: FamilyArguments) -> LoadedC
 def new_model(
     options: NewModelArguments,
     family: FamilyArguments,
-    source: LoadedChunkEncoder,
+    loaded: LoadedChunkEncoder,
     sequence_length: int,
 ) -> VectorModel:
     """Makes the model to train, new or a checkpoint to continue from, without its chunk encoder.
@@ -216,7 +216,7 @@ def new_model(
     if isinstance(family, HateArguments):
         fields |= given_options(family, "loss", "pooling", "hidden_size")
         return HateForMaskedSentencePrediction.from_chunk_encoder(
-            source,
+            loaded,
             max_chunks=sequence_length - 1,  # it has not learned positions beyond its sequences
             include_chunk_encoder=False,
             **fields,
@@ -239,15 +239,15 @@ def new_model(
 
     if family.model is None:
         return model_class.from_chunk_encoder(
-            source, include_chunk_encoder=False, **fields, **only_for_new
+            loaded, include_chunk_encoder=False, **fields, **only_for_new
         )
 
     _refuse_beside_checkpoint(only_for_new)  # it keeps its chunks and layers
     model = model_class.from_pretrained(family.model, dtype=torch.float32, **fields)
     if model.base_model.chunk_encoder is not None:
         model.base_model.detach_chunk_encoder()
-    model.base_model.check_chunk_encoder(source)
-    model.base_model.tokenizer = source.tokenizer
+    model.base_model.check_chunk_encoder(loaded)
+    model.base_model.tokenizer = loaded.tokenizer
     return model
 
 

@@ -22,6 +22,7 @@ from ..training.cards import (
     CITATIONS,
     SIMILARITY_WIDGET,
     VECTOR_SNIPPET,
+    VECTOR_TAGS,
     CardText,
     RunReport,
     model_card,
@@ -54,7 +55,7 @@ _CARD = CardText(
     ),
     snippet=VECTOR_SNIPPET,
     pipeline_tag="sentence-similarity",
-    tags=("nextlevelbert", "long-documents", "sentence-transformers", "feature-extraction"),
+    tags=("nextlevelbert", *VECTOR_TAGS),
     widget=SIMILARITY_WIDGET,
 )
 

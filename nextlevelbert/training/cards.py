@@ -43,6 +43,8 @@ FAMILY_NAMES = {
     "chunkbert": "[ChunkBERT](https://arxiv.org/abs/2310.20558)",
     "truncated": "plain encoder",
 }
+# Tags of models whose documents have vectors, beside the family.
+VECTOR_TAGS = ("long-documents", "sentence-transformers", "feature-extraction")
 # Opens a model for the vectors of documents.
 VECTOR_SNIPPET = """\
 import nextlevelbert  # registers the architecture

@@ -1,6 +1,5 @@
 """Folders of runs: a folder belongs to its options, checkpoints, and files written as a whole."""
 
-import hashlib
 import json
 import logging
 import re
@@ -8,7 +7,6 @@ import shutil
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from accelerate import PartialState
 
@@ -35,11 +33,6 @@ def write_json_lines(path: str | Path, records: Iterable[object]) -> None:
     """Writes each record as a line of JSON, completely or not at all."""
     lines = [json.dumps(record, ensure_ascii=False) for record in records]
     write_whole(path, "\n".join(lines))
-
-
-def fingerprint(values: Iterable[Any]) -> str:
-    """Returns the SHA-256 of values as one JSON array."""
-    return hashlib.sha256(json.dumps(list(values)).encode()).hexdigest()
 
 
 def bind_folder(folder: str | Path, settings: Mapping[str, object]) -> None:

@@ -31,7 +31,7 @@ def vector_reader(toy_checkpoint, tmp_path, monkeypatch):
         args = FinetuningArguments(output_dir=str(tmp_path), use_cpu=True)
         options = VectorModelArguments(model=toy_checkpoint)
         reader = VectorReader(args, labels, options)
-        reader.source = SimpleNamespace(encode=stored_vectors)
+        reader.models = SimpleNamespace(encode=stored_vectors)
         return reader
 
     return make

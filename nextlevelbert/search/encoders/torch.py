@@ -19,7 +19,7 @@ from ...models.chunk_encoder import ChunkEncoder, LoadedChunkEncoder
 from ...models.chunking import ChunkingRule
 from ...models.from_encoder import load_chunk_encoder
 from ...models.identity import model_identity
-from ...models.model_names import STATIC, hub_arguments
+from ...models.model_names import STATIC, TOKEN_FAMILIES, hub_arguments
 from ...models.modeling_nextlevelbert import NextLevelBertModel
 from ...models.registration import register_models
 from ...models.sentences import Splitter
@@ -28,8 +28,6 @@ from ..reading import unknown_share
 from .static import EncodedTexts
 
 _DOCUMENT_MODELS = ("nextlevelbert", "hate")
-# Other models of this package, whose vectors describe whole documents or tokens.
-_OTHER_FAMILIES = ("chunkbert", "bert-al", "cdlm")
 # Most tokens in a passage that a sentence encoder reads: as in the installed checkpoint, about half
 # a page. Some encoders read less.
 _CHUNK_SIZE = 256
@@ -106,7 +104,7 @@ def _open(name: str, chunk_encoder: str | None) -> NextLevelBertModel:
         loading = hub_arguments(name)
 
     family = _family_of(name, loading)
-    if family in _OTHER_FAMILIES:
+    if family in TOKEN_FAMILIES:
         raise ValueError(
             f"its model_type is {family!r}. Give a model of the family nextlevelbert or hate, or a"
             " sentence encoder."

@@ -17,8 +17,8 @@ from ..messages import short
 from ..models.chunk_encoder import LoadedChunkEncoder
 from ..models.chunking import ChunkingRule
 from ..models.from_encoder import load_chunk_encoder
-from ..models.identity import encoder_identity, model_identity
-from ..models.model_names import full_name
+from ..models.identity import digest_of, encoder_identity, model_identity
+from ..models.model_names import TOKEN_FAMILIES, full_name
 from ..models.modeling_hate import HateForSequenceClassification
 from ..models.modeling_nextlevelbert import (
     NextLevelBertForMultipleChoice,
@@ -26,7 +26,6 @@ from ..models.modeling_nextlevelbert import (
 )
 from ..training.arguments import open_config
 from ..training.cards import name_on_hub
-from ..training.runs import fingerprint
 from .arguments import FinetuningArguments
 from .options import FAMILIES, VectorModelArguments
 
@@ -41,7 +40,7 @@ MODELS: dict[tuple[str, Head], Any] = {
 
 
 @dataclass(frozen=True)
-class VectorSource:
+class VectorModels:
     """An encoder of texts, and the models over its vectors.
 
     Args:
@@ -59,7 +58,7 @@ class VectorSource:
     weights: str
 
     @classmethod
-    def open(cls, options: VectorModelArguments, baselines: Sequence[str] = ()) -> VectorSource:
+    def open(cls, options: VectorModelArguments, baselines: Sequence[str] = ()) -> VectorModels:
         """Opens the encoder of the texts for ``--model``.
 
         Args:
@@ -78,7 +77,7 @@ class VectorSource:
         name = full_name(name)
         config = open_config(name, others)
         family = config.model_type
-        if family in ("chunkbert", "bert-al", "cdlm"):
+        if family in TOKEN_FAMILIES:
             raise ValueError(
                 f"--model {name!r} is a {family}, which reads text, not vectors. Add --model_type,"
                 " or give a NextLevelBERT."
@@ -102,13 +101,11 @@ class VectorSource:
             family,
             encoder=encoder,
             rule=config.chunking_rule(),
-            weights=fingerprint(
-                [model_identity(model, encoder.tokenizer), encoder_identity(encoder)]
-            ),
+            weights=digest_of(model_identity(model, encoder.tokenizer), encoder_identity(encoder)),
         )
 
     @classmethod
-    def _open_over(cls, options: VectorModelArguments, name: str) -> VectorSource:
+    def _open_over(cls, options: VectorModelArguments, name: str) -> VectorModels:
         """Opens a sentence encoder that is given as the model: a new model is made over it.
 
         Raises:
@@ -129,7 +126,7 @@ class VectorSource:
         return cls._open_new(options)
 
     @classmethod
-    def _open_new(cls, options: VectorModelArguments) -> VectorSource:
+    def _open_new(cls, options: VectorModelArguments) -> VectorModels:
         """Opens the sentence encoder of a new model."""
         encoder = load_chunk_encoder(options.chunk_encoder or "minilm", options.chunk_encoder_name)
         limit = encoder.max_chunk_size
@@ -168,7 +165,7 @@ class VectorSource:
         dtype = getattr(torch, self.options.encoder_dtype)
         encoder.encoder.to(device=args.device, dtype=dtype)
         documents = ((str(index), text) for index, text in enumerate(distinct))
-        name = fingerprint([*recipe, *distinct])[:16]
+        name = digest_of(*recipe, *distinct)[:16]
         prompt = encoder.prompts.text()  # as a model that reads token ids does
         corpus = encode_corpus(documents, encoder, self.rule, folder=folder / name, prompt=prompt)
         vectors = {text: corpus[str(index)].plain for index, text in enumerate(distinct)}

@@ -33,7 +33,7 @@ test-fast: .venv/.installed-test  ## Run the tests of models and data only; abou
 coverage: .venv/.installed-test  ## Run `make test`, and print which lines of the package no test reaches
 	$(MAKE) test PYTEST_ADDOPTS="--cov=nextlevelbert --cov-report=term-missing:skip-covered"
 
-test-long: test-mpnet faults fuzz test-lowest test-313-if-installed .venv/.installed-dev .venv/.installed-docs .venv/.installed-browser .venv/.installed-ray .venv/.installed-notebooks .venv/.installed-integrations  ## What takes longer: several processes, memory, all-mpnet-base-v2, faults, random cases, lowest versions, a browser (apt install chromium)
+test-long: test-mpnet faults fuzz test-lowest test-313-if-installed .venv/.installed-dev .venv/.installed-docs .venv/.installed-browser .venv/.installed-ray .venv/.installed-stores .venv/.installed-notebooks .venv/.installed-integrations  ## What takes longer: several processes, memory, all-mpnet-base-v2, faults, random cases, lowest versions, a browser (apt install chromium)
 	$(OFFLINE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m long -n 2 --dist loadscope
 
 # Processors round differently: these are the kernels of a machine without AVX-512, and of one without AVX.

@@ -7,9 +7,8 @@ import hashlib
 import json
 import logging
 import os
-import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -25,20 +24,18 @@ from torch import Tensor
 from ..data.documents import as_documents
 from ..models.chunk_encoder import LoadedChunkEncoder, chunk_bar, encode_documents
 from ..models.chunking import ChunkingRule, chunk_spans
-from ..models.files import local_path, whole_file
 from ..models.from_encoder import load_chunk_encoder
 from ..models.identity import tokenizer_fingerprint
 from ..models.prompts import tokenize_documents
 from ..models.sentences import Splitter
 from ..models.tokenizing import TokenizedDocument, default_threads, prepare_ahead
-from .hold import hold_folder
-from .parts import DONE, chunk_table, numbered_parts, read_columns, write_part
+from .folder import Folder, open_folder
+from .parts import DONE, chunk_table, numbered_parts, part_content, read_columns
 from .recipe import chunking_recipe, corpus_schema, recipe_facts
 from .store import VectorCorpus
 
 logger = logging.getLogger(__name__)
 _LONGEST_WAIT = 3_600.0  # seconds; a part takes minutes even of a large encoder on a CPU
-_SECONDS_BETWEEN_LOOKS = 0.2
 _IMPORTED_BY = os.getpid()  # differs from the current process in one that was forked
 _THREADS = 2  # at most, that tokenise parts; each of them has a part in memory
 Group = dict[str, list[str]]  # ids and texts of some documents
@@ -50,12 +47,12 @@ class Part(NamedTuple):
 
     Attributes:
         number: number of the part, from 0.
-        path: file of the part.
+        name: name of the part's file.
         group: documents of the part.
     """
 
     number: int
-    path: Path
+    name: str
     group: Group
 
 
@@ -274,8 +271,9 @@ def encode_corpus(  # noqa: PLR0913  # options of a public call, by name
         encoder: chunk encoder, see `ChunkVectors`; or a callable with the interface of
             `ChunkVectors` (then `rule` is None).
         rule: chunking rule that splits the texts.
-        folder: folder of the parts. If it holds a finished corpus of the same documents, that
-            corpus is returned unchanged.
+        folder: folder of the parts, or its address, such as ``s3://bucket/corpus`` (see
+            `VectorCorpus`). If it holds a finished corpus of the same documents, that corpus is
+            returned unchanged.
         tokens_per_batch: most tokens in a batch of chunks, see `ChunkVectors`.
         splitter: function that finds sentences, see `ChunkVectors`.
         characters_per_part: number of characters after which a part ends, with the document that
@@ -288,16 +286,16 @@ def encode_corpus(  # noqa: PLR0913  # options of a public call, by name
     Raises:
         ValueError: for documents or vectors that cannot be stored, a folder of other documents or
             another recipe, and a folder that another run writes into.
+        OSError: for an address that cannot be reached.
     """
-    folder = local_path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    target = open_folder(folder)
     rank = int(os.environ.get("RANK", "0"))
     processes = int(os.environ.get("WORLD_SIZE", "1"))
 
     groups = _groups(documents, characters_per_part)
-    planned: dict[int, Path] = {}
+    planned: dict[int, str] = {}
     with (
-        chunk_bar(folder.name, is_shown=progress) as bar,
+        chunk_bar(str(target).rsplit("/", 1)[-1], is_shown=progress) as bar,
         ThreadPoolExecutor(1) as disk,
         ExitStack() as held,
     ):
@@ -319,8 +317,9 @@ def encode_corpus(  # noqa: PLR0913  # options of a public call, by name
         def prepare(part: Part) -> tuple[Part, Any]:
             return part, stages.tokenize(part.group)
 
-        parts = _checked_parts(groups, folder, schema=stages.schema, append=append)
-        missing = _missing_parts(parts, planned, rank=rank, processes=processes)
+        present = numbered_parts(target.stamps())
+        parts = _checked_parts(groups, target, present, schema=stages.schema, append=append)
+        missing = _missing_parts(parts, present, planned, rank=rank, processes=processes)
         pending = None  # a part is written while the next one is encoded
         threads = min(_THREADS, default_threads())
         if splitter is not None:
@@ -328,29 +327,33 @@ def encode_corpus(  # noqa: PLR0913  # options of a public call, by name
         for part, tokenized in prepare_ahead(prepare, missing, threads=threads):
             encoded = stages.encode(tokenized)
             if pending is None:
-                held.enter_context(hold_folder(folder, rank))
+                held.enter_context(target.hold(rank))
+                target.remove(DONE)
             else:
                 pending.result()
-            (folder / DONE).unlink(missing_ok=True)
-            pending = disk.submit(_write_rows, part, partial(stages.table, encoded))
+            pending = disk.submit(_write_rows, target, part, partial(stages.table, encoded))
         if pending is not None:
             pending.result()
 
-    _finish(folder, planned, is_first_process=rank == 0)
+    _finish(target, planned, is_first_process=rank == 0)
     return VectorCorpus(folder)
 
 
 def _missing_parts(
-    parts: Iterable[Part], planned: dict[int, Path], rank: int, processes: int
+    parts: Iterable[Part],
+    present: Mapping[int, str],
+    planned: dict[int, str],
+    rank: int,
+    processes: int,
 ) -> Iterator[Part]:
-    """Yields the parts that this process has to write, and notes the path of each part."""
+    """Yields the parts that this process has to write, and notes the name of each part."""
     for part in parts:
-        planned[part.number] = part.path
-        if part.number % processes == rank and not part.path.exists():
+        planned[part.number] = part.name
+        if part.number % processes == rank and part.number not in present:
             yield part
 
 
-def _write_rows(part: Part, make_table: Callable[[], pa.Table]) -> None:
+def _write_rows(folder: Folder, part: Part, make_table: Callable[[], pa.Table]) -> None:
     """Writes the rows of a part, with the ids of documents without tokens in its metadata."""
     table = make_table()
     names = part.group["id"]
@@ -361,66 +364,69 @@ def _write_rows(part: Part, make_table: Callable[[], pa.Table]) -> None:
         )
     empty = set(names) - set(table["document"].unique().to_pylist())
     metadata = {**table.schema.metadata, "empty": json.dumps(sorted(empty))}
-    write_part(part.path, table.replace_schema_metadata(metadata))
+    folder.write(part.name, part_content(table.replace_schema_metadata(metadata)))
 
 
-def _finish(folder: Path, planned: Mapping[int, Path], is_first_process: bool) -> None:
+def _finish(folder: Folder, planned: Mapping[int, str], is_first_process: bool) -> None:
     """Waits for the parts of other processes, and marks the corpus as complete."""
     if not planned:
         raise ValueError("No documents were given. A corpus needs at least one document.")
     last = max(planned)
-    for number, path in numbered_parts(folder).items():
+    for number, name in numbered_parts(folder.stamps()).items():
         if number > last:
             raise ValueError(
-                f"{folder} holds more documents than were given ({path.name}). Encode into another"
+                f"{folder} holds more documents than were given ({name}). Encode into another"
                 " folder."
             )
 
-    done = folder / DONE
-    _wait_for(list(planned.values()))
-    if is_first_process and not done.exists():
-        with hold_folder(folder):
-            for leftover in folder.glob(".tmp*"):  # of processes that were killed
-                shutil.rmtree(leftover)
-            with whole_file(done) as file:
-                file.write(str(last + 1).encode())
-    _wait_for([done])
+    _wait_for(folder, [*planned.values()])
+    if is_first_process and DONE not in folder.stamps():
+        with folder.hold():
+            folder.clean()
+            folder.write(DONE, str(last + 1).encode())
+    _wait_for(folder, [DONE])
 
 
-def _wait_for(paths: list[Path]) -> None:
+def _wait_for(folder: Folder, names: Sequence[str]) -> None:
     """Waits until other processes have written files.
 
     Raises:
         TimeoutError: no further file was written for an hour; its message names the first one that
             is missing.
     """
-    missing = [path for path in paths if not path.exists()]
+    missing = [*names]
     last_change = time.monotonic()
-    while missing:
-        time.sleep(_SECONDS_BETWEEN_LOOKS)
-        remaining = [path for path in missing if not path.exists()]
+    while True:
+        present = folder.stamps()
+        remaining = [name for name in missing if name not in present]
+        if not remaining:
+            return
         if len(remaining) < len(missing):
             last_change = time.monotonic()
         elif time.monotonic() - last_change > _LONGEST_WAIT:
             raise TimeoutError(
-                f"Another process was to write {missing[0]}, and no further part appeared within"
-                f" {_LONGEST_WAIT / 60:.0f} minutes. It may have failed: look at its output, and"
-                " run the same encoding again, which writes only what is missing."
+                f"Another process was to write {folder}/{missing[0]}, and no further part appeared"
+                f" within {_LONGEST_WAIT / 60:.0f} minutes. It may have failed: look at its output,"
+                " and run the same encoding again, which writes only what is missing."
             )
         missing = remaining
+        time.sleep(folder.seconds_between_looks)
 
 
 def _checked_parts(
-    groups: Iterable[Group], folder: Path, schema: pa.Schema, append: bool
+    groups: Iterable[Group],
+    folder: Folder,
+    present: Mapping[int, str],
+    schema: pa.Schema,
+    append: bool,
 ) -> Iterator[Part]:
     """Yields the parts of a corpus.
 
     A ValueError says that the folder holds another part of that number, or that ids are not unique.
     """
     recipe = json.loads(schema.metadata[b"recipe"])
-    present = numbered_parts(folder)
-    for path in present.values():
-        read_columns(path, recipe=recipe)
+    for name in present.values():
+        read_columns(folder, name, recipe=recipe)
 
     ids = set()
     first = 0
@@ -429,10 +435,10 @@ def _checked_parts(
         digest = hashlib.sha256(content.encode()).hexdigest()[:16]
         if append and offset == 0:
             # After all others, unless an earlier call has appended these documents.
-            earlier_call = [number for number, path in present.items() if digest in path.name]
+            earlier_call = [number for number, name in present.items() if digest in name]
             first = min(earlier_call, default=len(present))
             for earlier in range(first):
-                _, (names,) = read_columns(present[earlier], "document")
+                _, (names,) = read_columns(folder, present[earlier], "document")
                 ids.update(names.to_pylist())
 
         for name in group["id"]:
@@ -443,15 +449,15 @@ def _checked_parts(
             ids.add(name)
 
         number = first + offset
-        path = folder / f"part-{number:06d}-{digest}.parquet"
-        present_path = present.get(number, path)
-        if present_path != path:
+        name = f"part-{number:06d}-{digest}.parquet"
+        present_name = present.get(number, name)
+        if present_name != name:
             raise ValueError(
-                f"{present_path} holds other documents than were given (from {group['id'][0]!r}"
-                " on), or was written with another characters_per_part. Encode into another folder,"
-                " or delete this one."
+                f"{folder}/{present_name} holds other documents than were given (from"
+                f" {group['id'][0]!r} on), or was written with another characters_per_part. Encode"
+                " into another folder, or delete this one."
             )
-        yield Part(number, path=path, group=group)
+        yield Part(number, name=name, group=group)
 
 
 def _groups(documents: Iterable[Any], characters: int) -> Iterator[Group]:

@@ -4,12 +4,14 @@
 number of parts once all are there. Other engines may name their parts as they like.
 """
 
+from __future__ import annotations
+
 import json
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +19,9 @@ import pyarrow.parquet as pq
 
 from ..models.files import whole_file
 from .recipe import recipe_differences
+
+if TYPE_CHECKING:
+    from .folder import Folder
 
 DONE = "_SUCCESS"
 FILES = "*.parquet"
@@ -66,18 +71,25 @@ def chunk_table(
 
 def write_part(path: str | Path, table: pa.Table) -> None:
     """Writes rows as a part with checksums of its pages and columns, whole or not at all."""
+    with whole_file(Path(path)) as file:
+        file.write(part_content(table))
+
+
+def part_content(table: pa.Table) -> bytes:
+    """Returns the file of a part, with checksums of its pages and columns."""
     metadata = table.schema.metadata or {}
     sums = json.dumps(_checksums(table, metadata))
     table = table.replace_schema_metadata({**metadata, "sums": sums})
-    with whole_file(Path(path)) as file:
-        pq.write_table(
-            table,
-            file,
-            compression="zstd",
-            use_dictionary=["document"],
-            write_statistics=["document", "chunk"],
-            write_page_checksum=True,
-        )
+    file = pa.BufferOutputStream()
+    pq.write_table(
+        table,
+        file,
+        compression="zstd",
+        use_dictionary=["document"],
+        write_statistics=["document", "chunk"],
+        write_page_checksum=True,
+    )
+    return file.getvalue().to_pybytes()
 
 
 def column_values(column: pa.ChunkedArray) -> np.ndarray:
@@ -108,29 +120,38 @@ def _checksums(table: pa.Table, metadata: Mapping[bytes, bytes]) -> dict[str, in
 
 
 def read_columns(
-    path: Path, *names: str, recipe: Mapping[str, Any] | None = None
+    folder: Folder, name: str, *columns: str, recipe: Mapping[str, Any] | None = None
 ) -> tuple[dict[bytes, bytes], list[pa.ChunkedArray]]:
     """Reads metadata and columns of a part.
 
     Args:
-        path: the part.
-        *names: names of the columns to read.
+        folder: the folder of the corpus.
+        name: name of the part.
+        *columns: names of the columns to read.
         recipe: the recipe that the part must have been made with (default: any).
 
     Raises:
+        OSError: the part cannot be reached.
         ValueError: the part is damaged (Arrow's errors do not name it), or was made with another
             recipe.
     """
+    path = f"{folder}/{name}"
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        with (
+            folder.open(name) as stream,
+            pq.ParquetFile(stream, page_checksum_verification=True, pre_buffer=True) as file,
+        ):
             metadata = file.schema_arrow.metadata or {}
-            table = file.read(list(names))
-        if PART.fullmatch(path.name):
+            table = file.read(list(columns))
+        if PART.fullmatch(name):
             expected = json.loads(metadata.get(b"sums", b"{}"))
-            for name, value in _checksums(table, metadata).items():
-                if value != expected.get(name, value):
-                    raise ValueError(f"the checksum of {name!r} does not match.")
+            for column, value in _checksums(table, metadata).items():
+                if value != expected.get(column, value):
+                    raise ValueError(f"the checksum of {column!r} does not match.")
     except (pa.ArrowException, OSError, ValueError, LookupError, AttributeError) as error:
+        # Arrow raises a plain OSError without a number for what it cannot decode.
+        if isinstance(error, OSError) and (error.errno is not None or type(error) is not OSError):
+            raise OSError(f"{path} cannot be read: {error}") from error
         raise ValueError(
             f"{path} is damaged, or does not belong to this corpus: {error} Delete it and run the"
             " same encoding again, which writes this part only."
@@ -147,37 +168,38 @@ def read_columns(
     return metadata, table.columns
 
 
-def numbered_parts(folder: Path) -> dict[int, Path]:
-    """Returns the parts that `encode_corpus` wrote, by number, in order."""
+def numbered_parts(names: Iterable[str]) -> dict[int, str]:
+    """Returns the names of the parts that `encode_corpus` wrote, by number."""
     parts = {}
-    for path in sorted(folder.iterdir()):
-        name = PART.fullmatch(path.name)
-        if name is not None:
-            parts[int(name[1])] = path
+    for name in names:
+        match = PART.fullmatch(name)
+        if match is not None:
+            parts[int(match[1])] = name
     return parts
 
 
-def finished_parts(folder: Path) -> list[Path]:
-    """Returns the parts of a corpus in order.
+def finished_parts(folder: Folder) -> dict[str, str]:
+    """Returns the names of the parts of a corpus in order, each with its stamp.
 
     Raises:
         FileNotFoundError: the folder holds no Parquet file.
         ValueError: a part is missing, or the number of parts is unreadable.
     """
-    paths = sorted(folder.glob(FILES))
-    if not paths:
+    stamps = folder.stamps()
+    parts = {name: stamp for name, stamp in stamps.items() if name.endswith(".parquet")}
+    if not parts:
         raise FileNotFoundError(
             f"There is no corpus in {folder}: it contains no Parquet file. encode_corpus writes"
             " one."
         )
-    numbered = numbered_parts(folder)
+    numbered = numbered_parts(stamps)
     if numbered:
         count = len(numbered) + 1
-        if (folder / DONE).exists():
-            text = (folder / DONE).read_text().strip()
+        if DONE in stamps:
+            text = folder.read(DONE).decode().strip()
             if not text.isdecimal():
                 raise ValueError(
-                    f"{folder / DONE} must hold the number of parts; it holds {text!r}. Delete it"
+                    f"{folder}/{DONE} must hold the number of parts; it holds {text!r}. Delete it"
                     " and run the same encoding again, which writes missing parts only."
                 )
             count = int(text)
@@ -186,4 +208,4 @@ def finished_parts(folder: Path) -> list[Path]:
             raise ValueError(
                 f"{folder} is incomplete: it lacks part {missing[0]}. Run the same encoding again."
             )
-    return paths
+    return parts

@@ -9,20 +9,22 @@ Shapes: N chunks of all documents, n of one, D values.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import logging
 import zlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from huggingface_hub import CommitInfo, HfApi, snapshot_download
 from torch import Tensor
@@ -30,10 +32,12 @@ from transformers import PreTrainedConfig
 
 from ..models.files import local_path, whole_file
 from ..models.sentences import Splitter
+from .folder import open_folder
 from .parts import DONE, FILES, PART, column_values, finished_parts, read_columns
 from .recipe import chunking_recipe, recipe_differences
 
 logger = logging.getLogger(__name__)
+PartReader = Callable[[int], Tensor]
 _COARSEST_TIME = 2 * 10**9  # nanoseconds in a step of the slowest clocks of file systems
 _CARD = """---
 tags: [nextlevelbert, chunk-vectors]
@@ -74,17 +78,22 @@ class VectorCorpus:
     vectors [n, D] and the character ``spans`` [n, 2] of its chunks. ``len(corpus)`` is the number
     of documents, and a loop over the corpus yields them in order.
 
-    A part is decoded when it is first read, into the hidden folder ``.vectors`` beside it (or into
-    memory, if that folder cannot be written), and is then mapped into memory: a run of vectors is a
-    view.
+    A part is decoded when it is first read out of order, into the hidden folder ``.vectors`` beside
+    it (or into memory, if that folder cannot be written), and is then mapped into memory: a run of
+    vectors is a view. A loop over the corpus keeps one part in memory, and writes nothing.
+
+    The path may be an address that fsspec opens, such as ``s3://bucket/corpus``,
+    ``gs://bucket/corpus`` or ``hf://datasets/me/corpus``. Decoded parts are then in the cache of
+    the Hub on this machine (``HF_ASSETS_CACHE``), where they take at most as much as is left free
+    on the disk; parts that were used longest ago are removed first.
 
     Args:
-        path: the corpus folder.
+        path: the corpus folder, or its address. Access rights come from the environment.
         recipe: `ChunkVectors.recipe`, for parts of an engine that does not keep a schema's
             metadata.
 
     Attributes:
-        document_ids: ids of the documents, in the order of the parts' names.
+        path: the folder, or the address as a text.
         document_offsets: index of each document's first chunk, and N. The chunks of document i are
             ``document_offsets[i]`` to ``document_offsets[i + 1]``.
         empty: ids of documents without a token, which are in no other list; ``corpus[id]`` has no
@@ -94,67 +103,98 @@ class VectorCorpus:
 
     Raises:
         FileNotFoundError: if there is no corpus in the folder.
+        OSError: if an address cannot be reached.
         ValueError: if a part is missing or has another recipe; also, when it is read, if a part is
             damaged.
     """
 
     def __init__(self, path: str | Path, recipe: Mapping[str, Any] | None = None) -> None:
-        self.path = local_path(path)
-        self.document_ids = []
-        self.empty = set()
-        self._paths = finished_parts(self.path)
-        self._loaded: dict[int, Tensor] = {}
-        chunks_of_parts = []
-        for path_of_part in self._paths:
+        self._folder = open_folder(path)
+        self.path = self._folder.path
+        self.empty: set[str] = set()
+        self._parts = finished_parts(self._folder)
+        self._names = [*self._parts]
+        self._vectors: dict[int, Tensor] = {}
+        self._spans: dict[int, Tensor] = {}
+
+        ids = []
+        first_chunks = []
+        self._starts = [0]
+        length = 0  # chunks of the last document until now
+        for name in self._parts:
             metadata, (names, column) = read_columns(
-                path_of_part, "document", "chunk", recipe=recipe
+                self._folder, name, "document", "chunk", recipe=recipe
             )
             if recipe is None:
                 recipe = json.loads(metadata.get(b"recipe", b"null"))
             if recipe is None:
                 raise ValueError(
-                    f"{path_of_part} contains no recipe (its encoder and chunking). Pass"
+                    f"{self.path}/{name} contains no recipe (its encoder and chunking). Pass"
                     " recipe=ChunkVectors(…).recipe."
                 )
 
             chunks = column_values(column)
-            chunks_of_parts.append(chunks)
+            length = self._check_order(chunks, length)
+            is_first = chunks == 0
+            ids.append(names.filter(pa.array(is_first)).combine_chunks().cast(pa.large_string()))
+            first_chunks.append(np.flatnonzero(is_first) + self._starts[-1])
             self.empty.update(json.loads(metadata.get(b"empty", b"[]")))
-            self.document_ids += names.filter(pa.array(chunks == 0)).to_pylist()
+            self._starts.append(self._starts[-1] + len(chunks))
 
         self.recipe = dict(recipe or {})
         self.hidden_size = self.recipe["encoder"]["hidden_size"]
         self.splitter = self.recipe["chunking"]["splitter"]
 
-        self._starts = np.cumsum([0, *map(len, chunks_of_parts)]).tolist()
-        chunks = np.concatenate(chunks_of_parts)
-        self.num_chunks = len(chunks)
-        self.document_offsets = np.append(np.flatnonzero(chunks == 0), self.num_chunks)
-        self._check_order(chunks)
+        self.num_chunks = self._starts[-1]
+        self.document_offsets = np.concatenate([*first_chunks, [self.num_chunks]])
+        self._ids = pa.concat_arrays(ids)  # Python's own texts would take three times as much
+        if pc.count_distinct(self._ids).as_py() < len(self._ids):
+            counts = self._ids.value_counts()
+            twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")[0]
+            raise ValueError(
+                f"{self.path} has two documents with the id {twice.as_py()!r}; ids must be unique."
+            )
 
-        self._index: dict[str, int] = {}
-        for index, name in enumerate(self.document_ids):
-            if name in self._index:
-                raise ValueError(
-                    f"{self.path} has two documents with the id {name!r}; ids must be unique."
-                )
-            self._index[name] = index
+    def _check_order(self, chunks: np.ndarray, length: int) -> int:
+        """Checks that the chunks of each document in a part have the indices 0, 1, ….
 
-    def _check_order(self, chunks: np.ndarray) -> None:
-        """Raises a ValueError unless the chunks of each document have the indices 0, 1, …."""
+        Args:
+            chunks: index of each chunk.
+            length: number of chunks of the document in front, which may continue.
+
+        Returns:
+            The number of chunks of the last document until now.
+
+        Raises:
+            ValueError: the rows have another order.
+        """
         row = np.arange(len(chunks))
-        first_row = np.maximum.accumulate(np.where(chunks == 0, row, 0))
+        first_row = np.maximum.accumulate(np.where(chunks == 0, row, -length))
         if (chunks != row - first_row).any():
             raise ValueError(
                 f"{self.path}: the rows of a document are not consecutive, in the order of its"
                 " chunks. Sort the table by document and chunk."
             )
+        if len(chunks) == 0:
+            return length
+        return int(chunks[-1]) + 1
+
+    @property
+    def document_ids(self) -> list[str]:
+        """Returns the ids of the documents, in the order of the parts' names, as a new list."""
+        return self._ids.to_pylist()
+
+    @cached_property
+    def _order(self) -> pa.Array:
+        """Returns the indices of the documents in the order of their ids."""
+        return pc.sort_indices(self._ids)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_loaded": {}}  # a spawned worker maps the files itself
+        # A spawned worker maps the files itself.
+        return {**self.__dict__, "_vectors": {}, "_spans": {}}
 
     def __len__(self) -> int:
-        return len(self.document_ids)
+        return len(self._ids)
 
     def __repr__(self) -> str:
         name = self.recipe["encoder"]["name"]
@@ -168,9 +208,9 @@ class VectorCorpus:
 
         The names hold hashes of recipe and texts.
         """
-        names = [path.name for path in self._paths]
         offsets = self.document_offsets.tolist()
-        return hashlib.sha256(json.dumps([names, self.document_ids, offsets]).encode()).hexdigest()
+        content = json.dumps([self._names, self.document_ids, offsets])
+        return hashlib.sha256(content.encode()).hexdigest()
 
     def vectors(self, start: int, stop: int) -> Tensor:
         """Returns a run of chunk vectors, across documents and parts.
@@ -184,26 +224,44 @@ class VectorCorpus:
         """
         if not 0 <= start <= stop <= self.num_chunks:
             raise IndexError(f"Chunks {start}:{stop} are not in {self!r}.")
-        first = min(bisect_right(self._starts, start), len(self._paths)) - 1
+        return self._run(start, stop, self._vectors_of_part)
+
+    def _run(self, start: int, stop: int, read_part: PartReader) -> Tensor:
+        """Returns rows of one or several parts; of one part, as a view."""
+        first = min(bisect_right(self._starts, start), len(self._names)) - 1
         last = max(bisect_left(self._starts, stop) - 1, first)
         pieces = []
         for index in range(first, last + 1):
-            if index not in self._loaded:
-                self._loaded[index] = self._decoded(self._paths[index])
             begin = self._starts[index]
-            pieces.append(self._loaded[index][max(start - begin, 0) : stop - begin])
+            pieces.append(read_part(index)[max(start - begin, 0) : stop - begin])
         if len(pieces) == 1:
             return pieces[0]
         return torch.cat(pieces)
 
-    @cached_property
-    def _spans(self) -> Tensor:
-        """Reads the characters of all chunks, ``[N, 2]``."""
-        spans = []
-        for path in self._paths:
-            _, columns = read_columns(path, "start", "end")
-            spans.append(np.stack([column_values(column) for column in columns], axis=1))
-        return torch.from_numpy(np.concatenate(spans))
+    def _vectors_of_part(self, index: int) -> Tensor:
+        """Returns all vectors of a part, ``[N, D]``, and keeps them mapped into memory."""
+        if index not in self._vectors:
+            self._vectors[index] = self._decoded(index)
+            if self._folder.limit_copies():
+                self._vectors = {index: self._vectors[index]}
+        return self._vectors[index]
+
+    def _spans_of_part(self, index: int) -> Tensor:
+        """Returns the characters of all chunks of a part, ``[N, 2]``, and keeps them."""
+        if index not in self._spans:
+            self._spans[index] = self._read_spans(index)
+        return self._spans[index]
+
+    def _read_vectors(self, index: int) -> Tensor:
+        """Reads all vectors of a part, ``[N, D]`` float16."""
+        _, (column,) = read_columns(self._folder, self._names[index], "vector")
+        vectors = column_values(column).reshape(-1, self.hidden_size).astype(np.float16)
+        return torch.from_numpy(vectors)
+
+    def _read_spans(self, index: int) -> Tensor:
+        """Reads the characters of all chunks of a part, ``[N, 2]``."""
+        _, columns = read_columns(self._folder, self._names[index], "start", "end")
+        return torch.from_numpy(np.stack([column_values(column) for column in columns], axis=1))
 
     def __getitem__(self, document: int | str) -> EncodedDocument:
         """Returns a document.
@@ -213,61 +271,76 @@ class VectorCorpus:
         """
         if isinstance(document, str):
             if document in self.empty:
-                return EncodedDocument(document, self.vectors(0, 0), self._spans[:0])
-            if document not in self._index:
-                raise KeyError(f"No document {document!r} in {self!r}.")
-            index = self._index[document]
+                return EncodedDocument(document, self.vectors(0, 0), self._spans_of_part(0)[:0])
+            index = self._index(document)
         else:
             index = document
         if not -len(self) <= index < len(self):
             raise IndexError(f"Document {index} is not in {self!r}.")
-        index %= len(self)
+        return self._document(index % len(self), self._vectors_of_part, self._spans_of_part)
 
-        start = int(self.document_offsets[index])
-        stop = int(self.document_offsets[index + 1])
+    def _index(self, name: str) -> int:
+        """Returns the index of a document."""
+
+        def id_at(position: int) -> str:
+            return self._ids[self._order[position].as_py()].as_py()
+
+        position = bisect_left(range(len(self)), name, key=id_at)
+        if position == len(self) or id_at(position) != name:
+            raise KeyError(f"No document {name!r} in {self!r}.")
+        return self._order[position].as_py()
+
+    def _document(
+        self, index: int, vectors_of_part: PartReader, spans_of_part: PartReader
+    ) -> EncodedDocument:
+        """Returns a document, by functions that read the vectors and the spans of a part."""
+        start, stop = self.document_offsets[index : index + 2].tolist()
         return EncodedDocument(
-            id=self.document_ids[index],
-            plain=self.vectors(start, stop),
-            spans=self._spans[start:stop],
+            id=self._ids[index].as_py(),
+            plain=self._run(start, stop, vectors_of_part),
+            spans=self._run(start, stop, spans_of_part),
         )
 
     def __iter__(self) -> Iterator[EncodedDocument]:
-        return (self[index] for index in range(len(self)))
+        vectors_of_part = lru_cache(maxsize=1)(self._read_vectors)
+        spans_of_part = lru_cache(maxsize=1)(self._read_spans)
+        for index in range(len(self)):
+            yield self._document(index, vectors_of_part, spans_of_part)
 
-    def _decoded(self, path: Path) -> Tensor:
+    def _decoded(self, index: int) -> Tensor:
         """Returns all vectors of a part, ``[N, D]``, mapped from a decoded copy.
 
-        The name of the copy holds the time of the part and a checksum; another copy is removed and
+        The name of the copy holds the stamp of the part and a checksum; another copy is removed and
         made anew. So is a copy that is not newer than the part by a step of the clock, in which the
         part may have been written again, unless the name of the part holds a hash of its texts.
         """
-        folder = path.parent / ".vectors"
-        written = path.stat().st_mtime_ns
-        name = f"{path.stem}.{written:x}"
-        for copy in folder.glob(f"{path.stem}.*.npy"):
+        part = self._names[index]
+        stem = part.removesuffix(".parquet")
+        stamp = self._parts[part]
+        is_exact = self._folder.has_exact_stamps or PART.fullmatch(part)
+        folder = self._folder.copies
+        for copy in folder.glob(f"{glob.escape(stem)}.*.npy"):
             with suppress(EOFError, ValueError, OSError):  # of an incomplete copy
                 array = np.load(copy, mmap_mode="c")
-                is_later = copy.stat().st_mtime_ns > written + _COARSEST_TIME
+                is_later = copy.stat().st_mtime_ns > int(stamp, 16) + _COARSEST_TIME
                 if (
-                    is_later or PART.fullmatch(path.name)
-                ) and copy.stem == f"{name}.{zlib.crc32(array.data):08x}":
+                    is_exact or is_later
+                ) and copy.stem == f"{stem}.{stamp}.{zlib.crc32(array.data):08x}":
+                    if self._folder.has_exact_stamps:
+                        copy.touch()  # when it was last used
                     return torch.from_numpy(np.asarray(array))
             with suppress(OSError):  # in a folder that cannot be written
                 copy.unlink()
 
-        _, (column,) = read_columns(path, "vector")
-        array = column_values(column).reshape(-1, self.hidden_size).astype(np.float16)
-        copy = folder / f"{name}.{zlib.crc32(array.data):08x}.npy"
+        vectors = self._read_vectors(index).numpy()
+        copy = folder / f"{stem}.{stamp}.{zlib.crc32(vectors.data):08x}.npy"
         try:
-            folder.mkdir(exist_ok=True)
             with whole_file(copy) as stream:
-                np.save(stream, array)
-            array = np.load(copy, mmap_mode="c")
+                np.save(stream, vectors)
+            vectors = np.load(copy, mmap_mode="c")
         except OSError as error:
-            logger.warning(
-                "%s cannot be written (%s); %s stays in memory.", folder, error, path.name
-            )
-        return torch.from_numpy(np.asarray(array))
+            logger.warning("%s cannot be written (%s); %s stays in memory.", folder, error, part)
+        return torch.from_numpy(np.asarray(vectors))
 
     def check_model(self, config: PreTrainedConfig, splitter: Splitter | str | None = None) -> None:
         """Checks that a model reads vectors of the same kind as the corpus.
@@ -315,7 +388,7 @@ class VectorCorpus:
 
         return api.upload_folder(
             repo_id=repo,
-            folder_path=self.path,
+            folder_path=local_path(self.path),
             repo_type="dataset",
             allow_patterns=[DONE, FILES],
             delete_patterns=FILES,  # of an earlier, longer corpus

@@ -12,12 +12,12 @@ import torch
 from accelerate import PartialState
 
 from ..corpus import VectorCorpus, encode_corpus
+from ..corpus.folder import open_folder
 from ..data.documents import Document, as_documents
 from ..data.reading import read_documents
 from ..data.tables import hub_dataset
 from ..models.chunk_encoder import LoadedChunkEncoder
 from ..models.chunking import ChunkingRule
-from ..models.files import local_path
 from .arguments import PretrainingArguments
 from .options import CorpusArguments
 
@@ -65,11 +65,10 @@ def encode_corpora(
     if folder is None:
         # Beside the model's folder, not in it: --push_to_hub uploads what is in there.
         folder = f"{Path(args.output_dir)}-corpus"
-    local_path(folder)
     documents = _training_documents(corpus_args)
     if documents is not None:
         corpus = encode(documents, folder)
-    elif Path(folder).is_dir():
+    elif open_folder(folder).stamps():
         corpus = VectorCorpus(folder)
     else:
         raise ValueError(
@@ -82,7 +81,7 @@ def encode_corpora(
     documents = read_documents(
         corpus_args.validation_file, corpus_args.text_column, corpus_args.id_column
     )
-    validation_corpus = encode(documents, f"{Path(folder)}-validation")
+    validation_corpus = encode(documents, f"{folder.rstrip('/')}-validation")
     logger.info("%r", validation_corpus)
     return corpus, validation_corpus
 

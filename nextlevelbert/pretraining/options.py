@@ -169,7 +169,8 @@ class CorpusArguments:
     )
     corpus_dir: str | None = option(
         None,
-        "Folder to store the chunk vectors in, or to read them from (default: OUTPUT_DIR-corpus).",
+        "Folder, or address such as s3://bucket/corpus, to store the chunk vectors in, or to read"
+        " them from (default: OUTPUT_DIR-corpus).",
     )
     characters_per_part: int = option(
         4_000_000,

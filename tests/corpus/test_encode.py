@@ -276,18 +276,6 @@ def test_a_ray_cluster_with_a_killed_worker_makes_the_same_vectors(
     assert made.recipe["encoder"]["fingerprint"] == source.fingerprint
 
 
-@pytest.mark.parametrize("address", ["s3://bucket/corpus", "memory://corpus", "hf://datasets/me/c"])
-def test_an_address_is_refused_before_anything_is_written(
-    source, rule, tmp_path, monkeypatch, address
-):
-    monkeypatch.chdir(tmp_path)
-
-    with pytest.raises(ValueError, match=f"'{address}' is an address, not a path on this machine"):
-        encode_corpus(DOCUMENTS, source, rule, address, **SMALL)
-
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_corpus_that_another_run_encodes_is_left_alone(source, rule, tmp_path):
     folder = tmp_path / "corpus"
     folder.mkdir()

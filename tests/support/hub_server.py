@@ -207,6 +207,10 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.hub.authorizations.add(self.headers.get("Authorization", ""))
         status, headers, content = self.hub.answer(self.command, self.path, body)
+        span = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        if span and status == 200:
+            status = 206
+            content = content[int(span[1]) : int(span[2]) + 1]
         self.send_response(status)
         for name, value in {**headers, "Content-Length": str(len(content))}.items():
             self.send_header(name, value)

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from tqdm.auto import tqdm
 
 from .databases import named_errors, open_database, transaction
 from .models.chunking import ChunkingRule
 from .models.files import local_path
-from .models.identity import network_identity
 
 if TYPE_CHECKING:
+    import torch
+    from tqdm.auto import tqdm
+
     from .models.chunk_encoder import ChunkEncoder
 
 _SCHEMA = """
@@ -105,6 +105,8 @@ class CachedEncoder:
     """
 
     def __init__(self, encoder: ChunkEncoder, cache: str | Path | VectorCache) -> None:
+        from .models.identity import network_identity
+
         if not isinstance(cache, VectorCache):
             cache = VectorCache(cache)
         self.name = "a cached encoder"
@@ -131,6 +133,8 @@ class CachedEncoder:
         Returns:
             The chunk vectors, ``[N, D]`` float32 on the encoder's device.
         """
+        import torch  # which takes longer to import than a search of stored vectors
+
         head = f"{self._head} {rule.head_ids} {rule.suffix_ids} {rule.unpooled} ".encode()
         chunks = [input_ids[start:end] for start, end in itertools.pairwise(boundaries)]
         keys = [hashlib.sha256(head + chunk.astype("<i4").tobytes()).digest() for chunk in chunks]

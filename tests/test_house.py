@@ -173,6 +173,8 @@ TESTED_ELSEWHERE = {
     "command/parser.py": "command/test_command.py",
     "command/option_files.py": "command/test_trainings.py",
     "command/finetune.py": "command/test_command.py",
+    # A base class: each promise is tested in both of its encoders.
+    "search/encoders/files.py": "search/encoders/test_static.py",
     # The map is drawn and clicked on its page.
     "search/app/map.py": "search/app/test_page.py",
 }

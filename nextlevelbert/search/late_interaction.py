@@ -9,7 +9,8 @@ import numpy as np
 
 from ..data.words import search_words
 from ..models.tokenizing import private_tokenizer
-from .encoders.static import StaticEncoder, unit
+from .encoders.files import unit
+from .encoders.static import StaticEncoder
 
 if TYPE_CHECKING:
     from .encoders.torch import TorchEncoder

@@ -422,7 +422,7 @@ def run(
     documents: int = 5,
     passages: int = 5,
     as_json: bool = False,
-    rerank: NextLevelBertModel | None = None,
+    rerank: NextLevelBertModel | SearchModel | None = None,
 ) -> None:
     """Prints the passages and documents that are nearest to a question.
 

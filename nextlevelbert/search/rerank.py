@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from tqdm.auto import tqdm
+
+from .encoders.choice import SearchModel, search_model
 
 if TYPE_CHECKING:
-    from ..models.document_encoding import DocumentEmbedding
     from ..models.modeling_nextlevelbert import NextLevelBertModel
     from ..vector_cache import VectorCache
 
@@ -28,7 +28,8 @@ class Reranker:
     folder, so that a later question does not read these passages again.
 
     Args:
-        model: the second model, from `open_model`. Its weights must not change while it is in use.
+        model: the second model, from `open_model` or `named_model`. Its weights must not change
+            while it is in use.
         passages: number of passages that are read for a question.
         weight: weight of the cosine; the words have the rest.
 
@@ -37,16 +38,19 @@ class Reranker:
     """
 
     def __init__(
-        self, model: NextLevelBertModel, *, passages: int = 100, weight: float = 0.6
+        self,
+        model: NextLevelBertModel | SearchModel,
+        *,
+        passages: int = 100,
+        weight: float = 0.6,
     ) -> None:
-        from ..models.identity import model_identity
-
         if passages < 1:
             raise ValueError(f"passages must be 1 or more, got {passages}.")
         self.passages = passages
         self.weight = weight
-        self._model = model
-        self._key = model_identity(model, model.tokenizer).encode()
+        self._encoder = search_model(model).vectors
+        dtype = self._encoder.encoder_recipe["dtype"]
+        self._key = f"{self._encoder.fingerprint()} {dtype}".encode()
 
     def cosines(self, question: str, texts: Sequence[str], store: Path) -> np.ndarray:
         """Returns the cosines of passages with a question, ``[n]``.
@@ -62,13 +66,11 @@ class Reranker:
         """
         from ..vector_cache import VectorCache
 
-        prompt = self._model.config.encoder_prompts().query
-        encoded = self._model.encode(question, prompt=prompt)
-        if len(encoded.plain) == 0:
+        query = self._encoder.question_vector(question)
+        if query is None:
             raise ValueError(
                 f"The question {question!r} holds no word that the model of --rerank can read."
             )
-        query = self._comparable([encoded])[0]
         with closing(VectorCache(store.parent, _MOST_PASSAGES, name=store.name)) as cache:
             vectors = self._passage_vectors(texts, cache)
         # Row by row, so that equal passages have equal scores.
@@ -80,24 +82,20 @@ class Reranker:
         vectors = cache.read(keys)
         new = {key: text for key, text in zip(keys, texts, strict=True) if key not in vectors}
         new_keys = list(new)
-        prompt = self._model.config.encoder_prompts().passage
-        # The bar is hidden (None) if stderr is a file.
-        with tqdm(total=len(new), desc="ranking again", unit="passage", disable=None) as bar:
-            for start in range(0, len(new_keys), _PASSAGES_PER_WRITE):
-                some = new_keys[start : start + _PASSAGES_PER_WRITE]
-                encoded = self._model.iter_encode([new[key] for key in some], prompt=prompt)
-                rows = self._comparable(encoded)
-                cache.write(some, rows)
-                vectors.update(zip(some, rows, strict=True))
-                bar.update(len(some))
+        for start in range(0, len(new_keys), _PASSAGES_PER_WRITE):
+            some = new_keys[start : start + _PASSAGES_PER_WRITE]
+            rows = self._vectors([new[key] for key in some])
+            cache.write(some, rows)
+            vectors.update(zip(some, rows, strict=True))
         return np.stack([vectors[key] for key in keys])
 
-    def _comparable(self, texts: Iterable[DocumentEmbedding]) -> np.ndarray:
+    def _vectors(self, texts: Sequence[str]) -> np.ndarray:
         """Returns the vector of each text ``[n, D]``, from the mean of its chunk vectors."""
-        import torch
-
-        means = [text.plain.sum(dim=0) / max(len(text.plain), 1) for text in texts]
-        return self._model.search_vectors(torch.stack(means)).numpy()
+        encoded = self._encoder.encode(texts)
+        counts = np.array(list(map(len, encoded.spans)))
+        sums = np.zeros((len(texts), encoded.plain.shape[1]), np.float32)
+        np.add.at(sums, np.repeat(np.arange(len(texts)), counts), encoded.plain)
+        return self._encoder.search_vectors(sums / np.maximum(counts, 1)[:, None])
 
 
 def scores_again(scores: np.ndarray, texts: np.ndarray, ranked: np.ndarray) -> np.ndarray:

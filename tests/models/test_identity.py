@@ -10,7 +10,6 @@ from sentence_transformers.sentence_transformer import modules
 
 from nextlevelbert import NextLevelBertModel, load_chunk_encoder
 from nextlevelbert.models.identity import encoder_identity, model_identity
-from nextlevelbert.search.encoders.choice import named_model
 from nextlevelbert.search.encoders.torch import open_model
 from nextlevelbert.search.reading import ReadingOptions
 from nextlevelbert.search.store import Store
@@ -103,7 +102,7 @@ def test_weights_that_are_drawn_and_not_used_do_not_matter(toy_encoder_path, tmp
         model = open_model(toy_encoder_path)
         found.append((model.special_embeddings.weight[1, 0].item(), model))
         reading = ReadingOptions(cache_dir=tmp_path)
-        keys.append(Store("books", named_model(toy_encoder_path), reading).path)
+        keys.append(Store("books", model, reading).path)
 
     assert found[0][0] != found[1][0]
     first = found[0][1]

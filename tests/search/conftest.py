@@ -10,6 +10,7 @@ import pytest
 from nextlevelbert import NextLevelBertModel
 from nextlevelbert.command import main
 from nextlevelbert.search import reading as reading_of_files
+from nextlevelbert.search.encoders import onnx
 from nextlevelbert.search.library import Library
 from nextlevelbert.search.reading import ReadingOptions
 from nextlevelbert.search.store import open_store
@@ -38,6 +39,7 @@ class Said(NamedTuple):
 def settled(monkeypatch) -> None:
     """Files count as written long before, so that their states are remembered."""
     monkeypatch.setattr(reading_of_files, "_COARSEST_TIME", -(10**9))
+    monkeypatch.setattr(onnx, "_COARSEST_TIME", -1)
 
 
 def write_books(folder: Path) -> Path:
@@ -74,9 +76,16 @@ def toy(toy_checkpoint) -> NextLevelBertModel:
     return NextLevelBertModel.from_pretrained(toy_checkpoint)
 
 
+@pytest.fixture(scope="session")
+def exports(tmp_path_factory) -> Path:
+    """A cache in which encoders are exported, which takes seconds for each."""
+    return tmp_path_factory.mktemp("exports")
+
+
 @pytest.fixture
-def command(toy_checkpoint, tmp_path, monkeypatch, capsys) -> Callable[..., Said]:
+def command(toy_checkpoint, exports, tmp_path, monkeypatch, capsys) -> Callable[..., Said]:
     """Runs `nextlevelbert` with these arguments. Its model is a toy, its cache is in `tmp_path`."""
+    monkeypatch.setattr(onnx, "EXPORTS", str(exports / onnx.EXPORTS))
     monkeypatch.setenv("NEXTLEVELBERT_MODEL", toy_checkpoint)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 

@@ -119,13 +119,13 @@ def test_models_of_other_sizes_do_not_mix(library, second, toy_encoder_path, tmp
     np.testing.assert_array_equal(again, wide)
 
 
-def test_the_command(command, books, toy_encoder_path):
+def test_the_command(command, settled, books, toy_encoder_path):
     words = ("search", books, QUESTION, "--json")
     plain = command(*words).json["passages"]
 
     said = command(*words, "--rerank", toy_encoder_path)
 
-    assert "Ranking again with model on cpu in float32.\n" in said.err
+    assert "Ranking again with model on cpu in int8, by ONNX Runtime.\n" in said.err
     rows = said.json["passages"]
     assert "rerank_cosine" not in plain[0]
     assert rows[0]["score"] < rows[0]["rerank_cosine"]

@@ -316,7 +316,7 @@ def run(
     *,
     host: str | None = "127.0.0.1",
     port: int | None = None,
-    rerank: NextLevelBertModel | None = None,
+    rerank: NextLevelBertModel | SearchModel | None = None,
 ) -> None:
     """Serves the page until it is interrupted.
 

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from safetensors import safe_open
-from tokenizers import Tokenizer
 
-from ...models.chunking import ChunkingRule, chunk_spans, lay_windows
+from ...models.chunking import ChunkingRule, lay_windows
 from ...models.files import load_json
-from ...models.prompts import SplitDocument, tokenize_and_split
-from ...models.sentences import Splitter
-from ...models.tokenizing import default_threads, groups_by_length, iter_texts, prepare_ahead
+from ...models.prompts import SplitDocument
+from .files import FileEncoder, FileTokenizer, means, unit
 
 _FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 _TABLE = "chunk_encoder.model.embedding.weight"
@@ -34,37 +32,9 @@ _EXPECTED = {
     "pooling": "residual",
 }
 _FEW_TOKENS = 2_000  # whose rows are read in less time than all, and than scipy is imported
-_SMALLEST_LENGTH = 1e-12  # as in torch's `normalize`
 
 
-class EncodedTexts(NamedTuple):
-    """The vectors of some documents, in float32.
-
-    Attributes:
-        spans: the characters of each document's chunks, ``[chunks, 2]`` each.
-        plain: chunk vectors of all documents, ``[N, D]``.
-        documents: the vector of each document, ``[n, D]``.
-    """
-
-    spans: list[np.ndarray]
-    plain: np.ndarray
-    documents: np.ndarray
-
-
-class StaticTokenizer:
-    """Gives a tokenizer the attributes of transformers' tokenizers that chunking needs."""
-
-    is_fast = True
-    split_special_tokens = False
-
-    def __init__(self, path: Path, unk_token_id: int) -> None:
-        self.backend_tokenizer: Any = Tokenizer.from_file(str(path))
-        self.backend_tokenizer.no_padding()
-        self.backend_tokenizer.no_truncation()
-        self.unk_token_id = unk_token_id
-
-
-class StaticEncoder:
+class StaticEncoder(FileEncoder):
     """Computes from its files what a static `NextLevelBertModel` without layers computes.
 
     Args:
@@ -84,7 +54,7 @@ class StaticEncoder:
         self._config = load_json(folder / "config.json")
         self.is_whitened: bool = self._config["whiten_chunks"]
         unknown = self._config["chunk_encoder_config"].get("unk_token_id")
-        self.tokenizer: Any = StaticTokenizer(folder / "tokenizer.json", unk_token_id=unknown)
+        self.tokenizer: Any = FileTokenizer(folder / "tokenizer.json", unk_token_id=unknown)
         self.rule = ChunkingRule(
             chunk_size=self._config["chunk_size"],
             prefix_ids=tuple(self._config["chunk_prefix_ids"]),
@@ -117,27 +87,12 @@ class StaticEncoder:
         if not ids:
             return None
         boundaries = self.rule.boundaries(np.asarray(ids))
-        chunks = self._normalized(_means(self.token_vectors(ids), np.diff(boundaries)))
+        chunks = self._normalized(means(self.token_vectors(ids), np.diff(boundaries)))
         return self.search_vectors(chunks.mean(axis=0))
 
     def search_vectors(self, plain: np.ndarray) -> np.ndarray:
         """Prepares chunk vectors ``[..., D]`` for comparison, in float32."""
         return unit(self._prepared(plain.astype(np.float32)))
-
-    def encode(self, texts: Sequence[str], splitter: Splitter | None = None) -> EncodedTexts:
-        """Encodes documents, see `TorchEncoder.encode`."""
-        prepare = partial(tokenize_and_split, self.tokenizer, rule=self.rule, splitter=splitter)
-        groups = groups_by_length(iter_texts(texts))
-        spans = []
-        vectors = []
-        for group in prepare_ahead(prepare, groups, threads=default_threads()):
-            vectors.append(self._chunk_vectors(group))
-            spans += [chunk_spans(document, boundaries) for document, boundaries in group]
-        plain = np.concatenate(vectors)
-        counts = np.array(list(map(len, spans)))
-        documents = np.zeros((len(counts), plain.shape[1]), np.float32)
-        documents[counts > 0] = self._document_vectors(plain, counts[counts > 0])
-        return EncodedTexts(spans, plain=plain, documents=documents)
 
     @cached_property
     def _file(self) -> safe_open:
@@ -162,13 +117,13 @@ class StaticEncoder:
         rows = [table[token : token + 1] for token in ids]
         return np.concatenate([table[:0], *rows]).astype(np.float32)
 
-    def _chunk_vectors(self, group: Sequence[SplitDocument]) -> np.ndarray:
+    def chunk_vectors(self, group: Sequence[SplitDocument]) -> np.ndarray:
         """Averages the token vectors of each chunk, ``[N, D]``."""
         ids = np.concatenate([document.input_ids for document, _ in group])
         sizes = np.concatenate([np.diff(boundaries) for _, boundaries in group])
         vocabulary = self._config["chunk_encoder_config"]["vocab_size"]
         if 0 < len(ids) <= _FEW_TOKENS and ids.max() < vocabulary:
-            return self._normalized(_means(self.token_vectors(ids.tolist()), sizes))
+            return self._normalized(means(self.token_vectors(ids.tolist()), sizes))
         from scipy import sparse  # half a second to import
 
         ones = np.ones(len(ids), np.float32)
@@ -177,7 +132,7 @@ class StaticEncoder:
         tokens.check_format()  # a token without a vector is an error
         return self._normalized((tokens @ self._table) / sizes[:, None].astype(np.float32))
 
-    def _document_vectors(self, plain: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    def document_vectors(self, plain: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """Computes document vectors, as `ResidualPooling` does over an encoder without layers.
 
         Without layers, the contextual vector of a chunk depends on the chunk and on its position in
@@ -208,8 +163,8 @@ class StaticEncoder:
         states *= (np.bincount(owner) / counts)[owner, None]
         states /= np.bincount(row)[row, None]
 
-        mean = unit(_means(chunks, counts))
-        contextual = unit(_means(states, np.bincount(owner)))
+        mean = unit(means(chunks, counts))
+        contextual = unit(means(states, np.bincount(owner)))
         mean = mean @ self._weight("residual_pooling.plain.weight").T
         return unit(mean + contextual @ self._weight("residual_pooling.contextual.weight").T)
 
@@ -244,13 +199,3 @@ def is_static(folder: Path) -> bool:
         and encoder.get("num_hidden_layers") == 0
         and not load_json(folder / "tokenizer_config.json").get("split_special_tokens")
     )
-
-
-def unit(vectors: np.ndarray) -> np.ndarray:
-    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return vectors / np.maximum(lengths, np.float32(_SMALLEST_LENGTH))
-
-
-def _means(vectors: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Averages runs of rows, each of which has at least one row."""
-    return np.add.reduceat(vectors, np.cumsum(counts) - counts) / counts[:, None].astype(np.float32)

@@ -25,7 +25,7 @@ from ...models.registration import register_models
 from ...models.sentences import Splitter
 from ...models.static_encoders import StaticEmbeddingModel
 from ..reading import unknown_share
-from .static import EncodedTexts
+from .files import EncodedTexts
 
 _DOCUMENT_MODELS = ("nextlevelbert", "hate")
 # Most tokens in a passage that a sentence encoder reads: as in the installed checkpoint, about half
@@ -163,15 +163,6 @@ def best_dtype(device: str) -> str:
     return "float32"
 
 
-def describe(model: NextLevelBertModel) -> str:
-    """Names the encoder of a model, its device and its precision, for a line on stderr."""
-    encoder = model.get_chunk_encoder()
-    device = str(encoder.device)
-    if encoder.device.type == "cuda":
-        device = f"{device} ({torch.cuda.get_device_name(encoder.device)})"
-    return f"{model.config.chunk_encoder_name} on {device} in {encoder.precision}"
-
-
 def open_splitter(model: NextLevelBertModel, name: str | None) -> Splitter | None:
     """Finds the function of ``--splitter``.
 
@@ -207,6 +198,12 @@ class TorchEncoder:
         self.has_token_vectors = isinstance(self._encoder.model, StaticEmbeddingModel)
         self.is_whitened: bool = getattr(model.config, "whiten_chunks", False)  # not in HATE
         self.tokenizer = model.tokenizer
+
+    def __str__(self) -> str:
+        device = str(self._encoder.device)
+        if self._encoder.device.type == "cuda":
+            device = f"{device} ({torch.cuda.get_device_name(self._encoder.device)})"
+        return f"{self._model.config.chunk_encoder_name} on {device} in {self._encoder.precision}"
 
     @property
     def rule(self) -> ChunkingRule:

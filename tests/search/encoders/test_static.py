@@ -121,8 +121,8 @@ def test_other_models_are_opened(toy_checkpoint, tmp_path):
         raise AssertionError("the model is opened")
 
     assert is_static(INSTALLED)
-    assert SearchModel(refuse, folder=INSTALLED).vectors.has_layers is False
+    assert SearchModel(refuse, str(INSTALLED)).vectors.has_layers is False
     assert not is_static(Path(toy_checkpoint))
     assert not is_static(tmp_path)
     with pytest.raises(AssertionError, match="is opened"):
-        SearchModel(refuse, folder=Path(toy_checkpoint)).vectors  # noqa: B018
+        SearchModel(refuse, toy_checkpoint).vectors  # noqa: B018

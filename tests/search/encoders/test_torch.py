@@ -156,9 +156,9 @@ def test_bfloat16_on_gpus_that_compute_in_it(monkeypatch, native, dtype):
 
 def test_the_model_and_its_device_are_named(command, books, prompted_encoder, static_encoder):
     search = ("search", books, "whale?", "--model")
-    line = f"Reading with {Path(prompted_encoder).name} on cpu in float32.\n"
+    line = f"Reading with {Path(prompted_encoder).name} on cpu in bfloat16.\n"
 
-    assert command(*search, prompted_encoder).err == line
+    assert command(*search, prompted_encoder, "--dtype", "bfloat16").err == line
     assert command(*search, static_encoder).err == ""
 
 

@@ -4,7 +4,12 @@ import gzip
 import json
 import re
 
+import numpy as np
+import pytest
+from sklearn.metrics import average_precision_score
+
 from benchmarks.studies import document_vectors, hold_out
+from nextlevelbert import NextLevelBertModel
 
 
 def novel(name, chapters, words):
@@ -63,3 +68,24 @@ def test_the_tasks_are_over_the_novels_that_were_set_aside(monkeypatch, tmp_path
     assert len(tasks["excerpts"].documents) == 16
     for text in tasks["books, letters only"].documents.values():
         assert text.replace(" ", "").isalpha()
+
+
+def test_scores_are_those_of_scikit_learn(toy_encoder_path):
+    texts = {}
+    for word in ("whale", "ship", "sea", "train", "bread", "book"):
+        texts |= {f"{word}#1": f"the {word} again", f"{word}#2": f"a {word} again and again"}
+    task = document_vectors.same_novel_task("toy", texts)
+    model = NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunk_size=12).eval()
+
+    figures = document_vectors.score_task(task, [document_vectors.DocumentVectors("toy", model)])
+
+    vectors = np.stack([read.document.numpy() for read in model.iter_encode(texts.values())])
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    expected = []
+    for index, cosines in enumerate(vectors @ vectors.T):
+        others = np.delete(np.arange(len(texts)), index)
+        expected.append(average_precision_score(others == index ^ 1, cosines[others]))
+    mean, low, high = figures["toy"]["toy"]
+    assert mean == pytest.approx(np.mean(expected))
+    assert low < mean < high
+    assert figures["TF-IDF"]["toy, minus TF-IDF"] == [0, 0, 0]

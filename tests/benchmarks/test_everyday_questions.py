@@ -2,7 +2,6 @@
 
 import gzip
 import itertools
-import json
 from collections import Counter
 
 import pytest
@@ -10,16 +9,12 @@ import pytest
 from benchmarks.studies.everyday_questions import (
     BOOK_QUESTIONS,
     KINDS,
-    NOVEL_QUESTIONS,
     NOVELS,
     QUESTIONS,
     Answer,
     Question,
     books_that_are_novels,
     check_quotations,
-    git_manual,
-    gnome_help,
-    gnucash_manual,
     load_questions,
     news,
     novels,
@@ -80,16 +75,6 @@ def test_no_question_repeats_four_words_of_its_quotation():
                 assert " ".join(runs) not in answer.quotation.lower(), question.id
 
 
-def test_every_line_is_an_object_with_the_same_keys():
-    lines = QUESTIONS.read_text(encoding="utf-8").splitlines()
-    lines += NOVEL_QUESTIONS.read_text(encoding="utf-8").splitlines()
-    lines += BOOK_QUESTIONS.read_text(encoding="utf-8").splitlines()
-
-    keys = {tuple(json.loads(line)) for line in lines}
-
-    assert keys == {("id", "kind", "half", "question", "answers")}
-
-
 @pytest.mark.long
 def test_the_manual_of_this_python_holds_the_quotations():
     count = check_quotations(questions_of("python-manual"), python_manual())
@@ -148,51 +133,6 @@ def test_a_quotation_may_run_over_lines():
 def test_a_quotation_that_is_gone_or_not_unique_is_an_error(documents, message):
     with pytest.raises(ValueError, match=message):
         check_quotations([LID], documents)
-
-
-def test_git_manual_pages_are_read_as_they_are(tmp_path):
-    folder = tmp_path / "usr/share/doc/git-doc"
-    (folder / "howto").mkdir(parents=True)
-    (folder / "git-stash.txt").write_text("git-stash(1)\n", encoding="utf-8")
-    (folder / "howto/use.txt").write_text("Use it.\n", encoding="utf-8")
-
-    pages = list(git_manual(tmp_path))
-
-    assert pages == [("git-stash", "git-stash(1)\n"), ("howto/use", "Use it.\n")]
-
-
-def test_gnome_help_is_read_without_its_markup(tmp_path):
-    folder = tmp_path / "usr/share/help/C/gnome-help"
-    folder.mkdir(parents=True)
-    page = """<page xmlns="http://projectmallard.org/1.0/" id="lid">
-  <info><title type="sort">1</title><credit><name>A. Writer</name></credit>
-    <desc>Laptops sleep.</desc></info>
-  <title>Why does my computer turn off?</title>
-  <p>Press <gui>Power</gui>
-    <!-- a note --> twice.</p>
-  <steps><item><p>Close it.</p></item></steps></page>"""
-    (folder / "lid.page").write_text(page, encoding="utf-8")
-
-    [(name, text)] = gnome_help(tmp_path)
-
-    assert name == "gnome-help/lid"
-    assert text.split("\n\n") == [
-        "Laptops sleep.",
-        "Why does my computer turn off?",
-        "Press Power twice.",
-        "Close it.",
-    ]
-
-
-def test_gnucash_manuals_in_other_languages_are_left_out(tmp_path):
-    for language in ("en", "de"):
-        folder = tmp_path / f"usr/share/doc/gnucash-docs/gnucash-help-{language}"
-        folder.mkdir(parents=True)
-        (folder / "trans.html").write_text("<p>One <b>entry</b>.</p>", encoding="utf-8")
-
-    pages = list(gnucash_manual(tmp_path))
-
-    assert pages == [("gnucash-help-en/trans", "One entry.")]
 
 
 def test_other_books_are_printed_unpacked_and_joined(tmp_path):

@@ -19,7 +19,7 @@ from transformers import AutoModel
 
 import nextlevelbert
 from nextlevelbert import command
-from nextlevelbert.pretraining import pretrain as pretraining
+from nextlevelbert.pretraining.pretrain import pretrain as run_pretraining
 
 QUESTION = "send an email with an attachment"
 QUERIES = ("manual/lambda", "manual/try", "module/json", "module/threading")
@@ -40,23 +40,23 @@ def pretrain(manual: Path, output: Path) -> None:
     The model has to find the right vector among the chunks of the batch and 8,192 stored ones, all
     whitened. The paper's loss needs far more steps than a demo has.
     """
-    pretraining.main(
-        [
-            *("--train_file", str(manual)),
-            *("--chunk_encoder", nextlevelbert.static_checkpoint()),
-            *("--chunk_size", "64"),
-            *("--whiten_chunks",),
-            *("--learning_rate", "1e-3"),
-            *("--sequence_length", "128"),
-            *("--per_device_train_batch_size", "16"),
-            *("--num_train_epochs", "20"),
-            *("--validation_share", "0.1"),
-            *("--eval_strategy", "steps"),
-            *("--eval_steps", "25"),
-            *("--save_strategy", "no"),
-            *("--do_train",),
-            *("--output_dir", str(output)),
-        ]
+    run_pretraining(
+        {
+            "train_file": str(manual),
+            "chunk_encoder": nextlevelbert.static_checkpoint(),
+            "chunk_size": 64,
+            "whiten_chunks": True,
+            "learning_rate": 1e-3,
+            "sequence_length": 128,
+            "per_device_train_batch_size": 16,
+            "num_train_epochs": 20,
+            "validation_share": 0.1,
+            "eval_strategy": "steps",
+            "eval_steps": 25,
+            "save_strategy": "no",
+            "do_train": True,
+            "output_dir": str(output),
+        }
     )
 
 

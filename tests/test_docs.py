@@ -9,23 +9,20 @@ import re
 import shlex
 import sys
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from huggingface_hub import ModelCard
 from transformers import HfArgumentParser
 
 from benchmarks.studies import trained_rows
-from nextlevelbert.command import finetune, pretrain
+from nextlevelbert.command import command as command_line
 from nextlevelbert.data import open_rows
 from nextlevelbert.data.labelled import load_choices, load_classes
-from nextlevelbert.finetuning import tasks
-from nextlevelbert.pretraining.pretrain import main as train_on_vectors
 from nextlevelbert.training.cards import CITATIONS, CardText, RunReport, model_card
 
 from .examples.scripts import load_script
@@ -165,9 +162,9 @@ def run_example() -> None:
     load_script(sys.argv[0].removeprefix("examples/")).main(sys.argv[1:])
 
 
-def run_training(command: ModuleType, main: Callable[[list[str]], None]) -> None:
-    """Runs a training with the options of `sys.argv`, which the command checks first."""
-    main(command.read_options(sys.argv[1:]))
+def run_training(name: str) -> None:
+    """Runs a training with the options of `sys.argv`."""
+    command_line.run([name, *sys.argv[1:]])
 
 
 ecbplus = load_script("cdlm/ecbplus.py")
@@ -189,10 +186,10 @@ SCRIPTS = {
     "examples/next_level_bert/prepare_muld.py": run_example,
     "examples/next_level_bert/prepare_quality_race.py": run_example,
     "examples/next_level_bert/retrieve_booksum.py": run_example,
-    "pretrain": partial(run_training, pretrain, train_on_vectors),
-    "run_pretraining.py": partial(run_training, pretrain, train_on_vectors),
-    "finetune": partial(run_training, finetune, tasks.main),
-    "run_finetune.py": partial(run_training, finetune, tasks.main),
+    "pretrain": partial(run_training, "pretrain"),
+    "run_pretraining.py": partial(run_training, "pretrain"),
+    "finetune": partial(run_training, "finetune"),
+    "run_finetune.py": partial(run_training, "finetune"),
 }
 
 
@@ -211,10 +208,15 @@ def refused(argv: list[str]) -> str:
     """What a command says of its options; nothing if each exists, belongs to the task and model,
     and may be so."""
     read = HfArgumentParser.parse_args_into_dataclasses
+    read_values = HfArgumentParser.parse_dict
     read_plain = ArgumentParser.parse_args
 
     def read_only(self, *args, **kwargs):
         read(self, *args, **kwargs)
+        raise Understood
+
+    def read_values_only(self, *args, **kwargs):
+        read_values(self, *args, **kwargs)
         raise Understood
 
     def read_plain_only(self, *args, **kwargs):
@@ -223,6 +225,7 @@ def refused(argv: list[str]) -> str:
 
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(io.StringIO()) as errors:
         patch.setattr(HfArgumentParser, "parse_args_into_dataclasses", read_only)
+        patch.setattr(HfArgumentParser, "parse_dict", read_values_only)
         patch.setattr(ArgumentParser, "parse_args", read_plain_only)
         patch.setattr("nextlevelbert.models.model_names.model_path", str)  # no model is opened
         patch.setattr(sys, "argv", argv)

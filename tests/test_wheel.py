@@ -140,10 +140,10 @@ def test_the_console_scripts_run_from_an_installed_wheel(installed, tmp_path):
 
 EVERY_RUN = """
 import json, sys
-from nextlevelbert.finetuning import tasks
-from nextlevelbert.pretraining import pretrain as vectors
+from nextlevelbert.command import main
 for script, *words in json.loads(sys.argv[1]):
-    (vectors if script == "run_pretraining.py" else tasks).main(words)
+    name = "pretrain" if script == "run_pretraining.py" else "finetune"
+    assert main([name, *words]) == 0
 """
 
 

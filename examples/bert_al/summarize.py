@@ -42,9 +42,9 @@ from transformers import (
 )
 
 from nextlevelbert import BertAlForExtractiveSummarization, model_path, text_sentences
+from nextlevelbert.command import run_command
 from nextlevelbert.data import hub_dataset, open_rows
 from nextlevelbert.models import encode_sentences, select_sentences
-from nextlevelbert.training import run_command
 
 logger = logging.getLogger(__name__)
 EVALUATIONS = 3  # with the lowest losses; their mean is reported
@@ -397,4 +397,4 @@ def main(argv: Sequence[str]) -> dict[str, dict[str, float]]:
 
 
 if __name__ == "__main__":
-    run_command(main)
+    raise SystemExit(run_command(main))

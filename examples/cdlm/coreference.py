@@ -30,7 +30,7 @@ from sklearn.model_selection import GroupShuffleSplit
 from transformers import Trainer, set_seed
 
 from nextlevelbert import CdlmForCrossDocumentCoreference
-from nextlevelbert.training import run_command
+from nextlevelbert.command import run_command
 
 METRIC = Path(__file__).parents[2] / "metrics" / "conll_coreference"
 HELD_OUT = 0.2  # share of the topics to validate on if there is no validation file
@@ -232,4 +232,4 @@ def main(argv: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
 
 
 if __name__ == "__main__":
-    run_command(main)
+    raise SystemExit(run_command(main))

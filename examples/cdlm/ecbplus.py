@@ -22,8 +22,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from nextlevelbert.command import run_command
 from nextlevelbert.data import RowLocation, open_rows
-from nextlevelbert.training import run_command
 
 # Topics, as Cybulska and Vossen (2015) divide them.
 SPLITS = {
@@ -288,4 +288,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    run_command(main)
+    raise SystemExit(run_command(main))

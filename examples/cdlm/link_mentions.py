@@ -17,7 +17,7 @@ import torch
 from coreference import cluster_mentions
 
 from nextlevelbert import CdlmForCrossDocumentCoreference, CdlmProcessor, read_marked
-from nextlevelbert.training import run_command
+from nextlevelbert.command import run_command
 
 
 @torch.no_grad()
@@ -84,4 +84,4 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    run_command(main)
+    raise SystemExit(run_command(main))

@@ -25,8 +25,8 @@ from sklearn.metrics import accuracy_score, f1_score
 from transformers import Trainer, set_seed
 
 from nextlevelbert import CdlmForDocumentMatching
+from nextlevelbert.command import run_command
 from nextlevelbert.data import open_rows
-from nextlevelbert.training import run_command
 
 
 class DocumentPair(NamedTuple):
@@ -132,4 +132,4 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    run_command(main)
+    raise SystemExit(run_command(main))

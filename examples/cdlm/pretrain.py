@@ -26,8 +26,9 @@ from nextlevelbert import (
     ClusterDataset,
     DataCollatorForCrossDocumentMasking,
 )
+from nextlevelbert.command import run_command
 from nextlevelbert.data import open_rows
-from nextlevelbert.training import SetEpochCallback, run_command
+from nextlevelbert.training.epochs import SetEpochCallback
 
 HELD_OUT = 0.05  # share of the sets to evaluate on if there is no validation file
 LEAST_DOCUMENTS = 3  # in a set that is trained on (section 2.3)
@@ -226,4 +227,4 @@ def main(argv: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
 
 
 if __name__ == "__main__":
-    run_command(main)
+    raise SystemExit(run_command(main))

@@ -25,8 +25,8 @@ from torch.utils.data import Dataset
 from transformers import Trainer, set_seed
 
 from nextlevelbert import CdlmForMultiHopQuestionAnswering, CdlmProcessor
+from nextlevelbert.command import run_command
 from nextlevelbert.data import RowLocation, open_rows
-from nextlevelbert.training import run_command
 
 METRIC = Path(__file__).parents[2] / "metrics" / "hotpotqa_joint"
 TYPES = ("span", "yes", "no")
@@ -370,4 +370,4 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    run_command(main)
+    raise SystemExit(run_command(main))

@@ -18,8 +18,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from nextlevelbert.command import run_command
 from nextlevelbert.data import columns_of
-from nextlevelbert.training import run_command
 
 SETS = ["train"] * 8 + ["validation", "test"]  # by the last digit of the hash
 
@@ -84,4 +84,4 @@ def join(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    run_command(main)
+    raise SystemExit(run_command(main))

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from nextlevelbert.command import run_command
 from nextlevelbert.data import RowLocation, open_rows
-from nextlevelbert.training import run_command
 
 FOLDERS = {"train": "train", "validation": "dev", "test": "test"}
 COLUMNS = ("celex_id", "concepts", "header", "recitals", "main_body")
@@ -68,4 +68,4 @@ def law_row(location: RowLocation, law: dict[str, Any], *, inverted: bool) -> di
 
 
 if __name__ == "__main__":
-    run_command(main)
+    raise SystemExit(run_command(main))

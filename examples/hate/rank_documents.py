@@ -34,6 +34,7 @@ from transformers import (
 )
 
 from nextlevelbert import DataCollatorForLabelledVectors, encode_corpus, model_path
+from nextlevelbert.command import run_command
 from nextlevelbert.data import columns_of
 from nextlevelbert.evaluation import (
     Ranking,
@@ -44,7 +45,6 @@ from nextlevelbert.evaluation import (
     retrieval_scores,
     trec_run,
 )
-from nextlevelbert.training import run_command
 
 logger = logging.getLogger(__name__)
 
@@ -397,4 +397,4 @@ def main(argv: list[str] | None = None) -> dict[str, dict[str, float]]:
 
 
 if __name__ == "__main__":
-    run_command(main)
+    raise SystemExit(run_command(main))

@@ -27,7 +27,7 @@ from nextlevelbert import (
     load_chunk_encoder,
     model_path,
 )
-from nextlevelbert.training import run_command
+from nextlevelbert.command import run_command
 
 Weights = dict[str, torch.Tensor]
 
@@ -250,4 +250,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    run_command(main)
+    raise SystemExit(run_command(main))

@@ -31,7 +31,7 @@ from sklearn.linear_model import Ridge
 from sklearn.metrics.pairwise import paired_cosine_distances
 
 from nextlevelbert import load_chunk_encoder, read_documents, static_checkpoint
-from nextlevelbert.training import run_command
+from nextlevelbert.command import run_command
 
 MAP_PENALTY = 0.1  # as a share of the mean variance of a dimension
 OFFSET_PENALTY = 0.05  # of .003 to .3 about the best by held-out cosine on 5,000 mixed texts
@@ -132,4 +132,4 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    run_command(main)
+    raise SystemExit(run_command(main))

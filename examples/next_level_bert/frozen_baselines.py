@@ -25,8 +25,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nextlevelbert import ChunkingRule, encode_corpus, load_chunk_encoder, model_path
+from nextlevelbert.command import run_command
 from nextlevelbert.data import open_rows
-from nextlevelbert.training import run_command
 
 logger = logging.getLogger(__name__)
 
@@ -280,4 +280,4 @@ def main(argv: list[str]) -> dict[str, dict[str, float]]:
 
 
 if __name__ == "__main__":
-    run_command(main)
+    raise SystemExit(run_command(main))

@@ -27,7 +27,8 @@ from nextlevelbert import (
     load_chunk_encoder,
     read_documents,
 )
-from nextlevelbert.training import SetEpochCallback, run_command
+from nextlevelbert.command import run_command
+from nextlevelbert.training.epochs import SetEpochCallback
 
 HELD_OUT = 0.05  # share of the documents to evaluate on
 
@@ -133,4 +134,4 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    run_command(main)
+    raise SystemExit(run_command(main))

@@ -22,8 +22,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from nextlevelbert.command import run_command
 from nextlevelbert.data import RowLocation, open_rows
-from nextlevelbert.training import run_command
 
 LABELS = {"Villain/Antagonist": [], "Hero": ["Hero"]}
 LONGEST_LINE = 200  # characters of a first line
@@ -74,4 +74,4 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    run_command(main)
+    raise SystemExit(run_command(main))

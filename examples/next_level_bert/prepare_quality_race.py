@@ -22,8 +22,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from nextlevelbert.command import run_command
 from nextlevelbert.data import RowLocation, open_rows
-from nextlevelbert.training import run_command
 
 Row = dict[str, Any]
 
@@ -122,4 +122,4 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    run_command(main)
+    raise SystemExit(run_command(main))

@@ -22,6 +22,7 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoModel
 
 from nextlevelbert import VectorCorpus, encode_corpus, load_chunk_encoder, model_path
+from nextlevelbert.command import run_command
 from nextlevelbert.data import open_rows
 from nextlevelbert.evaluation import (
     Ranking,
@@ -33,7 +34,6 @@ from nextlevelbert.evaluation import (
     retrieval_scores,
     tfidf_scores,
 )
-from nextlevelbert.training import run_command
 
 K = 10  # the table has MRR@10 and the hit rate at 10
 SHORTEST_BUCKET = 64  # words; shorter chapters are in the first bucket, from 0 to 127 words
@@ -238,4 +238,4 @@ def main(argv: list[str] | None = None) -> dict[str, dict[str, float]]:
 
 
 if __name__ == "__main__":
-    run_command(main)
+    raise SystemExit(run_command(main))

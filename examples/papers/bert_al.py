@@ -25,8 +25,8 @@ from transformers import (
 )
 
 from nextlevelbert import BertAlForExtractiveSummarization, text_sentences
+from nextlevelbert.command import run_command
 from nextlevelbert.models import encode_sentences
-from nextlevelbert.training import run_command
 
 SENTENCES = 3  # of a summary
 SCORER = RougeScorer(["rouge1", "rouge2"], use_stemmer=True)
@@ -127,4 +127,4 @@ def main(argv: list[str] | None = None) -> dict[str, dict[str, float]]:
 
 
 if __name__ == "__main__":
-    run_command(main)
+    raise SystemExit(run_command(main))

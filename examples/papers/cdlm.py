@@ -22,7 +22,7 @@ from nextlevelbert import (
     ClusterDataset,
     DataCollatorForCrossDocumentMasking,
 )
-from nextlevelbert.training import run_command
+from nextlevelbert.command import run_command
 
 NAMES = (
     "Ahab Emma Nemo Jane Dorian Heidi Oliver Alice Hamlet Pip Ishmael Darcy Sinbad Robin Tarzan"
@@ -127,4 +127,4 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    run_command(main)
+    raise SystemExit(run_command(main))

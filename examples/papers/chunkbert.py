@@ -20,7 +20,7 @@ from datasets import Dataset
 from transformers import AutoConfig, DataCollatorWithPadding, Trainer, TrainingArguments, set_seed
 
 from nextlevelbert import ChunkBertForSequenceClassification, model_path
-from nextlevelbert.training import run_command
+from nextlevelbert.command import run_command
 
 ELSEWHERE = "The clerk put the papers on the desk and closed the door behind him. "
 SUBJECTS = {"sea": "The whale rose beside the ship. ", "kitchen": "She lit the oven for the cake. "}
@@ -115,4 +115,4 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    run_command(main)
+    raise SystemExit(run_command(main))

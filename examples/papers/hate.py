@@ -16,7 +16,7 @@ import transformers as hf
 from datasets import Dataset
 
 import nextlevelbert as nlb
-from nextlevelbert.training import run_command
+from nextlevelbert.command import run_command
 
 SEA = [
     "The whale dived below the ship.",
@@ -125,4 +125,4 @@ def main(name: str = "minilm", folder: str = "hate") -> dict[str, tuple]:
 
 
 if __name__ == "__main__":
-    run_command(lambda argv: main(*argv))
+    raise SystemExit(run_command(lambda argv: main(*argv)))

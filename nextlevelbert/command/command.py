@@ -1,10 +1,9 @@
 """The help of `nextlevelbert`, and the start of the sub-command that was asked for.
 
-This package is not a part of `nextlevelbert`: importing that loads torch and transformers, which
-takes seconds, unless this package was imported before. Neither the help nor a wrong option needs
-them, nor does a further question to a static model. A module for each sub-command declares its
-options; each option is an argument of `run` in a module of ``nextlevelbert.search``. The options of
-trainings are declared in ``nextlevelbert``; `training` reads a description of them.
+Importing torch and transformers takes seconds. Neither the help nor a wrong option needs them, nor
+does a further question to a static model. A module for each sub-command declares its options; each
+option is an argument of `run` in a module of ``nextlevelbert.search``. The options of trainings are
+declared in `pretraining/options.py` and `finetuning/options.py`.
 """
 
 from __future__ import annotations
@@ -12,15 +11,12 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.metadata
-import io
-import os
 import platform
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 from . import app, cache, embed, fit, search
-from .options import open_options
+from .options import check_models, open_options
 from .parser import Parser, nearest
 
 # Sub-commands by name: their options, and the module with their function `run`.
@@ -83,20 +79,6 @@ def _versions() -> str:
     return f"{', '.join(versions)}, Python {platform.python_version()}, {platform.system()}"
 
 
-def _readable(message: str) -> str:
-    """Returns a message in which characters that a terminal would obey are written as escapes.
-
-    `nextlevelbert.messages` has this, too, but takes seconds to import.
-    """
-    characters = []
-    for character in message:
-        if character.isprintable() or character in "\n\t":
-            characters.append(character)
-        else:
-            characters.append(ascii(character)[1:-1])
-    return "".join(characters)
-
-
 def run(argv: Sequence[str]) -> None:
     """Runs the sub-command of a command line; without one, prints the help."""
     name = next(iter(argv), "--help")
@@ -109,11 +91,7 @@ def run(argv: Sequence[str]) -> None:
         parser.error(f"There is no command {name!r}.{nearest(name, [*_COMMANDS, *_TRAININGS])}")
 
     options = vars(command_parser(name).parse_args(argv[1:]))
-    for option in ("model", "chunk_encoder", "rerank"):
-        model = options.get(option)
-        if model and model != "minilm":  # which the models know by this name
-            names = importlib.import_module("nextlevelbert.models.model_names")
-            options[option] = names.model_path(model)
+    check_models(options)
     if name not in ("search", "cache"):  # which open a model only to encode something
         importlib.import_module("nextlevelbert.search.reading").check_source(options["source"])
         importlib.import_module("nextlevelbert.public")  # registers the models
@@ -122,28 +100,3 @@ def run(argv: Sequence[str]) -> None:
     if "dtype" in options:
         open_options(options)
     command.run(**options)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the sub-command of a command line, by default that of this process.
-
-    Returns:
-        The exit status.
-    """
-    if argv is None:
-        argv = sys.argv[1:]
-    if sys.stdout is None:  # closed by the program that starts this one
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a pipe on Windows may know few characters
-        sys.stdout.reconfigure(errors="replace")
-    try:
-        run(argv)
-        sys.stdout.flush()
-    except BrokenPipeError:  # as in `nextlevelbert search … | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except (OSError, ValueError, MemoryError) as error:
-        message = str(error) or "There is not enough memory for these documents and this model."
-        print(f"error: {_readable(message)}", file=sys.stderr)
-        return 1
-    return 0

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..training.options import pop_option
+from .parser import pop_option
 
 RECIPES = Path(__file__).with_name("recipes")
 

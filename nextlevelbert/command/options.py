@@ -7,7 +7,7 @@ import functools
 import glob
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ example-books (the first pages of six novels) and python-manual (Python's manual
 """
 BUNDLED = ("example-books", "python-manual")
 """Sources that are installed; `nextlevelbert.data.reading` has them, too."""
+_TRUTHS = {"true": True, "false": False}
 KEEPS = """\
 Passages and vectors are kept in the cache: the next time, only new and changed files are encoded.
 If the command is interrupted, run it again to continue. See nextlevelbert cache --help.
@@ -29,7 +30,7 @@ If the command is interrupted, run it again to continue. See nextlevelbert cache
 def add_source_options(parser: argparse.ArgumentParser) -> None:
     """Adds what every command has: the documents to read."""
     parser.add_argument(
-        "source", metavar="SOURCE", type=_source, help="folder, file or pattern of documents"
+        "source", metavar="SOURCE", type=source, help="folder, file or pattern of documents"
     )
     parser.add_argument(
         "--text_column",
@@ -156,6 +157,29 @@ def open_options(options: dict[str, Any]) -> None:
     options["reading"] = reading.ReadingOptions(**reading_options)
 
 
+def check_models(options: Mapping[str, Any], no_models: Sequence[str] = ()) -> None:
+    """Refuses a model that is not on this machine if asking the Hub fails.
+
+    Args:
+        options: the values of a command by name.
+        no_models: values of ``--model`` that are no model.
+
+    Raises:
+        FileNotFoundError: with the option, the name of the model, and what the option may be.
+    """
+    for option in ("chunk_encoder", "rerank", "model"):
+        name = options.get(option)
+        if name in (None, "minilm", *no_models):  # the models know minilm by this name
+            continue
+        try:
+            importlib.import_module("nextlevelbert.models.model_names").model_path(name)
+        except FileNotFoundError as error:
+            message = f"--{option}: {error}"
+            if no_models and option == "model":
+                message += f" It may also be {', '.join(no_models)}."
+            raise FileNotFoundError(message) from error
+
+
 def count(text: str) -> int:
     """Reads a number of results."""
     if not text.isdecimal():
@@ -163,12 +187,21 @@ def count(text: str) -> int:
     return int(text)
 
 
-def whole_number(text: str) -> int:
-    """Reads a whole number, which may be negative."""
-    try:
-        return int(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"must be a whole number, got {text!r}") from error
+def reader_of(convert: Callable[[str], Any], what: str) -> Callable[[str], Any]:
+    """Makes a type of values, whose error says what a value must be."""
+
+    def read(text: str) -> Any:
+        try:
+            return convert(text)
+        except (ValueError, KeyError) as error:
+            raise argparse.ArgumentTypeError(f"must be {what}, got {text!r}") from error
+
+    return read
+
+
+whole_number = reader_of(int, "a whole number")
+number = reader_of(float, "a number")
+truth = reader_of(lambda text: _TRUTHS[text.lower()], "true or false")
 
 
 def output_path(text: str, suffixes: tuple[str, ...] = ()) -> Path:
@@ -197,7 +230,7 @@ def new_folder(text: str) -> Path:
     return path
 
 
-def _source(text: str) -> str:
+def source(text: str) -> str:
     """Reads the documents to use: a path, a pattern that matches one, or a name of `BUNDLED`."""
     if text in BUNDLED or os.path.exists(text):
         return text

@@ -10,10 +10,17 @@ from typing import Any, NoReturn
 
 # Words of other programs for options of the commands.
 _SYNONYMS = {
-    **dict.fromkeys(("k", "n", "top", "top_k", "topk", "limit", "results"), "passages"),
-    **dict.fromkeys(("data", "file", "files", "input"), "train_file"),
-    **dict.fromkeys(("gpu", "cuda", "cpu"), "device"),
-    **dict.fromkeys(("out", "outfile", "o"), "output"),
+    "k": "passages",
+    "n": "passages",
+    "top": "passages",
+    "top_k": "passages",
+    "limit": "passages",
+    "results": "passages",
+    "data": "train_file",
+    "input": "train_file",
+    "gpu": "device",
+    "cuda": "device",
+    "cpu": "device",
     "lr": "learning_rate",
 }
 
@@ -82,22 +89,37 @@ class Parser(argparse.ArgumentParser):
         raise SystemExit(2)
 
 
+def pop_option(argv: Sequence[str], name: str, default: str = "") -> tuple[str, list[str]]:
+    """Removes an option from a command line; returns its value and the other arguments."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    spellings = [f"--{name}", f"--{name.replace('_', '-')}"]
+    parser.add_argument(*spellings, nargs="?", default=default, dest="value")
+    namespace, others = parser.parse_known_args(argv)
+    return namespace.value, others
+
+
 def nearest(name: str, names: Iterable[str]) -> str:
     """Returns a question that names the word nearest to a wrong one, or an empty text.
 
     A word of other programs comes first, then a word that begins with the wrong one or has it
     behind an underscore, a word that the wrong one contains, and a word of similar letters.
     """
-    words: dict[str, str] = {}
+    choices: dict[str, str] = {}
     for other in names:
-        words.setdefault(other.lstrip("-").replace("-", "_"), other)
-    word = name.lstrip("-").replace("-", "_")
-    similar = [other for other in words if other == _SYNONYMS.get(word)]
+        choices.setdefault(plain_name(other), other)
+    word = plain_name(name)
+    similar = [_SYNONYMS.get(word, "")]
     if len(word) > 1:
-        similar += [other for other in words if other.startswith(word)]
-        similar += [other for other in words if f"_{word}" in other]
-    similar += [other for other in words if len(other) > 3 and other in word]
-    similar += difflib.get_close_matches(word, words, n=1, cutoff=0.7)
-    if not similar:
-        return ""
-    return f" Did you mean {words[similar[0]]}?"
+        similar += [other for other in choices if other.startswith(word)]
+        similar += [other for other in choices if f"_{word}" in other]
+    similar += [other for other in choices if len(other) > 3 and other in word]
+    similar += difflib.get_close_matches(word, choices, n=1, cutoff=0.7)
+    for other in similar:
+        if other in choices:
+            return f" Did you mean {choices[other]}?"
+    return ""
+
+
+def plain_name(option: str) -> str:
+    """Returns the name of an option without hyphens."""
+    return option.lstrip("-").replace("-", "_")

@@ -5,13 +5,12 @@ from typing import Any
 
 import numpy as np
 from datasets import Dataset
+from transformers import HfArgumentParser
 
 from ..data.labelled import load_classes, read_label_names
 from ..data.tables import Table
 from ..data.words import split_terms
-from ..training.arguments import parse
-from ..training.options import pop_option
-from ..training.runs import bind_folder
+from ..training.runs import bind_folder, logged_run
 from .arguments import FinetuningArguments
 from .card import card_snippet
 from .labels import SEVERAL, LabelSet
@@ -33,11 +32,17 @@ _USE = (
 )
 
 
-def main(argv: list[str]) -> None:
-    """Trains a classifier per seed, and publishes the best one."""
-    model_type, _ = pop_option(argv, "model_type", "nextlevelbert")
+@logged_run()
+def main(values: dict[str, Any]) -> None:
+    """Trains a classifier per seed, and publishes the best one.
+
+    Args:
+        values: options by name; the others have their defaults.
+    """
+    model_type = values.get("model_type", "nextlevelbert")
     groups = (*GROUPS["classification"][model_type], FinetuningArguments)
-    *model_options, class_args, columns, data_args, args = parse(groups, argv)
+    parsed = HfArgumentParser(groups).parse_dict(values)
+    *model_options, class_args, columns, data_args, args = parsed
 
     # 1. The sets, and the labels of the training set.
     class_names = None

@@ -1,10 +1,13 @@
 """The task ``multiple_choice``: chooses among candidate answers to a question about a document."""
 
+from typing import Any
+
 from datasets import Dataset
+from transformers import HfArgumentParser
 
 from ..data.labelled import load_choices
 from ..data.tables import Table
-from ..training.arguments import parse
+from ..training.runs import logged_run
 from .arguments import FinetuningArguments
 from .card import card_snippet
 from .labels import LabelSet
@@ -23,10 +26,15 @@ _USE = (
 _SNIPPET_PAIR = '["the question? one answer", "the question? another"]'
 
 
-def main(argv: list[str]) -> None:
-    """Trains a model per seed to choose among answers, and publishes the best one."""
+@logged_run()
+def main(values: dict[str, Any]) -> None:
+    """Trains a model per seed to choose among answers, and publishes the best one.
+
+    Args:
+        values: options by name; the others have their defaults.
+    """
     groups = (*GROUPS["multiple_choice"]["nextlevelbert"], FinetuningArguments)
-    model_args, columns, data_args, args = parse(groups, argv)
+    model_args, columns, data_args, args = HfArgumentParser(groups).parse_dict(values)
 
     # 1. The sets, and the choices of the training set.
     def load(table: Table, train: Dataset | None) -> Dataset:

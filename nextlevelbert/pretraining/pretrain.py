@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from transformers import EvalPrediction, set_seed
+from transformers import EvalPrediction, HfArgumentParser, set_seed
 
 from ..models.chunk_encoder import LoadedChunkEncoder
 from ..models.configuration_hate import HateConfig
@@ -25,15 +25,13 @@ from ..models.modeling_nextlevelbert import (
     NextLevelBertForContrastiveLearning,
     NextLevelBertForMaskedVectorModeling,
 )
-from ..training.arguments import open_config, parse
+from ..training.arguments import open_config
 from ..training.cards import (
     name_on_hub,
     public_name,
 )
-from ..training.command_line import run_command
-from ..training.options import pop_option
 from ..training.plots import Log
-from ..training.runs import bind_folder, last_whole_checkpoint
+from ..training.runs import bind_folder, last_whole_checkpoint, logged_run
 from ..training.trainer import CardTrainer
 from ..whitening import fit_whitening
 from .arguments import PretrainingArguments
@@ -85,11 +83,6 @@ _NO_SETTINGS = ("model", "chunk_encoder", "chunk_encoder_name", "include_chunk_e
 _TIMES = ("_runtime", "_per_second")  # entries of a log that differ from run to run
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Pretrains the ``--model_type`` that a command line asks for."""
-    run_command(pretrain, argv)
-
-
 @dataclass
 class Options:
     """All options of a run, a group each."""
@@ -101,14 +94,17 @@ class Options:
     training: PretrainingArguments
 
 
-def pretrain(argv: list[str]) -> None:
+@logged_run()
+def pretrain(values: dict[str, Any]) -> None:
     """Encodes the documents, trains on their vectors and saves the model with its card.
 
     An interrupted run resumes if the same options are given again.
+
+    Args:
+        values: options by name; the others have their defaults.
     """
-    model_type, _ = pop_option(argv, "model_type", "nextlevelbert")
-    groups = GROUPS.get(model_type, GROUPS["nextlevelbert"])  # which refuse another type
-    options = Options(*parse((*groups, PretrainingArguments), argv))
+    groups = (*GROUPS[values.get("model_type", "nextlevelbert")], PretrainingArguments)
+    options = Options(*HfArgumentParser(groups).parse_dict(values))
     args = options.training
     set_seed(args.seed)
 

@@ -7,14 +7,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import torch
 from huggingface_hub import create_repo, upload_folder
 from huggingface_hub.errors import StrictDataclassError
 from transformers import (
     AutoConfig,
-    HfArgumentParser,
     PreTrainedConfig,
     Trainer,
     TrainingArguments,
@@ -160,16 +159,6 @@ class BaseTrainingArguments(TrainingOptions, TrainingArguments):
                 revision=self.hub_revision,
                 ignore_patterns=["checkpoint-*", "_*", ".tmp*", *leave],
             )
-
-
-def parse(classes: Sequence[type[Any]], argv: Sequence[str]) -> tuple[Any, ...]:
-    """Parses a command line into dataclasses, whose `_argument_group_name` is a title in the help.
-
-    Raises:
-        ValueError: for an unknown option, and a value that a dataclass refuses.
-    """
-    parser = HfArgumentParser(classes, allow_abbrev=False)
-    return parser.parse_args_into_dataclasses(argv, look_for_args_file=False)
 
 
 def open_config(model: str, others: Sequence[str] = ()) -> PreTrainedConfig:

@@ -3,6 +3,8 @@
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+__all__ = ["SetEpochCallback"]
+
 
 class SetEpochCallback(TrainerCallback):
     """Calls `set_epoch` of the training set at the beginning of each epoch.

@@ -4,7 +4,6 @@ The help of the command reads them, so this file imports neither torch nor trans
 """
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,15 +22,6 @@ def option(default: object, help: str, **metadata: object) -> Any:
 def fixed(default: object, reason: str) -> Any:
     """Makes a field that is no option, because a training here decides it."""
     return field(init=False, default=default, metadata={"reason": reason})
-
-
-def pop_option(argv: Sequence[str], name: str, default: str = "") -> tuple[str, list[str]]:
-    """Removes an option from a command line; returns its value and the other arguments."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    spellings = [f"--{name}", f"--{name.replace('_', '-')}"]
-    parser.add_argument(*spellings, nargs="?", default=default, dest="value")
-    namespace, others = parser.parse_known_args(argv)
-    return namespace.value, others
 
 
 @dataclass

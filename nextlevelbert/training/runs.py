@@ -2,19 +2,23 @@
 
 import json
 import logging
+import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import datasets
+import transformers
 from accelerate import PartialState
 
 from ..corpus.hold import hold_folder
 from ..models.files import read_json, write_whole
 
 logger = logging.getLogger(__name__)
-HELD_FOLDERS = ExitStack()  # those of the command that runs
+HELD_FOLDERS = ExitStack()  # those of the training that runs
 # The files of a checkpoint, beside its state.
 _FILES = ("*.safetensors", "optimizer.pt", "scheduler.pt", "rng_state*.pth")
 
@@ -35,10 +39,28 @@ def write_json_lines(path: str | Path, records: Iterable[object]) -> None:
     write_whole(path, "\n".join(lines))
 
 
+@contextmanager
+def logged_run() -> Iterator[None]:
+    """Prints what a training logs, without bars in a log file, and lets its folders go at the end.
+
+    Example:
+        A training is a function with ``@logged_run()``.
+    """
+    level = logging.WARNING
+    if os.environ.get("RANK", "0") == "0":
+        level = logging.INFO
+    logging.basicConfig(level=level, format="%(message)s")
+    if not sys.stderr.isatty():
+        datasets.disable_progress_bars()
+        transformers.utils.logging.disable_progress_bar()
+    with HELD_FOLDERS:
+        yield
+
+
 def bind_folder(folder: str | Path, settings: Mapping[str, object]) -> None:
     """Makes a folder the folder of a run with these settings; every process may call it.
 
-    The main process holds the folder until the command ends.
+    The main process holds the folder until the training ends; see `logged_run`.
 
     Raises:
         ValueError: for a folder with another run, naming what differs, and for a folder that

@@ -1,5 +1,5 @@
 """The command of the tests of search, and their books."""
 
-from ..search.conftest import books, command, toy
+from ..search.conftest import books, command, exports, toy
 
-__all__ = ["books", "command", "toy"]
+__all__ = ["books", "command", "exports", "toy"]

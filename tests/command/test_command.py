@@ -20,7 +20,7 @@ import pytest
 import nextlevelbert
 from nextlevelbert import Document, example_books
 from nextlevelbert.command import command as command_line
-from nextlevelbert.command import main
+from nextlevelbert.command import main, run_command
 from nextlevelbert.search.reading import ReadingOptions
 
 from ..search.conftest import COURT, KITCHEN, SEA
@@ -246,13 +246,13 @@ def test_the_manual_of_python_is_a_source(command, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "module"),
+    ("name", "function"),
     [
-        ("pretrain", "nextlevelbert.pretraining.pretrain"),
-        ("finetune", "nextlevelbert.finetuning.tasks"),
+        ("pretrain", "nextlevelbert.pretraining.pretrain.pretrain"),
+        ("finetune", "nextlevelbert.finetuning.classification.main"),
     ],
 )
-def test_a_training_gets_the_rest_of_the_line(command, monkeypatch, name, module):
+def test_a_training_gets_the_rest_of_the_line(command, monkeypatch, name, function):
     argv = [
         "--output_dir",
         "made",
@@ -260,18 +260,20 @@ def test_a_training_gets_the_rest_of_the_line(command, monkeypatch, name, module
         "3",
         "--adam-beta1",
         ".8",
-        "--no_include_num_input_tokens_seen",
+        "--no_skip_memory_metrics",
         "--train_file",
         "example-books",
     ]
     if name == "finetune":
         argv = ["--task", "classification", "--model", "a b", *argv]
     seen = []
-    monkeypatch.setattr(f"{module}.main", seen.append)
+    monkeypatch.setattr(function, seen.append)
 
     assert command(name, *argv).status == 0
 
-    assert seen == [argv]
+    [options] = seen
+    assert (options["output_dir"], options["seed"], options["adam_beta1"]) == ("made", 3, 0.8)
+    assert options["skip_memory_metrics"] is False
 
 
 @pytest.mark.parametrize(
@@ -299,6 +301,28 @@ def test_what_ends_a_command_is_one_line(command, books, monkeypatch, error, sta
     said = command("search", books, "whales?")
     assert said.status == status
     assert said.err.removeprefix("Reading with model on cpu in float32.\n") == line
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "line"),
+    [
+        (ValueError("no such column"), 1, "error: no such column\n"),
+        (ImportError("galore-torch is missing"), 1, "error: galore-torch is missing\n"),
+        (KeyboardInterrupt(), 130, "\nStopped. Run the same command again to continue.\n"),
+    ],
+)
+def test_what_a_script_refuses_is_told_without_a_traceback(capsys, error, status, line):
+    def work(argv):
+        raise error
+
+    assert run_command(work, []) == status
+
+    assert capsys.readouterr().err == line
+
+
+def test_a_mistake_of_a_script_has_a_traceback():
+    with pytest.raises(KeyError):
+        run_command(lambda argv: {}["a mistake of ours"], [])
 
 
 def test_a_closed_stdout_is_no_error(books, tmp_path, monkeypatch):

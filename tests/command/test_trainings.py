@@ -2,53 +2,51 @@
 
 import json
 import re
-from dataclasses import dataclass, field
-from typing import Literal
 
 import pytest
 import yaml
 
 from nextlevelbert.command import finetune, pretrain
-from nextlevelbert.command.option_files import expand_options_file, with_recipe
+from nextlevelbert.finetuning.arguments import FinetuningArguments
 from nextlevelbert.finetuning.options import GROUPS
-from nextlevelbert.training.arguments import BaseTrainingArguments, parse
+
+LINE = "--task classification --model m --dataset_name me/books --output_dir made".split()
 
 
-@dataclass
-class Model:
-    _argument_group_name = "model"
-
-    model: str = field(metadata={"help": "Folder or name."})
-    model_type: Literal["chunkbert", "truncated", "hate"] = "chunkbert"
-    chunk_size: int | None = None
-    max_training_tokens: int | None = None
-    keep_attention_dropout: bool = False
-
-
-@dataclass
-class Arguments(BaseTrainingArguments):
-    seeds: list[int] = field(default_factory=lambda: [0])
+@pytest.fixture
+def every_model(monkeypatch) -> None:
+    """Each name of a model is taken for one that is there."""
+    monkeypatch.setattr("nextlevelbert.models.model_names.model_path", str)
 
 
 @pytest.mark.parametrize(("suffix", "dump"), [("yaml", yaml.safe_dump), ("json", json.dumps)])
+@pytest.mark.usefixtures("every_model")
 def test_a_file_stands_for_options_and_those_beside_it_win(tmp_path, suffix, dump, capsys):
     file = tmp_path / f"options.{suffix}"
     values = {
-        "model": "m",
+        "model_type": "chunkbert",
         "seeds": [3, 4],
         "use_cpu": True,
         "learning_rate": 1e-3,
         "lr_scheduler_kwargs": {"a": 2},
+        "adam_beta1": 0.8,
     }
     file.write_text(dump(values))
-    argv = [str(file), *"--learning_rate 2e-3 --chunk-size 12".split()]
-    model, args = parse((Model, Arguments), expand_options_file(argv))
+    argv = [str(file), *LINE, *"--learning_rate 2e-3 --chunk-size 12".split()]
 
-    assert (args.seeds, args.learning_rate, args.lr_scheduler_kwargs) == ([3, 4], 2e-3, {"a": 2})
-    assert (model.chunk_size, args.use_cpu) == (12, True)
-    assert (args.remove_unused_columns, args.weight_decay) == (False, 0.01)
+    task, options = finetune.read_options(argv)
 
+    assert task == "classification"
+    assert (options["seeds"], options["learning_rate"], options["chunk_size"]) == ([3, 4], 2e-3, 12)
+    assert (options["use_cpu"], options["adam_beta1"]) == (True, 0.8)
+    shared = {"use_cpu": True, "lr_scheduler_kwargs": options["lr_scheduler_kwargs"]}
+    assert FinetuningArguments(**shared).lr_scheduler_kwargs == {"a": 2}
+
+
+def test_a_file_of_options_must_name_them(tmp_path, capsys):
+    file = tmp_path / "options.yaml"
     file.write_text("- 1")
+
     with pytest.raises(SystemExit, match="2"):
         pretrain.read_options([str(file)])
 
@@ -110,19 +108,19 @@ def test_the_help_shows_few_options_of_transformers_and_describes_them(capsys, m
     assert "dataloader_pin_memory" not in help_text  # hidden, and so is what turns it off
 
 
+@pytest.mark.usefixtures("every_model")
 def test_a_recipe_stands_in_front_and_its_batch_comes_by_accumulation(capsys):
-    argv = "--model m --use_cpu --recipe paper --per_device_train_batch_size=2 --seeds 7".split()
-    with_values = with_recipe(argv, "classification-chunkbert")
-    model, args = parse((Model, Arguments), with_values)
+    paper = [*LINE, "--recipe", "paper", "--model_type"]
+    batch = "--per_device_train_batch_size=2 --seeds 7".split()
 
-    assert (model.chunk_size, model.max_training_tokens) == (128, 4096)
-    assert (args.learning_rate, args.seeds) == (3e-5, [7])
-    assert (args.per_device_train_batch_size, args.gradient_accumulation_steps) == (2, 4)
+    _, chunkbert = finetune.read_options([*paper, "chunkbert", *batch])
+    _, truncated = finetune.read_options([*paper, "truncated"])
+
     assert "ChunkBERT, section 4.3" in capsys.readouterr().err
-
-    argv = "--model m --use_cpu --recipe=paper --model_type truncated".split()
-    with_values = with_recipe(argv, "classification-truncated")
-    model, args = parse((Model, Arguments), with_values)
-
-    assert (model.chunk_size, args.num_train_epochs) == (None, 20)
-    assert args.lr_scheduler_type == "constant"
+    assert (chunkbert["chunk_size"], chunkbert["max_training_tokens"]) == (128, 4096)
+    assert (chunkbert["learning_rate"], chunkbert["seeds"]) == (3e-5, [7])
+    assert chunkbert["per_device_train_batch_size"] == 2
+    assert chunkbert["gradient_accumulation_steps"] == 4
+    assert "chunk_size" not in truncated
+    assert truncated["num_train_epochs"] == 20
+    assert truncated["lr_scheduler_type"] == "constant"

@@ -10,7 +10,7 @@ def test_the_configuration_of_a_dataset_is_read(module, toy_checkpoint, monkeypa
     monkeypatch.setattr(
         run, "open_rows", lambda source, split, config: pytest.fail(f"{source} {config}")
     )
-    argv = f"--model {toy_checkpoint} --dataset_name me/pairs --dataset_config_name small"
+    options = {"dataset_name": "me/pairs", "dataset_config_name": "small"}
 
     with pytest.raises(pytest.fail.Exception, match="me/pairs small"):
-        module.main([*argv.split(), "--output_dir", str(tmp_path)])
+        module.main({"model": toy_checkpoint, "output_dir": str(tmp_path), **options})

@@ -27,6 +27,7 @@ from nextlevelbert import (
     encode_corpus,
     load_chunk_encoder,
 )
+from nextlevelbert.command.pretrain import read_options
 from nextlevelbert.models.files import read_json
 from nextlevelbert.pretraining.documents import ChosenDocuments, share_out
 from nextlevelbert.pretraining.options import NewModelArguments, NextLevelBertArguments
@@ -76,9 +77,8 @@ def run(toy_encoder_path):
     """A run in this process, errors as they are."""
 
     def start(output: Path, *argv: str) -> Path:
-        pretrain(
-            ["--chunk_encoder", toy_encoder_path, "--output_dir", str(output), *SETTINGS, *argv]
-        )
+        line = ["--chunk_encoder", toy_encoder_path, "--output_dir", str(output)]
+        pretrain(read_options([*line, *SETTINGS, *argv]))
         return output
 
     return start
@@ -273,16 +273,17 @@ def test_the_card_says_what_the_model_is_made_of(run, books, source, tmp_path):
         ),
         (["--train_file", "nothing.jsonl"], "nothing.jsonl"),
         ("--train_file {books} --metric_for_best_model acc".split(), "masked_accuracy"),
-        ("--train_file {books} --model m --whiten_chunks".split(), "--whiten_chunks"),
+        ("--train_file {books} --model {encoder} --whiten_chunks".split(), "--whiten_chunks"),
         ("--train_file {books} --num_hidden_layers -1".split(), "num_hidden_layers"),
         (["--train_file", "{books}", "--no_include_chunk_encoder"], "--chunk_encoder_name"),
         (["--model_type", "longformer"], "longformer"),
     ],
 )
-def test_what_it_refuses(run, books, corpus, tmp_path, words, culprit, capsys):
+def test_what_it_refuses(run, books, corpus, toy_encoder_path, tmp_path, words, culprit, capsys):
     """Without a trace in the output folder."""
+    values = {"books": books, "corpus": corpus.path, "encoder": toy_encoder_path}
     with pytest.raises((ValueError, FileNotFoundError, SystemExit)) as error:
-        run(tmp_path / "model", *[word.format(books=books, corpus=corpus.path) for word in words])
+        run(tmp_path / "model", *[word.format(**values) for word in words])
 
     assert culprit in str(error.value) + capsys.readouterr().err
     assert not (tmp_path / "model").exists()

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from nextlevelbert.command import main
 from nextlevelbert.finetuning.arguments import FinetuningArguments
-from nextlevelbert.finetuning.tasks import main
 from nextlevelbert.models.files import read_json
 
 SCRIPT = Path(__file__).parents[2] / "run_finetune.py"
@@ -51,6 +51,9 @@ def run_here(*words: str, script: Path = SCRIPT) -> None:
     sys.path = [str(script.parent), *path]
     try:
         runpy.run_path(str(script), run_name="__main__")
+    except SystemExit as end:
+        if end.code != 0:
+            raise
     finally:
         sys.argv = argv
         sys.path = path
@@ -71,5 +74,7 @@ def run_task(
     command += ["--disable_tqdm", "true", "--use_cpu", *argv]
     for option, value in options.items():
         command += [option, str(value)]
-    main(command)
+    status = main(["finetune", *command])
+    if status:
+        raise SystemExit(status)
     return read_json(output / "results.json")

@@ -8,8 +8,7 @@ from torch.utils.data import ConcatDataset, Subset, TensorDataset, random_split
 from transformers import Trainer, TrainingArguments
 
 from nextlevelbert.pretraining.datasets import EpochDataset
-from nextlevelbert.training import SetEpochCallback
-from nextlevelbert.training.epochs import set_epoch
+from nextlevelbert.training.epochs import SetEpochCallback, set_epoch
 
 
 class Keys(EpochDataset):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 _PATIENCE = 1_000  # milliseconds before a line says that another process is waited for
 _FOREVER = 2**31 - 1
+_MAPPED = 2**31  # bytes of a file that are mapped into memory: vectors are read in half the time
 _PAGE_SIZE = 16_384  # bytes; vectors are read in half the time of SQLite's 4,096
 
 
@@ -63,6 +64,7 @@ def open_database(path: Path, schema: str) -> sqlite3.Connection:
     try:
         database.execute(f"PRAGMA busy_timeout = {_FOREVER}")
         database.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
+        database.execute(f"PRAGMA mmap_size = {_MAPPED}")
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = NORMAL")
         database.executescript(schema)

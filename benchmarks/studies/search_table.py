@@ -76,7 +76,7 @@ class Collection:
             index: the question.
             scores: score of each passage, ``[N]``.
         """
-        order = ranking(np.ravel(scores), self.numbers)
+        order = list(ranking(np.ravel(scores), self.numbers))
         numbers = self.numbers[order].tolist()
         return 1 + min(numbers.index(number) for number in self.right[index])
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..data.words import search_words
-from ..models.tokenizing import private_tokenizer
 from .encoders.files import unit
 from .encoders.static import StaticEncoder
 
@@ -28,7 +28,7 @@ def late_interaction(
     Zaharia 2020, section 3.3); here a token has the same vector in all contexts.
 
     Args:
-        words: the words of the question, from `search_words`.
+        words: the words of the question, from `search_words`; each once.
         weights: the weight of each word, 0 or more.
         texts: the n passages.
         encoder: an encoder that has token vectors.
@@ -36,21 +36,26 @@ def late_interaction(
     Returns:
         The weighted means of the largest cosines, each 0 or more, ``[n]``.
     """
-    normalized = [" ".join(search_words(text)) for text in texts]
-    terms = [*words, *normalized]
-    documents = private_tokenizer(encoder.tokenizer)(terms)
-    ids = [document.input_ids for document in documents]
-    tokens, rows = np.unique(np.concatenate(ids), return_inverse=True)
-    is_known = tokens != encoder.tokenizer.unk_token_id
+    words_of_texts = [search_words(text) for text in texts]
+    distinct = list(dict.fromkeys(chain(words, *words_of_texts)))  # those of the question first
+    tokenizer = encoder.tokenizer
+    ids = []
+    for word in distinct:
+        encoding = tokenizer.backend_tokenizer.encode(word, add_special_tokens=False)
+        ids.append(encoding.ids or [tokenizer.unk_token_id])
+    counts = np.array(list(map(len, ids)), np.int64)
+    tokens = np.fromiter(chain.from_iterable(ids), np.int64)
+    is_known = tokens != tokenizer.unk_token_id
     vectors = unit(encoder.token_vectors(tokens))
     vectors *= is_known[:, None]
 
-    counts = [0, *map(len, documents)]
-    ends = np.cumsum(counts)
-    question, *passages = np.split(rows, ends[len(words) : -1])
-    weights = np.repeat(weights, counts[1 : len(words) + 1])
-    weights = weights * is_known[question]  # [q]
-    cosines = vectors[question] @ vectors.T  # [q, t]
-
-    largest = [cosines[:, passage].max(axis=1, initial=0) for passage in passages]
+    weights = np.repeat(weights, counts[: len(words)])
+    weights = weights * is_known[: len(weights)]  # [q]
+    cosines = vectors[: len(weights)] @ vectors.T
+    of_words = np.maximum.reduceat(cosines, np.cumsum(counts) - counts, axis=1)  # [q, distinct]
+    row_of = {word: row for row, word in enumerate(distinct)}
+    largest = []
+    for words_of_text in words_of_texts:
+        rows = [row_of[word] for word in words_of_text]
+        largest.append(of_words[:, rows].max(axis=1, initial=0))
     return np.stack(largest) @ weights / max(weights.sum(), 1e-9)

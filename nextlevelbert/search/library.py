@@ -8,8 +8,9 @@ import shutil
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property, lru_cache, partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -246,13 +247,13 @@ class Library:
             score = scores_again(score, self._texts, ranked)
 
         document_scores = mean_of_best(score, self.starts)
-        nearest_documents = ranking(document_scores, self._document_texts)[:documents]
+        nearest_documents = islice(ranking(document_scores, self._document_texts), documents)
         return SearchResult(
             score,
             cosine=cosine,
             bm25=bm25,
             documents=[(index, float(document_scores[index])) for index in nearest_documents],
-            passages=ranking(score, self._texts)[:passages],
+            passages=list(islice(ranking(score, self._texts), passages)),
             late_interaction=nearness,
             rerank_cosine=rerank_cosine,
         )
@@ -293,7 +294,7 @@ class Library:
         self, score: np.ndarray, count: int, measure: Callable[[list[str]], np.ndarray]
     ) -> np.ndarray:
         """Measures the texts of the first passages, and returns ``[N]``; NaN for the others."""
-        first = sorted(ranking(score, self._texts)[:count])  # document by document
+        first = sorted(islice(ranking(score, self._texts), count))  # document by document
         values = np.full(len(score), np.nan, np.float32)
         values[first] = measure([*map(self.passage_text, first)])
         return values
@@ -383,19 +384,22 @@ def mean_of_best(scores: np.ndarray, starts: np.ndarray) -> np.ndarray:
     return np.add.reduceat(ranked, starts[:-1]) / np.minimum(counts, _BEST)
 
 
-def ranking(scores: np.ndarray, texts: np.ndarray) -> list[int]:
+def ranking(scores: np.ndarray, texts: np.ndarray) -> Iterator[int]:
     """Orders passages or documents by score, and keeps one of those with the same text.
 
     Args:
         scores: score of each passage or document.
         texts: a number for the text of each passage or document; equal texts have equal numbers.
 
-    Returns:
+    Yields:
         The indices of passages or documents, the highest score first.
     """
-    order = np.argsort(-scores, kind="stable")
-    _, positions = np.unique(texts[order], return_index=True)
-    return order[np.sort(positions)].tolist()
+    seen = set[int]()
+    for index in np.argsort(-scores, kind="stable"):
+        text = int(texts[index])
+        if text not in seen:
+            seen.add(text)
+            yield int(index)
 
 
 def open_library(

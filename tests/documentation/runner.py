@@ -14,7 +14,7 @@ Then numbers may differ by the factor of `VARYING`. A comment above a block says
     <!-- skip: next if(missing("ray"), reason="needs ray") -->
 
 A `shell` block holds calls of the command `nextlevelbert` and of the scripts in `examples`, which
-run like Python blocks. The pages of `docs/jobs` and two guides need more packages and more time
+run like Python blocks. The pages of `docs/jobs` and some guides need more packages and more time
 than others, and run in `make test-long`.
 """
 
@@ -43,10 +43,16 @@ from ..toys.finetuning import run_here
 ROOT = Path(__file__).parents[2]
 FIRST_PAGES = (ROOT / "README.md", ROOT / "llms.txt")
 JOBS = ROOT / "docs" / "jobs"
-# Their scripts train whole encoders.
-TRAINING_GUIDES = {
-    ROOT / "docs" / "guides" / "summaries.md",
-    ROOT / "docs" / "guides" / "several_documents.md",
+# They train models, or need mteb.
+LONG_GUIDES = {
+    ROOT / "docs" / "guides" / f"{name}.md"
+    for name in (
+        "classification",
+        "evaluate",
+        "multiple_choice",
+        "several_documents",
+        "summaries",
+    )
 }
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 VARIES = "<!-- digits vary -->"
@@ -184,7 +190,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks the blocks of the pages that need other packages and minutes."""
     for item in items:
-        if JOBS in item.path.parents or item.path in TRAINING_GUIDES:
+        if JOBS in item.path.parents or item.path in LONG_GUIDES:
             item.add_marker(pytest.mark.long)
 
 

@@ -113,6 +113,10 @@ def test_the_site_is_built_without_a_warning_and_needs_no_network(tmp_path):
 
     assert len(pages) > 25
 
+    moved = (tmp_path / "jobs" / "classifier.html").read_text(encoding="utf-8")
+
+    assert "../guides/classification.html" in moved
+
     for page in pages:
         text = page.read_text(encoding="utf-8")
         assert 'src="http' not in text

@@ -80,7 +80,7 @@ test-313: .venv-313/.installed  ## Run every test on Python 3.13 (on Linux PyPI'
 # needs a built package (RELEASING.md), and is readme_renderer here.
 SCHEMA := $(BIN)/check-jsonschema --quiet --builtin-schema
 
-lint: .venv/.installed-dev  ## Check style, types, and the files around the package
+lint: .venv/.installed-dev  ## Check style, types, and the files around the package; print how much an entry reaches
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -91,6 +91,7 @@ lint: .venv/.installed-dev  ## Check style, types, and the files around the pack
 	$(SCHEMA) vendor.citation-file-format CITATION.cff
 	VALIDATE_PYPROJECT_NO_NETWORK=1 $(BIN)/validate-pyproject pyproject.toml
 	$(BIN)/python -m readme_renderer README.md > /dev/null
+	$(BIN)/python -m tests.support.walks
 
 format: .venv/.installed-dev  ## Format and mend what can be mended
 	$(BIN)/ruff format .

@@ -5,13 +5,13 @@ import importlib
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 from .support.plainness import count
+from .support.walks import imported_files, reached
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "nextlevelbert"
@@ -24,44 +24,15 @@ ORDER = (
     ("evaluation",),
     ("training",),
     ("pretraining", "finetuning"),
+    # The line: nothing above imports search or the command.
     ("search",),
     ("command",),
     ("public", "__main__", "__init__"),
 )
 
 
-def is_for_types_only(node: ast.stmt) -> bool:
-    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-
-
-def imports(path: Path) -> Iterator[tuple[str, ...]]:
-    """The modules of this package that a file imports, wherever in it, as parts of their path below
-    the package."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    tree.body = [node for node in tree.body if not is_for_types_only(node)]
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.level:
-            folder = path.relative_to(PACKAGE).parts[:-1]
-            base = folder[: len(folder) + 1 - node.level]
-            yield from (
-                [(*base, *node.module.split("."))]
-                if node.module
-                else [(*base, a.name) for a in node.names]
-            )
-        elif (
-            isinstance(node, ast.ImportFrom)
-            and (node.module or "").split(".")[0] == "nextlevelbert"
-        ):
-            yield tuple((node.module or "").split(".")[1:])
-        elif isinstance(node, ast.Import):
-            yield from (
-                tuple(a.name.split(".")[1:])
-                for a in node.names
-                if a.name.startswith("nextlevelbert.")
-            )
-
-
-def row(part: str) -> int:
+def row(path: Path) -> int:
+    part = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
     return next((number for number, parts in enumerate(ORDER) if part in parts), -1)
 
 
@@ -70,44 +41,22 @@ def test_no_import_points_up():
     in `try`."""
     upward = []
     for path in PACKAGE.rglob("*.py"):
-        part = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-        assert row(part) >= 0, f"{path}: where does it belong?"
-        upward += [
-            (path.name, module) for module in imports(path) if module and row(module[0]) > row(part)
-        ]
+        assert row(path) >= 0, f"{path}: where does it belong?"
+        upward += [file.name for file in imported_files(path) if row(file) > row(path)]
 
-    assert upward == [("tokenizing.py", ("word_lookup",))]
-
-
-def file_of(module: tuple[str, ...]) -> Path | None:
-    """The file of a module; a name that is imported from a package may be no module."""
-    file = PACKAGE.joinpath(*module).with_suffix(".py")
-    if file.exists():
-        return file
-    init = PACKAGE.joinpath(*module, "__init__.py")
-    return init if init.exists() else None
+    assert upward == ["word_lookup.py"]
 
 
 def test_no_file_imports_itself_around_a_corner():
     """Imports within functions count, too."""
-    graph: dict[Path, set[Path]] = {}
-    for path in PACKAGE.rglob("*.py"):
-        files = set(map(file_of, filter(None, imports(path))))
-        graph[path] = files - {None}
+    graph = {path: imported_files(path) for path in PACKAGE.rglob("*.py")}
     TopologicalSorter(graph).prepare()  # an error names the circle
 
 
 def test_pretraining_on_vectors_imports_no_file_of_cdlm():
     """But for the registration of all models in `nextlevelbert/public.py`."""
-    waiting = [("pretraining", "pretrain")]
-    loaded = set()
-    while waiting:
-        module = waiting.pop()
-        file = file_of(module)
-        if file is not None and file not in loaded and module:
-            loaded.add(file)
-            waiting += imports(file)
-            waiting.append(module[:-1])  # Python loads the folder of a module, too
+    loaded = reached(PACKAGE / "pretraining" / "pretrain.py")
+    loaded |= {path.with_name("__init__.py") for path in loaded}  # Python loads folders, too
 
     assert PACKAGE / "pretraining" / "datasets.py" in loaded
     for path in loaded:
@@ -118,8 +67,8 @@ def test_pretraining_on_vectors_imports_no_file_of_cdlm():
 def test_a_configuration_imports_neither_torch_nor_a_model():
     for path in (PACKAGE / "models").glob("configuration_*.py"):
         assert "import torch" not in path.read_text(encoding="utf-8")
-        for module in imports(path):
-            assert module[-1] in ("chunking", "prompts") or module[-1].startswith("configuration")
+        for file in imported_files(path):
+            assert file.stem in ("chunking", "prompts") or file.stem.startswith("configuration")
 
 
 @pytest.mark.long

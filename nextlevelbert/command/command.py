@@ -21,7 +21,7 @@ from .parser import Parser, nearest
 
 # Sub-commands by name: their options, and the module with their function `run`.
 _COMMANDS: dict[str, tuple[Any, str]] = {
-    "search": (search, "nextlevelbert.search.library"),
+    "search": (search, "nextlevelbert.search.answers"),
     "app": (app, "nextlevelbert.search.app.layout"),
     "embed": (embed, "nextlevelbert.search.embed"),
     "fit": (fit, "nextlevelbert.search.fit"),

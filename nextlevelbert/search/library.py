@@ -1,22 +1,17 @@
-"""``nextlevelbert search``: finds the passages and documents that are nearest to a question."""
+"""Ranks the passages and documents of a store by their nearness to a question."""
 
 from __future__ import annotations
 
-import json
-import re
-import shutil
-import sys
-import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, lru_cache, partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ..data.words import search_words
-from ..messages import names_in_line, readable_name, readable_text
+from ..messages import names_in_line, readable_name
 from .encoders.choice import SearchModel
 from .late_interaction import late_interaction
 from .passages import Passage, StoredDocument, show_passage
@@ -46,9 +41,6 @@ LATE_WEIGHT = 0.7
 # With Lucene's weight for all words, the MRR on the everyday questions for choosing was .276, not
 # .285. Stop words are kept: without them, the MRR of the words alone fell from .259 to .174.
 _COMMON_SHARE = 0.1
-# Characters that a terminal would obey, and that `json` writes as they are.
-_CONTROLS_IN_JSON = re.compile("[\x7f-\x9f\u202d\u202e]")
-
 _NO_KNOWN_WORD = (
     "note: no passage holds a word of the question ({words}), so that only vectors are compared:"
     " the passages are near, and probably no answers. If the question is not in the language of the"
@@ -231,7 +223,8 @@ class Library:
         cosine = self._cosines(query)
         bm25, length = self._bm25(question)
         words = bm25 / max(length, 1e-9)
-        score = self.cosine_weight * cosine + (1 - self.cosine_weight) * words
+        weight = self.cosine_weight
+        score = weight * cosine + (1 - weight) * words
         beside = words  # of the cosine of a second model
         nearness = None
         if self._store.model.vectors.has_token_vectors:
@@ -302,9 +295,12 @@ class Library:
     def _nearness(self, question: str, texts: list[str]) -> np.ndarray:
         """Returns how near some passages come to the words of a question, ``[n]``."""
         words = list(dict.fromkeys(search_words(question)))
-        spread = np.array(list(map(self._store.spread_of, words)))
-        weights = np.log1p((self._store.passages - spread + 0.5) / (spread + 0.5))
+        weights = np.log1p(_odds(self._spread(words), self._store.passages))
         return late_interaction(words, weights, texts, self._store.model.vectors)
+
+    def _spread(self, words: Iterable[str]) -> np.ndarray:
+        """Returns the number of passages that hold each word, ``[V]``."""
+        return np.array([self._store.spread_of(word) for word in words], np.int64)
 
     def _bm25(self, question: str) -> tuple[np.ndarray, float]:
         """Returns BM25 of all passages ``[N]``, and the length of the question's rarities.
@@ -313,7 +309,7 @@ class Library:
         weight there. Words that more than half of them hold do not count beside others.
         """
         counts = Counter(search_words(question))
-        spread = np.array([self._store.spread_of(word) for word in counts], np.int64)
+        spread = self._spread(counts)
         rarities = rarity(spread, self._store.passages)
         is_frequent = 2 * spread > self._store.passages
         if (is_frequent | (spread == 0)).all():
@@ -322,9 +318,15 @@ class Library:
         for index, (word, count) in enumerate(counts.items()):
             if spread[index] > 0 and not is_frequent[index]:
                 numbers, shares = self._store.passages_with(word)
-                scores[numbers] += count * rarities[index] * shares
+                weight = count * rarities[index]
+                scores[numbers] += weight * shares
         times = np.array([*counts.values()], np.float32)
         return scores[self._numbers], float(np.linalg.norm(times * rarities))
+
+
+def _odds(spread: np.ndarray, passages: int) -> np.ndarray:
+    """Returns the odds of each word not to be in a passage, ``[V]``."""
+    return (passages - spread + 0.5) / (spread + 0.5)
 
 
 def rarity(spread: np.ndarray, passages: int) -> np.ndarray:
@@ -340,9 +342,11 @@ def rarity(spread: np.ndarray, passages: int) -> np.ndarray:
     Returns:
         The weights ``[V]``.
     """
-    odds = (passages - spread + 0.5) / (spread + 0.5)
+    odds = _odds(spread, passages)
     robertson = np.log(np.maximum(odds, 1))
-    return np.maximum(robertson, _COMMON_SHARE * np.log1p(odds)).astype(np.float32)
+    lucene = np.log1p(odds)
+    weights = np.maximum(robertson, _COMMON_SHARE * lucene)
+    return weights.astype(np.float32)
 
 
 def _run_of(document: int, document_starts: np.ndarray) -> int:
@@ -378,10 +382,14 @@ def mean_of_best(scores: np.ndarray, starts: np.ndarray) -> np.ndarray:
     """
     counts = np.diff(starts)
     document = np.repeat(np.arange(len(counts)), counts)  # [N]
-    ranked = scores[np.lexsort((-scores, document))].astype(np.float64)
-    rank = np.arange(len(scores)) - np.repeat(starts[:-1], counts)
+    order = np.lexsort((-scores, document))  # by document, the best passage first
+    ranked = scores[order].astype(np.float64)
+    firsts = starts[:-1]
+    rank = np.arange(len(scores)) - np.repeat(firsts, counts)
     ranked[rank >= _BEST] = 0
-    return np.add.reduceat(ranked, starts[:-1]) / np.minimum(counts, _BEST)
+
+    sums = np.add.reduceat(ranked, firsts)
+    return sums / np.minimum(counts, _BEST)
 
 
 def ranking(scores: np.ndarray, texts: np.ndarray) -> Iterator[int]:
@@ -415,131 +423,3 @@ def open_library(
         reading: how the files are read, and where their passages and vectors are kept.
     """
     return Library(open_store(source, model, reading or ReadingOptions()))
-
-
-def run(
-    source: str,
-    question: str,
-    model: NextLevelBertModel | SearchModel | None = None,
-    reading: ReadingOptions | None = None,
-    *,
-    documents: int = 5,
-    passages: int = 5,
-    as_json: bool = False,
-    rerank: NextLevelBertModel | SearchModel | None = None,
-) -> None:
-    """Prints the passages and documents that are nearest to a question.
-
-    Args:
-        source: a file, a folder or a pattern.
-        question: text of the question.
-        model: the document model (default: the installed checkpoint).
-        reading: how the files are read, and where their passages and vectors are kept.
-        documents: largest number of documents to print.
-        passages: largest number of passages to print.
-        as_json: if true, prints JSON.
-        rerank: model that reads the first passages again, see `Reranker`.
-    """
-    library = open_library(source, model, reading)
-    note = library.question_note(question)
-    if note is not None:
-        print(note, file=sys.stderr)
-    reranker = None
-    if rerank is not None:
-        reranker = Reranker(rerank)
-    answer = library.ask(question, documents, passages, rerank=reranker)
-    if as_json:
-        rows = {
-            "question": question,
-            "documents": document_rows(library, answer),
-            "passages": passage_rows(library, answer),
-        }
-        text = json.dumps(rows, ensure_ascii=False, indent=2)
-        print(_CONTROLS_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
-    else:
-        print_answer(library, answer)
-
-
-def document_rows(library: Library, answer: SearchResult) -> list[dict[str, Any]]:
-    """Returns the nearest documents in the form that is printed as JSON."""
-    chunks = np.diff(library.starts).tolist()
-    rows = []
-    for index, score in answer.documents:
-        document = library.document(index)
-        row = {
-            "place": library.name(index),
-            "also_in": library.copies_of_document(index),
-            "score": score,
-            "characters": len(document.text),
-            "chunks": chunks[index],
-            "metadata": document.metadata,
-        }
-        rows.append(row)
-    return rows
-
-
-def passage_rows(library: Library, answer: SearchResult) -> list[dict[str, Any]]:
-    """Returns the nearest passages in the form that is printed as JSON."""
-    rows = []
-    for index in answer.passages:
-        row = {
-            "place": library.name(library.document_of(index)),
-            "also_in": library.copies_of_passage(index),
-            "score": float(answer.score[index]),
-            "cosine": float(answer.cosine[index]),
-            "bm25": float(answer.bm25[index]),
-            **library.passage(index)._asdict(),
-        }
-        for name in ("late_interaction", "rerank_cosine"):
-            values = getattr(answer, name)
-            if values is not None:
-                row[name] = _number_or_none(values[index])
-        rows.append(row)
-    return rows
-
-
-def _number_or_none(value: float) -> float | None:
-    """Returns a number that JSON can hold: None for NaN."""
-    if np.isnan(value):
-        return None
-    return float(value)
-
-
-def print_answer(library: Library, answer: SearchResult) -> None:
-    """Prints the nearest documents and passages for a reader."""
-    documents = document_rows(library, answer)
-    if documents:
-        print("Nearest documents (scores are relative to the folder)")
-    for row in documents:
-        chunks = f"{row['chunks']:,} chunks"
-        if row["chunks"] == 1:
-            chunks = "1 chunk"
-        print(f"{row['score']:.3f}  {row['place']}  {row['characters']:,} characters in {chunks}")
-        _print_copies(row["also_in"])
-    if documents and answer.passages:
-        print()
-
-    if answer.passages:
-        print("Nearest passages")
-    width = 10**9  # in a pipe, a passage is one line
-    if sys.stdout.isatty():
-        width = shutil.get_terminal_size().columns
-    indent = "    "
-    for index in answer.passages:
-        passage = library.passage(index)
-        name = library.name(library.document_of(index))
-        print(f"{answer.score[index]:.3f}  {name}  {passage.characters}, {passage.position}")
-        _print_copies(library.copies_of_passage(index))
-        text = readable_text(passage.text)
-        print(textwrap.fill(text, width, initial_indent=indent, subsequent_indent=indent))
-        print()
-
-
-def _print_copies(documents: list[str]) -> None:
-    """Prints a line with the other documents of the same text, the first five by name."""
-    if not documents:
-        return
-    named = ", ".join(documents[:5])
-    if len(documents) > 5:
-        named = f"{named} and {len(documents) - 5:,} more"
-    print(f"       also in: {named}")

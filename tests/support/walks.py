@@ -12,7 +12,7 @@ ENTRIES = {
     "a corpus": "corpus/encode.py",
     "pretraining": "pretraining/pretrain.py",
     "fine-tuning": "finetuning/classification.py",
-    "search, as it starts": "search/library.py",
+    "search, as it starts": "search/answers.py",
 }
 # They import everything.
 FACES = {PACKAGE / "__init__.py", PACKAGE / "public.py"}

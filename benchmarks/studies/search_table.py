@@ -166,6 +166,8 @@ def ranks(collection: Collection) -> dict[str, list[int]]:
 
 def scores_before(answer: SearchResult) -> np.ndarray:
     """Returns the scores before late interaction, ``[N]``; those that it did not read come last."""
+    if answer.late_interaction is None:
+        return answer.score
     before = (answer.score - LATE_WEIGHT * answer.late_interaction) / (1 - LATE_WEIGHT)
     return np.where(np.isnan(before), answer.score - answer.score.max() - 1, before)
 

@@ -1,8 +1,9 @@
 """All public names of the package; importing them loads torch and transformers."""
 
+from .bundled import example_books
 from .corpus import ChunkVectors, VectorCorpus, encode_corpus
 from .data.documents import Document
-from .data.reading import example_books, read_documents
+from .data.reading import read_documents
 from .finetuning.collators import DataCollatorForDocumentChoice, DataCollatorForLabelledVectors
 from .fitting import static_checkpoint
 from .models.bert_al_sentences import ExtractiveSummary

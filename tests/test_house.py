@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "nextlevelbert"
 # A part imports only what stands before it; parts of one row may import each other.
 ORDER = (
-    ("messages",),
+    ("messages", "bundled"),
     ("models", "databases"),
     ("data",),
     ("word_lookup", "whitening", "fitting", "spans", "corpus", "vector_cache"),

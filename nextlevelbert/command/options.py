@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..bundled import BUNDLED
+
 READS = """\
 SOURCE is a folder, a file, or a quoted pattern such as 'books/**/*.txt'. A text, Markdown, HTML,
 EPUB, PDF or DOCX file is one document (PDF and DOCX need the extra 'files'). In JSON Lines, JSON,
@@ -18,8 +20,6 @@ CSV, TSV and Parquet, each row is a document, with its text in the column "text"
 If a file of these kinds cannot be read, it is named and left out. Two sources need no file:
 example-books (the first pages of six novels) and python-manual (Python's manual).
 """
-BUNDLED = ("example-books", "python-manual")
-"""Sources that are installed; `nextlevelbert.data.reading` has them, too."""
 _TRUTHS = {"true": True, "false": False}
 KEEPS = """\
 Passages and vectors are kept in the cache: the next time, only new and changed files are encoded.

@@ -12,6 +12,7 @@ from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any
 
+from ..bundled import PYTHON_MANUAL, resolve_source
 from ..messages import names_in_line, readable_name
 from .books.encodings import decode_escapes
 from .documents import Document, as_document
@@ -31,10 +32,6 @@ from .files import (
 from .rows import NoDocumentError
 from .tables import rows_or_errors
 
-PYTHON_MANUAL = "python-manual"
-EXAMPLE_BOOKS = "example-books"
-BUNDLED = (PYTHON_MANUAL, EXAMPLE_BOOKS)
-"""Sources that need no file of the user."""
 logger = logging.getLogger(__name__)
 # A picture or another file that is written into Markdown; short ones are examples in a text.
 _DATA_LINK = re.compile(r"""data:\w+/[\w.+-]+(?:;[\w.=-]+)*,[^\s)"'<>]{100,}""")
@@ -45,24 +42,6 @@ _SHORTEST = 400  # characters of a text of the manual
 OnError = Callable[[ValueError], object]
 AsDocument = Callable[[Any, int], Document]
 _NAMED_ROWS = 10  # of a table, that cannot be read
-
-
-def example_books() -> str:
-    """Returns the folder with the first pages of six novels, which are installed with the package.
-
-    Example:
-        >>> import nextlevelbert
-        >>> len(list(nextlevelbert.read_documents(nextlevelbert.example_books())))
-        6
-    """
-    return str(Path(__file__).parents[1] / "example_books")
-
-
-def resolve_source(source: str) -> str:
-    """Returns the folder of the books that ``"example-books"`` names; other sources as they are."""
-    if source == EXAMPLE_BOOKS:
-        return example_books()
-    return source
 
 
 def read_documents(

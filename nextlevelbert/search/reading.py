@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..bundled import PYTHON_MANUAL, resolve_source
 from ..data.documents import Document
 from ..data.files import (
     PartlyReadError,
@@ -27,9 +28,7 @@ from ..data.files import (
     suffix,
 )
 from ..data.reading import (
-    PYTHON_MANUAL,
     read_documents,
-    resolve_source,
     root_of,
     source_files,
 )

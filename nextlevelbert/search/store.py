@@ -35,7 +35,7 @@ from urllib.parse import quote
 import numpy as np
 from tqdm.auto import tqdm
 
-from ..data.reading import resolve_source
+from ..bundled import resolve_source
 from ..data.words import search_words
 from ..databases import (
     close_whole,

@@ -14,6 +14,7 @@ import numpy as np
 from ..messages import readable_text
 from .encoders.choice import SearchModel
 from .library import Library, SearchResult, open_library
+from .passages import NO_SPACE, join_lines
 from .reading import ReadingOptions
 from .rerank import Reranker
 
@@ -128,7 +129,7 @@ def print_answer(library: Library, answer: SearchResult) -> None:
 
     if answer.passages:
         print("Nearest passages")
-    width = 10**9  # in a pipe, a passage is one line
+    width = 10**9  # in a pipe, a paragraph is one line
     if sys.stdout.isatty():
         width = shutil.get_terminal_size().columns
     indent = "    "
@@ -137,8 +138,10 @@ def print_answer(library: Library, answer: SearchResult) -> None:
         name = library.name(library.document_of(index))
         print(f"{answer.score[index]:.3f}  {name}  {passage.characters}, {passage.position}")
         _print_copies(library.copies_of_passage(index))
-        text = readable_text(passage.text)
-        print(textwrap.fill(text, width, initial_indent=indent, subsequent_indent=indent))
+        text = join_lines(readable_text(passage.text)).replace(NO_SPACE, "")
+        for line in text.splitlines():
+            if line.strip():
+                print(textwrap.fill(line, width, initial_indent=indent, subsequent_indent=indent))
         print()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, lru_cache, partial
-from itertools import islice
+from itertools import compress, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -117,6 +117,11 @@ class Library:
     def model(self) -> NextLevelBertModel:
         """Returns the document model."""
         return self._store.model.model
+
+    @property
+    def reader(self) -> str:
+        """Returns the name of the model whose vectors are compared."""
+        return str(self._store.recipe["encoder"]["name"])
 
     @cached_property
     def cosine_weight(self) -> float:
@@ -264,10 +269,20 @@ class Library:
         return None
 
     def telling_words(self, question: str) -> set[str]:
-        """Returns the words of a question that at most a third of all passages hold."""
+        """Returns the words of a question that carry weight.
+
+        At most a third of all passages hold such a word, and it is at least half as rare as the
+        rarest word of the question.
+        """
         most = max(self._store.passages / 3, 1)
-        words = set(search_words(question))
-        return {word for word in words if 0 < self._store.spread_of(word) <= most}
+        spread = dict[str, int]()
+        for word in search_words(question):
+            passages = self._store.spread_of(word)
+            if 0 < passages <= most:
+                spread[word] = passages
+        weights = rarity(np.array([*spread.values()]), self._store.passages)
+        least = weights.max(initial=0) / 2
+        return set(compress(spread, weights >= least))
 
     def _cosines(self, query: np.ndarray) -> np.ndarray:
         """Returns the cosine of each passage with a question's vector, ``[N]``."""

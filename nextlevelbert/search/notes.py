@@ -24,9 +24,10 @@ class Note(NamedTuple):
 
 
 class Notes:
-    """Collects notes about files. Notes of the same kind become one line."""
+    """Collects notes about files. Notes of the same kind become one line, printed once."""
 
     def __init__(self) -> None:
+        self._printed = set[str]()
         self._first = dict[tuple[str, str], str]()  # the line of each kind, about its first file
         self._others = dict[tuple[str, str], list[str]]()
 
@@ -41,12 +42,14 @@ class Notes:
                 self._others[key] = []
 
     def print(self) -> None:
-        """Prints the notes to stderr, beside a progress bar, and forgets them."""
-        for key, line in self._first.items():
-            tqdm.write(line, file=sys.stderr, end="")
+        """Prints the new notes to stderr, beside a progress bar, and forgets all."""
+        for key, first in self._first.items():
+            line = first
             others = list(dict.fromkeys(self._others[key]))
             if others:
-                tqdm.write(f" The same holds for {names_in_line(others)}.", file=sys.stderr, end="")
-            tqdm.write("", file=sys.stderr)
+                line = f"{first} The same holds for {names_in_line(others)}."
+            if line not in self._printed:
+                self._printed.add(line)
+                tqdm.write(line, file=sys.stderr)
         self._first.clear()
         self._others.clear()

@@ -2,8 +2,9 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
-from itertools import chain, repeat
+from itertools import chain, groupby, pairwise, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,16 @@ from ..spans import whole_sentences
 from .reading import SourceFile
 
 _LONGEST_PASSAGE = 2_000  # characters of a passage that are shown
+# A line of a paragraph that has no room for the next word, as a share of the longest line: letters
+# of a PDF have different widths.
+_FULL_LINE = 0.85
+_SHORTEST_LINE = 40  # characters of a line that is joined, if the longest of a paragraph
+# Beginnings of lines of code, comments, tables and quotations; the dots of a table of contents.
+_CODE = re.compile(r"[\s$>#|]|.*(?:\. ?){5}")
+_DIVIDED = re.compile(r"[^\W\d_][-\u2010]$")
+NO_SPACE = "\u200b"
+"""A character without width, at which a line may end."""
+_BULLET = re.compile(r"(?:[-*•–]|\d{1,3}[.)])\s|--?\w")
 
 
 def borders_of_passages(texts: Sequence[str], spans: Sequence[np.ndarray]) -> np.ndarray:
@@ -187,3 +198,42 @@ def shorten(passage: str) -> str:
     if last_sentence > 0:
         shown = shown[:last_sentence].rstrip()
     return f"{shown} [… {len(passage) - len(shown):,} more characters]"
+
+
+def join_lines(text: str) -> str:
+    """Writes a space for each line end within a paragraph, so that a text can be laid out anew.
+
+    Within a word that is divided, it is `NO_SPACE`. A line that begins with white space or `$` is
+    code, and keeps its line ends. A bullet begins a new line, and so does what follows a line that
+    had room for the next word. Characters keep their places.
+    """
+    blocks = []
+    for has_text, block in groupby(text.split("\n"), key=_has_text):
+        lines = list(block)
+        if has_text:
+            blocks.append(_join_paragraph(lines))
+        else:
+            blocks.append("\n".join(lines))
+    return "\n".join(blocks)
+
+
+def _has_text(line: str) -> bool:
+    return not (line == "" or line.isspace())
+
+
+def _join_paragraph(lines: Sequence[str]) -> str:
+    """Joins lines between two blank ones, see `join_lines`."""
+    longest = max(map(len, lines))
+    joined = [lines[0]]
+    for line, following in pairwise(lines):
+        word, _, _ = following.partition(" ")
+        has_room = len(line) + 1 + len(word) <= _FULL_LINE * longest
+        keeps_end = _CODE.match(line) or _CODE.match(following) or _BULLET.match(following)
+        if longest < _SHORTEST_LINE or has_room or keeps_end:
+            joined.append("\n")
+        elif _DIVIDED.search(line):
+            joined.append(NO_SPACE)
+        else:
+            joined.append(" ")
+        joined.append(following)
+    return "".join(joined)

@@ -114,7 +114,10 @@ class _Waiting(NamedTuple):
 
 
 def open_store(
-    source: str, model: SearchModel | NextLevelBertModel | None, reading: ReadingOptions
+    source: str,
+    model: SearchModel | NextLevelBertModel | None,
+    reading: ReadingOptions,
+    notes: Notes | None = None,
 ) -> Store:
     """Opens the store of a source: reads new and changed files, and forgets deleted ones.
 
@@ -122,13 +125,15 @@ def open_store(
         source: a file, a folder or a pattern.
         model: the document model (default: the installed checkpoint).
         reading: how the files are read, and where the store is.
+        notes: prints what was not read, but no line twice (default: prints all).
 
     Raises:
         DatabaseError: if the store cannot be written.
         ValueError: if no file can be read.
     """
     source = resolve_source(source)
-    notes = Notes()
+    if notes is None:
+        notes = Notes()
     try:
         files = list_files(source, notes)
         check_text(source, [file.path for file in files])  # before a model is opened

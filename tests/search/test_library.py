@@ -161,6 +161,25 @@ def test_words_of_more_than_a_third_of_the_passages_tell_nothing(toy, tmp_path, 
     assert telling == {"captain"}
 
 
+def test_words_that_many_passages_hold_tell_nothing_beside_a_rare_one(toy, tmp_path, open_library):
+    """What half the weight of the rarest word is, is seen without a list of stop words."""
+    (tmp_path / "notes").mkdir()
+    for index in range(40):
+        text = "a note"
+        if index < 12:
+            text += " must"
+        if index < 2:
+            text += " whale"
+        (tmp_path / "notes" / f"{index}.txt").write_text(f"{text} {index}")
+    library = open_library(toy, tmp_path / "notes")
+
+    telling = library.telling_words("must the whale")
+
+    assert telling == {"whale"}
+    assert library.telling_words("must it") == {"must"}
+    assert library.telling_words("zephyrograph") == set()
+
+
 def test_words_of_two_documents_count(command, tmp_path):
     (tmp_path / "a.txt").write_text("The constellation is a figure among the stars of the night.")
     (tmp_path / "b.txt").write_text("The almanac has the zephyrograph readings of the coast.")

@@ -1,8 +1,8 @@
-"""Passages: the pages of a PDF, and long passages."""
+"""Passages: the pages of a PDF, long passages, and lines."""
 
 import pytest
 
-from nextlevelbert.search.passages import shorten, show_passage
+from nextlevelbert.search.passages import NO_SPACE, join_lines, shorten, show_passage
 
 from ..toys.books import write_pdf
 
@@ -41,3 +41,50 @@ def test_a_long_passage_is_cut_with_a_mark(text, shown):
     left_out = len(text) - len(shown.strip())
 
     assert shorten(text) == f"{shown.strip()} [… {left_out:,} more characters]"
+
+
+PARAGRAPH = [
+    "The lines of this paragraph were broken by a printer, and are",
+    "joined again, because each of them had no room for the first",
+    "word of the next one.",
+]
+CODE = ["$ pip install a-package-with-a-long-name-that-fills-the-line", "    x = first(1)", "y = 2"]
+OPTIONS = [
+    "--documents, --passages: how many of them are shown, by default five",
+    "-o: names the file to write, which is a table, or else a NumPy file",
+]
+
+
+@pytest.mark.parametrize(
+    ("lines", "shown"),
+    [
+        (PARAGRAPH, [" ".join(PARAGRAPH)]),
+        (["CHAPTER ONE", *PARAGRAPH], ["CHAPTER ONE", " ".join(PARAGRAPH)]),
+        ([*PARAGRAPH, "", *PARAGRAPH], [" ".join(PARAGRAPH), "", " ".join(PARAGRAPH)]),
+        ([*PARAGRAPH[:2], *CODE], [" ".join(PARAGRAPH[:2]), *CODE]),
+        (OPTIONS, OPTIONS),
+        (["Roses are red,", "violets are blue"], ["Roses are red,", "violets are blue"]),
+        (
+            ["This paragraph has a word that was divided at the end of its exam-", "ple line."],
+            [
+                f"This paragraph has a word that was divided at the end of its exam-{NO_SPACE}ple line."
+            ],
+        ),
+    ],
+)
+def test_lines_of_paragraphs_are_joined_and_those_of_code_stay(lines, shown):
+    text = "\n".join(lines)
+
+    joined = join_lines(text)
+
+    assert joined == "\n".join(shown)
+    assert len(joined) == len(text)
+
+
+def test_search_prints_lines_of_code_one_by_one(command, tmp_path):
+    text = "Install the package, and start the command with the name of your folder:"
+    (tmp_path / "a.md").write_text(f"{text}\n\n    $ pip install it\n    $ run it --now\n")
+
+    printed = command("search", tmp_path / "a.md", "install the package").out
+
+    assert f"    {text}\n        $ pip install it\n        $ run it --now\n" in printed

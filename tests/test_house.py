@@ -124,8 +124,6 @@ TESTED_ELSEWHERE = {
     "command/finetune.py": "command/test_command.py",
     # A base class: each promise is tested in both of its encoders.
     "search/encoders/files.py": "search/encoders/test_static.py",
-    # The map is drawn and clicked on its page.
-    "search/app/map.py": "search/app/test_page.py",
 }
 
 

@@ -15,10 +15,10 @@ from .options import (
 )
 
 ABOUT = f"""\
-Serves a page with search, a map, and the question's score along each document.
+Serves a page that searches a folder and shows the passages in their texts.
 
-Only this machine can reach the page, unless --host says otherwise. The page needs Gradio, which the
-extra 'app' installs.
+Only this machine can reach the page, unless --host says otherwise. The page needs Starlette, which
+the extra 'app' installs.
 
 {READS}
 {KEEPS}"""

@@ -22,7 +22,7 @@ from .parser import Parser, nearest
 # Sub-commands by name: their options, and the module with their function `run`.
 _COMMANDS: dict[str, tuple[Any, str]] = {
     "search": (search, "nextlevelbert.search.answers"),
-    "app": (app, "nextlevelbert.search.app.layout"),
+    "app": (app, "nextlevelbert.search.page.layout"),
     "embed": (embed, "nextlevelbert.search.embed"),
     "fit": (fit, "nextlevelbert.search.fit"),
     "cache": (cache, "nextlevelbert.search.cache"),
@@ -92,7 +92,7 @@ def run(argv: Sequence[str]) -> None:
 
     options = vars(command_parser(name).parse_args(argv[1:]))
     check_models(options)
-    if name not in ("search", "cache"):  # which open a model only to encode something
+    if name not in ("search", "app", "cache"):  # which open a model only to encode something
         importlib.import_module("nextlevelbert.search.reading").check_source(options["source"])
         importlib.import_module("nextlevelbert.public")  # registers the models
     _, module_name = _COMMANDS[name]

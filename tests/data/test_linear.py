@@ -11,14 +11,13 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from nextlevelbert import read_documents, text_sentences
 from nextlevelbert.data.words import search_words, split_words
 from nextlevelbert.messages import readable_text
-from nextlevelbert.search.app.highlights import bold_words, snippet
-from nextlevelbert.search.app.sections import sections_of
+from nextlevelbert.search.page.highlights import bold_words, marked_text, running_lines, snippet
+from nextlevelbert.search.passages import join_lines
 
 from ..toys.books import write_epub, write_word
 
@@ -65,8 +64,12 @@ TEXTS: dict[str, Callable[[int], str]] = {
 QUESTION = {"a", "aa", "harbour"}
 
 
-def sections(text: str) -> object:
-    return sections_of(text, np.array([[0, len(text)]]))
+def marked_pages(text: str) -> object:
+    """Marks all of a text with a hundred pages."""
+    whole = (0, len(text))
+    starts = [len(text) * page // 100 for page in range(100)]
+    running = running_lines(text, starts)
+    return marked_text(text, whole, marked=whole, running=running, words=QUESTION)
 
 
 # What is done with a text that was read.
@@ -74,7 +77,8 @@ USES: dict[str, Callable[[str], object]] = {
     "search_words": search_words,
     "split_words": split_words,
     "text_sentences": text_sentences,
-    "sections": sections,
+    "join_lines": join_lines,
+    "marked_pages": marked_pages,
     "bold_words": partial(bold_words, words=QUESTION),
     "snippet": partial(snippet, words=QUESTION),
     "readable_text": readable_text,

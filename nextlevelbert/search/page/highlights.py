@@ -53,7 +53,7 @@ def snippet(text: str, words: Set[str]) -> str:
         return text
     places = list[tuple[int, str]]()
     for run in _RUN.finditer(text):
-        held = words.intersection(search_words(run.group()))
+        held = words & set(search_words(run.group()))
         places.extend((run.start(), word) for word in held)
     best = 0
     most = 0

@@ -65,17 +65,19 @@ class Site:
         source: str,
         model: NextLevelBertModel | SearchModel | None = None,
         reading: ReadingOptions | None = None,
-        rerank: NextLevelBertModel | None = None,
+        rerank: NextLevelBertModel | SearchModel | None = None,
     ) -> None:
         self._title = Path(source).resolve().name
         self._source = source
         self._model = search_model(model)
         self._reading = reading or ReadingOptions()
         self._notes = Notes()
-        self._rerank = rerank
+        self._readers = ""
         self._reranker = None
         if rerank is not None:
-            self._reranker = Reranker(rerank)
+            second = search_model(rerank)
+            self._reranker = Reranker(second)
+            self._readers = f", the first again by {second.vectors.encoder_recipe['name']}"
 
     def library(self) -> Library:
         """Opens the library of the folder as it is now."""
@@ -93,9 +95,6 @@ class Site:
             page = Page(library, Address())
             message = str(error)
             status = 400
-        readers = library.reader
-        if self._rerank is not None:
-            readers += f", the first ones again by {self._rerank.config.chunk_encoder_name}"
         nonce = secrets.token_urlsafe()
         html = _TEMPLATES.get_template("page.html").render(
             page=page,
@@ -103,7 +102,7 @@ class Site:
             asked=asked.q,
             message=message,
             nonce=nonce,
-            readers=readers,
+            readers=library.reader + self._readers,
             title=self._title,
         )
         policy = {"Content-Security-Policy": _POLICY.replace("NONCE", nonce)}
@@ -178,7 +177,7 @@ def run(
     *,
     host: str = "127.0.0.1",
     port: int | None = None,
-    rerank: NextLevelBertModel | None = None,
+    rerank: NextLevelBertModel | SearchModel | None = None,
 ) -> None:
     """Serves the page until it is interrupted.
 

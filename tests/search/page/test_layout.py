@@ -84,7 +84,7 @@ def test_the_page_names_the_models(books, toy, reading, toy_encoder_path):
 
     name = toy.config.chunk_encoder_name
     again = rerank.config.chunk_encoder_name
-    assert f"read by {name}, the first ones again by {again}" in shown
+    assert f"read by {name}, the first again by {again}" in shown
 
 
 def test_the_passages_are_a_table(site):

@@ -91,9 +91,8 @@ class Parser(argparse.ArgumentParser):
 
 def pop_option(argv: Sequence[str], name: str, default: str = "") -> tuple[str, list[str]]:
     """Removes an option from a command line; returns its value and the other arguments."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    spellings = [f"--{name}", f"--{name.replace('_', '-')}"]
-    parser.add_argument(*spellings, nargs="?", default=default, dest="value")
+    parser = Parser(add_help=False)
+    parser.add_argument(f"--{name}", nargs="?", default=default, dest="value")
     namespace, others = parser.parse_known_args(argv)
     return namespace.value, others
 

@@ -98,6 +98,7 @@ class TrainingParser(Parser):
             description=training.about,
             formatter_class=argparse.ArgumentDefaultsHelpFormatter,
         )
+        self._groups = groups
         self._arguments = training.arguments
         self._reasons: dict[str, str] = {}
         for group in (*groups, training.options):
@@ -119,21 +120,21 @@ class TrainingParser(Parser):
         needed = [self.prog, self.required_arguments(), "--train_file FILE --output_dir FOLDER"]
         self.usage = f"{' '.join(filter(None, needed))} [options]"
         self.epilog = (
-            "The other arguments of transformers.TrainingArguments work, except"
-            f" --{', --'.join(self._reasons)}. Options may come from a YAML or JSON file at the"
-            " beginning: options.yaml --seed 1"
+            "--no_NAME turns off an option that is on. The other arguments of"
+            f" transformers.TrainingArguments work, except --{', --'.join(self._reasons)}. Options"
+            " may come from a YAML or JSON file at the beginning: options.yaml --seed 1"
         )
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parses a command line; transformers is asked for the options that are not declared."""
+        """Parses a command line; transformers reads ``--no_NAME`` and what is not declared here."""
         parsed, unknown = super().parse_known_args(args, namespace)
         if not unknown:
             return parsed, unknown
         transformers = importlib.import_module("transformers")
         others = transformers.HfArgumentParser(
-            pkgutil.resolve_name(self._arguments),
+            (*self._groups, pkgutil.resolve_name(self._arguments)),
             prog=self.prog,
             usage=self.usage,
             add_help=False,
@@ -142,6 +143,7 @@ class TrainingParser(Parser):
         others.error = self.error  # the error first, then the usage
         for action in others._actions:
             action.default = argparse.SUPPRESS
+            action.required = False
             self._option_string_actions |= dict.fromkeys(action.option_strings, action)
         return others.parse_known_args(unknown, parsed)
 
@@ -164,20 +166,7 @@ def _add_option(container: Any, option: Field[Any]) -> None:
         settings["default"] = argparse.SUPPRESS  # the help names no default
     if option.type in (bool, bool | None):
         settings |= {"nargs": "?", "const": True}
-    elif option.type in (list[int], list[str] | None):
-        settings["nargs"] = "+"
     settings["type"] = _TYPES.get(option.type, str)
     if option.name.endswith("_file"):
         settings["type"] = source
     container.add_argument(f"--{option.name}", **settings)
-    if option.default is True:
-        about = settings["help"]
-        if about != argparse.SUPPRESS:
-            about = f"Turns off --{option.name}."
-        container.add_argument(
-            f"--no_{option.name}",
-            action="store_false",
-            dest=option.name,
-            default=argparse.SUPPRESS,
-            help=about,
-        )

@@ -211,7 +211,8 @@ class FinetuningOptions(TrainingOptions):
         default_factory=lambda: [0],
         metadata={
             "help": "One training per seed; the best model by the validation score is kept in"
-            " --output_dir."
+            " --output_dir.",
+            "nargs": "+",
         },
     )
     learning_rate: float | None = option(  # type: ignore[assignment]

@@ -58,13 +58,15 @@ class TrainingOptions:
     hub_token: str | None = field(default=None, repr=False, metadata={"help": argparse.SUPPRESS})
     license: str | None = option(None, "License of the model for its card, such as apache-2.0.")
     language: list[str] | None = field(
-        default=None, metadata={"help": "Languages of the model for its card, such as en."}
+        default=None,
+        metadata={"help": "Languages of the model for its card, such as en.", "nargs": "+"},
     )
     datasets: list[str] | None = field(
         default=None,
         metadata={
             "help": "Data sets of the Hub for the model's card, if the files come from there"
-            " (default: --dataset_name)."
+            " (default: --dataset_name).",
+            "nargs": "+",
         },
     )
     resume_from_checkpoint: str | None = fixed(

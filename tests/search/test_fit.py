@@ -40,6 +40,21 @@ def test_fit(command, books, tmp_path):
     )
 
 
+def test_a_fit_to_few_documents_is_named_noise(command, tmp_path):
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    for number in range(25):
+        (notes / f"{number}.txt").write_text(f"{SEA} The tide came {number} times.")
+    many = command("fit", notes, "-o", tmp_path / "of-25")
+    (notes / "0.txt").unlink()
+
+    few = command("fit", notes, "-o", tmp_path / "of-24")
+
+    assert few.status == many.status == 0
+    assert "fewer than 25 documents is mostly noise" in few.err
+    assert "mostly noise" not in many.err
+
+
 def test_fit_to_short_notes(command, tmp_path):
     """No note has two chunks to whiten by; vectors are centred, and words tell notes apart."""
     notes = tmp_path / "notes"

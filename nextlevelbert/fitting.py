@@ -103,8 +103,10 @@ def _inverse_frequencies(
             pairs = np.unique(chunk * rows + ids)  # each chunk with each of its tokens, once
             containing += np.bincount(pairs % rows, minlength=rows)
             chunks += len(boundaries) - 1
+
     if chunks == 0:
         raise ValueError("The texts hold no tokens to count. Give documents like those to search.")
+
     return np.log((1 + chunks) / (1 + containing))
 
 
@@ -143,6 +145,7 @@ def combine_chunk_encoders(
     """
     if whiten is None:
         whiten = [True] * len(parts)
+
     _check_tokens(parts)
 
     # A transformer's tokenizer knows the special tokens.
@@ -156,6 +159,7 @@ def combine_chunk_encoders(
     for group in groups_by_length(texts):
         ids = [tokens.input_ids for tokens in tokenize_documents(loaded.tokenizer, group, rule)]
         documents += zip(ids, map(rule.boundaries, ids), strict=True)
+
     if all(len(ids) == 0 for ids, _ in documents):
         raise ValueError(
             "The texts hold no tokens, so there is nothing to fit. Give documents like those to"
@@ -173,6 +177,7 @@ def combine_chunk_encoders(
             "size": encoder.hidden_size,
         }
         described.append(values)
+
     config = HybridConfig(
         parts=described,
         max_position_embeddings=limit,
@@ -180,6 +185,7 @@ def combine_chunk_encoders(
     )
     if "include_prompt" in sentence_steps(loaded.encoder.model.config):
         config.sentence_steps = {"include_prompt": False}
+
     model = HybridModel(config)
     for index, part in enumerate(parts):
         model.parts[index].load_state_dict(part.encoder.state_dict())
@@ -191,7 +197,9 @@ def combine_chunk_encoders(
             fitted = {"mean": mean, "weight": weight}
         else:
             fitted = {"mean": _mean(vectors)}
+
         model.whitenings[index].load_state_dict(fitted)
+
     model.weights.copy_(F.normalize(torch.tensor(weights, dtype=torch.float32), dim=0))
     return _save(model, loaded, folder=folder, name=name)
 
@@ -231,10 +239,13 @@ def _save(
     for part, value in model.state_dict().items():
         if value.is_floating_point() and not value.isfinite().all():
             raise ValueError(f"The fitted {part} holds values that are not finite.")
+
     if loaded.prompts.texts:
         model.config.prompts = dict(loaded.prompts.texts)
         model.config.default_prompt_name = loaded.prompts.default_name
+
     with whole_folder(local_path(folder)) as temporary:
         model.save_pretrained(temporary)
         with_limit(loaded.tokenizer, NO_LENGTH_LIMIT).save_pretrained(temporary)
+
     return load_chunk_encoder(folder, name or Path(folder).name)

@@ -45,6 +45,7 @@ def merge_spans(text: str, spans: Spans) -> np.ndarray:
             ends.append(end)
         else:
             ends[-1] = max(ends[-1], end)
+
     return np.array([starts, ends], np.int64).T
 
 

@@ -56,6 +56,7 @@ def fit_whitening(documents: Iterable[Tensor], shrinkage: float = 0.1) -> tuple[
             " not. Give longer documents or a smaller chunk_size; `pretrain --loss smooth_l1` needs"
             " no whitening."
         )
+
     variances, axes = torch.linalg.eigh(scatter / chunks)
     scales = (variances + shrinkage * variances.mean()).rsqrt()
     weight = axes * scales @ axes.T
@@ -75,5 +76,6 @@ def _blocks(documents: Iterable[Tensor]) -> Iterator[list[Tensor]]:
             yield block
             block = []
             rows = 0
+
     if block:
         yield block

@@ -20,7 +20,7 @@ from tokenizers import Tokenizer
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
-# With more different words, which only odd texts have, the table starts anew.
+# The table starts anew if there are more different words, which only odd texts have.
 _MOST_WORDS = 1_000_000
 _BLOCK_CHARACTERS = 1_000_000  # looked up at once: a byte takes some 50 bytes of arrays
 _WHITE_SPACE = re.compile(r"[ \n]")
@@ -71,7 +71,7 @@ class WordLookup:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        # For each added token, whether its neighbours matter to it.
+        # True for an added token to which its neighbours matter.
         self._added_tokens: dict[str, bool] = {}
         for token in tokenizer.get_added_tokens_decoder().values():
             needs_neighbours = token.single_word or token.lstrip or token.rstrip
@@ -104,6 +104,7 @@ class WordLookup:
             if len(parts) > 1:
                 ids, begins, ends = np.concatenate(parts, axis=1)
             documents.append((ids, begins, ends))
+
         return documents
 
     def _sections(self, texts: Sequence[str]) -> Iterator[_Section]:
@@ -129,6 +130,7 @@ class WordLookup:
         contents = [content for content in self._added_tokens if content in text]
         if not contents:
             return []
+
         contents.sort(key=len, reverse=True)  # of two that begin together, the longer one is read
         spans: Spans = []
         for match in re.finditer("|".join(map(re.escape, contents)), text):
@@ -142,6 +144,7 @@ class WordLookup:
                 begin, _ = spans.pop()
                 end = max(end, end_before)
             spans.append((begin, end))
+
         return spans
 
     def _tokens_of_block(self, block: Sequence[_Section]) -> list[np.ndarray]:
@@ -154,6 +157,7 @@ class WordLookup:
             row_of_distinct = self._look_up(words.dictionary.to_pylist())
             first_token = self._first_token
             table = self._tokens
+
         distinct = np.from_dlpack(words.indices)  # pyarrow's own way imports pandas
         row = row_of_distinct[distinct]  # [W]
 
@@ -213,6 +217,7 @@ def _ends_of_sections(text: str, spans: Spans) -> Iterator[int]:
             before = bisect_right(first_characters, stop) - 1
             if before >= 0:
                 stop = max(stop, spans[before][1])
+
         yield stop
         if stop == len(text):
             return
@@ -229,6 +234,7 @@ def _blocks(sections: Iterable[_Section]) -> Iterator[list[_Section]]:
             yield block
             block = []
             size = 0
+
     if block:
         yield block
 
@@ -244,13 +250,17 @@ def _with_neighbours(text: str, begin: int, end: int, first: int) -> tuple[int, 
     """
     while begin > first and text[begin - 1].isspace():
         begin -= 1
+
     while begin > first and text[begin - 1] not in " \n":
         begin -= 1
+
     while end < len(text) and text[end].isspace():
         end += 1
+
     space = _WHITE_SPACE.search(text, end)
     if space is None:
         return begin, len(text)
+
     return begin, space.start()
 
 
@@ -290,6 +300,7 @@ def _words_of(
     words = _distinct_words(raw, first_byte, is_solid=is_solid)
     if is_ascii:
         return words, first_byte
+
     return words, np.cumsum(is_first_byte, dtype=np.int32)[first_byte] - 1
 
 
@@ -304,6 +315,7 @@ def _word_starts(raw: np.ndarray, classes: np.ndarray, is_ascii: bool) -> np.nda
         behind = lead + 3
         is_start[lead] = True
         is_start[behind[behind < len(raw)]] = True
+
     return is_start
 
 

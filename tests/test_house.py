@@ -171,7 +171,9 @@ CEILINGS = {
     "walruses per 1,000": 2.0,
     "products with a flag per 1,000": 0.0,
     "calls by position per 1,000": 3.0,
+    "half sentences of all comments": 0.02,
 }
+LEAST_BLANK_LINES = 0.055  # of the lines in the bodies of functions
 NODES_PER_LINE_OF_SCRIPTS = 6.1
 MOST_TUPLE_ASSIGNMENTS = 1  # in a script
 NODES_PER_LINE_OF_TESTS = 6.3
@@ -186,6 +188,7 @@ def measures(counts: Counter[str]) -> dict[str, float]:
     rates = {
         "nodes per code line": counts["nodes"] / counts["code lines"],
         "hidden branches of all branches": counts["hidden branches"] / branches,
+        "half sentences of all comments": counts["half sentences"] / counts["comments"],
     }
     for name in ("tuple assignments", "walruses", "products with a flag", "calls by position"):
         rates[f"{name} per 1,000"] = 1_000 * counts[name] / counts["code lines"]
@@ -200,6 +203,12 @@ def package_counts() -> dict[Path, Counter[str]]:
 @pytest.mark.parametrize("name", CEILINGS)
 def test_the_package_is_plain(name, package_counts):
     assert measures(sum(package_counts.values(), Counter()))[name] <= CEILINGS[name]
+
+
+def test_blank_lines_divide_the_bodies_of_functions(package_counts):
+    counts = sum(package_counts.values(), Counter())
+
+    assert counts["blank lines in bodies"] >= LEAST_BLANK_LINES * counts["lines in bodies"]
 
 
 def test_no_file_is_dense(package_counts):

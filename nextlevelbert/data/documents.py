@@ -77,6 +77,7 @@ def as_document(item: Any, index: int, *, text_column: str, id_column: str) -> D
                 f"The text of document {document.id!r} is not a valid str: {short(value)}. Correct"
                 " it, or leave it out."
             ) from error
+
     return document
 
 
@@ -89,11 +90,14 @@ def _row_as_document(
             f"Document {index} has no column {text_column!r}; it has {columns}. Name the right one"
             " with text_column, in a command --text_column."
         )
+
     if f"{id_column} (1)" in row:
         raise NoDocumentError(f"Document {index} has {id_column!r} twice. Rename one of them.")
+
     name = row.get(id_column)
     if name in (None, ""):
         name = index
+
     metadata = {
         column: value for column, value in row.items() if column not in (text_column, id_column)
     }

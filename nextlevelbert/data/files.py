@@ -19,7 +19,7 @@ from ..messages import readable_name
 
 TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")  # one document a row
 PLAIN_TEXTS = (".txt", ".md", ".markdown")
-# One document a file; the package `books` reads those with markup.
+# Each of these files is one document; `books` reads those with markup.
 TEXTS = (*PLAIN_TEXTS, ".html", ".htm", ".xhtml", ".epub", ".pdf", ".docx")
 # A text, or a line of a table, that takes more than this when it is unpacked is refused.
 UNPACKED_LIMIT = 2**28
@@ -85,15 +85,19 @@ def find_paths(source: str | Path) -> list[Path]:
     """
     if os.path.exists(source):
         return [Path(source)]
+
     before, *after = _ANY_FOLDER.split(str(source), maxsplit=1)
     if not after:
         return sorted(map(Path, glob.glob(before)))
+
     roots = sorted(map(Path, glob.glob(before or ".")))
     if after == [""]:
         return roots
+
     paths = set[Path]()
     for folder, _ in _folders_below(roots):
         paths.update(find_paths(os.path.join(glob.escape(str(folder)), *after)))
+
     return sorted(paths)
 
 
@@ -158,6 +162,7 @@ def _folders_below(roots: list[Path]) -> Iterator[tuple[Path, list[str]]]:
             except OSError as error:
                 _warn_of_folder(folder, error)
                 continue
+
             identity = (status.st_dev, status.st_ino)
             if identity in visited:
                 continue
@@ -183,10 +188,12 @@ def _names_by_kind(entries: Iterator[os.DirEntry[str]]) -> tuple[list[str], list
             is_folder = entry.is_dir()
         except OSError:  # a link to itself
             is_folder = False
+
         if not is_folder:
             files.append(entry.name)
         elif not entry.name.startswith("."):
             folders.append(entry.name)
+
     return folders, files
 
 
@@ -230,6 +237,7 @@ class _Unpacked(gzip.GzipFile):
                 raise
             name = readable_name(self.name)
             logger.warning("%s was read in part: the bytes at its end are not packed.", name)
+
         buffer[: len(data)] = data
         return len(data)
 
@@ -317,6 +325,7 @@ def table_lines(path: Path, newline: str | None = None) -> Iterator[str]:
     limit = -1
     if is_packed(path):
         limit = UNPACKED_LIMIT
+
     with open_text(path, newline=newline, errors="surrogateescape") as file:
         for line_number, line in enumerate(iter(partial(file.readline, limit), ""), start=1):
             if line_number == 1 and "\0" in line:

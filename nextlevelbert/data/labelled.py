@@ -91,6 +91,7 @@ def load_classes(
     names_of_integers = _names_of_integers(table, columns.label, class_names)
     for row in rows:
         row.label = _name_of(row.label, names_of_integers)
+
     if all(row.label is None for row in rows):
         logger.warning(
             "No row has a label in column %r (columns: %s).", columns.label, ", ".join(table.first)
@@ -105,6 +106,7 @@ def load_classes(
         names = names_of(like)
     if class_names is not None:
         names = class_names
+
     _check_labels(rows, columns.label, several=several)
     if names is None:
         names = _sorted_names(rows, columns.label)
@@ -112,9 +114,11 @@ def load_classes(
     index_of = {name: index for index, name in enumerate(names)}
     for row in rows:
         row.values["label"] = _label_index(row, columns.label, index_of)
+
     feature = ClassLabel(names=list(names))
     if several:
         feature = List(feature)
+
     return _dataset(table, rows, label_feature=feature)
 
 
@@ -157,6 +161,7 @@ def _check_labels(rows: Sequence[_Row], column: str, *, several: bool) -> None:
             raise row.location.error(
                 column, "has no label, but other rows have one. Label all rows or none."
             )
+
         if isinstance(row.label, list) is not several:
             raise row.location.error(
                 column,
@@ -170,6 +175,7 @@ def _check_labels(rows: Sequence[_Row], column: str, *, several: bool) -> None:
                 raise row.location.error(
                     column, f"holds {short(item)}. A CSV file cannot hold lists; lists need JSON."
                 )
+
             is_class = isinstance(item, str | int) and str(item).strip() != ""
             if not is_class or len(types) > 1:
                 raise row.location.error(
@@ -194,12 +200,14 @@ def _sorted_names(rows: Sequence[_Row], column: str) -> tuple[str, ...]:
     classes = sorted({item for row in rows for item in row.classes()})
     if bool in map(type, classes):
         return ("False", "True")
+
     is_numbered = int in map(type, classes)
     if not classes or (is_numbered and classes != list(range(len(classes)))):
         raise ValueError(
             f"Column {column!r}: integer classes must be 0, 1, 2, ... without gaps, but these"
             f" are {classes[:10]}. Give their names with --label_names_file."
         )
+
     return tuple(map(str, classes))
 
 
@@ -215,14 +223,17 @@ def _label_index(row: _Row, column: str, index_of: Mapping[str, int]) -> int | l
                 " numbers of named classes, need a --label_names_file; if a name there is an"
                 " integer, no number is an index.",
             )
+
     if len(set(items)) < len(items):
         raise row.location.error(
             column,
             f"{short(items)} names a class twice. Give a list of classes, not a vector of 0 and 1.",
         )
+
     indices = sorted(index_of[str(item)] for item in items)
     if isinstance(row.label, list):
         return indices
+
     return indices[0]
 
 
@@ -287,13 +298,16 @@ def load_choices(table: Table, columns: Columns = USUAL) -> Dataset:
                 f"has {own_count} choices, but the first row has {count}. Give all rows the same"
                 " number.",
             )
+
         if not is_labelled:
             continue
         if type(row.label) is not int or not 0 <= row.label < count:
             raise row.location.error(
                 columns.label, f"must be the number of a choice, from 0; got {short(row.label)}."
             )
+
         row.values["label"] = row.label
+
     return _dataset(table, rows, label_feature=Value("int64"))
 
 
@@ -327,6 +341,7 @@ def _read_rows(table: Table, columns: Columns, with_choices: bool = False) -> li
         if with_choices:
             own_values["choices"] = _choices_of(location, values)
         rows[name] = _Row(location, own_values, label=values.get(columns.label))
+
     return list(rows.values())
 
 
@@ -378,6 +393,7 @@ def hold_out_documents(dataset: Dataset, share: float, seed: int) -> tuple[Datas
         raise ValueError(
             f"Cannot hold out a share of {share} of {len(texts)} documents; give a validation set."
         )
+
     count = min(max(round(share * len(texts)), 1), len(texts) - 1)
     order = np.random.default_rng(seed).permutation(len(texts))
     held_out = {texts[index] for index in order[:count].tolist()}

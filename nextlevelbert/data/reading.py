@@ -106,6 +106,7 @@ def _documents(
                 path, first_index=row_count, as_document=as_document, on_error=on_error
             )
             continue
+
         try:
             document = _read_document(path, name, on_error)
         except ValueError as error:
@@ -129,6 +130,7 @@ def _read_document(path: Path, name: str, on_error: OnError | None) -> Document:
             logger.warning("%s", readable_name(str(error)))
         else:
             on_error(error)
+
     return Document(name, text, metadata)
 
 
@@ -175,6 +177,7 @@ def _documents_of_table(
     if on_error is not None:
         for unreadable in errors + file_errors:
             on_error(unreadable)
+
     return row_count
 
 
@@ -210,6 +213,7 @@ def source_files(source: str | Path | Iterable[str | Path]) -> list[tuple[Path, 
     sources: Any = source
     if isinstance(source, (str, Path)):
         sources = [source]
+
     for one_source in sources:
         for file, name in _named_files(one_source):
             is_file = suffix(file) in TEXTS + TABLES and os.path.isfile(file)
@@ -217,13 +221,16 @@ def source_files(source: str | Path | Iterable[str | Path]) -> list[tuple[Path, 
                 names[file] = name
             else:
                 others[file] = name
+
     if not names:
         raise ValueError(
             f"{source} holds no file that can be read; supported are {', '.join(TEXTS + TABLES)},"
             " all but .parquet also as .gz."
         )
+
     if others:
         _warn_of_other_kinds(others)
+
     return _with_ids(names)
 
 
@@ -232,6 +239,7 @@ def _named_files(source: str | Path) -> Iterator[tuple[Path, str]]:
     paths = find_paths(source)
     if not paths:
         raise FileNotFoundError(f"There is no file or folder {str(source)!r}. Check the path.")
+
     root = root_of(source)
     for file in files_below(paths):
         name = readable_name("/".join(file.parts[len(root.parts) :]))
@@ -262,6 +270,7 @@ def _warn_of_other_kinds(others: Mapping[Path, str]) -> None:
             continue
         unsupported.append(name)
         suffixes[suffix(path) or "without suffix"] += 1
+
     if unsupported:
         counts = ", ".join(f"{count} {ending}" for ending, count in suffixes.most_common())
         logger.warning("Left out (unsupported kinds): %s; %s first.", counts, unsupported[0])
@@ -280,6 +289,7 @@ def _with_ids(names: Mapping[Path, str]) -> list[tuple[Path, str | None]]:
     stems = {}
     for path, name in texts.items():
         stems[path] = re.sub(r"(\.[^./]+)(\.gz)?$", "", name, flags=re.IGNORECASE)
+
     times = Counter([*stems.values(), *texts.values()])
     name_times = Counter(texts.values())
 
@@ -290,7 +300,9 @@ def _with_ids(names: Mapping[Path, str]) -> list[tuple[Path, str | None]]:
             document_id = name
             if name_times[name] > 1:
                 document_id = readable_name(path)
+
         files.append((path, document_id))
+
     return files
 
 

@@ -90,6 +90,7 @@ def open_rows(source: str | Path, split: str = "train", config: str | None = Non
         name = path.resolve().name
     if is_saved_dataset(path):
         return _open_dataset(name, saved_dataset(path, split))
+
     files = find_paths(source)
     if files and not path.is_dir():
         return _open_files(name, files)
@@ -98,6 +99,7 @@ def open_rows(source: str | Path, split: str = "train", config: str | None = Non
     name = f"{name} ({parts})"
     if files:
         return _open_files(name, _files_of_split(path / (config or ""), split))
+
     return _open_dataset(name, hub_dataset(str(source), config, split=split))
 
 
@@ -114,6 +116,7 @@ def _files_of_split(folder: Path, split: str) -> list[Path]:
         if suffix(path) in TABLES and not path.name.startswith("."):
             match = _SPLIT_IN_PATH.match(str(path.relative_to(folder)))
             splits.setdefault(match and match.lastgroup, []).append(path)
+
     if not splits:
         raise not_a_table(str(folder))
     if list(splits) == [None]:
@@ -123,6 +126,7 @@ def _files_of_split(folder: Path, split: str) -> list[Path]:
             f"{folder} has tables of the splits {', '.join(filter(None, splits))}, not {split}."
             " Give one of these, or a quoted pattern of tables."
         )
+
     return splits[split]
 
 
@@ -134,11 +138,13 @@ def _open_files(name: str, files: Sequence[Path]) -> Table:
         if suffix(files[0]) in TEXTS:
             raise not_a_table(name) from error
         raise
+
     features = {}
     if suffix(files[0]) == ".parquet":
         from datasets import Features  # seconds to import
 
         features = Features.from_arrow_schema(pq.read_schema(files[0]))
+
     return _table(name, first, rows=rows, features=features)
 
 
@@ -200,6 +206,7 @@ def rows_or_errors(path: Path) -> RowsOrErrors:
             rows = _csv_rows(path)
         else:
             rows = _json_rows(path)
+
         for where, row in rows:
             if isinstance(row, (dict, ValueError)):
                 yield where, row
@@ -238,6 +245,7 @@ def _rows_of_batch(batch: pa.RecordBatch) -> list[dict[str, Any] | ValueError]:
             return [ValueError(f"holds a value that Python does not know ({error})")]
         single_rows = (batch.slice(index, 1) for index in range(len(batch)))
         return list(itertools.chain.from_iterable(map(_rows_of_batch, single_rows)))
+
     for row in rows:
         _decode_binary(row)
     return rows
@@ -285,6 +293,7 @@ class _TableLines:
             line = self._waiting.popleft()
         else:
             line = next(self._lines)
+
         self.count += 1
         self.record.append(line)
         self._size += sys.getsizeof(line)
@@ -312,6 +321,7 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
         return
     if isinstance(header, ValueError):
         raise ValueError(f"line {lines.count} {header}")
+
     names = _distinct_names(header)
     header_line = lines.count
     while True:
@@ -323,12 +333,14 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
             cells = lines.record[0].rstrip("\r\n").split("\t")
             if len(cells) == len(names):  # most programs quote nothing in such a table
                 record = cells
+
         row: Any = record
         if not isinstance(record, ValueError):
             try:
                 row = _csv_row(record, names, header_line=header_line)
             except ValueError as error:
                 row = error
+
         yield where, row
 
 
@@ -371,13 +383,16 @@ def _delimiter(lines: _TableLines, ending: str) -> str:
     sample = list[str]()
     with suppress(_UnclosedError):  # lines of more than 256 MB
         sample.extend(itertools.islice(lines, _SAMPLED_LINES))
+
     named = _NAMED_DELIMITER.match("".join(sample[:1]))
     if named is not None:
         lines.unread(kept=1)
         return named[1]
+
     lines.unread(kept=0)
     if ending == ".tsv" and "\t" in _QUOTED.sub("", "".join(sample[:1])):
         return "\t"
+
     return max(",;\t|", key=partial(_fit_of_delimiter, sample))
 
 
@@ -408,8 +423,10 @@ def _distinct_names(names: Sequence[str]) -> list[str]:
             distinct.append(name)
         else:
             distinct.append(f"{name} ({seen[name]})")
+
     if len(set(distinct)) < len(names):
         raise ValueError("some of its columns have the same name. Rename them")
+
     return distinct
 
 
@@ -434,7 +451,8 @@ def _json_rows(path: Path) -> Iterator[tuple[str, Any]]:
         except (ValueError, RecursionError):
             if not any(map(_is_object, first_lines)):
                 raise
-            # else JSON lines by another name, of which the first is damaged
+
+            # Otherwise these are JSON lines by another name, and the first of them is damaged.
     lines = enumerate(table_lines(path), start=1)
     return (_json_row(line, f"line {line_number}") for line_number, line in lines if line.strip())
 
@@ -453,8 +471,10 @@ def _json_values(path: Path) -> Iterator[tuple[str, Any]]:
             return _values_in_a_row(text)
         line_number = text.count("\n", 0, _end_of_json(error)) + 1
         raise ValueError(f"line {line_number} is not JSON") from error
+
     if not isinstance(value, list):
         value = [value]
+
     return ((f"row {index}", row) for index, row in enumerate(value))
 
 
@@ -484,6 +504,7 @@ def _values_in_a_row(text: str) -> Iterator[tuple[str, Any]]:
                 blocks += others
                 end = start + len(damaged)
                 block = block[:end]  # noqa: PLW2901
+
             yield f"line {line_number}", value
 
 
@@ -525,6 +546,7 @@ def saved_dataset(folder: Path, split: str | None = None) -> Any:
             f"{folder} has the splits {', '.join(data)}, not {split}. Give one, or the folder of"
             " one."
         )
+
     return data[split]
 
 
@@ -550,10 +572,12 @@ def hub_dataset(name: str, config: str | None = None, **options: Any) -> Any:
             f"{name!r} is on this machine. Give it as a file or folder (in a command,"
             " --train_file); for the Hub's data set of this name, start in another folder."
         )
+
     message = f"There is no file or folder {name!r}"
     may_be_name = re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) is not None
     if suffix(Path(name)) in TABLES or not may_be_name:
         raise FileNotFoundError(f"{message}. Check the path.")
+
     try:
         return load_dataset(name, config, **options)
     except (FileNotFoundError, ConnectionError) as error:
@@ -563,6 +587,7 @@ def hub_dataset(name: str, config: str | None = None, **options: Any) -> Any:
     except RuntimeError as error:
         if "scripts are no longer supported" not in str(error):
             raise
+
     return load_dataset(name, data_dir=config, revision="refs/convert/parquet", **options)
 
 
@@ -594,4 +619,5 @@ def columns_of(
             raise ValueError(
                 f"{', '.join(location)} must have {count} columns, got {len(row)}: {row}."
             )
+
         yield location, row[:count]

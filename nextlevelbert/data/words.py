@@ -99,6 +99,7 @@ def search_words(text: str) -> list[str]:
     """
     for mark in _OFTEN_NOT_ASCII:
         text = text.replace(mark, " ")
+
     if text.isascii():
         text = text.lower()
         return text.translate(_BETWEEN).split() + _joined_words(text)
@@ -112,6 +113,7 @@ def search_words(text: str) -> list[str]:
             words.extend(word[start : start + 2] for start in range(len(word) - 1))
         else:
             words.append(word)
+
     return words + _joined_words(text)
 
 

@@ -59,4 +59,5 @@ def bm25_scores(queries: Sequence[str], documents: Sequence[str]) -> np.ndarray:
     for row, words in zip(scores, words_of(queries), strict=True):
         if words:
             row[:] = index.get_scores(words)
+
     return scores

@@ -15,7 +15,7 @@ import torch
 from torch.nn import functional as F
 
 _SCORES_PER_PASS = 2**22  # float64 numbers, 32 MiB
-# Of a cosine: equal vectors may differ in the last bit, by their position in a matrix product.
+# Cosines of equal vectors may differ in the last bit, by their position in a matrix product.
 _DECIMALS = 9
 _LISTED = 100  # documents of a query in a run file, as in MS MARCO's "top100"
 
@@ -57,12 +57,14 @@ class RetrievalTask:
     def __post_init__(self) -> None:
         if not self.queries:
             raise ValueError(f"Task {self.name!r} has no queries.")
+
         for query in self.queries:
             grades = self.relevant.get(query, {})
             if not set(grades) - {query}:
                 raise ValueError(
                     f"Query {query!r} of task {self.name!r} has no relevant document; leave it out."
                 )
+
             for document, grade in grades.items():
                 name = f"document {document!r}, relevant for query {query!r} of task {self.name!r}"
                 if document not in self.documents:
@@ -155,6 +157,7 @@ def _unit_vectors(vectors: Vectors, ids: Mapping[str, str]) -> torch.Tensor:
         rows = vectors.detach().cpu()
     else:
         rows = torch.from_numpy(np.asarray(vectors))
+
     if rows.ndim != 2 or len(rows) != len(ids):
         raise ValueError(
             f"Give a vector for each of the {len(ids)} ids, in the task's order; got"
@@ -168,6 +171,7 @@ def _unit_vectors(vectors: Vectors, ids: Mapping[str, str]) -> torch.Tensor:
         raise ValueError(
             f"The vector of {list(ids)[first]!r} contains NaN or infinity; encode it again."
         )
+
     return F.normalize(rows, dim=1)
 
 
@@ -202,6 +206,7 @@ def _rank(task: RetrievalTask, scores: Iterable[np.ndarray]) -> dict[str, Rankin
             documents=[ids[index] for index in listed],
             scores=row[listed],
         )
+
     return rankings
 
 

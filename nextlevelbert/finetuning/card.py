@@ -77,6 +77,7 @@ def make_card(
     data = "its author's documents"
     if run.data.dataset_name is not None:
         data = plain(run.data.dataset_name)
+
     text = CardText(
         summary=f"This model is a {FAMILY_NAMES[reader.family]}, fine-tuned on {data}.",
         intended_use=intended_use,
@@ -91,9 +92,11 @@ def make_card(
     dataset = f"{run.reported} set, {len(run.sets[run.reported])} examples"
     if run.data.dataset_name is not None:
         dataset = f"{run.data.dataset_name}, {dataset}"
+
     model_rows = {}
     if run.labels.names:
         model_rows["classes"] = ", ".join(map(plain, run.labels.names))
+
     scores = best.scores[run.reported]
     report = RunReport(
         training={
@@ -120,9 +123,11 @@ def _measured_in_words(run: ClassifierRun, best: Result) -> str:
     epoch = "last epoch"
     if run.args.load_best_model_at_end:
         epoch = f"best epoch by {run.args.metric_for_best_model}"
+
     selected = "lowest loss"
     if run.metric != "loss":
         selected = f"highest {run.metric}"
+
     scores = best.scores[run.reported]
     measured = (
         f"The scores are those of the {len(run.sets[run.reported])} examples of the"
@@ -134,6 +139,7 @@ def _measured_in_words(run: ClassifierRun, best: Result) -> str:
         measured += f" `f1` is the F1 of the class {plain(run.labels.names[-1])}."
     if run.reported == "validation":
         measured += " Chosen on this set, too: the checkpoint; so the scores are likely too high."
+
     return measured
 
 

@@ -67,6 +67,7 @@ def main(values: dict[str, Any]) -> None:
     if run.model == "tfidf":
         report_word_counts(run)
         return
+
     reader: Reader
     if VectorModelArguments in groups:
         reader = VectorReader(args, run.labels, *model_options)
@@ -80,6 +81,7 @@ def main(values: dict[str, Any]) -> None:
     pair = ""
     if "question" in sets["train"].features and reader.family in FAMILIES:
         pair = '["a question about it"]'
+
     run.publish(
         results,
         reader,
@@ -101,6 +103,7 @@ def report_word_counts(run: ClassifierRun) -> None:
     for name, dataset in run.sets.items():
         if name != "train":
             scores |= run.score(name, predict(dataset), folder)
+
     if run.args.should_save:
         report(
             run.args,
@@ -144,6 +147,7 @@ def fit_tfidf(train: Dataset, labels: LabelSet) -> PredictLogits:
     )
     if several:
         classifier = OneVsRestClassifier(classifier)
+
     words = TfidfVectorizer(
         tokenizer=split_terms,
         token_pattern=None,
@@ -175,10 +179,13 @@ def _folds(labels: np.ndarray) -> int:
     columns = [labels]
     if labels.ndim == 2:
         columns = [column for column in labels.T if len(set(column)) == 2]
+
     folds = 5
     for column in columns:
         _, counts = np.unique(column, return_counts=True)
         folds = min(folds, int(counts.min()))
+
     if folds < 2:
         raise ValueError("TF-IDF needs at least two training examples of every class.")
+
     return folds

@@ -48,9 +48,11 @@ class DataCollatorForLabelledVectors:
             distinct = list(row_of)
             document_index = [distinct.index(name) for name in names]
             batch["document_index"] = torch.tensor(document_index)
+
         if "pair_embeds" in rows[0]:
             pairs = [torch.as_tensor(row["pair_embeds"]).float() for row in rows]
             batch["pair_embeds"] = torch.stack(pairs)
+
         vectors = [torch.as_tensor(row["inputs_embeds"]).float() for row in documents]
         batch |= pad_vectors(vectors)
         return batch
@@ -110,6 +112,8 @@ class DataCollatorForDocumentChoice:
         pairs = []
         for row in rows:
             pairs += [f"{row['question']} {choice}" for choice in row["choices"]]
+
         for name, values in self._tokens(pairs).items():
             batch[f"pair_{name}"] = values.unflatten(0, (len(rows), -1))
+
         return batch

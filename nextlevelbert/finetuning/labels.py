@@ -56,6 +56,7 @@ class LabelSet:
             raise ValueError(
                 f"{source} has only one class. Give rows of at least two, or --label_names_file."
             )
+
         return cls(problem_type, names)
 
     def config(self) -> dict[str, Any]:
@@ -118,9 +119,11 @@ class LabelSet:
             scores["f1"] = float(f1_score(labels, predictions, zero_division=0.0))
         if len(self.names) == 1:
             return scores  # scikit-learn would average over the absence of the class, too
+
         for average in ("macro", "micro"):
             value = f1_score(labels, predictions, average=average, zero_division=0.0)
             scores[f"{average}_f1"] = float(value)
+
         return scores
 
     def majority_logits(self, train: Dataset) -> np.ndarray:
@@ -172,6 +175,7 @@ def write_predictions(path: Path, dataset: Dataset, labels: LabelSet, logits: np
             record["label"] = labels.text(row["label"])
         record["scores"] = [round(score, 6) for score in scores]
         records.append(record)
+
     write_json_lines(path, records)
 
 

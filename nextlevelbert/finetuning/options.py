@@ -161,12 +161,14 @@ class DataArguments:
             raise ValueError(
                 "Give the training set, either with --train_file or with --dataset_name."
             )
+
         for name in ("train", "validation", "test"):
             file = getattr(self, f"{name}_file")
             if self.dataset_name is not None and file is not None:
                 raise ValueError(
                     f"--dataset_name names all sets: use --{name}_split instead of --{name}_file."
                 )
+
             has_splits = self.dataset_name is not None or Path(str(self._source(name))).is_dir()
             if getattr(self, f"{name}_split") and not has_splits:
                 raise ValueError(

@@ -74,6 +74,7 @@ def read_labelled_sets(data: DataArguments, load: LoadRows, seed: int) -> Sets:
             source, split = location
             table = open_rows(source, split, data.dataset_config_name)
             sets[name] = load(table, sets.get("train"))
+
     if "validation" not in sets:
         sets["train"], sets["validation"] = hold_out_documents(
             sets["train"], data.validation_share, seed
@@ -92,6 +93,7 @@ def read_labelled_sets(data: DataArguments, load: LoadRows, seed: int) -> Sets:
             logger.warning(
                 "%d texts of the %s set are in the training set, too.", len(shared), name
             )
+
     return sets
 
 
@@ -195,6 +197,7 @@ class ClassifierRun:
         rows = reader.prepare(self.sets)
         if self.args.learning_rate is None:
             self.args.learning_rate = reader.learning_rate
+
         truth = self.labels.array(self.sets["validation"]["label"])
 
         def metrics(output: EvalPrediction) -> Scores:
@@ -221,6 +224,7 @@ class ClassifierRun:
                 scores |= self.score(name, logits, folder, is_long=reader.is_long.get(name))
                 if name in scores:
                     scores[name]["loss"] = output.metrics["test_loss"]
+
             return scores
 
         settings = {"weights": reader.weights, **self.settings(), **self.args.result_settings()}
@@ -247,6 +251,7 @@ class ClassifierRun:
             folder.mkdir(parents=True, exist_ok=True)
             path = folder / f"{name}_predictions.jsonl"
             write_predictions(path, dataset, self.labels, logits=logits)
+
         if "label" not in dataset.features:
             return {}
 
@@ -254,6 +259,7 @@ class ClassifierRun:
         scores = {name: self.labels.scores(truth, logits)}
         if is_long is not None and 0 < is_long.sum() < len(is_long):
             scores[f"{name}, long"] = self.labels.scores(truth[is_long], logits[is_long])
+
         return scores
 
     def majority_scores(self, name: str) -> Scores:
@@ -268,6 +274,7 @@ class ClassifierRun:
         """
         if self.fit_word_counts is None:
             return {}
+
         train = self.sets["train"]
         reported = self.sets[self.reported]
         try:
@@ -277,6 +284,7 @@ class ClassifierRun:
         except ValueError as error:
             logger.warning("The table has no row for TF-IDF: %s", error)
             return {}
+
         truth = self.labels.array(reported["label"])
         return {"TF-IDF": dict(self.labels.scores(truth, logits))}
 
@@ -294,6 +302,7 @@ class ClassifierRun:
             about = f"{is_long.sum()} of {len(is_long)} documents over {reader.window} tokens"
             scores = [result.scores[long] for result in results]
             baselines[f"{title}, {long} ({about})"] = seeds.mean_and_deviation(scores)
+
         baselines |= self.tfidf_row()
         baselines["most frequent label"] = dict(self.majority_scores(self.reported))
         return seeds.report(
@@ -317,6 +326,7 @@ class ClassifierRun:
         """Prints the results, and publishes the best model with a card."""
         if not self.args.should_save:
             return
+
         best, table = self.report(results, reader)
         card = make_card(
             self,

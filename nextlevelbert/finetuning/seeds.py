@@ -103,8 +103,10 @@ def run_seeds(
             write_whole(folder / "result.json", json.dumps(asdict(result)))
             for checkpoint in folder.glob("checkpoint-*"):
                 shutil.rmtree(checkpoint)
+
         logger.info("seed %d: %s", seed, json.dumps(result.scores))
         results.append(result)
+
     return results
 
 
@@ -129,6 +131,7 @@ def train_seed(
     )
     if args.load_best_model_at_end:
         trainer.add_callback(EarlyStoppingCallback(args.early_stopping_patience))
+
     trainer.train(resume_from_checkpoint=last_whole_checkpoint(folder))
     trainer.save_model(str(folder))
     scores = score(trainer, folder)
@@ -138,6 +141,7 @@ def train_seed(
         raise ValueError(
             f"Seed {args.seed} ended with a validation loss of {loss}. Lower --learning_rate."
         )
+
     return Result(
         seed=args.seed,
         scores=scores,
@@ -162,6 +166,7 @@ def mean_and_deviation(rows: Sequence[Scores]) -> Row:
             row[name] = values[0]
         else:
             row[name] = (float(np.mean(values)), float(np.std(values, ddof=1)))
+
     return row
 
 
@@ -189,11 +194,13 @@ def report(
     select = max
     if metric == "loss":
         select = min
+
     best = select(results, key=lambda result: result.scores["validation"][metric])
 
     title = f"{name}, {reported}"
     if len(results) > 1:
         title = f"{name}, {len(results)} seeds, {reported}"
+
     trained = mean_and_deviation([result.scores[reported] for result in results])
     rows = {title: trained, **baselines}
     stored = {
@@ -206,8 +213,10 @@ def report(
     write_whole(output / "results.json", json.dumps(stored, indent=2))
     if best.log:
         plot_curves([result.log for result in results], metrics=[], path=output / CURVE)
+
     for predictions in (output / f"seed-{best.seed}").glob("*_predictions.jsonl"):
         write_whole(output / predictions.name, predictions.read_bytes())
+
     table = results_table(rows)
     print(f"\n{table}\n")
     logger.info("Written to %s: results.json, predictions.", output)
@@ -230,5 +239,6 @@ def publish(
         readme.unlink(missing_ok=True)
         open_model(output / f"seed-{best.seed}").save_pretrained(output)
         write_whole(readme, content)
+
     args.upload(output, leave=_NOT_PUBLISHED)
     logger.info("Written to %s: model, card.", output)

@@ -69,6 +69,7 @@ class TokenReader:
                 f"--model is a {saved_type}. To make a {self.family}, give an encoder such as a"
                 " BERT."
             )
+
         self.config = labels.config()
         if sizes is not None:
             self.config |= {name: value for name, value in vars(sizes).items() if value is not None}
@@ -87,6 +88,7 @@ class TokenReader:
         if self.family == "truncated":
             limit = self.tokenizer.model_max_length
             self.reading_limit = min(positions or limit, limit)
+
         self.is_long: dict[str, np.ndarray] = {}
 
     def prepare(self, sets: Mapping[str, Dataset]) -> dict[str, Dataset]:
@@ -105,6 +107,7 @@ class TokenReader:
             if "label" in dataset.features:
                 columns["label"] = dataset["label"][:]
             rows[name] = Dataset.from_dict(columns)
+
         return rows
 
     def _token_ids(self, name: str, dataset: Dataset, *, limit: int | None) -> list[list[int]]:
@@ -113,6 +116,7 @@ class TokenReader:
         if "question" in dataset.features:
             pairs = zip(dataset["question"], texts, strict=True)
             texts = [f"{question}\n{text}" for question, text in pairs]
+
         ids = self.tokenizer(texts, verbose=False)["input_ids"]
         lengths = np.array([len(row) for row in ids])
         self.is_long[name] = lengths > self.window
@@ -123,6 +127,7 @@ class TokenReader:
                 f"{source_of(dataset)}: the document of {empty!r} contains no token. Leave the row"
                 " out."
             )
+
         if limit is not None and lengths.max() > limit:
             logger.warning(
                 "%s: the first %d tokens of documents are read; %d are longer.",
@@ -136,6 +141,7 @@ class TokenReader:
                 if len(row) > limit and self.family == "truncated" and row[-1] in special_ids:
                     row[limit - 1] = row[-1]
                 del row[limit:]
+
         return ids
 
     def collate(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
@@ -157,6 +163,7 @@ class TokenReader:
             model = ChunkBertForSequenceClassification.from_encoder(
                 self.options.model, **self.config
             )
+
         if self.options.attn_implementation:
             model.set_attn_implementation(self.options.attn_implementation)
         return model

@@ -74,6 +74,7 @@ class VectorModels:
         others = ("untrained", *baselines)
         if name == "untrained":
             return cls._open_new(options)
+
         name = full_name(name)
         config = open_config(name, others)
         family = config.model_type
@@ -82,8 +83,10 @@ class VectorModels:
                 f"--model {name!r} is a {family}, which reads text, not vectors. Add --model_type,"
                 " or give a NextLevelBERT."
             )
+
         if family not in FAMILIES:
             return cls._open_over(options, name)
+
         is_alone = getattr(config, "include_chunk_encoder", True) is False
         _check_fixed_options(options, family, is_alone=is_alone)
         model = AutoModel.from_pretrained(name)
@@ -96,6 +99,7 @@ class VectorModels:
             model.check_chunk_encoder(encoder)
         else:
             encoder = model.detach_chunk_encoder()
+
         return cls(
             options,
             family,
@@ -116,6 +120,7 @@ class VectorModels:
                 f"--model {name!r} is no NextLevelBERT, but an encoder, and --chunk_encoder"
                 f" {options.chunk_encoder!r} is a second one. Leave one of them out."
             )
+
         options.model = "untrained"
         options.chunk_encoder = name
         logger.warning(
@@ -133,9 +138,11 @@ class VectorModels:
         size = options.chunk_size
         if size is None:
             size = min(256, limit or 256, encoder.tokenizer.model_max_length)
+
         mode: Literal["fixed", "sentences"] = "fixed"
         if options.model_type == "hate":
             mode = "sentences"
+
         rule = ChunkingRule.from_tokenizer(encoder.tokenizer, size, mode, max_chunk_size=limit)
         return cls(
             options,
@@ -176,6 +183,7 @@ class VectorModels:
                 f"{len(empty)} texts contain no token, such as {short(empty[0])}. Leave their rows"
                 " out."
             )
+
         return vectors
 
     def new_model(self, head: Head, **config: object) -> Any:
@@ -213,6 +221,7 @@ def _check_fixed_options(options: VectorModelArguments, family: str, *, is_alone
         fixed["chunk_encoder"] = options.chunk_encoder
     if options.model_type not in (family, FAMILIES[0]):
         fixed["model_type"] = options.model_type
+
     for option_name, value in fixed.items():
         if value is not None:
             raise ValueError(

@@ -49,6 +49,7 @@ class VectorReader:
             raise ValueError(
                 "HATE does not support multiple choice. Use a NextLevelBERT for --model."
             )
+
         self.title = public_name(options.model)
         self.weights = self.models.weights
         self.base_model = self.models.base_model
@@ -79,11 +80,13 @@ class VectorReader:
             pairs[name] = [pair_texts(row) for row in dataset.remove_columns("text")]
             for texts in pairs[name]:
                 questions += texts
+
         self.has_pairs = bool(questions)
 
         vectors = self.models.encode(self.args, documents)
         if self.has_pairs:
             vectors |= self.models.encode(self.args, questions)
+
         self.vectors = list(vectors.values())
         index_of = {text: index for index, text in enumerate(vectors)}  # in `self.vectors`
 
@@ -91,13 +94,14 @@ class VectorReader:
         for name, dataset in sets.items():
             documents_of_rows = [index_of[text] for text in dataset["text"]]
             columns: dict[str, Any] = {"document": documents_of_rows}
-            # For `train_sampling_strategy="group_by_length"`.
+            # `train_sampling_strategy="group_by_length"` reads this column.
             columns["length"] = [len(self.vectors[index]) for index in documents_of_rows]
             if self.has_pairs:
                 columns["pairs"] = [[index_of[text] for text in texts] for texts in pairs[name]]
             if "label" in dataset.features:
                 columns["label"] = dataset["label"][:]
             rows[name] = Dataset.from_dict(columns)
+
         return rows
 
     def collate(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
@@ -120,6 +124,7 @@ class VectorReader:
             with_vectors["pair_embeds"] = torch.stack(means)  # [C, D]
             if self.labels.problem_type != CHOICE:
                 [with_vectors["pair_embeds"]] = means  # the question, [D]
+
         return with_vectors
 
     def new_model(self) -> nn.Module:

@@ -88,6 +88,7 @@ def load_backbone(name_or_path: str | PathLike, **loading: Any) -> PreTrainedMod
     name = full_name(name_or_path)
     with named_errors(name):
         config = AutoConfig.from_pretrained(name, trust_remote_code=False, **loading)
+
     config = type(config).from_dict(with_attention_dropout(config))
     arguments = {**loading, "config": config, "dtype": torch.float32, "output_loading_info": True}
     auto_class = _auto_class(config)
@@ -108,6 +109,7 @@ def load_backbone(name_or_path: str | PathLike, **loading: Any) -> PreTrainedMod
         raise ValueError(
             f"{name!r} lacks {len(missing)} weights of its {config.model_type} ({missing[0]}, …)."
         )
+
     return encoder_half(encoder)
 
 
@@ -155,6 +157,7 @@ def copy_properties_of_children(wrapper: nn.Module) -> None:
     for name, child in wrapper.named_children():
         for target, source in getattr(child, "all_tied_weights_keys", {}).items():
             tied[f"{name}.{target}"] = f"{name}.{source}"
+
     wrapper.all_tied_weights_keys = tied
 
 
@@ -191,10 +194,12 @@ def with_layers(config: PreTrainedConfig, count: int) -> dict[str, Any]:
         entries = values.get(name)
         if isinstance(entries, (list, tuple)):
             values[name] = [entries[index % own] for index in range(count)]
+
     if "attention_types" in values:  # GPT-Neo: runs of layers, which `attention_layers` lists
         types = [config.attention_layers[index % own] for index in range(count)]
         values["attention_types"] = [[types, 1]]
         values["attention_layers"] = types
+
     if "per_layer_config" in values:  # Gemma 4: changes of some layers, by index
         changes = {int(index): change for index, change in values["per_layer_config"].items()}
         values["per_layer_config"] = {
@@ -206,6 +211,7 @@ def with_layers(config: PreTrainedConfig, count: int) -> dict[str, Any]:
         values["num_kv_shared_layers"] = max(0, count - first_shared)
     if "num_hidden_groups" in values:
         values["num_hidden_groups"] = _groups(own, values["num_hidden_groups"], count)
+
     return values
 
 
@@ -261,11 +267,13 @@ def missing_passes(encoder: nn.Module | None, passes: int) -> int:
     """
     if encoder is None or not distributed.is_available() or not distributed.is_initialized():
         return 0
+
     from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 
     sharded = (FSDPModule, FullyShardedDataParallel)
     if not any(isinstance(module, sharded) for module in encoder.modules()):
         return 0
+
     device = next(encoder.parameters()).device
     most = torch.tensor(passes, device=device)
     distributed.all_reduce(most, op=distributed.ReduceOp.MAX)
@@ -312,6 +320,7 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
                 _evaluations[module] = _evaluations.get(module, 0) + 1
                 module.training = False
                 paused.append(module)
+
     try:
         yield
     finally:
@@ -355,6 +364,7 @@ def token_mask(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
             " of the documents. Export the pass over chunk vectors (inputs_embeds), which"
             " NextLevelBERT and HATE have."
         )
+
     mask = attention_mask
     if mask is None:
         mask = torch.ones_like(input_ids)
@@ -363,4 +373,5 @@ def token_mask(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
             f"Give input_ids [B, T] and an attention_mask like it; got {[*input_ids.shape]} and"
             f" {[*mask.shape]}."
         )
+
     return mask.bool()

@@ -61,10 +61,13 @@ def split_document(document: str | Sequence[str]) -> tuple[str, list[tuple[int, 
                     f"Sentence {index} of the document (from 0) is blank or not a str. Leave it"
                     " out."
                 )
+
             end = start + len(sentence)
             spans.append((start, end))
             start = end + 1
+
         text = "\n".join(document)
+
     if not spans:
         raise ValueError("The document has no words. Give at least one sentence.")
     return text, spans
@@ -152,5 +155,7 @@ def select_sentences(
             if trigrams & chosen_trigrams:
                 continue
             chosen_trigrams |= trigrams
+
         chosen.append(index)
+
     return sorted(chosen)

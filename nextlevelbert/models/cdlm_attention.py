@@ -65,6 +65,7 @@ def plan_attention(
     counts = is_global.sum(dim=1)
     if most is None:
         most = int(counts.max())
+
     # A stable sort puts the global positions first and keeps their order.
     global_index = (~is_global).long().argsort(dim=1, stable=True)[:, :most]  # [B, G]
     global_real = torch.arange(most, device=real.device) < counts[:, None]  # [B, G]
@@ -171,6 +172,7 @@ class CdlmSelfAttention(longformer.LongformerSelfAttention):
         elif self.training and distributed.is_available() and distributed.is_initialized():
             # DistributedDataParallel waits for the gradient of every weight.
             output = output + 0.0 * self._sum_of_global_weights()
+
         output = output.masked_fill(~plan.real.unsqueeze(-1), 0.0)
         return (output,)
 

@@ -72,7 +72,7 @@ _SENTENCE_BERT_CONFIG: dict[str, Any] = {
     # Overrides the limit of a tokenizer that something else wrote into the folder.
     "max_seq_length": NO_LENGTH_LIMIT,
 }
-# For a model with a default prompt, which sentence-transformers puts before texts itself.
+# sentence-transformers puts the default prompt of a model before texts itself.
 _PROMPTED = {"text": {"method": "forward_prompted", "method_output_name": "pooler_output"}}
 _CONFIG_SENTENCE_TRANSFORMERS: dict[str, Any] = {
     "model_type": "SentenceTransformer",
@@ -105,7 +105,7 @@ model = {auto}.from_pretrained("{name}", trust_remote_code=True)
 _EMPTY_CARD = "[More Information Needed]"
 
 
-# What a model of several models supports only if all of them do.
+# A model of several models supports these only if all of them do.
 _ATTENTION_FLAGS = (
     "_supports_sdpa",
     "_supports_flash_attn",
@@ -130,7 +130,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
     family_auto_map: dict[str, str] = {}
     made_by = "from_encoder"  # the method that makes a new model from an encoder
 
-    # Of the base model; read on first use, with the arguments that `from_pretrained` got. The
+    # The base model reads its tokenizer on first use, with the arguments of `from_pretrained`. The
     # access token is not among them: it would be pickled with the model.
     _tokenizer: PreTrainedTokenizerBase | None = None
     _loaded_with: Mapping[str, Any] = MappingProxyType({})
@@ -153,20 +153,25 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         name_or_path = pretrained_model_name_or_path
         if name_or_path is not None:
             name_or_path = full_name(name_or_path)
+
         loaded_with = {key: kwargs[key] for key in LOADING_ARGUMENTS if kwargs.get(key) is not None}
         if name_or_path is not None and kwargs.get("config") is None:
             with named_errors(name_or_path):
                 stored, _ = PreTrainedConfig.get_config_dict(name_or_path, **loaded_with)
             kwargs |= cls._arguments_for(name_or_path, stored, kwargs)
+
         with safe_weights(name_or_path):
             loaded = super().from_pretrained(name_or_path, *args, **kwargs)
+
         model = loaded
         if isinstance(loaded, tuple):  # with output_loading_info=True
             model = loaded[0]
+
         token = loaded_with.pop("token", None)
         model.base_model._loaded_with = loaded_with
         if token is not None:  # which nothing keeps, so that the tokenizer has to be read now
             model.base_model._read_tokenizer_with(token)
+
         return loaded
 
     @classmethod
@@ -206,10 +211,12 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         hub = {}
         if push:
             hub = {key: kwargs.pop(key) for key in _HUB_ARGUMENTS if key in kwargs}
+
         folder = local_path(save_directory)
         name = folder.resolve().name
         if push and is_main_process:
             name, uploaded = self._prepare_upload(folder, hub)
+
         tokenizer = self._find_tokenizer()
         before = read_json(folder / "config.json") or {}
         self.config.auto_map = dict(self.family_auto_map)
@@ -226,6 +233,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
                     tokenizer.save_pretrained(temporary)
                 if not (folder / "README.md").exists():
                     self._new_card(name).save(temporary / "README.md")
+
         if push and is_main_process:
             self._upload_modified_files(
                 folder,
@@ -242,9 +250,11 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         encoder = getattr(self.config, "chunk_encoder_name", None)
         if "/" not in str(encoder):  # the name of a folder, which the Hub does not know
             encoder = None
+
         tags = []
         if self.model_tags is not None:
             tags = [*self.model_tags]
+
         data = ModelCardData(
             library_name="nextlevelbert",
             tags=tags,
@@ -318,6 +328,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         was_changed = is_update and _has_other_settings(settings_file, before)
         if not was_changed and not _is_newer(settings_file, modules_file):
             files[settings_file.name] = _settings(self.config.to_dict())
+
         files["sentence_bert_config.json"] = reading
         files[modules_file.name] = modules  # last, as in sentence-transformers: see `_is_newer`
         return files
@@ -359,6 +370,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
                     " model.tokenizer to that of its encoder; save_pretrained then saves it with"
                     " the model."
                 ) from error
+
         return base._tokenizer
 
     @tokenizer.setter
@@ -393,6 +405,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
             has_none = folder.is_dir() and not (folder / "tokenizer_config.json").exists()
             if not base.name_or_path or has_none:
                 return None
+
         try:
             return self.tokenizer
         except ValueError as error:  # its source is gone; the weights must be saved all the same
@@ -436,6 +449,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         for name, value in others.items():
             if value is not None and value is not False:
                 raise TypeError(f"{type(self).__name__} does not take the argument {name!r}.")
+
         return captured
 
     def lora_targets(self) -> dict[str, Any]:
@@ -462,11 +476,13 @@ class NextLevelPreTrainedModel(PreTrainedModel):
                 " train them whole, add the modules to llm_int8_skip_modules of the quantisation.",
                 ", ".join(sorted(quantized)),
             )
+
         if not targets:
             raise ValueError(
                 f"{type(self).__name__} has no layers with attention here, so that there is nothing"
                 " to adapt. Train its head alone, or make a model with num_hidden_layers=1 or more."
             )
+
         return {
             "target_modules": sorted(targets.union(*quantized.values())),
             "modules_to_save": [name for name in whole if name not in quantized],
@@ -581,6 +597,7 @@ def split_arguments(
                 f"{config_class.__name__} has no field {name!r}{nearest(name, allowed)}. Its fields"
                 f" are {', '.join(own_fields)}; further arguments are {', '.join(further)}."
             )
+
     refuse_remote_code(arguments.get("trust_remote_code"))
 
     loading = {}
@@ -590,6 +607,7 @@ def split_arguments(
             loading[key] = value
         elif key != "trust_remote_code":
             configuration[key] = value
+
     return loading, configuration
 
 

@@ -300,10 +300,12 @@ class ChunkEncoder(nn.Module):
         for name, weight in self.named_parameters():
             if any(f".{module}." in name for module in modules):
                 kept[name] = weight.data
+
         super().to(*args, **kwargs)
         if self.model.dtype == torch.float16:
             for name, values in kept.items():
                 self.get_parameter(name).data = values.to(self.device)
+
         return self
 
     @property
@@ -327,13 +329,16 @@ class ChunkEncoder(nn.Module):
         mask = attention_mask
         if mask is not None:
             mask = mask_for(self.model, mask)
+
         output = self.model(input_ids=input_ids, attention_mask=mask, return_dict=True)
         hidden = output.last_hidden_state  # [N, C, D]
         if self.pooling == "mean" and unpooled == 0:  # in float32, whatever the encoder computes in
             return self.project_and_normalize(masked_mean(hidden, attention_mask))
+
         mask = attention_mask
         if mask is None:
             mask = torch.ones_like(input_ids)
+
         pooled = pool(hidden, mask, self.pooling, unpooled=unpooled)
         return self.project_and_normalize(pooled.float())
 
@@ -405,6 +410,7 @@ class ChunkEncoder(nn.Module):
             tokens_per_batch = usual_tokens_per_batch(device, self.model.config)
         if self._most_tokens is not None:
             tokens_per_batch = min(tokens_per_batch, self._most_tokens)
+
         lengths = np.diff(boundaries) + len(rule.head_ids) + len(rule.suffix_ids)
         pad_id = getattr(self.model.config, "pad_token_id", None) or 0
 
@@ -427,6 +433,7 @@ class ChunkEncoder(nn.Module):
 
         for _ in range(missing):
             self(torch.full((1, 1), pad_id, device=device))
+
         return vectors
 
     def _run(self, ids: Tensor, mask: Tensor | None, unpooled: int) -> Tensor:
@@ -446,6 +453,7 @@ class ChunkEncoder(nn.Module):
                     f" ({error}). End other programs that use this device, or use the CPU (--device"
                     " cpu), a smaller encoder or a smaller chunk_size."
                 ) from error
+
         half = len(ids) // 2
         self._most_tokens = half * ids.shape[1]
         logger.warning(
@@ -457,6 +465,7 @@ class ChunkEncoder(nn.Module):
         masks: list[Tensor | None] = [None, None]
         if mask is not None:
             masks = [mask[:half], mask[half:]]
+
         first = self._run(ids[:half], masks[0], unpooled)
         return torch.cat([first, self._run(ids[half:], masks[1], unpooled)])
 
@@ -528,6 +537,7 @@ class _ChunkIds:
         mask = None
         if is_padded:
             mask = (behind_text < self._suffix).long()
+
         return self._ids[place], mask
 
 
@@ -556,6 +566,7 @@ def encode_documents(
     shifted = []
     for start, borders in zip(starts[:-1], boundaries, strict=True):
         shifted.append(borders[:-1] + start)
+
     vectors = encoder.encode(
         np.concatenate(ids),
         boundaries=np.concatenate([*shifted, starts[-1:]]),

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ChunkingMode = Literal["fixed", "sentences", "packed_sentences"]
 
-# Of 40 novels in chunks of 256 ids, an edit of one sentence changes 0.6 % of the chunks, which are
+# In 40 novels in chunks of 256 ids, an edit of one sentence changes 0.6 % of the chunks, which are
 # 88 % full. With twice as many landmarks they are 84 % full; with half as many an edit reaches 1.5
 # times as far.
 _LANDMARK_BELOW = 2**64 // 20
@@ -81,6 +81,7 @@ class ChunkingRule:
                 f"chunk_size is {self.chunk_size}; give {least} (special tokens and the prompt"
                 f" included) to {self.max_chunk_size or 'any number'}, the chunk encoder's limit."
             )
+
         if self.mode != "fixed" and not self.sentence_token_ids.get("end"):
             raise ValueError(
                 f"Build the rule with ChunkingRule.from_tokenizer(tokenizer, mode={self.mode!r})."
@@ -102,6 +103,7 @@ class ChunkingRule:
         roles = {}
         if mode != "fixed":
             roles = sentence_token_ids(tokenizer)
+
         prefix_ids, suffix_ids = special_token_ids(tokenizer)
         rule = cls(
             chunk_size=chunk_size,
@@ -114,6 +116,7 @@ class ChunkingRule:
         limit = tokenizer.model_max_length
         if chunk_size <= limit:
             return rule
+
         warnings.warn(
             f"chunk_size is {chunk_size}, but the encoder was made for texts of {limit} tokens (its"
             f" max_seq_length). Chunks get at most {limit} tokens.",
@@ -172,6 +175,7 @@ class ChunkingRule:
             raise ValueError(
                 "splitter needs chunking='sentences' or 'packed_sentences'; this model has 'fixed'."
             )
+
         starts = [start for start, _ in splitter_sentences(text, splitter)]
         # By the ends of tokens: some tokenizers make the space before a word a part of its token.
         inner = np.searchsorted(document.char_ends, starts[1:], side="right")
@@ -242,6 +246,7 @@ def pack_sentences(input_ids: np.ndarray, sentences: np.ndarray, capacity: int) 
             boundaries.append(ends[stop - 1])
         else:
             boundaries.append(start + capacity)
+
     return np.asarray(boundaries, dtype=np.int64)
 
 

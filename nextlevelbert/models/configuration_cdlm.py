@@ -58,6 +58,7 @@ class CdlmConfig(LongformerConfig):
             self.classifier_dropout = float(self.hidden_dropout_prob)
         if isinstance(self.attention_window, int):
             self.attention_window = [self.attention_window] * self.num_hidden_layers
+
         windows = self.attention_window
         is_valid = all(window >= 4 and window % 2 == 0 for window in windows)
         if len(windows) != self.num_hidden_layers or not is_valid:

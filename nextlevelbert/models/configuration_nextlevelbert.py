@@ -265,6 +265,7 @@ class NextLevelBertConfig(SizesOfEncoder, PreTrainedConfig):
         values = self.chunk_encoder_config
         if isinstance(values, dict) and values.get("model_type") in STATIC_CONFIGS:
             self.chunk_encoder_config = STATIC_CONFIGS[values["model_type"]](**values)
+
         super().__post_init__(**kwargs)
 
         # From JSON they come back as lists; to compare equal, they have to be lists from the start.
@@ -281,6 +282,7 @@ class NextLevelBertConfig(SizesOfEncoder, PreTrainedConfig):
                 "temperature and classifier_hidden_size must be positive and norm_order 1 or more,"
                 f" got {self.temperature}, {self.classifier_hidden_size} and {self.norm_order}."
             )
+
         self.chunking_rule()
         self.encoder_prompts().text()  # an error if there is no prompt of the default name
 
@@ -308,6 +310,7 @@ class NextLevelBertConfig(SizesOfEncoder, PreTrainedConfig):
                 f" sizes must be equal: give an encoder_config of hidden_size"
                 f" {self.chunk_hidden_size}, or leave encoder_config out."
             )
+
         if self.pooling == "plain" and getattr(self.encoder_config, "num_hidden_layers", None):
             raise ValueError(
                 "pooling='plain' has no layers over chunks. Set num_hidden_layers=0, or another"
@@ -340,6 +343,7 @@ class NextLevelBertConfig(SizesOfEncoder, PreTrainedConfig):
             raise ValueError(
                 f"window_overlap must be from 0 to max_chunks - 1 = {size - 1}, got {overlap}."
             )
+
         return size, overlap
 
     def encoder_prompts(self) -> Prompts:

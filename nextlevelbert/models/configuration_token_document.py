@@ -67,6 +67,7 @@ class TokenDocumentConfig(SizesOfEncoder, PreTrainedConfig):
             raise ValueError(
                 f"{piece} must be 1 to {most}, the positions of the encoder; got {tokens}."
             )
+
         if self.max_training_tokens is not None and self.max_training_tokens < 1:
             raise ValueError(
                 f"max_training_tokens must be 1 or more, got {self.max_training_tokens}."

@@ -180,6 +180,7 @@ class DocumentEncodingMixin(EncoderSlotMixin):
         threads = default_threads()
         if splitter is not None:
             threads = 1  # the function may not be made for several
+
         # Short documents of a group share micro-batches.
         groups = prepare_ahead(prepare, groups_by_length(iter_texts(texts)), threads=threads)
 
@@ -192,6 +193,7 @@ class DocumentEncodingMixin(EncoderSlotMixin):
                     if len(document) == 0:
                         empty.append(index)
                 documents += len(group)
+
         if empty:
             warn_of_empty_documents(empty)
 
@@ -217,6 +219,7 @@ class DocumentEncodingMixin(EncoderSlotMixin):
             texts = [queries]
         else:
             texts = list(queries)
+
         vectors = torch.zeros(len(texts), self.config.chunk_hidden_size)
         prompt = self.config.encoder_prompts().query
         for index, embedding in enumerate(self.iter_encode(texts, prompt=prompt)):
@@ -224,8 +227,10 @@ class DocumentEncodingMixin(EncoderSlotMixin):
                 raise ValueError(f"The question {texts[index]!r} holds no token.")
             mean = embedding.plain.mean(dim=0)
             vectors[index] = self.search_vectors(mean)
+
         if isinstance(queries, str):
             return vectors[0]
+
         return vectors
 
     @torch.no_grad()
@@ -287,6 +292,7 @@ class DocumentEncodingMixin(EncoderSlotMixin):
                 spans=chunk_spans(document, boundaries),
             )
             embeddings.append(embedding)
+
         return embeddings
 
     @overload
@@ -329,8 +335,10 @@ class DocumentEncodingMixin(EncoderSlotMixin):
                 chunks = len(boundaries) - 1
                 windows = count_windows(chunks, size=size, overlap=overlap)
                 plans.append(DocumentPlan(tokens=len(document), chunks=chunks, windows=windows))
+
         if isinstance(texts, str):
             return plans[0]
+
         return plans
 
 

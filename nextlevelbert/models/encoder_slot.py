@@ -99,6 +99,7 @@ class EncoderSlotMixin(NextLevelPreTrainedModel):
                 " is not on the Hub, or has no fingerprint: use"
                 " attach_chunk_encoder(load_chunk_encoder(path)) or --chunk_encoder."
             )
+
         # The other arguments name the checkpoint of this model.
         loading = {
             key: self._loaded_with[key]

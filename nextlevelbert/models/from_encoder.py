@@ -96,11 +96,13 @@ def load_chunk_encoder(
 
     if name_or_path == "minilm":
         name = name or MINILM
+
     path = full_name(name_or_path)
     loading = {**hub_arguments(path), **loading}
     subfolder = loading.pop("subfolder", None)
     if subfolder:
         path = _path_of_subfolder(path, subfolder, loading)
+
     # sentence-transformers has another name for `cache_dir`.
     by_sentence_transformers = {
         {"cache_dir": "cache_folder"}.get(key, key): value for key, value in loading.items()
@@ -110,6 +112,7 @@ def load_chunk_encoder(
     stored = files.get("config.json", {})
     if "chunk_encoder_config" in stored:
         return _from_document_model(path, name, loading)
+
     _check_model_class(path, files)
 
     public_name = name or _public_name(path)
@@ -125,6 +128,7 @@ def load_chunk_encoder(
             " Normalize()]).save(…). Or give pooling='cls' or another mode (in pretrain,"
             " --sentence_pooling) for vectors that are not normalised."
         )
+
     sentence_transformer = _open_sentence_transformer(path, by_sentence_transformers)
     return _from_sentence_transformer(sentence_transformer, path, public_name, pooling)
 
@@ -146,6 +150,7 @@ def _read_files(path: str, arguments: dict[str, Any]) -> dict[str, Any]:
             file = load_file_path(path, name, **arguments)
             if file is not None:
                 contents[name] = load_json(file)
+
     return contents
 
 
@@ -162,6 +167,7 @@ def _check_model_class(path: str, files: dict[str, Any]) -> None:
         model_class = files[SETTINGS].get("model_type", model_class)
     elif "sentence_transformers" in files.get("config.json", {}):  # of versions without settings
         model_class = "CrossEncoder"
+
     if model_class != "SentenceTransformer":
         reason = _OTHER_CLASSES.get(
             model_class, "its vectors are not those of a SentenceTransformer"
@@ -202,12 +208,14 @@ def _path_of_subfolder(path: str, subfolder: str, loading: dict[str, Any]) -> st
     if not Path(path).is_dir():
         with named_errors(path):
             folder = snapshot_download(path, allow_patterns=f"{subfolder}/*", **loading)
+
     inner = Path(folder) / subfolder
     if not inner.is_dir():
         raise FileNotFoundError(
             f"There is no folder {subfolder!r} in {path!r}. Give the name of one as subfolder, or"
             " leave subfolder out."
         )
+
     return str(inner)
 
 
@@ -217,6 +225,7 @@ def _from_static_model(
     """Opens a static encoder that this package has saved."""
     with safe_weights(path):
         model = STATIC_MODELS[model_type].from_pretrained(path, dtype=torch.float32, **loading)
+
     encoder = new_chunk_encoder(model.config)
     encoder.model = model
     prompts = getattr(model.config, "prompts", {})
@@ -239,9 +248,11 @@ def _from_document_model(
             f"{path!r} holds no chunk encoder. Load the encoder that it was made with:"
             f" {model.config.chunk_encoder_name!r}."
         )
+
     loaded = model.detach_chunk_encoder()
     if name is not None:
         loaded.name = name
+
     return loaded
 
 
@@ -278,6 +289,7 @@ def _from_sentence_transformer(
     }
     if not texts:
         texts = _prompts_of_card(public_name)
+
     prompts = Prompts(texts, default)
     check_prompt(prompts.text())
     if not all(getattr(step, "include_prompt", True) for step in steps):
@@ -291,6 +303,7 @@ def _from_sentence_transformer(
     encoder.model.load_state_dict(_weights_of(path, network, encoder.model))
     for layer, step in zip(encoder.dense, dense, strict=True):
         layer.load_state_dict(step.state_dict())
+
     return LoadedChunkEncoder(
         encoder=encoder,
         tokenizer=tokenizer,
@@ -318,6 +331,7 @@ def _weights_of(path: str, network: nn.Module, model: nn.Module) -> dict[str, to
         _merge_adapters(network)
     if isinstance(network, PreTrainedModel):
         network = encoder_half(network)
+
     weights = network.state_dict()
     missing = sorted(model.state_dict().keys() - weights.keys())
     if missing:
@@ -327,6 +341,7 @@ def _weights_of(path: str, network: nn.Module, model: nn.Module) -> dict[str, to
             " Give an encoder without a decoder and without adapters: merge adapters with"
             " merge_and_unload() and save the encoder again."
         )
+
     return {name: weights[name] for name in model.state_dict()}
 
 
@@ -350,6 +365,7 @@ def _read_steps(path: str, steps: list[Any]) -> tuple[PoolingMode, list[Any], bo
     elif names[0] == "Transformer" and len(steps) > 1:
         own_pooling = getattr(steps[1], "pooling_mode", None)
         dense = steps[2:]
+
     normalize = names[-1] == "Normalize"
     if normalize:
         dense = dense[:-1]
@@ -360,12 +376,14 @@ def _read_steps(path: str, steps: list[Any]) -> tuple[PoolingMode, list[Any], bo
             " but one encoder reads all chunks. Save the modules for documents as an encoder of"
             " their own: SentenceTransformer(modules=[*model[0].sub_modules['document']]).save(…)."
         )
+
     if own_pooling not in get_args(PoolingMode) or not all(map(_is_plain_dense, dense)):
         raise ValueError(
             f"{path!r} consists of {' → '.join(names)} with the pooling {own_pooling!r}. Supported"
             f" are a Transformer with Pooling ({', '.join(get_args(PoolingMode))}) or a"
             " StaticEmbedding, followed by plain Dense layers and Normalize, if any."
         )
+
     return own_pooling, dense, normalize
 
 
@@ -414,6 +432,7 @@ def _static_parts(module: Any) -> tuple[StaticEmbeddingConfig, PreTrainedTokeniz
     highest = max(vocabulary.values())
     if rows <= highest:
         raise ValueError(f"The tokenizer has ids up to {highest}, but the table has {rows} rows.")
+
     config = StaticEmbeddingConfig(
         vocab_size=rows,
         hidden_size=size,
@@ -489,6 +508,7 @@ def new_model_over(
         base_model.tokenizer = loaded.tokenizer
     else:
         base_model.attach_chunk_encoder(loaded)
+
     return model.eval()
 
 
@@ -525,6 +545,7 @@ def layers_over(
 
     if num_hidden_layers is not None:
         config = type(config).from_dict(with_layers(config, num_hidden_layers))
+
     layers = with_attention_dropout(config, attention_dropout)
     layers.pop("sentence_steps", None)  # they follow the chunk encoder's layers only
     return layers
@@ -546,6 +567,7 @@ def copy_layers(chunk_encoder: ChunkEncoder, encoder: nn.Module) -> None:
                 f"The chunk encoder has no {shape} to copy. Give fewer num_hidden_layers, or"
                 " random_layers=True."
             )
+
         if values.ndim == 0:
             state[name] = copied
             continue
@@ -554,4 +576,5 @@ def copy_layers(chunk_encoder: ChunkEncoder, encoder: nn.Module) -> None:
             rows = min(rows, len(copied))
         # The chunk encoder may be on an accelerator.
         state[name] = torch.cat([copied[:rows].to(values.device), values[rows:]])
+
     encoder.load_state_dict(state)

@@ -56,6 +56,7 @@ def model_identity(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -
     if getattr(base, "encoder", model) is None:
         # Without layers over chunks, special vectors stay as they were drawn.
         unused = base.special_embeddings
+
     return digest_of(
         weights_fingerprint(model, unused=unused),
         str(model.dtype),

@@ -127,6 +127,7 @@ def choice_loss(
             temperature=temperature,
             has_copies=candidates is not None,
         )
+
     return mean_of_losses(losses, sequences)
 
 
@@ -168,12 +169,14 @@ class _LossesOfChoices(torch.autograd.Function):
                 is_copy = choices[start : start + len(piece)] @ choices.T > _NEAR_COPY
                 is_copy[row, own] = False
                 scores.masked_fill_(is_copy, -torch.inf)
+
             normalizers = scores.logsumexp(dim=1)
             losses[start : start + rows] = normalizers - scores[row, own]
             if ctx.needs_input_grad[0]:
                 shares = scores.sub_(normalizers[:, None]).exp_()
                 shares[row, own] -= 1
                 gradients[start : start + rows] = (shares @ choices).div_(temperature)
+
         ctx.save_for_backward(gradients)
         return losses
 

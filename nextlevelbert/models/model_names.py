@@ -64,6 +64,7 @@ def model_path(name: str | PathLike) -> str:
                 f"the model {path!r} cannot be used: there is no folder of that name here, and"
                 f" asking the Hub failed ({failure}). {_REMEDY}"
             )
+
     return path
 
 
@@ -135,6 +136,7 @@ def _failure_of_hub(name: str) -> str | None:
         return "HF_HUB_OFFLINE is set"
     except Exception as error:  # the error of a failed connection has no public class
         return f"{type(error).__name__}: {error}".splitlines()[0].rstrip(".: ")
+
     return None
 
 

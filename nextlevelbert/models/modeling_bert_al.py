@@ -106,6 +106,7 @@ class LayerNormLSTM(nn.Module):
                 cell = layer_norm(c, size) * self.cell_weight + self.cell_bias
                 h = (o.sigmoid() * cell.tanh()).to(dtype)
                 outputs.append(h)
+
         return torch.stack(outputs), (h, c)
 
 
@@ -199,12 +200,14 @@ def wrap_layers(encoder: PreTrainedModel) -> None:
         for name, child in parent.named_children():
             if isinstance(child, nn.ModuleList) and len(child) == count:
                 stacks.append((parent, name, child))
+
     if len(stacks) != 1:
         raise ValueError(
             f"{type(encoder).__name__} has no stack of {count} layers for a recurrence; use one"
             " with separate weights for every layer: BERT, RoBERTa, MPNet, DistilBERT, MiniLM or"
             " similar."
         )
+
     parent, name, layers = stacks[0]
     setattr(parent, name, RecurrentLayers(layers))
 
@@ -351,6 +354,7 @@ class BertAlModel(BertAlPreTrainedModel):
         steps_at_once = steps
         if self.config.tokens_at_once is not None:
             steps_at_once = max(1, self.config.tokens_at_once // (length * len(mask)))
+
         lstm_states: list[State | None] = [None] * len(self.recurrences)
         first_steps = range(0, steps, steps_at_once)
         missing = missing_passes(self.encoder, len(first_steps))
@@ -473,6 +477,7 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
             # There may be labels of sentences that training leaves out.
             labels = labels[:, : sentence_mask.shape[1]].masked_fill(~sentence_mask, -100)
             loss = labelled_loss(logits, labels)
+
         return ExtractiveSummarizationOutput(loss=loss, logits=logits, sentence_mask=sentence_mask)
 
     @torch.no_grad()
@@ -492,6 +497,7 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
         """
         if sentences < 1:
             raise ValueError(f"sentences must be 1 or more, got {sentences}.")
+
         text, spans = split_document(document)
         texts = [text[start:end] for start, end in spans]
         padding = self.config.pad_token_id or 0
@@ -500,10 +506,12 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
         inputs = {name: values.to(self.device) for name, values in batch.items()}
         with evaluation_mode(self):
             output = self(**inputs, return_dict=True)
+
         logits = output.logits[0].float().cpu()
         blocked_texts = None
         if trigram_blocking:
             blocked_texts = texts
+
         chosen = select_sentences(logits.numpy(), count=sentences, block_trigrams_in=blocked_texts)
         return ExtractiveSummary(
             sentences=[texts[index] for index in chosen],
@@ -553,4 +561,5 @@ class BertAlForSequenceClassification(BertAlPreTrainedModel):
         loss = None
         if labels is not None:
             loss = classification_loss(logits, labels, self.config)
+
         return SequenceClassifierOutput(loss=loss, logits=logits)

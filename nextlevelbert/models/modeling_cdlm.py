@@ -147,6 +147,7 @@ class CdlmPreTrainedModel(NextLevelPreTrainedModel):
         base_model.tokenizer = tokenizer
         if cls.has_word_head:
             model.load_state_dict(word_head(name, loading=loading), strict=False)
+
         model.tie_weights()
         return model.eval()
 
@@ -206,6 +207,7 @@ def longformer_weights(
     unused = torch.zeros(padding + 1, positions.shape[1])  # rows up to the padding id
     if model_type in _OFFSET_TYPES:
         positions = positions[pretrained.config.pad_token_id + 1 :]
+
     repeated = positions[torch.arange(max_length) % len(positions)]
     weights["embeddings.position_embeddings.weight"] = torch.cat([unused, repeated])
     return fields, weights, tokenizer
@@ -224,6 +226,7 @@ def word_head(name_or_path: str | PathLike, loading: dict[str, Any]) -> dict[str
     names = _LONGFORMER_HEAD
     if model.config.model_type == "bert":
         names = _BERT_HEAD
+
     is_new = any(key.startswith(names) for key in info["missing_keys"])
     if is_new or model.config.hidden_act != "gelu":
         return {}
@@ -233,6 +236,7 @@ def word_head(name_or_path: str | PathLike, loading: dict[str, Any]) -> dict[str
         for name, longformer_name in zip(names, _LONGFORMER_HEAD, strict=True):
             if key.startswith(name):
                 weights[longformer_name + key.removeprefix(name)] = weight
+
     return weights
 
 
@@ -339,6 +343,7 @@ class CdlmModel(CdlmPreTrainedModel):
         unknown = torch.zeros_like(real)
         if attention_mask is not None:
             unknown = real & (attention_mask != 1) & (attention_mask != 2)
+
         most = [each.sum(dim=1).max() for each in (real, is_global, unknown)]
         longest, most_global, is_unknown = torch.stack(most).tolist()
         if is_unknown and attention_mask is not None:
@@ -347,6 +352,7 @@ class CdlmModel(CdlmPreTrainedModel):
                 "attention_mask must be 0 at padding, 1 at tokens and 2 at tokens with global"
                 f" attention; it has {value}. Turn an additive mask into zeros and ones."
             )
+
         if longest > self.config.max_sequence_length:
             raise ValueError(
                 f"A sequence has {longest} tokens, but the model reads"
@@ -365,6 +371,7 @@ class CdlmModel(CdlmPreTrainedModel):
         layers: Any = self._layers
         if self.config._attn_implementation == "eager" or "output_attentions" in extras:
             layers = self._eager_layers
+
         output = layers(hidden, real, is_global, most_global, **extras)
 
         states = output.last_hidden_state.masked_fill(~real.unsqueeze(-1), 0.0)
@@ -389,6 +396,7 @@ class CdlmModel(CdlmPreTrainedModel):
         plans = {}
         for window in set(windows):
             plans[window] = plan_attention(real, is_global, window, most_global)
+
         all_states = [hidden]
         for layer, window in zip(self.encoder.layer, windows, strict=True):
             hidden = layer(hidden, attention_mask=plans[window])[0]
@@ -398,6 +406,7 @@ class CdlmModel(CdlmPreTrainedModel):
         output = longformer.LongformerBaseModelOutputWithPooling(last_hidden_state=hidden)
         if output_hidden_states:
             output.hidden_states = tuple(all_states)
+
         return output
 
     def _eager_layers(
@@ -501,6 +510,7 @@ class CdlmForMaskedLM(CdlmPreTrainedModel):
         """
         if global_attention_mask is None and input_ids is not None:
             global_attention_mask = self.usual_global_attention(input_ids, attention_mask)
+
         output = self.longformer(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -516,10 +526,12 @@ class CdlmForMaskedLM(CdlmPreTrainedModel):
         if labels is not None and self.config.sparse_prediction:
             states = states[labels != -100]  # [N, D]
             labels = labels[labels != -100]
+
         logits = self.lm_head(states)  # [B, L, V], or [N, V]
         if labels is not None:
             is_labelled = labels != -100
             loss = single_label_loss(logits[is_labelled], labels[is_labelled])
+
         return longformer.LongformerMaskedLMOutput(loss=loss, logits=logits, **_extras(output))
 
 
@@ -557,6 +569,7 @@ class CdlmForDocumentMatching(CdlmPreTrainedModel):
         is_first = first_token(real_tokens(input_ids, attention_mask, inputs_embeds))
         if global_attention_mask is None:
             global_attention_mask = is_first
+
         output = self.longformer(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -572,6 +585,7 @@ class CdlmForDocumentMatching(CdlmPreTrainedModel):
         loss = None
         if labels is not None:
             loss = classification_loss(logits, labels, self.config)
+
         return longformer.LongformerSequenceClassifierOutput(
             loss=loss, logits=logits, **_extras(output)
         )
@@ -703,9 +717,10 @@ class CdlmForCrossDocumentCoreference(CdlmPreTrainedModel):
             position = torch.arange(input_ids.shape[1], device=input_ids.device)
             start = mention_spans[..., :1]
             end = mention_spans[..., 1:]
-            # With the markers on both sides; no position at padding, -1.
+            # Mentions include the markers on both sides; padding, -1, marks no position.
             marked = (position >= start - 1) & (position <= end)  # [B, M, L]
             global_attention_mask = is_first | marked.any(dim=1)
+
         output = self.longformer(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -726,6 +741,7 @@ class CdlmForCrossDocumentCoreference(CdlmPreTrainedModel):
         loss = None
         if labels is not None:
             loss = labelled_loss(logits, labels)
+
         return MentionPairOutput(loss=loss, logits=logits, pair_mask=pair_mask, **_extras(output))
 
 
@@ -852,6 +868,7 @@ class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
         answer_mask = real  # tokens that can be part of an answer
         if context_mask is not None:
             answer_mask = context_mask.bool()
+
         spans = self.qa_outputs(states).float()  # [B, L, 2]
         spans = spans.masked_fill(~answer_mask.unsqueeze(-1), torch.finfo(torch.float32).min)
         start_logits, end_logits = spans.unbind(dim=-1)  # [B, L]
@@ -872,6 +889,7 @@ class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
         for loss_of, logits, labels in heads:
             if labels is not None:
                 losses.append(loss_of(logits, labels))
+
         loss = None
         if losses:
             loss = torch.stack(losses).sum()

@@ -70,6 +70,7 @@ class TextCnnClassifier(nn.Module):
             documents.append(nn.functional.pad(document, (0, 0, 0, missing)))
             starts.append(positions)
             positions += len(document) + missing
+
         packed = torch.cat(documents).T.unsqueeze(0)  # [1, D, P]
 
         maxima = []
@@ -80,6 +81,7 @@ class TextCnnClassifier(nn.Module):
                 end = start + max(count - width, 0) + 1
                 over_time.append(windows[:, start:end].amax(dim=-1))
             maxima.append(torch.stack(over_time))  # [B, F]
+
         return self.projection(self.dropout(torch.cat(maxima, dim=-1)))
 
 
@@ -124,6 +126,7 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
                 f"num_averaged_layers must be 1 to {states}, the hidden states of the encoder, got "
                 f"{config.num_averaged_layers}."
             )
+
         self.encoder = backbone_from_config(config.encoder_config)
         self.post_init()
 
@@ -159,7 +162,7 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
         mask, mask_on_cpu = self.tokens_to_read(input_ids, attention_mask)
         layout = assign_to_pieces(mask_on_cpu, size=self.config.chunk_size)
         fields, real = self.lay_out(input_ids, token_type_ids=types, layout=layout)  # [R, C]
-        # With a list of states, the encoder does not keep the others.
+        # The encoder keeps the listed states only.
         averaged = list(range(-self.config.num_averaged_layers, 0))
         chunks = len(layout.sizes)
         chunks_at_once = chunks
@@ -187,10 +190,12 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
             start = int(layout.sizes[:first].sum())
             piece, column = places[:, start : start + int(sizes.sum())]
             features.append(states.mean(dim=0)[piece - first, column])  # [tokens of the pass, D]
+
         for _ in range(missing):
             inputs = {name: values[:1, :1] for name, values in fields.items()}
             unused = self.encoder(**inputs, return_dict=True).last_hidden_state
             features[-1] = features[-1] + 0.0 * unused.sum()  # so that backward runs through it
+
         return torch.cat(features), mask, layout
 
 

@@ -112,6 +112,7 @@ class HateBottleneck(nn.Sequential):
             if layers:
                 layers.append(nn.GELU())
             layers.append(HateBottleneckLinear(width, next_width))
+
         super().__init__(*layers)
 
 
@@ -128,6 +129,7 @@ class HateEncoder(nn.Module):
                 f"{config.encoder_config.model_type} has no position table that sinusoids can"
                 " replace. Give the configuration of a BERT."
             )
+
         self.layers.set_input_embeddings(value=None)  # vectors come in, not ids
         self.layers.embeddings.position_embeddings = NoPositions()
         copy_properties_of_children(self)
@@ -220,9 +222,11 @@ class HatePreTrainedModel(NextLevelBertPreTrainedModel):
         loaded = as_loaded_encoder(chunk_encoder, loading)
         if hidden_size is None:
             hidden_size = loaded.encoder.hidden_size
+
         positions = 512
         if fields.get("max_chunks") is not None:
             positions = max(positions, fields["max_chunks"] + 1)  # one more for [CLS]
+
         layers = bert_over_vectors(hidden_size, num_hidden_layers, positions)
         fields = {"chunking": "sentences", "encoder_config": layers, **fields}
         return new_model_over(loaded, cls, chunk_size=chunk_size, fields=fields)

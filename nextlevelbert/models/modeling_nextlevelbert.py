@@ -255,6 +255,7 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
         """
         if num_hidden_layers is not None and num_hidden_layers < 0:
             raise ValueError(f"num_hidden_layers must be 0 or more, got {num_hidden_layers}.")
+
         loading, fields = split_arguments(cls.config_class, config_kwargs)
         loaded = as_loaded_encoder(chunk_encoder, loading)
         encoder = loaded.encoder
@@ -262,6 +263,7 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
         is_plain = fields.get("pooling") == "plain"
         if is_plain and num_hidden_layers is None:
             num_hidden_layers = 0
+
         can_copy = can_copy_layers(encoder, num_hidden_layers)
         if not can_copy:
             fields.setdefault("pooling", cls.pooling_over_static)
@@ -276,6 +278,7 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
         model = new_model_over(loaded, cls, chunk_size=chunk_size, fields=fields)
         if can_copy and not random_layers and not is_plain:
             copy_layers(encoder, model.base_model.encoder)  # also with a given `encoder_config`
+
         return model
 
     def new_model(self) -> NextLevelBertModel:
@@ -342,6 +345,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             self.residual_pooling = ResidualPooling(config)
         if config.include_chunk_encoder:
             self.chunk_encoder = self.new_chunk_encoder()
+
         self.borrowed_encoder = None
         self.post_init()
 
@@ -412,6 +416,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         pooled = self._pool(chunks, hidden, cls_states=states[:, 0], mask=front_mask)
         if is_padded:
             hidden = gather_chunks(hidden, document, position) * read_mask.unsqueeze(-1)
+
         return DocumentModelOutput(
             last_hidden_state=hidden,
             pooler_output=pooled,
@@ -439,6 +444,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
                     " put over this model. To train the model itself, make it with"
                     " NextLevelBertModel.from_chunk_encoder(…, pooling='residual')."
                 )
+
             documents = self.encode_ids(input_ids, attention_mask)
             padded = self._pad_documents(documents)
             lengths = _on_cpu([len(chunks) for chunks in documents])
@@ -449,15 +455,18 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
                 "Give either input_ids [B, T] of whole documents or inputs_embeds [B, L, D] of"
                 " chunks."
             )
+
         vectors = inputs_embeds.to(self.dtype)
         batch, length = vectors.shape[:2]
         if attention_mask is None:
             mask = torch.ones_like(vectors[..., 0]).bool()
             return vectors, mask, _on_cpu([length] * batch)
+
         mask = attention_mask.bool()
         vectors = torch.where(mask.unsqueeze(-1), vectors, 0.0)
         if traced():
             return vectors, mask, None
+
         return vectors, mask, _on_cpu(mask.sum(dim=1).tolist())  # the only wait for a GPU
 
     def _pad_documents(self, documents: list[Tensor]) -> dict[str, Tensor]:
@@ -494,6 +503,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         """
         if lengths is None or traced():
             return mask, lengths
+
         size, _ = self.config.window()
         empty = np.flatnonzero(lengths == 0).tolist()
         if empty:
@@ -502,11 +512,13 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         long = np.flatnonzero(lengths > size).tolist()
         if self.config.long_documents == "window" or not long:
             return mask, lengths
+
         problem = (
             f"Documents {long} have {lengths[long].tolist()} chunks, more than max_chunks = {size}"
         )
         if self.config.long_documents == "error":
             raise ValueError(f"{problem}. Set long_documents='window'.")
+
         read = np.minimum(lengths, size)
         removed = int((lengths - read).sum())
         logger.warning("%s; long_documents='truncate' removes %d chunks.", problem, removed)
@@ -549,10 +561,12 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
                 f"Hidden states and attentions exist for one window of {size} chunks, but a"
                 f" document has {length}."
             )
+
         # A graph that is recorded must not depend on the number of documents.
         most = _POSITIONS_PER_PASS
         if chunks.device.type != "cpu":
             most = _POSITIONS_PER_PASS_ACCELERATOR
+
         is_one_pass = extras or lengths is None or batch * (length + specials) <= most
         if length <= size and is_one_pass:
             is_padded = lengths is None or bool((lengths < length).any())
@@ -565,6 +579,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         # to padding rows of the same document.
         if lengths is None:
             lengths = np.array(counts.tolist())
+
         windows = np.stack(lay_windows(lengths, size=size, overlap=overlap))  # [3, J]
         passes = list(micro_batches(windows[2] + specials, most))
         missing = missing_passes(self.encoder, passes=len(passes))
@@ -587,6 +602,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             rows = documents.unsqueeze(-1) * rows_of_document + F.pad(1 + chunk, (1, 0))
             states_of_passes.append(states.flatten(0, 1))
             rows_of_passes.append(rows.flatten())
+
         means = mean_by_row(
             torch.cat(states_of_passes),
             rows=torch.cat(rows_of_passes),
@@ -639,16 +655,19 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         """Runs the encoder over sequences ``[J, S, D]``, with special vectors put in."""
         if self.encoder is None:  # contextual chunk vectors are the chunk vectors
             return BaseModelOutput(vectors)
+
         table = self.special_embeddings(special_ids.clamp(min=PAD)).to(vectors.dtype)
         embeds = torch.where((special_ids == NOT_SPECIAL).unsqueeze(-1), vectors, table)
         mask = None  # with which kernels are faster
         if is_padded:
             mask = mask_for(self.encoder, (special_ids != PAD).long())
+
         output = self.encoder(inputs_embeds=embeds, attention_mask=mask, return_dict=True, **extras)
         if "output_hidden_states" in extras:
             output.hidden_states = select_states(
                 self.encoder, output.hidden_states, selection=extras["output_hidden_states"]
             )
+
         return output
 
     def _pool(self, chunks: Tensor, hidden: Tensor, cls_states: Tensor, mask: Tensor) -> Tensor:
@@ -677,10 +696,12 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
                 f"{special_ids.shape[1]} positions exceed the {most} of the model. Lower"
                 " --sequence_length."
             )
+
         chunks = self.prepare_chunks(inputs_embeds.to(self.dtype))
         real = special_ids == NOT_SPECIAL
         if has_padding is None:
             has_padding = traced() or bool((special_ids == PAD).any())
+
         output = self._run_encoder(
             chunks, special_ids=special_ids, extras=extras, is_padded=has_padding
         )
@@ -716,6 +737,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         most = _POSITIONS_PER_PASS
         if self.device.type != "cpu":
             most = _POSITIONS_PER_PASS_ACCELERATOR
+
         for group in micro_batches(lengths[filled], most):
             members = filled[group]
             output = self(
@@ -730,6 +752,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             for row, index in enumerate(members):
                 contextual[index] = output.last_hidden_state[row, : read[row]]
                 pooled[index] = output.pooler_output[row]
+
         return contextual, torch.stack(pooled)
 
     @torch.compiler.disable  # chunking is numpy, which `torch.compile` cannot follow everywhere
@@ -760,6 +783,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
                 "A graph would keep the chunks of the example. Trace or export the pass over chunk"
                 " vectors (inputs_embeds)."
             )
+
         mask = token_mask(input_ids, attention_mask)
         encoder = self.get_chunk_encoder()
         rules = self._rules_by_prompt(default_prompt)
@@ -778,6 +802,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
             encoded = encode_documents(encoder, documents, boundaries, rule=rule)
             for index, chunks in zip(indices_of_rule, encoded, strict=True):
                 vectors[index] = chunks.to(self.dtype)
+
         return vectors
 
     def _rules_by_prompt(self, default_prompt: str | None) -> list[ChunkingRule]:
@@ -815,12 +840,14 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, DocumentEncodingMixin):
         flat_mask = None
         if attention_mask is not None:
             flat_mask = attention_mask.reshape(flat_ids.shape)
+
         vectors = self.encode_ids(flat_ids, flat_mask)
         blank = [index for index, chunks in enumerate(vectors) if len(chunks) == 0]
         if blank:
             raise ValueError(
                 f"Questions or candidates {blank} contain no token. Give each of them a text."
             )
+
         means = torch.stack([chunks.mean(dim=0) for chunks in vectors])
         return means.reshape(*input_ids.shape[:-1], -1)
 
@@ -844,6 +871,7 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
             raise ValueError(
                 "pooling='plain' has no encoder to predict with. Choose another pooling."
             )
+
         self.model = self.new_model()
         self.head = self.new_head()
         self.target_whitening = None
@@ -853,6 +881,7 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
             self.register_buffer(
                 "candidates", torch.zeros(0, config.chunk_hidden_size), persistent=False
             )
+
         self.post_init()
 
     def new_head(self) -> nn.Module:
@@ -931,6 +960,7 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
             loss = self.vector_loss(
                 predictions, targets=targets, candidates=candidates, sequences=sequences
             )
+
         return MaskedVectorModelingOutput(
             loss=loss,
             predictions=predictions,
@@ -1023,6 +1053,7 @@ class NextLevelBertForContrastiveLearning(NextLevelBertPreTrainedModel):
 
             by_rows = F.cross_entropy(scores, diagonal)
             by_columns = F.cross_entropy(scores.T, diagonal)
+
         return SegmentPairOutput(
             loss=(by_rows + by_columns) / 2,
             scores=scores,
@@ -1103,6 +1134,7 @@ class NextLevelBertForSequenceClassification(NextLevelBertPreTrainedModel):
         loss = None
         if labels is not None:
             loss = classification_loss(logits, labels, self.config)
+
         return SequenceClassifierOutput(
             loss=loss,
             logits=logits,
@@ -1120,6 +1152,7 @@ class NextLevelBertForSequenceClassification(NextLevelBertPreTrainedModel):
                 " pair_embeds and token_type_ids of 1. For pairs of texts, make or open the model"
                 " with text_pair=True."
             )
+
         if questions is None or questions.ndim != 2:
             raise ValueError(f"This model needs questions [N, …]: {HOW_TO_PASS_PAIRS}")
 
@@ -1183,6 +1216,7 @@ class NextLevelBertForMultipleChoice(NextLevelBertPreTrainedModel):
         candidates = self.model.encode_pairs(pair_input_ids, pair_attention_mask, pair_embeds)
         if candidates is None or candidates.ndim != 3:
             raise ValueError(f"This model needs candidates [N, C, …]: {HOW_TO_PASS_PAIRS}")
+
         output = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -1196,6 +1230,7 @@ class NextLevelBertForMultipleChoice(NextLevelBertPreTrainedModel):
         loss = None
         if labels is not None:
             loss = single_label_loss(logits, labels)
+
         return MultipleChoiceModelOutput(
             loss=loss,
             logits=logits,

@@ -36,13 +36,16 @@ def split_pairs(
     """
     if input_ids is None or token_type_ids is None:
         return None
+
     is_question = token_type_ids == 1
     # The ids go to the CPU in any case, so that looking at the types costs no more waiting.
     if not bool(is_question.any()):
         return None
+
     mask = torch.ones_like(input_ids).bool()
     if attention_mask is not None:
         mask = attention_mask.bool()
+
     is_start = mask.cumsum(dim=-1) <= len(prefix)
     return mask & ~is_question, mask & (is_question | is_start)
 
@@ -91,6 +94,8 @@ def concatenate_pairs(
             f"{len(pairs)} questions for {len(documents)} documents. Give each question its"
             " document_index [N]."
         )
+
     if pairs.ndim == 3:
         documents = documents.unsqueeze(1).expand(-1, pairs.shape[1], -1)  # [N, C, H]
+
     return torch.cat([documents, pairs.to(documents.dtype)], dim=-1)

@@ -27,8 +27,8 @@ MARKERS = (*DOCUMENT, *MENTION, *QUESTION, *TITLE, *SENTENCE)
 
 _NO_TEXT = (-1, -1, -1)  # the span of a token that belongs to no text
 
-# What pads each entry of a row to the longest of the batch. Other entries, such as `lost_tokens`,
-# are not for the model.
+# These values pad each entry of a row to the longest of the batch. Other entries, such as
+# `lost_tokens`, are not for the model.
 _FILL = {
     "input_ids": 0,
     "attention_mask": 0,
@@ -77,6 +77,7 @@ class Piece:
                 f"{name} has the span {start} to {end}, which contains no word of its"
                 f" {len(self.text)} characters. Correct the span."
             )
+
         return tokens[0], tokens[-1] + 1
 
 
@@ -95,7 +96,7 @@ class _Layout:
         self.tokenizer = tokenizer
         self.ids: list[int] = []
         self.is_global: list[int] = []
-        # For each token the index of its text, and its characters there.
+        # A token has the index of its text, and its characters there.
         self.spans: list[tuple[int, int, int]] = []
         self.add_marker(tokenizer.cls_token, is_global=True)
 
@@ -181,8 +182,10 @@ class CdlmProcessor(ProcessorMixin):
             tokenizer.add_special_tokens(
                 {"extra_special_tokens": new_markers}, replace_extra_special_tokens=False
             )
+
         if len(tokenizer) > model.get_input_embeddings().num_embeddings:
             model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+
         model.config.mask_token_id = tokenizer.mask_token_id
         return cls(tokenizer, max_length)
 
@@ -220,6 +223,7 @@ class CdlmProcessor(ProcessorMixin):
         sets: Any = documents
         if are_texts == {True}:
             sets = [documents]
+
         rows = [self.cluster(texts, max_length=max_length) for texts in sets]
         warn_of_cuts(rows)
         return self.pad(rows)
@@ -256,6 +260,7 @@ class CdlmProcessor(ProcessorMixin):
         limit = _limited(max_length, limit=self.max_length, owner="processor")
         if not documents:
             raise ValueError("There is no document in the set. Give at least one.")
+
         pieces = [
             self.tokenize(text, name=f"document {index}") for index, text in enumerate(documents)
         ]
@@ -281,6 +286,7 @@ class CdlmProcessor(ProcessorMixin):
             row["mention_pairs"] = [list(pair) for pair in pairs]
         if labels is not None:
             row["labels"] = list(labels)
+
         return row
 
     def question(
@@ -320,7 +326,8 @@ class CdlmProcessor(ProcessorMixin):
             pieces = [self.tokenize(title, name=f"the title of paragraph {index}")]
             pieces += [self.tokenize(sentence, blank=True) for sentence in sentences]
             texts.append(pieces)
-        # With the two markers of each title and sentence.
+
+        # Each title and each sentence has two markers.
         lengths = [sum(len(piece.ids) + 2 for piece in pieces) for pieces in texts]
         longest_title = max(len(pieces[0].ids) + 2 for pieces in texts)
         budget = limit - 4 - len(question_piece.ids) - 2 * len(texts)
@@ -366,6 +373,7 @@ class CdlmProcessor(ProcessorMixin):
                 batch[name] = torch.stack(values)
             else:
                 batch[name] = pad_sequence(values, batch_first=True, padding_value=fill)
+
         return BatchEncoding(batch)
 
     def tokenize(self, text: str | Piece, name: str = "a document", blank: bool = False) -> Piece:
@@ -389,6 +397,7 @@ class CdlmProcessor(ProcessorMixin):
         parts = [text]
         if mask:
             parts = re.split(f"({re.escape(mask)})", text)
+
         words = [part for part in parts if part and part != mask]
         tokens_of_words = iter(private(words))
         ids = []
@@ -406,10 +415,12 @@ class CdlmProcessor(ProcessorMixin):
                     (begin + tokens.char_ends).tolist(),
                     strict=True,
                 )
+
             begin += len(part)
 
         if not ids and not blank:
             raise ValueError(f"A text with words is needed for {name}, got {text[:40]!r}.")
+
         return Piece(text=text, ids=ids, offsets=offsets)
 
 
@@ -433,10 +444,12 @@ def _mentions_by_document(
                 f"Mention {index} is in document {document}, but the set has {len(pieces)}"
                 " documents. Count documents from 0."
             )
+
         name = f"Mention {index} (document {document})"
         first_token, end_token = pieces[document].tokens_of(start, end, name=name)
         mention = MarkedMention(first=first_token, end=end_token, set_index=index)
         by_document[document].append(mention)
+
     return by_document
 
 
@@ -469,11 +482,13 @@ def _add_marked(
                 spans[mention.set_index][1] = len(layout)
                 layout.add_marker(MENTION[1], is_global=True)
                 depth -= 1
+
         for mention in ordered:
             if mention.first == border:
                 layout.add_marker(MENTION[0], is_global=True)
                 spans[mention.set_index][0] = len(layout)
                 depth += 1
+
         layout.add_tokens(ids[border:next_border], is_global=depth > 0)
 
 
@@ -511,6 +526,7 @@ def _add_paragraph(
         markers = SENTENCE
         room -= count + 2
         lost -= count
+
     return starts, lost
 
 
@@ -536,6 +552,7 @@ def share_tokens(lengths: Sequence[int], budget: int, least: int = 1) -> list[in
         equal_share = budget // (len(lengths) - done)
         counts[index] = min(lengths[index], equal_share)
         budget -= counts[index]
+
     return counts
 
 
@@ -559,6 +576,7 @@ def keep_around(mentions: Sequence[MarkedMention], count: int, name: str, piece:
                 f" {mention.end} of {name}) would be lost: {count} tokens are left for the"
                 " document. Give a larger max_length, or fewer mentions at a time."
             )
+
     return first
 
 
@@ -587,6 +605,7 @@ def read_marked(text: str) -> tuple[str, list[tuple[int, int]]]:
                 raise ValueError(
                     f"There is a {part} after {unmarked[-30:]!r} without a {MENTION[0]} before it."
                 )
+
             index = opened.pop()
             start, _ = spans[index]
             spans[index] = (start, len(unmarked))
@@ -597,6 +616,7 @@ def read_marked(text: str) -> tuple[str, list[tuple[int, int]]]:
         raise ValueError(
             f"{len(opened)} of {len(spans)} {MENTION[0]} have no {MENTION[1]} after them."
         )
+
     return unmarked, spans
 
 

@@ -50,9 +50,11 @@ class Prompts:
             name = self.default_name
         if name is None:
             return ""
+
         texts = {**_USUAL_PROMPTS, **self.texts}
         if name not in texts:
             raise ValueError(f"There is no prompt {name!r}. The names are {', '.join(texts)}.")
+
         return texts[name]
 
     @property
@@ -104,12 +106,14 @@ def with_prompt(
     """
     if prompt == "":
         return replace(rule, prompt="", prompt_ids=(), unpooled=0)
+
     check_prompt(prompt)
     # Some tokenizers make the space behind a prompt a part of the next token: the ids of the prompt
     # end before the space.
     example = example_text(tokenizer)
     if not prompt[-1:].isspace():
         example = f" {example}"
+
     tokens = tokenize_document(tokenizer, f"{prompt}{example}")
     prompt_ids = tokens.input_ids[tokens.char_ends <= len(prompt.rstrip(" "))].tolist()
     unpooled = 0
@@ -117,6 +121,7 @@ def with_prompt(
         # sentence-transformers counts the tokens of the prompt alone, but for the last special one.
         alone = len(tokenize_document(tokenizer, prompt))
         unpooled = len(rule.prefix_ids) + alone + max(len(rule.suffix_ids) - 1, 0)
+
     return replace(rule, prompt=prompt, prompt_ids=tuple(prompt_ids), unpooled=unpooled)
 
 
@@ -143,6 +148,7 @@ def tokenize_documents(
     tokenize = private_tokenizer(tokenizer)
     if not rule.prompt_ids:
         return tokenize(texts)
+
     documents = []
     for text, behind_prompt in zip(
         texts, tokenize([f"{rule.prompt}{text}" for text in texts]), strict=True
@@ -151,6 +157,7 @@ def tokenize_documents(
         if document is None:
             [document] = tokenize([text])
         documents.append(document)
+
     return documents
 
 
@@ -180,9 +187,11 @@ def _without_prompt(tokens: TokenizedDocument, rule: ChunkingRule) -> TokenizedD
     count = len(rule.prompt_ids)
     if tuple(tokens.input_ids[:count].tolist()) != rule.prompt_ids:
         return None  # the prompt's last mark and the text's first word are one token
+
     size = len(rule.prompt)
     if tokens.char_ends[-1] <= size:
         count = len(tokens)  # only the space behind the prompt is left
+
     return TokenizedDocument(
         input_ids=tokens.input_ids[count:],
         char_starts=np.maximum(tokens.char_starts[count:] - size, 0),

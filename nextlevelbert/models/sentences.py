@@ -151,6 +151,7 @@ def text_sentences(text: str) -> list[tuple[int, int]]:
                 begin = first + len(piece) - len(piece.lstrip())
                 spans.append((begin, begin + len(body)))
             first = border
+
     return spans
 
 
@@ -178,8 +179,10 @@ def _blocks(text: str, uncased: bool) -> Iterator[tuple[int, int]]:
         ):
             yield start, following
             start = following
+
         if blank_between:
             width = 0
+
     if lines:
         yield start, len(text)
 
@@ -201,11 +204,13 @@ def _line_ends_sentence(
     next_words = text[next_start : next_start + _LONGEST_WORD]
     if not next_words or (next_words[0].islower() and not uncased):
         return False
+
     next_word = next_words.split(maxsplit=1)[0]
     if end - first + 1 + len(next_word) <= width:  # the next word would have fitted
         last_characters = text[max(first, end - 3) : end].rstrip(" \u00a0\u202f\r\"'”’)»")
         if last_characters.endswith((".", "!", "?", "…")):
             return True
+
     return _is_heading(text, first, end)
 
 
@@ -246,6 +251,7 @@ def _sentence_ends(text: str, start: int, *, end: int, uncased: bool) -> Iterato
                 before = before.upper()
                 rest = rest.upper()
             is_end = text[closed].isspace() and _mark_ends_sentence(mark.group(), before, rest)
+
         if is_end:
             yield closed
             # Several items in one line: "1. Wash the jars. 2. Dry them."
@@ -276,6 +282,7 @@ def _mark_ends_sentence(mark: str, before: str, rest: str) -> bool:
     rest = rest.lstrip(_BEFORE_WORD)
     if not rest or rest[0].islower() or rest[0] in ",;:":
         return False
+
     last_word = _LAST_WORD.search(before)
     if mark != "." or last_word is None:
         return True
@@ -290,6 +297,7 @@ def _mark_ends_sentence(mark: str, before: str, rest: str) -> bool:
     if word.lower() in _BEFORE_NUMBER:
         is_numeral = rest[0].isdigit() or len(next_word) == 1 or next_word in _ROMAN
         return not is_numeral and not is_opened
+
     return _full_stop_ends_sentence(word, before, is_starter=is_starter)
 
 
@@ -324,11 +332,13 @@ def sentence_token_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, list[int
         role = _role_of(tokenizer.convert_tokens_to_string([token]).strip().lower())
         if role is not None:
             ids[role].append(index)
+
     if not ids["end"]:
         raise ValueError(
             f"The vocabulary of {type(tokenizer).__name__} has no token that ends a sentence. Use"
             " chunking='fixed'."
         )
+
     return {role: sorted(ids_of_role) for role, ids_of_role in ids.items()}
 
 
@@ -349,6 +359,7 @@ def _role_of(text: str) -> str | None:
         return "abbreviation"
     if text.isdecimal():
         return "number"
+
     return None
 
 
@@ -447,12 +458,14 @@ def splitter_sentences(text: str, splitter: Splitter) -> list[tuple[int, int]]:
             end = start + len(sentence)
         else:
             start, end = sentence
+
         if not earlier_end <= start <= end <= len(text):
             raise ValueError(
                 f"The splitter returned {(start, end)} as sentence {len(spans)}. It must return"
                 " parts of the text in order, unchanged, or their (start, end), between"
                 f" {earlier_end} and {len(text)}."
             )
+
         earlier_end = end
         if text[start:end].strip():
             spans.append((int(start), int(end)))
@@ -462,4 +475,5 @@ def splitter_sentences(text: str, splitter: Splitter) -> list[tuple[int, int]]:
             f"The splitter found no sentence in a text of {len(text)} characters. It must return at"
             " least one."
         )
+
     return spans

@@ -89,6 +89,7 @@ class StaticModel(PreTrainedModel):
         """
         if bar is not None:
             bar.update(len(boundaries) - 1)
+
         is_known = input_ids != self.config.unk_token_id
         known_before = np.append(0, np.cumsum(is_known))
         is_unknown = (np.diff(known_before[boundaries]) == 0) & (np.diff(boundaries) > 0)
@@ -99,8 +100,10 @@ class StaticModel(PreTrainedModel):
                 " for?",
                 stacklevel=2,
             )
+
         if rule.prompt_ids:
             input_ids, boundaries = _put_before_chunks(rule.prompt_ids, input_ids, boundaries)
+
         ids = torch.from_numpy(np.ascontiguousarray(input_ids, np.int32))
         offsets = torch.from_numpy(boundaries.astype(np.int32))
         return self.means(ids.to(self.device), offsets.to(self.device))
@@ -207,6 +210,7 @@ class HybridModel(StaticModel):
                 whitening = ChunkWhitening(part["size"])
             self.parts.append(encoder)
             self.whitenings.append(whitening)
+
         copy_properties_of_children(self.parts)
         self.register_buffer("weights", torch.full((len(parts),), max(len(parts), 1) ** -0.5))
         self.post_init()

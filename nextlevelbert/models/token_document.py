@@ -142,6 +142,7 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
         else:
             # The only wait for a GPU in most passes. `torch.func` has no `numpy` of a tensor.
             on_cpu = np.array(mask.tolist(), bool).reshape(mask.shape)
+
         limit = self.config.max_training_tokens
         if limit is None or not self.training:
             return mask, on_cpu
@@ -149,6 +150,7 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
         lost = np.maximum(on_cpu.sum(axis=1) - limit, 0)  # [B]
         if not lost.any():
             return mask, on_cpu
+
         logger.warning_once(
             f"Training reads the first {limit} tokens (max_training_tokens):"
             f" {int((lost > 0).sum())} of {len(mask)} documents of this batch lose"

@@ -100,6 +100,7 @@ def iter_texts(documents: str | Iterable[Any]) -> Iterator[str]:
                 f" file, pass read_documents({documents!r}).",
                 stacklevel=2,
             )
+
         documents = [documents]
     elif "text" in (getattr(documents, "features", None) or ()):
         documents = documents.select_columns("text")  # type: ignore[union-attr]  # a data set, of which no picture is opened
@@ -110,11 +111,13 @@ def iter_texts(documents: str | Iterable[Any]) -> Iterator[str]:
             text = document.get("text")
         elif isinstance(text, tuple) and len(text) == 2:  # (id, text)
             text = text[1]
+
         if not isinstance(text, str):
             raise TypeError(
                 f"Document {index} has the type {type(text).__name__}. Give a str, (id, text) or"
                 f" {{'text': …}}; decode bytes first."
             )
+
         try:
             text.encode()
         except UnicodeEncodeError as error:
@@ -122,6 +125,7 @@ def iter_texts(documents: str | Iterable[Any]) -> Iterator[str]:
                 f"Document {index} is not valid Unicode: it holds a lone surrogate at character"
                 f" {error.start}."
             ) from error
+
         yield text
 
 
@@ -144,6 +148,7 @@ def groups_by_length(texts: Iterable[str]) -> Iterator[list[str]]:
         if group:
             yield group
         raise
+
     if group:
         yield group
 
@@ -254,6 +259,7 @@ class PrivateTokenizer:
                 self._can_divide = False  # the tokenizer reads across white space
                 [document] = self._encode([text])
             documents.append(document)
+
         return documents
 
     def _encode(self, texts: Sequence[str]) -> list[TokenizedDocument]:
@@ -268,6 +274,7 @@ class PrivateTokenizer:
                 char_ends=spans[:, 1],
             )
             documents.append(document)
+
         return documents
 
 
@@ -360,14 +367,17 @@ def private_tokenizer(
             f"{type(tokenizer).__name__} cannot return character offsets. Use an encoder with a"
             " tokenizer.json."
         )
+
     if split_special_tokens is None:
         split_special_tokens = tokenizer.split_special_tokens
+
     with _lock:
         copies = _private_tokenizers.setdefault(tokenizer, {})
         private = copies.get(split_special_tokens)
         if private is None or private.state != _tokenizer_state(tokenizer):
             private = PrivateTokenizer(tokenizer, split_special_tokens)
             copies[split_special_tokens] = private
+
     return private
 
 
@@ -396,6 +406,7 @@ def special_token_ids(
         end = start + len(inner)
         if outer[start:end] == inner:
             return tuple(outer[:start]), tuple(outer[end:])
+
     raise ValueError(
         f"{type(tokenizer).__name__} does not keep the ids of a text together when it adds special"
         " tokens."

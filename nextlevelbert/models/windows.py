@@ -139,6 +139,7 @@ def front_order(read_mask: Tensor, longest: int | None = None) -> tuple[Tensor, 
     order = keys.argsort(dim=1)
     if longest is not None:
         order = order[:, : max(longest, 1)]
+
     length = order.shape[1]
     front = indices(length, like=counts)
     front_mask = front < counts.unsqueeze(-1)

@@ -91,6 +91,7 @@ def what_was_learned(scores: Mapping[str, float]) -> str:
     )
     if "eval_r2" in scores:
         text += f", R² against the mean {scores['eval_r2']:.3f}"
+
     return f"{text}."
 
 
@@ -131,6 +132,7 @@ def write_card(
     base_model = config.chunk_encoder_name  # unless it is a folder, or the model itself
     if base_model is None or "/" not in base_model or base_model == args.repository():
         base_model = None
+
     family = config.model_type
     text = CardText(
         summary=f"This model is a {FAMILY_NAMES[family]}. {_SUMMARIES[family]}",
@@ -184,4 +186,5 @@ def _model_rows(
         rows["sentences"] = f"found by {code(corpus.splitter)}"
     if getattr(config, "whiten_chunks", False):
         rows["chunk vectors"] = "centred and whitened within documents"
+
     return rows

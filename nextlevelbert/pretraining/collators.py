@@ -74,6 +74,7 @@ def draw_replacements(
         return np.where(drawn < start, drawn, drawn + size)  # skips the sequence's own vectors
     if total == 1:
         return np.zeros(len(replaced), np.int64)
+
     drawn = rng.integers(0, max(total - 1, 1), len(replaced))
     return np.where(drawn < replaced, drawn, drawn + 1)  # skips the replaced vector itself
 
@@ -122,6 +123,7 @@ class DataCollatorForVectorMasking:
             raise ValueError(
                 f"The masking probability must be above 0 and at most 1, got {self.probability}."
             )
+
         shares = (self.mask_share, self.random_share)
         are_shares = min(shares) >= 0 and sum(shares) <= 1  # false for NaN, too
         if not are_shares:
@@ -147,6 +149,7 @@ class DataCollatorForVectorMasking:
             drawn_in_batch = draw_replacements(counts, row, replaced_in_sequence, key=key)
             others = labels[chunk_rows[drawn_in_batch], chunk_columns[drawn_in_batch]]
             inputs_embeds[row, torch.from_numpy(replaced)] = others
+
         return {
             "inputs_embeds": inputs_embeds,
             "special_ids": special_ids,
@@ -192,6 +195,7 @@ class DataCollatorForSegmentPairs:
                 special_ids[0] = CLS
                 special_ids[-1] = SEP
                 sequences.append(VectorSequence(vectors, special_ids, pair.key))
+
         vectors, special_ids = pad_sequences(sequences)
         return {
             "inputs_embeds": vectors.unflatten(0, (-1, 2)),

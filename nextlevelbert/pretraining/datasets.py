@@ -94,6 +94,7 @@ class VectorSequenceDataset(EpochDataset[VectorSequence]):
     ) -> None:
         if sequence_length < 3:
             raise ValueError(f"sequence_length must be at least 3, got {sequence_length}.")
+
         super().__init__(seed)
         self.corpus = corpus
         self.sequence_length = sequence_length
@@ -168,6 +169,7 @@ class PackedVectorDataset(VectorSequenceDataset):
             vectors[start:stop] = self.corpus.vectors(chunk, chunk + stop - start)
             if separator < length:
                 special_ids[separator] = SEP
+
         return VectorSequence(vectors, special_ids, key)
 
 
@@ -251,6 +253,7 @@ class SegmentPairDataset(EpochDataset[SegmentPair]):
             raise ValueError(
                 f"Give 1 <= min_segment <= max_segment, got {min_segment} and {max_segment}."
             )
+
         super().__init__(seed)
         self.corpus = corpus
         self.max_segment = max_segment
@@ -265,6 +268,7 @@ class SegmentPairDataset(EpochDataset[SegmentPair]):
                 f" {2 * min_segment} chunks (2 * min_segment), and 2 are needed. Lower min_segment"
                 " or add documents."
             )
+
         if count < len(positions):
             logger.warning(
                 "%d of %d documents have fewer than %d chunks, two of the shortest segments, and"

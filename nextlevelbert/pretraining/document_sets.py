@@ -78,6 +78,7 @@ class ClusterDataset(EpochDataset[TokenSequence]):
         super().__init__(seed)
         if max_length is None:
             max_length = processor.max_length
+
         self.max_length = max_length
         self.related = related
         large = [texts for texts in sets if len(texts) >= LEAST_DOCUMENTS]
@@ -100,6 +101,7 @@ class ClusterDataset(EpochDataset[TokenSequence]):
         for texts in large:
             pieces = [processor.tokenize(text) for text in texts]
             self._sets.append([np.array(piece.ids, dtype=np.int32) for piece in pieces])
+
         lengths = np.array([len(ids) for documents in self._sets for ids in documents])
         logger.info(
             "%d sets with %d tokens (%d smaller ones left out); %d documents are truncated to %d"
@@ -128,6 +130,7 @@ class ClusterDataset(EpochDataset[TokenSequence]):
             stretch = document[start : start + count]
             ids += [begin, *stretch, end]
             room -= len(stretch) + 2
+
         ids.append(sep)
 
         input_ids = np.array(ids)
@@ -197,6 +200,7 @@ class DataCollatorForCrossDocumentMasking:
             global_mask = np.arange(len(ids)) < count
         else:
             global_mask = np.zeros_like(selected)
+
         return {
             "input_ids": ids,
             "attention_mask": np.ones_like(ids),

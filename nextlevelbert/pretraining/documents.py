@@ -65,6 +65,7 @@ def encode_corpora(
     if folder is None:
         # Beside the model's folder, not in it: --push_to_hub uploads what is in there.
         folder = f"{Path(args.output_dir)}-corpus"
+
     documents = _training_documents(corpus_args)
     if documents is not None:
         corpus = encode(documents, folder)
@@ -74,6 +75,7 @@ def encode_corpora(
         raise ValueError(
             "Give the documents with --train_file or --dataset_name, or a finished --corpus_dir."
         )
+
     logger.info("%r", corpus)
     if corpus_args.validation_file is None:
         return corpus, None
@@ -96,10 +98,12 @@ def _training_documents(corpus_args: CorpusArguments) -> Iterator[Document] | No
             streaming=True,
         )
         return as_documents(rows, corpus_args.text_column, corpus_args.id_column)
+
     if corpus_args.train_file:
         return read_documents(
             corpus_args.train_file, corpus_args.text_column, corpus_args.id_column
         )
+
     return None
 
 
@@ -118,9 +122,11 @@ def choose_documents(
     if validation_corpus is None:
         training, held_out = share_out(corpus, share, seed, at_least=at_least)
         return ChosenDocuments(corpus, training), ChosenDocuments(corpus, held_out)
+
     count = len(validation_corpus)
     if count < at_least:
         raise ValueError(f"--validation_file has {count} document(s); evaluation needs {at_least}.")
+
     training = np.arange(len(corpus))
     return (
         ChosenDocuments(corpus, training),

@@ -133,6 +133,7 @@ def pretrain(values: dict[str, Any]) -> None:
             " --do_train for that."
         )
         return
+
     learned, held_out = choose_documents(
         corpus,
         validation_corpus,
@@ -142,6 +143,7 @@ def pretrain(values: dict[str, Any]) -> None:
     )
     for documents in (learned, held_out):
         documents.corpus.check_model(model.config, documents.corpus.splitter)
+
     bind_folder(args.output_dir, settings_of(model, options, learned=learned, held_out=held_out))
     if is_finished(args):
         return
@@ -153,6 +155,7 @@ def pretrain(values: dict[str, Any]) -> None:
     # written last.
     if options.model.include_chunk_encoder:
         model.base_model.attach_chunk_encoder(loaded)
+
     run.trainer.save_model()
     if args.should_save:
         publish(run, objective, options, learned=learned, held_out=held_out)
@@ -190,9 +193,11 @@ def open_encoder(options: NewModelArguments, family: FamilyArguments) -> LoadedC
         raise ValueError(
             "--no_include_chunk_encoder needs the encoder's name on the Hub: --chunk_encoder_name."
         )
+
     pooling: Any = None
     if isinstance(family, HateArguments) and family.sentence_pooling != "own":
         pooling = family.sentence_pooling
+
     return load_chunk_encoder(name, options.chunk_encoder_name, pooling)
 
 
@@ -223,11 +228,13 @@ def new_model(
     for name in ("attention_dropout", "whiten_chunks"):
         if getattr(family, name):
             only_for_new[name] = getattr(family, name)
+
     model_class = NextLevelBertForMaskedVectorModeling
     if family.objective == "contrastive":
         model_class = NextLevelBertForContrastiveLearning
     elif family.model is None:
         fields.setdefault("loss", "cross_entropy")
+
     if fields.get("loss") == "cross_entropy":
         fields["num_candidates"] = _NUM_CANDIDATES
     elif fields.get("loss") == "smooth_l1":
@@ -242,6 +249,7 @@ def new_model(
     model = model_class.from_pretrained(family.model, dtype=torch.float32, **fields)
     if model.base_model.chunk_encoder is not None:
         model.base_model.detach_chunk_encoder()
+
     model.base_model.check_chunk_encoder(loaded)
     model.base_model.tokenizer = loaded.tokenizer
     return model
@@ -255,6 +263,7 @@ def _refuse_beside_checkpoint(only_for_new: Collection[str]) -> None:
     hint = ""
     if "attention_dropout" in only_for_new:
         hint = " (beside a recipe: --attention_dropout 0)"
+
     raise ValueError(
         f"Only new models have --{' --'.join(only_for_new)}: leave this out{hint}, or leave out"
         " --model."
@@ -281,16 +290,19 @@ def settings_of(
             settings[name] = value
             if value is None:
                 settings[name] = getattr(model.config, name, None)
+
     settings["chunk_encoder"] = model.config.chunk_encoder_fingerprint
     settings["weights"] = None
     if options.family.model:
         base = model.base_model
         settings["weights"] = model_identity(base, base.tokenizer)
+
     settings |= options.training.result_settings()
     settings["documents"] = learned.corpus.fingerprint()
     settings["validation_share"] = options.corpus.validation_share
     if held_out.corpus is not learned.corpus:
         settings["validation_documents"] = held_out.corpus.fingerprint()
+
     return settings
 
 
@@ -338,6 +350,7 @@ def new_objective(
     window, _ = config.window()
     if isinstance(family, NextLevelBertArguments) and family.objective == "contrastive":
         return _contrastive_objective(family, masking, window=window)
+
     positions = window + config.special_positions
     if masking.sequence_length > positions:
         raise ValueError(
@@ -348,10 +361,12 @@ def new_objective(
     dataset_class: type[VectorSequenceDataset] = PackedVectorDataset
     if isinstance(family, HateArguments):
         dataset_class = DocumentVectorDataset
+
     metrics = MaskedVectorMetrics(config.loss)
     scores: tuple[str, ...] = ("masked_accuracy", "masked_cosine")
     if config.loss == "smooth_l1":
         scores = ("masked_accuracy", "r2", "masked_cosine")
+
     return Objective(
         dataset=partial(dataset_class, sequence_length=masking.sequence_length),
         collator=DataCollatorForVectorMasking(probability=masking.masking_probability),
@@ -374,6 +389,7 @@ def _contrastive_objective(
             f"--max_segment {family.max_segment} is above the {window} chunks that the model reads"
             " at once. Lower it."
         )
+
     return Objective(
         dataset=partial(
             SegmentPairDataset,
@@ -461,10 +477,12 @@ def train(
     checkpoint = last_whole_checkpoint(args.output_dir)
     if checkpoint is not None:
         trainer.args.eval_on_start = False  # otherwise the log would have one evaluation more
+
     trainer.train(resume_from_checkpoint=checkpoint)
     last_entries = trainer.state.log_history[-2:]
     if eval_dataset is not None and not any("eval_loss" in entry for entry in last_entries):
         trainer.evaluate()
+
     return Run(trainer, baseline)
 
 
@@ -531,19 +549,23 @@ def publish(
     settings.pop("model", None)
     if options.family.model is not None:
         settings["started from"] = public_name(options.family.model)
+
     is_masked = isinstance(objective.metrics, MaskedVectorMetrics)
     config = run.trainer.model.config
     if is_masked:
         settings["loss"] = config.loss
         if config.num_candidates > 0:
             settings["stored chunk vectors to choose among"] = config.num_candidates
+
     for name in objective.unused:
         settings.pop(name, None)
+
     write_card(run, objective, options=options, corpus=learned.corpus, settings=settings)
     write_results(args, log, run.baseline)
 
     if is_masked and len(held_out.positions) > 0:
         print(what_was_learned(evaluations_of_weights(run.trainer)[-1]))
+
     print(
         f"The model is in {args.output_dir}, with its card (README.md) and results.json; the"
         f" vectors in {learned.corpus.path}."

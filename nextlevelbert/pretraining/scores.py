@@ -112,6 +112,7 @@ class MaskedVectorMetrics:
             metrics["r2"] = 0.0
             if variation > 1e-6 * squares:
                 metrics["r2"] = 1.0 - error / variation
+
         metrics["masked_cosine"] = cosine / count
         metrics["count"] = int(selected)
         return metrics
@@ -182,6 +183,7 @@ def context_mean_baseline(
         targets = labels[mask_positions]
         scores = masked_vector_scores(predictions, targets, mask_positions, batch["special_ids"])
         tables.append(scores)
+
     return metrics.summarize(torch.cat(tables))
 
 

@@ -74,6 +74,7 @@ class BaseTrainingArguments(TrainingOptions, TrainingArguments):
         elif torch.cuda.is_available() and self.tf32 is None:
             # Products of matrices that stay in float32 take half the time (never run on a GPU).
             torch.set_float32_matmul_precision("high")
+
         if self.disable_tqdm is None and not sys.stderr.isatty():
             self.disable_tqdm = True  # no bar in a log file
         if self.bf16 and self.use_cpu:
@@ -83,11 +84,13 @@ class BaseTrainingArguments(TrainingOptions, TrainingArguments):
                     "--bf16: this processor has no instructions for bfloat16; float32 is many times"
                     " faster."
                 )
+
         super().__post_init__()
         # Raises an ImportError now if the optimizer's package is missing. Some optimizers need the
         # model, which is not open yet; the trainer reports their other errors.
         with contextlib.suppress(ValueError):
             Trainer.get_optimizer_cls_and_kwargs(self)
+
         for name in self.report_to or ():
             if name not in get_available_reporting_integrations():
                 raise ValueError(

@@ -36,7 +36,7 @@ SIMILARITY_WIDGET = (
         ],
     },
 )
-# What a card calls a model of a family.
+# A card calls a model by the name of its family.
 FAMILY_NAMES = {
     "nextlevelbert": "[NextLevelBERT](https://arxiv.org/abs/2402.17682)",
     "hate": "HATE (Hierarchical Attention-based Text Encoder)",
@@ -195,6 +195,7 @@ def collect_card(args: BaseTrainingArguments, text: CardText, report: RunReport)
     datasets = args.datasets
     if datasets is None and report.data_name is not None:
         datasets = [report.data_name]
+
     return model_card(
         text,
         replace(report, training={**named, **training_rows(args, steps), **named}),
@@ -213,6 +214,7 @@ def training_rows(args: BaseTrainingArguments, steps: int) -> dict[str, object]:
         precision = "bf16"
     elif args.fp16:
         precision = "fp16"
+
     duration = "num_train_epochs"
     if args.max_steps > 0:  # then transformers does not read the number of epochs
         duration = "max_steps"
@@ -286,9 +288,11 @@ def model_card(
                 metric_value=round(value, 4),
             )
             results.append(result)
+
     if results:
         data.model_name = name
         data.eval_results = results
+
     return ModelCard.from_template(
         data,
         template_path=str(_TEMPLATE),

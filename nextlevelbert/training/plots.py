@@ -27,6 +27,7 @@ def plot_curves(
     logged: set[str] = set()
     for log in logs:
         logged.update(*log)
+
     scores = [f"eval_{name}" for name in metrics if f"eval_{name}" in logged]
     if scores:
         panels["Validation"] = scores
@@ -39,6 +40,7 @@ def plot_curves(
         axes.set(xlabel=x, title=title)
         axes.grid(alpha=0.3)
         axes.legend()
+
     save_figure(figure, path)
 
 
@@ -47,6 +49,7 @@ def _draw_lines(axes: Axes, logs: Sequence[Log], key: str, *, x: str, color: str
     marker = "o"
     if key == "loss":
         marker = ""
+
     label = key
     for log in logs:
         entries = [entry for entry in log if key in entry]

@@ -69,6 +69,7 @@ def bind_folder(folder: str | Path, settings: Mapping[str, object]) -> None:
     folder = Path(folder)
     if PartialState().is_main_process:
         HELD_FOLDERS.enter_context(hold_folder(folder))
+
     settings = json.loads(json.dumps(settings))
     stored = read_json(folder / "settings.json") or {}
     has_run = stored or any(folder.glob("checkpoint-*"))
@@ -79,6 +80,7 @@ def bind_folder(folder: str | Path, settings: Mapping[str, object]) -> None:
             now = settings.get(name)
             if there != now:
                 differences.append(f"{name}: {there!s:.40} there, {now!s:.40} now")
+
         raise ValueError(
             f"{folder} holds another run ({', '.join(differences)}). Give another --output_dir, or"
             " remove that folder."
@@ -90,6 +92,7 @@ def bind_folder(folder: str | Path, settings: Mapping[str, object]) -> None:
                 shutil.rmtree(leftover)
             else:  # of safetensors
                 leftover.unlink()
+
         if not stored:
             write_whole(folder / "settings.json", json.dumps(settings, indent=2))
 

@@ -2,6 +2,7 @@
 
 import ast
 import io
+import re
 import tokenize
 from collections import Counter
 from pathlib import Path
@@ -16,6 +17,8 @@ LAYOUT = {
 }
 # They come with the expression that they belong to.
 UNCOUNTED = (ast.expr_context, ast.operator, ast.boolop, ast.unaryop, ast.cmpop)
+# A comment that begins with one of these words mostly goes on from the code, and is no sentence.
+HALF_SENTENCE = re.compile(r"(and|but|else|for|of|or|that|what|which|with)\b", re.IGNORECASE)
 BRANCHING_STATEMENTS = (ast.If, ast.While, ast.ExceptHandler, ast.match_case)
 
 
@@ -85,19 +88,45 @@ def is_tuple_assignment(node: ast.AST) -> bool:
     return targets != values
 
 
+def count_blank_lines(source: str, tree: ast.Module) -> Counter[str]:
+    """Counts the lines of the bodies of functions, and those of them that are blank."""
+    lines = source.splitlines()
+    counts: Counter[str] = Counter()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            statements = [statement for statement in node.body if not is_docstring(statement)]
+            if statements:
+                body = lines[statements[0].lineno - 1 : node.end_lineno]
+                counts["lines in bodies"] += len(body)
+                counts["blank lines in bodies"] += sum(not line.strip() for line in body)
+    return counts
+
+
+def count_half_sentences(source: str) -> Counter[str]:
+    """Counts comments on lines of their own, and those of them that are no whole sentence."""
+    counts: Counter[str] = Counter()
+    for block in re.findall(r"(?:^ *# (?!---).*\n)+", source, flags=re.MULTILINE):
+        text = " ".join(line.strip(" #") for line in block.splitlines())
+        counts["comments"] += 1
+        is_whole = text.endswith((".", ":", "?", ")"))
+        counts["half sentences"] += not is_whole or HALF_SENTENCE.match(text) is not None
+    return counts
+
+
 def count(path: Path) -> Counter[str]:
     """Counts one file.
 
     Returns:
         `nodes` of the syntax tree, `code lines`, `branches` in statements, `hidden branches` in
         values, `tuple assignments`, `walruses`, `products with a flag`, and `calls by position`
-        with four arguments or more.
+        with four arguments or more; `blank lines in bodies` of functions of all `lines in bodies`;
+        `half sentences` of all `comments` on lines of their own.
     """
     source = path.read_text(encoding="utf-8")
     tree = ast.parse(source)
     conditions = operators_of_conditions(tree)
 
-    counts: Counter[str] = Counter()
+    counts = count_blank_lines(source, tree) + count_half_sentences(source)
     counts["code lines"] = count_code_lines(source, tree)
     for node in ast.walk(tree):
         counts["nodes"] += not isinstance(node, UNCOUNTED)

@@ -33,6 +33,7 @@ def read_book(path: Path) -> tuple[str, dict[str, list[int]], str]:
     ending = suffix(path)
     with named_errors(path):
         data = read_bytes(path)
+
     try:
         pieces, notes_on_parts = _READERS[ending](data)
     except ImportError as error:
@@ -53,7 +54,9 @@ def read_book(path: Path) -> tuple[str, dict[str, list[int]], str]:
         if notes:
             raise ValueError(f"{path} holds no text: {notes}.")
         raise ValueError(f"{path} holds no text.")
+
     if ending != ".pdf":
         return text, {}, notes
+
     lengths = [len(page) + 2 for page in pieces]
     return text, {"pages": list(accumulate(lengths[:-1], initial=0))}, notes

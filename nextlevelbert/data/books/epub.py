@@ -61,9 +61,11 @@ class _Archive(Archive):
                 name = root_file.get("full-path", "")
                 if self.holds(name):
                     return name
+
         for name in self.names.values():
             if name.lower().endswith(".opf"):
                 return name
+
         raise ValueError("it has no package file (.opf), which lists the pages")
 
 
@@ -88,6 +90,7 @@ def _names(archive: zipfile.ZipFile) -> dict[str, str]:
     for position in range(3):
         for name, spellings in all_spellings:
             names.setdefault(spellings[position], name)
+
     return names
 
 
@@ -133,11 +136,13 @@ def read_epub(data: bytes) -> tuple[list[str], list[str]]:
         is_cover = index == 0 and len(pages) > 1
         if page.has_picture and not page.blocks and not is_cover:
             pictures.append(name)
+
     if pictures:
         shown = ", ".join(pictures[:_NAMED_NOTES])
         if len(pictures) > _NAMED_NOTES:
             shown = f"{shown}, …"
         notes.append(f"{len(pictures)} of {len(pages)} pages are pictures without text ({shown})")
+
     return texts, list(dict.fromkeys(notes))
 
 

@@ -59,8 +59,8 @@ _RAW_TEXT_OF_HTML = re.compile(_RAW_TEXT.replace("SLASH", "/?"), re.IGNORECASE |
 _RAW_TEXT_OF_XHTML = re.compile(_RAW_TEXT.replace("SLASH", "(?<!/)"), re.IGNORECASE | re.DOTALL)
 _DEEPEST = 512  # open tags, as in Chromium: libxml2 looks for the start of an end tag among all
 _PIECE = re.compile("(?s).{0,4096}[^<]*")  # of a page that is parsed, up to a tag
-# Of a text. If more characters are damaged, it is in another encoding; a European text that is read
-# as UTF-8 has fewer than 0.15. If more bytes are NUL, it is UTF-16 or no text.
+# A text with a larger share of damaged characters is in another encoding; a European text that is
+# read as UTF-8 has fewer than 0.15. With a larger share of NUL bytes, it is UTF-16 or no text.
 _MOST_DAMAGED = 0.25
 
 
@@ -139,6 +139,7 @@ class PageText:
             self._end_paragraph(preformatted=True)
         elif name in _BLOCK_TAGS:
             self._end_paragraph()
+
         if name in _SILENT_TAGS:
             self._silent_depth -= 1
         elif name in _PARTS:
@@ -181,6 +182,7 @@ class PageText:
             if self._pieces and not self._pieces[-1].endswith("\n"):
                 self._pieces.append("\n")
             return
+
         text = "".join(self._pieces)
         self._pieces.clear()
         if preformatted:
@@ -188,6 +190,7 @@ class PageText:
             block = "\n".join(line.rstrip() for line in lines)
         else:
             block = "\n".join(" ".join(line.split()) for line in text.split(_LINE_BREAK))
+
         if block.strip():
             self.blocks.append(block.strip("\n"))
 
@@ -219,6 +222,7 @@ def parse_page(data: bytes) -> PageText:
         if damaged > 0:
             page.notes.append("characters that are not in the encoding of a page are U+FFFD")
         return page
+
     return _parse_markup(markup)
 
 
@@ -235,6 +239,7 @@ def _parse_markup(markup: str) -> PageText:
             return parser.close()
         except etree.XMLSyntaxError:
             pass
+
     return _parse_html(raw_text.sub(_with_end_only_by_tag, markup))
 
 
@@ -295,6 +300,7 @@ def _decode_damaged(data: bytes) -> str:
         return data.decode(encoding, errors="replace")
     if data.count(0) > _MOST_DAMAGED * len(data):
         raise NulError
+
     data = data.replace(b"\0", b"")
     text = data.decode(errors="replace")
     damaged = text.count("\ufffd")
@@ -304,6 +310,7 @@ def _decode_damaged(data: bytes) -> str:
         return decode_escapes(text)
     if declared.name == "gbk":  # browsers read it by the larger table
         return data.decode("gb18030", errors="replace")
+
     return declared.codec_info.decode(data, "replace")[0]
 
 

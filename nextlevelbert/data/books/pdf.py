@@ -46,6 +46,7 @@ def read_pdf(data: bytes) -> tuple[list[str], list[str]]:
         notes.append(f"{which} hold no text; if they are pictures, run OCR over the file")
     if damaged:
         notes.append(f"{_first_of(damaged, pages=len(pages))} are damaged")
+
     return pages, notes
 
 
@@ -56,10 +57,11 @@ def _read_page(document: PdfDocument, index: int, has_form: bool) -> tuple[str, 
     page = document[index]
     remarks = list(_remarks(page))
     if has_form or remarks:
-        # What was filled in or typed onto the page becomes text of the page.
+        # Fields that were filled in, and remarks, become text of the page.
         raw.FPDFPage_Flatten(page, raw.FLAT_NORMALDISPLAY)
         page.close()
         page = document[index]
+
     arrange_letters(page)
     text_page = page.get_textpage()
     text = _LINE_END_HYPHEN.sub("-\n", text_page.get_text_range()).replace("\r\n", "\n").strip()
@@ -86,6 +88,7 @@ def _remarks(page: PdfPage) -> Iterator[str]:
             raw.FPDFAnnot_GetStringValue(annotation, b"Contents", buffer, size)
             remark = bytes(buffer).decode("utf-16-le", "replace").rstrip("\0")
             yield remark.replace("\r\n", "\n").replace("\r", "\n").strip()
+
         raw.FPDFPage_CloseAnnot(annotation)
 
 

@@ -22,6 +22,7 @@ def mark_layers(data: bytes) -> bytes:
     copy = io.BytesIO()
     with PdfDocument(data) as document:
         document.save(copy, flags=raw.FPDF_REMOVE_SECURITY)
+
     if b"/OFF[" not in copy.getvalue():
         return data
 
@@ -32,10 +33,12 @@ def mark_layers(data: bytes) -> bytes:
             configuration = item.partition(b"/D<<")[2]
             references = configuration.partition(b"/OFF[")[2].partition(b"]")[0]
             off.update(references.split()[::3])
+
     for index, item in enumerate(items):
         number = item.partition(b" 0 obj")[0].rpartition(b"\n")[2]
         if number in off:
             items[index] = item.replace(b"/Type/OCG", b"/%s/OCG" % _OFF)
+
     return b"endobj".join(items)
 
 

@@ -75,5 +75,6 @@ class _Shadows:
             place = self.places.get((kind, column + x, row + y))
             if place and math.dist(place, (matrix.e, matrix.f)) < reach:
                 return True
+
         self.places[kind, column, row] = (matrix.e, matrix.f)
         return False

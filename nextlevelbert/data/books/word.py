@@ -71,6 +71,7 @@ class _WordFile:
         self.parts: dict[str, list[str]] = {}
         for kind, target in self.relations.values():
             self.parts.setdefault(kind, []).append(target)
+
         self.numbers = ParagraphNumbers(
             numbering=self._xml_of_kind("numbering"), styles=self._xml_of_kind("styles")
         )
@@ -82,12 +83,15 @@ class _WordFile:
         paragraphs = self._paragraphs(main, self.relations)
         for kind in _NOTES:
             paragraphs.extend(self._paragraphs_of_parts(self.parts.get(kind, [])))
+
         # Each section has headers and footers of its own, which are often the same.
         paragraphs.extend(dict.fromkeys(self._paragraphs_of_parts(self._margins(main))))
         for kind in _COMMENTS:
             paragraphs.extend(self._paragraphs_of_parts(self.parts.get(kind, [])))
+
         for font, count in self.unknown_symbols.items():
             self.notes.append(f"symbols of the font {font} without a known character: {count}")
+
         return paragraphs, list(dict.fromkeys(self.notes))
 
     def _relations(self, part: str) -> dict[str, tuple[str, str]]:
@@ -96,10 +100,12 @@ class _WordFile:
         path = posixpath.join(folder, "_rels", f"{name}.rels")
         if path not in self.archive.zip_file.NameToInfo:
             return {}
+
         relations: dict[str, tuple[str, str]] = {}
         root = self._xml(path)
         if root is None:
             return relations
+
         for relation in root.iterfind("{*}Relationship"):
             kind = posixpath.basename(relation.get("Type", ""))
             target = relation.get("Target", "")
@@ -107,6 +113,7 @@ class _WordFile:
                 target = posixpath.normpath(posixpath.join("/", folder, target)).lstrip("/")
             self.archive.spend(len(target))
             relations[relation.get("Id", "")] = (kind, target)
+
         return relations
 
     def _xml(self, part: str) -> etree._Element | None:
@@ -139,9 +146,11 @@ class _WordFile:
                 for relation_id in reference.attrib.values():
                     if relation_id in self.relations and kind in are_shown:
                         _, parts[reference.tag, kind] = self.relations[relation_id]
+
             for (_, kind), part in parts.items():
                 if are_shown[kind]:
                     shown[part] = None
+
         return [*shown]
 
     def _paragraphs_of_parts(self, parts: Iterable[str]) -> list[str]:
@@ -173,7 +182,9 @@ class _WordFile:
                     paragraphs.begin(number, style=find_value(element, "{*}pPr/{*}pStyle"))
                 elif name in _VERSIONS:
                     paragraphs.begin_version(element)
+
                 paragraphs.add(self._text(element, name, relations))
+
         return paragraphs.close()
 
     def _is_hidden(self, element: etree._Element, name: str, paragraphs: "_Paragraphs") -> bool:
@@ -192,7 +203,7 @@ class _WordFile:
         is_hidden = is_on(run, "{*}rPr/{*}vanish")
         if is_hidden is not None:
             return is_hidden
-        # Of the style of a paragraph and that of a run, the second switches the first off again.
+        # The style of a run switches that of its paragraph off again.
         style = find_value(run, "{*}rPr/{*}rStyle")
         return (style in self.hidden_styles) != (paragraph_style in self.hidden_styles)
 
@@ -216,6 +227,7 @@ class _WordFile:
             self.notes.append("a file within the file is not read")
         elif name in ("chart", "relIds"):
             return self._drawing(element, relations)
+
         return ""
 
     def _symbol(self, element: etree._Element) -> str:

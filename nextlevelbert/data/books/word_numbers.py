@@ -81,8 +81,10 @@ def hidden_styles(styles: Mapping[str, Style]) -> set[str]:
             if style.is_hidden is not None or style.based_on not in styles:
                 break
             style = styles[style.based_on]
+
         if style.is_hidden:
             hidden.add(style_id)
+
     return hidden
 
 
@@ -117,9 +119,11 @@ class ParagraphNumbers:
                     is_hidden=is_on(style, "{*}rPr/{*}vanish"),
                     based_on=find_value(style, "{*}basedOn"),
                 )
+
         self.lists: dict[str, _List] = {}
         if numbering is not None:
             self._read_lists(numbering)
+
         self.counts: dict[str, dict[int, int]] = {}
         self.begun: set[str] = set()
 
@@ -147,6 +151,7 @@ class ParagraphNumbers:
                 start = find_value(override, "{*}startOverride")
                 if start:
                     starts[whole_number(value(override, "ilvl"))] = whole_number(start)
+
             by_style = {level.style: str(index) for index, level in levels.items()}
             self.lists[value(item, "numId")] = _List(abstract_id, levels, starts, by_style)
 
@@ -154,6 +159,7 @@ class ParagraphNumbers:
         """Returns the number of the next paragraph with a space after it, or an empty text."""
         if paragraph.find("{*}pPr") is None or not self.lists:
             return ""
+
         mark = paragraph.find("{*}pPr/{*}rPr")
         is_removed = mark is not None and (
             mark.find("{*}del") is not None or mark.find("{*}moveFrom") is not None
@@ -161,11 +167,13 @@ class ParagraphNumbers:
         list_id, level = self._place(paragraph)
         if is_removed or list_id not in self.lists or level not in self.lists[list_id].levels:
             return ""
+
         numbered_list = self.lists[list_id]
         self._count(list_id, level)
         number = _label(numbered_list, level, self.counts[numbered_list.counter])
         if number:
             return f"{number} "
+
         return ""
 
     def _place(self, paragraph: etree._Element) -> tuple[str, int]:
@@ -182,6 +190,7 @@ class ParagraphNumbers:
             if list_id in self.lists:
                 level = self.lists[list_id].levels_of_styles.get(style_id, level)
             style_id = style.based_on
+
         return list_id, whole_number(level)
 
     def _count(self, list_id: str, level: int) -> None:
@@ -191,8 +200,10 @@ class ParagraphNumbers:
             self.begun.add(list_id)
             for index, start in numbered_list.starts.items():
                 counts[index] = start - 1
+
         if level not in counts:
             counts[level] = numbered_list.levels[level].start - 1
+
         counts[level] += 1
         for index, list_level in numbered_list.levels.items():
             if index > level and level < list_level.restart:
@@ -214,6 +225,7 @@ def _levels(element: etree._Element) -> dict[int, _Level]:
             is_legal=bool(is_on(item, "{*}isLgl")),
             style=find_value(item, "{*}pStyle"),
         )
+
     return levels
 
 
@@ -240,6 +252,7 @@ def _write_number(number: int, number_format: str) -> str:
         return ""
     if number_format == "decimalZero":
         return f"{number:02}"
+
     text = str(number)
     if not 0 < number <= _LARGEST_SPELLED:
         return text
@@ -248,8 +261,10 @@ def _write_number(number: int, number_format: str) -> str:
         text = _LETTERS[index] * (repeats + 1)
     elif number_format.endswith("Roman"):
         text = _roman(number)
+
     if number_format.startswith("upper"):
         return text.upper()
+
     return text
 
 

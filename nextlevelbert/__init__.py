@@ -10,12 +10,11 @@ import sys
 
 __version__ = "0.1.0"
 
-TYPE_CHECKING = False  # importing `typing` takes a tenth of the time of `nextlevelbert --help`
-# Python imports this package before it starts the command, a script of this name or
+TYPE_CHECKING = False  # as in `typing`, whose import Ctrl-C would interrupt with a traceback
+# Python imports this package before the command in it, which is a script of the same name, or
 # `python -m nextlevelbert`.
-_is_command = os.path.basename(sys.argv[0]) == __name__ or (
-    sys.argv[0] == "-m" and __name__ in sys.orig_argv
-)
+_program = os.path.basename("".join(sys.argv[:1]))
+_is_command = _program == __name__ or (_program == "-m" and __name__ in sys.orig_argv)
 
 if TYPE_CHECKING or not _is_command:
     from .public import *  # noqa: F403  # its `__all__` says what

@@ -20,6 +20,9 @@ CSV, TSV and Parquet, each row is a document, with its text in the column "text"
 If a file of these kinds cannot be read, it is named and left out. Two sources need no file:
 example-books (the first pages of six novels) and python-manual (Python's manual).
 """
+NO_MODEL = "none"
+"""Value of ``--rerank`` for no second model."""
+_RERANKED = 20  # as in `nextlevelbert.search.rerank`
 _TRUTHS = {"true": True, "false": False}
 KEEPS = """\
 Passages and vectors are kept in the cache: the next time, only new and changed files are encoded.
@@ -100,9 +103,17 @@ def add_rerank_option(parser: argparse.ArgumentParser) -> None:
         "--rerank",
         metavar="MODEL",
         help=(
-            "read the first 100 passages with another model, such as minilm, and rank them again;"
-            " their vectors are kept"
+            "read the first passages with another model, and rank them again; their vectors are"
+            " kept (default: minilm with the installed checkpoint and the extra 'minilm', else"
+            f" {NO_MODEL})"
         ),
+    )
+    parser.add_argument(
+        "--rerank_depth",
+        type=positive_number,
+        default=_RERANKED,
+        metavar="N",
+        help=f"passages to rank again (default: {_RERANKED})",
     )
 
 
@@ -130,7 +141,9 @@ def add_output_option(
 
 
 def open_options(options: dict[str, Any]) -> None:
-    """Replaces the options of a model and of reading by a `SearchModel` and `ReadingOptions`."""
+    """Replaces the options of models and of reading by a `SearchModel` and so on."""
+    if "rerank" in options:
+        options["rerank"] = _reranker(options)
     choice = importlib.import_module("nextlevelbert.search.encoders.choice")
     reading = importlib.import_module("nextlevelbert.search.reading")
     device = options.pop("device")
@@ -152,8 +165,6 @@ def open_options(options: dict[str, Any]) -> None:
     if cache_dir is not None:
         reading_options["cache_dir"] = cache_dir
     options["model"] = model
-    if options.get("rerank") is not None:
-        options["rerank"] = named_model(options["rerank"], export_dtype="int8", use="Ranking again")
     options["reading"] = reading.ReadingOptions(**reading_options)
 
 
@@ -169,7 +180,7 @@ def check_models(options: Mapping[str, Any], no_models: Sequence[str] = ()) -> N
     """
     for option in ("chunk_encoder", "rerank", "model"):
         name = options.get(option)
-        if name in (None, "minilm", *no_models):  # the models know minilm by this name
+        if name in (None, "minilm", NO_MODEL, *no_models):  # which are no folders
             continue
         try:
             importlib.import_module("nextlevelbert.models.model_names").model_path(name)
@@ -178,6 +189,21 @@ def check_models(options: Mapping[str, Any], no_models: Sequence[str] = ()) -> N
             if no_models and option == "model":
                 message += f" It may also be {', '.join(no_models)}."
             raise FileNotFoundError(message) from error
+
+
+def _reranker(options: dict[str, Any]) -> object:
+    """Returns the `Reranker` of ``--rerank``; None for none."""
+    rerank = importlib.import_module("nextlevelbert.search.rerank")
+    depth = options.pop("rerank_depth")
+    name = options["rerank"]
+    if name == NO_MODEL:
+        return None
+    if name is not None:
+        shared = {option: options[option] for option in ("device", "dtype", "cache_dir")}
+        return rerank.named_reranker(name, depth, **shared)
+    if options["model"] or os.environ.get("NEXTLEVELBERT_MODEL"):
+        return None  # the installed MiniLM reads English only
+    return rerank.installed_reranker(depth)
 
 
 def count(text: str) -> int:
@@ -202,6 +228,14 @@ def reader_of(convert: Callable[[str], Any], what: str) -> Callable[[str], Any]:
 whole_number = reader_of(int, "a whole number")
 number = reader_of(float, "a number")
 truth = reader_of(lambda text: _TRUTHS[text.lower()], "true or false")
+
+
+def positive_number(text: str) -> int:
+    """Reads a whole number, 1 or more."""
+    number = count(text)
+    if number == 0:
+        raise argparse.ArgumentTypeError(f"must be 1 or more, got {text!r}")
+    return number
 
 
 def output_path(text: str, suffixes: tuple[str, ...] = ()) -> Path:

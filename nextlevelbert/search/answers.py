@@ -34,7 +34,7 @@ def run(
     documents: int = 5,
     passages: int = 5,
     as_json: bool = False,
-    rerank: NextLevelBertModel | SearchModel | None = None,
+    rerank: Reranker | None = None,
 ) -> None:
     """Prints the passages and documents that are nearest to a question.
 
@@ -46,16 +46,13 @@ def run(
         documents: largest number of documents to print.
         passages: largest number of passages to print.
         as_json: if true, prints JSON.
-        rerank: model that reads the first passages again, see `Reranker`.
+        rerank: ranks the first passages again, by a second model.
     """
     library = open_library(source, model, reading)
     note = library.question_note(question)
     if note is not None:
         print(note, file=sys.stderr)
-    reranker = None
-    if rerank is not None:
-        reranker = Reranker(rerank)
-    answer = library.ask(question, documents, passages, rerank=reranker)
+    answer = library.ask(question, documents, passages, rerank=rerank)
     if as_json:
         rows = {
             "question": question,

@@ -5,17 +5,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from contextlib import closing
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .encoders.choice import SearchModel, search_model
+from .encoders.choice import SearchModel, named_model, search_model
 
 if TYPE_CHECKING:
     from ..models.modeling_nextlevelbert import NextLevelBertModel
     from ..vector_cache import VectorCache
 
+PASSAGES = 20
+"""Passages that are read for a question, as many as two CPU-seconds allow."""
 _PASSAGES_PER_WRITE = 32  # what a killed command has to read again
 _MOST_PASSAGES = 60_000  # whose vectors are kept, 100 MB of MiniLM
 
@@ -23,15 +26,16 @@ _MOST_PASSAGES = 60_000  # whose vectors are kept, 100 MB of MiniLM
 class Reranker:
     """Reads the first passages of a search with a second model, and ranks them again.
 
-    The score of a passage becomes the weighted mean of its cosine by this model and of the words
-    that it shares with the question. The vectors of passages are kept beside the vectors of the
+    The score of a passage becomes the weighted mean of its cosine by this model and of its score
+    before; of a library whose model has no token vectors, of the words that it shares with the
+    question. The vectors of passages are kept beside the vectors of the
     folder, so that a later question does not read these passages again.
 
     Args:
         model: the second model, from `open_model` or `named_model`. Its weights must not change
             while it is in use.
         passages: number of passages that are read for a question.
-        weight: weight of the cosine; the words have the rest.
+        weight: weight of the cosine.
 
     Raises:
         ValueError: if `passages` is less than 1.
@@ -41,7 +45,7 @@ class Reranker:
         self,
         model: NextLevelBertModel | SearchModel,
         *,
-        passages: int = 100,
+        passages: int = PASSAGES,
         weight: float = 0.6,
     ) -> None:
         if passages < 1:
@@ -51,6 +55,11 @@ class Reranker:
         self._encoder = search_model(model).vectors
         dtype = self._encoder.encoder_recipe["dtype"]
         self._key = f"{self._encoder.fingerprint()} {dtype}".encode()
+
+    @property
+    def name(self) -> str:
+        """Returns the name of the second model."""
+        return self._encoder.encoder_recipe["name"]
 
     def cosines(self, question: str, texts: Sequence[str], store: Path) -> np.ndarray:
         """Returns the cosines of passages with a question, ``[n]``.
@@ -90,12 +99,61 @@ class Reranker:
         return np.stack([vectors[key] for key in keys])
 
     def _vectors(self, texts: Sequence[str]) -> np.ndarray:
-        """Returns the vector of each text ``[n, D]``, from the mean of its chunk vectors."""
+        """Returns the vector of each text ``[n, D]``, from the vectors of its chunks.
+
+        A chunk counts by the square of its length. A passage is a chunk of the library's model that
+        was widened to whole sentences, so that most have one full chunk and a short rest. With the
+        same weight for both, the MRR of MiniLM on the everyday questions for choosing was .434, and
+        .524 without the rest.
+        """
         encoded = self._encoder.encode(texts)
-        counts = np.array(list(map(len, encoded.spans)))
-        sums = np.zeros((len(texts), encoded.plain.shape[1]), np.float32)
-        np.add.at(sums, np.repeat(np.arange(len(texts)), counts), encoded.plain)
-        return self._encoder.search_vectors(sums / np.maximum(counts, 1)[:, None])
+        vectors = np.zeros((len(texts), encoded.plain.shape[1]), np.float32)
+        start = 0
+        for index, spans in enumerate(encoded.spans):
+            weights = np.square(np.diff(spans).ravel() / len(texts[index]), dtype=np.float32)
+            stop = start + len(spans)
+            vectors[index] = weights @ encoded.plain[start:stop] / max(weights.sum(), 1e-9)
+            start = stop
+        return self._encoder.search_vectors(vectors)
+
+
+def installed_reranker(passages: int = PASSAGES) -> Reranker | None:
+    """Returns how `search` and `app` rank again: by the MiniLM that is installed with the package.
+
+    Returns:
+        A reranker; None without onnxruntime, which the extra ``minilm`` installs.
+    """
+    if find_spec("onnxruntime") is None:
+        return None
+    return named_reranker("minilm", passages, dtype="int8")
+
+
+def named_reranker(
+    name: str,
+    passages: int,
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    cache_dir: Path | None = None,
+) -> Reranker:
+    """Returns a reranker by the name of its model.
+
+    Args:
+        name: folder or name of the second model.
+        passages: number of passages that are read for a question.
+        device: see `named_model`.
+        dtype: see `named_model`; by default, an encoder that can be exported reads in 8 bits.
+        cache_dir: see `named_model`.
+    """
+    model = named_model(
+        name,
+        device=device,
+        dtype=dtype,
+        export_dtype="int8",
+        use=f"Ranking the first {passages} passages again",
+        cache_dir=cache_dir,
+    )
+    return Reranker(model, passages=passages)
 
 
 def scores_again(scores: np.ndarray, texts: np.ndarray, ranked: np.ndarray) -> np.ndarray:

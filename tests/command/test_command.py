@@ -105,6 +105,8 @@ def test_each_option_is_an_argument_of_the_command(name, books):
         arguments |= {field.name for field in fields(ReadingOptions)}
     if "model" in arguments and name != "fit":
         arguments |= {"chunk_encoder", "device", "dtype"}  # which open the model
+    if "rerank" in arguments:
+        arguments.add("rerank_depth")  # which a `Reranker` has
 
     assert parsed == arguments
 

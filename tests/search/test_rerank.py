@@ -1,18 +1,22 @@
 """Passages that a second model ranks again: their scores, and that each is read once."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
 from nextlevelbert import NextLevelBertModel, static_checkpoint
+from nextlevelbert.command import options
 from nextlevelbert.search import Reranker, rerank
 from nextlevelbert.search.encoders.choice import named_model
 from nextlevelbert.search.encoders.torch import open_model
-from nextlevelbert.search.rerank import scores_again
+from nextlevelbert.search.rerank import PASSAGES, scores_again
 from nextlevelbert.vector_cache import VectorCache
 
 from ..toys.encoders import CONFIGS, TEXT, save_encoder
+from .conftest import Said
 
 QUESTION = "Where does the captain hunt the whale?"
 
@@ -125,7 +129,7 @@ def test_the_command(command, settled, books, toy_encoder_path):
 
     said = command(*words, "--rerank", toy_encoder_path)
 
-    assert "Ranking again with model on cpu in int8, by ONNX Runtime.\n" in said.err
+    assert "again with model on cpu in int8, by ONNX Runtime.\n" in said.err
     rows = said.json["passages"]
     assert "rerank_cosine" not in plain[0]
     assert rows[0]["score"] < rows[0]["rerank_cosine"]
@@ -134,7 +138,7 @@ def test_the_command(command, settled, books, toy_encoder_path):
 
 
 def test_prompts_and_passages_of_several_chunks(tmp_path):
-    """A passage has the mean of its chunks' vectors, as sentence-transformers makes them."""
+    """Chunks have sentence-transformers' vectors, and count by the squares of their lengths."""
     prompts = {"query": "query : ", "passage": "passage : "}
     path = save_encoder(tmp_path, CONFIGS["bert"], prompts=prompts)
     model = NextLevelBertModel.from_chunk_encoder(path, chunk_size=12, pooling="plain")
@@ -147,15 +151,78 @@ def test_prompts_and_passages_of_several_chunks(tmp_path):
     for passage in passages:
         spans = model.encode(passage, prompt_name="passage").spans.tolist()
         chunks = [passage[start:end] for start, end in spans]
-        means.append(reference.encode(chunks, prompt_name="passage").mean(axis=0))
+        vectors = reference.encode(chunks, prompt_name="passage")
+        means.append(np.average(vectors, axis=0, weights=np.square(list(map(len, chunks)))))
     question = reference.encode("the red dog", prompt_name="query")
-    expected = reference.similarity(question, np.stack(means))[0]
+    expected = reference.similarity(question, np.stack(means).astype(np.float32))[0]
     assert len(chunks) == 1
     np.testing.assert_allclose(cosines, expected, atol=1e-5)
 
 
-def test_a_hundred_passages_are_read_by_default(second):
-    assert Reranker(second).passages == 100
+def test_as_many_passages_are_read_as_the_command_says(second):
+    assert Reranker(second).passages == PASSAGES == options._RERANKED
+
+
+@pytest.fixture
+def default_command(command, monkeypatch) -> Callable[..., Said]:
+    """The command with the installed checkpoint."""
+    monkeypatch.delenv("NEXTLEVELBERT_MODEL")
+    return command
+
+
+def test_minilm_ranks_again_by_default(default_command, books):
+    """A line says what reads, and how many passages; a second question reads none again."""
+    said = default_command("search", books, QUESTION, "--json", "--rerank_depth", "2")
+
+    line = "Ranking the first 2 passages again with sentence-transformers/all-MiniLM-L6-v2 on cpu"
+    assert said.err == f"{line} in int8, by ONNX Runtime.\n"
+    rows = said.json["passages"]
+    cosines = [row["rerank_cosine"] for row in rows]
+    assert cosines[2] is None
+    for row in rows[:2]:
+        plain = row["score"] - 0.6 * row["rerank_cosine"]
+        before = 0.7 * row["late_interaction"] + 0.15 * row["cosine"]
+        assert plain >= 0.4 * before - 1e-5
+
+
+@pytest.mark.parametrize(
+    "words", [("--rerank", "none"), ("--model", "nextlevelbert-static")], ids=lambda words: words[0]
+)
+def test_without_a_second_model(default_command, books, words):
+    said = default_command("search", books, QUESTION, "--json", *words)
+
+    assert said.err == ""
+    assert "rerank_cosine" not in said.json["passages"][0]
+
+
+def test_without_onnxruntime_nothing_is_ranked_again(default_command, books, monkeypatch):
+    monkeypatch.setattr(rerank, "find_spec", lambda name: None)
+
+    said = default_command("search", books, QUESTION, "--json")
+
+    assert said.err == ""
+    assert "rerank_cosine" not in said.json["passages"][0]
+
+
+def test_vectors_of_both_precisions_do_not_mix(library, settled, toy_encoder_path, exports):
+    """Passages are read in each of them, and a later question finds its own."""
+    answers = {}
+    for dtype in ("float32", "int8", "float32", "int8"):
+        model = named_model(toy_encoder_path, dtype=dtype, use="", cache_dir=exports)
+        cosines = library.ask(QUESTION, rerank=Reranker(model, passages=4)).rerank_cosine
+        answers.setdefault(dtype, []).append(cosines)
+
+    np.testing.assert_allclose(*answers["float32"], atol=1e-6)
+    np.testing.assert_allclose(*answers["int8"], atol=1e-6)
+    difference = np.nanmax(np.abs(answers["float32"][0] - answers["int8"][0]))
+    assert difference > 1e-4
+
+
+def test_a_number_of_passages_is_positive(command, books):
+    said = command("search", books, QUESTION, "--rerank_depth", "0")
+
+    assert said.status == 2
+    assert "must be 1 or more, got '0'" in said.err
 
 
 def test_no_passage_is_no_ranking(second):

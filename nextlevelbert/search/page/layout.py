@@ -65,7 +65,7 @@ class Site:
         source: str,
         model: NextLevelBertModel | SearchModel | None = None,
         reading: ReadingOptions | None = None,
-        rerank: NextLevelBertModel | SearchModel | None = None,
+        rerank: Reranker | None = None,
     ) -> None:
         self._title = Path(source).resolve().name
         self._source = source
@@ -73,11 +73,9 @@ class Site:
         self._reading = reading or ReadingOptions()
         self._notes = Notes()
         self._readers = ""
-        self._reranker = None
+        self._reranker = rerank
         if rerank is not None:
-            second = search_model(rerank)
-            self._reranker = Reranker(second)
-            self._readers = f", the first again by {second.vectors.encoder_recipe['name']}"
+            self._readers = f", the first again by {rerank.name}"
 
     def library(self) -> Library:
         """Opens the library of the folder as it is now."""
@@ -177,7 +175,7 @@ def run(
     *,
     host: str = "127.0.0.1",
     port: int | None = None,
-    rerank: NextLevelBertModel | SearchModel | None = None,
+    rerank: Reranker | None = None,
 ) -> None:
     """Serves the page until it is interrupted.
 
@@ -188,7 +186,7 @@ def run(
         host: address to listen on, which is also the name that a browser must ask for; other
             machines can reach the page, by any name, at ``"0.0.0.0"``.
         port: port to listen on (default: the first free one from 7860).
-        rerank: model that reads the first passages of each question again, see `Reranker`.
+        rerank: ranks the first passages of each question again, by a second model.
 
     Raises:
         OSError: if the address cannot be used.

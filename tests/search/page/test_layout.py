@@ -18,6 +18,7 @@ import httpx
 import pytest
 import yaml
 
+from nextlevelbert.search import Reranker
 from nextlevelbert.search.encoders.torch import open_model
 from nextlevelbert.search.page import layout
 from nextlevelbert.search.page.layout import Site
@@ -80,7 +81,7 @@ def test_the_page_answers_a_question(site):
 def test_the_page_names_the_models(books, toy, reading, toy_encoder_path):
     rerank = open_model(toy_encoder_path)
 
-    shown = answer(Site(str(books), toy, reading, rerank), "/?q=whale").text
+    shown = answer(Site(str(books), toy, reading, Reranker(rerank)), "/?q=whale").text
 
     name = toy.config.chunk_encoder_name
     again = rerank.config.chunk_encoder_name
@@ -362,7 +363,7 @@ def test_the_space(tmp_path):
     assert header["sdk"] == "docker"
     assert header["app_port"] == 7860
     assert len(header["short_description"]) <= 60  # the Hub refuses more
-    assert '"nextlevelbert[app,files]"' in (ROOT / "app" / "Dockerfile").read_text()
+    assert '"nextlevelbert[app,files,minilm]"' in (ROOT / "app" / "Dockerfile").read_text()
     (tmp_path / "nextlevelbert").write_text('#!/bin/sh\necho "$@"\n')
     (tmp_path / "nextlevelbert").chmod(0o755)
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}

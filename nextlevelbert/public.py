@@ -43,7 +43,7 @@ from .models.modeling_nextlevelbert import (
 )
 from .models.processing_cdlm import CdlmProcessor, read_marked
 from .models.registration import register_models
-from .models.sentences import text_sentences
+from .models.text_sentences import text_sentences
 from .pretraining.collators import DataCollatorForSegmentPairs, DataCollatorForVectorMasking
 from .pretraining.datasets import DocumentVectorDataset, PackedVectorDataset, SegmentPairDataset
 from .pretraining.document_sets import ClusterDataset, DataCollatorForCrossDocumentMasking

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .models.sentences import text_sentences
+from .models.text_sentences import text_sentences
 
 Spans = np.ndarray | Sequence[Sequence[int]]
 # Characters. In a longer sentence, such as a table without a full stop, whole words are enough.

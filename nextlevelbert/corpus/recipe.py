@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from ..models.chunking import ChunkingRule
-from ..models.sentences import Splitter, text_sentences
+from ..models.sentences import Splitter
+from ..models.text_sentences import text_sentences
 
 
 def chunking_recipe(rule: ChunkingRule, splitter: Splitter | str | None) -> dict[str, Any]:

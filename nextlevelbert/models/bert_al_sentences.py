@@ -12,7 +12,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
-from .sentences import text_sentences
+from .text_sentences import text_sentences
 from .tokenizing import private_tokenizer
 
 _WORD = re.compile(r"\w+")

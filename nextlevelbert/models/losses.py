@@ -1,4 +1,4 @@
-"""The losses of all models: of labels, and of masked chunk vectors.
+"""Losses that several models share: of labels, and of masked chunk vectors.
 
 Notation for shapes: N rows with K logits each; M masked vectors of size D.
 """
@@ -185,35 +185,6 @@ class _LossesOfChoices(torch.autograd.Function):
     def backward(ctx: Any, gradient_of_losses: Tensor) -> tuple[Tensor, None, None, None]:
         (gradients,) = ctx.saved_tensors
         return gradient_of_losses[:, None] * gradients, None, None, None
-
-
-def p_norm_loss(
-    predictions: Tensor,
-    targets: Tensor,
-    p: float = 2.0,
-    sequences: Tensor | None = None,
-) -> Tensor:
-    """Returns HATE's loss: the norm of the rows of softmax(Ŝ Lᵀ) - I, from 0 to 2^(1/p).
-
-    Row i of softmax(Ŝ Lᵀ) is a distribution for prediction i over the masked vectors of the batch.
-
-    Args:
-        predictions: predicted vectors Ŝ, ``[M, D]``.
-        targets: true vectors L, ``[M, D]``.
-        p: order of the norm.
-        sequences: index of the sequence of each vector, see `mean_of_losses`.
-
-    Returns:
-        A float32 scalar; zero (with a gradient path) without predictions.
-    """
-    if len(predictions) == 0:  # torch has no norm of order inf over no values
-        return predictions.sum() * 0.0
-    with torch.autocast(predictions.device.type, enabled=False):  # which would use bfloat16
-        scores = predictions.float() @ targets.float().T  # [M, M]
-        distributions = scores.softmax(dim=-1)
-        identity = torch.eye(len(scores)).to(scores)
-        losses = torch.linalg.vector_norm(distributions - identity, ord=p, dim=-1)
-    return mean_of_losses(losses, sequences)
 
 
 def mean_of_losses(losses: Tensor, sequences: Tensor | None) -> Tensor:

@@ -30,7 +30,7 @@ from .chunk_encoder import LoadedChunkEncoder
 from .configuration_hate import HateConfig
 from .configuration_nextlevelbert import PAD
 from .from_encoder import as_loaded_encoder, new_model_over
-from .losses import p_norm_loss
+from .losses import mean_of_losses
 from .modeling_nextlevelbert import (
     NextLevelBertForMaskedVectorModeling,
     NextLevelBertForSequenceClassification,
@@ -56,6 +56,35 @@ def sinusoids(positions: Tensor, size: int) -> Tensor:
     angles = positions.unsqueeze(-1).float() * rates  # […, ceil(H / 2)]
     pairs = torch.stack([angles.sin(), angles.cos()], dim=-1)
     return pairs.flatten(-2)[..., :size]
+
+
+def p_norm_loss(
+    predictions: Tensor,
+    targets: Tensor,
+    p: float = 2.0,
+    sequences: Tensor | None = None,
+) -> Tensor:
+    """Returns HATE's loss: the norm of the rows of softmax(Ŝ Lᵀ) - I, from 0 to 2^(1/p).
+
+    Row i of softmax(Ŝ Lᵀ) is a distribution for prediction i over the masked vectors of the batch.
+
+    Args:
+        predictions: predicted vectors Ŝ, ``[M, D]``.
+        targets: true vectors L, ``[M, D]``.
+        p: order of the norm.
+        sequences: index of the sequence of each vector, see `mean_of_losses`.
+
+    Returns:
+        A float32 scalar; zero (with a gradient path) without predictions.
+    """
+    if len(predictions) == 0:  # torch has no norm of order inf over no values
+        return predictions.sum() * 0.0
+    with torch.autocast(predictions.device.type, enabled=False):  # which would use bfloat16
+        scores = predictions.float() @ targets.float().T  # [M, M]
+        distributions = scores.softmax(dim=-1)
+        identity = torch.eye(len(scores)).to(scores)
+        losses = torch.linalg.vector_norm(distributions - identity, ord=p, dim=-1)
+    return mean_of_losses(losses, sequences)
 
 
 class NoPositions(nn.Module):

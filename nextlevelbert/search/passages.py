@@ -11,7 +11,7 @@ import numpy as np
 
 from ..data.documents import Document
 from ..messages import readable_name
-from ..models.sentences import text_sentences
+from ..models.text_sentences import text_sentences
 from ..spans import whole_sentences
 from .reading import SourceFile
 

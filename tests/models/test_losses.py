@@ -17,9 +17,9 @@ from nextlevelbert.models.losses import (
     choice_loss,
     classification_loss,
     labelled_loss,
-    p_norm_loss,
     smooth_l1_loss,
 )
+from nextlevelbert.models.modeling_hate import p_norm_loss
 
 from ..toys.vectors import close, ranking_loss, toy_config
 

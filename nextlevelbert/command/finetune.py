@@ -6,9 +6,9 @@ import argparse
 import importlib
 from typing import Any
 
-from ..finetuning.options import GROUPS, FinetuningOptions
+from ..finetuning.options import GROUPS
+from . import trainings
 from .parser import Parser, nearest, pop_option
-from .trainings import Training, read_line
 
 _PROG = "nextlevelbert finetune"
 _ABOUT = {
@@ -21,20 +21,20 @@ _ABOUT = {
 
 
 def read_options(argv: list[str]) -> tuple[str, dict[str, Any]]:
-    """Reads the task and its options, or prints the help; see `Training.read_options`."""
-    task, argv = pop_option(read_line(_PROG, argv), "task")
+    """Reads the task and its options, or prints the help; see `trainings.read_options`."""
+    task, argv = pop_option(trainings.read_line(_PROG, argv), "task")
     if task not in GROUPS:
         _refuse(task, argv)
-    training = Training(
+    options = trainings.read_options(
+        argv,
         prog=f"{_PROG} --task {task}",
         about=_ABOUT[task],
         groups=GROUPS[task],
-        options=FinetuningOptions,
         arguments="nextlevelbert.finetuning.arguments:FinetuningArguments",
         recipes=f"{task}-",
         no_models=("untrained", "tfidf"),
     )
-    return task, training.read_options(argv)
+    return task, options
 
 
 def run(argv: list[str]) -> None:

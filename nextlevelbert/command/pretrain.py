@@ -5,25 +5,25 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from ..pretraining.options import GROUPS, PretrainingOptions
-from .trainings import Training, read_line
+from ..pretraining.options import GROUPS
+from . import trainings
 
-ABOUT = """\
+_PROG = "nextlevelbert pretrain"
+_ABOUT = """\
 Pretrains a NextLevelBERT or HATE. It encodes documents as chunk vectors on disk, trains a model to
 predict masked vectors, and saves a checkpoint with its card. Without --do_train, it only encodes
 the documents."""
 
 
 def read_options(argv: list[str]) -> dict[str, Any]:
-    """Reads a command line, or prints the help; see `Training.read_options`."""
-    training = Training(
-        prog="nextlevelbert pretrain",
-        about=ABOUT,
+    """Reads a command line, or prints the help; see `trainings.read_options`."""
+    return trainings.read_options(
+        trainings.read_line(_PROG, argv),
+        prog=_PROG,
+        about=_ABOUT,
         groups=GROUPS,
-        options=PretrainingOptions,
         arguments="nextlevelbert.pretraining.arguments:PretrainingArguments",
     )
-    return training.read_options(read_line(training.prog, argv))
 
 
 def run(argv: list[str]) -> None:

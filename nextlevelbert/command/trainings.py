@@ -10,7 +10,7 @@ import argparse
 import importlib
 import pkgutil
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, Field, fields
 from typing import Any
 
 from .option_files import expand_options_file, with_recipe
@@ -36,72 +36,67 @@ def read_line(prog: str, argv: list[str]) -> list[str]:
         Parser(prog=prog, usage="%(prog)s [options]").error(str(error))
 
 
-@dataclass(kw_only=True)
-class Training:
-    """A command that trains.
+def read_options(
+    argv: list[str],
+    *,
+    prog: str,
+    about: str,
+    groups: Mapping[str, Sequence[type[Any]]],
+    arguments: str,
+    recipes: str = "",
+    no_models: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Reads the command line of a training, or prints the help; a wrong option ends the process.
 
     Args:
-        prog: the words that start it.
+        argv: the arguments after `prog`.
+        prog: the words that start the training.
         about: what it does, for the help.
-        groups: the dataclasses of its options by ``--model_type``, the usual one first.
-        options: the dataclass of the options of the training itself.
-        arguments: module and name of the subclass of `options` that has the other arguments of
-            transformers.
+        groups: the dataclasses of options by ``--model_type``, the usual one first.
+        arguments: module and name of the dataclass of the other arguments of transformers.
         recipes: beginning of the names of its recipes.
         no_models: values of ``--model`` that are no model.
+
+    Returns:
+        The options by name; those without a default only if they are given.
+
+    Raises:
+        FileNotFoundError: for a model that is not on this machine if asking the Hub fails.
     """
-
-    prog: str
-    about: str
-    groups: Mapping[str, Sequence[type[Any]]]
-    options: type[Any]
-    arguments: str
-    recipes: str = ""
-    no_models: Sequence[str] = ()
-
-    def read_options(self, argv: Sequence[str]) -> dict[str, Any]:
-        """Reads a command line, or prints the help; a wrong option ends the process.
-
-        Returns:
-            The options by name; those without a default only if they are given.
-
-        Raises:
-            FileNotFoundError: for a model that is not on this machine if asking the Hub fails.
-        """
-        model_type, _ = pop_option(argv, "model_type", next(iter(self.groups)))
-        parser = TrainingParser(self, self.groups.get(model_type, ()))
-        if model_type not in self.groups:
-            parser.error(
-                f"argument --model_type: there is no {model_type!r}."
-                f"{nearest(model_type, self.groups)} Give one of {', '.join(self.groups)}."
-            )
-        try:
-            argv = with_recipe(argv, f"{self.recipes}{model_type}")
-        except ValueError as error:
-            parser.error(str(error))
-        options = vars(parser.parse_args(argv))
-        if not {"train_file", "dataset_name", "corpus_dir"} & options.keys():
-            parser.error("Give the documents with --train_file or --dataset_name.")
-        only_encodes = "corpus_dir" in options and not options["do_train"]
-        if "output_dir" not in options and not only_encodes:
-            parser.error("Give a folder to write the model to with --output_dir.")
-        check_models(options, self.no_models)
-        return options
+    model_type, _ = pop_option(argv, "model_type", next(iter(groups)))
+    parser = TrainingParser(prog, about, groups.get(model_type, ()), arguments)
+    if model_type not in groups:
+        parser.error(
+            f"argument --model_type: there is no {model_type!r}.{nearest(model_type, groups)} Give"
+            f" one of {', '.join(groups)}."
+        )
+    try:
+        argv = with_recipe(argv, f"{recipes}{model_type}")
+    except ValueError as error:
+        parser.error(str(error))
+    options = vars(parser.parse_args(argv))
+    if not {"train_file", "dataset_name", "corpus_dir"} & options.keys():
+        parser.error("Give the documents with --train_file or --dataset_name.")
+    only_encodes = "corpus_dir" in options and not options["do_train"]
+    if "output_dir" not in options and not only_encodes:
+        parser.error("Give a folder to write the model to with --output_dir.")
+    check_models(options, no_models)
+    return options
 
 
 class TrainingParser(Parser):
     """A parser of the options that dataclasses declare, and of other arguments of transformers."""
 
-    def __init__(self, training: Training, groups: Sequence[type[Any]]) -> None:
+    def __init__(self, prog: str, about: str, groups: Sequence[type[Any]], arguments: str) -> None:
         super().__init__(
-            prog=training.prog,
-            description=training.about,
+            prog=prog,
+            description=about,
             formatter_class=argparse.ArgumentDefaultsHelpFormatter,
         )
         self._groups = groups
-        self._arguments = training.arguments
+        self._arguments = arguments
         self._reasons: dict[str, str] = {}
-        for group in (*groups, training.options):
+        for group in groups:
             container = self.add_argument_group(group._argument_group_name)
             for option in fields(group):
                 if "reason" in option.metadata:
@@ -117,8 +112,8 @@ class TrainingParser(Parser):
                 " override them."
             ),
         )
-        needed = [self.prog, self.required_arguments(), "--train_file FILE --output_dir FOLDER"]
-        self.usage = f"{' '.join(filter(None, needed))} [options]"
+        needed = f"{self.required_arguments()} --train_file FILE --output_dir FOLDER".lstrip()
+        self.usage = f"{prog} {needed} [options]"
         self.epilog = (
             "--no_NAME turns off an option that is on. The other arguments of"
             f" transformers.TrainingArguments work, except --{', --'.join(self._reasons)}. Options"
@@ -134,7 +129,7 @@ class TrainingParser(Parser):
             return parsed, unknown
         transformers = importlib.import_module("transformers")
         others = transformers.HfArgumentParser(
-            (*self._groups, pkgutil.resolve_name(self._arguments)),
+            (*self._groups[:-1], pkgutil.resolve_name(self._arguments)),
             prog=self.prog,
             usage=self.usage,
             add_help=False,

@@ -40,7 +40,7 @@ def main(values: dict[str, Any]) -> None:
         values: options by name; the others have their defaults.
     """
     model_type = values.get("model_type", "nextlevelbert")
-    groups = (*GROUPS["classification"][model_type], FinetuningArguments)
+    groups = (*GROUPS["classification"][model_type][:-1], FinetuningArguments)
     parsed = HfArgumentParser(groups).parse_dict(values)
     *model_options, class_args, columns, data_args, args = parsed
 

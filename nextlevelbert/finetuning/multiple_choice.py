@@ -33,7 +33,7 @@ def main(values: dict[str, Any]) -> None:
     Args:
         values: options by name; the others have their defaults.
     """
-    groups = (*GROUPS["multiple_choice"]["nextlevelbert"], FinetuningArguments)
+    groups = (*GROUPS["multiple_choice"]["nextlevelbert"][:-1], FinetuningArguments)
     model_args, columns, data_args, args = HfArgumentParser(groups).parse_dict(values)
 
     # 1. The sets, and the choices of the training set.

@@ -260,22 +260,18 @@ class FinetuningOptions(TrainingOptions):
     prediction_loss_only: bool = fixed(default=False, reason="the table needs predictions")
 
 
-# The groups of options of each task by --model_type, beside those of the training.
+_DATA = (ColumnArguments, DataArguments, FinetuningOptions)
+_OVER_VECTORS = (VectorModelArguments, ClassArguments, *_DATA)
+# The groups of options of each task by --model_type; that of the training is the last.
 GROUPS: dict[str, dict[str, tuple[type, ...]]] = {
     "classification": {
-        "nextlevelbert": (VectorModelArguments, ClassArguments, ColumnArguments, DataArguments),
-        "hate": (VectorModelArguments, ClassArguments, ColumnArguments, DataArguments),
-        "chunkbert": (
-            TextModelArguments,
-            ChunkBertArguments,
-            ClassArguments,
-            ColumnArguments,
-            DataArguments,
-        ),
-        "truncated": (TextModelArguments, ClassArguments, ColumnArguments, DataArguments),
+        "nextlevelbert": _OVER_VECTORS,
+        "hate": _OVER_VECTORS,
+        "chunkbert": (TextModelArguments, ChunkBertArguments, ClassArguments, *_DATA),
+        "truncated": (TextModelArguments, ClassArguments, *_DATA),
     },
     "multiple_choice": {
-        "nextlevelbert": (VectorModelArguments, ColumnArguments, DataArguments),
-        "hate": (VectorModelArguments, ColumnArguments, DataArguments),
+        "nextlevelbert": (VectorModelArguments, *_DATA),
+        "hate": (VectorModelArguments, *_DATA),
     },
 }

@@ -215,13 +215,20 @@ class PretrainingOptions(TrainingOptions):
     save_total_limit: int | None = option(2, "Checkpoints to keep.")
 
 
-# The groups of options of each --model_type, beside those of the training.
+# The groups of options of each --model_type; that of the training is the last.
 GROUPS: dict[str, tuple[type, ...]] = {
     "nextlevelbert": (
         NewModelArguments,
         NextLevelBertArguments,
         MaskingArguments,
         CorpusArguments,
+        PretrainingOptions,
     ),
-    "hate": (NewModelArguments, HateArguments, MaskingArguments, CorpusArguments),
+    "hate": (
+        NewModelArguments,
+        HateArguments,
+        MaskingArguments,
+        CorpusArguments,
+        PretrainingOptions,
+    ),
 }

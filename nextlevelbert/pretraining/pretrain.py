@@ -103,8 +103,8 @@ def pretrain(values: dict[str, Any]) -> None:
     Args:
         values: options by name; the others have their defaults.
     """
-    groups = (*GROUPS[values.get("model_type", "nextlevelbert")], PretrainingArguments)
-    options = Options(*HfArgumentParser(groups).parse_dict(values))
+    *groups, _ = GROUPS[values.get("model_type", "nextlevelbert")]
+    options = Options(*HfArgumentParser((*groups, PretrainingArguments)).parse_dict(values))
     args = options.training
     set_seed(args.seed)
 

@@ -7,6 +7,7 @@ import hashlib
 import json
 import logging
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,12 +30,13 @@ from ..models.identity import tokenizer_fingerprint
 from ..models.prompts import tokenize_documents
 from ..models.sentences import Splitter
 from ..models.tokenizing import TokenizedDocument, default_threads, prepare_ahead
-from .folder import Folder, open_folder
+from .folder import CorpusFolder
 from .parts import DONE, chunk_table, numbered_parts, part_content, read_columns
 from .recipe import chunking_recipe, corpus_schema, recipe_facts
 from .store import VectorCorpus
 
 logger = logging.getLogger(__name__)
+_SECONDS_BETWEEN_LOOKS = 1.0
 _LONGEST_WAIT = 3_600.0  # seconds; a part takes minutes even of a large encoder on a CPU
 _IMPORTED_BY = os.getpid()  # differs from the current process in one that was forked
 _THREADS = 2  # at most, that tokenise parts; each of them has a part in memory
@@ -288,7 +290,7 @@ def encode_corpus(  # noqa: PLR0913  # options of a public call, by name
             another recipe, and a folder that another run writes into.
         OSError: for an address that cannot be reached.
     """
-    target = open_folder(folder)
+    target = CorpusFolder(folder)
     rank = int(os.environ.get("RANK", "0"))
     processes = int(os.environ.get("WORLD_SIZE", "1"))
 
@@ -353,7 +355,7 @@ def _missing_parts(
             yield part
 
 
-def _write_rows(folder: Folder, part: Part, make_table: Callable[[], pa.Table]) -> None:
+def _write_rows(folder: CorpusFolder, part: Part, make_table: Callable[[], pa.Table]) -> None:
     """Writes the rows of a part, with the ids of documents without tokens in its metadata."""
     table = make_table()
     names = part.group["id"]
@@ -367,7 +369,7 @@ def _write_rows(folder: Folder, part: Part, make_table: Callable[[], pa.Table]) 
     folder.write(part.name, part_content(table.replace_schema_metadata(metadata)))
 
 
-def _finish(folder: Folder, planned: Mapping[int, str], is_first_process: bool) -> None:
+def _finish(folder: CorpusFolder, planned: Mapping[int, str], is_first_process: bool) -> None:
     """Waits for the parts of other processes, and marks the corpus as complete."""
     if not planned:
         raise ValueError("No documents were given. A corpus needs at least one document.")
@@ -382,12 +384,14 @@ def _finish(folder: Folder, planned: Mapping[int, str], is_first_process: bool) 
     _wait_for(folder, [*planned.values()])
     if is_first_process and DONE not in folder.stamps():
         with folder.hold():
-            folder.clean()
+            if isinstance(folder.path, Path):
+                for leftover in folder.path.glob(".tmp*"):  # of processes that were killed
+                    shutil.rmtree(leftover)
             folder.write(DONE, str(last + 1).encode())
     _wait_for(folder, [DONE])
 
 
-def _wait_for(folder: Folder, names: Sequence[str]) -> None:
+def _wait_for(folder: CorpusFolder, names: Sequence[str]) -> None:
     """Waits until other processes have written files.
 
     Raises:
@@ -410,12 +414,12 @@ def _wait_for(folder: Folder, names: Sequence[str]) -> None:
                 " and run the same encoding again, which writes only what is missing."
             )
         missing = remaining
-        time.sleep(folder.seconds_between_looks)
+        time.sleep(_SECONDS_BETWEEN_LOOKS)
 
 
 def _checked_parts(
     groups: Iterable[Group],
-    folder: Folder,
+    folder: CorpusFolder,
     present: Mapping[int, str],
     schema: pa.Schema,
     append: bool,

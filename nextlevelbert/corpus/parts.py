@@ -21,7 +21,7 @@ from ..models.files import whole_file
 from .recipe import recipe_differences
 
 if TYPE_CHECKING:
-    from .folder import Folder
+    from .folder import CorpusFolder
 
 DONE = "_SUCCESS"
 FILES = "*.parquet"
@@ -120,7 +120,7 @@ def _checksums(table: pa.Table, metadata: Mapping[bytes, bytes]) -> dict[str, in
 
 
 def read_columns(
-    folder: Folder, name: str, *columns: str, recipe: Mapping[str, Any] | None = None
+    folder: CorpusFolder, name: str, *columns: str, recipe: Mapping[str, Any] | None = None
 ) -> tuple[dict[bytes, bytes], list[pa.ChunkedArray]]:
     """Reads metadata and columns of a part.
 
@@ -150,8 +150,8 @@ def read_columns(
                     raise ValueError(f"the checksum of {column!r} does not match.")
     except (pa.ArrowException, OSError, ValueError, LookupError, AttributeError) as error:
         # Arrow raises a plain OSError without a number for what it cannot decode.
-        if isinstance(error, OSError) and (error.errno is not None or type(error) is not OSError):
-            raise OSError(f"{path} cannot be read: {error}") from error
+        if isinstance(error, ConnectionError) or getattr(error, "errno", None) is not None:
+            raise
         raise ValueError(
             f"{path} is damaged, or does not belong to this corpus: {error} Delete it and run the"
             " same encoding again, which writes this part only."
@@ -178,7 +178,7 @@ def numbered_parts(names: Iterable[str]) -> dict[int, str]:
     return parts
 
 
-def finished_parts(folder: Folder) -> dict[str, str]:
+def finished_parts(folder: CorpusFolder) -> dict[str, str]:
     """Returns the names of the parts of a corpus in order, each with its stamp.
 
     Raises:

@@ -32,7 +32,7 @@ from transformers import PreTrainedConfig
 
 from ..models.files import local_path, whole_file
 from ..models.sentences import Splitter
-from .folder import open_folder
+from .folder import CorpusFolder
 from .parts import DONE, FILES, PART, column_values, finished_parts, read_columns
 from .recipe import chunking_recipe, recipe_differences
 
@@ -109,7 +109,7 @@ class VectorCorpus:
     """
 
     def __init__(self, path: str | Path, recipe: Mapping[str, Any] | None = None) -> None:
-        self._folder = open_folder(path)
+        self._folder = CorpusFolder(path)
         self.path = self._folder.path
         self.empty: set[str] = set()
         self._parts = finished_parts(self._folder)
@@ -317,16 +317,16 @@ class VectorCorpus:
         part = self._names[index]
         stem = part.removesuffix(".parquet")
         stamp = self._parts[part]
-        is_exact = self._folder.has_exact_stamps or PART.fullmatch(part)
+        written = 0
+        if isinstance(self.path, Path) and not PART.fullmatch(part):
+            written = (self.path / part).stat().st_mtime_ns
         folder = self._folder.copies
         for copy in folder.glob(f"{glob.escape(stem)}.*.npy"):
             with suppress(EOFError, ValueError, OSError):  # of an incomplete copy
                 array = np.load(copy, mmap_mode="c")
-                is_later = copy.stat().st_mtime_ns > int(stamp, 16) + _COARSEST_TIME
-                if (
-                    is_exact or is_later
-                ) and copy.stem == f"{stem}.{stamp}.{zlib.crc32(array.data):08x}":
-                    if self._folder.has_exact_stamps:
+                is_later = copy.stat().st_mtime_ns > written + _COARSEST_TIME
+                if is_later and copy.stem == f"{stem}.{stamp}.{zlib.crc32(array.data):08x}":
+                    if not isinstance(self.path, Path):
                         copy.touch()  # when it was last used
                     return torch.from_numpy(np.asarray(array))
             with suppress(OSError):  # in a folder that cannot be written

@@ -12,7 +12,7 @@ import torch
 from accelerate import PartialState
 
 from ..corpus import VectorCorpus, encode_corpus
-from ..corpus.folder import open_folder
+from ..corpus.folder import CorpusFolder
 from ..data.documents import Document, as_documents
 from ..data.reading import read_documents
 from ..data.tables import hub_dataset
@@ -69,7 +69,7 @@ def encode_corpora(
     documents = _training_documents(corpus_args)
     if documents is not None:
         corpus = encode(documents, folder)
-    elif open_folder(folder).stamps():
+    elif CorpusFolder(folder).stamps():
         corpus = VectorCorpus(folder)
     else:
         raise ValueError(

@@ -8,8 +8,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from nextlevelbert import VectorCorpus, encode_corpus
-from nextlevelbert.corpus import folder as corpus_folder
-from nextlevelbert.corpus.folder import LocalFolder, open_folder
+from nextlevelbert.corpus.folder import CorpusFolder
 
 from ..toys.corpora import DOCUMENTS, SMALL, all_equal, parts
 
@@ -87,7 +86,7 @@ def test_a_finished_corpus_is_written_by_nobody(source, rule, address, requests)
 def test_a_kill_between_two_parts_costs_the_second(
     corpus, source, rule, memory, requests, monkeypatch
 ):
-    write = corpus_folder.AddressedFolder.write
+    write = CorpusFolder.write
 
     def write_first(self, name, content):
         if name.startswith("part-000001"):
@@ -95,7 +94,7 @@ def test_a_kill_between_two_parts_costs_the_second(
         write(self, name, content)
 
     with monkeypatch.context() as patch:
-        patch.setattr(corpus_folder.AddressedFolder, "write", write_first)
+        patch.setattr(CorpusFolder, "write", write_first)
         with pytest.raises(KeyboardInterrupt):
             encode_corpus(DOCUMENTS, source, rule, ADDRESS, **SMALL)
     with pytest.raises(ValueError, match="lacks part 1"):
@@ -126,7 +125,7 @@ def test_a_part_that_cannot_be_fetched_is_not_called_damaged(address, memory, mo
     corpus = VectorCorpus(address)
     monkeypatch.setattr(MemoryFileSystem, "open", fail)
 
-    with pytest.raises(OSError, match=r"part-000000-\w+\.parquet cannot be read: the network"):
+    with pytest.raises(OSError, match=r"part-000000-\w+\.parquet cannot be reached: the network"):
         corpus.vectors(0, 1)
 
 
@@ -203,7 +202,7 @@ def test_packed_sequences_read_an_address(corpus, address):
 
 def test_a_password_is_refused_and_not_repeated():
     with pytest.raises(ValueError, match="must not hold a name or a password") as error:
-        open_folder("ftp://me:secret@host/corpus")
+        CorpusFolder("ftp://me:secret@host/corpus")
 
     assert "secret" not in str(error.value)
 
@@ -220,7 +219,6 @@ def test_an_address_that_nothing_opens_makes_no_folder(source, rule, tmp_path, m
 
 
 def test_the_address_of_this_machine_is_a_folder(tmp_path):
-    folder = open_folder(f"file://{tmp_path}/corpus")
+    folder = CorpusFolder(f"file://{tmp_path}/corpus")
 
-    assert isinstance(folder, LocalFolder)
     assert folder.path == tmp_path / "corpus"

@@ -37,13 +37,13 @@ from tests.toys.corpora import DOCUMENTS, SMALL
 address = sys.argv[4]
 source = nlb.load_chunk_encoder(nlb.static_checkpoint())
 rule = nlb.ChunkingRule.from_tokenizer(source.tokenizer, 16)
-write = folders.AddressedFolder.write
+write = folders.CorpusFolder.write
 
 def write_and_print(self, name, content):
     print("writes", name, flush=True)
     write(self, name, content)
 
-folders.AddressedFolder.write = write_and_print
+folders.CorpusFolder.write = write_and_print
 
 def encode():
     return nlb.encode_corpus(DOCUMENTS, source, rule, address, **SMALL)
@@ -54,7 +54,7 @@ def write_one(self, name, content):
         os.kill(os.getpid(), signal.SIGKILL)
     write(self, name, content)
 
-folders.AddressedFolder.write = write_one
+folders.CorpusFolder.write = write_one
 encode()
 """
 CREATED = """

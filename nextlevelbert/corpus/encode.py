@@ -8,8 +8,7 @@ import json
 import logging
 import os
 import shutil
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from ..data.documents import as_documents
+from ..data.reading import FileDocuments
 from ..models.chunk_encoder import LoadedChunkEncoder, chunk_bar, encode_documents
 from ..models.chunking import ChunkingRule, chunk_spans
 from ..models.from_encoder import load_chunk_encoder
@@ -33,14 +32,12 @@ from ..models.tokenizing import TokenizedDocument, default_threads, prepare_ahea
 from .folder import CorpusFolder
 from .parts import DONE, chunk_table, numbered_parts, part_content, read_columns
 from .recipe import chunking_recipe, corpus_schema, recipe_facts
+from .sharing import Group, SharedWork, document_groups, file_groups
 from .store import VectorCorpus
 
 logger = logging.getLogger(__name__)
-_SECONDS_BETWEEN_LOOKS = 1.0
-_LONGEST_WAIT = 3_600.0  # seconds; a part takes minutes even of a large encoder on a CPU
 _IMPORTED_BY = os.getpid()  # differs from the current process in one that was forked
 _THREADS = 2  # at most, that tokenise parts; each of them has a part in memory
-Group = dict[str, list[str]]  # ids and texts of some documents
 Batch = Mapping[str, Any]  # the same from any engine, such as an Arrow table
 
 
@@ -49,12 +46,14 @@ class Part(NamedTuple):
 
     Attributes:
         number: number of the part, from 0.
-        name: name of the part's file.
+        rank: process that writes the part.
+        name: name of the part's file; None if another process writes the part.
         group: documents of the part.
     """
 
     number: int
-    name: str
+    rank: int
+    name: str | None
     group: Group
 
 
@@ -264,8 +263,9 @@ def encode_corpus(  # noqa: PLR0913  # options of a public call, by name
     """Encodes documents into a corpus folder, or resumes an earlier call that was interrupted.
 
     Micro-batches never cross a part. A resumed run, or several processes (process ``RANK`` of
-    ``WORLD_SIZE`` writes every n-th part), therefore produce the same bytes as one uninterrupted
-    run on the same processor.
+    ``WORLD_SIZE``, two variables of the environment), therefore produce the same bytes as one
+    uninterrupted run on the same processor. If `read_documents` has found enough files, each
+    process reads its share of them; otherwise it reads all documents, and writes every n-th part.
 
     Args:
         documents: texts, ``(id, text)`` pairs, dicts with ``id`` and ``text``, `Document` objects,
@@ -288,14 +288,12 @@ def encode_corpus(  # noqa: PLR0913  # options of a public call, by name
     Raises:
         ValueError: for documents or vectors that cannot be stored, a folder of other documents or
             another recipe, and a folder that another run writes into.
-        OSError: for an address that cannot be reached.
+        OSError: for an address that cannot be reached, and if another process has ended before it
+            had written its parts.
     """
     target = CorpusFolder(folder)
-    rank = int(os.environ.get("RANK", "0"))
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
-
-    groups = _groups(documents, characters_per_part)
-    planned: dict[int, str] = {}
+    work = SharedWork.of_this_process(target)
+    planned: dict[int, int] = {}
     with (
         chunk_bar(str(target).rsplit("/", 1)[-1], is_shown=progress) as bar,
         ThreadPoolExecutor(1) as disk,
@@ -319,9 +317,13 @@ def encode_corpus(  # noqa: PLR0913  # options of a public call, by name
         def prepare(part: Part) -> tuple[Part, Any]:
             return part, stages.tokenize(part.group)
 
+        if isinstance(documents, FileDocuments) and not append:
+            groups = file_groups(documents, characters_per_part, work, held)
+        else:
+            groups = work.divided(document_groups(documents, characters_per_part))
         present = numbered_parts(target.stamps())
-        parts = _checked_parts(groups, target, present, schema=stages.schema, append=append)
-        missing = _missing_parts(parts, present, planned, rank=rank, processes=processes)
+        parts = _checked_parts(groups, work, present, schema=stages.schema, append=append)
+        missing = _missing_parts(parts, present, planned)
         pending = None  # a part is written while the next one is encoded
         threads = min(_THREADS, default_threads())
         if splitter is not None:
@@ -329,7 +331,7 @@ def encode_corpus(  # noqa: PLR0913  # options of a public call, by name
         for part, tokenized in prepare_ahead(prepare, missing, threads=threads):
             encoded = stages.encode(tokenized)
             if pending is None:
-                held.enter_context(target.hold(rank))
+                held.enter_context(target.hold(work.rank))
                 target.remove(DONE)
             else:
                 pending.result()
@@ -337,21 +339,17 @@ def encode_corpus(  # noqa: PLR0913  # options of a public call, by name
         if pending is not None:
             pending.result()
 
-    _finish(target, planned, is_first_process=rank == 0)
+    _finish(work, planned)
     return VectorCorpus(folder)
 
 
 def _missing_parts(
-    parts: Iterable[Part],
-    present: Mapping[int, str],
-    planned: dict[int, str],
-    rank: int,
-    processes: int,
+    parts: Iterable[Part], present: Mapping[int, str], planned: dict[int, int]
 ) -> Iterator[Part]:
-    """Yields the parts that this process has to write, and notes the name of each part."""
+    """Yields the parts that this process has to write, and notes the process of each part."""
     for part in parts:
-        planned[part.number] = part.name
-        if part.number % processes == rank and part.number not in present:
+        planned[part.number] = part.rank
+        if part.name is not None and part.number not in present:
             yield part
 
 
@@ -369,10 +367,11 @@ def _write_rows(folder: CorpusFolder, part: Part, make_table: Callable[[], pa.Ta
     folder.write(part.name, part_content(table.replace_schema_metadata(metadata)))
 
 
-def _finish(folder: CorpusFolder, planned: Mapping[int, str], is_first_process: bool) -> None:
+def _finish(work: SharedWork, planned: Mapping[int, int]) -> None:
     """Waits for the parts of other processes, and marks the corpus as complete."""
     if not planned:
         raise ValueError("No documents were given. A corpus needs at least one document.")
+    folder = work.folder
     last = max(planned)
     for number, name in numbered_parts(folder.stamps()).items():
         if number > last:
@@ -381,60 +380,38 @@ def _finish(folder: CorpusFolder, planned: Mapping[int, str], is_first_process: 
                 " folder."
             )
 
-    _wait_for(folder, [*planned.values()])
-    if is_first_process and DONE not in folder.stamps():
+    work.wait_for({f"part-{number:06d}": rank for number, rank in planned.items()})
+    if work.rank == 0 and DONE not in folder.stamps():
         with folder.hold():
             if isinstance(folder.path, Path):
                 for leftover in folder.path.glob(".tmp*"):  # of processes that were killed
                     shutil.rmtree(leftover)
             folder.write(DONE, str(last + 1).encode())
-    _wait_for(folder, [DONE])
-
-
-def _wait_for(folder: CorpusFolder, names: Sequence[str]) -> None:
-    """Waits until other processes have written files.
-
-    Raises:
-        TimeoutError: no further file was written for an hour; its message names the first one that
-            is missing.
-    """
-    missing = [*names]
-    last_change = time.monotonic()
-    while True:
-        present = folder.stamps()
-        remaining = [name for name in missing if name not in present]
-        if not remaining:
-            return
-        if len(remaining) < len(missing):
-            last_change = time.monotonic()
-        elif time.monotonic() - last_change > _LONGEST_WAIT:
-            raise TimeoutError(
-                f"Another process was to write {folder}/{missing[0]}, and no further part appeared"
-                f" within {_LONGEST_WAIT / 60:.0f} minutes. It may have failed: look at its output,"
-                " and run the same encoding again, which writes only what is missing."
-            )
-        missing = remaining
-        time.sleep(_SECONDS_BETWEEN_LOOKS)
+    work.wait_for({DONE: 0})
 
 
 def _checked_parts(
-    groups: Iterable[Group],
-    folder: CorpusFolder,
+    groups: Iterable[tuple[int, Group | None]],
+    work: SharedWork,
     present: Mapping[int, str],
     schema: pa.Schema,
     append: bool,
 ) -> Iterator[Part]:
-    """Yields the parts of a corpus.
+    """Yields the parts of a corpus; those of other processes without a name.
 
     A ValueError says that the folder holds another part of that number, or that ids are not unique.
     """
+    folder = work.folder
     recipe = json.loads(schema.metadata[b"recipe"])
     for name in present.values():
         read_columns(folder, name, recipe=recipe)
 
     ids = set()
     first = 0
-    for offset, group in enumerate(groups):
+    for offset, (rank, group) in enumerate(groups):
+        if group is None:
+            yield Part(offset, rank, name=None, group=Group())
+            continue
         content = json.dumps([recipe_facts(recipe), group])
         digest = hashlib.sha256(content.encode()).hexdigest()[:16]
         if append and offset == 0:
@@ -461,20 +438,6 @@ def _checked_parts(
                 f" {group['id'][0]!r} on), or was written with another characters_per_part. Encode"
                 " into another folder, or delete this one."
             )
-        yield Part(number, name=name, group=group)
-
-
-def _groups(documents: Iterable[Any], characters: int) -> Iterator[Group]:
-    """Yields the documents of each part. No part begins with a blank document."""
-    size = 0
-    group = Group(id=[], text=[])
-    for document in as_documents(documents):
-        if size >= characters and document.text.strip():
-            yield group
-            size = 0
-            group = Group(id=[], text=[])
-        group["id"].append(document.id)
-        group["text"].append(document.text)
-        size += len(document.text)
-    if group["id"]:
-        yield group
+        if rank != work.rank:
+            name = None
+        yield Part(number, rank, name=name, group=group)

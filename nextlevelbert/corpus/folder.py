@@ -15,7 +15,7 @@ from fsspec.utils import tokenize
 from huggingface_hub import cached_assets_path
 
 from ..models.files import local_path, whole_file
-from .hold import hold_folder
+from .hold import hold_folder, is_abandoned
 
 _PASSWORD = re.compile(r"://[^/]*@")
 
@@ -110,6 +110,10 @@ class CorpusFolder:
         if isinstance(self.path, Path):
             return hold_folder(self.path, rank)
         return nullcontext()
+
+    def is_abandoned(self, rank: int) -> bool:
+        """Returns whether a process that held the folder has ended; at an address, false."""
+        return isinstance(self.path, Path) and is_abandoned(self.path, rank)
 
     @property
     def copies(self) -> Path:

@@ -40,3 +40,14 @@ def hold_folder(folder: Path, rank: int = 0) -> Iterator[None]:
         with suppress(OSError):  # Windows removes no file that is open
             Path(lock.lock_file).unlink()
         lock.release()
+
+
+def is_abandoned(folder: Path, rank: int) -> bool:
+    """Returns whether a process has held a folder and has ended before it had finished."""
+    if not (folder / f".holder-{rank}").exists():
+        return False
+    try:
+        with FileLock(folder / f".lock-{rank}", timeout=0):
+            return True
+    except Timeout:
+        return False

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..models.files import whole_file
@@ -113,7 +114,10 @@ def _checksums(table: pa.Table, metadata: Mapping[bytes, bytes]) -> dict[str, in
             continue
         column = table[name]
         if pa.types.is_string(column.type):
-            sums[name] = zlib.crc32("\0".join(map(str, column.to_pylist())).encode())
+            texts = column.combine_chunks()
+            texts_of_part = pa.ListArray.from_arrays([0, len(texts)], texts)
+            joined = pc.binary_join(texts_of_part, "\0")[0]  # without a Python object a row
+            sums[name] = zlib.crc32(joined.as_buffer())
         else:
             sums[name] = zlib.crc32(np.ascontiguousarray(column_values(column)).data)
     return sums

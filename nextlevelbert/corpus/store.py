@@ -38,6 +38,7 @@ from .recipe import chunking_recipe, recipe_differences
 
 logger = logging.getLogger(__name__)
 PartReader = Callable[[int], Tensor]
+_IDS_AT_ONCE = 65_536
 _COARSEST_TIME = 2 * 10**9  # nanoseconds in a step of the slowest clocks of file systems
 _CARD = """---
 tags: [nextlevelbert, chunk-vectors]
@@ -148,12 +149,19 @@ class VectorCorpus:
         self.num_chunks = self._starts[-1]
         self.document_offsets = np.concatenate([*first_chunks, [self.num_chunks]])
         self._ids = pa.concat_arrays(ids)  # Python's own texts would take three times as much
-        if pc.count_distinct(self._ids).as_py() < len(self._ids):
-            counts = self._ids.value_counts()
-            twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")[0]
-            raise ValueError(
-                f"{self.path} has two documents with the id {twice.as_py()!r}; ids must be unique."
-            )
+        self._check_ids()
+
+    def _check_ids(self) -> None:
+        """Raises a ValueError if two documents have the same id."""
+        for start in range(0, len(self) - 1, _IDS_AT_ONCE):
+            order = self._order[start : start + _IDS_AT_ONCE + 1]
+            ids = self._ids.take(order)
+            is_twice = pc.equal(ids[:-1], ids[1:])
+            if pc.any(is_twice).as_py():
+                name = self._ids[pc.min(order[:-1].filter(is_twice)).as_py()].as_py()
+                raise ValueError(
+                    f"{self.path} has two documents with the id {name!r}; ids must be unique."
+                )
 
     def _check_order(self, chunks: np.ndarray, length: int) -> int:
         """Checks that the chunks of each document in a part have the indices 0, 1, ….

@@ -6,7 +6,7 @@ import os
 import re
 import sysconfig
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from pydoc_data.topics import topics
@@ -40,6 +40,7 @@ _NOT_DOCUMENTATION = set(
 )
 _SHORTEST = 400  # characters of a text of the manual
 OnError = Callable[[ValueError], object]
+File = tuple[Path, str | None]  # with the id of its document, or None for a table
 AsDocument = Callable[[Any, int], Document]
 _NAMED_ROWS = 10  # of a table, that cannot be read
 
@@ -93,28 +94,52 @@ def read_documents(
     if isinstance(source, str):
         source = resolve_source(source)
     to_document = partial(as_document, text_column=text_column, id_column=id_column)
-    return _documents(source_files(source), to_document, on_error)
+    return FileDocuments(source_files(source), to_document, on_error)
 
 
-def _documents(
-    files: Iterable[tuple[Path, str | None]], as_document: AsDocument, on_error: OnError | None
-) -> Iterator[Document]:
-    row_count = 0
-    for path, name in files:
-        if name is None:
-            row_count += yield from _documents_of_table(
-                path, first_index=row_count, as_document=as_document, on_error=on_error
-            )
-            continue
+class FileDocuments(Iterator[Document]):
+    """Streams the documents of files, or of some of them.
 
-        try:
-            document = _read_document(path, name, on_error)
-        except ValueError as error:
-            if on_error is None:
-                raise
-            on_error(error)
-        else:
-            yield document
+    Args:
+        files: the files, see `source_files`.
+        as_document: makes a document of a row and its index.
+        on_error: see `read_documents`.
+
+    Attributes:
+        row_count: number of rows that were read; rows without an id are named by their number.
+    """
+
+    def __init__(
+        self, files: Sequence[File], as_document: AsDocument, on_error: OnError | None
+    ) -> None:
+        self.files = files
+        self.row_count = 0
+        self._as_document = as_document
+        self._on_error = on_error
+        self._documents = self.read(files)
+
+    def __next__(self) -> Document:
+        return next(self._documents)
+
+    def read(self, files: Iterable[File]) -> Iterator[Document]:
+        """Streams the documents of some of the files."""
+        for path, name in files:
+            if name is None:
+                self.row_count += yield from _documents_of_table(
+                    path,
+                    first_index=self.row_count,
+                    as_document=self._as_document,
+                    on_error=self._on_error,
+                )
+                continue
+            try:
+                document = _read_document(path, name, self._on_error)
+            except ValueError as error:
+                if self._on_error is None:
+                    raise
+                self._on_error(error)
+            else:
+                yield document
 
 
 def _read_document(path: Path, name: str, on_error: OnError | None) -> Document:
@@ -196,7 +221,7 @@ def _documents_or_errors(
             yield ValueError(f"{path}, {where}: {reason(error)}")
 
 
-def source_files(source: str | Path | Iterable[str | Path]) -> list[tuple[Path, str | None]]:
+def source_files(source: str | Path | Iterable[str | Path]) -> list[File]:
     """Lists the files of a source for `read_documents`, in order.
 
     Left-out files, such as files of other kinds, are counted in a warning.

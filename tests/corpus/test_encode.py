@@ -176,9 +176,11 @@ def test_a_process_that_never_writes_its_part_is_not_waited_for_without_end(
 ):
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setattr("nextlevelbert.corpus.encode._LONGEST_WAIT", 0.5)
+    monkeypatch.setattr("nextlevelbert.corpus.sharing._LONGEST_WAIT", 0.5)
 
-    with pytest.raises(TimeoutError, match=r"part-000001-.* no further part appeared within"):
+    with pytest.raises(
+        TimeoutError, match=r"Process 1 of 2 was to write part-000001 .* no further file"
+    ):
         encode_corpus(["A whale.", "A ship."], source, rule, tmp_path, characters_per_part=1)
 
     assert [path.name[:11] for path in tmp_path.glob("*.parquet")] == ["part-000000"]

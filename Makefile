@@ -105,6 +105,7 @@ notebooks: .venv/.installed-notebooks  ## Make a notebook of each paper's exampl
 
 bench: .venv/.installed-test  ## Measure speed and memory on this machine; half an hour on two cores
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.chunk_borders --encoder $(MINILM)
+	$(OFFLINE) $(BIN)/python -m benchmarks.speed.corpus_costs
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.encode_throughput --encoder $(MINILM)
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.cached_encode --encoder $(MINILM)
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.pretraining_step --encoder $(MINILM)

@@ -47,13 +47,13 @@ class Part(NamedTuple):
     Attributes:
         number: number of the part, from 0.
         rank: process that writes the part.
-        name: name of the part's file; None if another process writes the part.
+        name: name of the part's file; empty if another process writes the part.
         group: documents of the part.
     """
 
     number: int
     rank: int
-    name: str | None
+    name: str
     group: Group
 
 
@@ -349,7 +349,7 @@ def _missing_parts(
     """Yields the parts that this process has to write, and notes the process of each part."""
     for part in parts:
         planned[part.number] = part.rank
-        if part.name is not None and part.number not in present:
+        if part.name != "" and part.number not in present:
             yield part
 
 
@@ -410,7 +410,7 @@ def _checked_parts(
     first = 0
     for offset, (rank, group) in enumerate(groups):
         if group is None:
-            yield Part(offset, rank, name=None, group=Group())
+            yield Part(offset, rank, name="", group=Group())
             continue
         content = json.dumps([recipe_facts(recipe), group])
         digest = hashlib.sha256(content.encode()).hexdigest()[:16]
@@ -439,5 +439,5 @@ def _checked_parts(
                 " into another folder, or delete this one."
             )
         if rank != work.rank:
-            name = None
+            name = ""
         yield Part(number, rank, name=name, group=group)

@@ -317,7 +317,7 @@ def encode_corpus(  # noqa: PLR0913  # options of a public call, by name
         def prepare(part: Part) -> tuple[Part, Any]:
             return part, stages.tokenize(part.group)
 
-        if isinstance(documents, FileDocuments) and not append:
+        if isinstance(documents, FileDocuments) and not (append or documents.is_started):
             groups = file_groups(documents, characters_per_part, work, held)
         else:
             groups = work.divided(document_groups(documents, characters_per_part))

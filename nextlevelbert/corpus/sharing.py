@@ -97,7 +97,7 @@ def file_groups(
     """
     shards = _shards(documents.files, characters)
     sizes = [size for _, size in shards]
-    if max(sizes) * work.processes > 2 * sum(sizes):
+    if work.processes == 1 or max(sizes) * work.processes > 2 * sum(sizes):
         groups = (
             group for files, _ in shards for group in _groups_of(documents, files, characters)
         )

@@ -107,6 +107,7 @@ class FileDocuments(Iterator[Document]):
 
     Attributes:
         row_count: number of rows that were read; rows without an id are named by their number.
+        is_started: whether documents were taken from it, as from any iterator.
     """
 
     def __init__(
@@ -114,11 +115,13 @@ class FileDocuments(Iterator[Document]):
     ) -> None:
         self.files = files
         self.row_count = 0
+        self.is_started = False
         self._as_document = as_document
         self._on_error = on_error
         self._documents = self.read(files)
 
     def __next__(self) -> Document:
+        self.is_started = True
         return next(self._documents)
 
     def read(self, files: Iterable[File]) -> Iterator[Document]:

@@ -141,3 +141,16 @@ def test_a_process_at_an_address_that_writes_nothing_is_named(source, rule, book
         )
 
     fsspec.filesystem("memory").rm("/shared", recursive=True)
+
+
+def test_documents_that_were_taken_before_are_not_encoded(books, source, rule, tmp_path):
+    documents = read_documents(books)
+    next(documents)
+
+    corpus = encode_corpus(documents, source, rule, tmp_path / "rest", progress=False)
+
+    assert corpus.document_ids[:2] == ["book-1", "book-2"]
+
+
+def test_one_process_counts_nothing(straight, tmp_path):
+    assert [path.name for path in (tmp_path / "straight").glob(".*")] == []

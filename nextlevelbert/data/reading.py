@@ -236,6 +236,11 @@ def source_files(source: str | Path | Iterable[str | Path]) -> list[File]:
         FileNotFoundError: if there is nothing at `source`.
         ValueError: if no file is of a kind that is supported.
     """
+    return _with_ids(named_files(source))
+
+
+def named_files(source: str | Path | Iterable[str | Path]) -> dict[Path, str]:
+    """Lists the files of a source with their paths below its folder, see `source_files`."""
     names = {}
     others = {}
     sources: Any = source
@@ -243,7 +248,7 @@ def source_files(source: str | Path | Iterable[str | Path]) -> list[File]:
         sources = [source]
 
     for one_source in sources:
-        for file, name in _named_files(one_source):
+        for file, name in _files_of(one_source):
             is_file = suffix(file) in TEXTS + TABLES and os.path.isfile(file)
             if is_file or is_saved_dataset(file):
                 names[file] = name
@@ -259,16 +264,16 @@ def source_files(source: str | Path | Iterable[str | Path]) -> list[File]:
     if others:
         _warn_of_other_kinds(others)
 
-    return _with_ids(names)
+    return names
 
 
-def _named_files(source: str | Path) -> Iterator[tuple[Path, str]]:
+def _files_of(source: str | Path) -> Iterator[tuple[Path, str]]:
     """Yields the files of a file, folder or pattern, with their paths below its folder."""
+    root = _root_of(source)
     paths = find_paths(source)
     if not paths:
         raise FileNotFoundError(f"There is no file or folder {str(source)!r}. Check the path.")
 
-    root = root_of(source)
     for file in files_below(paths):
         name = readable_name("/".join(file.parts[len(root.parts) :]))
         is_hidden = re.search(r"(^|/)(\.|~\$)[^/]", name) is not None  # ~$ is locked by Word
@@ -277,7 +282,7 @@ def _named_files(source: str | Path) -> Iterator[tuple[Path, str]]:
             yield file, name
 
 
-def root_of(source: str | Path) -> Path:
+def _root_of(source: str | Path) -> Path:
     """Returns the folder that the ids of a source begin below."""
     path = Path(source)
     if os.path.isdir(path):

@@ -72,7 +72,7 @@ def document_rows(library: Library, answer: SearchResult) -> list[dict[str, Any]
     for index, score in answer.documents:
         document = library.document(index)
         row = {
-            "place": library.name(index),
+            "place": document.name,
             "also_in": library.copies_of_document(index),
             "score": score,
             "characters": len(document.text),

@@ -99,9 +99,7 @@ def _document_rows(store: Store, run: Run) -> pa.Table:
     """Makes a row for each document of a run, with the document's id, metadata and vector."""
     documents = store.documents(run)
     columns = {
-        "document": pa.array(
-            [run.file.name_of(document.name) for document in documents], pa.string()
-        ),
+        "document": pa.array([document.name for document in documents], pa.string()),
         "metadata": text_array([document.metadata_text for document in documents]),
         "vector": _vector_array(store.array("document_vectors", run)),
     }
@@ -119,7 +117,7 @@ def _chunk_rows(store: Store, run: Run) -> pa.Table:
     for document, count in zip(store.documents(run), run.counts.tolist(), strict=True):
         starts = spans[first : first + count, 0].tolist()
         first += count
-        names.extend([run.file.name_of(document.name)] * count)
+        names.extend([document.name] * count)
         chunks.extend(range(count))
         for start in starts:
             if document.page_starts is None:

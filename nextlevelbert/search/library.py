@@ -104,7 +104,6 @@ class Library:
         if self.starts[-1] == 0:
             raise ValueError("No document of the folder holds a word that the model can read.")
         self._document_starts = np.cumsum([0, *map(len, counts)])  # of each run
-        self._passage_starts = self.starts[self._document_starts]
         self._texts = np.concatenate([run.texts for run in store.runs])
         self._document_texts = np.concatenate([run.document_texts for run in store.runs])
         numbers = [run.first_passage + np.arange(len(run.texts)) for run in store.runs]
@@ -133,12 +132,7 @@ class Library:
     @cached_property
     def names(self) -> list[str]:
         """Returns the printed names of the documents."""
-        names = dict(self._store.query("SELECT id, name FROM documents"))
-        printed: list[str] = []
-        for run in self._runs:
-            numbers = range(run.first_document, run.first_document + len(run.counts))
-            printed.extend(run.file.name_of(names[number]) for number in numbers)
-        return printed
+        return [name for run in self._runs for name in self._store.names(run)]
 
     @cached_property
     def document_vectors(self) -> np.ndarray:
@@ -147,8 +141,7 @@ class Library:
 
     def name(self, index: int) -> str:
         """Returns the printed name of a document."""
-        run = self._runs[_run_of(index, self._document_starts)]
-        return run.file.name_of(self.document(index).name)
+        return self.document(index).name
 
     def document_of(self, passage: int) -> int:
         """Returns the document of a passage."""
@@ -157,7 +150,8 @@ class Library:
     def _rows(self, column: str, document: int) -> np.ndarray:
         """Reads the rows of a document's passages from an array of its run."""
         run = _run_of(document, self._document_starts)
-        start, end = self.starts[document : document + 2] - self._passage_starts[run]
+        first = self.starts[self._document_starts[run]]
+        start, end = self.starts[document : document + 2] - first
         return self._store.array(column, self._runs[run])[start:end]
 
     def vectors(self, document: int) -> np.ndarray:
@@ -286,17 +280,12 @@ class Library:
 
     def _cosines(self, query: np.ndarray) -> np.ndarray:
         """Returns the cosine of each passage with a question's vector, ``[N]``."""
-        runs: dict[int, list[int]] = {}
-        for index, run in enumerate(self._runs):
-            runs.setdefault(run.id, []).append(index)  # equal files share a run
-        cosines = np.empty(len(self._numbers), np.float32)
-        for number, vectors in self._store.vectors():
+        cosines = np.zeros(self._store.end, np.float32)
+        for first, vectors in self._store.vectors():
             # Row by row, so that equal passages have equal scores.
             values = np.einsum("nd,d->n", vectors.reshape(-1, len(query)), query)
-            for index in runs.get(number, []):
-                start, end = self._passage_starts[index : index + 2]
-                cosines[start:end] = values
-        return cosines
+            cosines[first : first + len(values)] = values
+        return cosines[self._numbers]  # passages of equal files have one number
 
     def _measured(
         self, score: np.ndarray, count: int, measure: Callable[[list[str]], np.ndarray]
@@ -329,7 +318,7 @@ class Library:
         is_frequent = 2 * spread > self._store.passages
         if (is_frequent | (spread == 0)).all():
             is_frequent[:] = False
-        scores = np.zeros(self._numbers.max(initial=0) + 1, np.float32)
+        scores = np.zeros(self._store.end, np.float32)
         for index, (word, count) in enumerate(counts.items()):
             if spread[index] > 0 and not is_frequent[index]:
                 numbers, shares = self._store.passages_with(word)
@@ -372,7 +361,7 @@ def _run_of(document: int, document_starts: np.ndarray) -> int:
 def _read_document(store: Store, document_starts: np.ndarray, index: int) -> StoredDocument:
     """Reads a document by its index in the library."""
     run = _run_of(index, document_starts)
-    return store.document(store.runs[run].first_document + index - int(document_starts[run]))
+    return store.document(store.runs[run], index - int(document_starts[run]))
 
 
 def _check_unicode(question: str) -> None:

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from ..bundled import PYTHON_MANUAL, resolve_source
 from ..data.documents import Document
 from ..data.files import (
+    TEXTS,
     PartlyReadError,
     files_below,
     find_paths,
@@ -28,9 +29,8 @@ from ..data.files import (
     suffix,
 )
 from ..data.reading import (
+    named_files,
     read_documents,
-    root_of,
-    source_files,
 )
 from ..data.rows import NoDocumentError
 from ..messages import names_in_line, readable_name
@@ -197,14 +197,15 @@ def list_files(source: str, notes: Notes) -> list[SourceFile]:
         source: a file, a folder or a pattern; or Python's manual, which is one table.
         notes: gets a note on vectors (of ``embed`` and `encode_corpus`) and on models (of ``fit``
             and the trainers).
+
+    Raises:
+        ValueError: if there is no file, or no file holds more than white space.
     """
     if source == PYTHON_MANUAL:
         return [SourceFile(Path(PYTHON_MANUAL), PYTHON_MANUAL, is_table=True)]
-    root = root_of(source)
     files = []
     models = set()
-    for path, document_id in source_files(source):
-        name = readable_name("/".join(path.parts[len(root.parts) :]))
+    for path, name in named_files(source).items():
         if path.name == "config.json" and (path.parent / "model.safetensors").is_file():
             models.add(path.parent)
             note = Note("left out", ": it is the folder of a model.")
@@ -213,9 +214,10 @@ def list_files(source: str, notes: Notes) -> list[SourceFile]:
             rest = ": nextlevelbert wrote it; it holds vectors."
             notes.add(name, [Note("left out", rest)])
         else:
-            files.append(SourceFile(path, name, is_table=document_id is None))
+            files.append(SourceFile(path, name, is_table=suffix(path) not in TEXTS))
     if models:
         files = [file for file in files if not models.intersection(file.path.parents)]
+    _check_text(source, [file.path for file in files])
     return files
 
 
@@ -227,15 +229,10 @@ def check_source(source: str) -> None:
     """
     source = resolve_source(source)
     if source != PYTHON_MANUAL:
-        check_text(source, files_below(find_paths(source)))
+        _check_text(source, files_below(find_paths(source)))
 
 
-def check_text(source: str, paths: Sequence[Path]) -> None:
-    """Refuses the files of a source if there is none that holds more than white space.
-
-    Raises:
-        ValueError: see `check_source`.
-    """
+def _check_text(source: str, paths: Sequence[Path]) -> None:
     if not paths:
         raise ValueError(f"No file of {source!r} can be read.")
     if all(map(_is_blank, paths)):
@@ -367,7 +364,7 @@ def _notes_on_reading(file: SourceFile, errors: list[ValueError], is_empty: bool
         head = "left out"
         if isinstance(error, PartlyReadError):
             head = "note"
-        notes.append(Note(head, rest_of_message(file, error)))
+        notes.append(Note(head, _rest_of_message(file, error)))
     if not is_empty:
         return notes
     if not notes:
@@ -467,7 +464,12 @@ def _share_of_unknown(
     return float(sizes[is_unknown].sum() / max(sizes.sum(), 1))
 
 
-def rest_of_message(file: SourceFile, error: Exception) -> str:
+def left_out(file: SourceFile, error: Exception) -> Note:
+    """Returns the note that a file was not read."""
+    return Note("left out", _rest_of_message(file, error))
+
+
+def _rest_of_message(file: SourceFile, error: Exception) -> str:
     """Returns the message of an error about a file, without the path that it begins with."""
     message = readable_name(str(error))
     path = readable_name(file.path)

@@ -37,13 +37,7 @@ from tqdm.auto import tqdm
 
 from ..bundled import resolve_source
 from ..data.words import search_words
-from ..databases import (
-    close_whole,
-    named_errors,
-    open_database,
-    transaction,
-    was_left_whole,
-)
+from ..databases import close_whole, named_errors, open_database, transaction, was_left_whole
 from ..messages import readable_name
 from .encoders.choice import SearchModel, search_model
 from .notes import Note, Notes
@@ -53,12 +47,11 @@ from .reading import (
     FileContent,
     ReadingOptions,
     SourceFile,
-    check_text,
     count_unknown,
+    left_out,
     list_files,
     notes_on_words,
     read_content,
-    rest_of_message,
 )
 
 if TYPE_CHECKING:
@@ -67,7 +60,7 @@ if TYPE_CHECKING:
 STORES = ".stores"
 """Folder in the cache; the dot keeps stores from being read if the cache lies in the source."""
 # Raised when a store has other tables or other contents than before, so that it is made anew.
-_VERSION = 1
+_VERSION = 2
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS contents (
     id INTEGER PRIMARY KEY, hash TEXT NOT NULL UNIQUE, is_whole INTEGER NOT NULL DEFAULT 0,
@@ -99,7 +92,8 @@ _REMEDY = (
 _CHARACTERS = 2_000_000
 _CHARACTERS_WITH_LAYERS = 200_000
 _MODULES_OF_READERS = ("pypdfium2", "mammoth")  # without which some files cannot be read
-_DTYPES = {"spans": "<i4", "document_vectors": "<f4", "vectors": "<f4"}
+# No score depends on the vectors of documents, which take half of their bytes in float16.
+_DTYPES = {"spans": "<i4", "document_vectors": "<f2", "vectors": "<f4"}
 # In FTS5's BM25: the weight of a word that half of the passages hold, or more; and k1.
 _LEAST_WEIGHT = 1e-6
 _K1 = 1.2
@@ -131,12 +125,11 @@ def open_store(
         DatabaseError: if the store cannot be written.
         ValueError: if no file can be read.
     """
-    source = resolve_source(source)
     if notes is None:
         notes = Notes()
     try:
+        source = resolve_source(source)
         files = list_files(source, notes)
-        check_text(source, [file.path for file in files])  # before a model is opened
         store = Store(source, model, reading)
         store.update(files, notes)
     finally:
@@ -162,6 +155,7 @@ class Store:
         recipe: how the vectors are made, as in a corpus.
         runs: the documents of the files that could be read, in the order of the files.
         passages: the number of passages, of which those of equal files count once.
+        end: one more than the largest number of a passage.
         path: the database.
 
     Raises:
@@ -176,6 +170,7 @@ class Store:
         self.runs = list[Run]()
         self._reading = reading
         self.passages = 0
+        self.end = 1
         self._spreads = dict[str, int]()
         self._finished = set[str]()  # hashes of the contents that are stored
         self._failed = dict[str, list[Note]]()  # notes about contents to be read again next time
@@ -282,7 +277,8 @@ class Store:
             try:
                 source.look(*known.get(file.key, ()))
             except ValueError as error:
-                notes.add(file.name, [Note("left out", rest_of_message(file, error))])
+                note = left_out(file, error)
+                notes.add(file.name, [note])
             else:
                 sources.append(source)
         self._read_missing(sources)
@@ -301,7 +297,8 @@ class Store:
         columns = "content, id, first_document, first_passage, counts, texts, document_texts"
         for content, *row in query(f"SELECT {columns} FROM runs ORDER BY content, position"):
             runs.setdefault(content, []).append(row)
-        [(self.passages,)] = query("SELECT coalesce(sum(passages), 0) FROM runs")
+        numbers = "ifnull(sum(passages), 0), ifnull(max(first_passage + passages), 1)"
+        [(self.passages, self.end)] = query(f"SELECT {numbers} FROM runs")
         rows = query("SELECT hash, id, notes FROM contents WHERE is_whole")
         contents = {digest: (content, stored) for digest, content, stored in rows}
         for source in sources:
@@ -310,17 +307,9 @@ class Store:
                 continue
             content, stored = contents[source.content]
             notes.add(source.file.name, [Note(*note) for note in json.loads(stored)])
-            for row in runs.get(content, []):
-                run_id, first_document, first_passage, counts, texts, document_texts = row
-                run = Run(
-                    source.file,
-                    id=run_id,
-                    first_document=first_document,
-                    first_passage=first_passage,
-                    counts=np.frombuffer(counts, "<i4"),
-                    texts=np.frombuffer(texts, "<i8"),
-                    document_texts=np.frombuffer(document_texts, "<i8"),
-                )
+            for *numbers, counts, texts, document_texts in runs.get(content, []):
+                arrays = [np.frombuffer(blob, "<i8") for blob in (texts, document_texts)]
+                run = Run(source.file, *numbers, np.frombuffer(counts, "<i4"), *arrays)
                 self.runs.append(run)
 
     def _read_missing(self, sources: Sequence[FileContent]) -> None:
@@ -371,8 +360,7 @@ class Store:
                 elif run.index not in stored:
                     yield _Waiting(source.file, content=content, run=run)
         except ValueError as error:  # the file went away, before it was opened or after that
-            note = Note("left out", rest_of_message(source.file, error))
-            self._failed[source.content] = [note]
+            self._failed[source.content] = [left_out(source.file, error)]
         else:
             self._finished.add(source.content)
 
@@ -413,8 +401,7 @@ class Store:
                 try:
                     self._write([item])
                 except (ValueError, TypeError) as error:
-                    note = Note("left out", rest_of_message(item.file, error))
-                    self._leave_out(item.content, [note])
+                    self._leave_out(item.content, [left_out(item.file, error)])
 
     def _write(self, waiting: Sequence[_Waiting]) -> None:
         """Encodes the documents of several runs together, and stores each run.
@@ -439,11 +426,12 @@ class Store:
         for file, content, run in waiting:
             stop = first + len(run.documents)
             rows = slice(*starts[[first, stop]].tolist())
+            counts = np.diff(starts[first : stop + 1])
             arrays = {
-                "counts": np.diff(starts[first : stop + 1]),
+                "counts": counts,
                 "spans": spans[rows],
                 "vectors": vectors[rows],
-                "document_vectors": encoded.documents[first:stop],
+                "document_vectors": encoded.documents[first:stop][counts > 0],
             }
             self._database.execute("INSERT OR IGNORE INTO contents (hash) VALUES (?)", [content])
             [number] = self._numbers("SELECT id FROM contents WHERE hash = ?", content)
@@ -456,14 +444,10 @@ class Store:
         self, content: int, run: DocumentRun, is_table: bool, arrays: Mapping[str, np.ndarray]
     ) -> None:
         """Stores the documents of a run that hold a token, with their arrays."""
-        counts = arrays["counts"]
-        has_token = counts > 0
-        documents = list(compress(run.documents, has_token))
-        counts = counts[has_token]
-        [first_document] = self._numbers("SELECT coalesce(max(id), 0) + 1 FROM documents")
-        [first_passage] = self._numbers(
-            "SELECT coalesce(max(first_passage + passages), 1) FROM runs"
-        )
+        documents = list(compress(run.documents, arrays["counts"] > 0))
+        counts = arrays["counts"][arrays["counts"] > 0]
+        [first_document] = self._numbers("SELECT ifnull(max(id), 0) + 1 FROM documents")
+        [first_passage] = self._numbers("SELECT ifnull(max(first_passage + passages), 1) FROM runs")
         rows = [StoredDocument.of(document, is_table=is_table) for document in documents]
         document_texts = [document.text for document in documents]
         spans = arrays["spans"]
@@ -472,16 +456,14 @@ class Store:
             counts.astype("<i4").tobytes(),
             numbers_of_texts(texts).tobytes(),
             numbers_of_texts(document_texts).tobytes(),
-            spans.astype("<i4").tobytes(),
-            arrays["document_vectors"][has_token].astype("<f4").tobytes(),
-            arrays["vectors"].astype("<f4").tobytes(),
         ]
+        blobs += [arrays[column].astype(_DTYPES[column]).tobytes() for column in _DTYPES]
         unknown = count_unknown(self.model.vectors.tokenizer, run.documents)
         head = [content, run.index, first_document, first_passage, len(spans), json.dumps(unknown)]
         values = [*head, _checksum(head, blobs, rows), *blobs]
         query = self._database.executemany
         query(f"INSERT INTO runs VALUES (NULL{', ?' * len(values)})", [values])
-        numbered = [(first_document + index, *row) for index, row in enumerate(rows)]
+        numbered = [(number, *row) for number, row in enumerate(rows, first_document)]
         query("INSERT INTO documents VALUES (?, ?, ?, ?, ?)", numbered)
         words = enumerate(map(" ".join, map(search_words, texts)), first_passage)
         query("INSERT INTO words(rowid, terms) VALUES (?, ?)", words)
@@ -585,22 +567,31 @@ class Store:
         rows = len(run.texts)
         if column == "document_vectors":
             rows = len(run.counts)
+            array = array.astype(np.float32)
         return array.reshape(rows, len(array) // max(rows, 1))
 
     def vectors(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yields the number of each run and the values of its passages' vectors, ``[N * D]``."""
+        """Yields each run's first passage and the values of its passages' vectors, ``[N * D]``."""
         with named_errors(self.path, _REMEDY):
-            for number, values in self._database.execute("SELECT id, vectors FROM runs"):
-                yield number, np.frombuffer(values, _DTYPES["vectors"])
+            for first, values in self._database.execute("SELECT first_passage, vectors FROM runs"):
+                yield first, np.frombuffer(values, _DTYPES["vectors"])
+
+    def names(self, run: Run) -> list[str]:
+        """Reads the printed names of a run's documents."""
+        first = run.first_document
+        query = "SELECT name FROM documents WHERE id BETWEEN ? AND ? ORDER BY id"
+        rows = self.query(query, first, first + len(run.counts) - 1)
+        return [run.file.name_of(name) for (name,) in rows]
+
+    def document(self, run: Run, index: int) -> StoredDocument:
+        """Reads a document of a run, with its printed name."""
+        [document] = _documents(self._database, run.first_document + index, count=1)
+        return document._replace(name=run.file.name_of(document.name))
 
     def documents(self, run: Run) -> list[StoredDocument]:
-        """Reads all documents of a run."""
-        return _documents(self._database, run.first_document, len(run.counts))
-
-    def document(self, number: int) -> StoredDocument:
-        """Reads a document."""
-        [document] = _documents(self._database, first=number, count=1)
-        return document
+        """Reads all documents of a run, with their printed names."""
+        documents = _documents(self._database, run.first_document, len(run.counts))
+        return [document._replace(name=run.file.name_of(document.name)) for document in documents]
 
 
 def _documents(database: sqlite3.Connection, first: int, count: int) -> list[StoredDocument]:
@@ -611,7 +602,4 @@ def _documents(database: sqlite3.Connection, first: int, count: int) -> list[Sto
 
 def _checksum(head: Sequence[Any], blobs: Sequence[bytes], documents: Sequence[Any]) -> int:
     """Returns the CRC-32 of what is stored for a run."""
-    value = zlib.crc32(repr([*head, *documents]).encode())
-    for blob in blobs:
-        value = zlib.crc32(blob, value)
-    return value
+    return zlib.crc32(b"".join([repr([*head, *documents]).encode(), *blobs]))

@@ -294,10 +294,13 @@ def test_a_folder_that_is_read_only_is_read(command, books, tmp_path, monkeypatc
     )
 
     again = command("search", books, "whales?")
+    (books / "sea.txt").rename(tmp_path / "sea.txt")  # its passages have the highest numbers
+    without = command("search", books, "whale ship", "--json")
     (books / "new.txt").write_text("A new one, about the moon.")
     said = command("search", books, "whales?")
 
     assert again.out == before, again.err
+    assert {row["place"] for row in without.json["documents"]} == {"far/court.txt", "kitchen.txt"}
     assert said.status == 1
     assert "store.sqlite3 cannot be used: attempt to write a readonly database" in said.err
 
@@ -361,9 +364,9 @@ def test_a_search_of_unchanged_files_reads_only_the_texts_that_it_shows(
     read = []
     document = Store.document
 
-    def read_and_count(self, number):
-        read.append(number)
-        return document(self, number)
+    def read_and_count(self, run, index):
+        read.append(index)
+        return document(self, run, index)
 
     monkeypatch.setattr(Store, "document", read_and_count)
     assert command(*words).out == before

@@ -300,7 +300,8 @@ class Library:
         """Returns how near some passages come to the words of a question, ``[n]``."""
         words = list(dict.fromkeys(search_words(question)))
         weights = np.log1p(_odds(self._spread(words), self._store.passages))
-        return late_interaction(words, weights, texts, self._store.model.vectors)
+        encoder: Any = self._store.model.vectors  # it has token vectors
+        return late_interaction(words, weights, texts, encoder)
 
     def _spread(self, words: Iterable[str]) -> np.ndarray:
         """Returns the number of passages that hold each word, ``[V]``."""

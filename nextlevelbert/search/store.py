@@ -297,8 +297,8 @@ class Store:
         columns = "content, id, first_document, first_passage, counts, texts, document_texts"
         for content, *row in query(f"SELECT {columns} FROM runs ORDER BY content, position"):
             runs.setdefault(content, []).append(row)
-        numbers = "ifnull(sum(passages), 0), ifnull(max(first_passage + passages), 1)"
-        [(self.passages, self.end)] = query(f"SELECT {numbers} FROM runs")
+        counts = "ifnull(sum(passages), 0), ifnull(max(first_passage + passages), 1)"
+        [(self.passages, self.end)] = query(f"SELECT {counts} FROM runs")
         rows = query("SELECT hash, id, notes FROM contents WHERE is_whole")
         contents = {digest: (content, stored) for digest, content, stored in rows}
         for source in sources:
@@ -307,10 +307,10 @@ class Store:
                 continue
             content, stored = contents[source.content]
             notes.add(source.file.name, [Note(*note) for note in json.loads(stored)])
-            for *numbers, counts, texts, document_texts in runs.get(content, []):
+            for *numbers, sizes, texts, document_texts in runs.get(content, []):
                 arrays = [np.frombuffer(blob, "<i8") for blob in (texts, document_texts)]
-                run = Run(source.file, *numbers, np.frombuffer(counts, "<i4"), *arrays)
-                self.runs.append(run)
+                values = [source.file, *numbers, np.frombuffer(sizes, "<i4"), *arrays]
+                self.runs.append(Run._make(values))
 
     def _read_missing(self, sources: Sequence[FileContent]) -> None:
         """Reads the files that are not stored, or were left out when other readers were installed.

@@ -111,7 +111,7 @@ class StaticEncoder(FileEncoder):
         """Returns the vectors of all tokens, ``[V, D]``."""
         return self._weight(_TABLE)
 
-    def token_vectors(self, ids: Sequence[int]) -> np.ndarray:
+    def token_vectors(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
         """Reads the vectors of a few tokens, ``[T, D]``."""
         table = self._file.get_slice(self._names[_TABLE])
         rows = [table[token : token + 1] for token in ids]

@@ -97,7 +97,7 @@ def run(
 
 def _document_rows(store: Store, run: Run) -> pa.Table:
     """Makes a row for each document of a run, with the document's id, metadata and vector."""
-    documents = store.documents(run)
+    documents = store.documents(run, 0, len(run.counts))
     columns = {
         "document": pa.array([document.name for document in documents], pa.string()),
         "metadata": text_array([document.metadata_text for document in documents]),
@@ -114,7 +114,9 @@ def _chunk_rows(store: Store, run: Run) -> pa.Table:
     texts = []
     spans = store.array("spans", run)[:, :2]
     first = 0
-    for document, count in zip(store.documents(run), run.counts.tolist(), strict=True):
+    for document, count in zip(
+        store.documents(run, 0, len(run.counts)), run.counts.tolist(), strict=True
+    ):
         starts = spans[first : first + count, 0].tolist()
         first += count
         names.extend([document.name] * count)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, lru_cache, partial
 from itertools import compress, islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -362,7 +362,9 @@ def _run_of(document: int, document_starts: np.ndarray) -> int:
 def _read_document(store: Store, document_starts: np.ndarray, index: int) -> StoredDocument:
     """Reads a document by its index in the library."""
     run = _run_of(index, document_starts)
-    return store.document(store.runs[run], index - int(document_starts[run]))
+    start = index - int(document_starts[run])
+    [document] = store.documents(store.runs[run], start, count=1)
+    return document
 
 
 def _check_unicode(question: str) -> None:

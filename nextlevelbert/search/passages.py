@@ -96,7 +96,7 @@ class StoredDocument(NamedTuple):
     """A document as it is stored.
 
     Attributes:
-        name: its id, as it is printed; from `Store.document` with its file.
+        name: its id, as it is printed; from `Store.documents` with its file.
         text: its text.
         metadata_text: the other columns of its row, as JSON.
         pages: the character at which each page begins, as JSON; None without pages.

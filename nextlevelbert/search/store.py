@@ -583,14 +583,9 @@ class Store:
         rows = self.query(query, first, first + len(run.counts) - 1)
         return [run.file.name_of(name) for (name,) in rows]
 
-    def document(self, run: Run, index: int) -> StoredDocument:
-        """Reads a document of a run, with its printed name."""
-        [document] = _documents(self._database, run.first_document + index, count=1)
-        return document._replace(name=run.file.name_of(document.name))
-
-    def documents(self, run: Run) -> list[StoredDocument]:
-        """Reads all documents of a run, with their printed names."""
-        documents = _documents(self._database, run.first_document, len(run.counts))
+    def documents(self, run: Run, start: int, count: int) -> list[StoredDocument]:
+        """Reads documents of a run, with their printed names."""
+        documents = _documents(self._database, run.first_document + start, count)
         return [document._replace(name=run.file.name_of(document.name)) for document in documents]
 
 

@@ -362,13 +362,13 @@ def test_a_search_of_unchanged_files_reads_only_the_texts_that_it_shows(
     words = ("search", books, "whales?", "--documents", 2, "--passages", 2)
     before = command(*words).out
     read = []
-    document = Store.document
+    documents = Store.documents
 
-    def read_and_count(self, run, index):
-        read.append(index)
-        return document(self, run, index)
+    def read_and_count(self, run, start, count):
+        read.extend(range(start, start + count))
+        return documents(self, run, start, count)
 
-    monkeypatch.setattr(Store, "document", read_and_count)
+    monkeypatch.setattr(Store, "documents", read_and_count)
     assert command(*words).out == before
     assert 0 < len(read) <= 4
 

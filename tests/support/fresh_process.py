@@ -26,8 +26,11 @@ for line in sys.stdin:
         try:
             exec(script, {"__name__": "__main__"})
             status = 0
-        except BaseException:
-            traceback.print_exc()
+        except BaseException as error:
+            if isinstance(error, SystemExit) and error.code in (None, 0):
+                status = 0
+            else:
+                traceback.print_exc()
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)

@@ -215,7 +215,9 @@ def test_offline_an_unknown_model_is_refused_before_torch_is_loaded(
 
     assert path == "nobody/nothing"
     assert (said.status, said.out) == (1, "")
-    assert "error: the model 'nobody/nothing' cannot be used: there is no folder" in said.err
+    assert (
+        "error: --model: the model 'nobody/nothing' cannot be used: there is no folder" in said.err
+    )
     assert "asking the Hub failed (ConnectionResetError: reset by a proxy)." in said.err
 
 

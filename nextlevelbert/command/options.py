@@ -22,7 +22,7 @@ example-books (the first pages of six novels) and python-manual (Python's manual
 """
 NO_MODEL = "none"
 """Value of ``--rerank`` for no second model."""
-_RERANKED = 20  # as in `nextlevelbert.search.rerank`
+_RERANKED = 15  # as in `nextlevelbert.search.rerank`
 _TRUTHS = {"true": True, "false": False}
 KEEPS = """\
 Passages and vectors are kept in the cache: the next time, only new and changed files are encoded.

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ..models.modeling_nextlevelbert import NextLevelBertModel
     from ..vector_cache import VectorCache
 
-PASSAGES = 20
-"""Passages that are read for a question, as many as two CPU-seconds allow."""
+PASSAGES = 15
+"""Passages that are read for a question: two CPU-seconds on a busy processor with AVX2."""
 _PASSAGES_PER_WRITE = 32  # what a killed command has to read again
 _MOST_PASSAGES = 60_000  # whose vectors are kept, 100 MB of MiniLM
 

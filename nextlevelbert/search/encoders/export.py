@@ -9,6 +9,7 @@ from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import torch
@@ -124,7 +125,7 @@ def _write_graph(encoder: ChunkEncoder, path: Path, batch: dict[str, Tensor]) ->
     # Its graph is a tenth faster, because torch's fused attention looks for rows without a token.
     encoder.model.set_attn_implementation("eager")
     try:
-        program = torch.onnx.export(
+        program: Any = torch.onnx.export(
             encoder,
             kwargs=batch,
             dynamic_shapes={name: {0: Dim.AUTO, 1: Dim.AUTO} for name in batch},

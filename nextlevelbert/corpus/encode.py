@@ -21,7 +21,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from ..data.reading import FileDocuments
+from ..data.documents import FileDocuments
 from ..models.chunk_encoder import LoadedChunkEncoder, chunk_bar, encode_documents
 from ..models.chunking import ChunkingRule, chunk_spans
 from ..models.from_encoder import load_chunk_encoder

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from fsspec.utils import tokenize
 
-from ..data.documents import as_documents
-from ..data.reading import File, FileDocuments
+from ..data.documents import File, FileDocuments, as_documents
 from .folder import CorpusFolder
 
 _LONGEST_WAIT = 3_600.0  # seconds; a part takes minutes even of a large encoder on a CPU

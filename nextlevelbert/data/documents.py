@@ -1,7 +1,9 @@
 """Documents: texts with their ids, made of whatever holds texts."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ..messages import names_in_line, short
@@ -9,6 +11,7 @@ from ..models.tokenizing import check_collection
 from .rows import NoDocumentError, without_media
 
 _SHOWN_CHARACTERS = 60  # of the name of a column
+File = tuple[Path, str | None]  # with the id of its document, or None for a table
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,32 @@ class Document:
             columns = [str(column) for column in self.metadata]
             shown += f", metadata: {names_in_line(columns)}"
         return f"Document({shown})"
+
+
+class FileDocuments(Iterator[Document]):
+    """Streams the documents of files, or of some of them.
+
+    Args:
+        files: the files.
+
+    Attributes:
+        row_count: number of rows that were read; rows without an id are named by their number.
+        is_started: whether documents were taken from it, as from any iterator.
+    """
+
+    def __init__(self, files: Sequence[File]) -> None:
+        self.files = files
+        self.row_count = 0
+        self.is_started = False
+        self._documents = self.read(files)
+
+    def __next__(self) -> Document:
+        self.is_started = True
+        return next(self._documents)
+
+    @abstractmethod
+    def read(self, files: Iterable[File]) -> Iterator[Document]:
+        """Streams the documents of some of the files."""
 
 
 def as_documents(

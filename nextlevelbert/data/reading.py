@@ -15,7 +15,7 @@ from typing import Any
 from ..bundled import PYTHON_MANUAL, resolve_source
 from ..messages import names_in_line, readable_name
 from .books.encodings import decode_escapes
-from .documents import Document, as_document
+from .documents import Document, File, FileDocuments, as_document
 from .files import (
     PLAIN_TEXTS,
     TABLES,
@@ -40,7 +40,6 @@ _NOT_DOCUMENTATION = set(
 )
 _SHORTEST = 400  # characters of a text of the manual
 OnError = Callable[[ValueError], object]
-File = tuple[Path, str | None]  # with the id of its document, or None for a table
 AsDocument = Callable[[Any, int], Document]
 _NAMED_ROWS = 10  # of a table, that cannot be read
 
@@ -94,35 +93,24 @@ def read_documents(
     if isinstance(source, str):
         source = resolve_source(source)
     to_document = partial(as_document, text_column=text_column, id_column=id_column)
-    return FileDocuments(source_files(source), to_document, on_error)
+    return _ReadDocuments(source_files(source), to_document, on_error)
 
 
-class FileDocuments(Iterator[Document]):
-    """Streams the documents of files, or of some of them.
+class _ReadDocuments(FileDocuments):
+    """Reads the documents of files.
 
     Args:
         files: the files, see `source_files`.
         as_document: makes a document of a row and its index.
         on_error: see `read_documents`.
-
-    Attributes:
-        row_count: number of rows that were read; rows without an id are named by their number.
-        is_started: whether documents were taken from it, as from any iterator.
     """
 
     def __init__(
         self, files: Sequence[File], as_document: AsDocument, on_error: OnError | None
     ) -> None:
-        self.files = files
-        self.row_count = 0
-        self.is_started = False
+        super().__init__(files)
         self._as_document = as_document
         self._on_error = on_error
-        self._documents = self.read(files)
-
-    def __next__(self) -> Document:
-        self.is_started = True
-        return next(self._documents)
 
     def read(self, files: Iterable[File]) -> Iterator[Document]:
         """Streams the documents of some of the files."""

@@ -12,7 +12,6 @@ import torch
 
 from nextlevelbert import VectorCorpus, encode_corpus, read_documents
 from nextlevelbert.corpus.folder import CorpusFolder
-from nextlevelbert.data.reading import FileDocuments
 
 from ..toys.corpora import parts
 
@@ -46,7 +45,8 @@ def encode_as(rank, books, source, rule, folder, read=None, processes=3, stop=No
     """One process of several, which notes the files that it reads, and may kill itself."""
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(processes), TOKENIZERS_PARALLELISM="false")
     torch.set_num_threads(1)  # the parent's threads did not come along
-    read_files = FileDocuments.read
+    documents = read_documents(books)
+    read_files = type(documents).read
     write = CorpusFolder.write
 
     def read_and_note(self, files):
@@ -61,11 +61,9 @@ def encode_as(rank, books, source, rule, folder, read=None, processes=3, stop=No
         write(self, name, content)
 
     if read is not None:
-        FileDocuments.read = read_and_note
+        type(documents).read = read_and_note
     CorpusFolder.write = write_or_die
-    encode_corpus(
-        read_documents(books), source, rule, folder, characters_per_part=500, progress=False
-    )
+    encode_corpus(documents, source, rule, folder, characters_per_part=500, progress=False)
 
 
 def run(ranks, *arguments, **options):

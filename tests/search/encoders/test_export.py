@@ -98,7 +98,7 @@ def test_what_is_stored_beside_vectors_is_the_same(exported):
 @pytest.fixture
 def unexported(settled, tmp_path) -> Exported:
     """An encoder without an export."""
-    path = save_encoder(tmp_path, CONFIGS["electra"])
+    path = save_encoder(tmp_path, CONFIGS["albert"])
     return Exported(open_model(path), path, tmp_path / "cache")
 
 

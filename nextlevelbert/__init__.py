@@ -22,6 +22,6 @@ if TYPE_CHECKING or not _is_command:
 else:
     # The command answers a question without torch, whose import takes longer than the answer.
     def __getattr__(name: str) -> object:
-        from . import public
+        import importlib  # `from . import public` would ask this function for `public`
 
-        return getattr(public, name)
+        return getattr(importlib.import_module(f"{__name__}.public"), name)

@@ -69,6 +69,19 @@ def test_the_start_loads_nothing_that_ctrl_c_could_interrupt():
     assert loaded == "['nextlevelbert', 'nextlevelbert.command']\n"
 
 
+def test_what_a_command_loads_may_import_the_public_names():
+    """Such as a module of one's own for ``--splitter``."""
+    code = (
+        "import sys\nsys.argv = ['nextlevelbert']\n"
+        "from nextlevelbert import Document\nprint(Document('a', 'b'))"
+    )
+    root = Path(nextlevelbert.__file__).parents[1]
+
+    printed = subprocess.check_output([sys.executable, "-c", code], cwd=root, text=True)
+
+    assert printed == "Document(id='a', 1 characters)\n"
+
+
 @pytest.mark.parametrize("argv", [[], ["--help"]])
 def test_the_help_lists_all_commands(capsys, argv):
     with pytest.raises(SystemExit, match=r"^0$"):

@@ -1,5 +1,6 @@
 """Encoders by ONNX Runtime: which graph is used for which files, and 8 bits."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -139,22 +140,40 @@ def test_the_installed_minilm_is_what_its_script_writes(minilm_path, tmp_path, m
     assert written.encoder_recipe == installed.encoder_recipe
 
 
-def test_a_further_search_imports_neither_torch_nor_transformers(
-    graph, toy_encoder_path, exports, tmp_path
-):
-    """In a process of its own, after the encoder was exported."""
-    (tmp_path / "sea.txt").write_text(SEA)
-    argv = ["search", tmp_path / "sea.txt", QUESTION, "--model", toy_encoder_path]
-
+def imported_by_a_search(*options) -> tuple[str, set[str]]:
+    """Searches in a process of its own: what it printed, and the modules that it imported."""
     said = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "nextlevelbert", *argv, "--cache_dir", exports],
+        [sys.executable, "-X", "importtime", "-m", "nextlevelbert", "search", *options],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
     )
+    return said.stdout, {line.rpartition("|")[2].strip() for line in said.stderr.splitlines()}
 
-    assert "The captain hunts it over the sea" in said.stdout
-    imported = {line.rpartition("|")[2].strip() for line in said.stderr.splitlines()}
+
+def test_a_further_search_imports_neither_torch_nor_transformers(
+    graph, toy_encoder_path, exports, tmp_path
+):
+    """After the encoder was exported."""
+    (tmp_path / "sea.txt").write_text(SEA)
+
+    printed, imported = imported_by_a_search(
+        tmp_path / "sea.txt", QUESTION, "--model", toy_encoder_path, "--cache_dir", exports
+    )
+
+    assert "The captain hunts it over the sea" in printed
+    assert "onnxruntime" in imported
+    assert imported.isdisjoint({"torch", "transformers", "sentence_transformers", "onnx"})
+
+
+def test_the_default_with_minilm_imports_neither_torch_nor_transformers(tmp_path):
+    (tmp_path / "sea.txt").write_text(SEA)
+
+    printed, imported = imported_by_a_search(
+        tmp_path / "sea.txt", QUESTION, "--json", "--cache_dir", tmp_path / "cache"
+    )
+
+    assert json.loads(printed)["passages"][0]["rerank_cosine"] > 0
     assert "onnxruntime" in imported
     assert imported.isdisjoint({"torch", "transformers", "sentence_transformers", "onnx"})

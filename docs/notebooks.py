@@ -6,6 +6,7 @@ The notebooks are not in the repository, since they would differ from the script
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from pathlib import Path
 
@@ -30,6 +31,7 @@ def notebook(script: Path, arguments: list[str]) -> NotebookNode:
     text = script.read_text(encoding="utf-8")
     description = ast.get_docstring(ast.parse(text))
     body = text.split('"""', 2)[2].lstrip()
+    body = re.sub(r"raise SystemExit\((.*)\)", r"\1", body)  # a notebook has no exit status
     made = jupytext.reads(body, fmt="py:light")
     made.cells = [
         new_markdown_cell(f"# {description}"),

@@ -36,6 +36,8 @@ from .files import FileEncoder, FileTokenizer, means, unit
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
+# onnxruntime would write a session of its telemetry into the temporary folder.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 MINILM = Path(__file__).parents[2] / "minilm"
 """The export of all-MiniLM-L6-v2 that is installed with the package, in 8 bits."""
 EXPORTS = ".encoders"

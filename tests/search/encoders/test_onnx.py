@@ -140,11 +140,13 @@ def test_the_installed_minilm_is_what_its_script_writes(minilm_path, tmp_path, m
     assert written.encoder_recipe == installed.encoder_recipe
 
 
-def imported_by_a_search(*options) -> tuple[str, set[str]]:
+def imported_by_a_search(temporary, *options) -> tuple[str, set[str]]:
     """Searches in a process of its own: what it printed, and the modules that it imported."""
+    temporary.mkdir()
     said = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "nextlevelbert", "search", *options],
         cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(temporary)},
         capture_output=True,
         text=True,
         check=True,
@@ -159,7 +161,13 @@ def test_a_further_search_imports_neither_torch_nor_transformers(
     (tmp_path / "sea.txt").write_text(SEA)
 
     printed, imported = imported_by_a_search(
-        tmp_path / "sea.txt", QUESTION, "--model", toy_encoder_path, "--cache_dir", exports
+        tmp_path / "temporary",
+        tmp_path / "sea.txt",
+        QUESTION,
+        "--model",
+        toy_encoder_path,
+        "--cache_dir",
+        exports,
     )
 
     assert "The captain hunts it over the sea" in printed
@@ -168,11 +176,15 @@ def test_a_further_search_imports_neither_torch_nor_transformers(
 
 
 def test_the_default_with_minilm_imports_neither_torch_nor_transformers(tmp_path):
+    """It leaves nothing in the temporary folder, where onnxruntime's telemetry would write."""
     (tmp_path / "sea.txt").write_text(SEA)
+    temporary = tmp_path / "temporary"
 
     printed, imported = imported_by_a_search(
-        tmp_path / "sea.txt", QUESTION, "--json", "--cache_dir", tmp_path / "cache"
+        temporary, tmp_path / "sea.txt", QUESTION, "--json", "--cache_dir", tmp_path / "cache"
     )
+
+    assert list(temporary.iterdir()) == []
 
     assert json.loads(printed)["passages"][0]["rerank_cosine"] > 0
     assert "onnxruntime" in imported

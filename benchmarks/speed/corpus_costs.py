@@ -1,4 +1,4 @@
-"""What a corpus costs, from ten thousand to a million chunks, beside `datasets` on the same files.
+"""Measures the costs of a corpus of up to a million chunks, beside `datasets` on the same files.
 
     nice -n 15 python -m benchmarks.speed.corpus_costs [--chunks 10000 100000 1000000]
 

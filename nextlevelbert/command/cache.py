@@ -9,7 +9,7 @@ from .options import add_cache_option, count
 ABOUT = """\
 Lists what searches keep of folders, with its model, size and age, and removes it.
 
-What is removed is read and encoded again by the next search.
+After a removal, the next search reads and encodes the folder again.
 """
 
 

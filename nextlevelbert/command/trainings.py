@@ -1,4 +1,4 @@
-"""What ``nextlevelbert pretrain`` and ``finetune`` share: the reading of their command lines.
+"""Reads the command lines of ``nextlevelbert pretrain`` and ``finetune``.
 
 The options are fields of dataclasses, in files that import neither torch nor transformers.
 transformers is imported only if a command line names another option.

@@ -127,7 +127,7 @@ class CorpusFolder:
     def limit_copies(self) -> bool:
         """Limits the decoded vectors of all addresses to as much as is left free on the disk.
 
-        Those that were used longest ago are removed first.
+        Removes the least recently used first.
 
         Returns:
             Whether some were removed.

@@ -17,7 +17,7 @@ _SECONDS_PER_DAY = 86_400
 
 
 class KeptStore(NamedTuple):
-    """What is kept of a folder for a model.
+    """Describes the store of a folder and a model.
 
     Attributes:
         folder: folder of the store.

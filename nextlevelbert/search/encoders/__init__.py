@@ -1,1 +1,1 @@
-"""What encodes the texts and questions of a search: a static table, or a model in torch."""
+"""Encoders of texts and questions for a search: static, by ONNX Runtime, or in torch."""

@@ -2,18 +2,21 @@
 
 from typing import Any
 
+import numpy as np
 from datasets import Dataset
 from transformers import HfArgumentParser
 
-from ..data.labelled import load_choices
+from ..data.labelled import distinct_texts, load_choices
 from ..data.tables import Table
+from ..data.words import split_terms
 from ..training.runs import logged_run
 from .arguments import FinetuningArguments
 from .card import card_snippet
-from .labels import LabelSet
+from .labels import LabelSet, pair_texts
 from .options import GROUPS
 from .run import (
     ClassifierRun,
+    PredictLogits,
     column_names,
     read_labelled_sets,
 )
@@ -48,6 +51,7 @@ def main(values: dict[str, Any]) -> None:
         options=[model_args],
         sets=sets,
         labels=LabelSet.of(sets["train"]),
+        fit_word_counts=fit_tfidf,
     )
 
     # 2. What the model reads: stored chunk vectors.
@@ -67,3 +71,29 @@ def main(values: dict[str, Any]) -> None:
         snippet=snippet,
         pipeline_tag="multiple-choice",
     )
+
+
+def fit_tfidf(train: Dataset, labels: LabelSet) -> PredictLogits:
+    """Returns a function that compares choices with their documents by word counts.
+
+    A choice, after its question, is scored by the cosine of its TF-IDF vector and the document's
+    ``[N, K]``. Labels are not used. Documents of both sets are counted, so that the names in an
+    unseen story have a weight.
+    """
+    from sklearn.feature_extraction.text import TfidfVectorizer  # a second to import
+
+    words = TfidfVectorizer(tokenizer=split_terms, token_pattern=None, sublinear_tf=True)
+
+    def predict(dataset: Dataset) -> np.ndarray:
+        texts = distinct_texts(dataset)
+        words.fit(distinct_texts(train) + texts)
+        vectors = words.transform(texts)  # [D, words], rows of length 1
+
+        scores = []
+        for row in dataset:
+            document = vectors[texts.index(row["text"])]
+            scores.append((words.transform(pair_texts(row)) @ document.T).toarray()[:, 0])
+
+        return np.array(scores)
+
+    return predict

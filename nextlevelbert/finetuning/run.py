@@ -149,8 +149,7 @@ class ClassifierRun:
         options: dataclasses of options that decide the result; the options of the model come first.
         sets: the sets by name.
         labels: labels of the task.
-        fit_word_counts: fits TF-IDF to a set, and returns a function that predicts others; None if
-            the task has no such baseline.
+        fit_word_counts: fits TF-IDF to a set, and returns a function that predicts others.
     """
 
     task: str
@@ -159,7 +158,7 @@ class ClassifierRun:
     options: Sequence[Any]
     sets: Sets
     labels: LabelSet
-    fit_word_counts: Callable[[Dataset, LabelSet], PredictLogits] | None = None
+    fit_word_counts: Callable[[Dataset, LabelSet], PredictLogits]
 
     @property
     def model(self) -> str:
@@ -272,9 +271,6 @@ class ClassifierRun:
         Returns:
             The row by its name; no row, after a warning, if TF-IDF cannot be fitted or takes long.
         """
-        if self.fit_word_counts is None:
-            return {}
-
         train = self.sets["train"]
         reported = self.sets[self.reported]
         try:

@@ -107,6 +107,7 @@ bench: .venv/.installed-test  ## Measure speed and memory on this machine; half 
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.chunk_borders --encoder $(MINILM)
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.corpus_costs
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.encode_throughput --encoder $(MINILM)
+	$(OFFLINE) $(BIN)/python -m benchmarks.speed.feeding
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.cached_encode --encoder $(MINILM)
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.pretraining_step --encoder $(MINILM)
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.training_memory

@@ -293,6 +293,8 @@ def encode_corpus(  # noqa: PLR0913  # options of a public call, by name
     """
     target = CorpusFolder(folder)
     work = SharedWork.of_this_process(target)
+    for rank in range(work.processes):
+        target.forget_abandoned(rank)  # in an earlier run
     planned: dict[int, int] = {}
     with (
         chunk_bar(str(target).rsplit("/", 1)[-1], is_shown=progress) as bar,

@@ -15,7 +15,7 @@ from fsspec.utils import tokenize
 from huggingface_hub import cached_assets_path
 
 from ..models.files import local_path, whole_file
-from .hold import hold_folder, is_abandoned
+from .hold import forget_abandoned, hold_folder, is_abandoned
 
 _PASSWORD = re.compile(r"://[^/]*@")
 
@@ -114,6 +114,11 @@ class CorpusFolder:
     def is_abandoned(self, rank: int) -> bool:
         """Returns whether a process that held the folder has ended; at an address, false."""
         return isinstance(self.path, Path) and is_abandoned(self.path, rank)
+
+    def forget_abandoned(self, rank: int) -> None:
+        """Removes what a process left that held the folder and ended before it had finished."""
+        if isinstance(self.path, Path):
+            forget_abandoned(self.path, rank)
 
     @property
     def copies(self) -> Path:

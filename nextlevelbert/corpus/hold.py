@@ -35,8 +35,8 @@ def hold_folder(folder: Path, rank: int = 0) -> Iterator[None]:
         holder.write_text(f"{os.getpid()}")
     try:
         yield
+        holder.unlink(missing_ok=True)  # after an error it stays: others see that this run ended
     finally:
-        holder.unlink(missing_ok=True)
         with suppress(OSError):  # Windows removes no file that is open
             Path(lock.lock_file).unlink()
         lock.release()
@@ -51,3 +51,12 @@ def is_abandoned(folder: Path, rank: int) -> bool:
             return True
     except Timeout:
         return False
+
+
+def forget_abandoned(folder: Path, rank: int) -> None:
+    """Removes what a process left that held a folder and has ended before it had finished."""
+    lock = folder / f".lock-{rank}"
+    if is_abandoned(folder, rank) or lock.exists():
+        with suppress(OSError), FileLock(lock, timeout=0):  # another process may have begun
+            (folder / f".holder-{rank}").unlink(missing_ok=True)
+            lock.unlink()

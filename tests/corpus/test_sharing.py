@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import re
 import signal
+import time
 
 import fsspec
 import pytest
@@ -41,8 +42,8 @@ def straight(books, source, rule, tmp_path):
     return parts(folder)
 
 
-def encode_as(rank, books, source, rule, folder, read=None, processes=3, stop=None):
-    """One process of several, which notes the files that it reads, and may kill itself."""
+def encode_as(rank, books, source, rule, folder, read=None, processes=3, stop=None, full=None):
+    """One process of several, which notes the files that it reads, and may end early."""
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(processes), TOKENIZERS_PARALLELISM="false")
     torch.set_num_threads(1)  # the parent's threads did not come along
     documents = read_documents(books)
@@ -58,6 +59,8 @@ def encode_as(rank, books, source, rule, folder, read=None, processes=3, stop=No
     def write_or_die(self, name, content):
         if name.startswith("part") and rank == stop:
             os.kill(os.getpid(), signal.SIGKILL)
+        if name.startswith("part") and rank == full:
+            raise OSError("no space left")
         write(self, name, content)
 
     if read is not None:
@@ -66,12 +69,13 @@ def encode_as(rank, books, source, rule, folder, read=None, processes=3, stop=No
     encode_corpus(documents, source, rule, folder, characters_per_part=500, progress=False)
 
 
-def run(ranks, *arguments, **options):
+def run(ranks, *arguments, pause=0, **options):
     processes = [
         FORK.Process(target=encode_as, args=(rank, *arguments), kwargs=options) for rank in ranks
     ]
     for process in processes:
         process.start()
+        time.sleep(pause)
     for process in processes:
         process.join(timeout=100)
     return [process.exitcode for process in processes]
@@ -110,22 +114,37 @@ def test_a_table_that_is_most_of_the_files_is_read_by_all(source, rule, tmp_path
     assert made == parts(tmp_path / "one")
 
 
+@pytest.mark.parametrize(("end", "code"), [("stop", -signal.SIGKILL), ("full", 1)])
 def test_a_process_that_has_died_is_named_and_the_next_run_does_its_share(
-    books, straight, source, rule, tmp_path, monkeypatch, capfd
+    books, straight, source, rule, tmp_path, capfd, end, code
 ):
     folder = tmp_path / "shared"
 
-    codes = run(range(3), books, source, rule, folder, stop=1)
+    codes = run(range(3), books, source, rule, folder, **{end: 1})
 
-    assert codes == [1, -signal.SIGKILL, 1]
+    assert codes == [1, code, 1]
     message = "OSError: Process 1 of 3 was to write part-000001 in .*, but has ended"
     assert len([*re.finditer(message, capfd.readouterr().err)]) == 2
     before = {path.name: path.stat().st_mtime_ns for path in folder.glob("part-*")}
     assert before
     assert run(range(1), books, source, rule, folder, processes=1) == [0]
     assert parts(folder) == straight
-    for name, time in before.items():
-        assert (folder / name).stat().st_mtime_ns == time
+    for name, written in before.items():
+        assert (folder / name).stat().st_mtime_ns == written
+
+
+def test_a_process_that_died_in_an_earlier_run_may_begin_last(
+    books, straight, source, rule, tmp_path
+):
+    folder = tmp_path / "shared"
+    run(range(3), books, source, rule, folder, stop=1)
+    assert (folder / ".holder-1").exists()
+
+    codes = run([0, 2, 1], books, source, rule, folder, pause=1)
+
+    assert codes == [0, 0, 0]
+    assert parts(folder) == straight
+    assert not [*folder.glob(".holder-*")]
 
 
 def test_a_process_at_an_address_that_writes_nothing_is_named(source, rule, books, monkeypatch):

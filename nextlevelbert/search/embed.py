@@ -2,10 +2,10 @@
 
 import json
 from bisect import bisect_right
-from collections.abc import Callable
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,41 +21,76 @@ from .passages import Run
 from .reading import ReadingOptions, check_output
 from .store import Store, open_store
 
+# Rows of small files are written together: a row group of Parquet for each file would take time.
+_BYTES_AT_ONCE = 1 << 25
+
+
+class Rows(NamedTuple):
+    """The rows to write.
+
+    Attributes:
+        schema: their columns.
+        number: how many there are.
+        tables: some rows at a time, in order.
+    """
+
+    schema: pa.Schema
+    number: int
+    tables: Iterable[pa.Table]
+
+    @property
+    def vector_size(self) -> int:
+        """Returns the number of values of a vector."""
+        return self.schema.field("vector").type.list_size
+
 
 def _vectors(table: pa.Table) -> np.ndarray:
     """Returns the vectors of a table's rows as one matrix."""
     return column_values(table["vector"]).reshape(len(table), -1)
 
 
-def _write_csv(table: pa.Table, file: BinaryIO) -> None:
+def _write_parquet(rows: Rows, file: BinaryIO) -> None:
+    """Writes a row group for each table."""
+    with pq.ParquetWriter(file, rows.schema) as writer:
+        for table in rows.tables:
+            writer.write_table(table)
+
+
+def _write_csv(rows: Rows, file: BinaryIO) -> None:
     """Writes a column for each value of the vectors, named ``vector_0`` and so on."""
-    values = _vectors(table)
-    table = table.drop_columns("vector")
-    for index in range(values.shape[1]):
-        table = table.append_column(f"vector_{index}", pa.array(values[:, index]))
-    pyarrow.csv.write_csv(table, file)
+    schema = rows.schema.remove(rows.schema.get_field_index("vector"))
+    for index in range(rows.vector_size):
+        schema = schema.append(pa.field(f"vector_{index}", pa.float32()))
+    with pyarrow.csv.CSVWriter(file, schema) as writer:
+        for table in rows.tables:
+            columns = [*table.drop_columns("vector").columns, *map(pa.array, _vectors(table).T)]
+            writer.write_table(pa.table(columns, schema=schema))
 
 
-def _write_json_lines(table: pa.Table, file: BinaryIO) -> None:
+def _write_json_lines(rows: Rows, file: BinaryIO) -> None:
     """Writes an object for each row."""
-    for batch in table.to_batches(max_chunksize=1_024):
-        for row in batch.to_pylist():
-            line = json.dumps(row, ensure_ascii=False)
-            file.write(f"{line}\n".encode())
+    for table in rows.tables:
+        for batch in table.to_batches(max_chunksize=1_024):
+            for row in batch.to_pylist():
+                line = json.dumps(row, ensure_ascii=False)
+                file.write(f"{line}\n".encode())
 
 
-def _write_npy(table: pa.Table, file: BinaryIO) -> None:
+def _write_npy(rows: Rows, file: BinaryIO) -> None:
     """Writes the vectors only, as one matrix."""
-    np.save(file, _vectors(table))
+    header = {"descr": "<f4", "fortran_order": False, "shape": (rows.number, rows.vector_size)}
+    np.lib.format.write_array_header_1_0(file, header)
+    for table in rows.tables:
+        file.write(_vectors(table).data)
 
 
-WRITERS: dict[str, Callable[[pa.Table, BinaryIO], None]] = {
-    ".parquet": pq.write_table,
+WRITERS: dict[str, Callable[[Rows, BinaryIO], None]] = {
+    ".parquet": _write_parquet,
     ".csv": _write_csv,
     ".jsonl": _write_json_lines,
     ".npy": _write_npy,
 }
-"""By suffix of a file: writes a table into it."""
+"""By suffix of a file: writes rows into it."""
 
 
 def run(
@@ -83,16 +118,37 @@ def run(
     check_output(source, output)
     store = open_store(source, model, reading or ReadingOptions())
     make_rows = _chunk_rows
+    count = sum(len(run.texts) for run in store.runs)
     if rows == "documents":
         make_rows = _document_rows
-    table = pa.concat_tables(make_rows(store, run) for run in store.runs)
-    if len(table) == 0:
+        count = sum(len(run.counts) for run in store.runs)
+    if count == 0:
         raise ValueError(f"{source} holds no word that the model can read.")
-    size = table.schema.field("vector").type.list_size
-    table = table.replace_schema_metadata({"recipe": json.dumps(store.recipe)})
+    tables = _joined(make_rows(store, run) for run in store.runs if len(run.counts) > 0)
+    first = next(tables)
+    schema = first.schema.with_metadata({"recipe": json.dumps(store.recipe)})
+    written = Rows(schema, number=count, tables=chain([first], tables))
     with whole_file(output) as file:
-        write(table, file)
-    print(f"Wrote {readable_name(output)}: {len(table):,} rows with vectors of {size} values.")
+        write(written, file)
+    print(
+        f"Wrote {readable_name(output)}: {count:,} rows with vectors of {written.vector_size}"
+        " values."
+    )
+
+
+def _joined(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Joins tables that follow one another until they are large enough."""
+    waiting: list[pa.Table] = []
+    size = 0
+    for table in tables:
+        waiting.append(table)
+        size += table.nbytes
+        if size >= _BYTES_AT_ONCE:
+            yield pa.concat_tables(waiting)
+            waiting = []
+            size = 0
+    if waiting:
+        yield pa.concat_tables(waiting)
 
 
 def _document_rows(store: Store, run: Run) -> pa.Table:

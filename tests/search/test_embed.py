@@ -1,16 +1,18 @@
 """Files of vectors."""
 
 import json
+import weakref
 
 import numpy as np
 import pandas
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 import torch
 from transformers import AutoModel
 
 from nextlevelbert import NextLevelBertModel, read_documents, static_checkpoint
-from nextlevelbert.search import open_library
+from nextlevelbert.search import embed, open_library
 
 from ..toys.books import write_pdf
 from .conftest import COURT, KITCHEN, SEA
@@ -89,6 +91,40 @@ def test_the_same_rows_in_other_formats(command, books, tmp_path):
     np.testing.assert_allclose(frame.filter(like="vector_"), vectors, rtol=1e-6)
     assert frame["text"].tolist() == table["text"].to_pylist()
     assert frame["end"].tolist() == table["end"].to_pylist()
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl", "npy"])
+def test_embed_holds_no_more_rows_of_more_files(command, tmp_path, suffix, monkeypatch):
+    """Counts the tables of rows that are in memory when the next file is read."""
+    make_rows = embed._chunk_rows
+    tables = []
+    alive = []
+
+    def make_and_count(store, run):
+        alive.append(sum(table() is not None for table in tables))
+        table = make_rows(store, run)
+        tables.append(weakref.ref(table))
+        return table
+
+    monkeypatch.setattr(embed, "_chunk_rows", make_and_count)
+    monkeypatch.setattr(embed, "_BYTES_AT_ONCE", 1)
+    for index in range(20):
+        (tmp_path / f"{index:02d}.txt").write_text(f"{index} {SEA}", encoding="utf-8")
+
+    said = command("embed", tmp_path / "*.txt", "-o", tmp_path / f"rows.{suffix}")
+
+    assert said.status == 0
+    assert len(tables) == 20
+    assert max(alive) <= 2
+
+
+def test_embed_passes_over_a_file_without_a_word(command, books, tmp_path):
+    (books / "a.txt").write_text("\u200b\x07", encoding="utf-8")
+
+    said = command("embed", books, "-o", tmp_path / "out.parquet")
+
+    assert "a.txt: it holds no word that the model can read" in said.err
+    assert said.status == 0
 
 
 def test_embed_writes_no_table_among_the_documents(command, books):

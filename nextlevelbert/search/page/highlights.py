@@ -1,6 +1,5 @@
 """Texts as HTML: the words of a question are bold, and a passage is marked."""
 
-from collections import Counter
 from collections.abc import Sequence, Set
 from itertools import pairwise, product
 
@@ -13,12 +12,19 @@ from ..passages import join_lines
 
 Span = tuple[int, int]
 """The first character of a part of a text, and its last plus one."""
-_RUN = regex.compile(r"[\p{L}\p{M}\p{N}]+")
-_LONGEST_SNIPPET = 360  # characters, about three lines
-_BLANK_LINES = regex.compile(r"\n\s*\n")
+_RUN = regex.compile(r"([\p{L}\p{M}\p{N}]+)")
+_BLANK_LINES = regex.compile(r"(\n\s*\n)")
+_IN_VIEW = 200  # characters of a snippet that a narrow window shows, too
+_TEXT_IN_LINE = regex.compile(r"\S[^\n]*")
 _NOT_LETTERS = regex.compile(r"[^\p{L}]+")
 _OUTER_NUMBER = regex.compile(r"^\d{1,5}\b|\b\d{1,5}$")
 _PAGE_NUMBER = regex.compile(r"\W*(?:\d{1,5}|[ivxlc]+)\W*")
+# An indented line, a prompt, a comment, an option, an import, an assignment or the head of a block,
+# or else signs of code in a line without three words in small letters one after the other.
+_CODE_LINE = regex.compile(
+    r"\s+\S|[$>#@]|```|--|(?:from \S+ )?import |[\w., ]+ = |.*(?:\):|[({\[]|[)}\]];)$"
+    r"|(?!.*[\p{Ll},] \p{Ll}+ \p{Ll}+).*[(){}\[\]=<>_]"
+)
 
 
 def bold_words(text: str, words: Set[str]) -> Markup:
@@ -31,53 +37,34 @@ def bold_words(text: str, words: Set[str]) -> Markup:
         >>> print(bold_words("Brontë & the moor", {"bronte"}))
         <b>Brontë</b> &amp; the moor
     """
-    shown = list[str]()
-    end = 0
-    for run in _RUN.finditer(text):
-        if words.isdisjoint(search_words(run.group())):
-            continue
-        shown.append(escape(text[end : run.start()]))
-        shown.append(Markup("<b>{}</b>").format(run.group()))
-        end = run.end()
-    shown.append(escape(text[end:]))
-    return Markup("".join(shown))
+    parts = _RUN.split(text)
+    shown = list(map(escape, parts))
+    for index in range(1, len(parts), 2):
+        if not words.isdisjoint(search_words(parts[index])):
+            shown[index] = Markup("<b>{}</b>").format(parts[index])
+    return Markup("").join(shown)
 
 
 def snippet(text: str, words: Set[str]) -> str:
-    """Returns the part of a passage, about three lines, that holds most of the given words.
+    """Returns a passage from the part that holds most of the given words.
 
-    The first of equally good parts is returned. An ellipsis marks what is left out.
+    The first of equally good parts is taken. An ellipsis marks what is left out before it.
     """
     text = _BLANK_LINES.sub("\n", join_lines(text)).strip("\n")
-    if len(text) <= _LONGEST_SNIPPET:
-        return text
-    places = list[tuple[int, str]]()
-    for run in _RUN.finditer(text):
-        held = words & set(search_words(run.group()))
-        places.extend((run.start(), word) for word in held)
     best = 0
     most = 0
-    within = Counter[str]()  # words between two places, and how often
-    stop = 0
-    for start, word in places:
-        while stop < len(places) and places[stop][0] < start + _LONGEST_SNIPPET // 2:
-            within[places[stop][1]] += 1
-            stop += 1
-        if len(within) > most:
-            most = len(within)
-            best = start
-        within[word] -= 1
-        if within[word] == 0:
-            del within[word]
+    for run in _RUN.finditer(text):
+        if not words.isdisjoint(search_words(run.group())):
+            part = text[run.start() : run.start() + _IN_VIEW]
+            held = len(words & set(search_words(part)))
+            if held > most:
+                most = held
+                best = run.start()
 
-    start = max(0, best - _LONGEST_SNIPPET // 4)
-    end = start + _LONGEST_SNIPPET
-    shown = text[start:end]
-    if start > 0:
-        shown = f"… {shown.partition(' ')[2] or shown}"
-    if end < len(text):
-        shown = f"{shown.rpartition(' ')[0] or shown} …"
-    return shown
+    if best < _IN_VIEW // 2:
+        return text
+    start = max(text.rfind(" ", 0, best - _IN_VIEW // 4) + 1, best - _IN_VIEW // 2)
+    return f"… {text[start:]}"
 
 
 def running_lines(text: str, page_starts: Sequence[int]) -> list[Span]:
@@ -94,15 +81,15 @@ def running_lines(text: str, page_starts: Sequence[int]) -> list[Span]:
     """
     lines = []
     seen = set[tuple[int, str]]()  # what recurs on other pages if a line is a head
-    for page, (start, end) in enumerate(pairwise([*page_starts, len(text)])):
-        for first, last in _outer_lines(text, start, end):
-            line = text[first:last]
-            signs = {_NOT_LETTERS.sub("", line)}
-            for number in _OUTER_NUMBER.findall(line):
-                signs.add(str(int(number) - page))
+    for page, borders in enumerate(pairwise([*page_starts, len(text)])):
+        spans = [line.span() for line in _TEXT_IN_LINE.finditer(text, *borders)]
+        for span in dict.fromkeys([*spans[:1], *spans[-1:]]):
+            line = text[slice(*span)]
+            numbers = map(int, _OUTER_NUMBER.findall(line))
+            signs = {_NOT_LETTERS.sub("", line), *(str(number - page) for number in numbers)}
             signs.discard("")
             seen.update(product([page], signs))
-            lines.append((page, signs, (first, last)))
+            lines.append((page, signs, span))
 
     running = []
     for page, signs, span in lines:
@@ -110,16 +97,6 @@ def running_lines(text: str, page_starts: Sequence[int]) -> list[Span]:
         if not seen.isdisjoint(near) or _PAGE_NUMBER.fullmatch(text, *span):
             running.append(span)
     return running
-
-
-def _outer_lines(text: str, start: int, end: int) -> list[Span]:
-    """Returns the first and the last line of a page."""
-    end = start + len(text[start:end].rstrip())
-    start = end - len(text[start:end].lstrip())
-    first_end = text.find("\n", start, end)
-    if first_end == -1:
-        return [(start, end)]
-    return [(start, first_end), (text.rfind("\n", start, end) + 1, end)]
 
 
 def marked_text(
@@ -141,25 +118,34 @@ def marked_text(
         running: the characters of page numbers and running heads, in their order.
         words: the words that are bold in the passage.
     """
-    html = Markup()
+    html = []
     position, end = shown
     for head_start, head_end in [*running, (end, end)]:
         if not position <= head_start <= head_end <= end:
             continue
         between = text[position:head_start]
-        start = head_start - len(between.lstrip("\n"))
-        html += _marked_lines(between.strip("\n"), marked=np.subtract(marked, start), words=words)
+        position = head_start - len(between.lstrip("\n"))
+        for block in _BLANK_LINES.split(between.strip("\n")):
+            html.append(_marked_block(block, marked=np.subtract(marked, position), words=words))
+            position += len(block)
         if head_start < head_end:
-            html += Markup("<small>{}</small>").format(text[head_start:head_end])
+            html.append(Markup("<small>{}</small>").format(text[head_start:head_end]))
         position = head_end
-    return html
+    return Markup("").join(html)
 
 
-def _marked_lines(text: str, marked: np.ndarray, words: Set[str]) -> Markup:
-    """Joins the lines of a text without running heads, and marks a part of it."""
-    lines = join_lines(text)
-    first, last = marked.clip(0, len(lines))
-    passage = bold_words(lines[first:last], words)
+def _marked_block(text: str, marked: np.ndarray, words: Set[str]) -> Markup:
+    """Marks a part of a text without blank lines. It is code if two thirds of its lines are."""
+    lines = text.split("\n")
+    code = [line for line in lines if _CODE_LINE.match(line)]
+    is_code = 3 * len(code) > 2 * len(lines)
+    if not is_code:
+        text = join_lines(text)
+    first, last = marked.clip(0, len(text))
+    passage = bold_words(text[first:last], words)
     if passage.strip():
         passage = Markup("<mark>{}</mark>").format(passage)
-    return escape(lines[:first]) + passage + escape(lines[last:])
+    html = escape(text[:first]) + passage + escape(text[last:])
+    if is_code:
+        html = Markup("<code>{}</code>").format(html)
+    return html

@@ -5,19 +5,20 @@ from __future__ import annotations
 import secrets
 import socket
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 try:
     import uvicorn
-    from jinja2 import Environment, FileSystemLoader
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
     from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
     from starlette.middleware.trustedhost import TrustedHostMiddleware
     from starlette.requests import Request
-    from starlette.responses import HTMLResponse, PlainTextResponse, Response
+    from starlette.responses import PlainTextResponse, Response
     from starlette.routing import Route
+    from starlette.templating import Jinja2Templates
 except ImportError as error:
     raise ValueError(
         "The page needs Starlette, uvicorn and Jinja2. Run: pip install starlette uvicorn jinja2"
@@ -37,9 +38,7 @@ if TYPE_CHECKING:
 _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 _ALL_ADDRESSES = ("0.0.0.0", "::")
 _PORTS = range(7860, 7960)
-_TEMPLATES = Environment(
-    loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True
-)
+_TEMPLATES = Jinja2Templates(Path(__file__).parent)
 _HEADERS = {
     "Cache-Control": "no-store",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -53,6 +52,7 @@ _POLICY = (
 )
 
 
+@dataclass
 class Site:
     """Answers the requests of a browser.
 
@@ -60,61 +60,50 @@ class Site:
     arguments are those of `run`.
     """
 
-    def __init__(
-        self,
-        source: str,
-        model: NextLevelBertModel | SearchModel | None = None,
-        reading: ReadingOptions | None = None,
-        rerank: Reranker | None = None,
-    ) -> None:
-        self._title = Path(source).resolve().name
-        self._source = source
-        self._model = search_model(model)
-        self._reading = reading or ReadingOptions()
-        self._notes = Notes()
-        self._readers = ""
-        self._reranker = rerank
-        if rerank is not None:
-            self._readers = f", the first again by {rerank.name}"
+    source: str
+    model: NextLevelBertModel | SearchModel | None = None
+    reading: ReadingOptions = field(default_factory=ReadingOptions)
+    rerank: Reranker | None = None
+    _notes: Notes = field(default_factory=Notes)
 
     def library(self) -> Library:
         """Opens the library of the folder as it is now."""
-        return Library(open_store(self._source, self._model, self._reading, self._notes))
+        return Library(open_store(self.source, self.model, self.reading, self._notes))
 
     async def page(self, request: Request) -> Response:
         """Answers with the page."""
         asked = Address.of(request.query_params)
         library = self.library()
-        message = ""
         status = 200
         try:
-            page = Page(library, asked, self._reranker)
+            page = Page(library, asked, self.rerank)
+            message = library.question_note(asked.q)
         except ValueError as error:
             page = Page(library, Address())
             message = str(error)
             status = 400
         nonce = secrets.token_urlsafe()
-        html = _TEMPLATES.get_template("page.html").render(
-            page=page,
-            address=page.address,
-            asked=asked.q,
-            message=message,
-            nonce=nonce,
-            readers=library.reader + self._readers,
-            title=self._title,
-        )
+        shown = {
+            "page": page,
+            "address": page.address,
+            "question": asked.q,
+            "message": message,
+            "nonce": nonce,
+            "rerank": self.rerank,
+            "title": Path(self.source).resolve().name,
+        }
         policy = {"Content-Security-Policy": _POLICY.replace("NONCE", nonce)}
-        return HTMLResponse(html, status, headers=_HEADERS | policy)
+        return _TEMPLATES.TemplateResponse(request, "page.html", shown, status, policy)
 
     async def table(self, request: Request) -> Response:
         """Answers with the listed passages as CSV."""
-        page = Page(self.library(), Address.of(request.query_params), self._reranker)
-        headers = _HEADERS | {"Content-Disposition": 'attachment; filename="passages.csv"'}
+        page = Page(self.library(), Address.of(request.query_params), self.rerank)
+        headers = {"Content-Disposition": 'attachment; filename="passages.csv"'}
         return Response(page.table(), headers=headers, media_type="text/csv")
 
     def app(self, host: str) -> Starlette:
         """Builds the application, which answers to the name of the host, or to all."""
-        names = [*_LOOPBACK_NAMES, _bracketed(host)]
+        names = [*_LOOPBACK_NAMES, host, f"[{host}]"]
         if host in _ALL_ADDRESSES:
             names = ["*"]
         return Starlette(
@@ -133,7 +122,9 @@ async def _own_requests(request: Request, answer: RequestResponseEndpoint) -> Re
     host = request.headers.get("host")
     if request.headers.get("origin", f"http://{host}") not in (f"http://{host}", f"https://{host}"):
         return PlainTextResponse("This page answers no other site.", status_code=403)
-    return await answer(request)
+    response = await answer(request)
+    response.headers.update(_HEADERS)
+    return response
 
 
 async def _refuse(_: Request, error: Exception) -> Response:
@@ -141,19 +132,8 @@ async def _refuse(_: Request, error: Exception) -> Response:
     return PlainTextResponse(f"{error}\n", status_code=400)
 
 
-def _bracketed(host: str) -> str:
-    """Returns an address as it is written in URLs."""
-    if ":" in host:
-        return f"[{host}]"
-    return host
-
-
 def _listen(host: str, port: int | None) -> socket.socket:
-    """Listens on a port, or else on the first free one from 7860.
-
-    Raises:
-        OSError: if the address cannot be used.
-    """
+    """Listens on a port, or else on the first free one from 7860."""
     family = socket.AF_INET
     if ":" in host:
         family = socket.AF_INET6
@@ -193,20 +173,16 @@ def run(
         ValueError: if the page cannot be served, or no file can be read.
     """
     host = host.strip("[]")
-    site = Site(source, model, reading, rerank)
+    site = Site(source, search_model(model), reading or ReadingOptions(), rerank)
     site.library()
     listener = _listen(host, port)
+    # The host of a request is checked, so headers of a proxy that name another one are not read.
     config = uvicorn.Config(
-        site.app(host),
-        loop="asyncio",
-        http="h11",
-        ws="none",
-        lifespan="off",
-        log_level="warning",
-        proxy_headers=False,
-        server_header=False,
+        site.app(host), log_level="warning", proxy_headers=False, server_header=False
     )
-    address = f"http://{_bracketed(host)}:{listener.getsockname()[1]}/"
+    if ":" in host:
+        host = f"[{host}]"
+    address = f"http://{host}:{listener.getsockname()[1]}/"
     print(f"The page is at {address} (press Ctrl-C to stop).", flush=True)
     with suppress(KeyboardInterrupt):
         uvicorn.Server(config).run(sockets=[listener])

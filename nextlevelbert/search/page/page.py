@@ -7,9 +7,8 @@ import io
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 import numpy as np
@@ -25,7 +24,7 @@ _MOST_CELLS = 100  # of a strip
 _BEFORE = 500  # characters that are shown before a passage, and after it
 _AFTER = 3_000
 _LONGEST_MARK = 20_000  # characters
-# Of a text, perhaps without its beginning: the first line if it is short, else the first word.
+# Of a text without its beginning: the first line if it is short, else the first word.
 _FIRST_WORD = re.compile(r"\A(?:[^\n]{0,100}\n|\S*\s*)")
 # A word of an example: no number, no abbreviation, and none of a heading in capitals.
 _EXAMPLE_WORD = re.compile(r"\b[^\W\d_][^\W\d_A-Z]{4,}\b")
@@ -35,8 +34,7 @@ _FREQUENT_WORDS = 40
 _FORMULA = re.compile(r"\A(?=\s*[=+\-@＝＋－＠]|[\t\r\n])")
 
 
-@dataclass(frozen=True)
-class Address:
+class Address(NamedTuple):
     """A state of the page: the values of its address, which are texts.
 
     Args:
@@ -58,16 +56,12 @@ class Address:
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Address:
         """Reads the query of an address."""
-        return cls(**{name: query.get(name, "").strip() for name in asdict(cls())})
+        return cls(*(query.get(name, "").strip() for name in cls._fields))
 
-    def link(self, path: str = "/", **changes: str) -> str:
-        """Returns a link to another state."""
-        values = asdict(replace(self, **changes))
+    def link(self, path: str = "/", document: str = "", passage: str = "", **changes: str) -> str:
+        """Returns a link to another state. No document is open there, unless it is given."""
+        values = {**self._asdict(), "document": document, "passage": passage, **changes}
         return f"{path}?{urlencode({name: value for name, value in values.items() if value})}"
-
-    def list_link(self, path: str = "/", **changes: str) -> str:
-        """Returns a link to a list, without an open document."""
-        return self.link(path, document="", passage="", **changes)
 
 
 class Page:
@@ -78,10 +72,6 @@ class Page:
         address: the state.
         rerank: ranks the first passages of a question again, by a second model.
 
-    Attributes:
-        answer: what was found for the question; None without a question.
-        most_rows: the largest number of rows in the list.
-
     Raises:
         ValueError: if the library does not hold a document of the address, or the question holds no
             word that the model can read.
@@ -91,7 +81,7 @@ class Page:
         self.library = library
         self.address = address
         self.answer: SearchResult | None = None
-        self.words: set[str] = set()
+        self.words = set[str]()
         self.most_rows = min(max(_whole(address.rows), _ROWS), _MOST_ROWS)
         for name in (address.document, address.within):
             if name and name not in library.names:
@@ -107,7 +97,7 @@ class Page:
     @cached_property
     def found(self) -> list[int]:
         """Returns the passages that are listed, the nearest first."""
-        if self.answer is None:
+        if self.answer is None or self.address.view:
             return []
         if not self.address.within:
             return self.answer.passages
@@ -118,14 +108,20 @@ class Page:
     @cached_property
     def opened(self) -> int | None:
         """Returns the open passage: the chosen one, or else the best."""
-        if self.address.view and not self.address.document:
-            return None
         if not self.address.document:
             return next(iter(self.found), None)
         passages = self._passages_of(self.library.names.index(self.address.document))
         if self.answer is not None and not self.address.passage:
             return int(passages[self.answer.score[passages].argmax()])
         return int(passages[min(_whole(self.address.passage), len(passages) - 1)])
+
+    @property
+    def open_row(self) -> int:
+        """Returns the row of the open passage, or of its document."""
+        assert self.opened is not None
+        if self.address.q and not self.address.view:
+            return self.opened
+        return self.library.document_of(self.opened)
 
     def _passage_link(self, index: int) -> str:
         """Returns a link that opens a passage."""
@@ -160,8 +156,8 @@ class Page:
     def _document_row(self, index: int, score: str = "") -> dict[str, Any]:
         name = self.library.names[index]
         return {
-            "id": name,
-            "link": self.address.link(document=name, passage=""),
+            "id": index,
+            "link": self.address.link(document=name),
             "name": name,
             "position": f"{self.library.spans(index)[-1, 1]:,} characters",
             "score": score,

@@ -41,6 +41,26 @@ SCROLLING = """
   (pane) => pane.scrollWidth !== pane.clientWidth).map((pane) => pane.id)
 """
 
+# The fonts of the marked text, one for each character.
+FONTS = """
+[...document.querySelectorAll('mark')].flatMap((mark) =>
+  Array(mark.textContent.length).fill(getComputedStyle(mark).fontFamily))
+"""
+# Snippets of more than four lines.
+LONG_SNIPPETS = """
+[...document.querySelectorAll('.snippet')].filter((snippet) =>
+  snippet.clientHeight > 4.1 * parseFloat(getComputedStyle(snippet).lineHeight)).length
+"""
+
+# Scores of more than one line.
+BROKEN_SCORES = """
+[...document.querySelectorAll('.names small')].filter((score) => {
+  const range = document.createRange();
+  range.selectNodeContents(score);
+  return range.getClientRects().length > 1;
+}).length
+"""
+
 
 @contextmanager
 def opened(address: str, **settings: Any) -> Iterator[Any]:
@@ -114,6 +134,8 @@ def assert_geometry(page: Any) -> None:
     """Nothing is wider than what holds it, and no pane scrolls sideways."""
     assert page.evaluate(TOO_WIDE) == []
     assert page.evaluate(SCROLLING) == []
+    assert page.evaluate(LONG_SNIPPETS) == 0
+    assert page.evaluate(BROKEN_SCORES) == 0
 
 
 def ask(page: Any, question: str) -> None:
@@ -187,6 +209,8 @@ def test_code_keeps_its_lines(shelf):
         lines = page.locator(".text").inner_text().splitlines()
         source = set(inspect.getsource(argparse).splitlines())
         assert len(source.intersection(lines)) > 0.9 * len(set(filter(None, lines)))
+        fonts = page.evaluate(FONTS)
+        assert fonts.count("monospace") > 0.9 * len(fonts)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -195,6 +219,10 @@ def test_a_phone_shows_the_list_or_the_text(shelf, scheme):
     with opened(shelf, viewport={"width": width, "height": height}, color_scheme=scheme) as page:
         assert_geometry(page)
         ask(page, "What does the pilot of the harbour read?")
+        page.get_by_role("link", name="Documents", exact=True).click()
+        page.locator("#list svg").first.wait_for()
+        assert_geometry(page)
+        page.get_by_role("link", name="Passages", exact=True).click()
         rows = page.locator("#list li a")
         text = page.locator("#reading")
         assert not text.is_visible()

@@ -108,7 +108,7 @@ class CorpusFolder:
     def hold(self, rank: int = 0) -> AbstractContextManager[None]:
         """Keeps other runs out of a folder; at an address, they write the same files."""
         if isinstance(self.path, Path):
-            return hold_folder(self.path, rank)
+            return hold_folder(self.path, rank, is_shared=True)
         return nullcontext()
 
     def is_abandoned(self, rank: int) -> bool:

@@ -11,12 +11,13 @@ from ..models.files import writing
 
 
 @contextmanager
-def hold_folder(folder: Path, rank: int = 0) -> Iterator[None]:
+def hold_folder(folder: Path, rank: int = 0, *, is_shared: bool = False) -> Iterator[None]:
     """Keeps other runs out of a folder that this process writes into.
 
     Args:
         folder: the folder, which is made.
         rank: number of this process among those of one run, each of which holds the folder.
+        is_shared: if true, the others are to see that this process has ended with an error.
 
     Raises:
         ValueError: another process holds the folder; the message names the process.
@@ -33,10 +34,13 @@ def hold_folder(folder: Path, rank: int = 0) -> Iterator[None]:
                 " ends, or give another folder."
             ) from None
         holder.write_text(f"{os.getpid()}")
+    is_failed = is_shared
     try:
         yield
-        holder.unlink(missing_ok=True)  # after an error it stays: others see that this run ended
+        is_failed = False
     finally:
+        if not is_failed:
+            holder.unlink(missing_ok=True)
         with suppress(OSError):  # Windows removes no file that is open
             Path(lock.lock_file).unlink()
         lock.release()

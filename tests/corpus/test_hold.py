@@ -21,7 +21,7 @@ def test_nothing_stays_after_a_run(tmp_path):
 
 
 def test_a_run_that_failed_is_known_until_the_next(tmp_path):
-    with pytest.raises(OSError, match="no space"), hold_folder(tmp_path, 2):
+    with pytest.raises(OSError, match="no space"), hold_folder(tmp_path, 2, is_shared=True):
         raise OSError("no space")
 
     assert is_abandoned(tmp_path, 2)
@@ -29,6 +29,13 @@ def test_a_run_that_failed_is_known_until_the_next(tmp_path):
     forget_abandoned(tmp_path, 2)
 
     assert not is_abandoned(tmp_path, 2)
+    assert names(tmp_path) == []
+
+
+def test_nothing_stays_after_the_error_of_a_run_alone(tmp_path):
+    with pytest.raises(OSError, match="no space"), hold_folder(tmp_path):
+        raise OSError("no space")
+
     assert names(tmp_path) == []
 
 

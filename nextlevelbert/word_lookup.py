@@ -6,19 +6,23 @@ word goes through the tokenizer once: ids and characters are exactly those of th
 Notation for shapes: S bytes of a text, W words in it, T tokens.
 """
 
+from __future__ import annotations
+
 import itertools
 import re
 import string
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from threading import Lock
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import pyarrow
 from tokenizers import Tokenizer
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
+
+if TYPE_CHECKING:
+    import pyarrow
 
 # The table starts anew if there are more different words, which only odd texts have.
 _MOST_WORDS = 1_000_000
@@ -329,6 +333,8 @@ def _distinct_words(
         first_byte: index of the first byte of each word, ``[W]``.
         is_solid: bool mask ``[S]``, false at white space.
     """
+    import pyarrow  # as long to import as numpy
+
     solid = np.ascontiguousarray(raw[is_solid])
     # Where each word starts among the bytes that are no white space.
     inside = np.cumsum(is_solid, dtype=np.int32)[first_byte] - 1

@@ -1,16 +1,19 @@
 """The recipe of a corpus: how its vectors were made, as values that JSON can store."""
 
+from __future__ import annotations
+
 import json
 import pkgutil
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from ..models.chunking import ChunkingRule
 from ..models.sentences import Splitter
 from ..models.text_sentences import text_sentences
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def chunking_recipe(rule: ChunkingRule, splitter: Splitter | str | None) -> dict[str, Any]:
@@ -70,6 +73,8 @@ def corpus_schema(recipe: Mapping[str, Any]) -> pa.Schema:
     Args:
         recipe: recipe of the corpus; ``recipe["encoder"]["hidden_size"]`` is D.
     """
+    import pyarrow as pa  # as long to import as numpy
+
     columns = [
         ("document", pa.string()),
         ("chunk", pa.int32()),

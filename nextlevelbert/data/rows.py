@@ -1,11 +1,14 @@
 """Names the places of rows of a table, and leaves out columns that hold no text."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from __future__ import annotations
 
-import pyarrow as pa
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..messages import short
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _MEDIA = "struct<bytes: binary, path: string>"  # as `datasets` stores pictures, sound and video
 

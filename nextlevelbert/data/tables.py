@@ -1,5 +1,7 @@
 """Reads tables: JSON lines, JSON, CSV, Parquet, and data sets, with the place of every row."""
 
+from __future__ import annotations
+
 import csv
 import itertools
 import json
@@ -10,10 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..messages import short
 from .files import (
@@ -33,6 +32,9 @@ from .files import (
     table_lines,
 )
 from .rows import NoDocumentError, RowLocation, columns_without_media
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _SAMPLED_LINES = 20  # by which the delimiter of a CSV is chosen
 _ROWS_AT_ONCE = 16  # that are read from a Parquet file or a data set
@@ -141,6 +143,7 @@ def _open_files(name: str, files: Sequence[Path]) -> Table:
 
     features = {}
     if suffix(files[0]) == ".parquet":
+        import pyarrow.parquet as pq
         from datasets import Features  # seconds to import
 
         features = Features.from_arrow_schema(pq.read_schema(files[0]))
@@ -222,6 +225,8 @@ def dataset_rows(dataset: Any) -> RowsOrErrors:
 
 
 def _parquet_rows(path: Path) -> RowsOrErrors:
+    import pyarrow.parquet as pq  # as long to import as numpy
+
     with pq.ParquetFile(path) as table:
         columns = columns_without_media(table.schema_arrow)
         batches = table.iter_batches(_ROWS_AT_ONCE, columns=columns)

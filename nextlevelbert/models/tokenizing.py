@@ -43,6 +43,8 @@ _MOST_THREADS = 4
 # are copied. If feeding and computing take equally long, both together take one group longer than
 # each alone; a smaller group would fill less of a GPU's forward pass of up to 131,072 tokens.
 _CHARACTERS_PER_GROUP = 400_000
+# The table of words needs pyarrow.compute, which takes longer to import than a question to read.
+_FEW_CHARACTERS = 2_000
 # A longer text is divided, so that several cores can share it.
 _PIECE_CHARACTERS = 50_000
 _SPACE_BETWEEN_WORDS = re.compile(r"(?<=[a-z]) (?=[a-z])")
@@ -226,7 +228,7 @@ class PrivateTokenizer:
 
     def __call__(self, texts: Sequence[str]) -> list[TokenizedDocument]:
         """Tokenises texts of any length, without special tokens, on all processor cores."""
-        if self.look_up_words is not None:
+        if self.look_up_words is not None and sum(map(len, texts)) > _FEW_CHARACTERS:
             return [TokenizedDocument(*arrays) for arrays in self.look_up_words(texts)]
         documents = []
         for group in groups_by_length(texts):

@@ -4,8 +4,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from tqdm.auto import tqdm
-
 from ..messages import names_in_line
 
 
@@ -43,6 +41,10 @@ class Notes:
 
     def print(self) -> None:
         """Prints the new notes to stderr, beside a progress bar, and forgets all."""
+        if not self._first:
+            return
+        from tqdm import tqdm  # a third of the time that numpy takes
+
         for key, first in self._first.items():
             line = first
             others = list(dict.fromkeys(self._others[key]))

@@ -15,9 +15,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from ..bundled import PYTHON_MANUAL, resolve_source
 from ..data.documents import Document
 from ..data.files import (
@@ -251,6 +248,9 @@ def is_own_output(path: Path) -> bool:
     """Returns whether a file is a Parquet file of vectors by this package."""
     if path.suffix.lower() != ".parquet":
         return False
+    import pyarrow as pa  # as long to import as numpy
+    import pyarrow.parquet as pq
+
     try:
         metadata = pq.read_schema(path).metadata
     except (pa.ArrowException, OSError):

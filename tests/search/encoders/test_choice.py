@@ -19,15 +19,17 @@ from nextlevelbert.search.reading import ReadingOptions
 from nextlevelbert.search.store import Store
 
 HEAVY = {"torch", "transformers", "sentence_transformers", "datasets", "pandas"}
+# Only reading files and texts needs these.
+FOR_READING = {"scipy", "pyarrow", "tqdm", "asyncio", "importlib.metadata"}
 SCRIPT = Path(sysconfig.get_path("scripts"), "nextlevelbert")
 
 
 @pytest.mark.parametrize("start", [["-m", "nextlevelbert"], [SCRIPT]])
 def test_a_search_imports_only_what_it_needs(start, books, tmp_path):
-    """In new processes: one reads the folder, and one asks again. Only reading needs scipy."""
+    """In new processes: one reads the folder, and one asks again."""
     words = ["search", str(books), "Who hunts the whale?", "--json", "--model", static_checkpoint()]
     answers = []
-    for heavy in (HEAVY, {*HEAVY, "scipy"}):
+    for heavy in (HEAVY, HEAVY | FOR_READING):
         said = subprocess.run(
             [sys.executable, "-X", "importtime", *start, *words],
             cwd=Path(nextlevelbert.__file__).parents[1],

@@ -1,4 +1,4 @@
-"""``nextlevelbert cache``: lists what searches keep of folders, and removes it."""
+"""``nextlevelbert cache``: lists what searches keep of folders and encoders, and removes it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
+from ..models.files import load_json
+from .encoders.onnx import DESCRIPTION, EXPORTS
 from .reading import default_cache_dir
 from .store import STORES
 
@@ -17,12 +19,12 @@ _SECONDS_PER_DAY = 86_400
 
 
 class KeptStore(NamedTuple):
-    """Describes the store of a folder and a model.
+    """Describes the store of a folder and a model, or the export of an encoder.
 
     Attributes:
-        folder: folder of the store.
-        source: the folder, file or pattern that was searched.
-        model: name of the encoder.
+        folder: folder of the store or the export.
+        source: the folder, file or pattern that was searched; of an export, name of the encoder.
+        model: name of the encoder; of an export, that it is one.
         size: bytes on the disk.
         days: days since it was last opened.
     """
@@ -35,8 +37,11 @@ class KeptStore(NamedTuple):
 
 
 def kept_stores(cache_dir: Path) -> list[KeptStore]:
-    """Lists the stores of a cache, the last used first."""
+    """Lists the stores and exports of a cache, the last used first."""
     stores = []
+    for file in (cache_dir / EXPORTS).glob(f"*/{DESCRIPTION}"):
+        name = load_json(file)["recipe"]["name"]
+        stores.append(_kept(file.parent, source=name, model="exported to ONNX"))
     for folder in (cache_dir / STORES).glob("*"):
         settings = {"source": "?", "model": "?"}  # of a database that cannot be read
         try:
@@ -45,10 +50,15 @@ def kept_stores(cache_dir: Path) -> list[KeptStore]:
                 settings |= dict(database.execute("SELECT name, value FROM settings"))
         except sqlite3.Error as error:
             settings["model"] = f"? ({error})"
-        size = sum(path.stat().st_size for path in folder.iterdir())
-        days = (time.time() - folder.stat().st_mtime) / _SECONDS_PER_DAY
-        stores.append(KeptStore(folder, **settings, size=size, days=days))
+        stores.append(_kept(folder, **settings))
     return sorted(stores, key=lambda store: store.days)
+
+
+def _kept(folder: Path, source: str, model: str) -> KeptStore:
+    """Adds the size of a folder, and the days since it was used."""
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    days = (time.time() - folder.stat().st_mtime) / _SECONDS_PER_DAY
+    return KeptStore(folder, source, model, size=size, days=days)
 
 
 def run(
@@ -61,11 +71,12 @@ def run(
 
     Args:
         cache_dir: the cache (default: ``nextlevelbert`` in the user's cache).
-        remove: the source whose stores are removed, or the name of a store's folder.
-        remove_unused: stores that were not opened for so many days are removed.
+        remove: the source whose stores are removed, the name of an encoder whose exports are
+            removed, or the name of a folder in the cache.
+        remove_unused: what was not opened for so many days is removed.
 
     Raises:
-        ValueError: if there is no such store.
+        ValueError: if nothing is kept of `remove`.
     """
     if cache_dir is None:
         cache_dir = default_cache_dir()
@@ -88,4 +99,4 @@ def run(
         print(f"{verb}{store.folder.name[:8]}  {store.source}  {store.model}, {size},", end=" ")
         print(f"last used {store.days:.0f} days ago")
     total = sum(store.size for store in stores) / 1e6
-    print(f"{verb}{total:,.1f} MB of {len(stores):,} folders in {cache_dir / STORES}")
+    print(f"{verb}{total:,.1f} MB of {len(stores):,} folders in {cache_dir}")

@@ -1,9 +1,11 @@
 """What searches keep: listed, and removed by name or age."""
 
 import os
+import shutil
 import time
 
 from nextlevelbert.search.cache import kept_stores
+from nextlevelbert.search.encoders.onnx import EXPORTS, MINILM
 
 
 def test_what_is_kept_is_listed_with_its_source_model_and_size(command, books, tmp_path):
@@ -19,7 +21,7 @@ def test_what_is_kept_is_listed_with_its_source_model_and_size(command, books, t
         assert store.size >= database > 100_000
         size = f"{store.size / 1e6:,.1f} MB"
         assert f"{store.source}  {store.model}, {size}, last used 0 days ago" in said
-    assert said.endswith(f"of 2 folders in {stores[0].folder.parent}\n")
+    assert said.endswith(f"of 2 folders in {tmp_path / 'cache' / 'nextlevelbert'}\n")
 
 
 def test_what_is_kept_of_a_source_is_removed(command, books, tmp_path):
@@ -32,6 +34,21 @@ def test_what_is_kept_of_a_source_is_removed(command, books, tmp_path):
     [left] = kept_stores(tmp_path / "cache" / "nextlevelbert")
     assert left.source == str(books / "sea.txt")
     assert f"Nothing is kept of {books} in " in command("cache", "--remove", books).err
+
+
+def test_exports_are_listed_with_their_encoder_and_removed(command, books, tmp_path):
+    command("search", books, "whale")
+    export = tmp_path / "cache" / "nextlevelbert" / EXPORTS / "0123456789"
+    shutil.copytree(MINILM, export)
+    name = "sentence-transformers/all-MiniLM-L6-v2"
+
+    said = command("cache").out
+    removed = command("cache", "--remove", name).out
+
+    assert not export.exists()
+    assert f"01234567  {name}  exported to ONNX, 24.0 MB, last used 0 days ago" in said
+    assert removed.startswith(f"Removed 01234567  {name}  ")
+    assert [store.source for store in kept_stores(export.parent.parent)] == [str(books)]
 
 
 def test_what_was_not_used_for_long_is_removed(command, books, tmp_path):

@@ -20,7 +20,7 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -213,6 +213,8 @@ class Export:
         if not (self.folder / f"{dtype}.onnx").is_file():
             with whole_folder(self.folder) as temporary:
                 quantize(self.folder / "float32.onnx", temporary / "int8.onnx")
+        with suppress(OSError):  # a cache that is read-only
+            os.utime(self.folder)  # `nextlevelbert cache` lists when it was last used
         return OnnxEncoder(self.folder, dtype)
 
 

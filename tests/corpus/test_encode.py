@@ -157,7 +157,7 @@ def test_vectors_that_are_not_finite_are_named(source, rule, monkeypatch):
 
 def test_two_processes_write_what_one_writes(corpus, source, rule, tmp_path):
     def encode(rank):
-        os.environ.update(RANK=str(rank), WORLD_SIZE="2")
+        os.environ.update(RANK=str(rank), WORLD_SIZE="2", TOKENIZERS_PARALLELISM="false")
         torch.set_num_threads(1)  # the parent's threads did not come along
         encode_corpus(DOCUMENTS, source, rule, tmp_path / "both", **SMALL)
 

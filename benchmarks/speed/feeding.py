@@ -27,6 +27,8 @@ from nextlevelbert.models.chunk_encoder import ChunkEncoder, LoadedChunkEncoder,
 from nextlevelbert.models.prompts import tokenize_and_split
 from nextlevelbert.models.tokenizing import groups_by_length
 
+DOCUMENTS = 50
+CHARACTERS = 200_000
 HIDDEN_SIZE = 32
 ROUNDS = 3
 
@@ -89,13 +91,10 @@ def measure(model: Any, loaded: LoadedChunkEncoder, texts: list[str]) -> list[st
 
 def main() -> None:
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("--documents", type=int, default=50, help="number of documents")
-    parser.add_argument("--characters", type=int, default=200_000, help="length of each document")
-    args = parser.parse_args()
+    parser.parse_args()
     measuring.print_header("float32", f"medians of {ROUNDS} rounds, wall / CPU seconds")
-    size = args.characters
-    text = measuring.long_text(size * args.documents)
-    texts = [text[start : start + size] for start in range(0, len(text), size)]
+    text = measuring.long_text(DOCUMENTS * CHARACTERS)
+    texts = [text[start : start + CHARACTERS] for start in range(0, len(text), CHARACTERS)]
     loaded = load_chunk_encoder(str(static_checkpoint()))
     shipped = NextLevelBertModel.from_pretrained(static_checkpoint())
     head = ["encoder", "feeding", "computing", "both: `encode`", "times the slower", "floor"]

@@ -34,12 +34,12 @@ def hold_folder(folder: Path, rank: int = 0, *, is_shared: bool = False) -> Iter
                 " ends, or give another folder."
             ) from None
         holder.write_text(f"{os.getpid()}")
-    is_failed = is_shared
+    is_finished = False
     try:
         yield
-        is_failed = False
+        is_finished = True
     finally:
-        if not is_failed:
+        if is_finished or not is_shared:
             holder.unlink(missing_ok=True)
         with suppress(OSError):  # Windows removes no file that is open
             Path(lock.lock_file).unlink()
@@ -59,8 +59,10 @@ def is_abandoned(folder: Path, rank: int) -> bool:
 
 def forget_abandoned(folder: Path, rank: int) -> None:
     """Removes what a process left that held a folder and has ended before it had finished."""
+    holder = folder / f".holder-{rank}"
     lock = folder / f".lock-{rank}"
-    if is_abandoned(folder, rank) or lock.exists():
-        with suppress(OSError), FileLock(lock, timeout=0):  # another process may have begun
-            (folder / f".holder-{rank}").unlink(missing_ok=True)
+    if holder.exists() or lock.exists():
+        # Another process may hold the folder, which may also be read-only.
+        with suppress(OSError), FileLock(lock, timeout=0):
+            holder.unlink(missing_ok=True)
             lock.unlink()

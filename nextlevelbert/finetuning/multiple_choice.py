@@ -88,11 +88,12 @@ def fit_tfidf(train: Dataset, labels: LabelSet) -> PredictLogits:
         texts = distinct_texts(dataset)
         words.fit(distinct_texts(train) + texts)
         vectors = words.transform(texts)  # [D, words], rows of length 1
+        documents = dict(zip(texts, vectors, strict=True))
 
         scores = []
         for row in dataset:
-            document = vectors[texts.index(row["text"])]
-            scores.append((words.transform(pair_texts(row)) @ document.T).toarray()[:, 0])
+            choices = words.transform(pair_texts(row))  # [K, words]
+            scores.append((choices @ documents[row["text"]].T).toarray()[:, 0])
 
         return np.array(scores)
 

@@ -48,6 +48,18 @@ def test_either_file_of_a_killed_run_is_removed(tmp_path, left):
     assert names(tmp_path) == []
 
 
+def test_a_folder_that_cannot_be_written_is_left_as_it_is(tmp_path, monkeypatch):
+    (tmp_path / ".holder-0").touch()
+
+    def refuse(*_, **__):
+        raise PermissionError("read-only")
+
+    monkeypatch.setattr("filelock.FileLock.acquire", refuse)
+    forget_abandoned(tmp_path, 0)
+
+    assert names(tmp_path) == [".holder-0"]
+
+
 def test_the_files_of_a_run_that_goes_on_stay(tmp_path):
     other = (
         "import sys; from pathlib import Path; from nextlevelbert.corpus.hold import *;"

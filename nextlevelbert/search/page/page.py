@@ -59,7 +59,7 @@ class Address(NamedTuple):
         return cls(*(query.get(name, "").strip() for name in cls._fields))
 
     def link(self, path: str = "/", document: str = "", passage: str = "", **changes: str) -> str:
-        """Returns a link to another state. No document is open there, unless it is given."""
+        """Returns a link to other rows or another document; none is open unless it is given."""
         values = {**self._asdict(), "document": document, "passage": passage, **changes}
         return f"{path}?{urlencode({name: value for name, value in values.items() if value})}"
 

@@ -40,9 +40,8 @@ Prepared = TypeVar("Prepared")
 # Tokenizers and numpy release the interpreter's lock; more threads would wait for it.
 _MOST_THREADS = 4
 # Texts that are tokenised together: a tokenizer keeps some 100 bytes for each token until its ids
-# are copied. If feeding and computing take equally long, both together take one group longer than
-# each alone; a smaller group would fill less of a GPU's forward pass of up to 131,072 tokens.
-_CHARACTERS_PER_GROUP = 400_000
+# are copied. Groups of 400,000 were not faster (`benchmarks/speed/feeding.py`).
+_CHARACTERS_PER_GROUP = 1_000_000
 # The table of words needs pyarrow.compute, which takes longer to import than a question to read.
 _FEW_CHARACTERS = 2_000
 # A longer text is divided, so that several cores can share it.

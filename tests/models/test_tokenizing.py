@@ -159,14 +159,6 @@ def test_texts_before_an_error_are_a_group():
         next(groups)
 
 
-def test_no_group_of_fifty_long_texts_holds_a_twentieth_of_them():
-    """Feeding and computing that take equally long overlap except for the largest group."""
-    groups = list(groups_by_length(["a" * 200_000] * 50))
-
-    assert sum(map(len, groups)) == 50
-    assert max(map(len, groups)) < 50 / 20
-
-
 @pytest.mark.parametrize(
     ("texts", "error", "word"),
     [

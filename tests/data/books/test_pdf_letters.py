@@ -8,6 +8,9 @@ from ...toys.books import letters_at, text_of, words_at, write_pdf_content
 
 LINE = words_at("The dome opened at night.", 150, 700)
 
+# Before, matplotlib drew letters outside Latin-1 as pictures in fonts of type 3, and Hebrew from left to right.
+OLD_MATPLOTLIB = matplotlib.__version_info__ < (3, 11)
+
 
 @pytest.mark.parametrize("degrees", [90, 180, 270, 30])
 def test_letters_of_a_turned_label_are_joined(tmp_path, degrees):
@@ -60,7 +63,10 @@ def test_labels_of_matplotlib_with_formulas(tmp_path, fonttype):
         figure.savefig(tmp_path / "a.pdf")
 
     lines = text_of(tmp_path / "a.pdf").split("\n")
-    assert sorted(lines) == ["A title", "Down α hill", "Sparsity level λ1 of x", "Upside β down"]
+    expected = ["A title", "Down α hill", "Sparsity level λ1 of x", "Upside β down"]
+    if OLD_MATPLOTLIB and fonttype == 3:
+        expected = ["A title", "Down hill", "Sparsity level 1 of x", "Upside down"]
+    assert sorted(lines) == expected
 
 
 @pytest.mark.parametrize("rotation", [0, 90, 180, 270])
@@ -124,10 +130,11 @@ def test_forms_with_equal_words_at_equal_places_of_their_own_are_read(tmp_path):
 
 def test_a_turned_word_of_hebrew_stays(tmp_path):
     """PDFium has put its letters into their order of reading, which is not that of their places."""
+    word = "ירושלים"
     figure = Figure()
-    figure.text(0.5, 0.5, "ירושלים", rotation=90)
+    figure.text(0.5, 0.5, word[::-1] if OLD_MATPLOTLIB else word, rotation=90)
 
     with matplotlib.rc_context({"pdf.fonttype": 42}):
         figure.savefig(tmp_path / "a.pdf")
 
-    assert text_of(tmp_path / "a.pdf") == "ירושלים"
+    assert text_of(tmp_path / "a.pdf") == word

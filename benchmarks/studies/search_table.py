@@ -1,7 +1,7 @@
 """Ranks the passages that answer everyday questions, by ``nextlevelbert search`` and by others.
 
     python -m benchmarks.studies.search_table --packages packages --shared SHARED --output_dir OUT
-    python -m benchmarks.studies.search_table ... --kinds novels --encoder minilm --passages 300
+    python -m benchmarks.studies.search_table ... --kinds novels --encoder minilm
 
 The texts are those of `everyday_questions`, and so are the commands that download them. Each kind
 of text is a folder of its own. A passage is right if it is of a right document and holds the whole
@@ -10,12 +10,13 @@ quotation; equal texts count once.
 ======================  ============================================================================
 row                     score of a passage
 ======================  ============================================================================
-search                  as the command ranks, with its default options
+search                  as the command ranks with ``--rerank none``
 without late int.       the order before late interaction ranks its first hundred again
 its words, its vectors  one part of the score alone
 bm25s, TF-IDF           `bm25s` and scikit-learn's `TfidfVectorizer` with their own defaults
-search --rerank NAME    the first hundred of `search` ranked again, by `Reranker`
-search --model NAME     as the command ranks with the encoder NAME of ``--encoder``
+search --rerank NAME    as the command ranks, which reads its first passages with the encoder NAME
+                        of ``--encoder``; for MiniLM, the default if the extra is installed
+search --model NAME     as the command ranks with ``--dtype int8``
 NAME alone              the cosine of that encoder alone, over all passages
 ======================  ============================================================================
 
@@ -28,7 +29,6 @@ the documentation is of the other half. All questions about novels and books are
 from __future__ import annotations
 
 import json
-import random
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -42,10 +42,10 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from benchmarks.common.measuring import add_json_option, print_table, write_figures
 from benchmarks.studies import everyday_questions
 from benchmarks.studies.everyday_questions import KINDS, Question, load_questions, one_line
-from nextlevelbert import NextLevelBertModel
 from nextlevelbert.search import ReadingOptions, Reranker, open_library
-from nextlevelbert.search.encoders.torch import open_model
+from nextlevelbert.search.encoders.choice import SearchModel, named_model
 from nextlevelbert.search.library import LATE_WEIGHT, Library, SearchResult, ranking
+from nextlevelbert.search.rerank import PASSAGES, named_reranker
 
 DEFAULT = "search"
 _DRAWS = 10_000
@@ -81,47 +81,25 @@ class Collection:
         return 1 + min(numbers.index(number) for number in self.right[index])
 
 
-def write_documents(
-    kind: str, documents: Iterable[tuple[str, str]], questions: list[Question], args: Namespace
-) -> Path:
-    """Writes the documents of a kind into a table.
-
-    With ``--passages``, further documents are added to those with answers in a fixed random order,
-    until there are that many passages.
-    """
-    answers = {answer.document for question in questions for answer in question.answers}
-    texts = {name: text for name, text in documents if text.strip()}
-    others = sorted(texts.keys() - answers)
-    random.Random(0).shuffle(others)
-    names = [*sorted(answers), *others]
-    path = _write(args.output_dir / f"{kind}.jsonl", names, texts)
-    if args.passages is None:
-        return path
-    starts = _open(path, args, model=None).starts
-    count = max(int(np.searchsorted(starts, args.passages)), len(answers))
-    return _write(args.output_dir / f"{kind}-{args.passages}.jsonl", names[:count], texts)
-
-
-def _write(path: Path, names: list[str], texts: dict[str, str]) -> Path:
+def write_documents(kind: str, documents: Iterable[tuple[str, str]], folder: Path) -> Path:
+    """Writes the documents of a kind that hold text into a table."""
+    path = folder / f"{kind}.jsonl"
     with path.open("w", encoding="utf-8") as file:
-        for document in names:
-            file.write(json.dumps({"id": document, "text": texts[document]}) + "\n")
+        for document, text in documents:
+            if text.strip():
+                file.write(json.dumps({"id": document, "text": text}) + "\n")
     return path
 
 
-def _open(path: Path, args: Namespace, model: NextLevelBertModel | None) -> Library:
-    return open_library(str(path), model, ReadingOptions(cache_dir=args.output_dir / "cache"))
-
-
 def open_collection(
-    path: Path, questions: list[Question], args: Namespace, model: NextLevelBertModel | None = None
+    path: Path, questions: list[Question], model: SearchModel | None = None
 ) -> Collection:
     """Opens documents as `search` does, and finds the passages that answer the questions.
 
     Raises:
         ValueError: if no passage holds the whole quotation of a question.
     """
-    library = _open(path, args, model)
+    library = open_library(str(path), model, ReadingOptions(cache_dir=path.parent / "cache"))
     passages = [library.passage_text(index) for index in range(int(library.starts[-1]))]
     number_of = {text.strip(): number for number, text in enumerate(passages)}
     numbers = np.array([number_of[text.strip()] for text in passages])
@@ -172,18 +150,17 @@ def scores_before(answer: SearchResult) -> np.ndarray:
     return np.where(np.isnan(before), answer.score - answer.score.max() - 1, before)
 
 
-def ranks_with_model(
-    collection: Collection, own: Collection, *, model: NextLevelBertModel, name: str
+def ranks_with_encoder(
+    collection: Collection, own: Collection, *, reranker: Reranker, name: str
 ) -> dict[str, list[int]]:
-    """Ranks the first right passages with a second model.
+    """Ranks the first right passages with a sentence encoder.
 
     Args:
         collection: the passages of the default, of which the first are ranked again.
-        own: the same documents, opened with the model.
-        model: the model.
+        own: the same documents, opened with the encoder.
+        reranker: reads with the encoder.
         name: its name in the table.
     """
-    reranker = Reranker(model)
     table: dict[str, list[int]] = {}
     for index, question in enumerate(collection.questions):
         again = collection.library.ask(question.question, rerank=reranker)
@@ -208,7 +185,8 @@ def interval(values: np.ndarray) -> tuple[float, float]:
 def report(title: str, table: dict[str, np.ndarray]) -> dict[str, dict[str, object]]:
     """Prints MRR with its interval, hits, and questions won and lost against the default.
 
-    The default minus a row has an interval, and the p of a two-sided sign test.
+    The default minus a row has an interval, and the p of a two-sided sign test. So has the default
+    that an encoder ranks again, without a test.
 
     Returns:
         The figures of each row, and its ranks in the order of the questions.
@@ -221,17 +199,22 @@ def report(title: str, table: dict[str, np.ndarray]) -> dict[str, dict[str, obje
         won = int((ranked < table[DEFAULT]).sum())
         lost = int((ranked > table[DEFAULT]).sum())
         mean = float((1 / ranked).mean())
-        gain = interval(1 / table[DEFAULT] - 1 / ranked)
+        minus = {}
+        for reference in table:
+            if reference == DEFAULT or reference.startswith("search --rerank"):
+                gains = 1 / table[reference] - 1 / ranked
+                minus[f"{reference} minus"] = [float(gains.mean()), *interval(gains)]
         p = ""
         if won + lost > 0:
             p = f"{binomtest(won, won + lost).pvalue:.3f}"
         cells = [row, f"{mean:.3f} ({low:.2f} to {high:.2f})", hits, f"{won} / {lost}"]
-        rows.append([*cells, f"{gain[0]:+.3f} to {gain[1]:+.3f}", p])
+        _, worst, best = minus[f"{DEFAULT} minus"]
+        rows.append([*cells, f"{worst:+.3f} to {best:+.3f}", p])
         figures[row] = {
             "mrr": [mean, low, high],
             "hits": hits,
             "won / lost": f"{won} / {lost}",
-            "search minus": [float((1 / table[DEFAULT] - 1 / ranked).mean()), *gain],
+            **minus,
             "sign test": p,
             "ranks": " ".join(map(str, ranked)),
         }
@@ -249,7 +232,6 @@ def parse_args() -> Namespace:
     parser.add_argument("--kinds", nargs="+", choices=[*KINDS, "novels", "books"], default=KINDS)
     parser.add_argument("--half", choices=["choose", "report"], default="report")
     parser.add_argument("--encoder", help="name of a sentence encoder for three further rows")
-    parser.add_argument("--passages", type=int, help="about this many passages of each kind")
     add_json_option(parser)
     return parser.parse_args()
 
@@ -259,7 +241,9 @@ def main() -> None:
     args.output_dir.mkdir(parents=True, exist_ok=True)
     model = None
     if args.encoder is not None:
-        model = open_model(args.encoder)
+        cache = args.output_dir / "cache"
+        model = named_model(args.encoder, dtype="int8", cache_dir=cache)
+        reranker = named_reranker(args.encoder, PASSAGES, cache_dir=cache)
 
     overall: dict[str, list[int]] = {}
     figures: dict[str, dict[str, object]] = {}
@@ -267,13 +251,13 @@ def main() -> None:
     for kind in args.kinds:
         documents = everyday_questions.read_kind(kind, packages=args.packages, shared=args.shared)
         all_questions = [question for question in load_questions() if question.kind == kind]
-        path = write_documents(kind, documents, all_questions, args)
+        path = write_documents(kind, documents, args.output_dir)
         questions = [question for question in all_questions if question.half == args.half]
-        collection = open_collection(path, questions, args)
+        collection = open_collection(path, questions)
         table = ranks(collection)
         if model is not None:
-            own = open_collection(path, questions, args, model)
-            table |= ranks_with_model(collection, own, model=model, name=args.encoder)
+            own = open_collection(path, questions, model)
+            table |= ranks_with_encoder(collection, own, reranker=reranker, name=args.encoder)
         passages = len(collection.texts)
         documents_read = len(collection.library.names)
         title = f"{kind}: {passages:,} passages of {documents_read:,} documents"

@@ -1,14 +1,13 @@
 """The table of everyday questions: its passages, its rows and its intervals, on a small folder."""
 
-from argparse import Namespace
-
 import numpy as np
 import pytest
 from scipy.stats import bootstrap
 
 from benchmarks.studies import search_table
 from benchmarks.studies.everyday_questions import Answer, Question
-from nextlevelbert.search.encoders.torch import open_model
+from nextlevelbert.search.encoders.choice import named_model
+from nextlevelbert.search.rerank import Reranker
 
 LID = Question(
     id="help-01",
@@ -27,22 +26,16 @@ DOCUMENTS = [
 
 
 @pytest.fixture
-def args(tmp_path):
-    return Namespace(output_dir=tmp_path, passages=None)
+def documents(tmp_path):
+    return search_table.write_documents("help", DOCUMENTS, tmp_path)
 
 
 @pytest.fixture
-def documents(args):
-    return search_table.write_documents("help", DOCUMENTS, [LID], args)
-
-
-@pytest.fixture
-def collection(documents, args):
-    return search_table.open_collection(documents, [LID], args)
+def collection(documents):
+    return search_table.open_collection(documents, [LID])
 
 
 def test_the_passage_with_the_quotation_is_right_and_equal_texts_count_once(collection):
-    assert collection.library.names[0].endswith("#lid")  # with an answer
     assert len(collection.texts) == 4  # without the empty document
     assert len(set(collection.numbers.tolist())) == 3
     assert collection.right == [{0}]
@@ -54,12 +47,14 @@ def test_every_row_ranks_the_passage_that_answers(collection):
     assert table["search"] == table["bm25s"] == table["TF-IDF (scikit-learn)"] == [1]
 
 
-def test_rows_of_a_model_are_those_of_the_commands(collection, documents, args):
-    """With the model of the default, each row is that of the default."""
-    model = open_model()
-    own = search_table.open_collection(documents, [LID], args, model)
+def test_rows_of_an_encoder_are_those_of_the_commands(collection, documents):
+    """With the encoder of the default, each row is that of the default."""
+    model = named_model()
+    own = search_table.open_collection(documents, [LID], model)
 
-    table = search_table.ranks_with_model(collection, own, model=model, name="static")
+    table = search_table.ranks_with_encoder(
+        collection, own, reranker=Reranker(model), name="static"
+    )
 
     vectors = collection.library.ask(LID.question).cosine
     assert table["search --rerank static"] == table["search --model static"] == [1]
@@ -82,3 +77,20 @@ def test_an_interval_is_scipy_s_percentile_bootstrap():
     drawn = bootstrap((values,), np.mean, method="percentile", rng=0).confidence_interval
     assert low == pytest.approx(drawn.low, abs=0.005)
     assert high == pytest.approx(drawn.high, abs=0.005)
+
+
+def test_differences_are_those_of_search_and_of_search_ranked_again(capsys):
+    table = {
+        "search": np.array([1, 2, 4]),
+        "search --rerank minilm": np.array([1, 1, 2]),
+        "minilm alone": np.array([1, 3, 1]),
+    }
+
+    figures = search_table.report("all", table)
+
+    alone = figures["minilm alone"]
+    assert (alone["won / lost"], alone["sign test"]) == ("1 / 1", "1.000")
+    assert alone["search minus"][0] == pytest.approx((0 + 1 / 6 - 3 / 4) / 3)
+    assert alone["search --rerank minilm minus"][0] == pytest.approx((0 + 2 / 3 - 1 / 2) / 3)
+    assert "minilm alone minus" not in alone
+    assert "minilm alone" in capsys.readouterr().out

@@ -35,9 +35,10 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
 
 
 def provenance(about: str, measured: Mapping[str, Mapping[str, Any]]) -> str:
-    """Says in lines of prose when and by which sections a table was measured."""
-    runs = []
+    """Says in lines of prose by which sections a table was measured, and when, for each commit."""
+    sections: dict[str, list[str]] = {}
     for name, facts in measured.items():
-        runs.append(f"`{name}` ({facts['date']}, commit {facts['commit']})")
+        sections.setdefault(f"{facts['date']}, commit {facts['commit']}", []).append(f"`{name}`")
+    runs = [f"{', '.join(names)} ({run})" for run, names in sections.items()]
     text = f"Measured by {', '.join(runs)}. {about}"
     return "\n".join(textwrap.wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False))

@@ -61,10 +61,12 @@ def test_only_what_is_between_the_markers_is_written():
 
 
 def test_a_table_says_how_it_was_measured():
-    text = provenance("Over 8 topics.", {"one": FACTS, "two": FACTS})
+    other = {"commit": "4567abcd", "date": "2026-11-29"}
+
+    text = provenance("Over 8 topics.", {"one": FACTS, "two": other, "three": FACTS})
 
     assert " ".join(text.split()) == (
-        "Measured by `one` (2026-11-28, commit 0123abcd), `two` (2026-11-28, commit 0123abcd)."
+        "Measured by `one`, `three` (2026-11-28, commit 0123abcd), `two` (2026-11-29, commit 4567abcd)."
         " Over 8 topics."
     )
 

@@ -18,6 +18,8 @@ from ..models.files import local_path, whole_file
 from .hold import forget_abandoned, hold_folder, is_abandoned
 
 _PASSWORD = re.compile(r"://[^/]*@")
+# fsspec and the system raise these; packages that open addresses also raise classes of their own.
+_UNREACHABLE = (OSError, ValueError, ImportError, NotImplementedError)
 
 
 class CorpusFolder:
@@ -55,7 +57,7 @@ class CorpusFolder:
         """Yields the file system of this process and thread, and the path of a file in it.
 
         Raises:
-            ConnectionError: for any error of a package that opens addresses; it names the file.
+            ConnectionError: the address is unknown or cannot be reached; the error names the file.
         """
         try:
             if isinstance(self.path, Path):
@@ -64,6 +66,9 @@ class CorpusFolder:
                 store, root = url_to_fs(self.path)
                 yield store, f"{root}/{name}"
         except Exception as error:
+            # Any other built-in error is a fault of a program.
+            if type(error).__module__ == "builtins" and not isinstance(error, _UNREACHABLE):
+                raise
             address = f"{self}/{name}".rstrip("/")
             raise ConnectionError(f"{address} cannot be reached: {error}") from error
 

@@ -129,6 +129,31 @@ def test_a_part_that_cannot_be_fetched_is_not_called_damaged(address, memory, mo
         corpus.vectors(0, 1)
 
 
+class NoCredentialsError(Exception):
+    """An error of a package, such as botocore's."""
+
+
+@pytest.mark.parametrize(
+    ("error", "expected", "message"),
+    [
+        (NoCredentialsError("no keys"), OSError, "bucket/corpus cannot be reached: no key"),
+        (ImportError("install s3fs"), OSError, "bucket/corpus cannot be reached: install"),
+        (TypeError("a fault"), TypeError, "^a fault$"),
+        (KeyError("name"), KeyError, "^'name'$"),
+    ],
+)
+def test_a_fault_of_a_program_is_not_called_unreachable(
+    address, monkeypatch, error, expected, message
+):
+    def fail(*arguments, **options):
+        raise error
+
+    monkeypatch.setattr(MemoryFileSystem, "ls", fail)
+
+    with pytest.raises(expected, match=message):
+        VectorCorpus(address)
+
+
 def test_a_part_is_decoded_once(corpus, address, requests):
     assert all_equal(corpus, VectorCorpus(address))
     requests["opened"].clear()

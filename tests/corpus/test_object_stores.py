@@ -5,6 +5,7 @@ environment is in nothing that they write, print or log.
 """
 
 import logging
+import os
 import re
 
 import pytest
@@ -26,14 +27,15 @@ from pathlib import Path
 os.environ.update(
     AWS_ACCESS_KEY_ID="user", AWS_DEFAULT_REGION="us-east-1", no_proxy="127.0.0.1",
     AWS_ENDPOINT_URL=sys.argv[1], AWS_SECRET_ACCESS_KEY=sys.argv[2], HF_TOKEN=sys.argv[2],
-    HF_ASSETS_CACHE=sys.argv[3],
 )
 logging.basicConfig(level=logging.INFO)
 logging.getLogger("nextlevelbert").setLevel(logging.DEBUG)
+import huggingface_hub.utils._cache_assets as assets
 import nextlevelbert as nlb
 import nextlevelbert.corpus.folder as folders
 from tests.toys.corpora import DOCUMENTS, SMALL
 
+assets.HF_ASSETS_CACHE = sys.argv[3]
 address = sys.argv[4]
 source = nlb.load_chunk_encoder(nlb.static_checkpoint())
 rule = nlb.ChunkingRule.from_tokenizer(source.tokenizer, 16)
@@ -77,6 +79,30 @@ dataset = nlb.PackedVectorDataset(corpus, sequence_length=8)
 rows = DataLoader(dataset, batch_size=None, num_workers=2, collate_fn=list)
 print(sum(len(row[0]) for row in rows))
 """
+PRETRAIN = """
+from nextlevelbert.command import main
+
+def pretrain(output):
+    os.chdir(sys.argv[3])
+    argv = f"--corpus_dir {address} --output_dir {output} --train_file example-books"
+    argv += f" --chunk_encoder {nlb.static_checkpoint()} --chunk_size 64 --num_hidden_layers 1"
+    argv += " --do_train --use_cpu --disable_tqdm true --sequence_length 16 --max_steps 4"
+    argv += " --save_steps 2 --characters_per_part 5000 --dataloader_num_workers 2"
+    assert main(["pretrain", *argv.split()]) in (None, 0)
+"""
+KILLED_IN_TRAINING = """
+from transformers import Trainer
+
+step = Trainer.training_step
+
+def step_or_die(self, *arguments, **options):
+    if self.state.global_step == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return step(self, *arguments, **options)
+
+Trainer.training_step = step_or_die
+pretrain("model")
+"""
 MISSING = """
 address += "-of-nobody"
 nlb.VectorCorpus(address)
@@ -118,6 +144,11 @@ def call(s3, fresh_process, tmp_path):
     return run
 
 
+def objects(store, folder):
+    store.invalidate_cache()
+    return {path.rsplit("/", 1)[-1]: store.cat_file(path) for path in store.glob(f"{folder}/*")}
+
+
 @pytest.mark.long
 def test_s3_gets_the_bytes_of_a_folder_and_a_kill_costs_one_part(corpus, s3, call):
     _, store = s3
@@ -128,9 +159,7 @@ def test_s3_gets_the_bytes_of_a_folder_and_a_kill_costs_one_part(corpus, s3, cal
     output = call(READ, "s3://bucket/books")
     packed = call(IN_A_WORKER, "s3://bucket/books")
 
-    store.invalidate_cache()
-    names = store.glob("bucket/books/*")
-    assert {name.rsplit("/", 1)[-1]: store.cat_file(name) for name in names} == parts(corpus.path)
+    assert objects(store, "bucket/books") == parts(corpus.path)
     assert re.findall(r"writes (part-\d+|_\w+)", output) == [
         "part-000001",
         "part-000002",
@@ -156,6 +185,23 @@ def test_a_damaged_object_is_named_and_written_again(corpus, s3, call):
     assert f"s3://{path} is damaged" in error
     assert re.findall(r"writes (part-\d+)", output) == ["part-000001"]
     assert store.cat_file(path) == content
+
+
+@pytest.mark.long
+def test_a_killed_training_on_s3_resumes_to_the_model_of_a_folder(s3, call, tmp_path):
+    call(f"{PRETRAIN}pretrain('straight')", tmp_path / "vectors")
+
+    killed = call(PRETRAIN + KILLED_IN_TRAINING, "s3://bucket/vectors", before=IN_A_FORK)
+    output = call(f"{PRETRAIN}pretrain('model')", "s3://bucket/vectors")
+
+    assert killed.endswith("-9\n")
+    assert "writes" not in output
+    assert {*os.listdir(tmp_path)} == {"model", "nextlevelbert", "straight", "vectors"}
+    for name in ("model.safetensors", "settings.json"):
+        content = (tmp_path / "model" / name).read_bytes()
+        assert content == (tmp_path / "straight" / name).read_bytes()
+    assert len(parts(tmp_path / "vectors")) > 3
+    assert objects(s3[1], "bucket/vectors") == parts(tmp_path / "vectors")
 
 
 @pytest.mark.long

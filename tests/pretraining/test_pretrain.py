@@ -5,6 +5,7 @@ That it learns, publishes and goes on when killed is in tests/training/test_trai
 """
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pytest
 import torch
@@ -28,6 +30,7 @@ from nextlevelbert import (
     load_chunk_encoder,
 )
 from nextlevelbert.command.pretrain import read_options
+from nextlevelbert.corpus.folder import CorpusFolder
 from nextlevelbert.models.files import read_json
 from nextlevelbert.pretraining.documents import ChosenDocuments, share_out
 from nextlevelbert.pretraining.options import NewModelArguments, NextLevelBertArguments
@@ -333,6 +336,44 @@ def test_a_validation_set_is_evaluated_in_place_of_a_share(run, books, tmp_path)
     others.write_text(json.dumps(BOOKS[0]))
     with pytest.raises(ValueError, match="--validation_file has 1 document"):
         run(tmp_path / "pairs", *argv, "--validation_file", str(others))
+
+
+def test_a_corpus_at_an_address_trains_the_model_of_a_folder(
+    run, books, tmp_path, monkeypatch, capsys
+):
+    """Encoding is interrupted between two parts; only the model and the cache are written here."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("huggingface_hub.utils._cache_assets.HF_ASSETS_CACHE", tmp_path / "cache")
+    argv = ["--train_file", str(books), "--validation_file", str(books), "--max_steps", "2"]
+    argv += ["--chunk_size", "12", "--characters_per_part", "3000"]
+    run("straight", *argv)
+    argv += ["--corpus_dir", "memory://pretraining/books"]
+    write_file = CorpusFolder.write
+
+    def write_first(self, name, content):
+        if name.startswith("part-000001"):
+            raise KeyboardInterrupt
+        write_file(self, name, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CorpusFolder, "write", write_first)
+        with pytest.raises(KeyboardInterrupt):
+            run("model", *argv)
+    run("model", *argv)
+    run("model", *argv)
+
+    assert "model is finished already" in capsys.readouterr().out
+    straight = {"straight", "straight-corpus", "straight-corpus-validation"}
+    assert {*os.listdir()} == {"cache", "model"} | straight
+    same(weights(Path("straight")), weights(Path("model")))
+    store = fsspec.filesystem("memory")
+    for name in ("corpus", "corpus-validation"):
+        address = f"/pretraining/{name.replace('corpus', 'books')}"
+        expected = parts(Path(f"straight-{name}"))
+        assert len(expected) == 6
+        stored = store.glob(f"{address}/*.parquet")
+        assert {path.rsplit("/", 1)[-1]: store.cat_file(path) for path in stored} == expected
+    store.rm("/pretraining", recursive=True)
 
 
 def test_layers_start_as_copies(source, toy_encoder_path):

@@ -1,4 +1,6 @@
-"""The static encoder, a rule of chunks, and the corpus that both make of the toy documents."""
+"""The static encoder, a rule of chunks, the corpus that both make of the toy documents, and S3."""
+
+import logging
 
 import pytest
 
@@ -22,3 +24,22 @@ def corpus(source, rule, tmp_path_factory):
     return encode_corpus(
         DOCUMENTS, source, rule, tmp_path_factory.mktemp("corpora") / "straight", **SMALL
     )
+
+
+@pytest.fixture(scope="module")
+def s3():
+    """The address of moto's server, with a bucket."""
+    import s3fs
+    from moto.server import ThreadedMotoServer  # tests need it
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    endpoint = f"http://{host}:{port}"
+    store = s3fs.S3FileSystem(
+        key="user", secret="other", endpoint_url=endpoint, skip_instance_cache=True
+    )
+    store.mkdir("bucket")
+    yield endpoint, store
+    server.stop()

@@ -239,45 +239,6 @@ def test_the_encoder_travels_by_name_or_whole(source, rule):
     assert pickle.loads(small)(batch).equals(pickle.loads(large)(batch))
 
 
-@pytest.mark.long
-def test_a_ray_cluster_with_a_killed_worker_makes_the_same_vectors(
-    corpus, source, rule, monkeypatch, tmp_path
-):
-    """Two workers, one of which dies once."""
-    import ray  # `make test-long` installs it
-
-    mark = tmp_path / "killed"
-
-    class OnceKilled(ChunkVectors):
-        def __call__(self, batch):
-            if not mark.exists():
-                mark.touch()
-                os._exit(1)
-            return super().__call__(batch)
-
-    # Ray's workers have the lowest priority but four, so that each import takes minutes beside
-    # other work.
-    monkeypatch.setenv("RAY_worker_niceness", "0")
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
-    try:
-        rows = ray.data.from_items(
-            [{"id": document.id, "text": document.text} for document in DOCUMENTS],
-            override_num_blocks=2,
-        )
-        options = {
-            "fn_constructor_args": (static_checkpoint(), rule),
-            "batch_size": 2,
-            "batch_format": "pyarrow",
-        }
-        rows.map_batches(OnceKilled, concurrency=2, **options).write_parquet(str(tmp_path / "ray"))
-    finally:
-        ray.shutdown()
-    assert mark.exists()
-    made = VectorCorpus(tmp_path / "ray")
-    assert all_equal(made, corpus)
-    assert made.recipe["encoder"]["fingerprint"] == source.fingerprint
-
-
 def test_a_corpus_that_another_run_encodes_is_left_alone(source, rule, tmp_path):
     folder = tmp_path / "corpus"
     folder.mkdir()

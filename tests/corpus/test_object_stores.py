@@ -4,13 +4,12 @@ Each call is a process of its own, as on a cluster. A secret that the processes 
 environment is in nothing that they write, print or log.
 """
 
-import logging
 import os
 import re
 
 import pytest
 
-from ..toys.corpora import parts
+from ..toys.corpora import objects, parts
 
 SECRET = "secret" * 6
 IN_A_FORK = """
@@ -109,25 +108,6 @@ nlb.VectorCorpus(address)
 """
 
 
-@pytest.fixture(scope="module")
-def s3():
-    """The address of moto's server, with a bucket."""
-    import s3fs
-    from moto.server import ThreadedMotoServer  # tests need it
-
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    endpoint = f"http://{host}:{port}"
-    store = s3fs.S3FileSystem(
-        key="user", secret="other", endpoint_url=endpoint, skip_instance_cache=True
-    )
-    store.mkdir("bucket")
-    yield endpoint, store
-    server.stop()
-
-
 @pytest.fixture
 def call(s3, fresh_process, tmp_path):
     """Runs a script in a process of its own, and looks for the secret in all that it leaves."""
@@ -142,11 +122,6 @@ def call(s3, fresh_process, tmp_path):
         return output
 
     return run
-
-
-def objects(store, folder):
-    store.invalidate_cache()
-    return {path.rsplit("/", 1)[-1]: store.cat_file(path) for path in store.glob(f"{folder}/*")}
 
 
 @pytest.mark.long

@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import torch
+from fsspec import AbstractFileSystem
 
 from nextlevelbert import Document, VectorCorpus
 
@@ -25,6 +26,12 @@ SMALL = {"characters_per_part": 387, "progress": False}  # the first three toget
 def parts(folder: Path) -> dict[str, bytes]:
     """Returns the content of each file by name, without the vectors for memory mapping."""
     return {name: content for name, content in tree(folder).items() if not name.startswith(".")}
+
+
+def objects(store: AbstractFileSystem, folder: str) -> dict[str, bytes]:
+    """Returns the content of each file of an object store by name."""
+    store.invalidate_cache()
+    return {path.rsplit("/", 1)[-1]: store.cat_file(path) for path in store.glob(f"{folder}/*")}
 
 
 def all_equal(one: VectorCorpus, other: VectorCorpus) -> bool:

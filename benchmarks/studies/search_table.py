@@ -43,7 +43,7 @@ from benchmarks.common.measuring import add_json_option, print_table, write_figu
 from benchmarks.studies import everyday_questions
 from benchmarks.studies.everyday_questions import KINDS, Question, load_questions, one_line
 from nextlevelbert.search import ReadingOptions, Reranker, open_library
-from nextlevelbert.search.encoders.choice import SearchModel, named_model
+from nextlevelbert.search.encoders.choice import SearchModel
 from nextlevelbert.search.library import LATE_WEIGHT, Library, SearchResult, ranking
 from nextlevelbert.search.rerank import PASSAGES, named_reranker
 
@@ -242,7 +242,7 @@ def main() -> None:
     model = None
     if args.encoder is not None:
         cache = args.output_dir / "cache"
-        model = named_model(args.encoder, dtype="int8", cache_dir=cache)
+        model = SearchModel(args.encoder, dtype="int8", cache_dir=cache)
         reranker = named_reranker(args.encoder, PASSAGES, cache_dir=cache)
 
     overall: dict[str, list[int]] = {}

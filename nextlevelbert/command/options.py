@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import glob
 import importlib
 import os
@@ -146,13 +145,14 @@ def open_options(options: dict[str, Any]) -> None:
         options["rerank"] = _reranker(options)
     choice = importlib.import_module("nextlevelbert.search.encoders.choice")
     reading = importlib.import_module("nextlevelbert.search.reading")
-    device = options.pop("device")
-    dtype = options.pop("dtype")
     cache_dir = options.pop("cache_dir")
-    named_model = functools.partial(
-        choice.named_model, device=device, dtype=dtype, cache_dir=cache_dir
+    model = choice.SearchModel(
+        options.pop("model"),
+        chunk_encoder=options.pop("chunk_encoder"),
+        device=options.pop("device"),
+        dtype=options.pop("dtype"),
+        cache_dir=cache_dir,
     )
-    model = named_model(options.pop("model"), chunk_encoder=options.pop("chunk_encoder"))
     splitter = options.pop("splitter")
     if splitter is not None:
         opening = importlib.import_module("nextlevelbert.search.encoders.torch")  # loads torch

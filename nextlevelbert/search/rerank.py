@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .encoders.choice import SearchModel, named_model, search_model
+from .encoders.choice import SearchModel, search_model
 
 if TYPE_CHECKING:
     from ..models.modeling_nextlevelbert import NextLevelBertModel
@@ -32,7 +32,7 @@ class Reranker:
     folder, so that a later question does not read these passages again.
 
     Args:
-        model: the second model, from `open_model` or `named_model`. Its weights must not change
+        model: the second model, from `open_model`, or a `SearchModel`. Its weights must not change
             while it is in use.
         passages: number of passages that are read for a question.
         weight: weight of the cosine.
@@ -141,11 +141,11 @@ def named_reranker(
     Args:
         name: folder or name of the second model.
         passages: number of passages that are read for a question.
-        device: see `named_model`.
-        dtype: see `named_model`; by default, an encoder that can be exported reads in 8 bits.
-        cache_dir: see `named_model`.
+        device: see `SearchModel`.
+        dtype: see `SearchModel`; by default, an encoder that can be exported reads in 8 bits.
+        cache_dir: see `SearchModel`.
     """
-    model = named_model(
+    model = SearchModel(
         name,
         device=device,
         dtype=dtype,

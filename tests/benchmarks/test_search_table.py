@@ -6,7 +6,7 @@ from scipy.stats import bootstrap
 
 from benchmarks.studies import search_table
 from benchmarks.studies.everyday_questions import Answer, Question
-from nextlevelbert.search.encoders.choice import named_model
+from nextlevelbert.search.encoders.choice import SearchModel
 from nextlevelbert.search.rerank import Reranker
 
 LID = Question(
@@ -49,7 +49,7 @@ def test_every_row_ranks_the_passage_that_answers(collection):
 
 def test_rows_of_an_encoder_are_those_of_the_commands(collection, documents):
     """With the encoder of the default, each row is that of the default."""
-    model = named_model()
+    model = SearchModel()
     own = search_table.open_collection(documents, [LID], model)
 
     table = search_table.ranks_with_encoder(

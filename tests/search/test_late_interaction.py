@@ -13,7 +13,7 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from nextlevelbert import NextLevelBertModel, static_checkpoint
 from nextlevelbert.data.words import search_words
 from nextlevelbert.search import open_library
-from nextlevelbert.search.encoders.choice import named_model
+from nextlevelbert.search.encoders.choice import SearchModel
 from nextlevelbert.search.encoders.static import StaticEncoder
 from nextlevelbert.search.late_interaction import late_interaction
 
@@ -105,7 +105,7 @@ def notes(tmp_path_factory) -> str:
 
 
 def test_the_first_hundred_passages_are_ranked_again(notes, reading, monkeypatch):
-    library = open_library(notes, named_model(INSTALLED), reading)
+    library = open_library(notes, SearchModel(INSTALLED), reading)
     monkeypatch.setattr(StaticEncoder, "has_token_vectors", False)
     before = library.ask("Which captain is on the sea?", passages=200)
     monkeypatch.undo()
@@ -124,7 +124,7 @@ def test_the_first_hundred_passages_are_ranked_again(notes, reading, monkeypatch
 
 def test_rare_words_count_more(notes, reading):
     """The weights by hand: ln(1 + (N - n + 0.5) / (n + 0.5)) of a word that n passages hold."""
-    library = open_library(notes, named_model(INSTALLED), reading)
+    library = open_library(notes, SearchModel(INSTALLED), reading)
     answer = library.ask("captain zebra")
     passages = len(answer.score)
     holders = np.count_nonzero(library.ask("captain").bm25)
@@ -138,7 +138,7 @@ def test_rare_words_count_more(notes, reading):
 
 
 def test_the_opened_model_ranks_as_its_files_do(notes, reading):
-    files = open_library(notes, named_model(INSTALLED), reading)
+    files = open_library(notes, SearchModel(INSTALLED), reading)
     model = open_library(notes, NextLevelBertModel.from_pretrained(INSTALLED), reading)
 
     one = files.ask(QUESTION)
@@ -150,7 +150,7 @@ def test_the_opened_model_ranks_as_its_files_do(notes, reading):
 
 @pytest.mark.parametrize("question", ["!!!", "\u0e31 ?", "где кит", "ปลาวาฬ"])
 def test_a_question_without_known_words_is_answered(notes, reading, question):
-    library = open_library(notes, named_model(INSTALLED), reading)
+    library = open_library(notes, SearchModel(INSTALLED), reading)
 
     assert len(library.ask(question).passages) == 5
 

@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 from nextlevelbert import NextLevelBertModel, static_checkpoint
 from nextlevelbert.command import options
 from nextlevelbert.search import Reranker, rerank
-from nextlevelbert.search.encoders.choice import named_model
+from nextlevelbert.search.encoders.choice import SearchModel
 from nextlevelbert.search.encoders.torch import open_model
 from nextlevelbert.search.rerank import PASSAGES, scores_again
 from nextlevelbert.vector_cache import VectorCache
@@ -50,7 +50,7 @@ def test_scores(library, second, toy_encoder_path):
 
 def test_scores_after_late_interaction(second, books, open_library):
     """Six parts the cosine, and four parts the score that late interaction made."""
-    static = open_library(named_model(static_checkpoint()), books)
+    static = open_library(SearchModel(static_checkpoint()), books)
     before = static.ask(QUESTION, passages=99)
     answer = static.ask(QUESTION, passages=99, rerank=Reranker(second, passages=6))
 
@@ -208,7 +208,7 @@ def test_vectors_of_both_precisions_do_not_mix(library, settled, toy_encoder_pat
     """Passages are read in each of them, and a later question finds its own."""
     answers = {}
     for dtype in ("float32", "int8", "float32", "int8"):
-        model = named_model(toy_encoder_path, dtype=dtype, use="", cache_dir=exports)
+        model = SearchModel(toy_encoder_path, dtype=dtype, use="", cache_dir=exports)
         cosines = library.ask(QUESTION, rerank=Reranker(model, passages=4)).rerank_cosine
         answers.setdefault(dtype, []).append(cosines)
 

@@ -14,7 +14,7 @@ import pytest
 import nextlevelbert
 from nextlevelbert import static_checkpoint
 from nextlevelbert.search.encoders import torch as torch_encoders
-from nextlevelbert.search.encoders.choice import named_model
+from nextlevelbert.search.encoders.choice import SearchModel
 from nextlevelbert.search.reading import ReadingOptions
 from nextlevelbert.search.store import Store
 
@@ -54,7 +54,7 @@ def test_the_store_of_a_model_belongs_to_its_files_and_to_the_columns(tmp_path):
     reading = ReadingOptions(cache_dir=tmp_path)
 
     def path(model: str, reading: ReadingOptions = reading) -> Path:
-        return Store(str(tmp_path / "a.txt"), named_model(model), reading).path
+        return Store(str(tmp_path / "a.txt"), SearchModel(model), reading).path
 
     first = path(static_checkpoint())
     of_copy = path(str(copy))
@@ -81,6 +81,6 @@ def test_a_model_with_other_options_is_opened(monkeypatch, options):
     monkeypatch.setattr(torch_encoders, "open_model", spy)
     expected = {"chunk_encoder": None, "device": "auto", "dtype": "auto", **options}
 
-    assert named_model(static_checkpoint(), **options).model is model
+    assert SearchModel(static_checkpoint(), **options).model is model
 
     assert opened == [expected]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from nextlevelbert import NextLevelBertModel, static_checkpoint
+from nextlevelbert.search.encoders import torch as torch_encoders
 from nextlevelbert.search.encoders.choice import SearchModel
 from nextlevelbert.search.encoders.static import StaticEncoder, is_static
 from nextlevelbert.search.encoders.torch import TorchEncoder
@@ -116,13 +117,16 @@ def test_models_with_more_than_a_table_are_opened(case, tmp_path):
     assert not is_static(tmp_path)
 
 
-def test_other_models_are_opened(toy_checkpoint, tmp_path):
-    def refuse() -> NextLevelBertModel:
-        raise AssertionError("the model is opened")
+def refuse(*_, **__):
+    raise AssertionError("the model is opened")
+
+
+def test_other_models_are_opened(toy_checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch_encoders, "open_model", refuse)
 
     assert is_static(INSTALLED)
-    assert SearchModel(refuse, str(INSTALLED)).vectors.has_layers is False
+    assert SearchModel(str(INSTALLED)).vectors.has_layers is False
     assert not is_static(Path(toy_checkpoint))
     assert not is_static(tmp_path)
     with pytest.raises(AssertionError, match="is opened"):
-        SearchModel(refuse, toy_checkpoint).vectors  # noqa: B018
+        SearchModel(toy_checkpoint).vectors  # noqa: B018

@@ -206,7 +206,7 @@ def test_offline_an_unknown_model_is_refused_before_torch_is_loaded(
 
     monkeypatch.setattr(HfApi, "model_info", refuse)
     monkeypatch.setattr("nextlevelbert.models.model_names.HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr("nextlevelbert.search.encoders.choice.named_model", None)
+    monkeypatch.setattr("nextlevelbert.search.encoders.choice.SearchModel", None)
     said = command("search", books, "whales?", "--model", "nobody/nothing")
     (tmp_path / "models--nobody--nothing").mkdir()
     monkeypatch.setattr(HfApi, "model_info", None)

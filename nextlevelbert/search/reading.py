@@ -8,9 +8,8 @@ import posixpath
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -125,10 +124,28 @@ class SourceFile:
             digest.update(self.key.encode())
         for path in self.paths():
             digest.update(f"{suffix(path)} {path.suffix}".encode(errors="replace"))
-            with open(path, "rb", buffering=0) as stream:
-                for block in iter(partial(stream.read, 1 << 20), b""):
-                    digest.update(block)
+            with path.open("rb") as stream:
+                hashlib.file_digest(stream, lambda: digest)
         return digest.hexdigest()[:32]
+
+
+def state_of_files(paths: Iterable[Path]) -> tuple[str, bool]:
+    """Describes files by their sizes, times and inodes.
+
+    The time of the last change to the inode shows an edit whose author has set the time stamp back.
+
+    Returns:
+        The state, and whether the next change to a file will be seen in it.
+    """
+    now = time.time_ns()
+    states = []
+    newest = 0
+    for path in paths:
+        status = path.stat()
+        newest = max(newest, status.st_mtime_ns, status.st_ctime_ns)
+        times = f"{status.st_mtime_ns} {status.st_ctime_ns}"
+        states.append(f"{status.st_size} {times} {status.st_ino}")
+    return ", ".join(states), newest + _COARSEST_TIME < now
 
 
 @dataclass
@@ -138,8 +155,7 @@ class FileContent:
     Attributes:
         file: the file.
         content: hash of the file's bytes.
-        state: size, times and inode of each path of the file before it was hashed. The time of the
-            last change to the inode shows an edit whose author has set the time stamp back.
+        state: the state of the file before it was hashed, see `state_of_files`.
         is_settled: true if the next change to the file will be seen in its state.
     """
 
@@ -155,23 +171,12 @@ class FileContent:
             ValueError: if the file cannot be read.
         """
         with named_errors(self.file.path):
-            self._look(known_state, known_content)
-
-    def _look(self, known_state: str, known_content: str) -> None:
-        now = time.time_ns()
-        states = []
-        newest = 0
-        for path in self.file.paths():
-            status = os.stat(path)
-            newest = max(newest, status.st_mtime_ns, status.st_ctime_ns)
-            times = f"{status.st_mtime_ns} {status.st_ctime_ns}"
-            states.append(f"{status.st_size} {times} {status.st_ino}")
-        self.state = ", ".join(states) or self.file.key
-        self.is_settled = newest + _COARSEST_TIME < now
-        if self.state == known_state:
-            self.content = known_content
-        else:
-            self.content = self.file.content_hash()
+            state, self.is_settled = state_of_files(self.file.paths())
+            self.state = state or self.file.key
+            if self.state == known_state:
+                self.content = known_content
+            else:
+                self.content = self.file.content_hash()
 
     def is_unchanged(self) -> bool:
         """Returns whether the file still holds the same; if not, the new content is stored.

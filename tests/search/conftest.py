@@ -39,7 +39,6 @@ class Said(NamedTuple):
 def settled(monkeypatch) -> None:
     """Files count as written long before, so that their states are remembered."""
     monkeypatch.setattr(reading_of_files, "_COARSEST_TIME", -(10**9))
-    monkeypatch.setattr(onnx, "_COARSEST_TIME", -1)
 
 
 def write_books(folder: Path) -> Path:

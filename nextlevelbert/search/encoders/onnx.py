@@ -16,7 +16,6 @@ import hashlib
 import itertools
 import logging
 import os
-import time
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +29,7 @@ import numpy as np
 from ...models.chunking import ChunkingRule
 from ...models.files import load_json, whole_folder
 from ...models.prompts import SplitDocument, tokenize_and_split
+from ..reading import state_of_files
 from .files import FileEncoder, FileTokenizer, means, unit
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ EXPORTS = ".encoders"
 _VERSION = 1  # raised when encoders have to be exported again
 DESCRIPTION = "encoder.json"
 _TOKENS_PER_BATCH = 2_048  # as in `ChunkEncoder.encode`
-_COARSEST_TIME = 2  # seconds; see `reading`
 
 
 class OnnxEncoder(FileEncoder):
@@ -185,28 +184,20 @@ class Export:
 
     Attributes:
         folder: folder of the export.
+        is_settled: true if the next change to the encoder will have another time stamp.
     """
 
     def __init__(self, source: Path, cache_dir: Path) -> None:
-        states: list[Any] = [_VERSION, os.path.abspath(source)]
-        self._newest = 0.0
-        for path in sorted(filter(Path.is_file, source.rglob("*"))):
-            status = path.stat()
-            times = (status.st_mtime_ns, status.st_ctime_ns)
-            states.append((str(path), status.st_size, *times, status.st_ino))
-            self._newest = max(self._newest, status.st_mtime, status.st_ctime)
-        key = hashlib.sha256(repr(states).encode(errors="replace")).hexdigest()
+        paths = sorted(filter(Path.is_file, Path(os.path.abspath(source)).rglob("*")))
+        state, self.is_settled = state_of_files(paths)
+        named = repr((_VERSION, paths, state))
+        key = hashlib.sha256(named.encode(errors="replace")).hexdigest()
         self.folder = cache_dir / EXPORTS / key[:32]
 
     @property
     def is_made(self) -> bool:
         """Returns whether there is the export."""
         return (self.folder / DESCRIPTION).is_file()
-
-    @property
-    def is_settled(self) -> bool:
-        """Returns whether the next change to the encoder will have another time stamp."""
-        return self._newest + _COARSEST_TIME < time.time()
 
     def open(self, dtype: str) -> OnnxEncoder:
         """Opens the export, whose weights are put into 8 bits if need be."""

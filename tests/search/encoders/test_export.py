@@ -137,7 +137,7 @@ def test_a_prompt_that_pooling_leaves_out_is_not_exported(settled, tmp_path, cap
 
 def test_an_encoder_that_may_still_change_is_not_exported(unexported, monkeypatch):
     """Its next change might have the same time stamp."""
-    monkeypatch.setattr("nextlevelbert.search.encoders.onnx._COARSEST_TIME", 10**6)
+    monkeypatch.setattr("nextlevelbert.search.reading._COARSEST_TIME", 10**16)
 
     assert not make_export(unexported.model, Export(Path(unexported.path), unexported.folder))
 

@@ -10,10 +10,11 @@ from markupsafe import Markup, escape
 from ...data.words import search_words
 from ..passages import join_lines
 
-Span = tuple[int, int]
-"""The first character of a part of a text, and its last plus one."""
+Span = tuple[int, int]  # the first character of a part of a text, and its last plus one
 _RUN = regex.compile(r"([\p{L}\p{M}\p{N}]+)")
 _BLANK_LINES = regex.compile(r"(\n\s*\n)")
+# What is left of a line at the beginning of a part of a text: all if it is short, else a word.
+CUT_LINE = regex.compile(r"\A(?:[^\n]{0,100}\n|\S*\s*)")
 _IN_VIEW = 200  # characters of a snippet that a narrow window shows, too
 _TEXT_IN_LINE = regex.compile(r"\S[^\n]*")
 _NOT_LETTERS = regex.compile(r"[^\p{L}]+")
@@ -63,8 +64,8 @@ def snippet(text: str, words: Set[str]) -> str:
 
     if best < _IN_VIEW // 2:
         return text
-    start = max(text.rfind(" ", 0, best - _IN_VIEW // 4) + 1, best - _IN_VIEW // 2)
-    return f"… {text[start:]}"
+    before = CUT_LINE.sub("", text[best - _IN_VIEW // 2 : best])
+    return f"… {before}{text[best:]}"
 
 
 def running_lines(text: str, page_starts: Sequence[int]) -> list[Span]:
@@ -138,14 +139,12 @@ def _marked_block(text: str, marked: np.ndarray, words: Set[str]) -> Markup:
     """Marks a part of a text without blank lines. It is code if two thirds of its lines are."""
     lines = text.split("\n")
     code = [line for line in lines if _CODE_LINE.match(line)]
-    is_code = 3 * len(code) > 2 * len(lines)
-    if not is_code:
+    html = Markup("<code>{}{}{}</code>")
+    if 3 * len(code) <= 2 * len(lines):
+        html = Markup("{}{}{}")
         text = join_lines(text)
     first, last = marked.clip(0, len(text))
     passage = bold_words(text[first:last], words)
     if passage.strip():
         passage = Markup("<mark>{}</mark>").format(passage)
-    html = escape(text[:first]) + passage + escape(text[last:])
-    if is_code:
-        html = Markup("<code>{}</code>").format(html)
-    return html
+    return html.format(text[:first], passage, text[last:])

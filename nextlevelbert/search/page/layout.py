@@ -35,8 +35,6 @@ from .page import Address, Page
 if TYPE_CHECKING:
     from ...models.modeling_nextlevelbert import NextLevelBertModel
 
-_LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
-_ALL_ADDRESSES = ("0.0.0.0", "::")
 _PORTS = range(7860, 7960)
 _TEMPLATES = Jinja2Templates(Path(__file__).parent)
 _HEADERS = {
@@ -85,7 +83,6 @@ class Site:
         nonce = secrets.token_urlsafe()
         shown = {
             "page": page,
-            "address": page.address,
             "question": asked.q,
             "message": message,
             "nonce": nonce,
@@ -103,8 +100,8 @@ class Site:
 
     def app(self, host: str) -> Starlette:
         """Builds the application, which answers to the name of the host, or to all."""
-        names = [*_LOOPBACK_NAMES, host, f"[{host}]"]
-        if host in _ALL_ADDRESSES:
+        names = ["127.0.0.1", "localhost", "[::1]", host, f"[{host}]"]
+        if host in ("0.0.0.0", "::"):
             names = ["*"]
         return Starlette(
             routes=[Route("/", self.page), Route("/passages.csv", self.table)],
@@ -172,7 +169,6 @@ def run(
         OSError: if the address cannot be used.
         ValueError: if the page cannot be served, or no file can be read.
     """
-    host = host.strip("[]")
     site = Site(source, search_model(model), reading or ReadingOptions(), rerank)
     site.library()
     listener = _listen(host, port)

@@ -37,6 +37,21 @@ def test_a_snippet_holds_most_of_the_words():
     assert snippet(text, {"ship"}).startswith("A ship. Rain")
 
 
+@pytest.mark.parametrize(
+    ("before", "first"),
+    [
+        ("parliamentarians " * 20, "… parliamentarians "),
+        ("salt-" * 60, "… whale"),  # without a space
+        ("The rain fell on the sea.\n" * 20, "… The rain fell"),
+    ],
+)
+def test_a_snippet_begins_with_a_line_or_a_word(before, first):
+    for count in range(20):
+        shown = snippet(f"{'x' * count} {before}whale", {"whale"})
+
+        assert shown.startswith(first)
+
+
 def pages(count: int, *, head: str, foot: str) -> tuple[str, list[int]]:
     """A document with a head and a foot on each page, and where its pages begin."""
     text = ""

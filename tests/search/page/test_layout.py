@@ -179,7 +179,6 @@ def test_names_texts_and_questions_are_no_html(toy, reading, tmp_path):
     site = Site(str(folder), toy, reading)
     states = [
         "/?",
-        "/?view=documents&",
         "/?document=b.txt&",
         f"/?document={SCRIPT}&",
         "/?within=b.txt&",

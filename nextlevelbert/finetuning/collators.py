@@ -11,8 +11,20 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from ..messages import names_in_line
+from ..messages import names_in_line, short
 from ..models.windows import pad_vectors
+
+
+def _label_tensor(labels: Sequence[Any]) -> Tensor:
+    """Stacks the labels of rows, which are numbers or tensors of the same shape."""
+    for label in labels:
+        if isinstance(label, str):
+            raise ValueError(
+                f"A label must be a number, from 0; got {short(label)}. Use class_encode_column for"
+                " classes, and the position of the right choice for multiple choice."
+            )
+
+    return torch.stack([torch.as_tensor(label) for label in labels])
 
 
 class DataCollatorForLabelledVectors:
@@ -31,13 +43,15 @@ class DataCollatorForLabelledVectors:
             ``labels`` [N], ``document_index`` [N] (if the rows name their documents),
             ``pair_embeds`` [N, D] or [N, C, D], ``inputs_embeds`` [B, L, D] float32 and
             ``attention_mask`` [B, L].
+
+        Raises:
+            ValueError: a label is a text.
         """
         # `Trainer` takes the length of the first entry for the batch size: a row each.
         batch = {}
         for name in ("label", "labels"):
             if name in rows[0]:
-                labels = [torch.as_tensor(row[name]) for row in rows]
-                batch["labels"] = torch.stack(labels)
+                batch["labels"] = _label_tensor([row[name] for row in rows])
                 break
 
         documents = rows
@@ -83,7 +97,7 @@ class DataCollatorForDocumentChoice:
             or vectors.
 
         Raises:
-            ValueError: rows lack a column that is needed.
+            ValueError: rows lack a column that is needed, or a label is a text.
         """
         has_vectors = "inputs_embeds" in rows[0]
         needed = {"question", "choices"}
@@ -101,8 +115,7 @@ class DataCollatorForDocumentChoice:
             batch = self.collate_vectors(rows)
         else:
             if "label" in rows[0]:
-                labels = [row["label"] for row in rows]
-                batch["labels"] = torch.tensor(labels)
+                batch["labels"] = _label_tensor([row["label"] for row in rows])
             texts = [row["text"] for row in rows]
             distinct = list(dict.fromkeys(texts))
             batch |= self._tokens(distinct)

@@ -87,13 +87,15 @@ def iter_texts(documents: str | Iterable[Any]) -> Iterator[str]:
 
     Args:
         documents: a str, (id, text), a dict with a column ``text``, or an object with a `text`;
-            several are in a list, generator, array, pandas Series or `datasets.Dataset`.
+            several are in a list, generator, array, pandas Series, `datasets.Dataset` or its
+            column.
 
     Raises:
         TypeError: something is no text.
         ValueError: a text holds a lone surrogate.
     """
     check_collection(documents)
+    features = getattr(documents, "features", None)  # of a column of a data set: its type
     if isinstance(documents, str):
         is_short = len(documents) < 256
         if is_short and "." in documents and os.path.isfile(documents):
@@ -104,7 +106,7 @@ def iter_texts(documents: str | Iterable[Any]) -> Iterator[str]:
             )
 
         documents = [documents]
-    elif "text" in (getattr(documents, "features", None) or ()):
+    elif isinstance(features, Mapping) and "text" in features:
         documents = documents.select_columns("text")  # type: ignore[union-attr]  # a data set, of which no picture is opened
 
     for index, document in enumerate(documents):

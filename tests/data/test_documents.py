@@ -15,6 +15,7 @@ def test_every_form_that_people_have():
     assert list(
         as_documents(iter([{"body": "a"}, ("y", "b"), "c", Document("z", "d")]), "body")
     ) == [Document("0", "a"), Document("y", "b"), Document("2", "c"), Document("z", "d")]
+    assert list(as_documents(table["text"])) == [Document("0", "a"), Document("1", "b")]
     assert list(as_documents("one text")) == [Document("0", "one text")]
     assert list(as_documents([{"text": "a", "id": 7}])) == [Document("7", "a")]
 

@@ -42,3 +42,18 @@ def test_a_row_of_other_columns_is_named(columns):
 
     with pytest.raises(ValueError, match=f"{', '.join(sorted(row))}. .* needs text, question"):
         DataCollatorForDocumentChoice(tokenizer=None)([row])
+
+
+@pytest.mark.parametrize(
+    ("collator", "row"),
+    [
+        (DataCollatorForLabelledVectors(), {"inputs_embeds": torch.ones(1, 2)}),
+        (
+            DataCollatorForDocumentChoice(tokenizer=None),
+            {"text": "a", "question": "b", "choices": ["c", "d"]},
+        ),
+    ],
+)
+def test_a_label_that_is_a_letter_is_refused(collator, row):
+    with pytest.raises(ValueError, match=r"must be a number, from 0; got 'C' .*Use"):
+        collator([{**row, "label": "C"}])

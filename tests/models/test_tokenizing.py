@@ -6,6 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from datasets import Dataset
 from tokenizers import AddedToken, Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
@@ -170,6 +171,15 @@ def test_texts_before_an_error_are_a_group():
 def test_what_is_not_text(texts, error, word):
     with pytest.raises(error, match=word):
         list(iter_texts(texts))
+
+
+def test_a_column_of_a_data_set_holds_texts():
+    table = Dataset.from_dict({"text": ["a", "b"], "id": ["x", "y"]})
+
+    texts = list(iter_texts(table["text"]))
+
+    assert texts == ["a", "b"]
+    assert list(iter_texts(table.to_iterable_dataset()["text"])) == texts
 
 
 def test_the_name_of_a_file_is_a_text_with_a_warning(tmp_path):

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tqdm.auto import tqdm
 
     from .models.chunk_encoder import ChunkEncoder
+
+Item = TypeVar("Item")
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB NOT NULL);
@@ -86,6 +88,38 @@ class VectorCache:
             if self._most_vectors is not None and count > self._most_vectors:
                 self._database.execute("DELETE FROM vectors WHERE random() % 2 = 0")
 
+    def complete(
+        self,
+        keys: Sequence[bytes],
+        items: Sequence[Item],
+        encode: Callable[[list[Item]], np.ndarray],
+        per_write: int,
+        bar: tqdm | None = None,
+    ) -> list[np.ndarray]:
+        """Reads the vectors of N items, and encodes and adds those that are not in the cache.
+
+        Args:
+            keys: the key of each item.
+            items: the items; items with the same key have the same vector.
+            encode: function that encodes items.
+            per_write: number of items that are encoded and added at once.
+            bar: gets the number of items that need not be encoded.
+
+        Returns:
+            The vector of each item.
+        """
+        vectors = self.read(keys)
+        new = {key: item for key, item in zip(keys, items, strict=True) if key not in vectors}
+        if bar is not None:
+            bar.update(len(keys) - len(new))
+        new_keys = list(new)
+        for start in range(0, len(new_keys), per_write):
+            some = new_keys[start : start + per_write]
+            rows = encode([new[key] for key in some])
+            self.write(some, rows)
+            vectors.update(zip(some, rows, strict=True))
+        return [vectors[key] for key in keys]
+
     def close(self) -> None:
         """Closes the database; the object cannot be used any more."""
         self._database.close()
@@ -138,27 +172,18 @@ class CachedEncoder:
         head = f"{self._head} {rule.head_ids} {rule.suffix_ids} {rule.unpooled} ".encode()
         chunks = [input_ids[start:end] for start, end in itertools.pairwise(boundaries)]
         keys = [hashlib.sha256(head + chunk.astype("<i4").tobytes()).digest() for chunk in chunks]
-        vectors = self._cache.read(keys)
-        new = {key: chunk for key, chunk in zip(keys, chunks, strict=True) if key not in vectors}
-        if bar is not None:
-            bar.update(len(keys) - len(new))
 
-        new_keys = list(new)
-        for start in range(0, len(new_keys), _CHUNKS_PER_WRITE):
-            some = new_keys[start : start + _CHUNKS_PER_WRITE]
-            texts = [new[key] for key in some]
-            borders = np.cumsum([0, *map(len, texts)])
+        def encode_new(new: list[np.ndarray]) -> np.ndarray:
             encoded = self.cached.encode(
-                np.concatenate(texts),
-                boundaries=borders,
+                np.concatenate(new),
+                boundaries=np.cumsum([0, *map(len, new)]),
                 rule=rule,
                 bar=bar,
                 tokens_per_batch=tokens_per_batch,
             )
-            rows = encoded.cpu().numpy()
-            self._cache.write(some, rows)
-            vectors.update(zip(some, rows, strict=True))
+            return encoded.cpu().numpy()
 
-        result = np.array([vectors[key] for key in keys], np.float32)
+        vectors = self._cache.complete(keys, chunks, encode_new, _CHUNKS_PER_WRITE, bar=bar)
+        result = np.array(vectors, np.float32)
         result = result.reshape(len(keys), self.cached.hidden_size)  # also without chunks
         return torch.from_numpy(result).to(self.cached.device)

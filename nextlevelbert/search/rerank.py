@@ -15,7 +15,6 @@ from .encoders.choice import SearchModel, search_model
 
 if TYPE_CHECKING:
     from ..models.modeling_nextlevelbert import NextLevelBertModel
-    from ..vector_cache import VectorCache
 
 PASSAGES = 15
 """Passages that are read for a question: two CPU-seconds on a busy processor with AVX2."""
@@ -80,23 +79,11 @@ class Reranker:
             raise ValueError(
                 f"The question {question!r} holds no word that the model of --rerank can read."
             )
-        with closing(VectorCache(store.parent, _MOST_PASSAGES, name=store.name)) as cache:
-            vectors = self._passage_vectors(texts, cache)
-        # Row by row, so that equal passages have equal scores.
-        return np.einsum("nd,d->n", vectors, query)
-
-    def _passage_vectors(self, texts: Sequence[str], cache: VectorCache) -> np.ndarray:
-        """Returns the vectors of passages ``[n, D]``; only new passages are read."""
         keys = [hashlib.sha256(self._key + text.encode()).digest() for text in texts]
-        vectors = cache.read(keys)
-        new = {key: text for key, text in zip(keys, texts, strict=True) if key not in vectors}
-        new_keys = list(new)
-        for start in range(0, len(new_keys), _PASSAGES_PER_WRITE):
-            some = new_keys[start : start + _PASSAGES_PER_WRITE]
-            rows = self._vectors([new[key] for key in some])
-            cache.write(some, rows)
-            vectors.update(zip(some, rows, strict=True))
-        return np.stack([vectors[key] for key in keys])
+        with closing(VectorCache(store.parent, _MOST_PASSAGES, name=store.name)) as cache:
+            vectors = cache.complete(keys, texts, self._vectors, _PASSAGES_PER_WRITE)
+        # Row by row, so that equal passages have equal scores.
+        return np.einsum("nd,d->n", np.stack(vectors), query)
 
     def _vectors(self, texts: Sequence[str]) -> np.ndarray:
         """Returns the vector of each text ``[n, D]``, from the vectors of its chunks.
@@ -145,13 +132,9 @@ def named_reranker(
         dtype: see `SearchModel`; by default, an encoder that can be exported reads in 8 bits.
         cache_dir: see `SearchModel`.
     """
+    use = f"Ranking the first {passages} passages again"
     model = SearchModel(
-        name,
-        device=device,
-        dtype=dtype,
-        export_dtype="int8",
-        use=f"Ranking the first {passages} passages again",
-        cache_dir=cache_dir,
+        name, device=device, dtype=dtype, export_dtype="int8", use=use, cache_dir=cache_dir
     )
     return Reranker(model, passages=passages)
 

@@ -98,7 +98,6 @@ class Library:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._runs = store.runs
         counts = [run.counts for run in store.runs]
         self.starts = np.cumsum([0, *np.concatenate(counts).tolist()])
         if self.starts[-1] == 0:
@@ -132,12 +131,7 @@ class Library:
     @cached_property
     def names(self) -> list[str]:
         """Returns the printed names of the documents."""
-        return [name for run in self._runs for name in self._store.names(run)]
-
-    @cached_property
-    def document_vectors(self) -> np.ndarray:
-        """Reads the vector of each document, ``[n, H]``."""
-        return np.concatenate([self._store.array("document_vectors", run) for run in self._runs])
+        return [name for run in self._store.runs for name in self._store.names(run)]
 
     def name(self, index: int) -> str:
         """Returns the printed name of a document."""
@@ -147,28 +141,17 @@ class Library:
         """Returns the document of a passage."""
         return int(np.searchsorted(self.starts, passage, side="right")) - 1
 
-    def _rows(self, column: str, document: int) -> np.ndarray:
-        """Reads the rows of a document's passages from an array of its run."""
+    def spans(self, document: int) -> np.ndarray:
+        """Reads the characters of a document's chunks and of its passages, ``[p, 4]``."""
         run = _run_of(document, self._document_starts)
         first = self.starts[self._document_starts[run]]
         start, end = self.starts[document : document + 2] - first
-        return self._store.array(column, self._runs[run])[start:end]
-
-    def vectors(self, document: int) -> np.ndarray:
-        """Reads the vectors of a document's passages ``[p, D]``.
-
-        They are chunk vectors, as `TorchEncoder.search_vectors` prepares them.
-        """
-        return self._rows("vectors", document)
-
-    def spans(self, document: int) -> np.ndarray:
-        """Reads the characters of a document's chunks, ``[p, 2]``."""
-        return self._rows("spans", document)[:, :2]
+        return self._store.array("spans", self._store.runs[run])[start:end]
 
     def _span(self, passage: int) -> list[int]:
         """Reads the characters of a passage in its document."""
         document = self.document_of(passage)
-        return self._rows("spans", document)[passage - self.starts[document], 2:].tolist()
+        return self.spans(document)[passage - self.starts[document], 2:].tolist()
 
     def passage(self, index: int) -> Passage:
         """Reads a passage for display."""
@@ -268,15 +251,13 @@ class Library:
         At most a third of all passages hold such a word, and it is at least half as rare as the
         rarest word of the question.
         """
+        words = list(dict.fromkeys(search_words(question)))
+        spread = self._spread(words)
         most = max(self._store.passages / 3, 1)
-        spread = dict[str, int]()
-        for word in search_words(question):
-            passages = self._store.spread_of(word)
-            if 0 < passages <= most:
-                spread[word] = passages
-        weights = rarity(np.array([*spread.values()]), self._store.passages)
-        least = weights.max(initial=0) / 2
-        return set(compress(spread, weights >= least))
+        weights = rarity(spread, self._store.passages)
+        weights[(spread == 0) | (spread > most)] = 0
+        least = max(weights.max(initial=0) / 2, 1e-9)
+        return set(compress(words, weights >= least))
 
     def _cosines(self, query: np.ndarray) -> np.ndarray:
         """Returns the cosine of each passage with a question's vector, ``[N]``."""

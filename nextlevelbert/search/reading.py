@@ -32,7 +32,7 @@ from ..data.rows import NoDocumentError
 from ..messages import names_in_line, readable_name
 from ..models.files import local_path
 from ..models.sentences import Splitter
-from ..models.tokenizing import TokenizedDocument, private_tokenizer, tokenize_document
+from ..models.tokenizing import TokenizedDocument, private_tokenizer
 from .notes import Note, Notes
 
 if TYPE_CHECKING:
@@ -448,18 +448,14 @@ def notes_on_words(file: SourceFile, counts: Sequence[Mapping[str, Any]]) -> lis
     return notes
 
 
-def unknown_share(tokenizer: PreTrainedTokenizerBase, text: str) -> float | None:
+def _share_of_unknown(
+    tokenizer: PreTrainedTokenizerBase, tokens: TokenizedDocument
+) -> float | None:
     """Measures the share of a text in words that a tokenizer does not know.
 
     Returns:
         Characters of unknown words by characters of all words; None for a text without a token.
     """
-    return _share_of_unknown(tokenizer, tokenize_document(tokenizer, text))
-
-
-def _share_of_unknown(
-    tokenizer: PreTrainedTokenizerBase, tokens: TokenizedDocument
-) -> float | None:
     if len(tokens) == 0:
         return None
     is_unknown = tokens.input_ids == tokenizer.unk_token_id

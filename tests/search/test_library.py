@@ -96,11 +96,15 @@ def test_the_order_of_documents_and_passages(toy, books, open_library):
     assert library.names == list(TEXTS)
     for number, text in enumerate(TEXTS.values()):
         assert library.document(number).text == text
-        # They are kept in float16; 2 ** -10 is a unit in its last place.
-        expected = toy.encode(text).document
-        np.testing.assert_allclose(
-            library.document_vectors[number], expected, rtol=2**-10, atol=1e-6
-        )
+
+
+def test_vectors_of_documents_are_kept_in_float16(toy, books, reading):
+    """2 ** -10 is a unit in the last place."""
+    store = open_store(str(books), toy, reading)
+
+    for run, text in zip(store.runs, TEXTS.values(), strict=True):
+        [vector] = store.array("document_vectors", run)
+        np.testing.assert_allclose(vector, toy.encode(text).document, rtol=2**-10, atol=1e-6)
 
 
 def test_a_word_that_is_asked_twice_counts_as_once(toy, books, open_library):

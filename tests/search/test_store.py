@@ -109,21 +109,25 @@ def test_a_content_belongs_to_a_column_and_to_a_kind_of_file(command, tmp_path):
 
 
 @torch.no_grad()
-def test_another_model_has_another_store(toy, books, open_library, encoded, toy_checkpoint):
-    first = open_library(toy, books)
+def test_another_model_has_another_store(toy, books, reading, encoded, toy_checkpoint):
+    first = open_store(str(books), toy, reading)
     other = NextLevelBertModel.from_pretrained(toy_checkpoint)
     encoded.clear()
-    open_library(other, books)
+    open_store(str(books), other, reading)
 
     assert encoded == []  # the same weights
 
     other.special_embeddings.weight *= -3
-    second = open_library(other, books)
+    second = open_store(str(books), other, reading)
 
     assert len(encoded) == 3
-    assert not np.allclose(first.document_vectors, second.document_vectors)
-
-    np.testing.assert_array_equal(first.vectors(0), second.vectors(0))
+    for run, run_of_other in zip(first.runs, second.runs, strict=True):
+        vectors = [first.array("document_vectors", run)]
+        vectors.append(second.array("document_vectors", run_of_other))
+        assert not np.allclose(*vectors)
+        np.testing.assert_array_equal(
+            first.array("vectors", run), second.array("vectors", run_of_other)
+        )
 
 
 def test_texts_are_for_their_owner_only(toy, books, open_library, tmp_path):

@@ -66,14 +66,18 @@ class FileEncoder(ABC):
     def chunk_vectors(self, group: Sequence[SplitDocument]) -> np.ndarray:
         """Encodes the chunks of documents, ``[N, D]``."""
 
-    @abstractmethod
     def document_vectors(self, plain: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Computes the vectors of documents ``[n, H]``.
+        """Averages the vectors of each document's chunks, ``[n, D]``.
 
         Args:
             plain: chunk vectors of all documents, ``[N, D]``.
             counts: number of chunks in each document, 1 or more, ``[n]``.
         """
+        return unit(means(plain, counts))
+
+    def search_vectors(self, plain: np.ndarray) -> np.ndarray:
+        """Prepares chunk vectors ``[..., D]`` for comparison, in float32."""
+        return unit(plain)
 
     def encode(self, texts: Sequence[str], splitter: Splitter | None = None) -> EncodedTexts:
         """Encodes documents, see `TorchEncoder.encode`."""

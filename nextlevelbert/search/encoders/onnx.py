@@ -30,7 +30,7 @@ from ...models.chunking import ChunkingRule
 from ...models.files import load_json, whole_folder
 from ...models.prompts import SplitDocument, tokenize_and_split
 from ..reading import state_of_files
-from .files import FileEncoder, FileTokenizer, means, unit
+from .files import FileEncoder, FileTokenizer
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
@@ -94,17 +94,9 @@ class OnnxEncoder(FileEncoder):
             return None
         return self.search_vectors(vectors.mean(axis=0))
 
-    def search_vectors(self, plain: np.ndarray) -> np.ndarray:
-        """Prepares chunk vectors ``[..., D]`` for comparison, in float32."""
-        return unit(plain)
-
     def chunk_vectors(self, group: Sequence[SplitDocument]) -> np.ndarray:
         """Runs the graph over the chunks of documents, ``[N, D]``."""
         return self._run(group, self.rule)
-
-    def document_vectors(self, plain: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Averages the vectors of each document's chunks, see `FileEncoder`."""
-        return unit(means(plain, counts))
 
     @cached_property
     def _session(self) -> InferenceSession:

@@ -24,7 +24,7 @@ from ...models.modeling_nextlevelbert import NextLevelBertModel
 from ...models.registration import register_models
 from ...models.sentences import Splitter
 from ...models.static_encoders import StaticEmbeddingModel
-from ..reading import unknown_share
+from ...models.tokenizing import tokenize_document
 from .files import EncodedTexts
 
 _DOCUMENT_MODELS = ("nextlevelbert", "hate")
@@ -233,7 +233,7 @@ class TorchEncoder:
         Returns:
             The mean of its chunk vectors, ``[D]``; None if the question holds no token.
         """
-        if unknown_share(self.tokenizer, question) is None:
+        if len(tokenize_document(self.tokenizer, question)) == 0:
             return None
         return self._model.encode_query(question).numpy()
 

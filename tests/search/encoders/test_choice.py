@@ -18,9 +18,9 @@ from nextlevelbert.search.encoders.choice import SearchModel
 from nextlevelbert.search.reading import ReadingOptions
 from nextlevelbert.search.store import Store
 
-HEAVY = {"torch", "transformers", "sentence_transformers", "datasets", "pandas"}
+HEAVY = {"torch", "transformers", "sentence_transformers", "datasets", "pandas", "scipy"}
 # Only reading files and texts needs these.
-FOR_READING = {"scipy", "pyarrow", "tqdm", "asyncio", "importlib.metadata"}
+FOR_READING = {"pyarrow", "tqdm", "asyncio", "importlib.metadata"}
 SCRIPT = Path(sysconfig.get_path("scripts"), "nextlevelbert")
 
 

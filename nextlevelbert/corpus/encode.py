@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -42,17 +42,8 @@ Batch = Mapping[str, Any]  # the same from any engine, such as an Arrow table
 
 
 class Part(NamedTuple):
-    """A part of a corpus.
+    """A part of a corpus: the name of its file, and its documents."""
 
-    Attributes:
-        number: number of the part, from 0.
-        rank: process that writes the part.
-        name: name of the part's file; empty if another process writes the part.
-        group: documents of the part.
-    """
-
-    number: int
-    rank: int
     name: str
     group: Group
 
@@ -71,15 +62,6 @@ class EncodedBatch(NamedTuple):
     ids: list[object]
     spans: list[np.ndarray]
     vectors: Tensor
-
-
-class RowMaker(Protocol):
-    """Turns a batch of documents into rows, as `ChunkVectors` does."""
-
-    schema: pa.Schema
-
-    def __call__(self, batch: Group, /) -> pa.Table:
-        """Makes the rows of a batch of documents ``{"id": […], "text": […]}``."""
 
 
 @dataclass
@@ -226,30 +208,10 @@ class ChunkVectors:
         return chunk_table(self.schema, batch.ids, spans=batch.spans, vectors=vectors.numpy())
 
 
-class _WholeRows:
-    """Makes rows by a callable with the interface of `ChunkVectors`, without parts of its work."""
-
-    def __init__(self, make_rows: RowMaker) -> None:
-        self.schema = make_rows.schema
-        self._make_rows = make_rows
-
-    def tokenize(self, group: Group) -> Group:
-        """Returns the documents unchanged."""
-        return group
-
-    def encode(self, group: Group) -> pa.Table:
-        """Makes the rows of a part in the thread of the caller."""
-        return self._make_rows(group)
-
-    def table(self, table: pa.Table) -> pa.Table:
-        """Returns the rows unchanged."""
-        return table
-
-
 def encode_corpus(  # noqa: PLR0913  # options of a public call, by name
     documents: Iterable[Any],
-    encoder: LoadedChunkEncoder | str | RowMaker,
-    rule: ChunkingRule | None,
+    encoder: LoadedChunkEncoder | str,
+    rule: ChunkingRule,
     folder: str | Path,
     *,
     tokens_per_batch: int | None = None,
@@ -270,8 +232,7 @@ def encode_corpus(  # noqa: PLR0913  # options of a public call, by name
     Args:
         documents: texts, ``(id, text)`` pairs, dicts with ``id`` and ``text``, `Document` objects,
             or a `datasets.Dataset`. For files, pass `read_documents`.
-        encoder: chunk encoder, see `ChunkVectors`; or a callable with the interface of
-            `ChunkVectors` (then `rule` is None).
+        encoder: chunk encoder, see `ChunkVectors`.
         rule: chunking rule that splits the texts.
         folder: folder of the parts, or its address, such as ``s3://bucket/corpus`` (see
             `VectorCorpus`). If it holds a finished corpus of the same documents, that corpus is
@@ -293,66 +254,51 @@ def encode_corpus(  # noqa: PLR0913  # options of a public call, by name
     """
     target = CorpusFolder(folder)
     work = SharedWork.of_this_process(target)
-    for rank in range(work.processes):
-        target.forget_abandoned(rank)  # in an earlier run
+    target.forget_abandoned()
     planned: dict[int, int] = {}
     with (
         chunk_bar(str(target).rsplit("/", 1)[-1], is_shown=progress) as bar,
         ThreadPoolExecutor(1) as disk,
         ExitStack() as held,
     ):
-        make_rows: Any = encoder
-        if rule is not None:
-            make_rows = ChunkVectors(
-                make_rows,
-                rule=rule,
-                splitter=splitter,
-                tokens_per_batch=tokens_per_batch,
-                bar=bar,
-                prompt_name=prompt_name,
-                prompt=prompt,
-            )
-        stages = make_rows
-        if not isinstance(make_rows, ChunkVectors):
-            stages = _WholeRows(make_rows)
+        make_rows = ChunkVectors(
+            encoder,
+            rule=rule,
+            splitter=splitter,
+            tokens_per_batch=tokens_per_batch,
+            bar=bar,
+            prompt_name=prompt_name,
+            prompt=prompt,
+        )
 
-        def prepare(part: Part) -> tuple[Part, Any]:
-            return part, stages.tokenize(part.group)
+        def prepare(part: Part) -> tuple[Part, SplitBatch]:
+            return part, make_rows.tokenize(part.group)
 
         if isinstance(documents, FileDocuments) and not (append or documents.is_started):
             groups = file_groups(documents, characters_per_part, work, held)
         else:
             groups = work.divided(document_groups(documents, characters_per_part))
         present = numbered_parts(target.stamps())
-        parts = _checked_parts(groups, work, present, schema=stages.schema, append=append)
-        missing = _missing_parts(parts, present, planned)
+        missing = _missing_parts(
+            groups, work, present, planned, recipe=make_rows.recipe, append=append
+        )
         pending = None  # a part is written while the next one is encoded
         threads = min(_THREADS, default_threads())
         if splitter is not None:
             threads = 1  # the function may not be made for several
         for part, tokenized in prepare_ahead(prepare, missing, threads=threads):
-            encoded = stages.encode(tokenized)
+            encoded = make_rows.encode(tokenized)
             if pending is None:
                 held.enter_context(target.hold(work.rank))
                 target.remove(DONE)
             else:
                 pending.result()
-            pending = disk.submit(_write_rows, target, part, partial(stages.table, encoded))
+            pending = disk.submit(_write_rows, target, part, partial(make_rows.table, encoded))
         if pending is not None:
             pending.result()
 
     _finish(work, planned)
     return VectorCorpus(folder)
-
-
-def _missing_parts(
-    parts: Iterable[Part], present: Mapping[int, str], planned: dict[int, int]
-) -> Iterator[Part]:
-    """Yields the parts that this process has to write, and notes the process of each part."""
-    for part in parts:
-        planned[part.number] = part.rank
-        if part.name != "" and part.number not in present:
-            yield part
 
 
 def _write_rows(folder: CorpusFolder, part: Part, make_table: Callable[[], pa.Table]) -> None:
@@ -392,19 +338,19 @@ def _finish(work: SharedWork, planned: Mapping[int, int]) -> None:
     work.wait_for({DONE: 0})
 
 
-def _checked_parts(
+def _missing_parts(
     groups: Iterable[tuple[int, Group | None]],
     work: SharedWork,
     present: Mapping[int, str],
-    schema: pa.Schema,
+    planned: dict[int, int],
+    recipe: Mapping[str, Any],
     append: bool,
 ) -> Iterator[Part]:
-    """Yields the parts of a corpus; those of other processes without a name.
+    """Yields the parts that this process has to write, and notes the process of each part.
 
     A ValueError says that the folder holds another part of that number, or that ids are not unique.
     """
     folder = work.folder
-    recipe = json.loads(schema.metadata[b"recipe"])
     for name in present.values():
         read_columns(folder, name, recipe=recipe)
 
@@ -412,7 +358,7 @@ def _checked_parts(
     first = 0
     for offset, (rank, group) in enumerate(groups):
         if group is None:
-            yield Part(offset, rank, name="", group=Group())
+            planned[offset] = rank
             continue
         content = json.dumps([recipe_facts(recipe), group])
         digest = hashlib.sha256(content.encode()).hexdigest()[:16]
@@ -432,14 +378,13 @@ def _checked_parts(
             ids.add(name)
 
         number = first + offset
+        planned[number] = rank
         name = f"part-{number:06d}-{digest}.parquet"
-        present_name = present.get(number, name)
-        if present_name != name:
+        if present.get(number, name) != name:
             raise ValueError(
-                f"{folder}/{present_name} holds other documents than were given (from"
+                f"{folder}/{present[number]} holds other documents than were given (from"
                 f" {group['id'][0]!r} on), or was written with another characters_per_part. Encode"
                 " into another folder, or delete this one."
             )
-        if rank != work.rank:
-            name = ""
-        yield Part(number, rank, name=name, group=group)
+        if rank == work.rank and number not in present:
+            yield Part(name, group)

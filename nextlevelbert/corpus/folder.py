@@ -120,10 +120,10 @@ class CorpusFolder:
         """Returns whether a process that held the folder has ended; at an address, false."""
         return isinstance(self.path, Path) and is_abandoned(self.path, rank)
 
-    def forget_abandoned(self, rank: int) -> None:
-        """Removes what a process left that held the folder and ended before it had finished."""
+    def forget_abandoned(self) -> None:
+        """Removes what processes left that held the folder and ended before they had finished."""
         if isinstance(self.path, Path):
-            forget_abandoned(self.path, rank)
+            forget_abandoned(self.path)
 
     @property
     def copies(self) -> Path:
@@ -142,13 +142,13 @@ class CorpusFolder:
         Returns:
             Whether some were removed.
         """
-        disk = shutil.disk_usage(self.copies.parent)
-        if isinstance(self.path, Path) or disk.free >= disk.used:
+        if isinstance(self.path, Path):
             return False
         is_any_removed = False
+        folder = self.copies.parent
         with suppress(FileNotFoundError):  # another process removes them, too
-            copies = sorted(self.copies.parent.glob("*/*.npy"), key=os.path.getmtime)
-            excess = sum(map(os.path.getsize, copies)) - disk.free
+            copies = sorted(folder.glob("*/*.npy"), key=os.path.getmtime)
+            excess = sum(map(os.path.getsize, copies)) - shutil.disk_usage(folder).free
             is_any_removed = excess > 0
             while excess > 0:
                 copy = copies.pop(0)

@@ -23,7 +23,7 @@ def hold_folder(folder: Path, rank: int = 0, *, is_shared: bool = False) -> Iter
         ValueError: another process holds the folder; the message names the process.
     """
     lock = FileLock(folder / f".lock-{rank}", thread_local=False, is_singleton=True)
-    holder = folder / f".holder-{rank}"  # Windows lets nobody else read a locked file
+    holder = folder / f".holder-{rank}"  # which the attempts of others to lock do not empty
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         try:
@@ -41,8 +41,7 @@ def hold_folder(folder: Path, rank: int = 0, *, is_shared: bool = False) -> Iter
     finally:
         if is_finished or not is_shared:
             holder.unlink(missing_ok=True)
-        with suppress(OSError):  # Windows removes no file that is open
-            Path(lock.lock_file).unlink()
+        Path(lock.lock_file).unlink(missing_ok=True)
         lock.release()
 
 
@@ -57,12 +56,11 @@ def is_abandoned(folder: Path, rank: int) -> bool:
         return False
 
 
-def forget_abandoned(folder: Path, rank: int) -> None:
-    """Removes what a process left that held a folder and has ended before it had finished."""
-    holder = folder / f".holder-{rank}"
-    lock = folder / f".lock-{rank}"
-    if holder.exists() or lock.exists():
+def forget_abandoned(folder: Path) -> None:
+    """Removes what processes left that held a folder and ended before they had finished."""
+    for left in [*folder.glob(".holder-*"), *folder.glob(".lock-*")]:
+        lock = left.with_name(left.name.replace("holder", "lock"))
         # Another process may hold the folder, which may also be read-only.
         with suppress(OSError), FileLock(lock, timeout=0):
-            holder.unlink(missing_ok=True)
-            lock.unlink()
+            left.unlink(missing_ok=True)
+            lock.unlink(missing_ok=True)

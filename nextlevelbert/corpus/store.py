@@ -121,7 +121,7 @@ class VectorCorpus:
         ids = []
         first_chunks = []
         self._starts = [0]
-        length = 0  # chunks of the last document until now
+        last = -1  # index of the last chunk in its document
         for name in self._parts:
             metadata, (names, column) = read_columns(
                 self._folder, name, "document", "chunk", recipe=recipe
@@ -135,7 +135,9 @@ class VectorCorpus:
                 )
 
             chunks = column_values(column)
-            length = self._check_order(chunks, length)
+            self._check_order(chunks, last)
+            if len(chunks) > 0:  # engines write empty parts, too
+                last = int(chunks[-1])
             is_first = chunks == 0
             ids.append(names.filter(pa.array(is_first)).combine_chunks().cast(pa.large_string()))
             first_chunks.append(np.flatnonzero(is_first) + self._starts[-1])
@@ -163,29 +165,22 @@ class VectorCorpus:
                     f"{self.path} has two documents with the id {name!r}; ids must be unique."
                 )
 
-    def _check_order(self, chunks: np.ndarray, length: int) -> int:
+    def _check_order(self, chunks: np.ndarray, last: int) -> None:
         """Checks that the chunks of each document in a part have the indices 0, 1, ….
 
         Args:
             chunks: index of each chunk.
-            length: number of chunks of the document in front, which may continue.
-
-        Returns:
-            The number of chunks of the last document until now.
+            last: index of the chunk in front, whose document may continue.
 
         Raises:
             ValueError: the rows have another order.
         """
-        row = np.arange(len(chunks))
-        first_row = np.maximum.accumulate(np.where(chunks == 0, row, -length))
-        if (chunks != row - first_row).any():
+        steps = np.diff(chunks, prepend=last)
+        if ((chunks != 0) & (steps != 1)).any():
             raise ValueError(
                 f"{self.path}: the rows of a document are not consecutive, in the order of its"
                 " chunks. Sort the table by document and chunk."
             )
-        if len(chunks) == 0:
-            return length
-        return int(chunks[-1]) + 1
 
     @property
     def document_ids(self) -> list[str]:
@@ -290,13 +285,14 @@ class VectorCorpus:
     def _index(self, name: str) -> int:
         """Returns the index of a document."""
 
-        def id_at(position: int) -> str:
-            return self._ids[self._order[position].as_py()].as_py()
+        def id_of(index: pa.Scalar) -> str:
+            return self._ids[index.as_py()].as_py()
 
-        position = bisect_left(range(len(self)), name, key=id_at)
-        if position == len(self) or id_at(position) != name:
-            raise KeyError(f"No document {name!r} in {self!r}.")
-        return self._order[position].as_py()
+        position = bisect_left(self._order, name, key=id_of)
+        for index in self._order[position : position + 1]:
+            if id_of(index) == name:
+                return index.as_py()
+        raise KeyError(f"No document {name!r} in {self!r}.")
 
     def _document(
         self, index: int, vectors_of_part: PartReader, spans_of_part: PartReader

@@ -26,7 +26,7 @@ def test_a_run_that_failed_is_known_until_the_next(tmp_path):
 
     assert is_abandoned(tmp_path, 2)
 
-    forget_abandoned(tmp_path, 2)
+    forget_abandoned(tmp_path)
 
     assert not is_abandoned(tmp_path, 2)
     assert names(tmp_path) == []
@@ -43,7 +43,7 @@ def test_nothing_stays_after_the_error_of_a_run_alone(tmp_path):
 def test_either_file_of_a_killed_run_is_removed(tmp_path, left):
     (tmp_path / left).touch()
 
-    forget_abandoned(tmp_path, 0)
+    forget_abandoned(tmp_path)
 
     assert names(tmp_path) == []
 
@@ -55,7 +55,7 @@ def test_a_folder_that_cannot_be_written_is_left_as_it_is(tmp_path, monkeypatch)
         raise PermissionError("read-only")
 
     monkeypatch.setattr("filelock.FileLock.acquire", refuse)
-    forget_abandoned(tmp_path, 0)
+    forget_abandoned(tmp_path)
 
     assert names(tmp_path) == [".holder-0"]
 
@@ -63,7 +63,7 @@ def test_a_folder_that_cannot_be_written_is_left_as_it_is(tmp_path, monkeypatch)
 def test_the_files_of_a_run_that_goes_on_stay(tmp_path):
     other = (
         "import sys; from pathlib import Path; from nextlevelbert.corpus.hold import *;"
-        "forget_abandoned(Path(sys.argv[1]), 0); print(is_abandoned(Path(sys.argv[1]), 0))"
+        "forget_abandoned(Path(sys.argv[1])); print(is_abandoned(Path(sys.argv[1]), 0))"
     )
 
     with hold_folder(tmp_path):

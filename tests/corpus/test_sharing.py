@@ -129,6 +129,7 @@ def test_a_process_that_has_died_is_named_and_the_next_run_does_its_share(
     assert before
     assert run(range(1), books, source, rule, folder, processes=1) == [0]
     assert parts(folder) == straight
+    assert not [*folder.glob(".holder-*"), *folder.glob(".lock-*")]
     for name, written in before.items():
         assert (folder / name).stat().st_mtime_ns == written
 

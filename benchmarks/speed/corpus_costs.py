@@ -1,15 +1,23 @@
 """Measures the costs of a corpus of up to a million chunks, beside `datasets` on the same files.
 
-    nice -n 15 python -m benchmarks.speed.corpus_costs [--chunks 10000 100000 1000000]
+    nice -n 15 python -m benchmarks.speed.corpus_costs [--chunks 10000 100000 1000000] [--rounds 3]
 
 A document has ten chunks of 16 tokens; the installed static encoder makes vectors of 384 values.
-Each step runs in a process of its own: its CPU-seconds, and the MiB that it adds at its peak.
-Vectors that are mapped into memory count, although the system can take their pages back. The last
-row continues the line through the two largest corpora to ten times as many chunks.
+Each step runs in processes of its own. CPU-seconds are measured after the same step on one part
+of a corpus, which pays for imports, the first calls of libraries, and the system's memory for a
+part; the least of several rounds counts. The MiB that a step adds at its peak are measured once,
+after the step on 100 chunks. Vectors that are mapped into memory count, although the system can
+take their pages back.
+
+The line between two sizes has a slope, the cost of a further chunk. The last column of a table
+continues the line through the two largest sizes to ten times as many chunks.
 """
 
 from __future__ import annotations
 
+import itertools
+import shutil
+import sys
 import tempfile
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterator
@@ -21,14 +29,17 @@ from benchmarks.common import measuring
 from benchmarks.common.fresh_process import in_fresh_process, peak_and_seconds
 
 CHUNKS_PER_DOCUMENT = 10
+FEW_CHUNKS = 100
+CHUNKS_OF_A_PART = 57_150
 WINDOW = 511
 Cost = tuple[float, float]  # MiB and CPU-seconds
 
 
-def encode(folder: str, chunks: int) -> Cost:
+def encode(folder: Path, chunks: int) -> Cost:
     """Encodes documents, which are made one by one, into a folder."""
     from nextlevelbert import ChunkingRule, encode_corpus, load_chunk_encoder, static_checkpoint
 
+    shutil.rmtree(folder, ignore_errors=True)
     loaded = load_chunk_encoder(static_checkpoint())
     rule = ChunkingRule.from_tokenizer(loaded.tokenizer, 16)
     tokens = 16 - len(rule.prefix_ids) - len(rule.suffix_ids)
@@ -43,7 +54,7 @@ def encode(folder: str, chunks: int) -> Cost:
     )
 
 
-def open_corpus(folder: str, chunks: int) -> Cost:
+def open_corpus(folder: Path, chunks: int) -> Cost:
     """Opens the corpus."""
     from nextlevelbert import VectorCorpus
 
@@ -54,7 +65,7 @@ def open_corpus(folder: str, chunks: int) -> Cost:
     return cost
 
 
-def read_in_order(folder: str, chunks: int) -> Cost:
+def read_in_order(folder: Path, chunks: int) -> Cost:
     """Reads all documents in their order."""
     from nextlevelbert import VectorCorpus
 
@@ -62,8 +73,14 @@ def read_in_order(folder: str, chunks: int) -> Cost:
     return peak_and_seconds(lambda: sum(len(document.plain) for document in corpus))
 
 
-def read_epoch(folder: str, chunks: int) -> Cost:
-    """Reads the sequences of an epoch in random order."""
+def read_epoch(folder: Path, chunks: int) -> Cost:
+    """Reads the sequences of a first epoch in random order."""
+    shutil.rmtree(folder / ".vectors", ignore_errors=True)
+    return read_another_epoch(folder, chunks)
+
+
+def read_another_epoch(folder: Path, chunks: int) -> Cost:
+    """Reads the sequences of a further epoch in random order."""
     from nextlevelbert import PackedVectorDataset, VectorCorpus
 
     dataset = PackedVectorDataset(VectorCorpus(folder))
@@ -71,18 +88,19 @@ def read_epoch(folder: str, chunks: int) -> Cost:
     return peak_and_seconds(lambda: sum(len(dataset[int(index)][0]) for index in order))
 
 
-def load_by_datasets(folder: str, chunks: int) -> Cost:
+def load_by_datasets(folder: Path, chunks: int) -> Cost:
     """Loads the same files by `datasets`, which writes them again for Arrow."""
     from datasets import load_dataset
 
     files = f"{folder}/*.parquet"
     cache = f"{folder}-cache"
+    shutil.rmtree(cache, ignore_errors=True)
     return peak_and_seconds(
         lambda: load_dataset("parquet", data_files=files, split="train", cache_dir=cache)
     )
 
 
-def read_epoch_by_datasets(folder: str, chunks: int) -> Cost:
+def read_epoch_by_datasets(folder: Path, chunks: int) -> Cost:
     """Reads runs of rows of the same length in random order by `datasets`."""
     from datasets import load_dataset
 
@@ -99,14 +117,66 @@ def read_epoch_by_datasets(folder: str, chunks: int) -> Cost:
     return peak_and_seconds(read)
 
 
-STEPS: dict[str, Callable[[str, int], Cost]] = {
+STEPS: dict[str, Callable[[Path, int], Cost]] = {
     "`encode_corpus`": encode,
     "`VectorCorpus(folder)`": open_corpus,
     "all documents in order": read_in_order,
-    "an epoch of `PackedVectorDataset`": read_epoch,
+    "the first epoch of `PackedVectorDataset`": read_epoch,
+    "a further epoch": read_another_epoch,
     "`load_dataset`": load_by_datasets,
     "as many runs of 511 rows by `datasets`": read_epoch_by_datasets,
 }
+
+
+def first_and_further_cost(
+    step: Callable[[Path, int], Cost], place: Path, first: int, chunks: int
+) -> tuple[Cost, Cost]:
+    """Returns the cost of a step on the first chunks, and then in the same process on all."""
+    first_cost = step(place / f"first-{first}", first)
+    return first_cost, step(place / f"corpus-{chunks}", chunks)
+
+
+def measure(place: Path, first: int, sizes: list[int], rounds: int) -> np.ndarray:
+    """Measures every step at every size.
+
+    Returns:
+        The costs of each step on the first chunks, and then on all, ``[sizes, steps, 2, 2]``.
+    """
+    costs = np.zeros((rounds, len(sizes), len(STEPS), 2, 2))
+    for case in np.ndindex(costs.shape[:3]):
+        _, row, column = case
+        name = list(STEPS)[column]
+        cost = in_fresh_process(
+            first_and_further_cost,
+            STEPS[name],
+            place,
+            first,
+            sizes[row],
+        )
+        costs[case] = cost
+        print(f"{sizes[row]} {name}: {cost}", file=sys.stderr)
+    return costs.min(axis=0)
+
+
+def print_costs(sizes: list[int], measured: np.ndarray) -> None:
+    """Prints the costs of one kind ``[sizes, steps, 2]``, and their slopes."""
+    first = measured[:, :, 0].min(axis=0)
+    costs = measured[:, :, 1]
+    slopes = np.diff(costs, axis=0).T / np.diff(sizes)  # [steps, sizes - 1]
+    further = costs[-1] + slopes[:, -1] * 9 * sizes[-1]
+    head = ["chunks", "first step", *(f"{chunks:,}" for chunks in sizes)]
+    rows = []
+    for name, start, values, end in zip(STEPS, first, costs.T, further, strict=True):
+        rows.append([name, *(f"{value:,.3g}" for value in (start, *values, end))])
+    measuring.print_table([*head, f"{10 * sizes[-1]:,} (by the line)"], rows)
+
+    head = [f"{one:,} to {other:,}" for one, other in itertools.pairwise(sizes)]
+    rows = []
+    for name, values in zip(STEPS, slopes, strict=True):
+        ratio = values[-1] / values[0]
+        rows.append([name, *(f"{1_000_000 * value:,.3g}" for value in values), f"{ratio:.2f}"])
+    print("\nslope: for each further million chunks\n")
+    measuring.print_table(["chunks", *head, "last / first"], rows)
 
 
 def main() -> None:
@@ -114,25 +184,16 @@ def main() -> None:
     parser.add_argument(
         "--chunks", type=int, nargs="+", default=[10_000, 100_000, 1_000_000], help="sizes"
     )
+    parser.add_argument("--rounds", type=int, default=3, help="the least of all rounds counts")
     args = parser.parse_args()
     measuring.print_header("float16 vectors of 384 values")
-    costs = np.zeros((len(args.chunks), len(STEPS), 2))
     with tempfile.TemporaryDirectory() as place:
-        for row, chunks in enumerate(args.chunks):
-            folder = str(Path(place, f"corpus-{chunks}"))
-            for column, step in enumerate(STEPS.values()):
-                costs[row, column] = in_fresh_process(step, folder, chunks)
-
-    slope = (costs[-1] - costs[-2]) / (args.chunks[-1] - args.chunks[-2])
-    further = costs[-1] + slope * 9 * args.chunks[-1]
-    sizes = [*(f"{chunks:,}" for chunks in args.chunks), f"{10 * args.chunks[-1]:,} (by the line)"]
-    for kind, unit in enumerate(("MiB added at the peak", "CPU-seconds")):
-        print(f"\n{unit}\n")
-        rows = []
-        for column, name in enumerate(STEPS):
-            values = [*costs[:, column, kind], further[column, kind]]
-            rows.append([name, *(f"{value:,.1f}" for value in values)])
-        measuring.print_table(["chunks", *sizes], rows)
+        memory = measure(Path(place), FEW_CHUNKS, args.chunks, rounds=1)
+        seconds = measure(Path(place), CHUNKS_OF_A_PART, args.chunks, rounds=args.rounds)
+    print("\nMiB added at the peak\n")
+    print_costs(args.chunks, memory[..., 0])
+    print("\nCPU-seconds\n")
+    print_costs(args.chunks, seconds[..., 1])
 
 
 if __name__ == "__main__":

@@ -66,11 +66,11 @@ def without_media(documents: Any, column: str) -> Any:
 
     `datasets` opens them when it reads a row, and fetches those that are stored as an address.
     """
-    features: Any = getattr(documents, "features", None)
+    features = getattr(documents, "features", None)
     if not isinstance(features, Mapping) or column not in features:
         return documents  # a column, too, whose features are its type
 
-    return documents.select_columns(columns_without_media(features.arrow_schema))
+    return documents.select_columns(columns_without_media(documents.features.arrow_schema))
 
 
 def columns_without_media(schema: pa.Schema) -> list[str]:

@@ -104,7 +104,7 @@ SECTIONS = (
     ),
     Section(
         "book-questions",
-        command=f"{_TABLE}{_FILES} --kinds books --encoder minilm",
+        command=f"{_TABLE} --encoder minilm{_FILES} --kinds books",
         needs="15 minutes, 2 GiB",
         table=book_table,
         also=["novel-questions"],

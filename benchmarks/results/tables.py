@@ -38,64 +38,42 @@ _SEARCH_ROWS = {
     "minilm alone": "MiniLM alone, all passages",
     "search --model minilm": "`search --model minilm --dtype int8`",
 }
-_BOOK_ROWS = {
-    "search": "**`search`**",
-    "— without late interaction": "without late interaction",
-    "— its words alone": "its words alone",
-    "— its vectors alone": "its vectors alone",
-    "bm25s": "bm25s, with its defaults",
-    "TF-IDF (scikit-learn)": "TF-IDF of scikit-learn, with its defaults",
-    "minilm alone": "MiniLM alone, all passages",
-    "search --rerank minilm": "`search --rerank minilm`",
-    "search --model minilm": "`search --model minilm`",
+
+_SEARCH_COLUMNS: dict[str, tuple[str, Cell]] = {
+    "MRR (95 %)": ("mrr", score_with_short_bounds),
+    "right in the first 1 / 5 / 20": ("hits", text),
+    "won / lost": ("won / lost", text),
+    "p": ("sign test", text),
+    "without `minilm` minus this": ("search minus", difference),
+    "with `minilm` minus this": ("search --rerank minilm minus", difference),
 }
 
 
-def side_by_side(measured: Parts) -> Measured:
-    """Puts the rows of several sections together, with the section's name before each column."""
-    named = {}
-    for section, part in measured.items():
-        rows = {}
-        for row, cells in part["rows"].items():
-            rows[row] = {f"{section}: {column}": value for column, value in cells.items()}
-        named[section] = {"rows": rows}
-    return merge(named)
-
-
-def _search_columns(section: str) -> dict[str, tuple[str, Cell]]:
-    return {
-        "MRR (95 %)": (f"{section}: mrr", score_with_short_bounds),
-        "right in the first 1 / 5 / 20": (f"{section}: hits", text),
-        "won / lost": (f"{section}: won / lost", text),
-        "p": (f"{section}: sign test", text),
-        "without `minilm` minus this": (f"{section}: search minus", difference),
-        "with `minilm` minus this": (f"{section}: search --rerank minilm minus", difference),
-    }
-
-
 def everyday_table(measured: Parts) -> Table:
-    columns = _search_columns("everyday-questions")
-    return make_table(side_by_side(measured), "50 questions", columns, _SEARCH_ROWS)
+    return make_table(merge(measured), "50 questions", _SEARCH_COLUMNS, _SEARCH_ROWS)
 
 
 def book_table(measured: Parts) -> Table:
     """Adds the MRR over novels, which the first 30 questions are about, and over other books."""
-    merged = side_by_side(measured)
-    for cells in merged["rows"].values():
-        if "book-questions: ranks" not in cells:
-            continue
-        reciprocal = [1 / int(rank) for rank in cells["book-questions: ranks"].split()]
-        cells["novels"] = fmean(reciprocal[:30])
-        cells["others"] = fmean(reciprocal[30:])
-    columns: dict[str, tuple[str, Cell]] = {
-        "MRR (95 %)": ("book-questions: mrr", score_with_short_bounds),
-        "right in the first 1 / 5 / 20": ("book-questions: hits", text),
-        "won / lost": ("book-questions: won / lost", text),
+    rows = measured["book-questions"]["rows"]
+    unnamed = measured["novel-questions"]["rows"]
+    table = {}
+    for row, cells in rows.items():
+        reciprocal = [1 / int(rank) for rank in cells["ranks"].split()]
+        table[row] = {
+            **cells,
+            "novels": fmean(reciprocal[:30]),
+            "others": fmean(reciprocal[30:]),
+        }
+        if row in unnamed:
+            table[row]["without names"] = unnamed[row]["mrr"]
+    columns = {
+        **_SEARCH_COLUMNS,
         "30 on novels": ("novels", score),
         "20 on other books": ("others", score),
-        "24 without names, 22 novels": ("novel-questions: mrr", score_with_short_bounds),
+        "24 without names, 22 novels": ("without names", score_with_short_bounds),
     }
-    return make_table(merged, "50 questions", columns, _BOOK_ROWS)
+    return make_table({"rows": table}, "50 questions", columns, _SEARCH_ROWS)
 
 
 # --- Document vectors

@@ -141,8 +141,9 @@ Done in {time.monotonic() - start:.0f} seconds. Look at
   {model / "README.md"}  (the model card, ready for the Hub)
 Next, with a folder of your own documents:
   .venv/bin/nextlevelbert search my_books/ "a question"
-  .venv/bin/nextlevelbert app my_books/  (a page in the browser; needs: pip install ".[app]")
-  .venv/bin/nextlevelbert pretrain --train_file my_books/ --output_dir my-model --do_train""")
+  .venv/bin/nextlevelbert app my_books/  (a page; needs: .venv/bin/pip install ".[app]")
+  .venv/bin/nextlevelbert pretrain --train_file my_books/ \\
+      --chunk_encoder nextlevelbert-static --output_dir my-model --do_train""")
 
 
 if __name__ == "__main__":

@@ -55,6 +55,7 @@ def test_the_demo_trains_and_prints_its_controls(tmp_path, capsys):
     assert f"after training       {last['eval_masked_accuracy']:.3f}" in printed
 
     assert "module/smtplib.txt" in printed
+    assert "--chunk_encoder nextlevelbert-static" in printed  # which needs no Hub
     for name in ("model/learning_curve.png", "model/README.md"):
         assert str(tmp_path / name) in printed
         assert (tmp_path / name).exists()

@@ -26,7 +26,7 @@ def corpus(source, rule, tmp_path_factory):
     )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")  # moto keeps buckets beyond a server
 def s3():
     """The address of moto's server, with a bucket."""
     import s3fs

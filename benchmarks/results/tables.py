@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Any
 
 from benchmarks.results.cells import (
@@ -54,23 +53,15 @@ def everyday_table(measured: Parts) -> Table:
 
 
 def book_table(measured: Parts) -> Table:
-    """Adds the MRR over novels, which the first 30 questions are about, and over other books."""
-    rows = measured["book-questions"]["rows"]
+    """Adds the MRR of questions without names, about other novels."""
     unnamed = measured["novel-questions"]["rows"]
     table = {}
-    for row, cells in rows.items():
-        reciprocal = [1 / int(rank) for rank in cells["ranks"].split()]
-        table[row] = {
-            **cells,
-            "novels": fmean(reciprocal[:30]),
-            "others": fmean(reciprocal[30:]),
-        }
+    for row, cells in measured["book-questions"]["rows"].items():
+        table[row] = dict(cells)
         if row in unnamed:
             table[row]["without names"] = unnamed[row]["mrr"]
     columns = {
         **_SEARCH_COLUMNS,
-        "30 on novels": ("novels", score),
-        "20 on other books": ("others", score),
         "24 without names, 22 novels": ("without names", score_with_short_bounds),
     }
     return make_table({"rows": table}, "50 questions", columns, _SEARCH_ROWS)

@@ -120,7 +120,7 @@ class StaticEncoder(FileEncoder):
     def chunk_vectors(self, group: Sequence[SplitDocument]) -> np.ndarray:
         """Averages the token vectors of each chunk, ``[N, D]``.
 
-        This is as fast as a product of sparse matrices, whose import takes half a second.
+        A product of sparse matrices takes half as long, but half a second to import.
 
         Raises:
             ValueError: if a token has no vector.

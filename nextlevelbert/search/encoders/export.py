@@ -134,6 +134,8 @@ def _write_graph(encoder: ChunkEncoder, path: Path, batch: dict[str, Tensor]) ->
         )
     finally:
         encoder.model.set_attn_implementation(attention)
+    for node in program.model.graph:  # the paths of this machine
+        node.metadata_props.pop("pkg.torch.onnx.stack_trace", None)
     program.save(path)
 
 

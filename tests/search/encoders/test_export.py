@@ -12,7 +12,7 @@ import torch
 from nextlevelbert import NextLevelBertModel
 from nextlevelbert.search.encoders import export as exporting
 from nextlevelbert.search.encoders.export import export, make_export
-from nextlevelbert.search.encoders.onnx import Export, OnnxEncoder
+from nextlevelbert.search.encoders.onnx import MINILM, Export, OnnxEncoder
 from nextlevelbert.search.encoders.torch import TorchEncoder, open_model
 
 from ...toys.encoders import CONFIGS, TEXT, save_encoder
@@ -70,6 +70,13 @@ def test_a_graph_has_the_vectors_of_torch(exported):
     np.testing.assert_allclose(encoded.documents, by_torch.documents, atol=1e-5)
     vector = graph.question_vector(QUESTION)
     np.testing.assert_allclose(vector, expected.question_vector(QUESTION), atol=1e-5)
+
+
+def test_a_graph_names_no_file_of_the_machine(exported):
+    graph = (exported.folder / "float32.onnx").read_bytes()
+
+    assert b'.py", line' not in graph
+    assert b'.py", line' not in (MINILM / "int8.onnx").read_bytes()
 
 
 @torch.no_grad()

@@ -23,7 +23,7 @@ def hold_folder(folder: Path, rank: int = 0, *, is_shared: bool = False) -> Iter
         ValueError: another process holds the folder; the message names the process.
     """
     lock = FileLock(folder / f".lock-{rank}", thread_local=False, is_singleton=True)
-    holder = folder / f".holder-{rank}"  # which the attempts of others to lock do not empty
+    holder = folder / f".holder-{rank}"  # Windows lets nobody else read a locked file
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         try:
@@ -41,7 +41,8 @@ def hold_folder(folder: Path, rank: int = 0, *, is_shared: bool = False) -> Iter
     finally:
         if is_finished or not is_shared:
             holder.unlink(missing_ok=True)
-        Path(lock.lock_file).unlink(missing_ok=True)
+        with suppress(OSError):  # Windows removes no file that is open
+            Path(lock.lock_file).unlink()
         lock.release()
 
 

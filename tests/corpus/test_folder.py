@@ -10,7 +10,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from nextlevelbert import VectorCorpus, encode_corpus
 from nextlevelbert.corpus.folder import CorpusFolder
 
-from ..toys.corpora import DOCUMENTS, SMALL, all_equal, parts
+from ..toys.corpora import DOCUMENTS, SMALL, all_equal, interrupted_after_the_first_part, parts
 
 ADDRESS = "memory://bucket/corpus"
 
@@ -83,20 +83,9 @@ def test_a_finished_corpus_is_written_by_nobody(source, rule, address, requests)
     assert requests["written"] == []
 
 
-def test_a_kill_between_two_parts_costs_the_second(
-    corpus, source, rule, memory, requests, monkeypatch
-):
-    write = CorpusFolder.write
-
-    def write_first(self, name, content):
-        if name.startswith("part-000001"):
-            raise KeyboardInterrupt
-        write(self, name, content)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(CorpusFolder, "write", write_first)
-        with pytest.raises(KeyboardInterrupt):
-            encode_corpus(DOCUMENTS, source, rule, ADDRESS, **SMALL)
+def test_a_kill_between_two_parts_costs_the_second(corpus, source, rule, memory, requests):
+    with interrupted_after_the_first_part():
+        encode_corpus(DOCUMENTS, source, rule, ADDRESS, **SMALL)
     with pytest.raises(ValueError, match="lacks part 1"):
         VectorCorpus(ADDRESS)
     requests["written"].clear()

@@ -30,7 +30,6 @@ from nextlevelbert import (
     load_chunk_encoder,
 )
 from nextlevelbert.command.pretrain import read_options
-from nextlevelbert.corpus.folder import CorpusFolder
 from nextlevelbert.models.files import read_json
 from nextlevelbert.pretraining.documents import ChosenDocuments, share_out
 from nextlevelbert.pretraining.options import NewModelArguments, NextLevelBertArguments
@@ -38,7 +37,7 @@ from nextlevelbert.pretraining.pretrain import draw_vectors, fit_to_documents, n
 from nextlevelbert.pretraining.scores import MaskedVectorMetrics, context_mean_baseline
 from nextlevelbert.whitening import fit_whitening
 
-from ..toys.corpora import in_halves
+from ..toys.corpora import in_halves, interrupted_after_the_first_part
 from ..toys.finetuning import write
 from ..toys.vectors import close, corpus_of, whitened
 
@@ -348,17 +347,9 @@ def test_a_corpus_at_an_address_trains_the_model_of_a_folder(
     argv += ["--chunk_size", "12", "--characters_per_part", "3000"]
     run("straight", *argv)
     argv += ["--corpus_dir", "memory://pretraining/books"]
-    write_file = CorpusFolder.write
 
-    def write_first(self, name, content):
-        if name.startswith("part-000001"):
-            raise KeyboardInterrupt
-        write_file(self, name, content)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(CorpusFolder, "write", write_first)
-        with pytest.raises(KeyboardInterrupt):
-            run("model", *argv)
+    with interrupted_after_the_first_part():
+        run("model", *argv)
     run("model", *argv)
     run("model", *argv)
 

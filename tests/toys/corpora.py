@@ -1,12 +1,16 @@
 """A few documents that make a corpus of three parts, and comparisons of corpora."""
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 import torch
 from fsspec import AbstractFileSystem
 
 from nextlevelbert import Document, VectorCorpus
+from nextlevelbert.corpus.folder import CorpusFolder
 
 from ..faults.harness import tree
 
@@ -21,6 +25,22 @@ DOCUMENTS = [
     Document("family", "All happy families are alike. " * 5),
 ]
 SMALL = {"characters_per_part": 387, "progress": False}  # the first three together
+
+
+@contextmanager
+def interrupted_after_the_first_part() -> Iterator[None]:
+    """Interrupts what the block encodes before it writes the second part."""
+    write = CorpusFolder.write
+
+    def write_first(self, name, content):
+        if name.startswith("part-000001"):
+            raise KeyboardInterrupt
+        write(self, name, content)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CorpusFolder, "write", write_first)
+        with pytest.raises(KeyboardInterrupt):
+            yield
 
 
 def parts(folder: Path) -> dict[str, bytes]:

@@ -40,13 +40,15 @@ def test_exports_are_listed_with_their_encoder_and_removed(command, books, tmp_p
     command("search", books, "whale")
     export = tmp_path / "cache" / "nextlevelbert" / EXPORTS / "0123456789"
     shutil.copytree(MINILM, export)
+    os.utime(export)
+    size = f"{sum(file.stat().st_size for file in MINILM.iterdir()) / 1e6:,.1f} MB"
     name = "sentence-transformers/all-MiniLM-L6-v2"
 
     said = command("cache").out
     removed = command("cache", "--remove", name).out
 
     assert not export.exists()
-    assert f"01234567  {name}  exported to ONNX, 24.0 MB, last used 0 days ago" in said
+    assert f"01234567  {name}  exported to ONNX, {size}, last used 0 days ago" in said
     assert removed.startswith(f"Removed 01234567  {name}  ")
     assert [store.source for store in kept_stores(export.parent.parent)] == [str(books)]
 

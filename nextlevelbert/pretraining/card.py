@@ -72,12 +72,19 @@ _LIMITS = (
 
 
 def evaluations_of_weights(trainer: CardTrainer) -> Log:
-    """Returns the evaluations up to the step of the saved weights, whose own is the last one."""
+    """Returns the evaluations up to the step of the saved weights, whose own is the last one.
+
+    Those of documents so short that no vector was masked or compared are left out.
+    """
     state = trainer.state
     step = state.global_step
     if trainer.args.load_best_model_at_end and state.best_model_checkpoint is not None:
         step = state.best_global_step or 0
-    return [entry for entry in state.log_history if "eval_loss" in entry and entry["step"] <= step]
+    return [
+        entry
+        for entry in state.log_history
+        if entry.get("eval_count", 0) > 0 and entry["step"] <= step
+    ]
 
 
 def what_was_learned(scores: Mapping[str, float]) -> str:
@@ -112,7 +119,7 @@ def write_card(
     columns += ("count",)
 
     logged = evaluations_of_weights(run.trainer)
-    measured = "Nothing was measured, because the run had no evaluation."
+    measured = "Nothing was measured: no vector of held-out documents was masked or compared."
     table = ""
     scores = {}
     if logged:

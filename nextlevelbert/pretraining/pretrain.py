@@ -563,8 +563,9 @@ def publish(
     write_card(run, objective, options=options, corpus=learned.corpus, settings=settings)
     write_results(args, log, run.baseline)
 
-    if is_masked and len(held_out.positions) > 0:
-        print(what_was_learned(evaluations_of_weights(run.trainer)[-1]))
+    logged = evaluations_of_weights(run.trainer)
+    if is_masked and logged:
+        print(what_was_learned(logged[-1]))
 
     print(
         f"The model is in {args.output_dir}, with its card (README.md) and results.json; the"

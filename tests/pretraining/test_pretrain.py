@@ -117,6 +117,19 @@ def test_from_text_and_from_a_corpus_the_same_model_comes_out(run, books, source
     same(source.encoder.state_dict(), saved.state_dict())
 
 
+def test_an_evaluation_without_masked_vectors_is_no_score(run, corpus, tmp_path, capsys, caplog):
+    """One short sequence is held out; almost no vector is masked with this probability."""
+    few = "--chunk_size 12 --validation_share 0.01 --masking_probability 1e-6 --max_steps 1"
+
+    run(tmp_path / "model", "--corpus_dir", str(corpus.path), *few.split())
+
+    assert "Only 0 vectors are masked in the evaluation set" in caplog.text
+    assert "masked vectors found" not in capsys.readouterr().out
+    card = ModelCard.load(tmp_path / "model" / "README.md")
+    assert "Nothing was measured: no vector of held-out documents was masked" in card.text
+    assert card.data.eval_results is None
+
+
 def test_a_default_run_chooses_whitened_vectors_and_says_so(run, corpus, tmp_path, capsys, caplog):
     """The printed share is that of the last evaluation; the baseline has the model's targets."""
     folder = tmp_path / "model"
@@ -252,7 +265,7 @@ def test_the_card_says_what_the_model_is_made_of(run, books, source, tmp_path):
         "| chunking | sentences, at most 32 tokens per chunk |",
         "| encoder over chunks | 1 layers of 16, 15 chunks in a window |",
         f"| sentences | found by `{in_halves.__module__}.in_halves` |",
-        "Nothing was measured, because the run had no evaluation.",
+        "Nothing was measured: no vector of held-out documents was masked or compared.",
     } <= set(card.text.splitlines())
     assert card.data.base_model is None  # a folder, not a name on the Hub
     with pytest.raises(ValueError, match="splitter"):

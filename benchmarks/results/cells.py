@@ -80,10 +80,11 @@ def make_table(
     """
     rows = measured["rows"]
     names = {row: name for row, name in names.items() if row in rows}
-    best = {}
+    best: dict[str, float | None] = {}
     for key, form in columns.values():
         if form not in (difference, text):
-            best[key] = max(mean_of(rows[row][key]) for row in names if key in rows[row])
+            scores = [mean_of(rows[row][key]) for row in names if key in rows[row]]
+            best[key] = max(scores, default=None)
     table = [[heading, *columns]]
     for row, name in names.items():
         cells = [name]
@@ -94,6 +95,21 @@ def make_table(
             cells.append(shown)
         table.append(cells)
     return table
+
+
+def group(
+    heading: str, table: Sequence[Sequence[str]], notes: Mapping[str, str] | None = None
+) -> list[list[str]]:
+    """Makes a table a part of a larger one with the same columns.
+
+    Args:
+        heading: name of the part, which becomes a row in bold.
+        table: cells; the headings of the columns, in the first row, are left out.
+        notes: cells of the heading's row, by the heading of the column.
+    """
+    [_, *columns], *rows = table
+    cells = [(notes or {}).get(column, "") for column in columns]
+    return [[f"**{heading}**", *cells], *map(list, rows)]
 
 
 def merge(measured: Mapping[str, Measured]) -> Measured:

@@ -8,12 +8,10 @@ from dataclasses import dataclass, field
 from benchmarks.results.tables import (
     Parts,
     Table,
-    book_table,
     document_table,
-    everyday_table,
     heads_table,
-    held_out_table,
     kinds_table,
+    question_table,
     trained_table,
 )
 
@@ -99,18 +97,17 @@ SECTIONS = (
         "everyday-questions",
         command=f"{_TABLE} --encoder minilm{_FILES}",
         needs="15 minutes, 1.5 GiB",
-        table=everyday_table,
-        about="11,940 passages of 3,130 documents; intervals over questions; no seed.",
+        table=question_table,
+        also=["book-questions", "novel-questions"],
+        about=(
+            "11,940 passages of 3,130 documents, 9,946 of 26 books, and 14,987 of 22 novels;"
+            " intervals over questions; no seed."
+        ),
     ),
     Section(
         "book-questions",
         command=f"{_TABLE} --encoder minilm{_FILES} --kinds books",
         needs="15 minutes, 2 GiB",
-        table=book_table,
-        also=["novel-questions"],
-        about=(
-            "9,946 passages of 26 books and 14,987 of 22 novels; intervals over questions; no seed."
-        ),
     ),
     Section(
         "novel-questions", command=f"{_TABLE}{_FILES} --kinds novels", needs="3 minutes, 1 GiB"
@@ -124,11 +121,17 @@ SECTIONS = (
             " 'books, letters only' --json {json}"
         ),
         needs="8 minutes, 2 GiB",
-        table=held_out_table,
-        also=["held-out-novels-minilm", "held-out-excerpts"],
+        table=document_table,
+        also=[
+            "held-out-novels-minilm",
+            "held-out-excerpts",
+            "document-vectors",
+            "document-vectors-minilm",
+        ],
         about=(
-            "505 chapters of 18 novels, and eight excerpts of 10,000 characters of 20; intervals"
-            " over novels; one seed of the trained model."
+            "505 chapters of 18 novels, and eight excerpts of 10,000 characters of 20; 761 chapters"
+            " of 22 novels, 168 excerpts and 500 answers; intervals over novels; one seed of the"
+            " trained models."
         ),
     ),
     Section(
@@ -157,12 +160,6 @@ SECTIONS = (
             " excerpts squality 'books, with names' --json {json}"
         ),
         needs="8 minutes, 2 GiB",
-        table=document_table,
-        also=["document-vectors-minilm"],
-        about=(
-            "761 chapters, 168 excerpts and 500 answers; intervals over 22 novels; one seed of"
-            " the trained models."
-        ),
     ),
     Section(
         "document-vectors-minilm",

@@ -11,6 +11,7 @@ from benchmarks.results.cells import (
     Measured,
     bold,
     difference,
+    group,
     make_table,
     mean_of,
     merge,
@@ -32,15 +33,14 @@ _SEARCH_ROWS = {
     "— without late interaction": "without late interaction",
     "— its words alone": "its words alone",
     "— its vectors alone": "its vectors alone",
-    "bm25s": "bm25s, with its defaults",
-    "TF-IDF (scikit-learn)": "TF-IDF of scikit-learn, with its defaults",
+    "bm25s": "bm25s",
+    "TF-IDF (scikit-learn)": "TF-IDF",
     "minilm alone": "MiniLM alone, all passages",
     "search --model minilm": "`search --model minilm --dtype int8`",
 }
 
 _SEARCH_COLUMNS: dict[str, tuple[str, Cell]] = {
     "MRR (95 %)": ("mrr", score_with_short_bounds),
-    "right in the first 1 / 5 / 20": ("hits", text),
     "won / lost": ("won / lost", text),
     "p": ("sign test", text),
     "without `minilm` minus this": ("search minus", difference),
@@ -48,69 +48,79 @@ _SEARCH_COLUMNS: dict[str, tuple[str, Cell]] = {
 }
 
 
-def everyday_table(measured: Parts) -> Table:
-    return make_table(merge(measured), "50 questions", _SEARCH_COLUMNS, _SEARCH_ROWS)
+# Heading of the rows by section.
+_QUESTIONS = {
+    "everyday-questions": "50 everyday questions",
+    "book-questions": "50 questions about 26 books",
+    "novel-questions": "24 questions without names, about six of 22 novels",
+}
 
 
-def book_table(measured: Parts) -> Table:
-    """Adds the MRR of questions without names, about other novels."""
-    unnamed = measured["novel-questions"]["rows"]
-    table = {}
-    for row, cells in measured["book-questions"]["rows"].items():
-        table[row] = dict(cells)
-        if row in unnamed:
-            table[row]["without names"] = unnamed[row]["mrr"]
-    columns = {
-        **_SEARCH_COLUMNS,
-        "24 without names, 22 novels": ("without names", score_with_short_bounds),
-    }
-    return make_table({"rows": table}, "50 questions", columns, _SEARCH_ROWS)
+def question_table(measured: Parts) -> Table:
+    """Makes a group of rows for each set of questions."""
+    table = [["questions", *_SEARCH_COLUMNS]]
+    for section, part in measured.items():
+        rows = make_table(part, "", _SEARCH_COLUMNS, _SEARCH_ROWS)
+        table += group(_QUESTIONS[section], rows)
+    return table
 
 
 # --- Document vectors
 
+_MINILM = "nextlevelbert-minilm-256"
 _DOCUMENT_ROWS = {
     "static": "nextlevelbert-static",
     "static + TF-IDF": "— with TF-IDF's cosine added, 0.2 to 0.8",
     "static: their whitened mean": "whitened mean of static chunk vectors",
     "static: mean of its chunk vectors": "mean of static chunk vectors",
     "fit": "`fit`, to the 198 other novels",
-    "nextlevelbert-minilm-256": "nextlevelbert-minilm-256",
-    "nextlevelbert-minilm-256: their whitened mean": "whitened mean of MiniLM's chunk vectors",
-    "nextlevelbert-minilm-256: mean of its chunk vectors": (
-        "mean of MiniLM's chunk vectors (Avg. SBERT)"
-    ),
-    "nextlevelbert-minilm-256: first chunk": "first chunk (SBERT, 256 tokens)",
+    _MINILM: _MINILM,
+    f"{_MINILM}: their whitened mean": "whitened mean of MiniLM's chunk vectors",
+    f"{_MINILM}: mean of its chunk vectors": "mean of MiniLM's chunk vectors (Avg. SBERT)",
+    f"{_MINILM}: first chunk": "first chunk (SBERT, 256 tokens)",
     "TF-IDF": "TF-IDF",
     "BM25": "BM25",
 }
 
 
-def held_out_table(measured: Parts) -> Table:
-    """Leaves nextlevelbert-minilm-256 out, which was trained on these novels."""
+def document_table(measured: Parts) -> Table:
+    """Makes a group of rows for each set of novels.
+
+    nextlevelbert-minilm-256 was trained on the first set, and has no row there.
+    """
     columns: dict[str, tuple[str, Cell]] = {
         "chapters": ("books", score_with_bounds),
-        "minus nextlevelbert-static": ("books, minus the first", difference),
+        "difference (95 %)": ("books, minus the first", difference),
         "six chapters": ("books, six chapters", score),
-        "six, minus nextlevelbert-static": ("books, six chapters, minus the first", difference),
+        "their difference": ("books, six chapters, minus the first", difference),
         "letters only": ("books, letters only", score),
         "with names": ("books, with names", score),
-        "excerpts": ("excerpts", score),
-        "excerpts, minus nextlevelbert-static": ("excerpts, minus the first", difference),
-    }
-    names = {row: name for row, name in _DOCUMENT_ROWS.items() if row != "nextlevelbert-minilm-256"}
-    return make_table(merge(measured), "names masked", columns, names)
-
-
-def document_table(measured: Parts) -> Table:
-    columns: dict[str, tuple[str, Cell]] = {
-        "chapters": ("books", score),
-        "minus TF-IDF": ("books, minus TF-IDF", difference),
         "neighbours": ("neighbours", score),
         "excerpts": ("excerpts", score),
         "SQuALITY": ("squality", score),
     }
-    return make_table(merge(measured), "names masked", columns, _DOCUMENT_ROWS)
+    others = {
+        **columns,
+        "chapters": ("books", score),
+        "difference (95 %)": ("books, minus TF-IDF", difference),
+    }
+    held_out = {name: part for name, part in measured.items() if name.startswith("held-out")}
+    chosen = {name: part for name, part in measured.items() if name not in held_out}
+    untrained = {row: name for row, name in _DOCUMENT_ROWS.items() if row != _MINILM}
+    minus = "minus nextlevelbert-static"
+    return [
+        ["names masked", *columns],
+        *group(
+            "18 novels by which no setting was chosen",
+            make_table(merge(held_out), "", columns, untrained),
+            {"difference (95 %)": minus, "their difference": minus},
+        ),
+        *group(
+            "22 novels by which recipes were chosen",
+            make_table(merge(chosen), "", others, _DOCUMENT_ROWS),
+            {"difference (95 %)": "minus TF-IDF"},
+        ),
+    ]
 
 
 def kinds_table(measured: Parts) -> Table:
@@ -184,11 +194,11 @@ class Family:
         part = merge({section: measured[section] for section in self.sections})
         column, control = self.minus
         columns: dict[str, tuple[str, Cell]] = {
-            "": (self.score, score_with_any_bounds),
-            f"minus {control}": (column, difference),
+            "score": (self.score, score_with_any_bounds),
+            "difference (95 %)": (column, difference),
         }
-        [_, *head], *rows = make_table(part, "", columns, self.names)
-        return [[f"**{self.heading}**", *head], *rows]
+        rows = make_table(part, "", columns, self.names)
+        return group(self.heading, rows, {"difference (95 %)": f"minus {control}"})
 
 
 _CHUNKBERT_ROWS = {

@@ -6,7 +6,7 @@ from argparse import Namespace
 import pytest
 
 from benchmarks.results import __main__ as results
-from benchmarks.results.cells import difference, make_table, merge, score, score_with_bounds
+from benchmarks.results.cells import difference, group, make_table, merge, score, score_with_bounds
 from benchmarks.results.page import MARKED, markdown, provenance, render
 from benchmarks.results.sections import SECTIONS, Section
 
@@ -35,6 +35,19 @@ def test_a_table_marks_the_best_score_of_each_column():
         ["first", "**0.750**", "**0.500** (0.400 to 0.600)", "−0.050 to +0.200"],
         ["third", "**0.750**", "", ""],
     ]
+
+
+def test_a_group_has_a_heading_in_bold_and_the_columns_of_the_whole_table():
+    columns = {"MAP": ("map", score), "gain": ("gain", difference), "MRR": ("mrr", score)}
+    rows = {"a": {"map": 0.5, "gain": [0.1, -0.05, 0.2]}}
+
+    table = make_table({"rows": rows}, "", columns, {"a": "first"})
+
+    assert group("18 novels", table, {"gain": "minus TF-IDF"}) == [
+        ["**18 novels**", "", "minus TF-IDF", ""],
+        ["first", "**0.500**", "−0.050 to +0.200", ""],
+    ]
+    assert group("18 novels", table)[0] == ["**18 novels**", "", "", ""]
 
 
 def test_rows_of_two_sections_are_put_together():
@@ -160,10 +173,10 @@ def test_the_figures_are_those_of_the_present_commands():
         assert measured is None or measured["command"] == results.shown_command(section)
 
 
-def test_every_marker_of_the_page_has_a_table():
+def test_every_table_is_in_the_page():
     page = (results.ROOT / "docs/results.md").read_text(encoding="utf-8")
 
-    names = {match[2] for match in MARKED.finditer(page)}
+    names = [match[2] for match in MARKED.finditer(page)]
 
-    assert names
-    assert names <= results.tables().keys()
+    assert sorted(names) == sorted(results.tables())
+    assert page.count("\n| --- ") == len(names) == 5

@@ -227,8 +227,13 @@ def source_files(source: str | Path | Iterable[str | Path]) -> list[File]:
     return _with_ids(named_files(source))
 
 
-def named_files(source: str | Path | Iterable[str | Path]) -> dict[Path, str]:
-    """Lists the files of a source with their paths below its folder, see `source_files`."""
+def named_files(
+    source: str | Path | Iterable[str | Path], warn: Callable[[str], None] = logger.warning
+) -> dict[Path, str]:
+    """Lists the files of a source with their paths below its folder, see `source_files`.
+
+    `warn` gets a line about left-out files.
+    """
     names = {}
     others = {}
     sources: Any = source
@@ -250,7 +255,7 @@ def named_files(source: str | Path | Iterable[str | Path]) -> dict[Path, str]:
         )
 
     if others:
-        _warn_of_other_kinds(others)
+        _warn_of_other_kinds(others, warn)
 
     return names
 
@@ -281,7 +286,7 @@ def _root_of(source: str | Path) -> Path:
     return Path(f"{before_pattern}x").parent
 
 
-def _warn_of_other_kinds(others: Mapping[Path, str]) -> None:
+def _warn_of_other_kinds(others: Mapping[Path, str], warn: Callable[[str], None]) -> None:
     suffixes = Counter[str]()
     no_files = []
     unsupported = []
@@ -294,10 +299,10 @@ def _warn_of_other_kinds(others: Mapping[Path, str]) -> None:
 
     if unsupported:
         counts = ", ".join(f"{count} {ending}" for ending, count in suffixes.most_common())
-        logger.warning("Left out (unsupported kinds): %s; %s first.", counts, unsupported[0])
+        warn(f"Left out (unsupported kinds): {counts}; {unsupported[0]} first.")
     if no_files:
         names = names_in_line(no_files)
-        logger.warning("Left out (broken links, or things that are no files): %s.", names)
+        warn(f"Left out (broken links, or things that are no files): {names}.")
 
 
 def _with_ids(names: Mapping[Path, str]) -> list[tuple[Path, str | None]]:

@@ -39,6 +39,11 @@ class Notes:
                 self._first[key] = f"{head}: {name}{rest}"
                 self._others[key] = []
 
+    def add_line(self, line: str) -> None:
+        """Adds a whole line."""
+        self._first[line, ""] = line
+        self._others[line, ""] = []
+
     def print(self) -> None:
         """Prints the new notes to stderr, beside a progress bar, and forgets all."""
         if not self._first:

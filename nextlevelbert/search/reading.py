@@ -207,7 +207,7 @@ def list_files(source: str, notes: Notes) -> list[SourceFile]:
         return [SourceFile(Path(PYTHON_MANUAL), PYTHON_MANUAL, is_table=True)]
     files = []
     models = set()
-    for path, name in named_files(source).items():
+    for path, name in named_files(source, notes.add_line).items():
         if path.name == "config.json" and (path.parent / "model.safetensors").is_file():
             models.add(path.parent)
             note = Note("left out", ": it is the folder of a model.")

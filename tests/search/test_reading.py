@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from datasets import Audio, Dataset, Features, Value
 
-from nextlevelbert.search.reading import ReadingOptions, read_files
+from nextlevelbert.search.notes import Notes
+from nextlevelbert.search.reading import ReadingOptions, list_files, read_files
 
 from ..toys.books import write_docx, write_epub, write_pdf
 from ..toys.finetuning import write
@@ -61,7 +62,7 @@ def test_rows_of_a_table_and_books_of_every_kind(toy, open_library, tmp_path):
     assert library.document(3).metadata == {"year": 1851}
 
 
-def test_what_cannot_be_read_is_named_and_left_out(command, books, caplog):
+def test_what_cannot_be_read_is_named_and_left_out(command, books):
     (books / "letter.rtf").write_text("{\\rtf1}")
     (books / "latin.txt").write_bytes("naïve".encode("latin-1"))
     (books / "blank.txt").write_text(" \n")
@@ -74,8 +75,8 @@ def test_what_cannot_be_read_is_named_and_left_out(command, books, caplog):
         assert "left out: blank.txt holds no text.\n" in said.err
         assert "left out: latin.txt cannot be read: 'utf-8' codec" in said.err
         assert "left out: scan.pdf cannot be read as PDF" in said.err
+        assert "Left out (unsupported kinds): 1 .rtf; letter.rtf first" in said.err
 
-    assert "Left out (unsupported kinds): 1 .rtf; letter.rtf first" in caplog.text
     assert command("search", books / "blank.txt", "whales?").status == 1
 
     for name in ("sea", "kitchen", "far/court"):
@@ -84,6 +85,18 @@ def test_what_cannot_be_read_is_named_and_left_out(command, books, caplog):
 
     assert (said.status, said.out) == (1, "")
     assert "No document of the folder holds a word" in said.err
+
+
+def test_files_of_other_kinds_are_named_once_while_the_page_is_open(books, capsys):
+    (books / "letter.rtf").write_text("{\\rtf1}")
+    notes = Notes()
+
+    for _ in range(2):  # each request lists the files again
+        list_files(str(books), notes)
+        notes.print()
+
+    line = "Left out (unsupported kinds): 1 .rtf; letter.rtf first."
+    assert capsys.readouterr().err.splitlines() == [line]
 
 
 def test_metadata_of_any_kind_does_not_end_the_command(command, books):

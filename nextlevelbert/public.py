@@ -1,7 +1,8 @@
 """All public names of the package; importing them loads torch and transformers."""
 
 from .bundled import example_books
-from .corpus import ChunkVectors, VectorCorpus, encode_corpus
+from .corpus.encode import ChunkVectors, encode_corpus
+from .corpus.store import VectorCorpus
 from .data.documents import Document
 from .data.reading import read_documents
 from .finetuning.collators import DataCollatorForDocumentChoice, DataCollatorForLabelledVectors

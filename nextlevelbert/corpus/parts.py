@@ -10,7 +10,6 @@ import json
 import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ..models.files import whole_file
 from .recipe import recipe_differences
 
 if TYPE_CHECKING:
@@ -26,22 +24,12 @@ if TYPE_CHECKING:
 
 DONE = "_SUCCESS"
 FILES = "*.parquet"
-_CHECKED = {"document", "chunk", "start", "end", "vector"}  # other columns may hold nulls
 PART = re.compile(r"part-(\d{6})-[0-9a-f]{16}\.parquet")
 
 
-def number_array(numbers: np.ndarray) -> pa.Array:
-    """Returns numbers ``[N]`` as an Arrow array; ``pa.array`` would import pandas for a while."""
-    buffers = [None, pa.py_buffer(np.ascontiguousarray(numbers))]
-    return pa.Array.from_buffers(pa.from_numpy_dtype(numbers.dtype), len(numbers), buffers)
-
-
-def text_array(texts: Sequence[str]) -> pa.StringArray:
-    """Returns texts as an Arrow array, as `number_array` does."""
-    encoded = [text.encode() for text in texts]
-    ends = np.cumsum([0, *map(len, encoded)])
-    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))]
-    return pa.Array.from_buffers(pa.large_string(), len(encoded), buffers)
+def vector_array(vectors: np.ndarray) -> pa.FixedSizeListArray:
+    """Returns vectors ``[N, D]`` as an Arrow array of lists."""
+    return pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
 
 
 def chunk_table(
@@ -59,21 +47,14 @@ def chunk_table(
     document = np.repeat(np.arange(len(ids)), counts)
     first_chunks = np.cumsum([0, *counts[:-1]])
     all_spans = np.concatenate(spans).astype(np.int64)
-    values = number_array(vectors.astype(np.float16).reshape(-1))
     columns = [
-        text_array(list(map(str, ids))).take(number_array(document)),
-        number_array((np.arange(len(document)) - first_chunks[document]).astype(np.int32)),
-        number_array(all_spans[:, 0]),
-        number_array(all_spans[:, 1]),
-        pa.FixedSizeListArray.from_arrays(values, vectors.shape[1]),
+        pa.array(list(map(str, ids))).take(pa.array(document)),
+        pa.array((np.arange(len(document)) - first_chunks[document]).astype(np.int32)),
+        pa.array(all_spans[:, 0]),
+        pa.array(all_spans[:, 1]),
+        vector_array(vectors.astype(np.float16)),
     ]
     return pa.table(columns, schema=schema)
-
-
-def write_part(path: str | Path, table: pa.Table) -> None:
-    """Writes rows as a part with checksums of its pages and columns, whole or not at all."""
-    with whole_file(Path(path)) as file:
-        file.write(part_content(table))
 
 
 def part_content(table: pa.Table) -> bytes:
@@ -110,8 +91,6 @@ def _checksums(table: pa.Table, metadata: Mapping[bytes, bytes]) -> dict[str, in
     """
     sums = {key.decode(): zlib.crc32(value) for key, value in metadata.items() if key != b"sums"}
     for name in table.column_names:
-        if name not in _CHECKED:
-            continue
         column = table[name]
         if pa.types.is_string(column.type):
             texts = column.combine_chunks()
@@ -174,12 +153,8 @@ def read_columns(
 
 def numbered_parts(names: Iterable[str]) -> dict[int, str]:
     """Returns the names of the parts that `encode_corpus` wrote, by number."""
-    parts = {}
-    for name in names:
-        match = PART.fullmatch(name)
-        if match is not None:
-            parts[int(match[1])] = name
-    return parts
+    matches = map(PART.fullmatch, names)
+    return {int(match[1]): match[0] for match in matches if match is not None}
 
 
 def finished_parts(folder: CorpusFolder) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from transformers import AutoModel
 
-from ..corpus import encode_corpus
+from ..corpus.encode import encode_corpus
 from ..messages import short
 from ..models.chunk_encoder import LoadedChunkEncoder
 from ..models.chunking import ChunkingRule

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..corpus import VectorCorpus
+from ..corpus.store import VectorCorpus
 from ..models.configuration_hate import HateConfig
 from ..models.configuration_nextlevelbert import NextLevelBertConfig
 from ..models.files import write_whole

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from ..corpus import VectorCorpus
+from ..corpus.store import VectorCorpus
 from ..models.configuration_nextlevelbert import CLS, NOT_SPECIAL, SEP
 
 logger = logging.getLogger(__name__)

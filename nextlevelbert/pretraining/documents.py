@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from accelerate import PartialState
 
-from ..corpus import VectorCorpus, encode_corpus
+from ..corpus.encode import encode_corpus
 from ..corpus.folder import CorpusFolder
+from ..corpus.store import VectorCorpus
 from ..data.documents import Document, as_documents
 from ..data.reading import read_documents
 from ..data.tables import hub_dataset

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from ..corpus.parts import column_values, number_array, text_array
+from ..corpus.parts import column_values, vector_array
 from ..messages import readable_name
 from ..models.files import local_path, whole_file
 from ..models.modeling_nextlevelbert import NextLevelBertModel
@@ -156,8 +156,8 @@ def _document_rows(store: Store, run: Run) -> pa.Table:
     documents = store.documents(run, 0, len(run.counts))
     columns = {
         "document": pa.array([document.name for document in documents], pa.string()),
-        "metadata": text_array([document.metadata_text for document in documents]),
-        "vector": _vector_array(store.array("document_vectors", run)),
+        "metadata": pa.array([document.metadata_text for document in documents], pa.large_string()),
+        "vector": vector_array(store.array("document_vectors", run)),
     }
     return pa.table(columns)
 
@@ -191,11 +191,7 @@ def _chunk_rows(store: Store, run: Run) -> pa.Table:
         "start": pa.array(spans[:, 0], pa.int64()),
         "end": pa.array(spans[:, 1], pa.int64()),
         "page": pa.array(pages, pa.int32()),
-        "text": text_array(texts),
-        "vector": _vector_array(store.array("vectors", run)),
+        "text": pa.array(texts, pa.large_string()),
+        "vector": vector_array(store.array("vectors", run)),
     }
     return pa.table(columns)
-
-
-def _vector_array(vectors: np.ndarray) -> pa.FixedSizeListArray:
-    return pa.FixedSizeListArray.from_arrays(number_array(vectors.ravel()), vectors.shape[1])

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from nextlevelbert import VectorCorpus, encode_corpus
-from nextlevelbert.corpus import write_part
+from nextlevelbert.corpus.parts import part_content
 
 from ..toys.corpora import DOCUMENTS, SMALL, all_equal, copied, parts
 
@@ -76,7 +76,7 @@ def test_rows_that_are_no_corpus(corpus, rule, tmp_path):
         ("bare", rows.replace_schema_metadata(None), "contains no recipe"),
     ):
         (tmp_path / name).mkdir()
-        write_part(tmp_path / name / "a.parquet", table)
+        (tmp_path / name / "a.parquet").write_bytes(part_content(table))
         with pytest.raises(ValueError, match=message):
             VectorCorpus(tmp_path / name)
 

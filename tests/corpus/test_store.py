@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from nextlevelbert import VectorCorpus
-from nextlevelbert.corpus import write_part
+from nextlevelbert.corpus.parts import part_content
 from tests.faults.harness import tree
 
 from ..toys.corpora import all_equal, copied
@@ -71,7 +71,8 @@ def test_the_fingerprint_depends_on_order_and_lengths(corpus, tmp_path, spans):
                 row = {"document": document, "chunk": number, "start": 0, "end": end}
                 rows.append({**row, "vector": np.zeros(384, np.float16)})
         (tmp_path / name).mkdir()
-        write_part(tmp_path / name / "part.parquet", pa.Table.from_pylist(rows, schema))
+        content = part_content(pa.Table.from_pylist(rows, schema))
+        (tmp_path / name / "part.parquet").write_bytes(content)
         fingerprints.add(VectorCorpus(tmp_path / name).fingerprint())
 
     assert len(fingerprints) == 2

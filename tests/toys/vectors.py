@@ -12,7 +12,8 @@ from tokenizers import Tokenizer
 from transformers import BertConfig
 
 from nextlevelbert import NextLevelBertConfig, VectorCorpus
-from nextlevelbert.corpus import chunk_table, corpus_schema, write_part
+from nextlevelbert.corpus.parts import chunk_table, part_content
+from nextlevelbert.corpus.recipe import corpus_schema
 from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, SEP
 
 TEXTS = [
@@ -64,7 +65,7 @@ def corpus_of(counts: list[int], folder: Path) -> VectorCorpus:
     for index, count in enumerate(counts):
         spans = np.zeros((count, 2), np.int64)
         table = chunk_table(schema, [index], [spans], torch.randn(count, 8).numpy())
-        write_part(folder / f"{index:06d}.parquet", table)
+        (folder / f"{index:06d}.parquet").write_bytes(part_content(table))
     return VectorCorpus(folder)
 
 

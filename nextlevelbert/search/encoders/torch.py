@@ -13,7 +13,7 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoModel, PreTrainedConfig
 from transformers.utils import is_torch_bf16_available_on_device
 
-from ...corpus import find_splitter
+from ...corpus.recipe import find_splitter
 from ...fitting import static_checkpoint
 from ...models.chunk_encoder import ChunkEncoder, LoadedChunkEncoder
 from ...models.chunking import ChunkingRule

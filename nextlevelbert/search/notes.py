@@ -26,37 +26,30 @@ class Notes:
 
     def __init__(self) -> None:
         self._printed = set[str]()
-        self._first = dict[tuple[str, str], str]()  # the line of each kind, about its first file
-        self._others = dict[tuple[str, str], list[str]]()
+        self._kinds = dict[tuple[str, str], list[tuple[str, str]]]()  # names of files, and lines
 
     def add(self, name: str, notes: Iterable[Sequence[str]]) -> None:
         """Adds the notes about the file of that name."""
         for head, rest, kind in notes:
-            key = (head, kind or rest)
-            if key in self._first:
-                self._others[key].append(name)
-            else:
-                self._first[key] = f"{head}: {name}{rest}"
-                self._others[key] = []
+            line = f"{head}: {name}{rest}"
+            self._kinds.setdefault((head, kind or rest), []).append((name, line))
 
     def add_line(self, line: str) -> None:
         """Adds a whole line."""
-        self._first[line, ""] = line
-        self._others[line, ""] = []
+        self._kinds[line, ""] = [("", line)]
 
     def print(self) -> None:
         """Prints the new notes to stderr, beside a progress bar, and forgets all."""
-        if not self._first:
+        if not self._kinds:
             return
         from tqdm import tqdm  # a third of the time that numpy takes
 
-        for key, first in self._first.items():
+        for [(_, first), *others] in self._kinds.values():
             line = first
-            others = list(dict.fromkeys(self._others[key]))
-            if others:
-                line = f"{first} The same holds for {names_in_line(others)}."
+            names = list(dict.fromkeys(name for name, _ in others))
+            if names:
+                line += f" The same holds for {names_in_line(names)}."
             if line not in self._printed:
                 self._printed.add(line)
                 tqdm.write(line, file=sys.stderr)
-        self._first.clear()
-        self._others.clear()
+        self._kinds.clear()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .onnx import OnnxEncoder
     from .torch import TorchEncoder
 
+_STATIC = "nextlevelbert-static"  # as in `model_names`, which takes time to import
 _INSTALLED = Path(__file__).parents[2] / "static"  # see `fitting.static_checkpoint`
 # Options by which an encoder may compute on the CPU, without torch.
 _CPU = ("auto", "cpu")
@@ -54,6 +55,10 @@ class SearchModel:
     use: str = "Reading"
     cache_dir: Path | None = None
 
+    @property
+    def _full_name(self) -> str:
+        return self.name or os.environ.get("NEXTLEVELBERT_MODEL") or _STATIC
+
     @cached_property
     def model(self) -> NextLevelBertModel:
         """Returns the document model, which is opened by the first call."""
@@ -63,7 +68,7 @@ class SearchModel:
         if dtype == "int8":
             dtype = "float32"  # of what has no export
         return open_model(
-            self.name, chunk_encoder=self.chunk_encoder, device=self.device, dtype=dtype
+            self._full_name, chunk_encoder=self.chunk_encoder, device=self.device, dtype=dtype
         )
 
     @cached_property
@@ -82,9 +87,7 @@ class SearchModel:
         """Returns an encoder that stands for the model, which is exported if need be."""
         if self.chunk_encoder or self.device not in _CPU or self.dtype not in _WITHOUT_TORCH:
             return None
-        name = self.name
-        if name is None:
-            name = os.environ.get("NEXTLEVELBERT_MODEL", "")
+        name = self._full_name
         dtype = self.dtype
         if dtype == "auto":
             dtype = self.export_dtype
@@ -116,7 +119,7 @@ class SearchModel:
 
 def _folder_of(name: str) -> Path | None:
     """Returns the folder of a model; None for a model of the Hub that was not downloaded."""
-    if name in ("", "nextlevelbert-static"):
+    if name == _STATIC:
         return _INSTALLED
     from ...models.model_names import full_name
 

@@ -32,6 +32,7 @@ _EXPECTED = {
     "long_documents": "window",
     "pooling": "residual",
 }
+_EXPECTED_ENCODER = {"model_type": "bert", "num_hidden_layers": 0}
 
 
 class StaticEncoder(FileEncoder):
@@ -192,13 +193,12 @@ def is_static(folder: Path) -> bool:
     tokens = config.get("chunk_encoder_config", {})
     encoder = config.get("encoder_config", {})
     return (
-        all(config.get(name) == value for name, value in _EXPECTED.items())
+        _EXPECTED.items() <= config.items()
         and all(type(config.get(name)) is int for name in ("chunk_size", "max_chunks"))
         and config["max_chunks"] > 0
         and not config.get("prompts")
         and tokens.get("model_type") == "static-embedding"
         and not tokens.get("sentence_steps")
-        and encoder.get("model_type") == "bert"
-        and encoder.get("num_hidden_layers") == 0
+        and _EXPECTED_ENCODER.items() <= encoder.items()
         and not load_json(folder / "tokenizer_config.json").get("split_special_tokens")
     )

@@ -1,6 +1,5 @@
 """Opens the model of a command in torch, encodes with it, and finds its splitter."""
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,7 +33,7 @@ _CHUNK_SIZE = 256
 
 
 def open_model(
-    name: str | None = None,
+    name: str,
     *,
     chunk_encoder: str | None = None,
     device: str = "auto",
@@ -47,8 +46,7 @@ def open_model(
 
     Args:
         name: folder or name of a model of this package, or of a sentence-transformers model;
-            ``"minilm"`` is short for all-MiniLM-L6-v2 (default: the environment variable
-            NEXTLEVELBERT_MODEL, or else the installed checkpoint).
+            ``"minilm"`` is short for all-MiniLM-L6-v2.
         chunk_encoder: the encoder of a checkpoint that was saved without it.
         device: device that the model runs on. ``"auto"`` is the GPU if there is one, and the CPU
             for static encoders, which a GPU would not speed up.
@@ -59,9 +57,7 @@ def open_model(
         ValueError: if the model or the device cannot be used.
     """
     register_models()  # which the package leaves out in a command
-    if name is None:
-        name = os.environ.get("NEXTLEVELBERT_MODEL", "")
-    if name in ("", STATIC):
+    if name == STATIC:
         name = static_checkpoint()
     try:
         with _quiet_transformers():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import sys
@@ -11,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..messages import readable_text
+from ..messages import names_in_line, readable_text
 from .encoders.choice import SearchModel
 from .library import Library, SearchResult, open_library
-from .passages import NO_SPACE, join_lines
+from .passages import NO_SPACE, join_lines, readable_json
 from .reading import ReadingOptions
 from .rerank import Reranker
 
@@ -59,7 +58,7 @@ def run(
             "documents": document_rows(library, answer),
             "passages": passage_rows(library, answer),
         }
-        text = json.dumps(rows, ensure_ascii=False, indent=2)
+        text = readable_json(rows, indent=2)
         print(_CONTROLS_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
     else:
         print_answer(library, answer)
@@ -84,7 +83,7 @@ def document_rows(library: Library, answer: SearchResult) -> list[dict[str, Any]
 
 
 def passage_rows(library: Library, answer: SearchResult) -> list[dict[str, Any]]:
-    """Returns the nearest passages in the form that is printed as JSON."""
+    """Returns the nearest passages in the form that is printed as JSON; NaN is printed as null."""
     rows = []
     for index in answer.passages:
         row = {
@@ -98,16 +97,9 @@ def passage_rows(library: Library, answer: SearchResult) -> list[dict[str, Any]]
         for name in ("late_interaction", "rerank_cosine"):
             values = getattr(answer, name)
             if values is not None:
-                row[name] = _number_or_none(values[index])
+                row[name] = float(values[index])
         rows.append(row)
     return rows
-
-
-def _number_or_none(value: float) -> float | None:
-    """Returns a number that JSON can hold: None for NaN."""
-    if np.isnan(value):
-        return None
-    return float(value)
 
 
 def print_answer(library: Library, answer: SearchResult) -> None:
@@ -143,10 +135,6 @@ def print_answer(library: Library, answer: SearchResult) -> None:
 
 
 def _print_copies(documents: list[str]) -> None:
-    """Prints a line with the other documents of the same text, the first five by name."""
-    if not documents:
-        return
-    named = ", ".join(documents[:5])
-    if len(documents) > 5:
-        named = f"{named} and {len(documents) - 5:,} more"
-    print(f"       also in: {named}")
+    """Prints a line with the other documents of the same text, the first ten by name."""
+    if documents:
+        print(f"       also in: {names_in_line(documents)}")

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-import sqlite3
 import time
-from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from ..models.files import load_json
+from ..models.files import load_json, read_json
 from .encoders.onnx import DESCRIPTION, EXPORTS
 from .reading import default_cache_dir
-from .store import STORES
+from .store import ABOUT, STORES
 
 _SECONDS_PER_DAY = 86_400
 
@@ -43,14 +41,8 @@ def kept_stores(cache_dir: Path) -> list[KeptStore]:
         name = load_json(file)["recipe"]["name"]
         stores.append(_kept(file.parent, source=name, model="exported to ONNX"))
     for folder in (cache_dir / STORES).glob("*"):
-        settings = {"source": "?", "model": "?"}  # of a database that cannot be read
-        try:
-            path = (folder / "store.sqlite3").as_uri()
-            with closing(sqlite3.connect(f"{path}?mode=ro", uri=True)) as database:
-                settings |= dict(database.execute("SELECT name, value FROM settings"))
-        except sqlite3.Error as error:
-            settings["model"] = f"? ({error})"
-        stores.append(_kept(folder, **settings))
+        described = read_json(folder / ABOUT) or {"source": "?", "model": "?"}
+        stores.append(_kept(folder, **described))
     return sorted(stores, key=lambda store: store.days)
 
 

@@ -111,20 +111,18 @@ def run(
         rows: ``"documents"`` or ``"chunks"``, the unit that each row of the file describes.
 
     Raises:
-        ValueError: if no document holds a word that the model can read, or the output is one.
+        ValueError: if no document can be read, or the output is one.
     """
     output = local_path(output)
     write = WRITERS[output.suffix.lower()]
     check_output(source, output)
-    store = open_store(source, model, reading or ReadingOptions())
+    store = open_store(source, model, reading)
     make_rows = _chunk_rows
     count = sum(len(run.texts) for run in store.runs)
     if rows == "documents":
         make_rows = _document_rows
         count = sum(len(run.counts) for run in store.runs)
-    if count == 0:
-        raise ValueError(f"{source} holds no word that the model can read.")
-    tables = _joined(make_rows(store, run) for run in store.runs if len(run.counts) > 0)
+    tables = _joined(make_rows(store, run) for run in store.runs)
     first = next(tables)
     schema = first.schema.with_metadata({"recipe": json.dumps(store.recipe)})
     written = Rows(schema, number=count, tables=chain([first], tables))
@@ -157,7 +155,7 @@ def _document_rows(store: Store, run: Run) -> pa.Table:
     columns = {
         "document": pa.array([document.name for document in documents], pa.string()),
         "metadata": pa.array([document.metadata_text for document in documents], pa.large_string()),
-        "vector": vector_array(store.array("document_vectors", run)),
+        "vector": vector_array(store.array("document_vectors", run).astype(np.float32)),
     }
     return pa.table(columns)
 

@@ -94,7 +94,7 @@ def run(
     encoder = load_chunk_encoder(model)
     encoder.encoder.to(choose_device(device, encoder.encoder))
     reading = ReadingOptions(text_column=text_column, id_column=id_column)
-    texts = [document.text for _, document in read_files(source, reading, encoder.tokenizer)]
+    texts = [document.text for document in read_files(source, reading, encoder.tokenizer)]
     different = len({text.strip() for text in texts})
     if different < 2:
         raise ValueError(

@@ -91,17 +91,12 @@ class Library:
     Attributes:
         starts: the first passage of each document, and N: ``[n + 1]``.
         document: function that reads a document by its index; the last documents are kept.
-
-    Raises:
-        ValueError: if there is no passage.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         counts = [run.counts for run in store.runs]
         self.starts = np.cumsum([0, *np.concatenate(counts).tolist()])
-        if self.starts[-1] == 0:
-            raise ValueError("No document of the folder holds a word that the model can read.")
         self._document_starts = np.cumsum([0, *map(len, counts)])  # of each run
         self._texts = np.concatenate([run.texts for run in store.runs])
         self._document_texts = np.concatenate([run.document_texts for run in store.runs])
@@ -112,14 +107,9 @@ class Library:
         self.document = lru_cache(_KEPT_DOCUMENTS)(read)
 
     @property
-    def model(self) -> NextLevelBertModel:
-        """Returns the document model."""
-        return self._store.model.model
-
-    @property
     def reader(self) -> str:
         """Returns the name of the model whose vectors are compared."""
-        return str(self._store.recipe["encoder"]["name"])
+        return self._store.recipe["encoder"]["name"]
 
     @cached_property
     def cosine_weight(self) -> float:
@@ -139,29 +129,22 @@ class Library:
 
     def document_of(self, passage: int) -> int:
         """Returns the document of a passage."""
-        return int(np.searchsorted(self.starts, passage, side="right")) - 1
+        return _last_before(passage, self.starts)
 
-    def spans(self, document: int) -> np.ndarray:
-        """Reads the characters of a document's chunks and of its passages, ``[p, 4]``."""
-        run = _run_of(document, self._document_starts)
-        first = self.starts[self._document_starts[run]]
-        start, end = self.starts[document : document + 2] - first
-        return self._store.array("spans", self._store.runs[run])[start:end]
-
-    def _span(self, passage: int) -> list[int]:
-        """Reads the characters of a passage in its document."""
-        document = self.document_of(passage)
-        return self.spans(document)[passage - self.starts[document], 2:].tolist()
+    @cached_property
+    def spans(self) -> np.ndarray:
+        """Returns the characters of all chunks and passages in their documents, ``[N, 4]``."""
+        return np.concatenate([self._store.array("spans", run) for run in self._store.runs])
 
     def passage(self, index: int) -> Passage:
         """Reads a passage for display."""
         document = self.document(self.document_of(index))
-        start, end = self._span(index)
+        start, end = self.spans[index, 2:].tolist()
         return show_passage(document.text, start, end=end, page_starts=document.page_starts)
 
     def passage_text(self, index: int) -> str:
         """Reads the text of a passage, which `passage` shortens."""
-        start, end = self._span(index)
+        start, end = self.spans[index, 2:].tolist()
         return self.document(self.document_of(index)).text[start:end]
 
     def copies_of_passage(self, index: int) -> list[str]:
@@ -233,16 +216,11 @@ class Library:
             rerank_cosine=rerank_cosine,
         )
 
-    def unknown_words(self, question: str) -> list[str]:
-        """Returns the words of a question that no passage holds."""
-        words = dict.fromkeys(search_words(question))
-        return [word for word in words if self._store.spread_of(word) == 0]
-
     def question_note(self, question: str) -> str | None:
         """Returns a note on a question if no passage holds a word of it."""
-        unknown = self.unknown_words(question)
-        if unknown and len(unknown) == len(set(search_words(question))):
-            return _NO_KNOWN_WORD.format(words=names_in_line(unknown))
+        words = list(dict.fromkeys(search_words(question)))
+        if words and not self._spread(words).any():
+            return _NO_KNOWN_WORD.format(words=names_in_line(words))
         return None
 
     def telling_words(self, question: str) -> set[str]:
@@ -335,14 +313,14 @@ def rarity(spread: np.ndarray, passages: int) -> np.ndarray:
     return weights.astype(np.float32)
 
 
-def _run_of(document: int, document_starts: np.ndarray) -> int:
-    """Returns the index of the run that holds a document."""
-    return int(np.searchsorted(document_starts[1:], document, side="right"))
+def _last_before(number: int, starts: np.ndarray) -> int:
+    """Returns the index of the last start that is not after a number."""
+    return int(np.searchsorted(starts, number, side="right")) - 1
 
 
 def _read_document(store: Store, document_starts: np.ndarray, index: int) -> StoredDocument:
     """Reads a document by its index in the library."""
-    run = _run_of(index, document_starts)
+    run = _last_before(index, document_starts)
     start = index - int(document_starts[run])
     [document] = store.documents(store.runs[run], start, count=1)
     return document
@@ -410,4 +388,4 @@ def open_library(
         model: the document model (default: the installed checkpoint).
         reading: how the files are read, and where their passages and vectors are kept.
     """
-    return Library(open_store(source, model, reading or ReadingOptions()))
+    return Library(open_store(source, model, reading))

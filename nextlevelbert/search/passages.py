@@ -64,10 +64,9 @@ def passage_texts(texts: Sequence[str], counts: np.ndarray, spans: np.ndarray) -
     return [text[start:end] for text, (start, end) in zip(owners, spans.tolist(), strict=True)]
 
 
-def numbers_of_texts(texts: Sequence[str]) -> np.ndarray:
-    """Returns an int64 number for each text; texts that differ in white space have the same."""
-    digests = b"".join(hashlib.sha256(text.strip().encode()).digest()[:8] for text in texts)
-    return np.frombuffer(digests, "<i8")
+def numbers_of_texts(texts: Sequence[str]) -> bytes:
+    """Returns eight bytes for each text; texts that differ in white space have the same."""
+    return b"".join(hashlib.sha256(text.strip().encode()).digest()[:8] for text in texts)
 
 
 class Run(NamedTuple):
@@ -115,7 +114,7 @@ class StoredDocument(NamedTuple):
         if not is_table and metadata.get("pages"):
             pages = json.dumps(metadata.pop("pages"))
         name = readable_name(document.id)
-        return cls(name, text=document.text, metadata_text=metadata_json(metadata), pages=pages)
+        return cls(name, text=document.text, metadata_text=readable_json(metadata), pages=pages)
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -128,11 +127,11 @@ class StoredDocument(NamedTuple):
         return json.loads(self.pages or "null")
 
 
-def metadata_json(metadata: dict[str, Any]) -> str:
-    """Writes metadata as JSON that any reader accepts: NaN becomes null, half a surrogate "?"."""
-    text = json.dumps(metadata, default=str)
+def readable_json(values: dict[str, Any], indent: int | None = None) -> str:
+    """Writes values as JSON that any reader accepts: NaN becomes null, half a surrogate "?"."""
+    text = json.dumps(values, default=str)
     values = json.loads(text, parse_constant=lambda name: None)
-    return json.dumps(values, ensure_ascii=False).encode(errors="replace").decode()
+    return json.dumps(values, ensure_ascii=False, indent=indent).encode(errors="replace").decode()
 
 
 class Passage(NamedTuple):
@@ -208,17 +207,13 @@ def join_lines(text: str) -> str:
     had room for the next word. Characters keep their places.
     """
     blocks = []
-    for has_text, block in groupby(text.split("\n"), key=_has_text):
+    for has_text, block in groupby(text.split("\n"), key=lambda line: line.strip() != ""):
         lines = list(block)
         if has_text:
             blocks.append(_join_paragraph(lines))
         else:
             blocks.append("\n".join(lines))
     return "\n".join(blocks)
-
-
-def _has_text(line: str) -> bool:
-    return not (line == "" or line.isspace())
 
 
 def _join_paragraph(lines: Sequence[str]) -> str:

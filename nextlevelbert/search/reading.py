@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import posixpath
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
+from pydoc_data import topics
 from typing import TYPE_CHECKING, Any
 
 from ..bundled import PYTHON_MANUAL, resolve_source
@@ -32,7 +32,7 @@ from ..data.rows import NoDocumentError
 from ..messages import names_in_line, readable_name
 from ..models.files import local_path
 from ..models.sentences import Splitter
-from ..models.tokenizing import TokenizedDocument, private_tokenizer
+from ..models.tokenizing import private_tokenizer
 from .notes import Note, Notes
 
 if TYPE_CHECKING:
@@ -50,9 +50,7 @@ _COARSEST_TIME = 2 * 10**9
 
 def default_cache_dir() -> Path:
     """Returns the folder of the cache: of the XDG base directories, or in the home folder."""
-    folder = os.environ.get("XDG_CACHE_HOME", "")
-    if folder == "":
-        return Path.home() / ".cache" / "nextlevelbert"
+    folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(folder) / "nextlevelbert"
 
 
@@ -76,19 +74,23 @@ class ReadingOptions:
         local_path(self.cache_dir)
 
 
-@dataclass(frozen=True)
+@dataclass
 class SourceFile:
-    """A file of a source.
+    """A file of a source, and what it held when it was last looked at.
 
     Args:
         path: the file.
         name: printed name of the file, which is the path below the folder.
         is_table: true for a table, in which each row is a document.
+        content: hash of the file's bytes.
+        state: the state of the file before it was hashed, see `state_of_files`.
     """
 
     path: Path
     name: str
     is_table: bool
+    content: str = ""
+    state: str = ""
 
     def name_of(self, document: str) -> str:
         """Returns the printed name of a document of the file."""
@@ -99,14 +101,12 @@ class SourceFile:
     @property
     def key(self) -> str:
         """Returns the name by which the content of the file is remembered."""
-        if str(self.path) == PYTHON_MANUAL:
-            return f"{PYTHON_MANUAL} {sys.version}"
         return readable_name(os.path.abspath(self.path))
 
     def paths(self) -> list[Path]:
-        """Returns the file, or the files of a saved data set; Python's manual has none."""
+        """Returns the file, or the files of a saved data set."""
         if str(self.path) == PYTHON_MANUAL:
-            return []
+            return [Path(topics.__file__)]  # which is written anew for each version of Python
         if self.is_table and self.path.is_dir():
             return sorted(path for path in self.path.rglob("*") if path.is_file())
         return [self.path]
@@ -114,28 +114,47 @@ class SourceFile:
     def content_hash(self) -> str:
         """Hashes the bytes of the file, and how they are read.
 
-        Python's manual is known by the version of Python.
-
         Raises:
             OSError: if the file cannot be read.
         """
         digest = hashlib.sha256()
-        if str(self.path) == PYTHON_MANUAL:
-            digest.update(self.key.encode())
         for path in self.paths():
             digest.update(f"{suffix(path)} {path.suffix}".encode(errors="replace"))
             with path.open("rb") as stream:
                 hashlib.file_digest(stream, lambda: digest)
         return digest.hexdigest()[:32]
 
+    def look(self, known_state: str = "", known_content: str = "") -> None:
+        """Looks at the file, and hashes it unless its state is known.
 
-def state_of_files(paths: Iterable[Path]) -> tuple[str, bool]:
+        Raises:
+            ValueError: if the file cannot be read.
+        """
+        with named_errors(self.path):
+            self.state = state_of_files(self.paths())
+            if self.state and self.state == known_state:
+                self.content = known_content
+            else:
+                self.content = self.content_hash()
+
+    def is_unchanged(self) -> bool:
+        """Returns whether the file still holds the same; if not, the new content is stored.
+
+        Raises:
+            ValueError: if the file cannot be read any more.
+        """
+        before = self.content
+        self.look(self.state, before)
+        return self.content == before
+
+
+def state_of_files(paths: Iterable[Path]) -> str:
     """Describes files by their sizes, times and inodes.
 
     The time of the last change to the inode shows an edit whose author has set the time stamp back.
 
     Returns:
-        The state, and whether the next change to a file will be seen in it.
+        The state; empty if the next change to a file may not be seen in it.
     """
     now = time.time_ns()
     states = []
@@ -145,51 +164,9 @@ def state_of_files(paths: Iterable[Path]) -> tuple[str, bool]:
         newest = max(newest, status.st_mtime_ns, status.st_ctime_ns)
         times = f"{status.st_mtime_ns} {status.st_ctime_ns}"
         states.append(f"{status.st_size} {times} {status.st_ino}")
-    return ", ".join(states), newest + _COARSEST_TIME < now
-
-
-@dataclass
-class FileContent:
-    """A file of a source, and what it holds.
-
-    Attributes:
-        file: the file.
-        content: hash of the file's bytes.
-        state: the state of the file before it was hashed, see `state_of_files`.
-        is_settled: true if the next change to the file will be seen in its state.
-    """
-
-    file: SourceFile
-    content: str = ""
-    state: str = ""
-    is_settled: bool = False
-
-    def look(self, known_state: str = "", known_content: str = "") -> None:
-        """Looks at the file, and hashes it unless its state is known.
-
-        Raises:
-            ValueError: if the file cannot be read.
-        """
-        with named_errors(self.file.path):
-            state, self.is_settled = state_of_files(self.file.paths())
-            self.state = state or self.file.key
-            if self.state == known_state:
-                self.content = known_content
-            else:
-                self.content = self.file.content_hash()
-
-    def is_unchanged(self) -> bool:
-        """Returns whether the file still holds the same; if not, the new content is stored.
-
-        Raises:
-            ValueError: if the file cannot be read any more.
-        """
-        before = self.content
-        if self.is_settled:
-            self.look(self.state, before)
-        else:
-            self.look()
-        return self.content == before
+    if newest + _COARSEST_TIME >= now:
+        return ""
+    return ", ".join(states)
 
 
 def list_files(source: str, notes: Notes) -> list[SourceFile]:
@@ -227,7 +204,7 @@ def check_source(source: str) -> None:
     """Refuses a source without text; no model is needed to see this.
 
     Raises:
-        ValueError: if there is no file, or no file holds more than white space.
+        ValueError: if no file holds more than white space.
     """
     source = resolve_source(source)
     if source != PYTHON_MANUAL:
@@ -235,9 +212,7 @@ def check_source(source: str) -> None:
 
 
 def _check_text(source: str, paths: Sequence[Path]) -> None:
-    if not paths:
-        raise ValueError(f"No file of {source!r} can be read.")
-    if all(map(_is_blank, paths)):
+    if paths and all(map(_is_blank, paths)):
         names = names_in_line([readable_name(path.name) for path in paths])
         raise ValueError(f"{source!r} holds no text. Empty or only white space: {names}.")
 
@@ -334,30 +309,28 @@ def read_runs(file: SourceFile, reading: ReadingOptions, characters: int) -> Ite
 
 
 def read_content(
-    source: FileContent, reading: ReadingOptions, characters: int
+    file: SourceFile, reading: ReadingOptions, characters: int
 ) -> Iterator[tuple[str, DocumentRun]]:
     """Streams the runs of a file, each with the hash of the bytes that the file held.
 
     If the file changes meanwhile, it is read again from its beginning.
 
     Args:
-        source: the file; its content and state are those of the last reading.
+        file: the file; its content and state are those of the last reading.
         reading: names the columns of tables.
         characters: number of characters after which a run ends.
 
     Raises:
         ValueError: if the file cannot be read any more, or changes again and again.
     """
-    with named_errors(source.file.path):
+    with named_errors(file.path):
         for _ in range(_READINGS):
-            content = source.content
-            is_unchanged = True
-            for run in read_runs(source.file, reading, characters):
-                is_unchanged = source.is_unchanged()
-                if not is_unchanged:
+            content = file.content
+            for run in read_runs(file, reading, characters):
+                if not file.is_unchanged():
                     break
                 yield content, run
-            if is_unchanged:
+            else:  # to the last run
                 return
         raise ValueError("It changes while it is read. Run the command again.")
 
@@ -381,8 +354,8 @@ def _notes_on_reading(file: SourceFile, errors: list[ValueError], is_empty: bool
 
 def read_files(
     source: str, reading: ReadingOptions, tokenizer: PreTrainedTokenizerBase
-) -> Iterator[tuple[str, Document]]:
-    """Reads the documents of all files that can be read, each with its name.
+) -> Iterator[Document]:
+    """Reads the documents of all files that can be read.
 
     Files that were not read, and words that `tokenizer` does not know, are named on stderr.
     """
@@ -393,8 +366,7 @@ def read_files(
             for run in read_runs(file, reading, _CHARACTERS_PER_RUN):
                 counts.append(count_unknown(tokenizer, run.documents))
                 all_notes.add(file.name, run.notes)
-                for document in run.documents:
-                    yield file.name_of(readable_name(document.id)), document
+                yield from run.documents
             all_notes.add(file.name, notes_on_words(file, counts))
     finally:
         all_notes.print()
@@ -403,29 +375,24 @@ def read_files(
 def count_unknown(
     tokenizer: PreTrainedTokenizerBase, documents: Sequence[Document]
 ) -> dict[str, Any]:
-    """Counts the documents that hold no token, or many unknown words, and names the first of each.
+    """Lists the documents that hold no token, or many words that a tokenizer does not know.
 
-    Unknown words are many if they make up 5 % of the text or more.
+    Unknown words are many if they make up 5 % of the characters of all words, or more.
 
     Returns:
-        Numbers of documents and ids, which JSON can store; see `notes_on_words`.
+        The number of all documents, and ids, which JSON can store; see `notes_on_words`.
     """
     wordless = []
     unknown = []
     tokens = private_tokenizer(tokenizer)([document.text for document in documents])
-    for document, tokens_of_document in zip(documents, tokens, strict=True):
-        share = _share_of_unknown(tokenizer, tokens_of_document)
-        if share is None:
+    for document, tokenized in zip(documents, tokens, strict=True):
+        is_unknown = tokenized.input_ids == tokenizer.unk_token_id
+        sizes = tokenized.char_ends - tokenized.char_starts
+        if len(tokenized) == 0:
             wordless.append(document.id)
-        elif share >= _UNKNOWN_SHARE:
+        elif sizes[is_unknown].sum() / max(sizes.sum(), 1) >= _UNKNOWN_SHARE:
             unknown.append(document.id)
-    return {
-        "documents": len(documents),
-        "wordless": len(wordless),
-        "first_wordless": wordless[:1],
-        "unknown": len(unknown),
-        "first_unknown": unknown[:1],
-    }
+    return {"documents": len(documents), "wordless": wordless, "unknown": unknown}
 
 
 def notes_on_words(file: SourceFile, counts: Sequence[Mapping[str, Any]]) -> list[Note]:
@@ -437,32 +404,13 @@ def notes_on_words(file: SourceFile, counts: Sequence[Mapping[str, Any]]) -> lis
     }
     total = sum(count["documents"] for count in counts)
     for name, fault in faults.items():
-        number = sum(count[name] for count in counts)
-        if number == 0:
-            continue
+        ids = list(chain.from_iterable(count[name] for count in counts))
         rows = ""
-        if file.is_table:
-            [first, *_] = chain.from_iterable(count[f"first_{name}"] for count in counts)
-            rows = f", in {number} of {total} rows, {first!r} first"
-        notes.append(Note("note", f": {fault}{rows}."))
+        if ids and file.is_table:
+            rows = f", in {len(ids)} of {total} rows, {ids[0]!r} first"
+        if ids:
+            notes.append(Note("note", f": {fault}{rows}."))
     return notes
-
-
-def _share_of_unknown(
-    tokenizer: PreTrainedTokenizerBase, tokens: TokenizedDocument
-) -> float | None:
-    """Measures the share of a text in words that a tokenizer does not know.
-
-    Returns:
-        Characters of unknown words by characters of all words; None for a text without a token.
-    """
-    if len(tokens) == 0:
-        return None
-    is_unknown = tokens.input_ids == tokenizer.unk_token_id
-    if not is_unknown.any():
-        return 0.0
-    sizes = tokens.char_ends - tokens.char_starts
-    return float(sizes[is_unknown].sum() / max(sizes.sum(), 1))
 
 
 def left_out(file: SourceFile, error: Exception) -> Note:

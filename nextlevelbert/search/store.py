@@ -27,23 +27,30 @@ import sys
 import warnings
 import weakref
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence, Set
 from itertools import chain, compress
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote
 
 import numpy as np
 
 from ..bundled import resolve_source
 from ..data.words import search_words
-from ..databases import close_whole, named_errors, open_database, transaction, was_left_whole
+from ..databases import (
+    begin,
+    close_whole,
+    named_errors,
+    open_database,
+    transaction,
+    was_left_whole,
+)
 from ..messages import readable_name
+from ..models.files import write_whole
 from .encoders.choice import SearchModel, search_model
 from .notes import Note, Notes
 from .passages import Run, StoredDocument, borders_of_passages, numbers_of_texts, passage_texts
 from .reading import (
     DocumentRun,
-    FileContent,
     ReadingOptions,
     SourceFile,
     count_unknown,
@@ -58,8 +65,10 @@ if TYPE_CHECKING:
 
 STORES = ".stores"
 """Folder in the cache; the dot keeps stores from being read if the cache lies in the source."""
+ABOUT = "store.json"
+"""File beside a database, with its source and its model."""
 # Raised when a store has other tables or other contents than before, so that it is made anew.
-_VERSION = 2
+_VERSION = 3
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS contents (
     id INTEGER PRIMARY KEY, hash TEXT NOT NULL UNIQUE, is_whole INTEGER NOT NULL DEFAULT 0,
@@ -79,7 +88,6 @@ CREATE TABLE IF NOT EXISTS documents (
     id INTEGER PRIMARY KEY, name TEXT NOT NULL, text TEXT NOT NULL, metadata TEXT NOT NULL,
     pages TEXT
 );
-CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE VIRTUAL TABLE IF NOT EXISTS words
     USING fts5(terms, content='', tokenize="ascii tokenchars '.'");
 """
@@ -91,7 +99,6 @@ _REMEDY = (
 _CHARACTERS = 2_000_000
 _CHARACTERS_WITH_LAYERS = 200_000
 _MODULES_OF_READERS = ("pypdfium2", "mammoth")  # without which some files cannot be read
-# No score depends on the vectors of documents, which take half of their bytes in float16.
 _DTYPES = {"spans": "<i4", "document_vectors": "<f2", "vectors": "<f4"}
 # In FTS5's BM25: the weight of a word that half of the passages hold, or more; and k1.
 _LEAST_WEIGHT = 1e-6
@@ -109,7 +116,7 @@ class _Waiting(NamedTuple):
 def open_store(
     source: str,
     model: SearchModel | NextLevelBertModel | None,
-    reading: ReadingOptions,
+    reading: ReadingOptions | None = None,
     notes: Notes | None = None,
 ) -> Store:
     """Opens the store of a source: reads new and changed files, and forgets deleted ones.
@@ -122,26 +129,24 @@ def open_store(
 
     Raises:
         DatabaseError: if the store cannot be written.
-        ValueError: if no file can be read.
+        ValueError: if no document can be read.
     """
-    if notes is None:
-        notes = Notes()
+    notes = notes or Notes()
     try:
         source = resolve_source(source)
         files = list_files(source, notes)
-        store = Store(source, model, reading)
+        store = Store(source, model, reading or ReadingOptions())
         store.update(files, notes)
     finally:
         notes.print()
     if not store.runs:
-        raise ValueError(f"No file of {source!r} can be read.")
+        raise ValueError("No document of the folder holds a word that the model can read.")
     return store
 
 
 def _readers() -> str:
     """Returns which optional packages are installed, without which some files are left out."""
-    found = [importlib.util.find_spec(name) is not None for name in _MODULES_OF_READERS]
-    return json.dumps(found)
+    return " ".join(filter(importlib.util.find_spec, _MODULES_OF_READERS))
 
 
 class Store:
@@ -152,7 +157,7 @@ class Store:
     Attributes:
         model: the model of the search.
         recipe: how the vectors are made, as in a corpus.
-        runs: the documents of the files that could be read, in the order of the files.
+        runs: the documents that hold a token, in the order of their files.
         passages: the number of passages, of which those of equal files count once.
         end: one more than the largest number of a passage.
         path: the database.
@@ -172,12 +177,11 @@ class Store:
         self.end = 1
         self._spreads = dict[str, int]()
         self._finished = set[str]()  # hashes of the contents that are stored
-        self._failed = dict[str, list[Note]]()  # notes about contents to be read again next time
         columns = (reading.text_column, reading.id_column)
         encoder = (self.recipe["encoder"]["dtype"], self.model.vectors.fingerprint())
-        settings = repr((self.recipe["chunking"], encoder, columns))
         self._source = os.path.abspath(source)
-        key = hashlib.sha256(settings.encode() + os.fsencode(self._source))
+        settings = repr((self.recipe["chunking"], encoder, columns, os.fsencode(self._source)))
+        key = hashlib.sha256(settings.encode())
         self.path = reading.cache_dir / STORES / key.hexdigest()[:32] / "store.sqlite3"
         with named_errors(self.path, _REMEDY):
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # it holds texts
@@ -187,7 +191,7 @@ class Store:
     def _open(self) -> sqlite3.Connection:
         if not self._is_writable:
             # SQLite cannot lock a database in a folder that is read-only.
-            address = f"file:{quote(str(self.path))}?mode=ro&immutable=1"
+            address = f"{self.path.absolute().as_uri()}?mode=ro&immutable=1"
             return sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False)
 
         if not self.path.exists():
@@ -224,11 +228,10 @@ class Store:
         database = open_database(self.path, _SCHEMA)
         [(version,)] = database.execute("PRAGMA user_version")
         if version == 0:  # it is new
-            with transaction(database):
-                name = str(self.recipe["encoder"]["name"])
-                rows = [("source", readable_name(self._source)), ("model", name)]
-                database.executemany("INSERT OR IGNORE INTO settings VALUES (?, ?)", rows)
-                database.execute(f"PRAGMA user_version = {_VERSION}")
+            name = self.recipe["encoder"]["name"]
+            about = {"source": readable_name(self._source), "model": name}
+            write_whole(self.path.with_name(ABOUT), json.dumps(about))
+            database.execute(f"PRAGMA user_version = {_VERSION}")
             return database
         if version != _VERSION:
             raise sqlite3.DatabaseError(f"it has the format {version}, and not {_VERSION}")
@@ -243,7 +246,7 @@ class Store:
             database.execute("INSERT INTO words(words) VALUES ('integrity-check')")
         for _, *values in database.execute("SELECT * FROM runs"):
             counts = values[7]
-            documents = _documents(database, first=values[2], count=len(counts) // 4)
+            documents = _documents(database, first=values[2], count=len(counts) // 8)
             if _checksum(values[:6], blobs=values[7:], documents=documents) != values[6]:
                 raise sqlite3.DatabaseError("a checksum is wrong")
         return database
@@ -269,101 +272,91 @@ class Store:
 
     def _update(self, files: Sequence[SourceFile], notes: Notes) -> None:
         query = self._database.execute
-        known = {key: (state, content) for key, state, content in query("SELECT * FROM files")}
-        sources = []
+        known = set(query("SELECT * FROM files"))
+        states = {key: values for key, *values in known}
+        readable = []
         for file in files:
-            source = FileContent(file)
             try:
-                source.look(*known.get(file.key, ()))
+                file.look(*states.get(file.key, ()))
             except ValueError as error:
-                note = left_out(file, error)
-                notes.add(file.name, [note])
+                notes.add(file.name, [left_out(file, error)])
             else:
-                sources.append(source)
-        self._read_missing(sources)
+                readable.append(file)
+        self._read_missing(readable)
         if self._is_writable:
-            self._forget(sources)
-            self._remember(sources, known)
-        self._list_runs(sources, notes)
+            self._forget(readable)
+            self._remember(readable, known)
+        self._list_runs(readable, notes)
 
-    def _list_runs(self, sources: Sequence[FileContent], notes: Notes) -> None:
+    def _list_runs(self, files: Sequence[SourceFile], notes: Notes) -> None:
         query = self._database.execute
         self.runs = []
         self._spreads = {}
         if query("PRAGMA journal_mode").fetchone() != ("delete",):
             query("BEGIN")  # what is read from now on stays as it is; a journal would block others
-        runs: dict[int, list[list[Any]]] = {}
-        columns = "content, id, first_document, first_passage, counts, texts, document_texts"
-        for content, *row in query(f"SELECT {columns} FROM runs ORDER BY content, position"):
-            runs.setdefault(content, []).append(row)
-        counts = "ifnull(sum(passages), 0), ifnull(max(first_passage + passages), 1)"
-        [(self.passages, self.end)] = query(f"SELECT {counts} FROM runs")
-        rows = query("SELECT hash, id, notes FROM contents WHERE is_whole")
-        contents = {digest: (content, stored) for digest, content, stored in rows}
-        for source in sources:
-            if source.content in self._failed:
-                notes.add(source.file.name, self._failed[source.content])
-                continue
-            content, stored = contents[source.content]
-            notes.add(source.file.name, [Note(*note) for note in json.loads(stored)])
-            for *numbers, sizes, texts, document_texts in runs.get(content, []):
-                arrays = [np.frombuffer(blob, "<i8") for blob in (texts, document_texts)]
-                values = [source.file, *numbers, np.frombuffer(sizes, "<i4"), *arrays]
-                self.runs.append(Run._make(values))
+        sums = "ifnull(sum(passages), 0), ifnull(max(first_passage + passages), 1)"
+        [(self.passages, self.end)] = query(f"SELECT {sums} FROM runs")
+        runs = defaultdict[str, list[list[Any]]](list)
+        columns = "hash, runs.id, first_document, first_passage, counts, texts, document_texts"
+        tables = "contents JOIN runs ON content = contents.id"
+        rows = f"SELECT {columns} FROM {tables} WHERE passages > 0 AND readers IS NULL"
+        for content, *row in query(f"{rows} ORDER BY content, position"):
+            runs[content].append(row)
+        stored = dict(query("SELECT hash, notes FROM contents WHERE is_whole"))
+        for file in files:
+            notes.add(file.name, json.loads(stored[file.content]))
+            for *numbers, counts, texts, document_texts in runs[file.content]:
+                arrays = [np.frombuffer(blob, "<i8") for blob in (counts, texts, document_texts)]
+                self.runs.append(Run(file, *numbers, *arrays))
 
-    def _read_missing(self, sources: Sequence[FileContent]) -> None:
+    def _read_missing(self, files: Sequence[SourceFile]) -> None:
         """Reads the files that are not stored, or were left out when other readers were installed.
 
         Documents of many small files are encoded together, for speed.
         """
         query = "SELECT hash FROM contents WHERE is_whole AND readers IS NULL OR readers = ?"
         self._finished = {digest for (digest,) in self._database.execute(query, [_readers()])}
-        missing = [source for source in sources if source.content not in self._finished]
+        missing = [file for file in files if file.content not in self._finished]
         if not missing:
             return
-        batches = self._batches(missing)
-        batch: list[_Waiting] | None = []
-        while batch is not None:
-            with transaction(self._database):  # others wait, and then find what was read
-                batch = next(batches, None)
-                self._write_readable(batch or [])
-
-    def _batches(self, sources: Sequence[FileContent]) -> Iterator[list[_Waiting]]:
         from tqdm import tqdm  # a third of the time that numpy takes
 
-        characters = _CHARACTERS
+        most = _CHARACTERS
         if self.model.vectors.has_layers:
-            characters = _CHARACTERS_WITH_LAYERS
+            most = _CHARACTERS_WITH_LAYERS
         waiting = []
-        count = 0
-        # No bar in a log file.
-        for source in tqdm(sources, unit="file", disable=None, delay=1):
-            if self._stored_runs(source.content) is None:
-                continue
-            for item in self._missing_runs(source, characters):
-                waiting.append(item)
-                count += sum(len(document.text) for document in item.run.documents)
-                if count >= characters:
-                    yield waiting
-                    waiting = []
-                    count = 0
-        yield waiting
+        characters = 0
+        with transaction(self._database):  # others wait, and then find what was read
+            # No bar in a log file.
+            for file in tqdm(missing, unit="file", disable=None, delay=1):
+                for item in self._missing_runs(file, most):
+                    waiting.append(item)
+                    characters += sum(len(document.text) for document in item.run.documents)
+                    if characters >= most:
+                        self._write_readable(waiting)
+                        self._database.execute("COMMIT")
+                        begin(self._database)
+                        waiting = []
+                        characters = 0
+            self._write_readable(waiting)
 
-    def _missing_runs(self, source: FileContent, characters: int) -> Iterator[_Waiting]:
+    def _missing_runs(self, file: SourceFile, characters: int) -> Iterator[_Waiting]:
         """Reads the documents that are not stored yet."""
+        if self._stored_runs(file.content) is None:
+            return
         try:
-            for content, run in read_content(source, self._reading, characters):
+            for content, run in read_content(file, self._reading, characters):
                 stored = self._stored_runs(content)
                 if stored is None:
                     return
                 if not run.documents:
-                    self._leave_out(content, run.notes)
+                    self._leave_out(content, run.notes, _readers())
                 elif run.index not in stored:
-                    yield _Waiting(source.file, content=content, run=run)
+                    yield _Waiting(file, content=content, run=run)
         except ValueError as error:  # the file went away, before it was opened or after that
-            self._failed[source.content] = [left_out(source.file, error)]
+            self._leave_out(file.content, [left_out(file, error)], "none")
         else:
-            self._finished.add(source.content)
+            self._finished.add(file.content)
 
     def _stored_runs(self, content: str) -> set[int] | None:
         """Returns the positions of the runs of a content that are stored; None if it is finished.
@@ -371,21 +364,27 @@ class Store:
         Another process may have read it meanwhile.
         """
         query = (
-            "SELECT is_whole, position FROM contents LEFT JOIN runs ON content = contents.id"
-            " WHERE hash = ?"
+            "SELECT is_whole AND readers IS NULL, position FROM contents"
+            " LEFT JOIN runs ON content = contents.id WHERE hash = ?"
         )
         rows = self._database.execute(query, [content]).fetchall()
         if content in self._finished or (1, 0) in rows:
             return None
         return {position for _, position in rows}
 
-    def _leave_out(self, content: str, notes: Sequence[Note]) -> None:
-        """Stores why a content is left out; it is read again when other readers are installed."""
+    def _leave_out(self, content: str, notes: Sequence[Note], readers: str) -> None:
+        """Stores why a content is left out; it is read again if other readers are installed.
+
+        Args:
+            content: the hash of its bytes.
+            notes: the reasons.
+            readers: the readers that are installed; "none" if it is to be read next time.
+        """
         for number in self._numbers("SELECT id FROM contents WHERE hash = ?", content):
             self._delete_content(number)
         self._database.execute(
             "INSERT INTO contents (hash, is_whole, notes, readers) VALUES (?, 1, ?, ?)",
-            [content, json.dumps(notes), _readers()],
+            [content, json.dumps(notes), readers],
         )
         self._finished.add(content)
 
@@ -402,7 +401,7 @@ class Store:
                 try:
                     self._write([item])
                 except (ValueError, TypeError) as error:
-                    self._leave_out(item.content, [left_out(item.file, error)])
+                    self._leave_out(item.content, [left_out(item.file, error)], _readers())
 
     def _write(self, waiting: Sequence[_Waiting]) -> None:
         """Encodes the documents of several runs together, and stores each run.
@@ -419,21 +418,15 @@ class Store:
             encoded = self.model.vectors.encode(texts, self._reading.splitter)
         vectors = self.model.vectors.search_vectors(encoded.plain)
         passages = borders_of_passages(texts, encoded.spans)
-        borders = np.concatenate([*encoded.spans, np.zeros((0, 2), np.int64)])
-        spans = np.concatenate([borders, passages], axis=1)  # [N, 4]
+        spans = np.concatenate([np.concatenate(encoded.spans), passages], axis=1)  # [N, 4]
         starts = np.cumsum([0, *map(len, encoded.spans)])
 
         first = 0
         for file, content, run in waiting:
             stop = first + len(run.documents)
-            rows = slice(*starts[[first, stop]].tolist())
+            rows = slice(starts[first], starts[stop])
             counts = np.diff(starts[first : stop + 1])
-            arrays = {
-                "counts": counts,
-                "spans": spans[rows],
-                "vectors": vectors[rows],
-                "document_vectors": encoded.documents[first:stop][counts > 0],
-            }
+            arrays = (counts, spans[rows], encoded.documents[first:stop], vectors[rows])
             self._database.execute("INSERT OR IGNORE INTO contents (hash) VALUES (?)", [content])
             [number] = self._numbers("SELECT id FROM contents WHERE hash = ?", content)
             self._write_run(number, run, file.is_table, arrays)
@@ -442,23 +435,27 @@ class Store:
                 self._finish(file, number, run.notes)
 
     def _write_run(
-        self, content: int, run: DocumentRun, is_table: bool, arrays: Mapping[str, np.ndarray]
+        self, content: int, run: DocumentRun, is_table: bool, arrays: Sequence[np.ndarray]
     ) -> None:
         """Stores the documents of a run that hold a token, with their arrays."""
-        documents = list(compress(run.documents, arrays["counts"] > 0))
-        counts = arrays["counts"][arrays["counts"] > 0]
+        all_counts, spans, document_vectors, vectors = arrays
+        has_token = all_counts > 0
+        counts = all_counts[has_token]
+        documents = list(compress(run.documents, has_token))
         [first_document] = self._numbers("SELECT ifnull(max(id), 0) + 1 FROM documents")
         [first_passage] = self._numbers("SELECT ifnull(max(first_passage + passages), 1) FROM runs")
         rows = [StoredDocument.of(document, is_table=is_table) for document in documents]
         document_texts = [document.text for document in documents]
-        spans = arrays["spans"]
         texts = passage_texts(document_texts, counts, spans[:, 2:])
         blobs = [
-            counts.astype("<i4").tobytes(),
-            numbers_of_texts(texts).tobytes(),
-            numbers_of_texts(document_texts).tobytes(),
+            counts.tobytes(),
+            numbers_of_texts(texts),
+            numbers_of_texts(document_texts),
+            spans.astype("<i4").tobytes(),
+            # No score depends on these, which take half of their bytes in float16.
+            document_vectors[has_token].astype("<f2").tobytes(),
+            vectors.tobytes(),
         ]
-        blobs += [arrays[column].astype(_DTYPES[column]).tobytes() for column in _DTYPES]
         unknown = count_unknown(self.model.vectors.tokenizer, run.documents)
         head = [content, run.index, first_document, first_passage, len(spans), json.dumps(unknown)]
         values = [*head, _checksum(head, blobs, rows), *blobs]
@@ -475,11 +472,12 @@ class Store:
         rows = query("SELECT unknown FROM runs WHERE content = ?", [content])
         counts = [json.loads(unknown) for (unknown,) in rows]
         stored = json.dumps([*notes, *notes_on_words(file, counts)])
-        query("UPDATE contents SET is_whole = 1, notes = ? WHERE id = ?", [stored, content])
+        columns = "is_whole = 1, readers = NULL, notes = ?"
+        query(f"UPDATE contents SET {columns} WHERE id = ?", [stored, content])
 
-    def _forget(self, sources: Sequence[FileContent]) -> None:
+    def _forget(self, files: Sequence[SourceFile]) -> None:
         """Removes the contents that no file has any more."""
-        current = {source.content for source in sources}
+        current = {file.content for file in files}
         rows = self._database.execute("SELECT id, hash FROM contents").fetchall()
         gone = [number for number, content in rows if content not in current]
         if gone:
@@ -492,7 +490,7 @@ class Store:
         columns = "first_document, first_passage, counts, spans"
         runs = query(f"SELECT {columns} FROM runs WHERE content = ?", [content]).fetchall()
         for first_document, first_passage, counts, spans in runs:
-            numbers = np.frombuffer(counts, "<i4")
+            numbers = np.frombuffer(counts, "<i8")
             documents = _documents(self._database, first_document, len(numbers))
             texts = [document.text for document in documents]
             borders = np.frombuffer(spans, "<i4").reshape(-1, 4)[:, 2:]
@@ -507,22 +505,17 @@ class Store:
         query("DELETE FROM runs WHERE content = ?", [content])
         query("DELETE FROM contents WHERE id = ?", [content])
 
-    def _remember(
-        self, sources: Sequence[FileContent], known: Mapping[str, tuple[str, str]]
-    ) -> None:
+    def _remember(self, files: Sequence[SourceFile], known: Set[tuple[str, str, str]]) -> None:
         """Stores what files hold, if the next change to them will be seen, and forgets others."""
-        states = {}
-        for source in sources:
-            key = source.file.key
-            if source.is_settled and source.content not in self._failed:
-                states[key] = (source.state, source.content)
-        new = [(key, *states[key]) for key in states if states[key] != known.get(key)]
-        gone = [(key,) for key in known if key not in states]
-        if new or gone:
+        states = set[tuple[str, str, str]]()
+        for file in files:
+            if file.state:
+                states.add((file.key, file.state, file.content))
+        if states != known:
             with transaction(self._database):
                 query = self._database.executemany
-                query("INSERT OR REPLACE INTO files VALUES (?, ?, ?)", new)
-                query("DELETE FROM files WHERE key = ?", gone)
+                query("DELETE FROM files WHERE key = ? AND state = ? AND hash = ?", known - states)
+                query("INSERT INTO files VALUES (?, ?, ?)", states - known)
 
     def query(self, query: str, *values: int | str) -> list[tuple[Any, ...]]:
         """Reads rows of the tables.
@@ -564,12 +557,10 @@ class Store:
             run: the run.
         """
         [(values,)] = self.query(f"SELECT {column} FROM runs WHERE id = ?", run.id)
-        array = np.frombuffer(values, _DTYPES[column])
         rows = len(run.texts)
         if column == "document_vectors":
             rows = len(run.counts)
-            array = array.astype(np.float32)
-        return array.reshape(rows, len(array) // max(rows, 1))
+        return np.frombuffer(values, _DTYPES[column]).reshape(rows, -1)
 
     def vectors(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yields each run's first passage and the values of its passages' vectors, ``[N * D]``."""
@@ -579,9 +570,8 @@ class Store:
 
     def names(self, run: Run) -> list[str]:
         """Reads the printed names of a run's documents."""
-        first = run.first_document
-        query = "SELECT name FROM documents WHERE id BETWEEN ? AND ? ORDER BY id"
-        rows = self.query(query, first, first + len(run.counts) - 1)
+        query = "SELECT name FROM documents WHERE id >= ? ORDER BY id LIMIT ?"
+        rows = self.query(query, run.first_document, len(run.counts))
         return [run.file.name_of(name) for (name,) in rows]
 
     def documents(self, run: Run, start: int, count: int) -> list[StoredDocument]:
@@ -591,8 +581,8 @@ class Store:
 
 
 def _documents(database: sqlite3.Connection, first: int, count: int) -> list[StoredDocument]:
-    query = "SELECT name, text, metadata, pages FROM documents WHERE id BETWEEN ? AND ? ORDER BY id"
-    rows = database.execute(query, [first, first + count - 1])
+    query = "SELECT name, text, metadata, pages FROM documents WHERE id >= ? ORDER BY id LIMIT ?"
+    rows = database.execute(query, [first, count])
     return [StoredDocument(*row) for row in rows]
 
 

@@ -6,6 +6,7 @@ import time
 
 from nextlevelbert.search.cache import kept_stores
 from nextlevelbert.search.encoders.onnx import EXPORTS, MINILM
+from nextlevelbert.search.store import ABOUT
 
 
 def test_what_is_kept_is_listed_with_its_source_model_and_size(command, books, tmp_path):
@@ -75,7 +76,11 @@ def test_a_database_that_cannot_be_read_is_listed(command, books, tmp_path):
     [store] = kept_stores(tmp_path / "cache" / "nextlevelbert")
     (store.folder / "store.sqlite3").write_bytes(b"no database" * 500)
 
-    assert "? (file is not a database)" in command("cache").out
+    assert f"  {books}  model, " in command("cache").out
+
+    (store.folder / ABOUT).write_text("{")
+
+    assert "  ?  ?, " in command("cache").out
 
 
 def test_an_empty_cache(command):

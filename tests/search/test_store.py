@@ -15,7 +15,7 @@ import torch
 from nextlevelbert import NextLevelBertModel, databases, static_checkpoint
 from nextlevelbert.search import reading as reading_of_files
 from nextlevelbert.search import store
-from nextlevelbert.search.passages import metadata_json
+from nextlevelbert.search.passages import readable_json
 from nextlevelbert.search.reading import SourceFile
 from nextlevelbert.search.store import Store, open_store
 
@@ -84,7 +84,7 @@ def test_a_store_that_was_changed_answers_as_a_new_one(toy, books, open_library,
         np.testing.assert_array_equal(one.bm25, other.bm25)
         np.testing.assert_allclose(one.score, other.score, atol=1e-6)
         assert one.passages == other.passages
-        assert changed.unknown_words(question) == new.unknown_words(question)
+        assert changed.question_note(question) == new.question_note(question)
     assert changed.names == new.names == ["a.txt", "far/court.txt", "sea.txt", "z.txt"]
     assert changed.copies_of_document(0) == ["sea.txt"]
 
@@ -512,7 +512,7 @@ def test_notes_count_the_rows_of_all_runs(command, table):
 def test_metadata_can_be_read_by_any_json_reader():
     metadata = {"a": float("nan"), "b": "\ud83d", "c": ["é"]}
 
-    assert metadata_json(metadata) == '{"a": null, "b": "?", "c": ["é"]}'
+    assert readable_json(metadata) == '{"a": null, "b": "?", "c": ["é"]}'
 
 
 def test_a_word_that_two_chunks_share_is_found(tmp_path, reading):

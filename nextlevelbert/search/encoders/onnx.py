@@ -180,8 +180,9 @@ class Export:
     """
 
     def __init__(self, source: Path, cache_dir: Path) -> None:
-        paths = sorted(filter(Path.is_file, Path(os.path.abspath(source)).rglob("*")))
-        state, self.is_settled = state_of_files(paths)
+        paths = sorted(filter(Path.is_file, source.absolute().rglob("*")))
+        state = state_of_files(paths)
+        self.is_settled = state != ""
         named = repr((_VERSION, paths, state))
         key = hashlib.sha256(named.encode(errors="replace")).hexdigest()
         self.folder = cache_dir / EXPORTS / key[:32]

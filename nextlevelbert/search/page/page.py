@@ -118,13 +118,11 @@ class Page:
         rows = []
         for index in self.found:
             document = self.library.document_of(index)
-            row = {
-                "id": index,
-                "link": self._passage_link(index),
-                "name": self.library.names[document],
-            }
+            name = self.library.names[document]
+            row = {"id": index, "link": self._passage_link(index), "name": name}
             if self.answer is None:
-                row["position"] = f"{self.library.spans(document)[-1, 1]:,} characters"
+                last = self._passages_of(document)[-1]
+                row["position"] = f"{self.library.spans[last, 1]:,} characters"
             else:
                 passage = self.library.passage(index)
                 row["position"] = passage.position

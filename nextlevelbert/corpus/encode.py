@@ -8,11 +8,10 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from dataclasses import dataclass
-from functools import cached_property, partial
+from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,13 +38,7 @@ logger = logging.getLogger(__name__)
 _IMPORTED_BY = os.getpid()  # differs from the current process in one that was forked
 _THREADS = 2  # at most, that tokenise parts; each of them has a part in memory
 Batch = Mapping[str, Any]  # the same from any engine, such as an Arrow table
-
-
-class Part(NamedTuple):
-    """A part of a corpus: the name of its file, and its documents."""
-
-    name: str
-    group: Group
+Part = tuple[str, Group]  # the name of a part of a corpus, and its documents
 
 
 class SplitBatch(NamedTuple):
@@ -54,14 +47,6 @@ class SplitBatch(NamedTuple):
     ids: list[object]
     documents: list[TokenizedDocument]
     boundaries: list[np.ndarray]
-
-
-class EncodedBatch(NamedTuple):
-    """A batch of documents, with the spans ``[n, 2]`` of each and the vectors of all ``[N, D]``."""
-
-    ids: list[object]
-    spans: list[np.ndarray]
-    vectors: Tensor
 
 
 @dataclass
@@ -100,8 +85,7 @@ class ChunkVectors:
     prompt: str | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        computed = ("loaded", "prompted_rule")
-        return {name: value for name, value in self.__dict__.items() if name not in computed}
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @cached_property
     def prompted_rule(self) -> ChunkingRule:
@@ -158,7 +142,8 @@ class ChunkVectors:
         """
         if os.getpid() != _IMPORTED_BY:
             torch.set_num_threads(1)
-        return self.table(self.encode(self.tokenize(batch)))
+        tokenized = self.tokenize(batch)
+        return self.table(tokenized, self.encode(tokenized))
 
     def tokenize(self, batch: Batch) -> SplitBatch:
         """Tokenises a batch of documents, and splits them into chunks."""
@@ -176,8 +161,8 @@ class ChunkVectors:
                 raise type(error)(f"Document {name!r}: {error}") from error
         return SplitBatch(ids, documents=documents, boundaries=boundaries)
 
-    def encode(self, batch: SplitBatch) -> EncodedBatch:
-        """Encodes the chunks of a batch; the vectors stay on the encoder's device."""
+    def encode(self, batch: SplitBatch) -> Tensor:
+        """Encodes the chunks of a batch into ``[N, D]``, which stays on the encoder's device."""
         vectors = encode_documents(
             self.loaded.encoder,
             [document.input_ids for document in batch.documents],
@@ -186,26 +171,25 @@ class ChunkVectors:
             tokens_per_batch=self.tokens_per_batch,
             bar=self.bar,
         )
-        spans = list(map(chunk_spans, batch.documents, batch.boundaries))
-        return EncodedBatch(batch.ids, spans=spans, vectors=torch.cat(vectors))
+        return torch.cat(vectors)
 
-    def table(self, batch: EncodedBatch) -> pa.Table:
+    def table(self, batch: SplitBatch, vectors: Tensor) -> pa.Table:
         """Makes the rows of a batch, for which it waits for the encoder's device.
 
         Raises:
             ValueError: vectors of a document are not finite.
         """
-        vectors = batch.vectors.half().cpu()
+        spans = list(map(chunk_spans, batch.documents, batch.boundaries))
+        vectors = vectors.half().cpu()
         is_finite = vectors.isfinite().all(dim=1)
         if not is_finite.all():
-            counts = [len(spans) for spans in batch.spans]
-            names = np.repeat(np.asarray(batch.ids, object), counts)
+            names = np.repeat(np.asarray(batch.ids, object), list(map(len, spans)))
             name = names[int(is_finite.long().argmin())]
             raise ValueError(
                 f"Vectors of the encoder are not finite, first in document {name!r}. Compute"
                 " in float32, or leave this document out."
             )
-        return chunk_table(self.schema, batch.ids, spans=batch.spans, vectors=vectors.numpy())
+        return chunk_table(self.schema, batch.ids, spans=spans, vectors=vectors.numpy())
 
 
 def encode_corpus(  # noqa: PLR0913  # options of a public call, by name
@@ -253,13 +237,10 @@ def encode_corpus(  # noqa: PLR0913  # options of a public call, by name
             had written its parts.
     """
     target = CorpusFolder(folder)
-    work = SharedWork.of_this_process(target)
-    target.forget_abandoned()
-    planned: dict[int, int] = {}
     with (
+        SharedWork(target) as work,
         chunk_bar(str(target).rsplit("/", 1)[-1], is_shown=progress) as bar,
         ThreadPoolExecutor(1) as disk,
-        ExitStack() as held,
     ):
         make_rows = ChunkVectors(
             encoder,
@@ -271,56 +252,55 @@ def encode_corpus(  # noqa: PLR0913  # options of a public call, by name
             prompt=prompt,
         )
 
-        def prepare(part: Part) -> tuple[Part, SplitBatch]:
-            return part, make_rows.tokenize(part.group)
+        def prepare(part: Part) -> tuple[str, SplitBatch]:
+            name, group = part
+            return name, make_rows.tokenize(group)
+
+        def write(name: str, batch: SplitBatch, vectors: Tensor) -> None:
+            target.write(name, _part_content(batch, make_rows.table(batch, vectors)))
 
         if isinstance(documents, FileDocuments) and not (append or documents.is_started):
-            groups = file_groups(documents, characters_per_part, work, held)
+            groups = file_groups(documents, characters_per_part, work)
         else:
             groups = work.divided(document_groups(documents, characters_per_part))
-        present = numbered_parts(target.stamps())
-        missing = _missing_parts(
-            groups, work, present, planned, recipe=make_rows.recipe, append=append
-        )
-        pending = None  # a part is written while the next one is encoded
+        missing = _missing_parts(groups, work, recipe=make_rows.recipe, append=append)
         threads = min(_THREADS, default_threads())
         if splitter is not None:
             threads = 1  # the function may not be made for several
-        for part, tokenized in prepare_ahead(prepare, missing, threads=threads):
-            encoded = make_rows.encode(tokenized)
+        pending = None  # a part is written while the next one is encoded
+        for name, batch in prepare_ahead(prepare, missing, threads=threads):
+            vectors = make_rows.encode(batch)
             if pending is None:
-                held.enter_context(target.hold(work.rank))
+                work.hold()
                 target.remove(DONE)
             else:
                 pending.result()
-            pending = disk.submit(_write_rows, target, part, partial(make_rows.table, encoded))
+            pending = disk.submit(write, name, batch, vectors)
         if pending is not None:
             pending.result()
+        _finish(work)
 
-    _finish(work, planned)
     return VectorCorpus(folder)
 
 
-def _write_rows(folder: CorpusFolder, part: Part, make_table: Callable[[], pa.Table]) -> None:
-    """Writes the rows of a part, with the ids of documents without tokens in its metadata."""
-    table = make_table()
-    names = part.group["id"]
+def _part_content(batch: SplitBatch, table: pa.Table) -> bytes:
+    """Returns the file of a part, with the ids of documents without tokens in its metadata."""
     if len(table) == 0:
         raise ValueError(
-            f"No document from {names[0]!r} to {names[-1]!r} has a token. Leave these documents"
-            " out."
+            f"No document from {batch.ids[0]!r} to {batch.ids[-1]!r} has a token. Leave these"
+            " documents out."
         )
-    empty = set(names) - set(table["document"].unique().to_pylist())
+    empty = set(batch.ids) - set(table["document"].unique().to_pylist())
     metadata = {**table.schema.metadata, "empty": json.dumps(sorted(empty))}
-    folder.write(part.name, part_content(table.replace_schema_metadata(metadata)))
+    return part_content(table.replace_schema_metadata(metadata))
 
 
-def _finish(work: SharedWork, planned: Mapping[int, int]) -> None:
+def _finish(work: SharedWork) -> None:
     """Waits for the parts of other processes, and marks the corpus as complete."""
-    if not planned:
+    if not work.writers:
         raise ValueError("No documents were given. A corpus needs at least one document.")
     folder = work.folder
-    last = max(planned)
+    last = max(work.writers)
     for number, name in numbered_parts(folder.stamps()).items():
         if number > last:
             raise ValueError(
@@ -328,21 +308,18 @@ def _finish(work: SharedWork, planned: Mapping[int, int]) -> None:
                 " folder."
             )
 
-    work.wait_for({f"part-{number:06d}": rank for number, rank in planned.items()})
+    work.wait_for({f"part-{number:06d}": rank for number, rank in work.writers.items()})
     if work.rank == 0 and DONE not in folder.stamps():
-        with folder.hold():
-            if isinstance(folder.path, Path):
-                for leftover in folder.path.glob(".tmp*"):  # of processes that were killed
-                    shutil.rmtree(leftover)
-            folder.write(DONE, str(last + 1).encode())
+        work.hold()
+        for leftover in Path(folder.path).glob(".tmp*"):  # of processes that were killed
+            shutil.rmtree(leftover)
+        folder.write(DONE, str(last + 1).encode())
     work.wait_for({DONE: 0})
 
 
 def _missing_parts(
     groups: Iterable[tuple[int, Group | None]],
     work: SharedWork,
-    present: Mapping[int, str],
-    planned: dict[int, int],
     recipe: Mapping[str, Any],
     append: bool,
 ) -> Iterator[Part]:
@@ -351,6 +328,7 @@ def _missing_parts(
     A ValueError says that the folder holds another part of that number, or that ids are not unique.
     """
     folder = work.folder
+    present = numbered_parts(folder.stamps())
     for name in present.values():
         read_columns(folder, name, recipe=recipe)
 
@@ -358,7 +336,7 @@ def _missing_parts(
     first = 0
     for offset, (rank, group) in enumerate(groups):
         if group is None:
-            planned[offset] = rank
+            work.writers[offset] = rank
             continue
         content = json.dumps([recipe_facts(recipe), group])
         digest = hashlib.sha256(content.encode()).hexdigest()[:16]
@@ -378,7 +356,7 @@ def _missing_parts(
             ids.add(name)
 
         number = first + offset
-        planned[number] = rank
+        work.writers[number] = rank
         name = f"part-{number:06d}-{digest}.parquet"
         if present.get(number, name) != name:
             raise ValueError(
@@ -387,4 +365,4 @@ def _missing_parts(
                 " into another folder, or delete this one."
             )
         if rank == work.rank and number not in present:
-            yield Part(name, group)
+            yield name, group

@@ -4,7 +4,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -14,12 +14,9 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.utils import tokenize
 from huggingface_hub import cached_assets_path
 
-from ..models.files import local_path, whole_file
-from .hold import forget_abandoned, hold_folder, is_abandoned
+from ..models.files import local_path, write_whole
 
 _PASSWORD = re.compile(r"://[^/]*@")
-# fsspec and the system raise these; packages that open addresses also raise classes of their own.
-_UNREACHABLE = (OSError, ValueError, ImportError, NotImplementedError)
 
 
 class CorpusFolder:
@@ -57,17 +54,21 @@ class CorpusFolder:
         """Yields the file system of this process and thread, and the path of a file in it.
 
         Raises:
-            ConnectionError: the address is unknown or cannot be reached; the error names the file.
+            ConnectionError: the address is unknown, its package is missing, or a request of the
+                block fails; the error names the file.
         """
+        expected: tuple[type[Exception], ...] = (ValueError, ImportError)  # of an address
         try:
             if isinstance(self.path, Path):
-                yield LocalFileSystem(), str(self.path / name)
+                store = LocalFileSystem()
+                root = str(self.path)
             else:
                 store, root = url_to_fs(self.path)
-                yield store, f"{root}/{name}"
+            expected = (OSError,)  # of a request
+            yield store, f"{root}/{name}"
         except Exception as error:
-            # Any other built-in error is a fault of a program.
-            if type(error).__module__ == "builtins" and not isinstance(error, _UNREACHABLE):
+            # Packages raise classes of their own. Any other built-in error is a fault of a program.
+            if type(error).__module__ == "builtins" and not isinstance(error, expected):
                 raise
             address = f"{self}/{name}".rstrip("/")
             raise ConnectionError(f"{address} cannot be reached: {error}") from error
@@ -79,16 +80,14 @@ class CorpusFolder:
             store.invalidate_cache()  # other processes write, too
             with suppress(FileNotFoundError):
                 for entry in store.ls(root, detail=True):
-                    state = entry
-                    if isinstance(self.path, Path):  # the same on each machine that shares it
-                        state = [entry["mtime"], entry["size"]]
-                    names[os.path.basename(entry["name"])] = tokenize(state)
+                    names[os.path.basename(entry["name"])] = tokenize(entry)
         return dict(sorted(names.items()))
 
-    def open(self, name: str) -> BinaryIO:
+    @contextmanager
+    def open(self, name: str) -> Iterator[BinaryIO]:
         """Opens a file for `pyarrow`, which reads parts of it."""
-        with self._reach(name) as (store, path):
-            return store.open(path, cache_type="none")
+        with self._reach(name) as (store, path), store.open(path, cache_type="none") as stream:
+            yield stream
 
     def read(self, name: str) -> bytes:
         """Reads a file."""
@@ -98,8 +97,7 @@ class CorpusFolder:
     def write(self, name: str, content: bytes) -> None:
         """Writes a file, whole or not at all."""
         if isinstance(self.path, Path):
-            with whole_file(self.path / name) as file:
-                file.write(content)
+            write_whole(self.path / name, content)
         else:
             with self._reach(name) as (store, path):
                 store.pipe_file(path, content)
@@ -109,21 +107,6 @@ class CorpusFolder:
         if name in self.stamps():
             with self._reach(name) as (store, path):
                 store.rm_file(path)
-
-    def hold(self, rank: int = 0) -> AbstractContextManager[None]:
-        """Keeps other runs out of a folder; at an address, they write the same files."""
-        if isinstance(self.path, Path):
-            return hold_folder(self.path, rank, is_shared=True)
-        return nullcontext()
-
-    def is_abandoned(self, rank: int) -> bool:
-        """Returns whether a process that held the folder has ended; at an address, false."""
-        return isinstance(self.path, Path) and is_abandoned(self.path, rank)
-
-    def forget_abandoned(self) -> None:
-        """Removes what processes left that held the folder and ended before they had finished."""
-        if isinstance(self.path, Path):
-            forget_abandoned(self.path)
 
     @property
     def copies(self) -> Path:
@@ -135,23 +118,21 @@ class CorpusFolder:
         return folder
 
     def limit_copies(self) -> bool:
-        """Limits the decoded vectors of all addresses to as much as is left free on the disk.
+        """Removes the half of the decoded vectors of all addresses that was used longest ago.
 
-        Removes the least recently used first.
+        Nothing is removed if they take at most as much as is left free on the disk.
 
         Returns:
             Whether some were removed.
         """
         if isinstance(self.path, Path):
             return False
-        is_any_removed = False
+        is_too_much = False
         folder = self.copies.parent
         with suppress(FileNotFoundError):  # another process removes them, too
             copies = sorted(folder.glob("*/*.npy"), key=os.path.getmtime)
-            excess = sum(map(os.path.getsize, copies)) - shutil.disk_usage(folder).free
-            is_any_removed = excess > 0
-            while excess > 0:
-                copy = copies.pop(0)
-                excess -= 2 * copy.stat().st_size  # which is free from now on
-                copy.unlink()
-        return is_any_removed
+            is_too_much = sum(map(os.path.getsize, copies)) > shutil.disk_usage(folder).free
+            if is_too_much:
+                for copy in copies[: (len(copies) + 1) // 2]:
+                    copy.unlink()
+        return is_too_much

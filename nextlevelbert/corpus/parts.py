@@ -119,26 +119,24 @@ def read_columns(
             recipe.
     """
     path = f"{folder}/{name}"
-    try:
-        with (
-            folder.open(name) as stream,
-            pq.ParquetFile(stream, page_checksum_verification=True, pre_buffer=True) as file,
-        ):
+    with folder.open(name) as stream:
+        try:
+            file = pq.ParquetFile(stream, page_checksum_verification=True, pre_buffer=True)
             metadata = file.schema_arrow.metadata or {}
             table = file.read(list(columns))
-        if PART.fullmatch(name):
-            expected = json.loads(metadata.get(b"sums", b"{}"))
-            for column, value in _checksums(table, metadata).items():
-                if value != expected.get(column, value):
-                    raise ValueError(f"the checksum of {column!r} does not match.")
-    except (pa.ArrowException, OSError, ValueError, LookupError, AttributeError) as error:
-        # Arrow raises a plain OSError without a number for what it cannot decode.
-        if isinstance(error, ConnectionError) or getattr(error, "errno", None) is not None:
-            raise
-        raise ValueError(
-            f"{path} is damaged, or does not belong to this corpus: {error} Delete it and run the"
-            " same encoding again, which writes this part only."
-        ) from error
+            if PART.fullmatch(name):
+                expected = json.loads(metadata.get(b"sums", b"{}"))
+                for column, value in _checksums(table, metadata).items():
+                    if value != expected.get(column, value):
+                        raise ValueError(f"the checksum of {column!r} does not match.")
+        except (pa.ArrowException, OSError, ValueError, LookupError, AttributeError) as error:
+            # Arrow raises a plain OSError without a number for what it cannot decode.
+            if isinstance(error, OSError) and (type(error) is not OSError or error.errno):
+                raise
+            raise ValueError(
+                f"{path} is damaged, or does not belong to this corpus: {error} Delete it and run"
+                " the same encoding again, which writes this part only."
+            ) from error
 
     stored = json.loads(metadata.get(b"recipe", b"null"))
     if stored and recipe:

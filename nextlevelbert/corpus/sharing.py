@@ -1,46 +1,54 @@
 """Several processes that write one corpus: which parts each writes, and what each waits for."""
 
+import itertools
 import json
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, TypeVar
 
 from fsspec.utils import tokenize
 
 from ..data.documents import File, FileDocuments, as_documents
 from .folder import CorpusFolder
+from .hold import forget_abandoned, hold_folder, is_abandoned
 
 _LONGEST_WAIT = 3_600.0  # seconds; a part takes minutes even of a large encoder on a CPU
 _SECONDS_BETWEEN_LOOKS = 1.0
 _LEAST_BYTES = 64  # of a file that surely holds a token
 Group = dict[str, list[str]]  # ids and texts of some documents
+Item = TypeVar("Item")
 
 
-class SharedWork(NamedTuple):
-    """The share of one process.
+class SharedWork(ExitStack):
+    """The share of one process, which the environment names, as `torchrun` sets it.
 
     Attributes:
         folder: folder of the corpus.
         rank: index of this process.
         processes: number of processes.
+        writers: the process that writes each part, by the part's number.
     """
 
-    folder: CorpusFolder
-    rank: int
-    processes: int
+    def __init__(self, folder: CorpusFolder) -> None:
+        super().__init__()
+        self.folder = folder
+        self.rank = int(os.environ.get("RANK", "0"))
+        self.processes = int(os.environ.get("WORLD_SIZE", "1"))
+        self.writers: dict[int, int] = {}
+        # An address is no folder of this machine: nothing is found there.
+        forget_abandoned(Path(folder.path))
 
-    @classmethod
-    def of_this_process(cls, folder: CorpusFolder) -> "SharedWork":
-        """Returns the share that the environment names, as `torchrun` sets it."""
-        processes = int(os.environ.get("WORLD_SIZE", "1"))
-        return cls(folder, rank=int(os.environ.get("RANK", "0")), processes=processes)
+    def hold(self) -> None:
+        """Keeps other runs out of a folder until the work ends; at an address, they may write."""
+        if isinstance(self.folder.path, Path):
+            self.enter_context(hold_folder(self.folder.path, self.rank, is_shared=True))
 
-    def divided(self, groups: Iterable[Group]) -> Iterator[tuple[int, Group]]:
-        """Yields each group with the process that writes it: every n-th one."""
-        for index, group in enumerate(groups):
-            yield index % self.processes, group
+    def divided(self, items: Iterable[Item]) -> Iterator[tuple[int, Item]]:
+        """Yields items, of which each process takes every n-th one, with the process."""
+        return zip(itertools.cycle(range(self.processes)), items, strict=False)
 
     def wait_for(self, names: Mapping[str, int]) -> None:
         """Waits until other processes have written files.
@@ -53,11 +61,11 @@ class SharedWork(NamedTuple):
                 hour; the message names the process and the first file that is missing.
         """
         missing = dict(names)
-        last_change = time.monotonic()
+        deadline = time.monotonic() + _LONGEST_WAIT
         while True:
             for name in self.folder.stamps():
                 if missing.pop(name, missing.pop(name[:11], None)) is not None:
-                    last_change = time.monotonic()
+                    deadline = time.monotonic() + _LONGEST_WAIT
             if not missing:
                 return
             name, rank = next(iter(missing.items()))
@@ -66,18 +74,15 @@ class SharedWork(NamedTuple):
                 "Look at its output, and run the same encoding again, which writes only what is"
                 " missing."
             )
-            if self.folder.is_abandoned(rank):
+            if is_abandoned(Path(self.folder.path), rank):
                 raise OSError(f"{what}, but has ended. {remedy}")
-            if time.monotonic() - last_change > _LONGEST_WAIT:
-                minutes = _LONGEST_WAIT / 60
-                raise TimeoutError(
-                    f"{what}, and no further file appeared within {minutes:.0f} minutes. {remedy}"
-                )
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{what}, and no further file appeared in an hour. {remedy}")
             time.sleep(_SECONDS_BETWEEN_LOOKS)
 
 
 def file_groups(
-    documents: FileDocuments, characters: int, work: SharedWork, held: ExitStack
+    documents: FileDocuments, characters: int, work: SharedWork
 ) -> Iterator[tuple[int, Group | None]]:
     """Yields the documents of each part of files, with the process that writes the part.
 
@@ -89,35 +94,33 @@ def file_groups(
         documents: the documents.
         characters: number of characters after which a part ends.
         work: the share of this process.
-        held: holds the folder until the process ends.
 
     Yields:
         The process, and its documents, or None if this process does not read them.
     """
-    shards = _shards(documents.files, characters)
-    sizes = [size for _, size in shards]
+
+    def groups_of(files: Iterable[File]) -> Iterator[Group]:
+        return document_groups(documents.read(files), characters)
+
+    shards, sizes = _shards(documents.files, characters)
     if work.processes == 1 or max(sizes) * work.processes > 2 * sum(sizes):
-        groups = (
-            group for files, _ in shards for group in _groups_of(documents, files, characters)
-        )
-        yield from work.divided(groups)
+        yield from work.divided(group for files in shards for group in groups_of(files))
         return
 
-    held.enter_context(work.folder.hold(work.rank))
+    work.hold()
     names = {}
-    for index, shard in enumerate(shards):
-        rank = index % work.processes
-        name = f".count-{tokenize(index, shard, characters)}"
+    for rank, files in work.divided(shards):
+        name = f".count-{tokenize(files, sizes, characters)}"
         names[name] = rank
         if rank == work.rank:
             documents.row_count = 0
-            count = sum(1 for _ in _groups_of(documents, shard[0], characters))
+            count = sum(1 for _ in groups_of(files))
             work.folder.write(name, json.dumps([count, documents.row_count]).encode())
     work.wait_for(names)
     documents.row_count = 0
-    for (files, _), (name, rank) in zip(shards, names.items(), strict=True):
+    for files, (name, rank) in zip(shards, names.items(), strict=True):
         if rank == work.rank:
-            for group in _groups_of(documents, files, characters):
+            for group in groups_of(files):
                 yield rank, group
         else:
             count, rows = json.loads(work.folder.read(name))
@@ -125,26 +128,20 @@ def file_groups(
             yield from [(rank, None)] * count
 
 
-def _shards(files: Iterable[File], characters: int) -> list[tuple[list[File], int]]:
+def _shards(files: Iterable[File], characters: int) -> tuple[list[list[File]], list[int]]:
     """Divides files, in their order, into lists that reach `characters` bytes, with their sizes."""
-    shards: list[tuple[list[File], int]] = []
-    shard: list[File] = []
-    size = 0
+    shards: list[list[File]] = [[]]
+    sizes = [0]
     for path, name in files:
-        file_size = characters
+        size = characters  # of a folder, which is a saved data set
         if path.is_file():
-            file_size = path.stat().st_size
-        if size >= characters and file_size >= _LEAST_BYTES:
-            shards.append((shard, size))
-            shard = []
-            size = 0
-        shard.append((path, name))
-        size += file_size
-    return [*shards, (shard, size)]
-
-
-def _groups_of(documents: FileDocuments, files: Iterable[File], characters: int) -> Iterator[Group]:
-    return document_groups(documents.read(files), characters)
+            size = path.stat().st_size
+        if sizes[-1] >= characters and size >= _LEAST_BYTES:
+            shards.append([])
+            sizes.append(0)
+        shards[-1].append((path, name))
+        sizes[-1] += size
+    return shards, sizes
 
 
 def document_groups(documents: Iterable[Any], characters: int) -> Iterator[Group]:

@@ -5,7 +5,8 @@ import pickle
 
 import fsspec
 import pytest
-from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
+from fsspec.registry import known_implementations
 
 from nextlevelbert import VectorCorpus, encode_corpus
 from nextlevelbert.corpus.folder import CorpusFolder
@@ -122,12 +123,27 @@ class NoCredentialsError(Exception):
     """An error of a package, such as botocore's."""
 
 
+@pytest.mark.parametrize("error", [TimeoutError("the network"), NoCredentialsError("the network")])
+def test_a_part_that_cannot_be_read_to_its_end_is_not_called_damaged(address, monkeypatch, error):
+    def fail(*arguments, **options):
+        raise error
+
+    corpus = VectorCorpus(address)
+    monkeypatch.setattr(MemoryFile, "read", fail)
+
+    with pytest.raises(OSError, match=r"part-000000-\w+\.parquet cannot be reached: the network"):
+        corpus.vectors(0, 1)
+
+
 @pytest.mark.parametrize(
     ("error", "expected", "message"),
     [
         (NoCredentialsError("no keys"), OSError, "bucket/corpus cannot be reached: no key"),
-        (ImportError("install s3fs"), OSError, "bucket/corpus cannot be reached: install"),
+        (PermissionError("not yours"), OSError, "bucket/corpus cannot be reached: not yours"),
         (TypeError("a fault"), TypeError, "^a fault$"),
+        (ValueError("a fault"), ValueError, "^a fault$"),
+        (ImportError("a fault"), ImportError, "^a fault$"),
+        (NotImplementedError("a fault"), NotImplementedError, "^a fault$"),
         (KeyError("name"), KeyError, "^'name'$"),
     ],
 )
@@ -231,6 +247,14 @@ def test_an_address_that_nothing_opens_makes_no_folder(source, rule, tmp_path, m
         encode_corpus(DOCUMENTS, source, rule, "s3:/bucket/corpus", **SMALL)
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_package_that_an_address_needs_is_named(monkeypatch):
+    absent = {"class": "absent_package.Store", "err": "Install absent_package"}
+    monkeypatch.setitem(known_implementations, "absent", absent)
+
+    with pytest.raises(OSError, match="absent://bucket/corpus cannot be reached: Install absent"):
+        VectorCorpus("absent://bucket/corpus")
 
 
 def test_the_address_of_this_machine_is_a_folder(tmp_path):

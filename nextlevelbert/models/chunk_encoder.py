@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -37,6 +39,11 @@ from .configuration_nextlevelbert import (
 )
 from .prompts import Prompts, with_prompt
 from .windows import copy_to
+
+try:
+    from threadpoolctl import ThreadpoolController
+except ImportError:  # a checkpoint that is opened without the package
+    ThreadpoolController = None
 
 # Token positions of one forward pass. On a CPU small batches stay in the cache (measured best on
 # two cores: 8 chunks of 256); a GPU needs enough work to be busy.
@@ -312,6 +319,21 @@ class ChunkEncoder(nn.Module):
     def precision(self) -> str:
         """Returns the dtype of the computation, by the name that a corpus stores."""
         return str(self.model.dtype).removeprefix("torch.")
+
+    def cores_beside(self, threads: int) -> Callable[[], AbstractContextManager[object]]:
+        """Returns a context in which an encoder without layers leaves cores to other threads.
+
+        It takes less time than what tokenises for it, and OpenMP's threads spin while they wait for
+        one another. Only what the calling thread computes is limited.
+
+        Args:
+            threads: number of the other threads, each of which gets a core.
+        """
+        encoders = [module for module in self.modules() if isinstance(module, ChunkEncoder)]
+        if ThreadpoolController is None or any(encoder.has_layers for encoder in encoders):
+            return nullcontext
+        cores = max(1, torch.get_num_threads() - threads)
+        return partial(ThreadpoolController().limit, limits=cores, user_api="openmp")
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, unpooled: int = 0

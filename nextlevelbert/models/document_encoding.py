@@ -1,7 +1,8 @@
 """Whole documents by their text: vectors, spans and costs, for any number of documents."""
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, overload
@@ -184,11 +185,17 @@ class DocumentEncodingMixin(EncoderSlotMixin):
         # Short documents of a group share micro-batches.
         groups = prepare_ahead(prepare, groups_by_length(iter_texts(texts)), threads=threads)
 
+        cores: Callable[[], AbstractContextManager[object]] = nullcontext
+        if self.config.num_hidden_layers == 0:
+            cores = encoder.cores_beside(threads)
+
         empty = []
         documents = 0
         with chunk_bar("encoding", is_shown=show_progress_bar) as bar:
             for group in groups:
-                yield from self._encode_group(group, encoder, rule, tokens_per_batch, bar=bar)
+                with cores():
+                    embeddings = self._encode_group(group, encoder, rule, tokens_per_batch, bar=bar)
+                yield from embeddings
                 for index, (document, _) in enumerate(group, start=documents):
                     if len(document) == 0:
                         empty.append(index)

@@ -136,18 +136,21 @@ def iter_texts(documents: str | Iterable[Any]) -> Iterator[str]:
 def groups_by_length(texts: Iterable[str]) -> Iterator[list[str]]:
     """Groups texts in their order.
 
-    If the texts end with an error, the texts before the error still make a group.
+    The first groups are smaller, so that a device has to wait less for the first. If the texts end
+    with an error, the texts before the error still make a group.
     """
     group: list[str] = []
     size = 0
+    enough = _CHARACTERS_PER_GROUP // 8
     try:
         for text in texts:
             group.append(text)
             size += len(text)
-            if size >= _CHARACTERS_PER_GROUP:
+            if size >= enough:
                 yield group
                 group = []
                 size = 0
+                enough = min(2 * enough, _CHARACTERS_PER_GROUP)
     except Exception:
         if group:
             yield group

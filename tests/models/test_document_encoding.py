@@ -4,9 +4,10 @@ import pytest
 import torch
 from datasets import Dataset
 
-from nextlevelbert import NextLevelBertModel
+from nextlevelbert import NextLevelBertModel, load_chunk_encoder
+from nextlevelbert.fitting import combine_chunk_encoders
 
-from ..toys.vectors import TEXTS, close
+from ..toys.vectors import TEXTS, close, save_random_table
 
 
 def test_the_plan_counts_what_encoding_will_do(toy):
@@ -61,6 +62,41 @@ def test_the_first_group_is_encoded_before_later_ones_are_read(toy, monkeypatch)
 
     # The group that is encoded, and one more than there are threads, of which there are up to four.
     assert len(read) <= 6
+
+
+@pytest.fixture
+def five_threads():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(5)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize(
+    ("has_transformer", "layers", "threads"), [(False, 0, 3), (True, 0, 5), (False, 1, 5)]
+)
+def test_vectors_without_layers_leave_cores_to_the_threads_that_tokenise(
+    toy_encoder_path, tmp_path, monkeypatch, five_threads, has_transformer, layers, threads
+):
+    whole = load_chunk_encoder(toy_encoder_path)
+    save_random_table(whole.tokenizer, 32, tmp_path / "static")
+    loaded = load_chunk_encoder(tmp_path / "static")
+    if has_transformer:
+        parts = [loaded, whole]
+        loaded = combine_chunk_encoders(
+            parts, TEXTS, tmp_path / "both", weights=[1, 1], chunk_size=8
+        )
+    model = NextLevelBertModel.from_chunk_encoder(loaded, chunk_size=8, num_hidden_layers=layers)
+    monkeypatch.setattr("nextlevelbert.models.document_encoding.default_threads", lambda: 2)
+    used = []
+    monkeypatch.setattr(
+        model.get_chunk_encoder(), "check_ids", lambda _: used.append(torch.get_num_threads())
+    )
+
+    for _ in model.iter_encode(["a whale"]):
+        between = torch.get_num_threads()
+
+    assert (used, between) == ([threads], 5)
 
 
 @pytest.mark.parametrize("whiten_chunks", [False, True])

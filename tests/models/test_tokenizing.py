@@ -147,6 +147,12 @@ def test_an_added_token_that_gets_other_flags_is_read_by_the_new_ones(minilm):
     )
 
 
+def test_groups_grow_from_an_eighth_of_the_largest():
+    groups = groups_by_length(["x" * 125_000] * 40)
+
+    assert list(map(len, groups)) == [1, 2, 4, 8, 8, 8, 8, 1]
+
+
 def test_texts_before_an_error_are_a_group():
     def read():
         yield "one"

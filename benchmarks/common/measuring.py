@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import platform
@@ -11,7 +12,7 @@ import sys
 import tempfile
 import time
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -47,18 +48,39 @@ def add_json_option(parser: ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
 
 
+def write_rows(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
+    """Writes a table of JSON lines."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as file:
+        for row in rows:
+            file.write(f"{json.dumps(row, ensure_ascii=False)}\n")
+
+
 def write_figures(
-    path: Path | None, rows: Mapping[str, Mapping[str, object]], **facts: object
+    path: Path | None, rows: Mapping[str, Mapping[str, Any]], **facts: object
 ) -> None:
-    """Writes the figures of a study for `benchmarks.results`, if a path is given.
+    """Prints the figures of a study, and writes them for `benchmarks.results` if a path is given.
 
     Args:
         path: file to write.
         rows: figures of each row by column: a number, or a number and its bounds of 95 %.
         facts: what holds for all rows, such as the number of queries.
     """
+    columns = dict.fromkeys(itertools.chain.from_iterable(rows.values()))
+    table = []
+    for name, figures in rows.items():
+        table.append([name, *(_shown(figures.get(column, "")) for column in columns)])
+    print_table(["", *columns], table)
     if path is not None:
         path.write_text(json.dumps({**facts, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+
+
+def _shown(figure: Any) -> str:
+    if isinstance(figure, list):
+        return "{:.3f} ({:.3f} to {:.3f})".format(*figure)
+    if isinstance(figure, float):
+        return f"{figure:.3f}"
+    return str(figure)
 
 
 def parser_with_text(description: str | None, tokens: int) -> ArgumentParser:

@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 from nltk.stem import SnowballStemmer
 
-from benchmarks.common.measuring import add_json_option, print_table, write_figures
-from metrics.conll_coreference.conll_coreference import coreference_scores
+from benchmarks.common.measuring import add_json_option, write_figures
+from benchmarks.studies.compare_runs import conll_f1
 
 ECBPLUS = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "cdlm" / "ecbplus.py"))
 _DRAWS = 100
@@ -59,20 +59,13 @@ RULES: dict[str, Callable[[str], str] | None] = {
 
 def f1_with_interval(gold: list[str], clusters: list[str], topics: np.ndarray) -> list[float]:
     """Returns the CoNLL F1, with bounds of 95 % over topics drawn anew."""
-
-    def conll_f1(drawn: np.ndarray) -> float:
-        right = []
-        predicted = []
-        for copy, topic in enumerate(drawn.tolist()):
-            for index in np.flatnonzero(topics == topic).tolist():
-                right.append(f"{copy} {gold[index]}")
-                predicted.append(f"{copy} {clusters[index]}")
-        return coreference_scores(right, predicted)["conll_f1"]
-
-    names = np.unique(topics)
-    draws = np.random.default_rng(0).integers(len(names), size=(_DRAWS, len(names)))
-    scores = [conll_f1(names[draw]) for draw in draws]
-    return [conll_f1(names), *np.percentile(scores, [2.5, 97.5]).tolist()]
+    groups = []
+    for topic in np.unique(topics):
+        members = np.flatnonzero(topics == topic).tolist()
+        groups.append([{"gold": gold[index], "cluster": clusters[index]} for index in members])
+    draws = np.random.default_rng(0).integers(len(groups), size=(_DRAWS, len(groups)))
+    scores = [conll_f1([groups[index] for index in draw]) for draw in draws]
+    return [conll_f1(groups), *np.percentile(scores, [2.5, 97.5]).tolist()]
 
 
 def main() -> None:
@@ -92,18 +85,14 @@ def main() -> None:
             subtopics.append(document.subtopic)
             topics.append(document.topic)
     figures = {}
-    rows = []
     for name, rule in RULES.items():
         clusters = [str(index) for index in range(len(mentions))]
         if rule is not None:
             pairs = zip(subtopics, mentions, strict=True)
             clusters = [f"{subtopic} {rule(mention)}" for subtopic, mention in pairs]
-        f1 = f1_with_interval(gold, clusters, np.array(topics))
-        figures[name] = {"conll_f1": f1}
-        rows.append([name, "{:.3f} ({:.3f} to {:.3f})".format(*f1)])
+        figures[name] = {"conll_f1": f1_with_interval(gold, clusters, np.array(topics))}
     facts = {"documents": len(documents), "mentions": len(mentions), "topics": len(set(topics))}
     write_figures(args.json, figures, **facts)
-    print_table(["rule", f"CoNLL F1, {len(mentions):,} mentions"], rows)
 
 
 if __name__ == "__main__":

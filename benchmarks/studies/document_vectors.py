@@ -7,9 +7,8 @@ Rows: each model, alone and with the cosine of TF-IDF added (0.2 to 0.8); the me
 vectors, plain and as the model whitens them; its first chunk; TF-IDF and BM25. Columns: 761
 chapters look for those of their book (MAP) and for their neighbours (recall@10), 168 excerpts for
 those of their book (MAP), answers for their story (MRR), with the names deleted; and chapters look
-for those of their book with the names (MAP). The last column is each row minus TF-IDF in the first
-column, 95 % over books or stories. A run that was interrupted resumes from the vectors in
-`--cache`.
+for those of their book with the names (MAP). Further columns are each row minus others. Bounds are
+of 95 % over books or stories. A run that was interrupted resumes from the vectors in `--cache`.
 """
 
 from __future__ import annotations
@@ -390,16 +389,8 @@ def main() -> None:
         for row, cells in score_task(task, models).items():
             figures.setdefault(row, {}).update(cells)
     queries = {task.name: len(task.queries) for task in tasks}
-    measuring.write_figures(args.json, figures, queries=queries)
-
     measuring.print_header("float32")
-    compared = tasks[0].name
-    rows = []
-    for row, line in figures.items():
-        _, low, high = line[f"{compared}, minus TF-IDF"]
-        shown = [f"{line[column][0]:.3f}" for column in queries]
-        rows.append([row, *shown, f"{low:+.3f} to {high:+.3f}"])
-    measuring.print_table(["", *queries, f"{compared}, minus TF-IDF"], rows)
+    measuring.write_figures(args.json, figures, queries=queries)
 
 
 if __name__ == "__main__":

@@ -55,8 +55,9 @@ import gzip
 import json
 import subprocess
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -172,16 +173,16 @@ def news(shared: Path) -> Iterator[tuple[str, str]]:
         yield document.id, f"{document.metadata['title']}\n\n{document.text}"
 
 
-def novels(shared: Path) -> Iterator[tuple[str, str]]:
-    for document in read_documents(shared / "data/novels/validation.jsonl.gz"):
-        yield document.id, document.text
+def novels(shared: Path, splits: Sequence[str] = ("validation",)) -> Iterator[tuple[str, str]]:
+    for split in splits:
+        for document in read_documents(shared / f"data/novels/{split}.jsonl.gz"):
+            yield document.id, document.text
 
 
 def books_that_are_novels(shared: Path) -> Iterator[tuple[str, str]]:
-    for split in ("train", "validation"):
-        for document in read_documents(shared / f"data/novels/{split}.jsonl.gz"):
-            if document.id in NOVELS:
-                yield document.id, document.text
+    for name, text in novels(shared, ("train", "validation")):
+        if name in NOVELS:
+            yield name, text
 
 
 def other_books(packages: Path) -> Iterator[tuple[str, str]]:
@@ -204,14 +205,14 @@ def books(packages: Path, shared: Path) -> Iterator[tuple[str, str]]:
 
 def read_kind(kind: str, *, packages: Path, shared: Path) -> Iterator[tuple[str, str]]:
     """Yields the name and the text of each document of a kind."""
-    readers = {
+    readers: dict[str, Callable[[], Iterator[tuple[str, str]]]] = {
         "python-manual": python_manual,
-        "git-manual": lambda: git_manual(packages),
-        "gnome-help": lambda: gnome_help(packages),
-        "gnucash-manual": lambda: gnucash_manual(packages),
-        "news": lambda: news(shared),
-        "novels": lambda: novels(shared),
-        "books": lambda: books(packages, shared),
+        "git-manual": partial(git_manual, packages),
+        "gnome-help": partial(gnome_help, packages),
+        "gnucash-manual": partial(gnucash_manual, packages),
+        "news": partial(news, shared),
+        "novels": partial(novels, shared),
+        "books": partial(books, packages, shared),
     }
     return readers[kind]()
 

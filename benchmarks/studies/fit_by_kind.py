@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.common.measuring import add_json_option, print_table, write_figures
+from benchmarks.common.measuring import add_json_option, write_figures
 from benchmarks.studies.document_vectors import DocumentVectors, same_novel_task, score_task
 from nextlevelbert import NextLevelBertModel, read_documents, static_checkpoint
 from nextlevelbert.evaluation import RetrievalTask
@@ -68,11 +68,6 @@ def main() -> None:
         train = args.kinds / "train" / held_out.name
         kinds[held_out.stem] = figures_of_kind(train, held_out, static)
     write_figures(args.json, kinds)
-
-    table = []
-    for kind, figures in kinds.items():
-        table.append([kind, *(f"{figures[row][0]:.3f}" for row in ROWS)])
-    print_table(["", *ROWS], table)
 
 
 if __name__ == "__main__":

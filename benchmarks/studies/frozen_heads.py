@@ -138,15 +138,12 @@ def main() -> None:
 
     classes = np.unique(labels)
     figures = {}
-    table = []
     for name, scores in scores_of.items():
         right = (classes[scores.argmax(axis=1)] == truth).astype(float)
         accuracy = measuring.with_interval(right, np.arange(len(test)), seed=0)
         figures[name] = {"accuracy": accuracy}
-        table.append([name, "{:.3f} ({:.3f} to {:.3f})".format(*accuracy)])
-    measuring.write_figures(args.json, figures, train=len(train), test=len(test))
     measuring.print_header("float32", f"{len(train)} documents to train with, {len(test)} to test")
-    measuring.print_table(["", "accuracy"], table)
+    measuring.write_figures(args.json, figures, train=len(train), test=len(test))
 
 
 if __name__ == "__main__":

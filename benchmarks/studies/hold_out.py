@@ -10,11 +10,11 @@ what the shipped checkpoints are fitted and trained to.
 from __future__ import annotations
 
 import hashlib
-import json
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Iterable
 from pathlib import Path
 
+from benchmarks.common.measuring import write_rows
 from nextlevelbert.data.tables import open_rows
 
 BOOKS = 20
@@ -35,15 +35,10 @@ def main() -> None:
     args = parser.parse_args()
     rows = [row for _, row in open_rows(args.data / "novels/train.jsonl.gz").rows]
     held_out = held_out_ids(row["id"] for row in rows)
-    args.output_dir.mkdir(parents=True, exist_ok=True)
     for name, is_held_out in (("held_out", True), ("train", False)):
         chosen = [row for row in rows if (row["id"] in held_out) == is_held_out]
-        lines = [
-            json.dumps({key: row[key] for key in ("id", "title", "text")}, ensure_ascii=False)
-            + "\n"
-            for row in chosen
-        ]
-        (args.output_dir / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
+        kept = [{key: row[key] for key in ("id", "title", "text")} for row in chosen]
+        write_rows(args.output_dir / f"{name}.jsonl", kept)
         print(f"{name}: {len(chosen)} novels")
 
 

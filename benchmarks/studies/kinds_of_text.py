@@ -32,14 +32,14 @@ from __future__ import annotations
 import ast
 import gzip
 import hashlib
-import json
 import re
 import subprocess
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from benchmarks.studies.hold_out import BOOKS
+from benchmarks.common.measuring import write_rows
+from benchmarks.studies.hold_out import held_out_ids
 from nextlevelbert import read_documents
 from nextlevelbert.data.tables import open_rows
 
@@ -98,7 +98,7 @@ def data_texts(data: Path, split: str) -> dict[str, Iterator[Text]]:
 def middles(novels: list[Text]) -> Iterator[Text]:
     """Yields the middle of each novel that `hold_out` leaves to train with."""
     names = [name.removeprefix("novels/") for name, _ in novels]
-    held_out = set(sorted(names, key=digest)[:BOOKS])
+    held_out = held_out_ids(names)
     for name, (key, text) in zip(names, novels, strict=True):
         if name not in held_out:
             start = max(len(text) - OF_NOVEL, 0) // 2
@@ -171,15 +171,10 @@ def first_texts(texts: Iterable[Text]) -> Iterator[Text]:
 
 
 def write(path: Path, texts: Iterable[Text]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    documents = 0
-    characters = 0
-    with path.open("w", encoding="utf-8") as file:
-        for name, text in texts:
-            file.write(json.dumps({"id": name, "text": text}, ensure_ascii=False) + "\n")
-            documents += 1
-            characters += len(text)
-    print(f"{path.parent.name}/{path.name}: {documents:,} documents, {characters:,} characters")
+    rows = [{"id": name, "text": text} for name, text in texts]
+    write_rows(path, rows)
+    characters = sum(len(row["text"]) for row in rows)
+    print(f"{path.parent.name}/{path.name}: {len(rows):,} documents, {characters:,} characters")
 
 
 def main() -> None:

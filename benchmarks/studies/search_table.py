@@ -28,7 +28,6 @@ the documentation is of the other half. All questions about novels and books are
 
 from __future__ import annotations
 
-import json
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -39,7 +38,7 @@ import numpy as np
 from scipy.stats import binomtest
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from benchmarks.common.measuring import add_json_option, print_table, write_figures
+from benchmarks.common.measuring import add_json_option, write_figures, write_rows
 from benchmarks.studies import everyday_questions
 from benchmarks.studies.everyday_questions import KINDS, Question, load_questions, one_line
 from nextlevelbert.search import ReadingOptions, Reranker, open_library
@@ -84,10 +83,7 @@ class Collection:
 def write_documents(kind: str, documents: Iterable[tuple[str, str]], folder: Path) -> Path:
     """Writes the documents of a kind that hold text into a table."""
     path = folder / f"{kind}.jsonl"
-    with path.open("w", encoding="utf-8") as file:
-        for document, text in documents:
-            if text.strip():
-                file.write(json.dumps({"id": document, "text": text}) + "\n")
+    write_rows(path, ({"id": name, "text": text} for name, text in documents if text.strip()))
     return path
 
 
@@ -182,20 +178,15 @@ def interval(values: np.ndarray) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def report(title: str, table: dict[str, np.ndarray]) -> dict[str, dict[str, object]]:
-    """Prints MRR with its interval, hits, and questions won and lost against the default.
+def figures_of(table: dict[str, np.ndarray]) -> dict[str, dict[str, object]]:
+    """Returns the MRR of each row, and the questions won and lost against the default.
 
     The default minus a row has an interval, and the p of a two-sided sign test. So has the default
     that an encoder ranks again, without a test.
-
-    Returns:
-        The figures of each row, and its ranks in the order of the questions.
     """
-    rows = []
     figures: dict[str, dict[str, object]] = {}
     for row, ranked in table.items():
         low, high = interval(1 / ranked)
-        hits = " / ".join(str(int((ranked <= size).sum())) for size in (1, 5, 20))
         won = int((ranked < table[DEFAULT]).sum())
         lost = int((ranked > table[DEFAULT]).sum())
         mean = float((1 / ranked).mean())
@@ -207,20 +198,12 @@ def report(title: str, table: dict[str, np.ndarray]) -> dict[str, dict[str, obje
         p = ""
         if won + lost > 0:
             p = f"{binomtest(won, won + lost).pvalue:.3f}"
-        cells = [row, f"{mean:.3f} ({low:.2f} to {high:.2f})", hits, f"{won} / {lost}"]
-        _, worst, best = minus[f"{DEFAULT} minus"]
-        rows.append([*cells, f"{worst:+.3f} to {best:+.3f}", p])
         figures[row] = {
             "mrr": [mean, low, high],
-            "hits": hits,
             "won / lost": f"{won} / {lost}",
             **minus,
             "sign test": p,
-            "ranks": " ".join(map(str, ranked)),
         }
-    print(f"\n{title}")
-    head = ["", "MRR (95 %)", "right in the first 1 / 5 / 20", "won / lost"]
-    print_table([*head, "search minus (95 %)", "sign test"], rows)
     return figures
 
 
@@ -258,19 +241,15 @@ def main() -> None:
         if model is not None:
             own = open_collection(path, questions, model)
             table |= ranks_with_encoder(collection, own, reranker=reranker, name=args.encoder)
-        passages = len(collection.texts)
-        documents_read = len(collection.library.names)
-        title = f"{kind}: {passages:,} passages of {documents_read:,} documents"
-        of_kind = report(title, {row: np.array(values) for row, values in table.items()})
-        numbers[kind] = passages
+        of_kind = figures_of({row: np.array(values) for row, values in table.items()})
+        numbers[kind] = len(collection.texts)
         for row, values in table.items():
             figures.setdefault(row, {})[kind] = of_kind[row]["mrr"]
             overall.setdefault(row, []).extend(values)
-    title = f"all kinds: {len(overall[DEFAULT])} questions"
-    of_all = report(title, {row: np.array(values) for row, values in overall.items()})
-    for row, cells in of_all.items():
+    for row, cells in figures_of({row: np.array(overall[row]) for row in overall}).items():
         figures[row].update(cells)
-    write_figures(args.json, figures, passages=numbers, questions=len(overall[DEFAULT]))
+    facts = {"passages": numbers, "questions": len(overall[DEFAULT]), "ranks": overall}
+    write_figures(args.json, figures, **facts)
 
 
 if __name__ == "__main__":

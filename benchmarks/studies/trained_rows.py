@@ -26,7 +26,7 @@ import torch
 from torch.nn import functional as F
 from transformers import AutoTokenizer
 
-from benchmarks.common.measuring import add_json_option, print_table, with_interval, write_figures
+from benchmarks.common.measuring import add_json_option, with_interval, write_figures, write_rows
 from benchmarks.studies.compare_runs import compare_runs
 from benchmarks.studies.coreference_rules import f1_with_interval
 from benchmarks.studies.document_vectors import load_answers, mostly_capitalised, without
@@ -269,8 +269,8 @@ def write_squality(args: Namespace) -> None:
         write_table(folder / f"msmarco-{split}-qrels.tsv", grades)
     candidates = ((query, "Q0", name) for query in test.queries for name in test.documents)
     write_table(folder / "msmarco-docdev-top100", candidates)
-    lines = [json.dumps({"id": name, "text": text}) for name, text in train.documents.items()]
-    (args.folder / "stories.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    rows = ({"id": name, "text": text} for name, text in train.documents.items())
+    write_rows(args.folder / "stories.jsonl", rows)
 
 
 def write_table(path: Path, rows: Iterable[Iterable[object]]) -> None:
@@ -401,13 +401,6 @@ def main() -> None:
         seconds += run_once(args, name, command)
     rows = MEASURES[args.family](args)
     write_figures(args.json, rows, cpu_seconds=round(seconds))
-
-    columns = [*dict.fromkeys(column for cells in rows.values() for column in cells)]
-    table = []
-    for name, cells in rows.items():
-        figures = [np.atleast_1d(cells.get(column, [])).round(3).tolist() for column in columns]
-        table.append([name, *figures])
-    print_table(["", *columns], table)
 
 
 if __name__ == "__main__":

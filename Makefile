@@ -104,7 +104,6 @@ notebooks: .venv/.installed-notebooks  ## Make a notebook of each paper's exampl
 	$(BIN)/python docs/notebooks.py notebooks
 
 bench: .venv/.installed-test  ## Measure speed and memory on this machine; half an hour on two cores
-	$(OFFLINE) $(BIN)/python -m benchmarks.speed.chunk_borders --encoder $(MINILM)
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.corpus_costs
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.encode_throughput --encoder $(MINILM)
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.feeding

@@ -8,6 +8,7 @@ import os
 import statistics
 import threading
 import time
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -19,7 +20,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from .measuring import print_table
+from .measuring import parser_with_encoder, print_table
 
 # Forked from a process that has imported everything and computed nothing: fresh, without seconds of
 # imports each.
@@ -100,6 +101,14 @@ def longer_positions(embeddings: Any, tokens: int) -> None:
     )
     embeddings.position_ids = torch.arange(tokens)[None]  # [1, T]
     embeddings.token_type_ids = torch.zeros_like(embeddings.position_ids)
+
+
+def grid_options(description: str | None, lengths: list[int]) -> Namespace:
+    """Reads the options of a command that measures by the length of a document."""
+    parser = parser_with_encoder(description)
+    parser.add_argument("--lengths", type=int, nargs="+", default=lengths, help="tokens")
+    parser.add_argument("--memory_limit", type=float, default=9.0, help="GiB of a process")
+    return parser.parse_args()
 
 
 def print_grid(

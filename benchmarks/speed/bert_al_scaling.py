@@ -13,7 +13,13 @@ from typing import Any
 import torch
 
 from benchmarks.common import measuring
-from benchmarks.common.fresh_process import longer_positions, peak_and_seconds, print_grid, step
+from benchmarks.common.fresh_process import (
+    grid_options,
+    longer_positions,
+    peak_and_seconds,
+    print_grid,
+    step,
+)
 
 SEGMENT = 128  # tokens
 SENTENCE = 28  # tokens
@@ -45,14 +51,7 @@ def measure(encoder: str, name: str, training: bool, tokens: int) -> tuple[float
 
 
 def main() -> None:
-    parser = measuring.parser_with_encoder(__doc__)
-    parser.add_argument(
-        "--lengths", type=int, nargs="+", default=[512, 2048, 8192, 16384], help="tokens"
-    )
-    parser.add_argument(
-        "--memory_limit", type=float, default=9.0, help="GiB that a process may take"
-    )
-    args = parser.parse_args()
+    args = grid_options(__doc__, [512, 2048, 8192, 16384])
     measuring.print_header(
         "float32", f"one document a pass, segments of {SEGMENT}, each figure from a fresh process"
     )

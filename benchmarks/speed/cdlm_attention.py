@@ -3,9 +3,7 @@ global tokens.
 
 "eager" is transformers' Longformer, "blocks" this package's default (the same result, to 1e-5,
 which is checked in every row), "square" one fused attention over all pairs of tokens with the same
-mask, which is exact, too. The last column says how much of a block mask over the whole square would
-have to be computed (blocks of 128 by 128, as FlexAttention takes them): global tokens that stand
-everywhere, as masked words do, leave no block empty.
+mask, which is exact, too.
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.nn.attention.flex_attention import create_block_mask
 from transformers.utils import logging
 
 from benchmarks.common.measuring import interleaved, parser_with_encoder, print_header, print_table
@@ -41,21 +38,6 @@ def square_plan(
     return AttentionPlan(
         real, is_global, plan.global_index, plan.global_real, allowed[:, None], None
     )
-
-
-def kept_blocks(is_global: torch.Tensor, half: int) -> float:
-    """Returns the share of blocks of the square in which some pair of tokens sees each other."""
-    length = is_global.shape[1]
-
-    def visible(
-        row: torch.Tensor, head: torch.Tensor, query: torch.Tensor, key: torch.Tensor
-    ) -> torch.Tensor:
-        return ((query - key).abs() <= half) | is_global[row, key]
-
-    mask = create_block_mask(
-        visible, len(is_global), None, length, length, device=str(is_global.device)
-    )
-    return 1 - mask.sparsity() / 100
 
 
 class Comparison:
@@ -118,8 +100,7 @@ class Comparison:
             times = [seconds[way, training].cpu for way in IMPLEMENTATIONS]
             cells += [f"{value:.2f}" for value in times]
             cells.append(f"{times[0] / times[1]:.2f}")
-        half = self.options.attention_window // 2
-        return [*cells, f"{kept_blocks(is_global.bool(), half):.0%}"]
+        return cells
 
 
 def main() -> None:
@@ -144,7 +125,7 @@ def main() -> None:
     rows = [comparison.row(length, share) for length, share in pairs]
     ways = [*IMPLEMENTATIONS, "ratio"]
     phases = [f"{phase}: {way}" for phase, way in itertools.product(("pass", "step"), ways)]
-    print_table(["tokens", "global", *phases, "blocks kept"], rows)
+    print_table(["tokens", "global", *phases], rows)
 
 
 if __name__ == "__main__":

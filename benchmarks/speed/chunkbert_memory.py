@@ -17,6 +17,7 @@ from transformers import AutoConfig
 
 from benchmarks.common import measuring
 from benchmarks.common.fresh_process import (
+    grid_options,
     in_fresh_process,
     longer_positions,
     peak_and_seconds,
@@ -63,36 +64,19 @@ def measure_scores(encoder: str, rows: int, size: int) -> float:
 
 
 def main() -> None:
-    parser = measuring.parser_with_encoder(__doc__)
-    parser.add_argument(
-        "--lengths", type=int, nargs="+", default=[512 << n for n in range(6)], help="tokens"
-    )
-    parser.add_argument(
-        "--memory_limit", type=float, default=9.0, help="GiB that a process may take"
-    )
-    args = parser.parse_args()
+    args = grid_options(__doc__, [512 << n for n in range(6)])
     measuring.print_header(
         "float32", f"one document a pass, chunks of {CHUNK}, each figure from a fresh process"
     )
     print_grid(measure, args.encoder, WAYS, sorted(args.lengths), args.memory_limit)
     mib = []
     rows = []
-    for name, chunks, size in (
-        ("full", 1, FULL),
-        ("vectorised", FULL // CHUNK, CHUNK),
-        ("sequential", 1, CHUNK),
-    ):
+    shapes = {"full": (1, FULL), "vectorised": (FULL // CHUNK, CHUNK), "sequential": (1, CHUNK)}
+    for name, (chunks, size) in shapes.items():
         mib.append(in_fresh_process(measure_scores, args.encoder, DOCUMENTS * chunks, size))
-        rows.append(
-            [
-                name,
-                f"{chunks} x {size}^2",
-                f"{chunks * size**2 / FULL**2:.2%}",
-                f"{mib[-1] / mib[0]:.2%}",
-            ]
-        )
+        rows.append([name, f"{chunks * size**2 / FULL**2:.2%}", f"{mib[-1] / mib[0]:.2%}"])
     print()
-    measuring.print_table(["attention of one layer", "scores", "share", "measured"], rows)
+    measuring.print_table(["attention of one layer", "share of scores", "measured"], rows)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,7 @@
 """Encoding, pretraining and fine-tuning on one GPU, each beside what nothing can be faster than.
 
-- peak: the best of repeated matrix products in the same run, not the data sheet's.
 - encoding: from text to vectors, and to a corpus on disk, beside the bare forward pass over ids
-  that lie on the device, and beside tokenising alone. The bare pass also with other numbers of
-  chunks, and of MPNet's shapes beside BERT's, both with random weights.
+  that lie on the device, and beside tokenising alone.
 - pretraining: a stock `Trainer` beside a bare loop over one batch that lies on the device, and the
   loss over stored vectors alone beside the step.
 - fine-tuning: a step over stored vectors beside the bare backbone on the same padded batch.
@@ -19,23 +17,13 @@ import statistics
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
-from transformers import (
-    AutoModel,
-    BertConfig,
-    BertModel,
-    MPNetConfig,
-    Trainer,
-    TrainingArguments,
-)
+from transformers import AutoModel, BertConfig, BertModel, Trainer, TrainingArguments
 
 from benchmarks.common import measuring
 from benchmarks.speed.cdlm_attention import square_plan
@@ -57,7 +45,6 @@ from nextlevelbert.models.tokenizing import tokenize_document
 from nextlevelbert.models.windows import pad_vectors
 
 Run = Callable[[], Any]
-Row = tuple[str, float, str, str]
 
 
 @dataclass
@@ -69,14 +56,14 @@ class Bench:
         texts: documents to encode.
         device: device to measure.
         tiny: true to try the script.
-        rows: what was measured, its rate, the unit, and the share of its reference.
+        rows: what was measured, its rate and the unit, and the share of its reference.
     """
 
     encoder: str
     texts: list[str]
     device: torch.device
     tiny: bool
-    rows: list[Row] = field(default_factory=list)
+    rows: list[list[str]] = field(default_factory=list)
 
     def size(self, usual: int, tiny: int) -> int:
         """Returns the size of something, which is small in a try."""
@@ -96,8 +83,9 @@ class Bench:
         share = ""
         if reference:
             share = f"{rate / reference:.0%}"
-        self.rows.append((what, rate, unit, share))
-        print(f"{what}: {rate:,.4g} {unit} {share}", flush=True)
+        row = [what, f"{rate:,.4g} {unit}", share]
+        self.rows.append(row)
+        print(*row, flush=True)
 
     def seconds(self, run: Run, rounds: int = 3) -> float:
         """Measures the median seconds of a run until the device is done, after one run."""
@@ -128,16 +116,6 @@ class Bench:
         return str(sum("synchroniz" in str(warning.message) for warning in caught))
 
 
-def operations(run: Run) -> int:
-    """Counts floating-point operations of a run.
-
-    Attention counts as plain matrix products, because the counter does not know every kernel.
-    """
-    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        run()
-    return counter.get_total_flops()
-
-
 def training_step(bench: Bench, model: torch.nn.Module, loss: Run) -> Run:
     """Returns a step with forward, backward and AdamW."""
     trained = [weight for weight in model.parameters() if weight.requires_grad]
@@ -157,14 +135,6 @@ def training_step(bench: Bench, model: torch.nn.Module, loss: Run) -> Run:
 def loss_of(model: Any, batch: dict[str, torch.Tensor]) -> torch.Tensor:
     """Returns the loss of a batch."""
     return model(**batch).loss
-
-
-def measure_peak(bench: Bench) -> None:
-    size = bench.size(8_192, 256)
-    for dtype in bench.dtypes:
-        a = torch.randn(size, size, device=bench.device, dtype=dtype)
-        seconds = bench.seconds(partial(torch.matmul, a, a), rounds=10)
-        bench.add(f"matrix product, {dtype}", 2 * size**3 / seconds / 1e12, "TFLOP/s")
 
 
 def measure_encoding(bench: Bench) -> None:
@@ -189,33 +159,12 @@ def measure_encoding(bench: Bench) -> None:
         rate = tokens / bench.seconds(lambda: model.encode(marked))
         bench.add(f"encode, each text with [SEP], {dtype}", rate, "tokens/s", slower)
 
-    for chunks in (bench.size(8, 1), bench.size(32, 2), bench.size(1_024, 8)):
-        some = ids[:1].expand(chunks, -1).contiguous()
-        with torch.inference_mode():
-            rate = some.numel() / bench.seconds(partial(network, input_ids=some), 10)
-        bench.add(f"bare forward pass of {chunks:,} chunks, {dtype}", rate, "tokens/s", bare)
-
     source.encoder.to(bench.device, dtype)
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
         encode_corpus(bench.texts, source, rule, folder, progress=False)
         rate = tokens / (time.perf_counter() - start)
     bench.add(f"encode_corpus from text to disk, {dtype}", rate, "tokens/s", slower)
-
-
-def measure_mpnet(bench: Bench) -> None:
-    sizes = {}
-    if bench.tiny:
-        sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    dtype = bench.dtypes[-1]
-    ids = torch.randint(1_000, 20_000, (bench.size(256, 4), 256), device=bench.device)
-    reference = None
-    for config in (BertConfig(**sizes), MPNetConfig(vocab_size=30_527, **sizes)):
-        network = AutoModel.from_config(config).to(bench.device, dtype).eval()
-        with torch.inference_mode():
-            rate = ids.numel() / bench.seconds(partial(network, input_ids=ids), 10)
-        bench.add(f"bare {config.model_type}, {dtype}", rate, "tokens/s", reference)
-        reference = rate
 
 
 def measure_pretraining(bench: Bench) -> None:
@@ -235,10 +184,9 @@ def measure_pretraining(bench: Bench) -> None:
             batch = DataCollatorForVectorMasking()([dataset[row] for row in range(rows)])
             batch = {name: values.to(bench.device) for name, values in batch.items()}
             step = training_step(bench, model, partial(loss_of, model, batch))
-            work = operations(step) / 1e12
             seconds = bench.seconds(step, 5)
             bare = rows * length / seconds
-            bench.add(f"pretraining step, batch of {rows}", work / seconds, "TFLOP/s")
+            bench.add(f"pretraining step, batch of {rows}", bare, "positions/s")
             print(f"waits in a step: {bench.waits(step)}")
             measure_loss(bench, model, batch, seconds)
 
@@ -356,14 +304,8 @@ def measure_documents(bench: Bench) -> None:
     modeling_cdlm.plan_attention = usual_plan
 
 
-def parts() -> Iterator[Callable[[Bench], None]]:
-    """Yields the parts of the run, the most important first."""
-    yield measure_peak
-    yield measure_encoding
-    yield measure_pretraining
-    yield measure_finetuning
-    yield measure_documents
-    yield measure_mpnet
+# The most important first.
+PARTS = (measure_encoding, measure_pretraining, measure_finetuning, measure_documents)
 
 
 def main() -> None:
@@ -389,7 +331,7 @@ def main() -> None:
     measuring.print_header("float32 and bfloat16", name)
 
     start = time.monotonic()
-    for part in parts():
+    for part in PARTS:
         if time.monotonic() - start > 60 * args.minutes:
             print(f"No time left for {part.__name__}.")
             continue
@@ -397,8 +339,7 @@ def main() -> None:
             part(bench)
         except Exception as error:  # the other parts still have something to say
             print(f"{part.__name__} failed: {type(error).__name__}: {error}", flush=True)
-    rows = [[what, f"{rate:,.4g} {unit}", share] for what, rate, unit, share in bench.rows]
-    measuring.print_table([f"on {Path(name).name}", "rate", "of its reference"], rows)
+    measuring.print_table(["what", "rate", "of its reference"], bench.rows)
 
 
 if __name__ == "__main__":

@@ -45,9 +45,7 @@ class AuthorsModel(nn.Module):
 
     def forward(self, inputs_embeds: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         batch, length = inputs_embeds.shape[:2]
-        mask = inputs_embeds.new_zeros(
-            batch, 1, length, length
-        )  # [B, 1, L, L], added to the scores
+        mask = inputs_embeds.new_zeros(batch, 1, length, length)  # added to the scores
         hidden = self.backbone(inputs_embeds=inputs_embeds, attention_mask=mask).last_hidden_state
         return nn.functional.smooth_l1_loss(self.head(hidden), labels)
 
@@ -75,8 +73,7 @@ def main() -> None:
     )
     with measuring.random_corpus(model.config.hidden_size) as corpus:
         dataset = PackedVectorDataset(corpus, LENGTH)
-        collator = DataCollatorForVectorMasking()
-        batch = collator([dataset[index] for index in range(args.batch)])
+        batch = DataCollatorForVectorMasking()([dataset[index] for index in range(args.batch)])
         vectors = batch["inputs_embeds"].float()  # [B, L, D]
         labels = batch["labels"].float()
         config = model.config.encoder_config
@@ -95,23 +92,16 @@ def main() -> None:
             states = lambda: bare(inputs_embeds=vectors).last_hidden_state.float().square().mean()  # noqa: E731
             ways[BARE, kind] = step(bare, states, half)
             ways[OURS, kind] = step(model, lambda: model(**batch).loss, half)
-        ways["reading and collating", ""] = lambda: collator(
-            [dataset[index] for index in range(args.batch)]
-        )
         note = f"{args.batch} x {LENGTH} vectors; medians of {args.rounds} interleaved rounds"
         measuring.print_header("float32, bfloat16 autocast", note)
         seconds, _ = measuring.interleaved(ways, args.rounds)
     rows = []
     for (name, kind), took in seconds.items():
-        base = seconds.get((BARE, kind), took)
-        rows.append([f"{name}, {kind}", f"{args.batch * LENGTH / took.wall:,.0f}"])
-        rows[-1] += [
-            f"{seconds[AUTHORS, 'float32'].wall / took.wall:.2f}",
-            f"{base.wall / took.wall:.2f}",
-        ]
-    measuring.print_table(
-        ["step, dtype", "positions/s", "times the authors'", "of bare, same dtype"], rows
-    )
+        rate = f"{args.batch * LENGTH / took.wall:,.0f}"
+        times = [seconds[AUTHORS, "float32"].wall / took.wall, seconds[BARE, kind].wall / took.wall]
+        rows.append([f"{name}, {kind}", rate, *(f"{value:.2f}" for value in times)])
+    head = ["step, dtype", "positions/s", "times the authors'", "of bare, same dtype"]
+    measuring.print_table(head, rows)
 
 
 if __name__ == "__main__":

@@ -4,17 +4,15 @@
 
 A further question is asked in a process of its own, over texts that were read before: the six
 bundled books, and folders of notes, each of which is a passage. No second model reads passages. For
-one note more, a file is added to the folder before the question. Beside it stand a process that
-only starts Python, one that only imports torch, and one in which bm25s opens its own index and
-answers, or makes the index of one note more. Each but the first search is the fastest of three.
-Notes are runs of about 770 characters of Python's manual, in one file of JSON lines. The cost of a
-note is the difference between the last two numbers of notes, in processor seconds, in peak memory
-and on the disk, beside the tokenizer alone (`encode_batch_fast`). All of it runs on one thread.
+one note more, a file is added to the folder before the question. Beside it stands a process in
+which bm25s makes its own index, or opens it and answers. Each but the first search is the fastest
+of three. Notes are runs of about 770 characters of Python's manual, in one file of JSON lines. The
+cost of a note is the difference between the last two numbers of notes, in processor seconds and on
+the disk, beside the tokenizer alone (`encode_batch_fast`). All of it runs on one thread.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import subprocess
@@ -120,16 +118,6 @@ def notes(count: int) -> Iterator[dict[str, str]]:
         yield {"id": str(index), "text": text}
 
 
-def write_notes(path: Path, count: int) -> list[str]:
-    """Writes a table of notes, and returns their texts."""
-    texts = []
-    with path.open("w", encoding="utf-8") as file:
-        for note in notes(count):
-            file.write(f"{json.dumps(note)}\n")
-            texts.append(note["text"])
-    return texts
-
-
 def tokenizer_seconds(texts: list[str]) -> float:
     """Measures the tokenizer alone, in processor seconds."""
     tokenizer = Tokenizer.from_file(f"{static_checkpoint()}/tokenizer.json")
@@ -148,9 +136,9 @@ def costs_of_notes(
         The texts of the notes, the bytes that are stored of them, and the cost of each process.
     """
     source = folder / f"{count}"
-    source.mkdir()
     table = source / "notes.jsonl"
-    texts = write_notes(table, count)
+    rows = list(notes(count))
+    measuring.write_rows(table, rows)
     before = size_of(folder / "cache")
     first = cost_of_process(_SEARCH, str(source), *options)
     size = size_of(folder / "cache") - before
@@ -162,7 +150,7 @@ def costs_of_notes(
         "bm25s, index": cost_of_process(_BM25S_INDEX, str(table), index),
         "bm25s, further question": least_cost(_BM25S, index, QUESTION),
     }
-    return texts, size, costs
+    return [row["text"] for row in rows], size, costs
 
 
 def main() -> None:
@@ -178,8 +166,6 @@ def main() -> None:
         folder = Path(name)
         options = [QUESTION, "--rerank", "none", "--cache_dir", str(folder / "cache")]
         costs = {
-            ("", "starting Python"): least_cost(""),
-            ("", "importing torch"): least_cost("\nimport torch"),
             ("six books", "first search"): cost_of_process(_SEARCH, "example-books", *options),
             ("six books", "further question"): least_cost(_SEARCH, "example-books", *options),
         }
@@ -190,27 +176,19 @@ def main() -> None:
             sizes.append(size)
             costs |= {(title, process): cost for process, cost in of_notes.items()}
 
-    print()
-    measuring.print_table(
-        ["texts", "process", "CPU-seconds", "peak MiB"],
-        [
-            [title, process, f"{seconds:.2f}", f"{mebibytes:.0f}"]
-            for (title, process), (seconds, mebibytes) in costs.items()
-        ],
-    )
+    rows = []
+    for names, (seconds, mebibytes) in costs.items():
+        rows.append([*names, f"{seconds:.2f}", f"{mebibytes:.0f}"])
+    measuring.print_table(["texts", "process", "CPU-seconds", "peak MiB"], rows)
 
     fewer, more = args.notes[-2:]
-    one = costs[f"{fewer:,} notes", "first search"]
-    other = costs[f"{more:,} notes", "first search"]
-    seconds = other.seconds - one.seconds
-    kibibytes = (other.mebibytes - one.mebibytes) * 1024 / (more - fewer)
+    one, other = (costs[f"{count:,} notes", "first search"].seconds for count in (fewer, more))
     stored = (sizes[-1] - sizes[-2]) / 1024 / (more - fewer)
-    ratio = seconds / (tokenizing[-1] - tokenizing[-2])
+    ratio = (other - one) / (tokenizing[-1] - tokenizing[-2])
     print("\nEach further note of a table\n")
-    head = ["CPU-milliseconds", "times the tokenizer", "KiB of peak memory", "KiB on the disk"]
-    milliseconds = 1e3 * seconds / (more - fewer)
-    row = [f"{milliseconds:.2f}", f"{ratio:.2f}", f"{kibibytes:.1f}", f"{stored:.1f}"]
-    measuring.print_table(head, [row])
+    head = ["CPU-milliseconds", "times the tokenizer", "KiB on the disk"]
+    milliseconds = 1e3 * (other - one) / (more - fewer)
+    measuring.print_table(head, [[f"{milliseconds:.2f}", f"{ratio:.2f}", f"{stored:.1f}"]])
 
 
 if __name__ == "__main__":

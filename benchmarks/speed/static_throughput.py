@@ -3,19 +3,16 @@ transformers, word counts.
 
     python -m benchmarks.speed.static_throughput --encoder MINILM --file DATA/novels/train.jsonl.gz
 
-The static encoder is that of the shipped checkpoint. Every thread setting runs in a process of its
-own, because the tokenizers' threads are set when a process starts. A transformer reads a part of
-the text (``--slow_tokens``); the last column of each half is the rate divided by the
-transformer's. Rates are by the clock and by processor seconds of all threads; on a
-machine that does other work, compare the latter.
+The static encoder is that of the shipped checkpoint. A transformer reads a part of the text
+(``--slow_tokens``); the last column of each half is the rate divided by the transformer's. Rates
+are by the clock and by processor seconds of all threads; on a machine that does other work, compare
+the latter.
 """
 
 from __future__ import annotations
 
 import copy
 import os
-import subprocess
-import sys
 import tempfile
 from argparse import Namespace
 from collections.abc import Callable
@@ -36,12 +33,13 @@ from nextlevelbert import (
 from nextlevelbert.models.chunking import ChunkingRule
 from nextlevelbert.models.tokenizing import tokenize_document
 
+Run = Callable[[], Any]
 TOKENIZER = "bare tokenizer (`encode_batch_fast`)"
 TRANSFORMER = "transformer, float32: `encode`"
 
 
-def cases(args: Namespace, documents: list[Document]) -> dict[str, tuple[Callable[[], Any], float]]:
-    """Returns the cases to time, and the share of the text that each case reads."""
+def cases(args: Namespace, documents: list[Document]) -> tuple[dict[str, Run], float]:
+    """Returns the cases to time, and the share of the text that the transformer reads."""
     from bm25s import BM25, tokenize
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
@@ -69,47 +67,36 @@ def cases(args: Namespace, documents: list[Document]) -> dict[str, tuple[Callabl
     def first_reading() -> None:
         NextLevelBertModel.from_pretrained(static_checkpoint()).encode(texts)
 
-    def looked_up() -> None:
-        fresh = copy.deepcopy(static.tokenizer)  # which knows no word yet
-        for text in texts:
-            tokenize_document(fresh, text)
-
-    return {
-        TOKENIZER: (lambda: backend.encode_batch_fast(texts, add_special_tokens=False), 1),
-        "words looked up (`tokenize_document`), with offsets": (looked_up, 1),
-        "**static: corpus written to disk**": (corpus, 1),
-        "**static: `encode`, no layers**": (lambda: flat.encode(texts), 1),
-        "**nextlevelbert-static: `encode`, words seen before**": (lambda: shipped.encode(texts), 1),
-        "nextlevelbert-static: `encode`, just opened": (first_reading, 1),
-        "sentence-transformers `StaticEmbedding`, on chunks of text": (
-            lambda: by_chunk.encode(chunks),
-            1,
+    ways = {
+        TOKENIZER: lambda: backend.encode_batch_fast(texts, add_special_tokens=False),
+        "**static: corpus written to disk**": corpus,
+        "**static: `encode`, no layers**": lambda: flat.encode(texts),
+        "**nextlevelbert-static: `encode`, words seen before**": lambda: shipped.encode(texts),
+        "nextlevelbert-static: `encode`, just opened": first_reading,
+        "sentence-transformers `StaticEmbedding`, on chunks of text": lambda: by_chunk.encode(
+            chunks
         ),
-        "TF-IDF (scikit-learn, `fit_transform`)": (
-            lambda: TfidfVectorizer().fit_transform(texts),
-            1,
-        ),
+        "TF-IDF (scikit-learn, `fit_transform`)": lambda: TfidfVectorizer().fit_transform(texts),
         "BM25 (bm25s, tokenise and index)": (
-            lambda: BM25().index(tokenize(texts, show_progress=False)),
-            1,
+            lambda: BM25().index(tokenize(texts, show_progress=False))
         ),
-        TRANSFORMER: (lambda: slow.encode(part), counts[0] / sum(counts[1:])),
+        TRANSFORMER: lambda: slow.encode(part),
     }
+    return ways, counts[0] / sum(counts[1:])
 
 
 def measure(args: Namespace) -> None:
-    """Measures one thread setting, and prints a table."""
-    torch.set_num_threads(args.threads[0])
+    """Measures all ways, and prints a table."""
     documents = list(islice(read_documents(args.file), args.novels))
     tokenizer = load_chunk_encoder(str(static_checkpoint())).tokenizer
     tokens = sum(len(tokenize_document(tokenizer, document.text)) for document in documents)
-    ways = cases(args, documents)
-    seconds, _ = measuring.interleaved({name: run for name, (run, _) in ways.items()}, args.rounds)
+    ways, share = cases(args, documents)
+    seconds, _ = measuring.interleaved(ways, args.rounds)
+    read = dict.fromkeys(ways, tokens) | {TRANSFORMER: tokens * share}
     rates = {
-        name: (tokens * ways[name][1] / took.wall, tokens * ways[name][1] / took.cpu)
-        for name, took in seconds.items()
+        name: (read[name] / took.wall, read[name] / took.cpu) for name, took in seconds.items()
     }
-    print(f"\n{args.threads[0]} thread(s), {len(documents)} documents, {tokens:,} tokens:\n")
+    print(f"\n{args.threads} thread(s), {len(documents)} documents, {tokens:,} tokens:\n")
     bare = rates[TOKENIZER]
     slow = rates[TRANSFORMER]
     rows = []
@@ -130,21 +117,12 @@ def main() -> None:
         "--slow_tokens", type=int, default=20_000, help="tokens for the transformer; default 20000"
     )
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, os.cpu_count() or 1])
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     args = parser.parse_args()
-    if len(args.threads) == 1:
-        measure(args)
-        return
+    torch.set_num_threads(args.threads)
+    os.environ["RAYON_NUM_THREADS"] = str(args.threads)  # read when the tokenizer first runs
     measuring.print_header("float32", f"medians of {args.rounds} interleaved rounds")
-    for threads in args.threads:
-        env = {**os.environ, "OMP_NUM_THREADS": str(threads), "RAYON_NUM_THREADS": str(threads)}
-        env |= {"TOKENIZERS_PARALLELISM": "true" if threads > 1 else "false"}
-        words = [*sys.argv[1:], "--threads", str(threads)]
-        subprocess.run(
-            [sys.executable, "-m", "benchmarks.speed.static_throughput", *words],
-            check=True,
-            env=env,
-        )
+    measure(args)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Memory that pretraining on chunk vectors needs on a device, beside the framework's own.
 
-- states: weights, gradients and the two moments of AdamW, in float32.
-- activations: what PyTorch keeps from the forward for the backward pass, without the weights, as
-  its own hooks report it. They count bytes, not the allocator's pools, so the figures hold for a
-  GPU as well; the largest temporary tensor of a step comes on top.
+These are the activations: what PyTorch keeps from the forward for the backward pass, without the
+weights, as its own hooks report it. They count bytes, not the allocator's pools, so the figures
+hold for a GPU as well; the largest temporary tensor of a step comes on top. Weights, gradients and
+the moments of AdamW take 16 bytes a weight.
 
 Sequences have 512 chunk vectors, as in the paper, and the loss is the default of `pretrain`. The
 vectors and weights are random. bfloat16 is autocast over float32 weights (`--bf16`).
@@ -88,35 +88,22 @@ def activation_bytes(
 
 def main() -> None:
     parser = ArgumentParser(description=__doc__)
-    parser.add_argument("--batches", type=int, nargs=2, default=[1, 2], help="sequences of a step")
-    args = parser.parse_args()
-    small, large = args.batches
+    parser.parse_args()
     measuring.print_header("float32, bfloat16 autocast", f"sequences of {LENGTH} random vectors")
 
     rows = []
     for name, (layers, hidden_size, heads) in SIZES.items():
         model = new_model(layers, hidden_size=hidden_size, heads=heads)
-        states = 16 * sum(parameter.numel() for parameter in model.parameters())
         for dtype in ("float32", "bfloat16"):
             kept = {}
-            for size in (small, large):
+            for size in (1, 2):
                 batch = DataCollatorForVectorMasking()(
                     [random_sequence(hidden_size, index) for index in range(size)]
                 )
                 kept[size] = activation_bytes(model, batch, autocast=dtype == "bfloat16")
-            growth = kept[large] - kept[small]
-            rows.append(
-                [
-                    f"{name}, {dtype}",
-                    f"{states / MIB:,.0f}",
-                    f"{kept[small] / MIB:,.0f}",
-                    f"{kept[large] / MIB:,.0f}",
-                    f"{kept[large] / kept[small]:.2f}",
-                    f"{growth / MIB / (large - small):,.1f}",
-                ]
-            )
-    head = ["layers, dtype", "states, MiB"]
-    head += [f"activations of {small}, MiB", f"of {large}, MiB", "ratio", "each further sequence"]
+            sizes = (kept[1], kept[2], kept[2] - kept[1])
+            rows.append([f"{name}, {dtype}", *(f"{size / MIB:,.0f}" for size in sizes)])
+    head = ["layers, dtype", "1 sequence, MiB", "2 sequences, MiB", "each further sequence, MiB"]
     measuring.print_table(head, rows)
 
 

@@ -88,10 +88,8 @@ def run(
     output = local_path(output)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ValueError(f"{output} exists already. Give a new or an empty folder.")
-    if model is None:
-        model = static_checkpoint()
     transformers.utils.logging.disable_progress_bar()
-    encoder = load_chunk_encoder(model)
+    encoder = load_chunk_encoder(model or static_checkpoint())
     encoder.encoder.to(choose_device(device, encoder.encoder))
     reading = ReadingOptions(text_column=text_column, id_column=id_column)
     texts = [document.text for document in read_files(source, reading, encoder.tokenizer)]

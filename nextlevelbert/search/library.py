@@ -218,7 +218,7 @@ class Library:
 
     def question_note(self, question: str) -> str | None:
         """Returns a note on a question if no passage holds a word of it."""
-        words = list(dict.fromkeys(search_words(question)))
+        words = _distinct_words(question)
         if words and not self._spread(words).any():
             return _NO_KNOWN_WORD.format(words=names_in_line(words))
         return None
@@ -229,7 +229,7 @@ class Library:
         At most a third of all passages hold such a word, and it is at least half as rare as the
         rarest word of the question.
         """
-        words = list(dict.fromkeys(search_words(question)))
+        words = _distinct_words(question)
         spread = self._spread(words)
         most = max(self._store.passages / 3, 1)
         weights = rarity(spread, self._store.passages)
@@ -257,7 +257,7 @@ class Library:
 
     def _nearness(self, question: str, texts: list[str]) -> np.ndarray:
         """Returns how near some passages come to the words of a question, ``[n]``."""
-        words = list(dict.fromkeys(search_words(question)))
+        words = _distinct_words(question)
         weights = np.log1p(_odds(self._spread(words), self._store.passages))
         encoder: Any = self._store.model.vectors  # it has token vectors
         return late_interaction(words, weights, texts, encoder)
@@ -286,6 +286,11 @@ class Library:
                 scores[numbers] += weight * shares
         times = np.array([*counts.values()], np.float32)
         return scores[self._numbers], float(np.linalg.norm(times * rarities))
+
+
+def _distinct_words(question: str) -> list[str]:
+    """Returns the words of a question in their order, each once."""
+    return list(dict.fromkeys(search_words(question)))
 
 
 def _odds(spread: np.ndarray, passages: int) -> np.ndarray:

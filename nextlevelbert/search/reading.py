@@ -207,8 +207,7 @@ def check_source(source: str) -> None:
         ValueError: if no file holds more than white space.
     """
     source = resolve_source(source)
-    if source != PYTHON_MANUAL:
-        _check_text(source, files_below(find_paths(source)))
+    _check_text(source, files_below(find_paths(source)))
 
 
 def _check_text(source: str, paths: Sequence[Path]) -> None:

@@ -115,7 +115,7 @@ def _open(name: str, chunk_encoder: str | None) -> NextLevelBertModel:
 
 def _family_of(name: str, loading: dict[str, Any]) -> str:
     """Returns the ``model_type`` of a model; empty if it has no configuration of transformers."""
-    if name == "minilm" or (Path(name).is_dir() and not Path(name, "config.json").is_file()):
+    if name == "minilm":
         return ""
     try:
         config, _ = PreTrainedConfig.get_config_dict(name, **loading)

@@ -60,7 +60,7 @@ class Site:
 
     source: str
     model: NextLevelBertModel | SearchModel | None = None
-    reading: ReadingOptions = field(default_factory=ReadingOptions)
+    reading: ReadingOptions | None = None
     rerank: Reranker | None = None
     _notes: Notes = field(default_factory=Notes)
 
@@ -169,7 +169,7 @@ def run(
         OSError: if the address cannot be used.
         ValueError: if the page cannot be served, or no file can be read.
     """
-    site = Site(source, search_model(model), reading or ReadingOptions(), rerank)
+    site = Site(source, search_model(model), reading, rerank)
     site.library()
     listener = _listen(host, port)
     # The host of a request is checked, so headers of a proxy that name another one are not read.

@@ -80,7 +80,10 @@ class CorpusFolder:
             store.invalidate_cache()  # other processes write, too
             with suppress(FileNotFoundError):
                 for entry in store.ls(root, detail=True):
-                    names[os.path.basename(entry["name"])] = tokenize(entry)
+                    state = entry
+                    if isinstance(self.path, Path):  # the same on each machine that mounts it
+                        state = [entry["mtime"], entry["size"]]
+                    names[os.path.basename(entry["name"])] = tokenize(state)
         return dict(sorted(names.items()))
 
     @contextmanager

@@ -134,3 +134,14 @@ def test_a_part_of_ours_and_an_older_part_are_decoded_once(corpus, tmp_path, pre
     assert all_equal(corpus, VectorCorpus(folder))
 
     assert stamps(folder) == before
+
+
+def test_a_folder_that_another_machine_mounts_elsewhere_is_decoded_once(corpus, tmp_path):
+    folder = copied(corpus, tmp_path)
+    assert all_equal(corpus, VectorCorpus(folder))
+    before = tree(folder / ".vectors")
+    elsewhere = folder.rename(tmp_path / "elsewhere")
+
+    assert all_equal(corpus, VectorCorpus(elsewhere))
+
+    assert tree(elsewhere / ".vectors") == before

@@ -29,8 +29,8 @@ from ..models.prompts import tokenize_documents
 from ..models.sentences import Splitter
 from ..models.tokenizing import TokenizedDocument, default_threads, prepare_ahead
 from .folder import CorpusFolder
-from .parts import DONE, chunk_table, numbered_parts, part_content, read_columns
-from .recipe import chunking_recipe, corpus_schema, recipe_facts
+from .parts import DONE, chunk_table, corpus_schema, numbered_parts, part_content, read_part
+from .recipe import chunking_recipe, recipe_facts
 from .sharing import Group, SharedWork, document_groups, file_groups
 from .store import VectorCorpus
 
@@ -90,12 +90,12 @@ class ChunkVectors:
     @cached_property
     def prompted_rule(self) -> ChunkingRule:
         """Returns the rule with the prompt that every chunk begins with."""
-        prompts = self.loaded.prompts
         if self.rule.prompt:
             return self.rule
+        prompt = self.loaded.prompts.text(self.prompt_name, self.prompt)
         if self.prompt is None and self.prompt_name is None:
-            return self.loaded.with_prompt(self.rule, prompts.passage)
-        return self.loaded.with_prompt(self.rule, prompts.text(self.prompt_name, self.prompt))
+            prompt = self.loaded.prompts.passage
+        return self.loaded.with_prompt(self.rule, prompt)
 
     @cached_property
     def loaded(self) -> LoadedChunkEncoder:
@@ -181,15 +181,15 @@ class ChunkVectors:
         """
         spans = list(map(chunk_spans, batch.documents, batch.boundaries))
         vectors = vectors.half().cpu()
-        is_finite = vectors.isfinite().all(dim=1)
-        if not is_finite.all():
-            names = np.repeat(np.asarray(batch.ids, object), list(map(len, spans)))
-            name = names[int(is_finite.long().argmin())]
+        table = chunk_table(self.schema, batch.ids, spans=spans, vectors=vectors.numpy())
+        rows = torch.nonzero(~vectors.isfinite().all(dim=1))
+        if len(rows) > 0:
+            name = table["document"][int(rows[0])].as_py()
             raise ValueError(
                 f"Vectors of the encoder are not finite, first in document {name!r}. Compute"
                 " in float32, or leave this document out."
             )
-        return chunk_table(self.schema, batch.ids, spans=spans, vectors=vectors.numpy())
+        return table
 
 
 def encode_corpus(  # noqa: PLR0913  # options of a public call, by name
@@ -239,7 +239,7 @@ def encode_corpus(  # noqa: PLR0913  # options of a public call, by name
     target = CorpusFolder(folder)
     with (
         SharedWork(target) as work,
-        chunk_bar(str(target).rsplit("/", 1)[-1], is_shown=progress) as bar,
+        chunk_bar(os.path.basename(str(target)), is_shown=progress) as bar,
         ThreadPoolExecutor(1) as disk,
     ):
         make_rows = ChunkVectors(
@@ -330,7 +330,7 @@ def _missing_parts(
     folder = work.folder
     present = numbered_parts(folder.stamps())
     for name in present.values():
-        read_columns(folder, name, recipe=recipe)
+        read_part(folder, name, recipe=recipe)
 
     ids = set()
     first = 0
@@ -345,8 +345,8 @@ def _missing_parts(
             earlier_call = [number for number, name in present.items() if digest in name]
             first = min(earlier_call, default=len(present))
             for earlier in range(first):
-                _, (names,) = read_columns(folder, present[earlier], "document")
-                ids.update(names.to_pylist())
+                table = read_part(folder, present[earlier], "document")
+                ids.update(table["document"].to_pylist())
 
         for name in group["id"]:
             if name in ids:

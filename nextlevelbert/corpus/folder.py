@@ -88,14 +88,9 @@ class CorpusFolder:
 
     @contextmanager
     def open(self, name: str) -> Iterator[BinaryIO]:
-        """Opens a file for `pyarrow`, which reads parts of it."""
+        """Opens a file for reading, also of runs of bytes, which are not fetched ahead."""
         with self._reach(name) as (store, path), store.open(path, cache_type="none") as stream:
             yield stream
-
-    def read(self, name: str) -> bytes:
-        """Reads a file."""
-        with self._reach(name) as (store, path):
-            return store.cat_file(path)
 
     def write(self, name: str, content: bytes) -> None:
         """Writes a file, whole or not at all."""
@@ -130,12 +125,11 @@ class CorpusFolder:
         """
         if isinstance(self.path, Path):
             return False
-        is_too_much = False
         folder = self.copies.parent
         with suppress(FileNotFoundError):  # another process removes them, too
             copies = sorted(folder.glob("*/*.npy"), key=os.path.getmtime)
-            is_too_much = sum(map(os.path.getsize, copies)) > shutil.disk_usage(folder).free
-            if is_too_much:
+            if sum(map(os.path.getsize, copies)) > shutil.disk_usage(folder).free:
                 for copy in copies[: (len(copies) + 1) // 2]:
                     copy.unlink()
-        return is_too_much
+                return True
+        return False

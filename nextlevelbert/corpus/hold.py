@@ -25,7 +25,6 @@ def hold_folder(folder: Path, rank: int = 0, *, is_shared: bool = False) -> Iter
     lock = FileLock(folder / f".lock-{rank}", thread_local=False, is_singleton=True)
     holder = folder / f".holder-{rank}"  # Windows lets nobody else read a locked file
     with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
         try:
             lock.acquire(timeout=1)
         except Timeout:
@@ -34,12 +33,11 @@ def hold_folder(folder: Path, rank: int = 0, *, is_shared: bool = False) -> Iter
                 " ends, or give another folder."
             ) from None
         holder.write_text(f"{os.getpid()}")
-    is_finished = False
     try:
         yield
-        is_finished = True
+        is_shared = False  # nobody waits for this process any more
     finally:
-        if is_finished or not is_shared:
+        if not is_shared:
             holder.unlink(missing_ok=True)
         with suppress(OSError):  # Windows removes no file that is open
             Path(lock.lock_file).unlink()
@@ -48,20 +46,17 @@ def hold_folder(folder: Path, rank: int = 0, *, is_shared: bool = False) -> Iter
 
 def is_abandoned(folder: Path, rank: int) -> bool:
     """Returns whether a process has held a folder and has ended before it had finished."""
-    if not (folder / f".holder-{rank}").exists():
-        return False
-    try:
-        with FileLock(folder / f".lock-{rank}", timeout=0):
+    if (folder / f".holder-{rank}").exists():
+        with suppress(Timeout), FileLock(folder / f".lock-{rank}", timeout=0):
             return True
-    except Timeout:
-        return False
+    return False
 
 
 def forget_abandoned(folder: Path) -> None:
     """Removes what processes left that held a folder and ended before they had finished."""
-    for left in [*folder.glob(".holder-*"), *folder.glob(".lock-*")]:
-        lock = left.with_name(left.name.replace("holder", "lock"))
-        # Another process may hold the folder, which may also be read-only.
-        with suppress(OSError), FileLock(lock, timeout=0):
-            left.unlink(missing_ok=True)
-            lock.unlink(missing_ok=True)
+    for pattern in (".holder-*", ".lock-*"):
+        for left in folder.glob(pattern):
+            lock = left.with_name(left.name.replace("holder", "lock"))
+            # Another process may hold the folder, which may also be read-only.
+            with suppress(OSError), FileLock(lock, timeout=0):
+                left.unlink()

@@ -27,6 +27,22 @@ FILES = "*.parquet"
 PART = re.compile(r"part-(\d{6})-[0-9a-f]{16}\.parquet")
 
 
+def corpus_schema(recipe: Mapping[str, Any]) -> pa.Schema:
+    """Returns the columns of a corpus, with the recipe as metadata.
+
+    Args:
+        recipe: recipe of the corpus; ``recipe["encoder"]["hidden_size"]`` is D.
+    """
+    columns = [
+        ("document", pa.string()),
+        ("chunk", pa.int32()),
+        ("start", pa.int64()),
+        ("end", pa.int64()),
+        ("vector", pa.list_(pa.float16(), recipe["encoder"]["hidden_size"])),
+    ]
+    return pa.schema(columns, metadata={"recipe": json.dumps(recipe)})
+
+
 def vector_array(vectors: np.ndarray) -> pa.FixedSizeListArray:
     """Returns vectors ``[N, D]`` as an Arrow array of lists."""
     return pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
@@ -45,11 +61,10 @@ def chunk_table(
     """
     counts = list(map(len, spans))
     document = np.repeat(np.arange(len(ids)), counts)
-    first_chunks = np.cumsum([0, *counts[:-1]])
     all_spans = np.concatenate(spans).astype(np.int64)
     columns = [
         pa.array(list(map(str, ids))).take(pa.array(document)),
-        pa.array((np.arange(len(document)) - first_chunks[document]).astype(np.int32)),
+        pa.array(np.concatenate(list(map(np.arange, counts))).astype(np.int32)),
         pa.array(all_spans[:, 0]),
         pa.array(all_spans[:, 1]),
         vector_array(vectors.astype(np.float16)),
@@ -59,12 +74,10 @@ def chunk_table(
 
 def part_content(table: pa.Table) -> bytes:
     """Returns the file of a part, with checksums of its pages and columns."""
-    metadata = table.schema.metadata or {}
-    sums = json.dumps(_checksums(table, metadata))
-    table = table.replace_schema_metadata({**metadata, "sums": sums})
+    metadata = {**(table.schema.metadata or {}), "sums": json.dumps(_checksums(table))}
     file = pa.BufferOutputStream()
     pq.write_table(
-        table,
+        table.replace_schema_metadata(metadata),
         file,
         compression="zstd",
         use_dictionary=["document"],
@@ -82,13 +95,14 @@ def column_values(column: pa.ChunkedArray) -> np.ndarray:
     return np.from_dlpack(array)  # other ways import pandas
 
 
-def _checksums(table: pa.Table, metadata: Mapping[bytes, bytes]) -> dict[str, int]:
+def _checksums(table: pa.Table) -> dict[str, int]:
     """Returns a checksum of each column of a corpus, and of each further entry of the metadata.
 
     Parquet's page checksums do not cover headers and metadata: of 5,952 bits of a small part, each
     flipped alone, they miss 38 that change values and 79 that change the recipe. These sums leave 0
     and 5.
     """
+    metadata = table.schema.metadata or {}
     sums = {key.decode(): zlib.crc32(value) for key, value in metadata.items() if key != b"sums"}
     for name in table.column_names:
         column = table[name]
@@ -98,14 +112,14 @@ def _checksums(table: pa.Table, metadata: Mapping[bytes, bytes]) -> dict[str, in
             joined = pc.binary_join(texts_of_part, "\0")[0]  # without a Python object a row
             sums[name] = zlib.crc32(joined.as_buffer())
         else:
-            sums[name] = zlib.crc32(np.ascontiguousarray(column_values(column)).data)
+            sums[name] = zlib.crc32(column_values(column))
     return sums
 
 
-def read_columns(
+def read_part(
     folder: CorpusFolder, name: str, *columns: str, recipe: Mapping[str, Any] | None = None
-) -> tuple[dict[bytes, bytes], list[pa.ChunkedArray]]:
-    """Reads metadata and columns of a part.
+) -> pa.Table:
+    """Reads columns of a part, with the metadata of its schema.
 
     Args:
         folder: the folder of the corpus.
@@ -122,11 +136,10 @@ def read_columns(
     with folder.open(name) as stream:
         try:
             file = pq.ParquetFile(stream, page_checksum_verification=True, pre_buffer=True)
-            metadata = file.schema_arrow.metadata or {}
-            table = file.read(list(columns))
+            table = file.read(list(columns)).select(columns)
             if PART.fullmatch(name):
-                expected = json.loads(metadata.get(b"sums", b"{}"))
-                for column, value in _checksums(table, metadata).items():
+                expected = part_metadata(table, "sums") or {}
+                for column, value in _checksums(table).items():
                     if value != expected.get(column, value):
                         raise ValueError(f"the checksum of {column!r} does not match.")
         except (pa.ArrowException, OSError, ValueError, LookupError, AttributeError) as error:
@@ -138,7 +151,7 @@ def read_columns(
                 " the same encoding again, which writes this part only."
             ) from error
 
-    stored = json.loads(metadata.get(b"recipe", b"null"))
+    stored = part_metadata(table, "recipe")
     if stored and recipe:
         differences = recipe_differences(stored, recipe)
         if differences:
@@ -146,7 +159,12 @@ def read_columns(
                 f"{path} was made with other settings (of the file, of this call): {differences}."
                 " Write to another folder, or delete this one."
             )
-    return metadata, table.columns
+    return table
+
+
+def part_metadata(table: pa.Table, key: str) -> Any:  # noqa: ANN401  # whatever JSON holds
+    """Returns an entry of the metadata of a part, from JSON; None if it is missing."""
+    return json.loads((table.schema.metadata or {}).get(key.encode(), b"null"))
 
 
 def numbered_parts(names: Iterable[str]) -> dict[int, str]:
@@ -173,7 +191,8 @@ def finished_parts(folder: CorpusFolder) -> dict[str, str]:
     if numbered:
         count = len(numbered) + 1
         if DONE in stamps:
-            text = folder.read(DONE).decode().strip()
+            with folder.open(DONE) as file:
+                text = file.read().decode().strip()
             if not text.isdecimal():
                 raise ValueError(
                     f"{folder}/{DONE} must hold the number of parts; it holds {text!r}. Delete it"

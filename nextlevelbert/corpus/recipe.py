@@ -1,19 +1,14 @@
 """The recipe of a corpus: how its vectors were made, as values that JSON can store."""
 
-from __future__ import annotations
-
 import json
 import pkgutil
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..models.chunking import ChunkingRule
 from ..models.sentences import Splitter
 from ..models.text_sentences import text_sentences
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 def chunking_recipe(rule: ChunkingRule, splitter: Splitter | str | None) -> dict[str, Any]:
@@ -67,24 +62,6 @@ def find_splitter(name: str | None) -> Splitter | None:
     return splitter
 
 
-def corpus_schema(recipe: Mapping[str, Any]) -> pa.Schema:
-    """Returns the columns of a corpus, with the recipe as metadata.
-
-    Args:
-        recipe: recipe of the corpus; ``recipe["encoder"]["hidden_size"]`` is D.
-    """
-    import pyarrow as pa  # as long to import as numpy
-
-    columns = [
-        ("document", pa.string()),
-        ("chunk", pa.int32()),
-        ("start", pa.int64()),
-        ("end", pa.int64()),
-        ("vector", pa.list_(pa.float16(), recipe["encoder"]["hidden_size"])),
-    ]
-    return pa.schema(columns, metadata={"recipe": json.dumps(recipe)})
-
-
 def recipe_facts(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the fields that decide the vectors, without nesting.
 
@@ -107,12 +84,8 @@ def recipe_differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     left = recipe_facts(one)
     right = recipe_facts(other)
     fields = [name for name in {**left, **right} if left.get(name) != right.get(name)]
-    # A fingerprint says nothing to a reader without the name of the encoder.
-    left["encoder.fingerprint"] = _name_of_encoder(one["encoder"])
-    right["encoder.fingerprint"] = _name_of_encoder(other["encoder"])
+    for facts, recipe in ((left, one), (right, other)):
+        # A fingerprint says nothing to a reader without the name of the encoder.
+        fingerprint = str(facts.get("encoder.fingerprint"))
+        facts["encoder.fingerprint"] = f"{recipe['encoder'].get('name')} ({fingerprint[:12]}…)"
     return "; ".join(f"{name}: {left.get(name)!r}, {right.get(name)!r}" for name in fields)
-
-
-def _name_of_encoder(encoder: Mapping[str, Any]) -> str:
-    fingerprint = str(encoder.get("fingerprint"))
-    return f"{encoder.get('name')} ({fingerprint[:12]}…)"

@@ -123,7 +123,8 @@ def file_groups(
             for group in groups_of(files):
                 yield rank, group
         else:
-            count, rows = json.loads(work.folder.read(name))
+            with work.folder.open(name) as file:
+                count, rows = json.load(file)
             documents.row_count += rows
             yield from [(rank, None)] * count
 

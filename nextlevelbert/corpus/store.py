@@ -18,7 +18,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +33,11 @@ from transformers import PreTrainedConfig
 from ..models.files import local_path, whole_file
 from ..models.sentences import Splitter
 from .folder import CorpusFolder
-from .parts import DONE, FILES, PART, column_values, finished_parts, read_columns
+from .parts import DONE, FILES, column_values, finished_parts, part_metadata, read_part
 from .recipe import chunking_recipe, recipe_differences
 
 logger = logging.getLogger(__name__)
 PartReader = Callable[[int], Tensor]
-_IDS_AT_ONCE = 65_536
-_COARSEST_TIME = 2 * 10**9  # nanoseconds in a step of the slowest clocks of file systems
 _CARD = """---
 tags: [nextlevelbert, chunk-vectors]
 ---
@@ -123,25 +121,28 @@ class VectorCorpus:
         self._starts = [0]
         last = -1  # index of the last chunk in its document
         for name in self._parts:
-            metadata, (names, column) = read_columns(
-                self._folder, name, "document", "chunk", recipe=recipe
-            )
+            table = read_part(self._folder, name, "document", "chunk", recipe=recipe)
             if recipe is None:
-                recipe = json.loads(metadata.get(b"recipe", b"null"))
+                recipe = part_metadata(table, "recipe")
             if recipe is None:
                 raise ValueError(
                     f"{self.path}/{name} contains no recipe (its encoder and chunking). Pass"
                     " recipe=ChunkVectors(…).recipe."
                 )
 
-            chunks = column_values(column)
-            self._check_order(chunks, last)
-            if len(chunks) > 0:  # engines write empty parts, too
-                last = int(chunks[-1])
+            chunks = column_values(table["chunk"])
+            steps = np.diff(chunks, prepend=last)
+            if ((chunks != 0) & (steps != 1)).any():
+                raise ValueError(
+                    f"{self.path}: the rows of a document are not consecutive, in the order of its"
+                    " chunks. Sort the table by document and chunk."
+                )
+            last += int(steps.sum())
             is_first = chunks == 0
-            ids.append(names.filter(pa.array(is_first)).combine_chunks().cast(pa.large_string()))
+            names = table["document"].filter(pa.array(is_first))
+            ids.append(names.combine_chunks().cast(pa.large_string()))
             first_chunks.append(np.flatnonzero(is_first) + self._starts[-1])
-            self.empty.update(json.loads(metadata.get(b"empty", b"[]")))
+            self.empty.update(part_metadata(table, "empty") or [])
             self._starts.append(self._starts[-1] + len(chunks))
 
         self.recipe = dict(recipe or {})
@@ -151,46 +152,24 @@ class VectorCorpus:
         self.num_chunks = self._starts[-1]
         self.document_offsets = np.concatenate([*first_chunks, [self.num_chunks]])
         self._ids = pa.concat_arrays(ids)  # Python's own texts would take three times as much
+        self._order = pc.sort_indices(self._ids)  # in which ids are looked up
         self._check_ids()
 
     def _check_ids(self) -> None:
         """Raises a ValueError if two documents have the same id."""
-        for start in range(0, len(self) - 1, _IDS_AT_ONCE):
-            order = self._order[start : start + _IDS_AT_ONCE + 1]
-            ids = self._ids.take(order)
-            is_twice = pc.equal(ids[:-1], ids[1:])
-            if pc.any(is_twice).as_py():
-                name = self._ids[pc.min(order[:-1].filter(is_twice)).as_py()].as_py()
-                raise ValueError(
-                    f"{self.path} has two documents with the id {name!r}; ids must be unique."
-                )
-
-    def _check_order(self, chunks: np.ndarray, last: int) -> None:
-        """Checks that the chunks of each document in a part have the indices 0, 1, ….
-
-        Args:
-            chunks: index of each chunk.
-            last: index of the chunk in front, whose document may continue.
-
-        Raises:
-            ValueError: the rows have another order.
-        """
-        steps = np.diff(chunks, prepend=last)
-        if ((chunks != 0) & (steps != 1)).any():
+        ids = self._ids.take(self._order)
+        is_twice = pc.equal(ids[:-1], ids[1:])
+        first = pc.min(self._order[:-1].filter(is_twice)).as_py()
+        if first is not None:
+            name = self._ids[first].as_py()
             raise ValueError(
-                f"{self.path}: the rows of a document are not consecutive, in the order of its"
-                " chunks. Sort the table by document and chunk."
+                f"{self.path} has two documents with the id {name!r}; ids must be unique."
             )
 
     @property
     def document_ids(self) -> list[str]:
         """Returns the ids of the documents, in the order of the parts' names, as a new list."""
         return self._ids.to_pylist()
-
-    @cached_property
-    def _order(self) -> pa.Array:
-        """Returns the indices of the documents in the order of their ids."""
-        return pc.sort_indices(self._ids)
 
     def __getstate__(self) -> dict[str, Any]:
         # A spawned worker maps the files itself.
@@ -211,8 +190,7 @@ class VectorCorpus:
 
         The names hold hashes of recipe and texts.
         """
-        offsets = self.document_offsets.tolist()
-        content = json.dumps([self._names, self.document_ids, offsets])
+        content = json.dumps([self._names, self.document_ids, self.document_offsets.tolist()])
         return hashlib.sha256(content.encode()).hexdigest()
 
     def vectors(self, start: int, stop: int) -> Tensor:
@@ -231,10 +209,10 @@ class VectorCorpus:
 
     def _run(self, start: int, stop: int, read_part: PartReader) -> Tensor:
         """Returns rows of one or several parts; of one part, as a view."""
-        first = min(bisect_right(self._starts, start), len(self._names)) - 1
-        last = max(bisect_left(self._starts, stop) - 1, first)
+        first = bisect_right(self._starts, start, hi=len(self._names)) - 1
+        last = max(bisect_left(self._starts, stop), first + 1)
         pieces = []
-        for index in range(first, last + 1):
+        for index in range(first, last):
             begin = self._starts[index]
             pieces.append(read_part(index)[max(start - begin, 0) : stop - begin])
         if len(pieces) == 1:
@@ -244,9 +222,10 @@ class VectorCorpus:
     def _vectors_of_part(self, index: int) -> Tensor:
         """Returns all vectors of a part, ``[N, D]``, and keeps them mapped into memory."""
         if index not in self._vectors:
-            self._vectors[index] = self._decoded(index)
+            vectors = self._decoded(index)
             if self._folder.limit_copies():
-                self._vectors = {index: self._vectors[index]}
+                self._vectors.clear()
+            self._vectors[index] = vectors
         return self._vectors[index]
 
     def _spans_of_part(self, index: int) -> Tensor:
@@ -257,14 +236,14 @@ class VectorCorpus:
 
     def _read_vectors(self, index: int) -> Tensor:
         """Reads all vectors of a part, ``[N, D]`` float16."""
-        _, (column,) = read_columns(self._folder, self._names[index], "vector")
-        vectors = column_values(column).reshape(-1, self.hidden_size).astype(np.float16)
-        return torch.from_numpy(vectors)
+        table = read_part(self._folder, self._names[index], "vector")
+        vectors = column_values(table["vector"]).reshape(-1, self.hidden_size)
+        return torch.from_numpy(vectors.astype(np.float16))
 
     def _read_spans(self, index: int) -> Tensor:
         """Reads the characters of all chunks of a part, ``[N, 2]``."""
-        _, columns = read_columns(self._folder, self._names[index], "start", "end")
-        return torch.from_numpy(np.stack([column_values(column) for column in columns], axis=1))
+        table = read_part(self._folder, self._names[index], "start", "end")
+        return torch.from_numpy(np.stack(list(map(column_values, table.columns)), axis=1))
 
     def __getitem__(self, document: int | str) -> EncodedDocument:
         """Returns a document.
@@ -284,15 +263,13 @@ class VectorCorpus:
 
     def _index(self, name: str) -> int:
         """Returns the index of a document."""
-
-        def id_of(index: pa.Scalar) -> str:
-            return self._ids[index.as_py()].as_py()
-
-        position = bisect_left(self._order, name, key=id_of)
-        for index in self._order[position : position + 1]:
-            if id_of(index) == name:
-                return index.as_py()
-        raise KeyError(f"No document {name!r} in {self!r}.")
+        position = bisect_left(
+            self._order, name, key=lambda index: self._ids[index.as_py()].as_py()
+        )
+        order = self._order[position : position + 1]
+        if self._ids.take(order).to_pylist() != [name]:
+            raise KeyError(f"No document {name!r} in {self!r}.")
+        return order[0].as_py()
 
     def _document(
         self, index: int, vectors_of_part: PartReader, spans_of_part: PartReader
@@ -315,36 +292,31 @@ class VectorCorpus:
         """Returns all vectors of a part, ``[N, D]``, mapped from a decoded copy.
 
         The name of the copy holds the stamp of the part and a checksum; another copy is removed and
-        made anew. So is a copy that is not newer than the part by a step of the clock, in which the
-        part may have been written again, unless the name of the part holds a hash of its texts.
+        made anew.
         """
         part = self._names[index]
         stem = part.removesuffix(".parquet")
         stamp = self._parts[part]
-        written = 0
-        if isinstance(self.path, Path) and not PART.fullmatch(part):
-            written = (self.path / part).stat().st_mtime_ns
         folder = self._folder.copies
         for copy in folder.glob(f"{glob.escape(stem)}.*.npy"):
             with suppress(EOFError, ValueError, OSError):  # of an incomplete copy
                 array = np.load(copy, mmap_mode="c")
-                is_later = copy.stat().st_mtime_ns > written + _COARSEST_TIME
-                if is_later and copy.stem == f"{stem}.{stamp}.{zlib.crc32(array.data):08x}":
+                if copy.stem == f"{stem}.{stamp}.{zlib.crc32(array):08x}":
                     if not isinstance(self.path, Path):
                         copy.touch()  # when it was last used
-                    return torch.from_numpy(np.asarray(array))
+                    return torch.from_numpy(array)
             with suppress(OSError):  # in a folder that cannot be written
                 copy.unlink()
 
         vectors = self._read_vectors(index).numpy()
-        copy = folder / f"{stem}.{stamp}.{zlib.crc32(vectors.data):08x}.npy"
+        copy = folder / f"{stem}.{stamp}.{zlib.crc32(vectors):08x}.npy"
         try:
             with whole_file(copy) as stream:
                 np.save(stream, vectors)
             vectors = np.load(copy, mmap_mode="c")
         except OSError as error:
             logger.warning("%s cannot be written (%s); %s stays in memory.", folder, error, part)
-        return torch.from_numpy(np.asarray(vectors))
+        return torch.from_numpy(vectors)
 
     def check_model(self, config: PreTrainedConfig, splitter: Splitter | str | None = None) -> None:
         """Checks that a model reads vectors of the same kind as the corpus.
@@ -360,9 +332,11 @@ class VectorCorpus:
             "hidden_size": config.chunk_hidden_size,
         }
         rule = replace(config.chunking_rule(), prompt=config.encoder_prompts().passage)
-        model = {"encoder": encoder, "chunking": chunking_recipe(rule, splitter)}
-        stored_encoder = {name: self.recipe["encoder"].get(name) for name in encoder}
-        differences = recipe_differences({**self.recipe, "encoder": stored_encoder}, model)
+        model = {
+            "encoder": {**self.recipe["encoder"], **encoder},
+            "chunking": chunking_recipe(rule, splitter),
+        }
+        differences = recipe_differences(self.recipe, model)
         if differences:
             raise ValueError(
                 f"{self!r} does not fit the model (corpus, model): {differences}. Encode the"

@@ -12,8 +12,7 @@ from tokenizers import Tokenizer
 from transformers import BertConfig
 
 from nextlevelbert import NextLevelBertConfig, VectorCorpus
-from nextlevelbert.corpus.parts import chunk_table, part_content
-from nextlevelbert.corpus.recipe import corpus_schema
+from nextlevelbert.corpus.parts import chunk_table, corpus_schema, part_content
 from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, SEP
 
 TEXTS = [

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from accelerate import PartialState
 
 from ..corpus.encode import encode_corpus
 from ..corpus.folder import CorpusFolder
@@ -51,7 +50,7 @@ def encode_corpora(
     def encode(documents: Iterable[Document], folder: str) -> VectorCorpus:
         # A copy, because the encoder that is saved with the model keeps its precision.
         encoder = copy.deepcopy(loaded.encoder).to(args.device, dtype)
-        encode_corpus(
+        return encode_corpus(
             documents,
             replace(loaded, encoder=encoder),
             rule,
@@ -59,8 +58,6 @@ def encode_corpora(
             characters_per_part=corpus_args.characters_per_part,
             progress=args.should_log,
         )
-        PartialState().wait_for_everyone()
-        return VectorCorpus(folder)
 
     folder = corpus_args.corpus_dir
     if folder is None:

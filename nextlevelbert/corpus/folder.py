@@ -54,17 +54,18 @@ class CorpusFolder:
         """Yields the file system of this process and thread, and the path of a file in it.
 
         Raises:
-            ConnectionError: the address is unknown, its package is missing, or a request of the
-                block fails; the error names the file.
+            ConnectionError: the address is unknown or cannot be reached, its package is missing, or
+                a request of the block fails; the error names the file.
         """
-        expected: tuple[type[Exception], ...] = (ValueError, ImportError)  # of an address
+        # The protocol may be unknown, or its package missing; some connect at once.
+        expected: tuple[type[Exception], ...] = (OSError, ValueError, ImportError)
         try:
             if isinstance(self.path, Path):
                 store = LocalFileSystem()
                 root = str(self.path)
             else:
                 store, root = url_to_fs(self.path)
-            expected = (OSError,)  # of a request
+            expected = (OSError,)
             yield store, f"{root}/{name}"
         except Exception as error:
             # Packages raise classes of their own. Any other built-in error is a fault of a program.

@@ -32,7 +32,7 @@ def hold_folder(folder: Path, rank: int = 0, *, is_shared: bool = False) -> Iter
                 f"Another run writes into {folder} (process {holder.read_text()}). Wait until it"
                 " ends, or give another folder."
             ) from None
-        holder.write_text(f"{os.getpid()}")
+        holder.write_text(str(os.getpid()))
     try:
         yield
         is_shared = False  # nobody waits for this process any more

@@ -16,7 +16,6 @@ from .folder import CorpusFolder
 from .hold import forget_abandoned, hold_folder, is_abandoned
 
 _LONGEST_WAIT = 3_600.0  # seconds; a part takes minutes even of a large encoder on a CPU
-_SECONDS_BETWEEN_LOOKS = 1.0
 _LEAST_BYTES = 64  # of a file that surely holds a token
 Group = dict[str, list[str]]  # ids and texts of some documents
 Item = TypeVar("Item")
@@ -61,11 +60,11 @@ class SharedWork(ExitStack):
                 hour; the message names the process and the first file that is missing.
         """
         missing = dict(names)
-        deadline = time.monotonic() + _LONGEST_WAIT
+        last_change = time.monotonic()
         while True:
             for name in self.folder.stamps():
                 if missing.pop(name, missing.pop(name[:11], None)) is not None:
-                    deadline = time.monotonic() + _LONGEST_WAIT
+                    last_change = time.monotonic()
             if not missing:
                 return
             name, rank = next(iter(missing.items()))
@@ -76,9 +75,9 @@ class SharedWork(ExitStack):
             )
             if is_abandoned(Path(self.folder.path), rank):
                 raise OSError(f"{what}, but has ended. {remedy}")
-            if time.monotonic() > deadline:
+            if time.monotonic() - last_change > _LONGEST_WAIT:
                 raise TimeoutError(f"{what}, and no further file appeared in an hour. {remedy}")
-            time.sleep(_SECONDS_BETWEEN_LOOKS)
+            time.sleep(1)  # second until the next look
 
 
 def file_groups(

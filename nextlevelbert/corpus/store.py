@@ -111,8 +111,8 @@ class VectorCorpus:
         self._folder = CorpusFolder(path)
         self.path = self._folder.path
         self.empty: set[str] = set()
-        self._parts = finished_parts(self._folder)
-        self._names = [*self._parts]
+        self._stamps = finished_parts(self._folder)
+        self._names = [*self._stamps]
         self._vectors: dict[int, Tensor] = {}
         self._spans: dict[int, Tensor] = {}
 
@@ -120,10 +120,9 @@ class VectorCorpus:
         first_chunks = []
         self._starts = [0]
         last = -1  # index of the last chunk in its document
-        for name in self._parts:
+        for name in self._names:
             table = read_part(self._folder, name, "document", "chunk", recipe=recipe)
-            if recipe is None:
-                recipe = part_metadata(table, "recipe")
+            recipe = recipe or part_metadata(table, "recipe")
             if recipe is None:
                 raise ValueError(
                     f"{self.path}/{name} contains no recipe (its encoder and chunking). Pass"
@@ -161,9 +160,9 @@ class VectorCorpus:
         is_twice = pc.equal(ids[:-1], ids[1:])
         first = pc.min(self._order[:-1].filter(is_twice)).as_py()
         if first is not None:
-            name = self._ids[first].as_py()
             raise ValueError(
-                f"{self.path} has two documents with the id {name!r}; ids must be unique."
+                f"{self.path} has two documents with the id {self._ids[first].as_py()!r}; ids must"
+                " be unique."
             )
 
     @property
@@ -179,10 +178,9 @@ class VectorCorpus:
         return len(self._ids)
 
     def __repr__(self) -> str:
-        name = self.recipe["encoder"]["name"]
         return (
             f"VectorCorpus({str(self.path)!r}: {len(self)} documents, {self.num_chunks} chunks, by"
-            f" {name})"
+            f" {self.recipe['encoder']['name']})"
         )
 
     def fingerprint(self) -> str:
@@ -295,21 +293,20 @@ class VectorCorpus:
         made anew.
         """
         part = self._names[index]
-        stem = part.removesuffix(".parquet")
-        stamp = self._parts[part]
+        stamp = self._stamps[part]
         folder = self._folder.copies
-        for copy in folder.glob(f"{glob.escape(stem)}.*.npy"):
-            with suppress(EOFError, ValueError, OSError):  # of an incomplete copy
+        for copy in folder.glob(f"{glob.escape(part)}.*.npy"):
+            # A copy may be incomplete, and its folder may be read-only.
+            with suppress(EOFError, ValueError, OSError):
                 array = np.load(copy, mmap_mode="c")
-                if copy.stem == f"{stem}.{stamp}.{zlib.crc32(array):08x}":
+                if copy.stem == f"{part}.{stamp}.{zlib.crc32(array):08x}":
                     if not isinstance(self.path, Path):
                         copy.touch()  # when it was last used
                     return torch.from_numpy(array)
-            with suppress(OSError):  # in a folder that cannot be written
                 copy.unlink()
 
         vectors = self._read_vectors(index).numpy()
-        copy = folder / f"{stem}.{stamp}.{zlib.crc32(vectors):08x}.npy"
+        copy = folder / f"{part}.{stamp}.{zlib.crc32(vectors):08x}.npy"
         try:
             with whole_file(copy) as stream:
                 np.save(stream, vectors)

@@ -257,6 +257,11 @@ def test_the_package_that_an_address_needs_is_named(monkeypatch):
         VectorCorpus("absent://bucket/corpus")
 
 
+def test_a_server_that_refuses_the_connection_is_named():
+    with pytest.raises(OSError, match=r"ftp://127\.0\.0\.1:1/corpus cannot be reached: .*refused"):
+        VectorCorpus("ftp://127.0.0.1:1/corpus")
+
+
 def test_the_address_of_this_machine_is_a_folder(tmp_path):
     folder = CorpusFolder(f"file://{tmp_path}/corpus")
 

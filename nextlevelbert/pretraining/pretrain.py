@@ -459,9 +459,10 @@ def train(
         logger.info("Mean of the context on the evaluation set: %s", json.dumps(baseline))
         if baseline["count"] < _FEW:
             logger.warning(
-                "Only %d vectors are masked in the evaluation set, so its scores say little. Hold"
+                "Masked vectors in the evaluation set: %d. Below %d, its scores say little: hold"
                 " out more documents (--validation_share or --validation_file).",
                 baseline["count"],
+                _FEW,
             )
 
     args.label_names = list(objective.labels)

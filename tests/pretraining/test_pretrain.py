@@ -123,7 +123,7 @@ def test_an_evaluation_without_masked_vectors_is_no_score(run, corpus, tmp_path,
 
     run(tmp_path / "model", "--corpus_dir", str(corpus.path), *few.split())
 
-    assert "Only 0 vectors are masked in the evaluation set" in caplog.text
+    assert "Masked vectors in the evaluation set: 0. Below 100" in caplog.text
     assert "masked vectors found" not in capsys.readouterr().out
     card = ModelCard.load(tmp_path / "model" / "README.md")
     assert "Nothing was measured: no vector of held-out documents was masked" in card.text
@@ -144,7 +144,7 @@ def test_a_default_run_chooses_whitened_vectors_and_says_so(run, corpus, tmp_pat
     count = last["eval_count"]
     learned = f"{last['eval_masked_accuracy'] * count:.0f} of {count} masked vectors found"
     assert learned in capsys.readouterr().out
-    assert f"Only {count} vectors are masked in the evaluation set" in caplog.text
+    assert f"Masked vectors in the evaluation set: {count}. Below 100" in caplog.text
     card = (folder / "README.md").read_text()
     assert f"Held-out documents: {learned} (chance: 1)." in card
     [row] = re.findall(r"\| last evaluation \|(.*)\|", card)

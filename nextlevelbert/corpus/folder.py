@@ -81,10 +81,8 @@ class CorpusFolder:
             store.invalidate_cache()  # other processes write, too
             with suppress(FileNotFoundError):
                 for entry in store.ls(root, detail=True):
-                    state = entry
-                    if isinstance(self.path, Path):  # the same on each machine that mounts it
-                        state = [entry["mtime"], entry["size"]]
-                    names[os.path.basename(entry["name"])] = tokenize(state)
+                    # A machine may mount the folder elsewhere, which is no new content.
+                    names[os.path.basename(entry["name"])] = tokenize({**entry, "name": ""})
         return dict(sorted(names.items()))
 
     @contextmanager

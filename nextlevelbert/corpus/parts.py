@@ -112,7 +112,7 @@ def _checksums(table: pa.Table) -> dict[str, int]:
             joined = pc.binary_join(texts_of_part, "\0")[0]  # without a Python object a row
             sums[name] = zlib.crc32(joined.as_buffer())
         else:
-            sums[name] = zlib.crc32(column_values(column))
+            sums[name] = zlib.crc32(column_values(column).data)
     return sums
 
 
@@ -132,7 +132,6 @@ def read_part(
         ValueError: the part is damaged (Arrow's errors do not name it), or was made with another
             recipe.
     """
-    path = f"{folder}/{name}"
     with folder.open(name) as stream:
         try:
             file = pq.ParquetFile(stream, page_checksum_verification=True, pre_buffer=True)
@@ -147,8 +146,8 @@ def read_part(
             if isinstance(error, OSError) and (type(error) is not OSError or error.errno):
                 raise
             raise ValueError(
-                f"{path} is damaged, or does not belong to this corpus: {error} Delete it and run"
-                " the same encoding again, which writes this part only."
+                f"{folder}/{name} is damaged, or does not belong to this corpus: {error} Delete it"
+                " and run the same encoding again, which writes this part only."
             ) from error
 
     stored = part_metadata(table, "recipe")
@@ -156,8 +155,8 @@ def read_part(
         differences = recipe_differences(stored, recipe)
         if differences:
             raise ValueError(
-                f"{path} was made with other settings (of the file, of this call): {differences}."
-                " Write to another folder, or delete this one."
+                f"{folder}/{name} was made with other settings (of the file, of this call):"
+                f" {differences}. Write to another folder, or delete this one."
             )
     return table
 

@@ -306,7 +306,7 @@ class VectorCorpus:
                 copy.unlink()
 
         vectors = self._read_vectors(index).numpy()
-        copy = folder / f"{part}.{stamp}.{zlib.crc32(vectors):08x}.npy"
+        copy = folder / f"{part}.{stamp}.{zlib.crc32(vectors.data):08x}.npy"
         try:
             with whole_file(copy) as stream:
                 np.save(stream, vectors)
@@ -321,16 +321,16 @@ class VectorCorpus:
         Raises:
             ValueError: fields of the recipe differ; the message names each of them.
         """
-        encoder = {
-            "name": config.chunk_encoder_name,
-            "fingerprint": config.chunk_encoder_fingerprint,
-            "pooling": config.chunk_encoder_pooling,
-            "normalize": config.chunk_encoder_normalize,
-            "hidden_size": config.chunk_hidden_size,
-        }
         rule = replace(config.chunking_rule(), prompt=config.encoder_prompts().passage)
         model = {
-            "encoder": {**self.recipe["encoder"], **encoder},
+            "encoder": {
+                **self.recipe["encoder"],
+                "name": config.chunk_encoder_name,
+                "fingerprint": config.chunk_encoder_fingerprint,
+                "pooling": config.chunk_encoder_pooling,
+                "normalize": config.chunk_encoder_normalize,
+                "hidden_size": config.chunk_hidden_size,
+            },
             "chunking": chunking_recipe(rule, splitter),
         }
         differences = recipe_differences(self.recipe, model)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -153,6 +154,10 @@ class CachedEncoder:
     def encoder(self) -> CachedEncoder:
         """Returns this object, because callers use `LoadedChunkEncoder.encoder` to encode."""
         return self
+
+    def cores_beside(self, threads: int) -> Callable[[], AbstractContextManager[object]]:
+        """Returns the context of the encoder, see `ChunkEncoder.cores_beside`."""
+        return self.cached.cores_beside(threads)
 
     def encode(
         self,

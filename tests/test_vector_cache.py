@@ -56,6 +56,17 @@ def test_no_chunk_is_encoded_twice(model, tmp_path):
     assert twice.chunks == 1  # six times the same ids
 
 
+def test_a_model_without_layers_encodes_with_a_cache(toy_encoder_path, tmp_path):
+    model = NextLevelBertModel.from_chunk_encoder(
+        toy_encoder_path, chunk_size=16, num_hidden_layers=0
+    )
+    cached = CachedEncoder(model.chunk_encoder, tmp_path)
+
+    book = model.encode(TEXT, chunk_encoder=cached)
+
+    torch.testing.assert_close(book.plain, model.encode(TEXT).plain, atol=1e-6, rtol=0)
+
+
 @torch.no_grad()
 def test_another_encoder_precision_or_prompt_finds_nothing(model, tmp_path):
     rule = model.config.chunking_rule()

@@ -135,7 +135,8 @@ def read_part(
     with folder.open(name) as stream:
         try:
             file = pq.ParquetFile(stream, page_checksum_verification=True, pre_buffer=True)
-            table = file.read(list(columns)).select(columns)
+            # Each thread would keep memory of its own, for the few columns that are read.
+            table = file.read(list(columns), use_threads=False).select(columns)
             if PART.fullmatch(name):
                 expected = part_metadata(table, "sums") or {}
                 for column, value in _checksums(table).items():

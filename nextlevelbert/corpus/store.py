@@ -116,9 +116,24 @@ class VectorCorpus:
         self._vectors: dict[int, Tensor] = {}
         self._spans: dict[int, Tensor] = {}
 
+        self._starts = [0]
+        recipe = self._read_index(recipe)
+
+        self.recipe = dict(recipe or {})
+        self.hidden_size = self.recipe["encoder"]["hidden_size"]
+        self.splitter = self.recipe["chunking"]["splitter"]
+
+        self.num_chunks = self._starts[-1]
+        self._order = pc.sort_indices(self._ids)  # in which ids are looked up
+        self._check_ids()
+
+    def _read_index(self, recipe: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """Reads the ids of the documents and where they start; returns the recipe of the parts.
+
+        What was read of the parts is freed before the ids are sorted, which takes memory, too.
+        """
         ids = []
         first_chunks = []
-        self._starts = [0]
         last = -1  # index of the last chunk in its document
         for name in self._names:
             table = read_part(self._folder, name, "document", "chunk", recipe=recipe)
@@ -144,15 +159,9 @@ class VectorCorpus:
             self.empty.update(part_metadata(table, "empty") or [])
             self._starts.append(self._starts[-1] + len(chunks))
 
-        self.recipe = dict(recipe or {})
-        self.hidden_size = self.recipe["encoder"]["hidden_size"]
-        self.splitter = self.recipe["chunking"]["splitter"]
-
-        self.num_chunks = self._starts[-1]
-        self.document_offsets = np.concatenate([*first_chunks, [self.num_chunks]])
+        self.document_offsets = np.concatenate([*first_chunks, [self._starts[-1]]])
         self._ids = pa.concat_arrays(ids)  # Python's own texts would take three times as much
-        self._order = pc.sort_indices(self._ids)  # in which ids are looked up
-        self._check_ids()
+        return recipe
 
     def _check_ids(self) -> None:
         """Raises a ValueError if two documents have the same id."""

@@ -87,7 +87,7 @@ class CorpusFolder:
 
     @contextmanager
     def open(self, name: str) -> Iterator[BinaryIO]:
-        """Opens a file for reading, also of runs of bytes, which are not fetched ahead."""
+        """Opens a file for reading, which fetches only the bytes that are asked for."""
         with self._reach(name) as (store, path), store.open(path, cache_type="none") as stream:
             yield stream
 

@@ -130,7 +130,7 @@ class VectorCorpus:
     def _read_index(self, recipe: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         """Reads the ids of the documents and where they start; returns the recipe of the parts.
 
-        What was read of the parts is freed before the ids are sorted, which takes memory, too.
+        Frees the columns of the parts when it returns, so that sorting ids can use their memory.
         """
         ids = []
         first_chunks = []

@@ -323,8 +323,9 @@ class ChunkEncoder(nn.Module):
     def cores_beside(self, threads: int) -> Callable[[], AbstractContextManager[object]]:
         """Returns a context in which an encoder without layers leaves cores to other threads.
 
-        It takes less time than what tokenises for it, and OpenMP's threads spin while they wait for
-        one another. Only what the calling thread computes is limited.
+        Such an encoder takes less time than the threads that tokenise its texts, and they would
+        have to share their cores with OpenMP's threads, which spin while they wait for one another.
+        Limits only what the calling thread computes.
 
         Args:
             threads: number of the other threads, each of which gets a core.

@@ -74,7 +74,7 @@ _LIMITS = (
 def evaluations_of_weights(trainer: CardTrainer) -> Log:
     """Returns the evaluations up to the step of the saved weights, whose own is the last one.
 
-    Those of documents so short that no vector was masked or compared are left out.
+    Leaves out evaluations that masked or compared no vector, because all documents were too short.
     """
     state = trainer.state
     step = state.global_step

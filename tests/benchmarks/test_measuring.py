@@ -1,4 +1,4 @@
-"""What the studies share: their figures, printed and written."""
+"""Printing and writing the figures of a study."""
 
 import json
 

@@ -13,6 +13,7 @@ import torch
 
 from nextlevelbert import VectorCorpus, encode_corpus, read_documents
 from nextlevelbert.corpus.folder import CorpusFolder
+from nextlevelbert.corpus.sharing import SharedWork
 
 from ..toys.corpora import parts
 
@@ -172,3 +173,20 @@ def test_documents_that_were_taken_before_are_not_encoded(books, source, rule, t
 
 def test_one_process_counts_nothing(straight, tmp_path):
     assert [path.name for path in (tmp_path / "straight").glob(".*")] == []
+
+
+def test_a_damaged_count_is_not_called_unreachable(source, rule, books, monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+
+    def damage(work, names):
+        for name, rank in names.items():
+            if rank == 1:
+                work.folder.write(name, b"{")
+
+    monkeypatch.setattr(SharedWork, "wait_for", damage)
+
+    with pytest.raises(json.JSONDecodeError):
+        encode_corpus(
+            read_documents(books), source, rule, "memory://damaged", characters_per_part=500
+        )

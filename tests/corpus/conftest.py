@@ -26,7 +26,8 @@ def corpus(source, rule, tmp_path_factory):
     )
 
 
-@pytest.fixture(scope="package")  # moto keeps buckets beyond a server
+# Not of the package: when a worker leaves it and comes back, moto still has the bucket.
+@pytest.fixture(scope="session")
 def s3():
     """The address of moto's server, with a bucket."""
     import s3fs

@@ -31,8 +31,6 @@ _SEARCH_ROWS = {
     "search --rerank minilm": "**`search`** with the extra `minilm`",
     "search": "**`search`** without `minilm`",
     "— without late interaction": "without late interaction",
-    "— its words alone": "its words alone",
-    "— its vectors alone": "its vectors alone",
     "bm25s": "bm25s",
     "TF-IDF (scikit-learn)": "TF-IDF",
     "minilm alone": "MiniLM alone, all passages",
@@ -53,6 +51,7 @@ _QUESTIONS = {
     "everyday-questions": "50 everyday questions",
     "book-questions": "50 questions about 26 books",
     "novel-questions": "24 questions without names, about six of 22 novels",
+    "story-questions": "300 questions of SQuALITY about 75 stories: their first passage",
 }
 
 

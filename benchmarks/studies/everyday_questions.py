@@ -44,6 +44,9 @@ Debian's installation guide       Debian installation-guide-amd64               
 NetHack's Guidebook               Debian nethack-common                                NGPL
 ================================  ===================================================  =============
 
+The 300 questions of kind ``stories`` are SQuALITY's about its 75 stories (``data/squality``), but
+for those that ask for the plot. They quote nothing: each passage of the story is right.
+
 A newer version may have other texts, and the check then names the first quotation that is gone.
 Debian's snapshot archive keeps these packages. Python 3.11.7, 3.12.1 and 3.13.0 hold all quotations
 of their manual.
@@ -138,6 +141,17 @@ def load_questions(*paths: Path) -> list[Question]:
     return questions
 
 
+def load_story_questions(shared: Path) -> list[Question]:
+    """Reads the questions of SQuALITY, without the first of each story, which asks for the plot."""
+    questions = []
+    for story in read_documents(_stories(shared)):
+        answers = (Answer(document=story.id, quotation=""),)
+        for row in story.metadata["questions"][1:]:
+            name = f"{story.id}-{row['number']}"
+            questions.append(Question(name, "stories", "report", row["question"], answers))
+    return questions
+
+
 def python_manual() -> Iterator[tuple[str, str]]:
     for document in read_documents("python-manual"):
         yield document.id, document.text
@@ -179,6 +193,16 @@ def novels(shared: Path, splits: Sequence[str] = ("validation",)) -> Iterator[tu
             yield document.id, document.text
 
 
+def _stories(shared: Path) -> list[Path]:
+    folder = shared / "data/squality"
+    return [folder / "train.jsonl.gz", folder / "validation.jsonl.gz"]
+
+
+def stories(shared: Path) -> Iterator[tuple[str, str]]:
+    for document in read_documents(_stories(shared)):
+        yield document.id, document.text
+
+
 def books_that_are_novels(shared: Path) -> Iterator[tuple[str, str]]:
     for name, text in novels(shared, ("train", "validation")):
         if name in NOVELS:
@@ -213,6 +237,7 @@ def read_kind(kind: str, *, packages: Path, shared: Path) -> Iterator[tuple[str,
         "news": partial(news, shared),
         "novels": partial(novels, shared),
         "books": partial(books, packages, shared),
+        "stories": partial(stories, shared),
     }
     return readers[kind]()
 

@@ -5,14 +5,13 @@
 
 The texts are those of `everyday_questions`, and so are the commands that download them. Each kind
 of text is a folder of its own. A passage is right if it is of a right document and holds the whole
-quotation; equal texts count once.
+quotation, for SQuALITY if it is of the right story; equal texts count once.
 
 ======================  ============================================================================
 row                     score of a passage
 ======================  ============================================================================
 search                  as the command ranks with ``--rerank none``
 without late int.       the order before late interaction ranks its first hundred again
-its words, its vectors  one part of the score alone
 bm25s, TF-IDF           `bm25s` and scikit-learn's `TfidfVectorizer` with their own defaults
 search --rerank NAME    as the command ranks, which reads its first passages with the encoder NAME
                         of ``--encoder``; for MiniLM, the default if the extra is installed
@@ -23,7 +22,7 @@ NAME alone              the cosine of that encoder alone, over all passages
 All rows rank the passages of the default, but those of ``--model``, whose passages are as long as
 its encoder's tokens make them. The cache is in the output folder, so that a run that was
 interrupted goes on. Settings were chosen on the questions of ``--half choose`` only; the table in
-the documentation is of the other half. All questions about novels and books are in that half.
+the documentation is of the other half. All questions about novels, books and stories are in it.
 """
 
 from __future__ import annotations
@@ -40,13 +39,20 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from benchmarks.common.measuring import add_json_option, write_figures, write_rows
 from benchmarks.studies import everyday_questions
-from benchmarks.studies.everyday_questions import KINDS, Question, load_questions, one_line
+from benchmarks.studies.everyday_questions import (
+    KINDS,
+    Question,
+    load_questions,
+    load_story_questions,
+    one_line,
+)
 from nextlevelbert.search import ReadingOptions, Reranker, open_library
 from nextlevelbert.search.encoders.choice import SearchModel
 from nextlevelbert.search.library import LATE_WEIGHT, Library, SearchResult, ranking
 from nextlevelbert.search.rerank import PASSAGES, named_reranker
 
 DEFAULT = "search"
+LONG = ("novels", "books", "stories")
 _DRAWS = 10_000
 
 
@@ -128,8 +134,6 @@ def ranks(collection: Collection) -> dict[str, list[int]]:
         rows = {
             DEFAULT: answer.score,
             "— without late interaction": scores_before(answer),
-            "— its words alone": answer.bm25,
-            "— its vectors alone": answer.cosine,
             "bm25s": words.get_scores(tokens),
             "TF-IDF (scikit-learn)": (weights @ tfidf.transform([question.question]).T).toarray(),
         }
@@ -212,7 +216,7 @@ def parse_args() -> Namespace:
     parser.add_argument("--packages", type=Path, required=True, help="unpacked Debian packages")
     parser.add_argument("--shared", type=Path, required=True, help="folder with data")
     parser.add_argument("--output_dir", type=Path, required=True, help="folder for texts, vectors")
-    parser.add_argument("--kinds", nargs="+", choices=[*KINDS, "novels", "books"], default=KINDS)
+    parser.add_argument("--kinds", nargs="+", choices=[*KINDS, *LONG], default=KINDS)
     parser.add_argument("--half", choices=["choose", "report"], default="report")
     parser.add_argument("--encoder", help="name of a sentence encoder for three further rows")
     add_json_option(parser)
@@ -233,9 +237,12 @@ def main() -> None:
     numbers = {}
     for kind in args.kinds:
         documents = everyday_questions.read_kind(kind, packages=args.packages, shared=args.shared)
-        all_questions = [question for question in load_questions() if question.kind == kind]
         path = write_documents(kind, documents, args.output_dir)
-        questions = [question for question in all_questions if question.half == args.half]
+        questions = [
+            question
+            for question in [*load_questions(), *load_story_questions(args.shared)]
+            if question.kind == kind and question.half == args.half
+        ]
         collection = open_collection(path, questions)
         table = ranks(collection)
         if model is not None:

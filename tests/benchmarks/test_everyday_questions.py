@@ -16,11 +16,13 @@ from benchmarks.studies.everyday_questions import (
     books_that_are_novels,
     check_quotations,
     load_questions,
+    load_story_questions,
     news,
     novels,
     one_line,
     other_books,
     python_manual,
+    stories,
 )
 
 LID = Question(
@@ -104,6 +106,15 @@ def test_the_novels_among_the_books_hold_the_quotations(shared):
 
     assert len(questions) == 30
     assert count == len(NOVELS) == 13
+
+
+def test_four_questions_of_each_story_of_squality_are_asked_but_that_for_its_plot(shared):
+    questions = load_story_questions(shared)
+
+    asked = Counter(question.answers[0].document for question in questions)
+    assert asked == {name: 4 for name, _ in stories(shared)}
+    assert len(asked) == 75
+    assert not any("the plot of the story" in question.question for question in questions)
 
 
 def test_a_quotation_may_run_over_lines():

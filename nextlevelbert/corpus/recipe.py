@@ -1,14 +1,12 @@
 """The recipe of a corpus: how its vectors were made, as values that JSON can store."""
 
 import json
-import pkgutil
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from ..models.chunking import ChunkingRule
 from ..models.sentences import Splitter
-from ..models.text_sentences import text_sentences
 
 
 def chunking_recipe(rule: ChunkingRule, splitter: Splitter | str | None) -> dict[str, Any]:
@@ -34,32 +32,6 @@ def chunking_recipe(rule: ChunkingRule, splitter: Splitter | str | None) -> dict
         del fields["prompt"]
     fields["splitter"] = splitter
     return json.loads(json.dumps(fields))
-
-
-def find_splitter(name: str | None) -> Splitter | None:
-    """Imports a sentence splitter by its name, such as ``nltk.tokenize.sent_tokenize``.
-
-    Args:
-        name: the module and the function, with dots. ``text_sentences`` is this package's own.
-            None stands for the chunking rule of the model.
-
-    Raises:
-        ValueError: if there is no such function.
-    """
-    if name is None:
-        return None
-    if name == "text_sentences":
-        return text_sentences
-    try:
-        splitter = pkgutil.resolve_name(name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(
-            f"There is no sentence splitter {name!r} ({error}). Give a module and a function, such"
-            " as nltk.tokenize.sent_tokenize, or text_sentences."
-        ) from error
-    if not callable(splitter):
-        raise ValueError(f"The sentence splitter {name!r} must be a function, got {splitter!r}.")
-    return splitter
 
 
 def recipe_facts(recipe: Mapping[str, Any]) -> dict[str, Any]:

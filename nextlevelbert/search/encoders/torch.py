@@ -1,5 +1,6 @@
 """Opens the model of a command in torch, encodes with it, and finds its splitter."""
 
+import pkgutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,6 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoModel, PreTrainedConfig
 from transformers.utils import is_torch_bf16_available_on_device
 
-from ...corpus.recipe import find_splitter
 from ...fitting import static_checkpoint
 from ...models.chunk_encoder import ChunkEncoder, LoadedChunkEncoder
 from ...models.chunking import ChunkingRule
@@ -23,6 +23,7 @@ from ...models.modeling_nextlevelbert import NextLevelBertModel
 from ...models.registration import register_models
 from ...models.sentences import Splitter
 from ...models.static_encoders import StaticEmbeddingModel
+from ...models.text_sentences import text_sentences
 from ...models.tokenizing import tokenize_document
 from .files import EncodedTexts
 
@@ -159,18 +160,35 @@ def best_dtype(device: str) -> str:
     return "float32"
 
 
-def open_splitter(model: NextLevelBertModel, name: str | None) -> Splitter | None:
-    """Finds the function of ``--splitter``.
+def open_splitter(model: NextLevelBertModel, name: str) -> Splitter:
+    """Imports the function of ``--splitter``.
+
+    Args:
+        model: the model, whose chunks the splitter makes.
+        name: the module and the function, such as ``nltk.tokenize.sent_tokenize``.
+            ``text_sentences`` is this package's own.
 
     Raises:
         ValueError: if there is no such function, or the chunks of the model are not of sentences.
     """
-    if name is not None and model.config.chunking == "fixed":
+    if model.config.chunking == "fixed":
         raise ValueError(
             f"--splitter {name}: the chunks of this model are runs of tokens, not sentences. Leave"
             " the option out, or use a model whose chunking is sentences or packed_sentences."
         )
-    return find_splitter(name)
+    if name == "text_sentences":
+        return text_sentences
+
+    try:
+        splitter = pkgutil.resolve_name(name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(
+            f"There is no sentence splitter {name!r} ({error}). Give a module and a function, such"
+            " as nltk.tokenize.sent_tokenize, or text_sentences."
+        ) from error
+    if not callable(splitter):
+        raise ValueError(f"The sentence splitter {name!r} must be a function, got {splitter!r}.")
+    return splitter
 
 
 class TorchEncoder:

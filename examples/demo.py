@@ -42,7 +42,6 @@ def pretrain(manual: Path, output: Path) -> None:
     """
     run_pretraining(
         {
-            "train_file": str(manual),
             "chunk_encoder": nextlevelbert.static_checkpoint(),
             "chunk_size": 64,
             "whiten_chunks": True,
@@ -56,7 +55,8 @@ def pretrain(manual: Path, output: Path) -> None:
             "save_strategy": "no",
             "do_train": True,
             "output_dir": str(output),
-        }
+        },
+        nextlevelbert.read_documents(manual),
     )
 
 

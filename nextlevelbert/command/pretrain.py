@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from ..pretraining.options import GROUPS
+from ..pretraining.options import GROUPS, DocumentArguments
 from . import trainings
 
 _PROG = "nextlevelbert pretrain"
@@ -30,4 +30,9 @@ def run(argv: list[str]) -> None:
     """Pretrains as a command line says."""
     options = read_options(argv)
     importlib.import_module("nextlevelbert.public")  # registers the models
-    importlib.import_module("nextlevelbert.pretraining.pretrain").pretrain(options)
+    source = trainings.take_options(options, DocumentArguments)
+    if source.dataset_name is not None:
+        options.setdefault("datasets", [source.dataset_name])  # of the card
+
+    documents = importlib.import_module("nextlevelbert.pretraining.sources").open_documents(source)
+    importlib.import_module("nextlevelbert.pretraining.pretrain").pretrain(options, *documents)

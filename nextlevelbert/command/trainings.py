@@ -84,6 +84,12 @@ def read_options(
     return options
 
 
+def take_options(options: dict[str, Any], group: type[Any]) -> Any:
+    """Takes the options of a group out of those of a command line."""
+    names = options.keys() & {option.name for option in fields(group)}
+    return group(**{name: options.pop(name) for name in names})
+
+
 class TrainingParser(Parser):
     """A parser of the options that dataclasses declare, and of other arguments of transformers."""
 

@@ -162,7 +162,6 @@ def write_card(
         dataset="held-out documents",
         citation=CITATIONS[family],
         base_model=base_model,
-        data_name=options.corpus.dataset_name,
         log=log,
     )
     card = collect_card(args, text, report)

@@ -2,10 +2,10 @@
 
 import copy
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,9 +13,6 @@ import torch
 from ..corpus.encode import encode_corpus
 from ..corpus.folder import CorpusFolder
 from ..corpus.store import VectorCorpus
-from ..data.documents import Document, as_documents
-from ..data.reading import read_documents
-from ..data.tables import hub_dataset
 from ..models.chunk_encoder import LoadedChunkEncoder
 from ..models.chunking import ChunkingRule
 from .arguments import PretrainingArguments
@@ -32,22 +29,24 @@ class ChosenDocuments(NamedTuple):
 
 
 def encode_corpora(
+    documents: Iterable[Any] | None,
+    validation_documents: Iterable[Any] | None,
     corpus_args: CorpusArguments,
     args: PretrainingArguments,
     loaded: LoadedChunkEncoder,
     rule: ChunkingRule,
     dtype: torch.dtype,
 ) -> tuple[VectorCorpus, VectorCorpus | None]:
-    """Encodes the documents to train on, and the documents of ``--validation_file``, if given.
+    """Encodes the documents to train on, and the documents to evaluate on, if given.
 
     Returns:
-        Both corpora; None in place of the second corpus without ``--validation_file``.
+        Both corpora; None in place of the second corpus without documents to evaluate on.
 
     Raises:
         ValueError: if neither documents nor a finished corpus are given.
     """
 
-    def encode(documents: Iterable[Document], folder: str) -> VectorCorpus:
+    def encode(documents: Iterable[Any], folder: str) -> VectorCorpus:
         # A copy, because the encoder that is saved with the model keeps its precision.
         encoder = copy.deepcopy(loaded.encoder).to(args.device, dtype)
         return encode_corpus(
@@ -64,7 +63,6 @@ def encode_corpora(
         # Beside the model's folder, not in it: --push_to_hub uploads what is in there.
         folder = f"{Path(args.output_dir)}-corpus"
 
-    documents = _training_documents(corpus_args)
     if documents is not None:
         corpus = encode(documents, folder)
     elif CorpusFolder(folder).stamps():
@@ -75,34 +73,12 @@ def encode_corpora(
         )
 
     logger.info("%r", corpus)
-    if corpus_args.validation_file is None:
+    if validation_documents is None:
         return corpus, None
 
-    documents = read_documents(
-        corpus_args.validation_file, corpus_args.text_column, corpus_args.id_column
-    )
-    validation_corpus = encode(documents, f"{folder.rstrip('/')}-validation")
+    validation_corpus = encode(validation_documents, f"{folder.rstrip('/')}-validation")
     logger.info("%r", validation_corpus)
     return corpus, validation_corpus
-
-
-def _training_documents(corpus_args: CorpusArguments) -> Iterator[Document] | None:
-    """Opens the documents to train on; None if only a corpus is given."""
-    if corpus_args.dataset_name:
-        rows = hub_dataset(
-            corpus_args.dataset_name,
-            corpus_args.dataset_config_name,
-            split=corpus_args.dataset_split,
-            streaming=True,
-        )
-        return as_documents(rows, corpus_args.text_column, corpus_args.id_column)
-
-    if corpus_args.train_file:
-        return read_documents(
-            corpus_args.train_file, corpus_args.text_column, corpus_args.id_column
-        )
-
-    return None
 
 
 def choose_documents(

@@ -147,8 +147,8 @@ class MaskingArguments:
 
 
 @dataclass
-class CorpusArguments:
-    """Names the documents and the folder of their vectors."""
+class DocumentArguments:
+    """Names the documents to train on and to evaluate on."""
 
     _argument_group_name = "documents"
 
@@ -163,10 +163,23 @@ class CorpusArguments:
     dataset_name: str | None = option(None, "Data set on the Hub, instead of --train_file.")
     dataset_config_name: str | None = option(None, "Configuration of the data set on the Hub.")
     dataset_split: str = option("train", "Split of the data set on the Hub.")
+    validation_file: str | None = option(
+        None,
+        "Documents to evaluate on, in the formats of --train_file; their vectors are stored in"
+        " CORPUS_DIR-validation (default: a share of the training documents is held out).",
+    )
     text_column: str = option("text", "Column of the texts in tables.")
     id_column: str = option(
         "id", "Column of the ids in tables; documents without an id are numbered."
     )
+
+
+@dataclass
+class CorpusArguments:
+    """Names the folder of the vectors, and says which documents to hold out."""
+
+    _argument_group_name = "corpus"
+
     corpus_dir: str | None = option(
         None,
         "Folder, or address such as s3://bucket/corpus, to store the chunk vectors in, or to read"
@@ -176,11 +189,6 @@ class CorpusArguments:
         4_000_000,
         "Characters in a part of the corpus, which one process writes; give fewer if there are"
         " many processes.",
-    )
-    validation_file: str | None = option(
-        None,
-        "Documents to evaluate on, in the formats of --train_file; their vectors are stored in"
-        " CORPUS_DIR-validation (default: a share of the training documents is held out).",
     )
     validation_share: float = option(
         0.05,
@@ -221,6 +229,7 @@ GROUPS: dict[str, tuple[type, ...]] = {
         NewModelArguments,
         NextLevelBertArguments,
         MaskingArguments,
+        DocumentArguments,
         CorpusArguments,
         PretrainingOptions,
     ),
@@ -228,6 +237,7 @@ GROUPS: dict[str, tuple[type, ...]] = {
         NewModelArguments,
         HateArguments,
         MaskingArguments,
+        DocumentArguments,
         CorpusArguments,
         PretrainingOptions,
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -95,16 +95,24 @@ class Options:
 
 
 @logged_run()
-def pretrain(values: dict[str, Any]) -> None:
+def pretrain(
+    values: dict[str, Any],
+    documents: Iterable[Any] | None = None,
+    validation_documents: Iterable[Any] | None = None,
+) -> None:
     """Encodes the documents, trains on their vectors and saves the model with its card.
 
-    An interrupted run resumes if the same options are given again.
+    An interrupted run resumes if the same options and documents are given again.
 
     Args:
-        values: options by name; the others have their defaults.
+        values: options by name, except those that name documents; the others have their defaults.
+        documents: documents to train on, see `encode_corpus` (default: those of a finished corpus
+            in ``corpus_dir``).
+        validation_documents: documents to evaluate on (default: a share of those to train on).
     """
-    *groups, _ = GROUPS[values.get("model_type", "nextlevelbert")]
-    options = Options(*HfArgumentParser((*groups, PretrainingArguments)).parse_dict(values))
+    model_args, family, masking, *_ = GROUPS[values.get("model_type", "nextlevelbert")]
+    groups = (model_args, family, masking, CorpusArguments, PretrainingArguments)
+    options = Options(*HfArgumentParser(groups).parse_dict(values))
     args = options.training
     set_seed(args.seed)
 
@@ -121,6 +129,8 @@ def pretrain(values: dict[str, Any]) -> None:
 
     # 2. The corpus of chunk vectors, for training and evaluation.
     corpus, validation_corpus = encode_corpora(
+        documents,
+        validation_documents,
         options.corpus,
         args,
         loaded=loaded,

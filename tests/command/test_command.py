@@ -282,7 +282,7 @@ def test_a_training_gets_the_rest_of_the_line(command, monkeypatch, name, functi
     if name == "finetune":
         argv = ["--task", "classification", "--model", "a b", *argv]
     seen = []
-    monkeypatch.setattr(function, seen.append)
+    monkeypatch.setattr(function, lambda options, *_: seen.append(options))
 
     assert command(name, *argv).status == 0
 

@@ -29,11 +29,11 @@ from nextlevelbert import (
     encode_corpus,
     load_chunk_encoder,
 )
-from nextlevelbert.command.pretrain import read_options
+from nextlevelbert.command.pretrain import run as run_command
 from nextlevelbert.models.files import read_json
 from nextlevelbert.pretraining.documents import ChosenDocuments, share_out
 from nextlevelbert.pretraining.options import NewModelArguments, NextLevelBertArguments
-from nextlevelbert.pretraining.pretrain import draw_vectors, fit_to_documents, new_model, pretrain
+from nextlevelbert.pretraining.pretrain import draw_vectors, fit_to_documents, new_model
 from nextlevelbert.pretraining.scores import MaskedVectorMetrics, context_mean_baseline
 from nextlevelbert.whitening import fit_whitening
 
@@ -80,7 +80,7 @@ def run(toy_encoder_path):
 
     def start(output: Path, *argv: str) -> Path:
         line = ["--chunk_encoder", toy_encoder_path, "--output_dir", str(output)]
-        pretrain(read_options([*line, *SETTINGS, *argv]))
+        run_command([*line, *SETTINGS, *argv])
         return output
 
     return start

@@ -57,17 +57,17 @@ def chunk_table(
         schema: columns of the corpus.
         ids: id of each document.
         spans: the character spans of each document, ``[n, 2]``.
-        vectors: chunk vectors of all documents, one after the other, ``[N, D]``.
+        vectors: chunk vectors of all documents, one after the other, ``[N, D]`` float16.
     """
     counts = list(map(len, spans))
-    document = np.repeat(np.arange(len(ids)), counts)
-    all_spans = np.concatenate(spans).astype(np.int64)
+    names = np.asarray(list(map(str, ids)), object)
+    starts, ends = np.concatenate(spans).T
     columns = [
-        pa.array(list(map(str, ids))).take(pa.array(document)),
-        pa.array(np.concatenate(list(map(np.arange, counts))).astype(np.int32)),
-        pa.array(all_spans[:, 0]),
-        pa.array(all_spans[:, 1]),
-        vector_array(vectors.astype(np.float16)),
+        np.repeat(names, counts),
+        np.concatenate(list(map(np.arange, counts))),
+        starts,
+        ends,
+        vector_array(vectors),
     ]
     return pa.table(columns, schema=schema)
 

@@ -63,7 +63,7 @@ def corpus_of(counts: list[int], folder: Path) -> VectorCorpus:
     schema = corpus_schema({"encoder": encoder, "chunking": {"splitter": None}})
     for index, count in enumerate(counts):
         spans = np.zeros((count, 2), np.int64)
-        table = chunk_table(schema, [index], [spans], torch.randn(count, 8).numpy())
+        table = chunk_table(schema, [index], [spans], torch.randn(count, 8).half().numpy())
         (folder / f"{index:06d}.parquet").write_bytes(part_content(table))
     return VectorCorpus(folder)
 

@@ -10,8 +10,6 @@ Shapes: N chunks of all documents, n of one, D values.
 from __future__ import annotations
 
 import glob
-import hashlib
-import json
 import logging
 import zlib
 from bisect import bisect_left, bisect_right
@@ -31,13 +29,14 @@ from torch import Tensor
 from transformers import PreTrainedConfig
 
 from ..models.files import local_path, whole_file
+from ..models.identity import digest_of
 from ..models.sentences import Splitter
 from .folder import CorpusFolder
 from .parts import DONE, FILES, column_values, finished_parts, part_metadata, read_part
 from .recipe import chunking_recipe, recipe_differences
 
 logger = logging.getLogger(__name__)
-PartReader = Callable[[int], Tensor]
+PartReader = Callable[..., np.ndarray]  # of the index of a part, and names of columns
 _CARD = """---
 tags: [nextlevelbert, chunk-vectors]
 ---
@@ -113,22 +112,21 @@ class VectorCorpus:
         self.empty: set[str] = set()
         self._stamps = finished_parts(self._folder)
         self._names = [*self._stamps]
-        self._vectors: dict[int, Tensor] = {}
-        self._spans: dict[int, Tensor] = {}
+        self._copies: dict[tuple, np.ndarray] = {}
 
-        self._starts = [0]
-        recipe = self._read_index(recipe)
-
+        self.num_chunks = 0
+        self._starts: list[int] = []  # index of the first chunk of each part
         self.recipe = dict(recipe or {})
+        self._read_index()
+
         self.hidden_size = self.recipe["encoder"]["hidden_size"]
         self.splitter = self.recipe["chunking"]["splitter"]
 
-        self.num_chunks = self._starts[-1]
         self._order = pc.sort_indices(self._ids)  # in which ids are looked up
         self._check_ids()
 
-    def _read_index(self, recipe: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Reads the ids of the documents and where they start; returns the recipe of the parts.
+    def _read_index(self) -> None:
+        """Reads the recipe of the parts, the ids of the documents, and where they start.
 
         Frees the columns of the parts when it returns, so that sorting ids can use their memory.
         """
@@ -136,9 +134,9 @@ class VectorCorpus:
         first_chunks = []
         last = -1  # index of the last chunk in its document
         for name in self._names:
-            table = read_part(self._folder, name, "document", "chunk", recipe=recipe)
-            recipe = recipe or part_metadata(table, "recipe")
-            if recipe is None:
+            table = read_part(self._folder, name, "document", "chunk", recipe=self.recipe)
+            self.recipe = self.recipe or part_metadata(table, "recipe")
+            if not self.recipe:
                 raise ValueError(
                     f"{self.path}/{name} contains no recipe (its encoder and chunking). Pass"
                     " recipe=ChunkVectors(…).recipe."
@@ -155,13 +153,13 @@ class VectorCorpus:
             is_first = chunks == 0
             names = table["document"].filter(pa.array(is_first))
             ids.append(names.combine_chunks().cast(pa.large_string()))
-            first_chunks.append(np.flatnonzero(is_first) + self._starts[-1])
+            first_chunks.append(np.flatnonzero(is_first) + self.num_chunks)
             self.empty.update(part_metadata(table, "empty") or [])
-            self._starts.append(self._starts[-1] + len(chunks))
+            self._starts.append(self.num_chunks)
+            self.num_chunks += len(chunks)
 
-        self.document_offsets = np.concatenate([*first_chunks, [self._starts[-1]]])
+        self.document_offsets = np.concatenate([*first_chunks, [self.num_chunks]])
         self._ids = pa.concat_arrays(ids)  # Python's own texts would take three times as much
-        return recipe
 
     def _check_ids(self) -> None:
         """Raises a ValueError if two documents have the same id."""
@@ -181,7 +179,7 @@ class VectorCorpus:
 
     def __getstate__(self) -> dict[str, Any]:
         # A spawned worker maps the files itself.
-        return {**self.__dict__, "_vectors": {}, "_spans": {}}
+        return {**self.__dict__, "_copies": {}}
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -197,8 +195,7 @@ class VectorCorpus:
 
         The names hold hashes of recipe and texts.
         """
-        content = json.dumps([self._names, self.document_ids, self.document_offsets.tolist()])
-        return hashlib.sha256(content.encode()).hexdigest()
+        return digest_of(self._names, self.document_ids, self.document_offsets.tolist())
 
     def vectors(self, start: int, stop: int) -> Tensor:
         """Returns a run of chunk vectors, across documents and parts.
@@ -212,45 +209,38 @@ class VectorCorpus:
         """
         if not 0 <= start <= stop <= self.num_chunks:
             raise IndexError(f"Chunks {start}:{stop} are not in {self!r}.")
-        return self._run(start, stop, self._vectors_of_part)
+        return self._run(start, stop, self._mapped, "vector")
 
-    def _run(self, start: int, stop: int, read_part: PartReader) -> Tensor:
-        """Returns rows of one or several parts; of one part, as a view."""
-        first = bisect_right(self._starts, start, hi=len(self._names)) - 1
+    def _run(self, start: int, stop: int, read: PartReader, *columns: str) -> Tensor:
+        """Returns columns of rows of one or several parts; of one part, as a view."""
+        first = bisect_right(self._starts, start) - 1
         last = max(bisect_left(self._starts, stop), first + 1)
         pieces = []
         for index in range(first, last):
             begin = self._starts[index]
-            pieces.append(read_part(index)[max(start - begin, 0) : stop - begin])
-        if len(pieces) == 1:
-            return pieces[0]
-        return torch.cat(pieces)
+            pieces.append(read(index, *columns)[max(start - begin, 0) : stop - begin])
+        rows = pieces[0]
+        if len(pieces) > 1:
+            rows = np.concatenate(pieces)
+        return torch.from_numpy(rows)
 
-    def _vectors_of_part(self, index: int) -> Tensor:
-        """Returns all vectors of a part, ``[N, D]``, and keeps them mapped into memory."""
-        if index not in self._vectors:
-            vectors = self._decoded(index)
+    def _read(self, index: int, *columns: str) -> np.ndarray:
+        """Reads columns of a part: the vectors, ``[N, D]`` float16, or the spans, ``[N, 2]``."""
+        table = read_part(self._folder, self._names[index], *columns)
+        values = list(map(column_values, table.columns))
+        if columns == ("vector",):
+            return values[0].astype(np.float16).reshape(-1, self.hidden_size)
+        return np.stack(values, axis=1)
+
+    def _mapped(self, index: int, *columns: str) -> np.ndarray:
+        """Returns columns of a part like `_read`, and keeps them mapped into memory."""
+        key = (index, columns)
+        if key not in self._copies:
+            values = self._decoded(index, *columns)
             if self._folder.limit_copies():
-                self._vectors.clear()
-            self._vectors[index] = vectors
-        return self._vectors[index]
-
-    def _spans_of_part(self, index: int) -> Tensor:
-        """Returns the characters of all chunks of a part, ``[N, 2]``, and keeps them."""
-        if index not in self._spans:
-            self._spans[index] = self._read_spans(index)
-        return self._spans[index]
-
-    def _read_vectors(self, index: int) -> Tensor:
-        """Reads all vectors of a part, ``[N, D]`` float16."""
-        table = read_part(self._folder, self._names[index], "vector")
-        vectors = column_values(table["vector"]).reshape(-1, self.hidden_size)
-        return torch.from_numpy(vectors.astype(np.float16))
-
-    def _read_spans(self, index: int) -> Tensor:
-        """Reads the characters of all chunks of a part, ``[N, 2]``."""
-        table = read_part(self._folder, self._names[index], "start", "end")
-        return torch.from_numpy(np.stack(list(map(column_values, table.columns)), axis=1))
+                self._copies.clear()
+            self._copies[key] = values
+        return self._copies[key]
 
     def __getitem__(self, document: int | str) -> EncodedDocument:
         """Returns a document.
@@ -260,13 +250,14 @@ class VectorCorpus:
         """
         if isinstance(document, str):
             if document in self.empty:
-                return EncodedDocument(document, self.vectors(0, 0), self._spans_of_part(0)[:0])
+                spans = self._run(0, 0, self._mapped, "start", "end")
+                return EncodedDocument(document, self.vectors(0, 0), spans)
             index = self._index(document)
         else:
             index = document
         if not -len(self) <= index < len(self):
             raise IndexError(f"Document {index} is not in {self!r}.")
-        return self._document(index % len(self), self._vectors_of_part, self._spans_of_part)
+        return self._document(index % len(self), self._mapped)
 
     def _index(self, name: str) -> int:
         """Returns the index of a document."""
@@ -278,51 +269,50 @@ class VectorCorpus:
             raise KeyError(f"No document {name!r} in {self!r}.")
         return order[0].as_py()
 
-    def _document(
-        self, index: int, vectors_of_part: PartReader, spans_of_part: PartReader
-    ) -> EncodedDocument:
-        """Returns a document, by functions that read the vectors and the spans of a part."""
+    def _document(self, index: int, read: PartReader) -> EncodedDocument:
         start, stop = self.document_offsets[index : index + 2].tolist()
         return EncodedDocument(
             id=self._ids[index].as_py(),
-            plain=self._run(start, stop, vectors_of_part),
-            spans=self._run(start, stop, spans_of_part),
+            plain=self._run(start, stop, read, "vector"),
+            spans=self._run(start, stop, read, "start", "end"),
         )
 
     def __iter__(self) -> Iterator[EncodedDocument]:
-        vectors_of_part = lru_cache(maxsize=1)(self._read_vectors)
-        spans_of_part = lru_cache(maxsize=1)(self._read_spans)
+        # The vectors and the spans of a part, and for a document that ends in the next part, spans
+        # of both.
+        read = lru_cache(maxsize=3)(self._read)
         for index in range(len(self)):
-            yield self._document(index, vectors_of_part, spans_of_part)
+            yield self._document(index, read)
 
-    def _decoded(self, index: int) -> Tensor:
-        """Returns all vectors of a part, ``[N, D]``, mapped from a decoded copy.
+    def _decoded(self, index: int, *columns: str) -> np.ndarray:
+        """Returns columns of a part like `_read`, mapped from a decoded copy.
 
         The name of the copy holds the stamp of the part and a checksum; another copy is removed and
         made anew.
         """
         part = self._names[index]
+        name = f"{part}.{columns[0]}"
         stamp = self._stamps[part]
         folder = self._folder.copies
-        for copy in folder.glob(f"{glob.escape(part)}.*.npy"):
+        for copy in folder.glob(f"{glob.escape(name)}.*.npy"):
             # A copy may be incomplete, and its folder may be read-only.
             with suppress(EOFError, ValueError, OSError):
                 array = np.load(copy, mmap_mode="c")
-                if copy.stem == f"{part}.{stamp}.{zlib.crc32(array):08x}":
+                if copy.stem == f"{name}.{stamp}.{zlib.crc32(array):08x}":
                     if not isinstance(self.path, Path):
                         copy.touch()  # when it was last used
-                    return torch.from_numpy(array)
+                    return array
                 copy.unlink()
 
-        vectors = self._read_vectors(index).numpy()
-        copy = folder / f"{part}.{stamp}.{zlib.crc32(vectors.data):08x}.npy"
+        values = self._read(index, *columns)
+        copy = folder / f"{name}.{stamp}.{zlib.crc32(values.data):08x}.npy"
         try:
             with whole_file(copy) as stream:
-                np.save(stream, vectors)
-            vectors = np.load(copy, mmap_mode="c")
+                np.save(stream, values)
+            values = np.load(copy, mmap_mode="c")
         except OSError as error:
             logger.warning("%s cannot be written (%s); %s stays in memory.", folder, error, part)
-        return torch.from_numpy(vectors)
+        return values
 
     def check_model(self, config: PreTrainedConfig, splitter: Splitter | str | None = None) -> None:
         """Checks that a model reads vectors of the same kind as the corpus.

@@ -199,7 +199,7 @@ def test_the_cache_takes_at_most_what_is_left_free(corpus, address, cache, monke
     every = opened.vectors(0, opened.num_chunks)
 
     assert every.equal(corpus.vectors(0, corpus.num_chunks))
-    assert len(opened._vectors) == 1
+    assert len(opened._copies) == 1
     assert len([*cache.rglob("*.npy")]) <= 1
 
 

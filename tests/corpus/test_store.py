@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from nextlevelbert import VectorCorpus
-from nextlevelbert.corpus.parts import part_content
+from nextlevelbert.corpus.parts import part_content, read_part
 from tests.faults.harness import tree
 
 from ..toys.corpora import all_equal, copied
@@ -117,6 +117,29 @@ def test_a_part_that_was_written_again_within_a_step_of_the_clock_is_decoded_aga
     assert path.stat().st_size == before.st_size
     assert first.any()
     assert not second.any()
+
+
+def test_a_loop_reads_each_part_once_if_documents_end_in_the_next_part(
+    corpus, tmp_path, monkeypatch
+):
+    paths = sorted(corpus.path.glob("part-*"))
+    table = pa.concat_tables([pq.read_table(path) for path in paths])
+    for name, rows in (("a", table[:5]), ("b", table[5:16]), ("c", table[16:])):
+        (tmp_path / f"{name}.parquet").write_bytes(part_content(rows))
+    opened = VectorCorpus(tmp_path)
+    reads = []
+
+    def read_and_note(folder, name, *columns):
+        reads.append((name, columns))
+        return read_part(folder, name, *columns)
+
+    monkeypatch.setattr("nextlevelbert.corpus.store.read_part", read_and_note)
+    documents = [*opened]
+
+    assert len(reads) == len({*reads}) == 2 * 3
+    for document, whole in zip(documents, corpus, strict=True):
+        assert document.plain.equal(whole.plain)
+        assert document.spans.equal(whole.spans)
 
 
 def stamps(folder):

@@ -16,8 +16,6 @@ from huggingface_hub import cached_assets_path
 
 from ..models.files import local_path, write_whole
 
-_PASSWORD = re.compile(r"://[^/]*@")
-
 
 class CorpusFolder:
     """A folder on this machine, or an address that fsspec opens, such as ``s3://bucket/corpus``.
@@ -38,7 +36,7 @@ class CorpusFolder:
     def __init__(self, path: str | os.PathLike) -> None:
         address = os.fspath(path).removeprefix("file://")
         self.path: Path | str = address.rstrip("/")
-        if _PASSWORD.search(address):
+        if re.search(r"://[^/]*@", address):
             raise ValueError(
                 "An address must not hold a name or a password, because it is logged. Give them in"
                 " the environment, as the package that opens the address describes."
@@ -57,19 +55,19 @@ class CorpusFolder:
             ConnectionError: the address is unknown or cannot be reached, its package is missing, or
                 a request of the block fails; the error names the file.
         """
-        # The protocol may be unknown, or its package missing; some connect at once.
-        expected: tuple[type[Exception], ...] = (OSError, ValueError, ImportError)
+        store: AbstractFileSystem | None = None
         try:
             if isinstance(self.path, Path):
                 store = LocalFileSystem()
                 root = str(self.path)
             else:
                 store, root = url_to_fs(self.path)
-            expected = (OSError,)
             yield store, f"{root}/{name}"
         except Exception as error:
-            # Packages raise classes of their own. Any other built-in error is a fault of a program.
-            if type(error).__module__ == "builtins" and not isinstance(error, expected):
+            # Packages raise classes of their own. Any other built-in error is a fault of a program,
+            # unless no store was opened: its protocol may be unknown, or its package missing.
+            is_fault = type(error).__module__ == "builtins" and not isinstance(error, OSError)
+            if store is not None and is_fault:
                 raise
             address = f"{self}/{name}".rstrip("/")
             raise ConnectionError(f"{address} cannot be reached: {error}") from error
@@ -107,7 +105,7 @@ class CorpusFolder:
 
     @property
     def copies(self) -> Path:
-        """Returns the folder of decoded vectors; of an address, in the Hub's cache."""
+        """Returns the folder of decoded parts; of an address, in the Hub's cache."""
         if isinstance(self.path, Path):
             return self.path / ".vectors"
         folder = cached_assets_path("nextlevelbert", "corpora", tokenize(self.path))
@@ -115,7 +113,7 @@ class CorpusFolder:
         return folder
 
     def limit_copies(self) -> bool:
-        """Removes the half of the decoded vectors of all addresses that was used longest ago.
+        """Removes the half of the decoded parts of all addresses that was used longest ago.
 
         Nothing is removed if they take at most as much as is left free on the disk.
 

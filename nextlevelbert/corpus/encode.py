@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -85,7 +85,7 @@ class ChunkVectors:
     prompt: str | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return vars(replace(self))  # without what this process has loaded
 
     @cached_property
     def prompted_rule(self) -> ChunkingRule:
@@ -335,9 +335,6 @@ def _missing_parts(
     ids = set()
     first = 0
     for offset, (rank, group) in enumerate(groups):
-        if group is None:
-            work.writers[offset] = rank
-            continue
         content = json.dumps([recipe_facts(recipe), group])
         digest = hashlib.sha256(content.encode()).hexdigest()[:16]
         if append and offset == 0:
@@ -348,6 +345,11 @@ def _missing_parts(
                 table = read_part(folder, present[earlier], "document")
                 ids.update(table["document"].to_pylist())
 
+        number = first + offset
+        work.writers[number] = rank
+        if group is None:  # another process has read these documents
+            continue
+
         for name in group["id"]:
             if name in ids:
                 raise ValueError(
@@ -355,8 +357,6 @@ def _missing_parts(
                 )
             ids.add(name)
 
-        number = first + offset
-        work.writers[number] = rank
         name = f"part-{number:06d}-{digest}.parquet"
         if present.get(number, name) != name:
             raise ValueError(

@@ -515,7 +515,7 @@ class Store:
             with transaction(self._database):
                 query = self._database.executemany
                 query("DELETE FROM files WHERE key = ? AND state = ? AND hash = ?", known - states)
-                query("INSERT INTO files VALUES (?, ?, ?)", states - known)
+                query("INSERT OR REPLACE INTO files VALUES (?, ?, ?)", states - known)
 
     def query(self, query: str, *values: int | str) -> list[tuple[Any, ...]]:
         """Reads rows of the tables.

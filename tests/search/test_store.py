@@ -65,6 +65,25 @@ def test_only_what_is_new_or_changed_is_encoded(toy, books, open_library, encode
     assert contents == documents == 3  # what is gone is forgotten
 
 
+def test_two_commands_may_find_the_same_new_files(toy, books, open_library, monkeypatch, capsys):
+    monkeypatch.setattr(reading_of_files, "_COARSEST_TIME", 0)  # their state is stored
+    look = SourceFile.look
+    others = []
+
+    def look_after_another_command(file, *known):
+        if not others:
+            others.append(None)
+            others[0] = open_library(toy, books)
+        look(file, *known)
+
+    monkeypatch.setattr(SourceFile, "look", look_after_another_command)
+
+    library = open_library(toy, books)
+
+    assert library.names == others[0].names == ["far/court.txt", "kitchen.txt", "sea.txt"]
+    assert "is made again" not in capsys.readouterr().err
+
+
 def test_a_store_that_was_changed_answers_as_a_new_one(toy, books, open_library, reading):
     """Whatever was added and removed before: words, vectors, order and copies."""
     open_library(toy, books)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import safe_open
+from safetensors.numpy import load_file
 
 from ...models.chunking import ChunkingRule, lay_windows
 from ...models.files import load_json
@@ -22,7 +22,6 @@ from .files import FileEncoder, FileTokenizer, means, unit
 
 _FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 _TABLE = "chunk_encoder.model.embedding.weight"
-_EMBEDDINGS = "encoder.embeddings"
 # Values of a configuration whose model can be computed here.
 _EXPECTED = {
     "model_type": "nextlevelbert",
@@ -82,7 +81,7 @@ class StaticEncoder(FileEncoder):
         }
 
     def question_vector(self, question: str) -> np.ndarray | None:
-        """Encodes a question, see `TorchEncoder.question_vector`; reads a few rows of the table."""
+        """Encodes a question, see `TorchEncoder.question_vector`."""
         encoding = self.tokenizer.backend_tokenizer.encode(question, add_special_tokens=False)
         ids = encoding.ids
         if not ids:
@@ -93,19 +92,16 @@ class StaticEncoder(FileEncoder):
 
     def search_vectors(self, plain: np.ndarray) -> np.ndarray:
         """Prepares chunk vectors ``[..., D]`` for comparison, in float32."""
-        return unit(self._prepared(plain.astype(np.float32)))
+        return unit(self._prepared(plain))
 
     @cached_property
-    def _file(self) -> safe_open:
-        return safe_open(self._folder / "model.safetensors", framework="numpy")
-
-    @cached_property
-    def _names(self) -> dict[str, str]:
-        """Returns the names of the weights in the file; some begin with the model below a head."""
-        return {name.removeprefix("model."): name for name in self._file.keys()}  # noqa: SIM118
+    def _weights(self) -> dict[str, np.ndarray]:
+        """Returns the weights as stored; the names of some begin with the model below a head."""
+        weights = load_file(self._folder / "model.safetensors")
+        return {name.removeprefix("model."): values for name, values in weights.items()}
 
     def _weight(self, name: str) -> np.ndarray:
-        return self._file.get_tensor(self._names[name]).astype(np.float32)
+        return self._weights[name].astype(np.float32)
 
     @cached_property
     def _table(self) -> np.ndarray:
@@ -113,10 +109,8 @@ class StaticEncoder(FileEncoder):
         return self._weight(_TABLE)
 
     def token_vectors(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Reads the vectors of a few tokens, ``[T, D]``."""
-        table = self._file.get_slice(self._names[_TABLE])
-        rows = [table[token : token + 1] for token in ids]
-        return np.concatenate([table[:0], *rows]).astype(np.float32)
+        """Returns the vectors of a few tokens ``[T, D]``; the whole table would take longer."""
+        return self._weights[_TABLE][ids].astype(np.float32)
 
     def chunk_vectors(self, group: Sequence[SplitDocument]) -> np.ndarray:
         """Averages the token vectors of each chunk, ``[N, D]``.
@@ -151,24 +145,23 @@ class StaticEncoder(FileEncoder):
         if overlap is None:
             overlap = size // 4
         documents, starts, sizes = lay_windows(counts, size=size, overlap=overlap)
-        # For each chunk of each window: its document, its position, and its row in `plain`.
-        owner = np.repeat(documents, sizes)
-        position = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        row = (np.cumsum(counts) - counts)[owner] + np.repeat(starts, sizes) + position
+        # For each chunk of each window: its position in the window, and its row in `plain`.
+        position = np.concatenate(list(map(np.arange, sizes)))
+        first = (np.cumsum(counts) - counts)[documents] + starts
+        row = np.repeat(first, sizes) + position
 
         chunks = self._prepared(plain)
-        states = chunks[row] + self._weight(f"{_EMBEDDINGS}.token_type_embeddings.weight")[0]
-        states += self._weight(f"{_EMBEDDINGS}.position_embeddings.weight")[1 + position]
+        states = chunks[row] + self._weight("encoder.embeddings.token_type_embeddings.weight")[0]
+        states += self._weight("encoder.embeddings.position_embeddings.weight")[1 + position]
         states -= states.mean(axis=1, keepdims=True)
         variance = np.square(states).mean(axis=1, keepdims=True)
         states /= np.sqrt(variance + self._config["encoder_config"]["layer_norm_eps"])
-        states *= self._weight(f"{_EMBEDDINGS}.LayerNorm.weight")
-        states += self._weight(f"{_EMBEDDINGS}.LayerNorm.bias")
-        states *= (np.bincount(owner) / counts)[owner, None]
+        states *= self._weight("encoder.embeddings.LayerNorm.weight")
+        states += self._weight("encoder.embeddings.LayerNorm.bias")
         states /= np.bincount(row)[row, None]
 
         mean = unit(means(chunks, counts))
-        contextual = unit(means(states, np.bincount(owner)))
+        contextual = unit(means(states, np.bincount(np.repeat(documents, sizes))))
         mean = mean @ self._weight("residual_pooling.plain.weight").T
         return unit(mean + contextual @ self._weight("residual_pooling.contextual.weight").T)
 

@@ -39,6 +39,13 @@ def full_name(name: str | PathLike) -> str:
     return str(Path(spec.origin).with_name("model"))
 
 
+def name_on_hub(name: str) -> str:
+    """Adds the organisation of sentence-transformers to a name without one, as they do."""
+    if "/" in name or name in (STATIC, "minilm") or Path(name).exists():
+        return name
+    return f"sentence-transformers/{name}"
+
+
 def model_path(name: str | PathLike) -> str:
     """Finds a model for programs that take a folder or a name on the Hub.
 

@@ -18,7 +18,7 @@ from nextlevelbert import (
     model_path,
 )
 from nextlevelbert.command import main
-from nextlevelbert.models.model_names import hub_arguments
+from nextlevelbert.models.model_names import hub_arguments, name_on_hub
 
 from ..toys.vectors import close
 
@@ -61,6 +61,16 @@ def test_minilm_is_a_name_of_token_models_too(minilm_path):
         by_name.get_input_embeddings().weight,
         by_folder.get_input_embeddings().weight,
     )
+
+
+def test_a_name_without_an_organisation_is_of_sentence_transformers(monkeypatch, tmp_path):
+    (tmp_path / "a-folder").mkdir()
+    monkeypatch.chdir(tmp_path)
+    names = ("all-mpnet-base-v2", "BAAI/bge-m3", "a-folder", "minilm", "nextlevelbert-static")
+
+    on_hub = [name_on_hub(name) for name in names]
+
+    assert on_hub == ["sentence-transformers/all-mpnet-base-v2", *names[1:]]
 
 
 def test_without_a_connection_only_the_files_of_this_machine_are_looked_for(monkeypatch):

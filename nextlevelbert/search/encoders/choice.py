@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...corpus.recipe import chunking_recipe
+from ...models.model_names import STATIC, full_name, name_on_hub
 from ...models.sentences import Splitter
 from ..reading import default_cache_dir
 from .static import StaticEncoder, is_static
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from .onnx import OnnxEncoder
     from .torch import TorchEncoder
 
-_STATIC = "nextlevelbert-static"  # as in `model_names`, which takes time to import
-_INSTALLED = Path(__file__).parents[2] / "static"  # see `fitting.static_checkpoint`
 # Options by which an encoder may compute on the CPU, without torch.
 _CPU = ("auto", "cpu")
 _WITHOUT_TORCH = ("auto", "float32", "int8")
@@ -57,7 +56,7 @@ class SearchModel:
 
     @property
     def _full_name(self) -> str:
-        return self.name or os.environ.get("NEXTLEVELBERT_MODEL") or _STATIC
+        return self.name or os.environ.get("NEXTLEVELBERT_MODEL") or STATIC
 
     @cached_property
     def model(self) -> NextLevelBertModel:
@@ -119,20 +118,15 @@ class SearchModel:
 
 def _folder_of(name: str) -> Path | None:
     """Returns the folder of a model; None for a model of the Hub that was not downloaded."""
-    if name == _STATIC:
-        return _INSTALLED
-    from ...models.model_names import full_name
-
-    path = full_name(name)
+    path = full_name(name_on_hub(name))
     if Path(path).is_dir():
         return Path(path)
     from huggingface_hub import try_to_load_from_cache
 
     with suppress(ValueError):  # no name on the Hub, which the error of opening it says
-        for repository in (path, f"sentence-transformers/{path}"):
-            file = try_to_load_from_cache(repository, "modules.json")
-            if isinstance(file, str):
-                return Path(file).parent
+        file = try_to_load_from_cache(path, "modules.json")
+        if isinstance(file, str):
+            return Path(file).parent
     return None
 
 
@@ -144,6 +138,5 @@ def search_model(model: NextLevelBertModel | SearchModel | None) -> SearchModel:
     if model is not None:
         from .torch import TorchEncoder
 
-        opened.model = model
         opened.vectors = TorchEncoder(model)
     return opened

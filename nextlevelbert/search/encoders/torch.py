@@ -3,7 +3,6 @@
 import pkgutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,12 +12,10 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoModel, PreTrainedConfig
 from transformers.utils import is_torch_bf16_available_on_device
 
-from ...fitting import static_checkpoint
 from ...models.chunk_encoder import ChunkEncoder, LoadedChunkEncoder
-from ...models.chunking import ChunkingRule
 from ...models.from_encoder import load_chunk_encoder
 from ...models.identity import model_identity
-from ...models.model_names import STATIC, TOKEN_FAMILIES, hub_arguments
+from ...models.model_names import TOKEN_FAMILIES, full_name, hub_arguments, name_on_hub
 from ...models.modeling_nextlevelbert import NextLevelBertModel
 from ...models.registration import register_models
 from ...models.sentences import Splitter
@@ -58,8 +55,6 @@ def open_model(
         ValueError: if the model or the device cannot be used.
     """
     register_models()  # which the package leaves out in a command
-    if name == STATIC:
-        name = static_checkpoint()
     try:
         with _quiet_transformers():
             model = _open(name, chunk_encoder)
@@ -93,33 +88,27 @@ def _quiet_transformers() -> Iterator[None]:
 
 def _open(name: str, chunk_encoder: str | None) -> NextLevelBertModel:
     """Opens a document model, or makes one over a sentence encoder, in float32 on the CPU."""
-    loading = {}
-    if name != "minilm":
-        if "/" not in name and not Path(name).exists():
-            # As in sentence-transformers, a name without its organisation.
-            name = f"sentence-transformers/{name}"
-        loading = hub_arguments(name)
-
-    family = _family_of(name, loading)
+    name = name_on_hub(name)
+    path = full_name(name)
+    loading = hub_arguments(path)
+    family = _family_of(path, loading)
     if family in TOKEN_FAMILIES:
         raise ValueError(
             f"its model_type is {family!r}. Give a model of the family nextlevelbert or hate, or a"
             " sentence encoder."
         )
     if family not in _DOCUMENT_MODELS:
-        return _model_over(load_chunk_encoder(name, **loading))
-    model = AutoModel.from_pretrained(name, **loading)
+        return _model_over(load_chunk_encoder(name))
+    model = AutoModel.from_pretrained(path, **loading)
     if chunk_encoder is not None:
         model.attach_chunk_encoder(load_chunk_encoder(chunk_encoder))
     return model
 
 
-def _family_of(name: str, loading: dict[str, Any]) -> str:
+def _family_of(path: str, loading: dict[str, Any]) -> str:
     """Returns the ``model_type`` of a model; empty if it has no configuration of transformers."""
-    if name == "minilm":
-        return ""
     try:
-        config, _ = PreTrainedConfig.get_config_dict(name, **loading)
+        config, _ = PreTrainedConfig.get_config_dict(path, **loading)
     except OSError:  # `load_chunk_encoder` says what is missing
         return ""
     return config.get("model_type", "")
@@ -127,22 +116,19 @@ def _family_of(name: str, loading: dict[str, Any]) -> str:
 
 def _model_over(source: LoadedChunkEncoder) -> NextLevelBertModel:
     """Makes a model without layers over the chunks of a sentence encoder."""
-    limits = [_CHUNK_SIZE, source.tokenizer.model_max_length]
-    if source.max_chunk_size is not None:
-        limits.append(source.max_chunk_size)
-    return NextLevelBertModel.from_chunk_encoder(source, chunk_size=min(limits), pooling="plain")
+    most = source.max_chunk_size or _CHUNK_SIZE
+    size = min(_CHUNK_SIZE, source.tokenizer.model_max_length, most)
+    return NextLevelBertModel.from_chunk_encoder(source, chunk_size=size, pooling="plain")
 
 
 def choose_device(device: str, encoder: ChunkEncoder) -> str:
     """Returns the device of an encoder, for ``"auto"`` the GPU if the encoder has layers."""
     if device != "auto":
         return device
-    accelerator = None
-    if encoder.has_layers and torch.accelerator.is_available():
-        accelerator = torch.accelerator.current_accelerator()
-    if accelerator is None:
-        return "cpu"
-    return accelerator.type
+    accelerator = torch.accelerator.current_accelerator()
+    if accelerator and encoder.has_layers and torch.accelerator.is_available():
+        return accelerator.type
+    return "cpu"
 
 
 def best_dtype(device: str) -> str:
@@ -202,7 +188,7 @@ class TorchEncoder:
         has_token_vectors: true if the chunk encoder is a table of token vectors.
         is_whitened: true if the model whitens vectors.
         tokenizer: the tokenizer.
-        rule: the rule that splits documents into chunks.
+        rule: the rule that splits documents into chunks, with the prompt of passages.
     """
 
     def __init__(self, model: NextLevelBertModel) -> None:
@@ -212,17 +198,13 @@ class TorchEncoder:
         self.has_token_vectors = isinstance(self._encoder.model, StaticEmbeddingModel)
         self.is_whitened: bool = getattr(model.config, "whiten_chunks", False)  # not in HATE
         self.tokenizer = model.tokenizer
+        self.rule = model.prompted_rule(model.config.encoder_prompts().passage)
 
     def __str__(self) -> str:
         device = str(self._encoder.device)
         if self._encoder.device.type == "cuda":
             device = f"{device} ({torch.cuda.get_device_name(self._encoder.device)})"
         return f"{self._model.config.chunk_encoder_name} on {device} in {self._encoder.precision}"
-
-    @property
-    def rule(self) -> ChunkingRule:
-        """Returns the rule that splits documents into chunks, with the prompt of passages."""
-        return self._model.prompted_rule(self._model.config.encoder_prompts().passage)
 
     def fingerprint(self) -> str:
         """Returns the identity of the model."""
@@ -258,7 +240,7 @@ class TorchEncoder:
 
     def search_vectors(self, plain: np.ndarray) -> np.ndarray:
         """Prepares chunk vectors ``[N, D]`` for comparison, as float32 on the CPU."""
-        return self._model.search_vectors(torch.from_numpy(plain.astype(np.float32))).numpy()
+        return self._model.search_vectors(torch.from_numpy(plain)).numpy()
 
     def encode(self, texts: Sequence[str], splitter: Splitter | None = None) -> EncodedTexts:
         """Encodes documents; a bar counts the chunks of a slow encoder.
@@ -267,15 +249,14 @@ class TorchEncoder:
             texts: texts of the documents.
             splitter: function that finds sentences, as in the model's ``encode``.
         """
-        encoded = self._model.iter_encode(
+        embeddings = self._model.encode(
             texts,
             show_progress_bar=self.has_layers,
             splitter=splitter,
-            prompt=self._model.config.encoder_prompts().passage,
+            prompt=self.rule.prompt,
         )
-        embeddings = list(encoded)
         return EncodedTexts(
-            spans=[np.asarray(embedding.spans) for embedding in embeddings],
+            spans=[embedding.spans for embedding in embeddings],
             plain=torch.cat([embedding.plain for embedding in embeddings]).numpy(),
             documents=torch.stack([embedding.document for embedding in embeddings]).numpy(),
         )

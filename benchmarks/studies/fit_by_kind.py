@@ -43,7 +43,7 @@ def figures_of_kind(train: Path, held_out: Path, static: DocumentVectors) -> dic
     """Scores a model that is fitted to one file on another, beside its controls."""
     task = excerpts_task(held_out)
     with tempfile.TemporaryDirectory() as folder:
-        fit.run(str(train), f"{folder}/fit")
+        fit.run(str(train), Path(folder, "fit"))
         fitted = NextLevelBertModel.from_pretrained(f"{folder}/fit").eval()
         scores = score_task(task, [DocumentVectors("fit", fitted), static])
     figures: dict[str, Any] = {"n": len(task.queries)}

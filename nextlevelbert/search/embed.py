@@ -1,7 +1,6 @@
 """``nextlevelbert embed``: the vectors of documents or chunks in one file."""
 
 import json
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, pairwise
 from pathlib import Path
@@ -14,7 +13,7 @@ import pyarrow.parquet as pq
 
 from ..corpus.parts import column_values, vector_array
 from ..messages import readable_name
-from ..models.files import local_path, whole_file
+from ..models.files import whole_file
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from .encoders.choice import SearchModel
 from .passages import Run
@@ -30,18 +29,13 @@ class Rows(NamedTuple):
 
     Attributes:
         schema: their columns.
-        number: how many there are.
+        shape: the number of rows, and of the values of each vector.
         tables: some rows at a time, in order.
     """
 
     schema: pa.Schema
-    number: int
+    shape: tuple[int, int]
     tables: Iterable[pa.Table]
-
-    @property
-    def vector_size(self) -> int:
-        """Returns the number of values of a vector."""
-        return self.schema.field("vector").type.list_size
 
 
 def _vectors(table: pa.Table) -> np.ndarray:
@@ -58,13 +52,13 @@ def _write_parquet(rows: Rows, file: BinaryIO) -> None:
 
 def _write_csv(rows: Rows, file: BinaryIO) -> None:
     """Writes a column for each value of the vectors, named ``vector_0`` and so on."""
-    schema = rows.schema.remove(rows.schema.get_field_index("vector"))
-    for index in range(rows.vector_size):
-        schema = schema.append(pa.field(f"vector_{index}", pa.float32()))
-    with pyarrow.csv.CSVWriter(file, schema) as writer:
-        for table in rows.tables:
-            columns = [*table.drop_columns("vector").columns, *map(pa.array, _vectors(table).T)]
-            writer.write_table(pa.table(columns, schema=schema))
+    options = pyarrow.csv.WriteOptions()
+    for table in rows.tables:
+        flat = table.drop_columns("vector")
+        for index, values in enumerate(_vectors(table).T):
+            flat = flat.append_column(f"vector_{index}", pa.array(values))
+        pyarrow.csv.write_csv(flat, file, options)
+        options.include_header = False
 
 
 def _write_json_lines(rows: Rows, file: BinaryIO) -> None:
@@ -78,7 +72,7 @@ def _write_json_lines(rows: Rows, file: BinaryIO) -> None:
 
 def _write_npy(rows: Rows, file: BinaryIO) -> None:
     """Writes the vectors only, as one matrix."""
-    header = {"descr": "<f4", "fortran_order": False, "shape": (rows.number, rows.vector_size)}
+    header = {"descr": "<f4", "fortran_order": False, "shape": rows.shape}
     np.lib.format.write_array_header_1_0(file, header)
     for table in rows.tables:
         file.write(_vectors(table).data)
@@ -95,7 +89,7 @@ WRITERS: dict[str, Callable[[Rows, BinaryIO], None]] = {
 
 def run(
     source: str,
-    output: str | Path,
+    output: Path,
     model: NextLevelBertModel | SearchModel | None = None,
     reading: ReadingOptions | None = None,
     *,
@@ -113,7 +107,6 @@ def run(
     Raises:
         ValueError: if no document can be read, or the output is one.
     """
-    output = local_path(output)
     write = WRITERS[output.suffix.lower()]
     check_output(source, output)
     store = open_store(source, model, reading)
@@ -125,13 +118,10 @@ def run(
     tables = _joined(make_rows(store, run) for run in store.runs)
     first = next(tables)
     schema = first.schema.with_metadata({"recipe": json.dumps(store.recipe)})
-    written = Rows(schema, number=count, tables=chain([first], tables))
+    size = schema.field("vector").type.list_size
     with whole_file(output) as file:
-        write(written, file)
-    print(
-        f"Wrote {readable_name(output)}: {count:,} rows with vectors of {written.vector_size}"
-        " values."
-    )
+        write(Rows(schema, (count, size), tables=chain([first], tables)), file)
+    print(f"Wrote {readable_name(output)}: {count:,} rows with vectors of {size:,} values.")
 
 
 def _joined(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -153,7 +143,7 @@ def _document_rows(store: Store, run: Run) -> pa.Table:
     """Makes a row for each document of a run, with the document's id, metadata and vector."""
     documents = store.documents(run, 0, len(run.counts))
     columns = {
-        "document": pa.array([document.name for document in documents], pa.string()),
+        "document": pa.array([document.name for document in documents]),
         "metadata": pa.array([document.metadata_text for document in documents], pa.large_string()),
         "vector": vector_array(store.array("document_vectors", run).astype(np.float32)),
     }
@@ -167,24 +157,20 @@ def _chunk_rows(store: Store, run: Run) -> pa.Table:
     pages: list[int | None] = []
     texts = []
     spans = store.array("spans", run)[:, :2]
-    first = 0
-    for document, count in zip(
-        store.documents(run, 0, len(run.counts)), run.counts.tolist(), strict=True
-    ):
-        starts = spans[first : first + count, 0].tolist()
-        first += count
-        names.extend([document.name] * count)
-        chunks.extend(range(count))
-        for start in starts:
-            if document.page_starts is None:
-                pages.append(None)
-            else:
-                pages.append(bisect_right(document.page_starts, start))
+    documents = store.documents(run, 0, len(run.counts))
+    starts_of_documents = np.split(spans[:, 0], np.cumsum(run.counts)[:-1])
+    for document, starts in zip(documents, starts_of_documents, strict=True):
+        names += [document.name] * len(starts)
+        chunks += range(len(starts))
+        if document.page_starts is None:
+            pages += [None] * len(starts)
+        else:
+            pages += np.searchsorted(document.page_starts, starts, side="right").tolist()
         # From a chunk, or the beginning, to the next chunk.
-        for start, end in pairwise([0, *starts[1:], len(document.text)]):
-            texts.append(document.text[start:end])
+        borders = [0, *starts[1:].tolist(), len(document.text)]
+        texts += [document.text[start:end] for start, end in pairwise(borders)]
     columns = {
-        "document": pa.array(names, pa.string()),
+        "document": pa.array(names),
         "chunk": pa.array(chunks, pa.int32()),
         "start": pa.array(spans[:, 0], pa.int64()),
         "end": pa.array(spans[:, 1], pa.int64()),

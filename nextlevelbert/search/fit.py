@@ -15,7 +15,7 @@ from ..fitting import (
     static_checkpoint,
 )
 from ..messages import readable_name
-from ..models.files import local_path, write_whole
+from ..models.files import write_whole
 from ..models.from_encoder import load_chunk_encoder
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from ..training.cards import (
@@ -65,7 +65,7 @@ _CARD = CardText(
 
 def run(
     source: str,
-    output: str | Path,
+    output: Path,
     *,
     text_column: str = "text",
     id_column: str = "id",
@@ -83,11 +83,8 @@ def run(
         device: device that the encoder runs on, in float32; see `open_model`.
 
     Raises:
-        ValueError: if the folder is not empty, or there are fewer than two different documents.
+        ValueError: if there are fewer than two different documents.
     """
-    output = local_path(output)
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise ValueError(f"{output} exists already. Give a new or an empty folder.")
     transformers.utils.logging.disable_progress_bar()
     encoder = load_chunk_encoder(model or static_checkpoint())
     encoder.encoder.to(choose_device(device, encoder.encoder))
@@ -153,10 +150,9 @@ def halved(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
     Weights that float16 cannot hold are kept: whitening by very small differences makes large ones.
     """
-    halves = {}
+    halves = dict(weights)
     for name, value in weights.items():
-        halves[name] = value
-        half = value.to(torch.float16)
+        half = value.half()
         if value.is_floating_point() and half.isfinite().all():
             halves[name] = half
     return halves

@@ -259,7 +259,7 @@ def encode_corpus(  # noqa: PLR0913  # options of a public call, by name
         def write(name: str, batch: SplitBatch, vectors: Tensor) -> None:
             target.write(name, _part_content(batch, make_rows.table(batch, vectors)))
 
-        if isinstance(documents, FileDocuments) and not (append or documents.is_started):
+        if isinstance(documents, FileDocuments) and documents.files and not append:
             groups = file_groups(documents, characters_per_part, work)
         else:
             groups = work.divided(document_groups(documents, characters_per_part))

@@ -103,7 +103,7 @@ def file_groups(
 
     shards, sizes = _shards(documents.files, characters)
     if work.processes == 1 or max(sizes) * work.processes > 2 * sum(sizes):
-        yield from work.divided(group for files in shards for group in groups_of(files))
+        yield from work.divided(itertools.chain.from_iterable(map(groups_of, shards)))
         return
 
     work.hold()

@@ -44,18 +44,17 @@ class FileDocuments(Iterator[Document]):
         files: the files.
 
     Attributes:
+        files: the files; none after documents were taken from it, as from any iterator.
         row_count: number of rows that were read; rows without an id are named by their number.
-        is_started: whether documents were taken from it, as from any iterator.
     """
 
     def __init__(self, files: Sequence[File]) -> None:
         self.files = files
         self.row_count = 0
-        self.is_started = False
         self._documents = self.read(files)
 
     def __next__(self) -> Document:
-        self.is_started = True
+        self.files = ()
         return next(self._documents)
 
     @abstractmethod

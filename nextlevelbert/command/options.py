@@ -6,6 +6,7 @@ import argparse
 import glob
 import importlib
 import os
+import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that choose a model and how it runs; see `open_options`."""
     parser.add_argument(
         "--model",
+        default=os.environ.get("NEXTLEVELBERT_MODEL") or None,
         help=(
             "folder or name of a checkpoint of this package or of any sentence-transformers model;"
             " minilm is short for all-MiniLM-L6-v2 (default: $NEXTLEVELBERT_MODEL if it is set,"
@@ -147,7 +149,7 @@ def open_options(options: dict[str, Any]) -> None:
     reading = importlib.import_module("nextlevelbert.search.reading")
     cache_dir = options.pop("cache_dir")
     model = choice.SearchModel(
-        options.pop("model"),
+        options.pop("model") or choice.STATIC,
         chunk_encoder=options.pop("chunk_encoder"),
         device=options.pop("device"),
         dtype=options.pop("dtype"),
@@ -155,8 +157,7 @@ def open_options(options: dict[str, Any]) -> None:
     )
     splitter = options.pop("splitter")
     if splitter is not None:
-        opening = importlib.import_module("nextlevelbert.search.encoders.torch")  # loads torch
-        splitter = opening.open_splitter(model.model, splitter)
+        splitter = _splitter(splitter, model.model.config.chunking)  # loads torch
     reading_options = {
         "text_column": options.pop("text_column"),
         "id_column": options.pop("id_column"),
@@ -201,9 +202,39 @@ def _reranker(options: dict[str, Any]) -> object:
     if name is not None:
         shared = {option: options[option] for option in ("device", "dtype", "cache_dir")}
         return rerank.named_reranker(name, depth, **shared)
-    if options["model"] or os.environ.get("NEXTLEVELBERT_MODEL"):
+    if options["model"]:
         return None  # the installed MiniLM reads English only
     return rerank.installed_reranker(depth)
+
+
+def _splitter(name: str, chunking: str) -> Callable[..., Any]:
+    """Imports the function of ``--splitter``.
+
+    Args:
+        name: the module and the function, such as ``nltk.tokenize.sent_tokenize``.
+            ``text_sentences`` is this package's own.
+        chunking: how the model splits a text; see `ChunkingRule.mode`.
+
+    Raises:
+        ValueError: if there is no such function, or the chunks of the model are not of sentences.
+    """
+    if chunking == "fixed":
+        raise ValueError(
+            f"--splitter {name}: the chunks of this model are runs of tokens, not sentences. Leave"
+            " the option out, or use a model whose chunking is sentences or packed_sentences."
+        )
+    if name == "text_sentences":
+        name = "nextlevelbert.models.text_sentences.text_sentences"
+    try:
+        splitter = pkgutil.resolve_name(name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(
+            f"There is no sentence splitter {name!r} ({error}). Give a module and a function, such"
+            " as nltk.tokenize.sent_tokenize, or text_sentences."
+        ) from error
+    if not callable(splitter):
+        raise ValueError(f"The sentence splitter {name!r} must be a function, got {splitter!r}.")
+    return splitter
 
 
 def count(text: str) -> int:

@@ -208,7 +208,7 @@ def test_vectors_of_both_precisions_do_not_mix(library, settled, toy_encoder_pat
     """Passages are read in each of them, and a later question finds its own."""
     answers = {}
     for dtype in ("float32", "int8", "float32", "int8"):
-        model = SearchModel(toy_encoder_path, dtype=dtype, use="", cache_dir=exports)
+        model = SearchModel(toy_encoder_path, dtype=dtype, cache_dir=exports)
         cosines = library.ask(QUESTION, rerank=Reranker(model, passages=4)).rerank_cosine
         answers.setdefault(dtype, []).append(cosines)
 

@@ -42,21 +42,17 @@ class SearchModel:
         device: device that the model runs on; see `open_model`.
         dtype: precision of the weights, by torch's name, or ``"int8"`` of an export.
         export_dtype: precision of an export if `dtype` is ``"auto"``.
-        use: what the model is for, in the line on stderr that names it; without a use, no line.
+        use: what the model is for, in the line on stderr that names a slow one.
         cache_dir: the cache, in which exports are kept.
     """
 
-    name: str | None = None
+    name: str = STATIC
     chunk_encoder: str | None = None
     device: str = "auto"
     dtype: str = "auto"
     export_dtype: str = "float32"
     use: str = "Reading"
     cache_dir: Path | None = None
-
-    @property
-    def _full_name(self) -> str:
-        return self.name or os.environ.get("NEXTLEVELBERT_MODEL") or STATIC
 
     @cached_property
     def model(self) -> NextLevelBertModel:
@@ -67,7 +63,7 @@ class SearchModel:
         if dtype == "int8":
             dtype = "float32"  # of what has no export
         return open_model(
-            self._full_name, chunk_encoder=self.chunk_encoder, device=self.device, dtype=dtype
+            self.name, chunk_encoder=self.chunk_encoder, device=self.device, dtype=dtype
         )
 
     @cached_property
@@ -78,7 +74,7 @@ class SearchModel:
             from .torch import TorchEncoder  # loads torch
 
             encoder = TorchEncoder(self.model)
-        if self.use and encoder.has_layers:
+        if encoder.has_layers:
             print(f"{self.use} with {encoder}.", file=sys.stderr)
         return encoder
 
@@ -86,15 +82,14 @@ class SearchModel:
         """Returns an encoder that stands for the model, which is exported if need be."""
         if self.chunk_encoder or self.device not in _CPU or self.dtype not in _WITHOUT_TORCH:
             return None
-        name = self._full_name
         dtype = self.dtype
         if dtype == "auto":
             dtype = self.export_dtype
-        if name == "minilm" and dtype == "int8" and find_spec("onnxruntime"):
+        if self.name == "minilm" and dtype == "int8" and find_spec("onnxruntime"):
             from .onnx import MINILM, OnnxEncoder
 
             return OnnxEncoder(MINILM, "int8")
-        folder = _folder_of(name)
+        folder = _folder_of(self.name)
         if folder is None:
             return None
         if is_static(folder):

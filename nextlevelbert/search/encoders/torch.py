@@ -1,8 +1,7 @@
-"""Opens the model of a command in torch, encodes with it, and finds its splitter."""
+"""Opens the model of a command in torch, and encodes with it."""
 
-import pkgutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoModel, PreTrainedConfig
 from transformers.utils import is_torch_bf16_available_on_device
 
-from ...models.chunk_encoder import ChunkEncoder, LoadedChunkEncoder
+from ...models.chunk_encoder import ChunkEncoder
 from ...models.from_encoder import load_chunk_encoder
 from ...models.identity import model_identity
 from ...models.model_names import TOKEN_FAMILIES, full_name, hub_arguments, name_on_hub
@@ -20,7 +19,6 @@ from ...models.modeling_nextlevelbert import NextLevelBertModel
 from ...models.registration import register_models
 from ...models.sentences import Splitter
 from ...models.static_encoders import StaticEmbeddingModel
-from ...models.text_sentences import text_sentences
 from ...models.tokenizing import tokenize_document
 from .files import EncodedTexts
 
@@ -91,34 +89,25 @@ def _open(name: str, chunk_encoder: str | None) -> NextLevelBertModel:
     name = name_on_hub(name)
     path = full_name(name)
     loading = hub_arguments(path)
-    family = _family_of(path, loading)
+    family = ""
+    with suppress(OSError):  # no configuration of transformers
+        config, _ = PreTrainedConfig.get_config_dict(path, **loading)
+        family = config.get("model_type", "")
     if family in TOKEN_FAMILIES:
         raise ValueError(
             f"its model_type is {family!r}. Give a model of the family nextlevelbert or hate, or a"
             " sentence encoder."
         )
+
     if family not in _DOCUMENT_MODELS:
-        return _model_over(load_chunk_encoder(name))
+        encoder = load_chunk_encoder(name)
+        most = encoder.max_chunk_size or _CHUNK_SIZE
+        size = min(_CHUNK_SIZE, encoder.tokenizer.model_max_length, most)
+        return NextLevelBertModel.from_chunk_encoder(encoder, chunk_size=size, pooling="plain")
     model = AutoModel.from_pretrained(path, **loading)
     if chunk_encoder is not None:
         model.attach_chunk_encoder(load_chunk_encoder(chunk_encoder))
     return model
-
-
-def _family_of(path: str, loading: dict[str, Any]) -> str:
-    """Returns the ``model_type`` of a model; empty if it has no configuration of transformers."""
-    try:
-        config, _ = PreTrainedConfig.get_config_dict(path, **loading)
-    except OSError:  # `load_chunk_encoder` says what is missing
-        return ""
-    return config.get("model_type", "")
-
-
-def _model_over(source: LoadedChunkEncoder) -> NextLevelBertModel:
-    """Makes a model without layers over the chunks of a sentence encoder."""
-    most = source.max_chunk_size or _CHUNK_SIZE
-    size = min(_CHUNK_SIZE, source.tokenizer.model_max_length, most)
-    return NextLevelBertModel.from_chunk_encoder(source, chunk_size=size, pooling="plain")
 
 
 def choose_device(device: str, encoder: ChunkEncoder) -> str:
@@ -144,37 +133,6 @@ def best_dtype(device: str) -> str:
     if has_bfloat16:
         return "bfloat16"
     return "float32"
-
-
-def open_splitter(model: NextLevelBertModel, name: str) -> Splitter:
-    """Imports the function of ``--splitter``.
-
-    Args:
-        model: the model, whose chunks the splitter makes.
-        name: the module and the function, such as ``nltk.tokenize.sent_tokenize``.
-            ``text_sentences`` is this package's own.
-
-    Raises:
-        ValueError: if there is no such function, or the chunks of the model are not of sentences.
-    """
-    if model.config.chunking == "fixed":
-        raise ValueError(
-            f"--splitter {name}: the chunks of this model are runs of tokens, not sentences. Leave"
-            " the option out, or use a model whose chunking is sentences or packed_sentences."
-        )
-    if name == "text_sentences":
-        return text_sentences
-
-    try:
-        splitter = pkgutil.resolve_name(name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(
-            f"There is no sentence splitter {name!r} ({error}). Give a module and a function, such"
-            " as nltk.tokenize.sent_tokenize, or text_sentences."
-        ) from error
-    if not callable(splitter):
-        raise ValueError(f"The sentence splitter {name!r} must be a function, got {splitter!r}.")
-    return splitter
 
 
 class TorchEncoder:

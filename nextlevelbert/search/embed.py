@@ -1,7 +1,7 @@
 """``nextlevelbert embed``: the vectors of documents or chunks in one file."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -78,7 +78,7 @@ def _write_npy(rows: Rows, file: BinaryIO) -> None:
         file.write(_vectors(table).data)
 
 
-WRITERS: dict[str, Callable[[Rows, BinaryIO], None]] = {
+WRITERS = {
     ".parquet": _write_parquet,
     ".csv": _write_csv,
     ".jsonl": _write_json_lines,

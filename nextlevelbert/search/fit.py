@@ -38,18 +38,12 @@ STATIC_SHARE = 0.2
 # Fitted to so many excerpts of novels (10,000 characters each), vectors found chapters of other
 # novels about as well as fitted to 190 (MAP 0.77 and 0.79); fitted to six, worse (0.68).
 _FEW_DOCUMENTS = 25
-_NOT_WHITENED = (
-    "every document is one chunk, or its chunks are alike, so that the token vectors are centred,"
-    " but not whitened. Longer documents give better vectors."
-)
-_SUMMARY = (
-    "This model is a NextLevelBERT without an encoder over chunks. The vector of a document is the"
-    " mean of the vectors of its chunks, which join token vectors and word counts. The model was"
-    " not trained, but fitted to documents in closed form."
-)
-
 _CARD = CardText(
-    summary=_SUMMARY,
+    summary=(
+        "This model is a NextLevelBERT without an encoder over chunks. The vector of a document is"
+        " the mean of the vectors of its chunks, which join token vectors and word counts. The"
+        " model was not trained, but fitted to documents in closed form."
+    ),
     intended_use="Use its vectors to find similar documents in these and in similar folders.",
     measured="The model was not measured on these documents.",
     limits=(
@@ -114,7 +108,11 @@ def run(
         except WhiteningError:
             fitted = "centred"
             both = combine(whiten=[False, False])
-            print(f"note: {_NOT_WHITENED}", file=sys.stderr)
+            print(
+                "note: every document is one chunk, or its chunks are alike, so that the token"
+                " vectors are centred, but not whitened. Longer documents give better vectors.",
+                file=sys.stderr,
+            )
         fitted_model = NextLevelBertModel.from_chunk_encoder(both, pooling="plain")
     fitted_model.save_pretrained(output, state_dict=halved(fitted_model.state_dict()))
 

@@ -94,7 +94,8 @@ def run(argv: Sequence[str]) -> None:
     options = vars(command_parser(name).parse_args(argv[1:]))
     check_models(options)
     if name not in ("search", "app", "cache"):  # which open a model only to encode something
-        importlib.import_module("nextlevelbert.search.reading").check_source(options["source"])
+        notes = importlib.import_module("nextlevelbert.search.notes").Notes()  # printed later
+        importlib.import_module("nextlevelbert.search.reading").list_files(options["source"], notes)
         importlib.import_module("nextlevelbert.public")  # registers the models
     _, module_name = _COMMANDS[name]
     command = importlib.import_module(module_name)

@@ -16,7 +16,7 @@ from ..messages import readable_name
 from ..models.files import whole_file
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from .encoders.choice import SearchModel
-from .passages import Run
+from .passages import Run, readable_json
 from .reading import ReadingOptions, check_output
 from .store import Store, open_store
 
@@ -141,10 +141,11 @@ def _joined(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 def _document_rows(store: Store, run: Run) -> pa.Table:
     """Makes a row for each document of a run, with the document's id, metadata and vector."""
-    documents = store.documents(run, 0, len(run.counts))
+    documents = store.documents(run.file, run.first_passage, len(run.texts))
+    metadata = [readable_json(document.metadata) for document in documents]
     columns = {
         "document": pa.array([document.name for document in documents]),
-        "metadata": pa.array([document.metadata_text for document in documents], pa.large_string()),
+        "metadata": pa.array(metadata, pa.large_string()),
         "vector": vector_array(store.array("document_vectors", run).astype(np.float32)),
     }
     return pa.table(columns)
@@ -157,7 +158,7 @@ def _chunk_rows(store: Store, run: Run) -> pa.Table:
     pages: list[int | None] = []
     texts = []
     spans = store.array("spans", run)[:, :2]
-    documents = store.documents(run, 0, len(run.counts))
+    documents = store.documents(run.file, run.first_passage, len(run.texts))
     starts_of_documents = np.split(spans[:, 0], np.cumsum(run.counts)[:-1])
     for document, starts in zip(documents, starts_of_documents, strict=True):
         names += [document.name] * len(starts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, lru_cache, partial
 from itertools import compress, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,7 +15,7 @@ from ..messages import names_in_line, readable_name
 from .encoders.choice import SearchModel
 from .late_interaction import late_interaction
 from .passages import Passage, StoredDocument, show_passage
-from .reading import ReadingOptions
+from .reading import ReadingOptions, SourceFile
 from .rerank import Reranker, scores_again
 from .store import Store, open_store
 
@@ -97,13 +97,13 @@ class Library:
         self._store = store
         counts = [run.counts for run in store.runs]
         self.starts = np.cumsum([0, *np.concatenate(counts).tolist()])
-        self._document_starts = np.cumsum([0, *map(len, counts)])  # of each run
         self._texts = np.concatenate([run.texts for run in store.runs])
         self._document_texts = np.concatenate([run.document_texts for run in store.runs])
         numbers = [run.first_passage + np.arange(len(run.texts)) for run in store.runs]
         self._numbers = np.concatenate(numbers)  # of the passages in the store
+        self._files = [run.file for run in store.runs for _ in run.counts]  # of the documents
         # Not a method of this object, which would keep the store open in a circle of references.
-        read = partial(_read_document, store, self._document_starts)
+        read = partial(_read_document, store, self._files, self._numbers[self.starts[:-1]])
         self.document = lru_cache(_KEPT_DOCUMENTS)(read)
 
     @property
@@ -121,7 +121,9 @@ class Library:
     @cached_property
     def names(self) -> list[str]:
         """Returns the printed names of the documents."""
-        return [name for run in self._store.runs for name in self._store.names(run)]
+        ids = dict(self._store.query("SELECT first_passage, name FROM documents"))
+        numbers = self._numbers[self.starts[:-1]].tolist()
+        return [file.name_of(ids[n]) for file, n in zip(self._files, numbers, strict=True)]
 
     def name(self, index: int) -> str:
         """Returns the printed name of a document."""
@@ -129,7 +131,7 @@ class Library:
 
     def document_of(self, passage: int) -> int:
         """Returns the document of a passage."""
-        return _last_before(passage, self.starts)
+        return int(np.searchsorted(self.starts, passage, side="right")) - 1
 
     @cached_property
     def spans(self) -> np.ndarray:
@@ -218,8 +220,8 @@ class Library:
 
     def question_note(self, question: str) -> str | None:
         """Returns a note on a question if no passage holds a word of it."""
-        words = _distinct_words(question)
-        if words and not self._spread(words).any():
+        words, spread = self._spread(question)
+        if words and not spread.any():
             return _NO_KNOWN_WORD.format(words=names_in_line(words))
         return None
 
@@ -229,10 +231,9 @@ class Library:
         At most a third of all passages hold such a word, and it is at least half as rare as the
         rarest word of the question.
         """
-        words = _distinct_words(question)
-        spread = self._spread(words)
+        words, spread = self._spread(question)
         most = max(self._store.passages / 3, 1)
-        weights = rarity(spread, self._store.passages)
+        weights = rarity(self._store.odds(spread))
         weights[(spread == 0) | (spread > most)] = 0
         least = max(weights.max(initial=0) / 2, 1e-9)
         return set(compress(words, weights >= least))
@@ -257,14 +258,14 @@ class Library:
 
     def _nearness(self, question: str, texts: list[str]) -> np.ndarray:
         """Returns how near some passages come to the words of a question, ``[n]``."""
-        words = _distinct_words(question)
-        weights = np.log1p(_odds(self._spread(words), self._store.passages))
+        words, spread = self._spread(question)
         encoder: Any = self._store.model.vectors  # it has token vectors
-        return late_interaction(words, weights, texts, encoder)
+        return late_interaction(words, np.log1p(self._store.odds(spread)), texts, encoder)
 
-    def _spread(self, words: Iterable[str]) -> np.ndarray:
-        """Returns the number of passages that hold each word, ``[V]``."""
-        return np.array([self._store.spread_of(word) for word in words], np.int64)
+    def _spread(self, question: str) -> tuple[list[str], np.ndarray]:
+        """Returns the V words of a question, and how many passages hold each, ``[V]``."""
+        words = list(dict.fromkeys(search_words(question)))
+        return words, np.array([*map(self._store.spread_of, words)], np.int64)
 
     def _bm25(self, question: str) -> tuple[np.ndarray, float]:
         """Returns BM25 of all passages ``[N]``, and the length of the question's rarities.
@@ -273,61 +274,44 @@ class Library:
         weight there. Words that more than half of them hold do not count beside others.
         """
         counts = Counter(search_words(question))
-        spread = self._spread(counts)
-        rarities = rarity(spread, self._store.passages)
+        words, spread = self._spread(question)
+        rarities = rarity(self._store.odds(spread))
         is_frequent = 2 * spread > self._store.passages
         if (is_frequent | (spread == 0)).all():
             is_frequent[:] = False
         scores = np.zeros(self._store.end, np.float32)
-        for index, (word, count) in enumerate(counts.items()):
+        for index, word in enumerate(words):
             if spread[index] > 0 and not is_frequent[index]:
                 numbers, shares = self._store.passages_with(word)
-                weight = count * rarities[index]
+                weight = counts[word] * rarities[index]
                 scores[numbers] += weight * shares
         times = np.array([*counts.values()], np.float32)
         return scores[self._numbers], float(np.linalg.norm(times * rarities))
 
 
-def _distinct_words(question: str) -> list[str]:
-    """Returns the words of a question in their order, each once."""
-    return list(dict.fromkeys(search_words(question)))
-
-
-def _odds(spread: np.ndarray, passages: int) -> np.ndarray:
-    """Returns the odds of each word not to be in a passage, ``[V]``."""
-    return (passages - spread + 0.5) / (spread + 0.5)
-
-
-def rarity(spread: np.ndarray, passages: int) -> np.ndarray:
+def rarity(odds: np.ndarray) -> np.ndarray:
     """Weighs words by how few passages hold them.
 
     The weight is Robertson's, which is 0 for a word that half of the passages hold, but at least a
     tenth of Lucene's: in a folder of two short texts, half of the passages hold every word.
 
     Args:
-        spread: number of passages that hold each word, ``[V]``.
-        passages: the number of all passages.
+        odds: the odds of each word not to be in a passage, ``[V]``.
 
     Returns:
         The weights ``[V]``.
     """
-    odds = _odds(spread, passages)
     robertson = np.log(np.maximum(odds, 1))
     lucene = np.log1p(odds)
     weights = np.maximum(robertson, _COMMON_SHARE * lucene)
     return weights.astype(np.float32)
 
 
-def _last_before(number: int, starts: np.ndarray) -> int:
-    """Returns the index of the last start that is not after a number."""
-    return int(np.searchsorted(starts, number, side="right")) - 1
-
-
-def _read_document(store: Store, document_starts: np.ndarray, index: int) -> StoredDocument:
+def _read_document(
+    store: Store, files: Sequence[SourceFile], numbers: np.ndarray, index: int
+) -> StoredDocument:
     """Reads a document by its index in the library."""
-    run = _last_before(index, document_starts)
-    start = index - int(document_starts[run])
-    [document] = store.documents(store.runs[run], start, count=1)
+    [document] = store.documents(files[index], int(numbers[index]), count=1)
     return document
 
 

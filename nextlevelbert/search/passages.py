@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..data.documents import Document
-from ..messages import readable_name
 from ..models.text_sentences import text_sentences
 from ..spans import whole_sentences
 from .reading import SourceFile
@@ -74,8 +72,6 @@ class Run(NamedTuple):
 
     Attributes:
         file: the file.
-        id: number of the run.
-        first_document: number of its first document.
         first_passage: number of its first passage.
         counts: number of passages of each of its n documents, ``[n]``.
         texts: a number for the text of each of its N passages, ``[N]``; equal for equal texts.
@@ -83,8 +79,6 @@ class Run(NamedTuple):
     """
 
     file: SourceFile
-    id: int
-    first_document: int
     first_passage: int
     counts: np.ndarray
     texts: np.ndarray
@@ -92,39 +86,28 @@ class Run(NamedTuple):
 
 
 class StoredDocument(NamedTuple):
-    """A document as it is stored.
+    """A document of a store.
 
     Attributes:
-        name: its id, as it is printed; from `Store.documents` with its file.
+        name: its printed name.
         text: its text.
-        metadata_text: the other columns of its row, as JSON.
-        pages: the character at which each page begins, as JSON; None without pages.
+        metadata: the other columns of its row.
+        page_starts: the character at which each page begins; None without pages.
     """
 
     name: str
     text: str
-    metadata_text: str
-    pages: str | None
+    metadata: dict[str, Any]
+    page_starts: list[int] | None
 
     @classmethod
-    def of(cls, document: Document, *, is_table: bool) -> "StoredDocument":
-        """Returns a document as it is stored; in a table, a column may be called "pages"."""
-        metadata = dict(document.metadata)
-        pages = None
-        if not is_table and metadata.get("pages"):
-            pages = json.dumps(metadata.pop("pages"))
-        name = readable_name(document.id)
-        return cls(name, text=document.text, metadata_text=readable_json(metadata), pages=pages)
-
-    @property
-    def metadata(self) -> dict[str, Any]:
-        """Returns the other columns of the document's row."""
-        return json.loads(self.metadata_text)
-
-    @property
-    def page_starts(self) -> list[int] | None:
-        """Returns the character at which each page begins; None without pages."""
-        return json.loads(self.pages or "null")
+    def of(cls, file: SourceFile, name: str, text: str, metadata_text: str) -> "StoredDocument":
+        """Returns a document of a file; in a table, a column may be called "pages"."""
+        metadata = json.loads(metadata_text)
+        page_starts = None
+        if not file.is_table:
+            page_starts = metadata.pop("pages", None)
+        return cls(file.name_of(name), text=text, metadata=metadata, page_starts=page_starts)
 
 
 def readable_json(values: dict[str, Any], indent: int | None = None) -> str:

@@ -12,14 +12,13 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from pydoc_data import topics
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..bundled import PYTHON_MANUAL, resolve_source
 from ..data.documents import Document
 from ..data.files import (
     TEXTS,
     PartlyReadError,
-    files_below,
     find_paths,
     named_errors,
     suffix,
@@ -137,16 +136,6 @@ class SourceFile:
             else:
                 self.content = self.content_hash()
 
-    def is_unchanged(self) -> bool:
-        """Returns whether the file still holds the same; if not, the new content is stored.
-
-        Raises:
-            ValueError: if the file cannot be read any more.
-        """
-        before = self.content
-        self.look(self.state, before)
-        return self.content == before
-
 
 def state_of_files(paths: Iterable[Path]) -> str:
     """Describes files by their sizes, times and inodes.
@@ -180,6 +169,7 @@ def list_files(source: str, notes: Notes) -> list[SourceFile]:
     Raises:
         ValueError: if there is no file, or no file holds more than white space.
     """
+    source = resolve_source(source)
     if source == PYTHON_MANUAL:
         return [SourceFile(Path(PYTHON_MANUAL), PYTHON_MANUAL, is_table=True)]
     files = []
@@ -196,24 +186,10 @@ def list_files(source: str, notes: Notes) -> list[SourceFile]:
             files.append(SourceFile(path, name, is_table=suffix(path) not in TEXTS))
     if models:
         files = [file for file in files if not models.intersection(file.path.parents)]
-    _check_text(source, [file.path for file in files])
-    return files
-
-
-def check_source(source: str) -> None:
-    """Refuses a source without text; no model is needed to see this.
-
-    Raises:
-        ValueError: if no file holds more than white space.
-    """
-    source = resolve_source(source)
-    _check_text(source, files_below(find_paths(source)))
-
-
-def _check_text(source: str, paths: Sequence[Path]) -> None:
-    if paths and all(map(_is_blank, paths)):
-        names = names_in_line([readable_name(path.name) for path in paths])
+    if files and all(_is_blank(file.path) for file in files):
+        names = names_in_line([readable_name(file.path.name) for file in files])
         raise ValueError(f"{source!r} holds no text. Empty or only white space: {names}.")
+    return files
 
 
 def _is_blank(path: Path) -> bool:
@@ -256,21 +232,24 @@ def check_output(source: str, output: Path) -> None:
         )
 
 
-@dataclass(frozen=True)
-class DocumentRun:
+class DocumentRun(NamedTuple):
     """Some documents of a file, in their order.
 
     Args:
-        index: index of the run among those of the file.
+        file: the file.
+        content: hash of the bytes that the file held.
+        position: index of the run among those of the file.
         documents: the documents. Only a file that holds no text has a run without documents.
         is_last: true for the last run of the file.
         notes: in the last run, notes about rows and pages of the file that were not read.
     """
 
-    index: int
+    file: SourceFile
+    content: str
+    position: int
     documents: list[Document]
-    is_last: bool
-    notes: list[Note]
+    is_last: bool = False
+    notes: Sequence[Note] = ()
 
 
 def read_runs(file: SourceFile, reading: ReadingOptions, characters: int) -> Iterator[DocumentRun]:
@@ -286,15 +265,15 @@ def read_runs(file: SourceFile, reading: ReadingOptions, characters: int) -> Ite
     errors: list[ValueError] = []
     rows = read_documents(file.path, reading.text_column, reading.id_column, on_error=errors.append)
     times = Counter[str]()
-    index = 0
+    position = 0
     size = 0
     documents: list[Document] = []
     for row in rows:
         if not row.text.strip():
             continue
         if size >= characters:
-            yield DocumentRun(index, documents, is_last=False, notes=[])
-            index += 1
+            yield DocumentRun(file, file.content, position, documents)
+            position += 1
             size = 0
             documents = []
         times[row.id] += 1
@@ -304,15 +283,13 @@ def read_runs(file: SourceFile, reading: ReadingOptions, characters: int) -> Ite
         documents.append(replace(row, id=name))
         size += len(row.text)
     notes = _notes_on_reading(file, errors, is_empty=not documents)
-    yield DocumentRun(index, documents, is_last=True, notes=notes)
+    yield DocumentRun(file, file.content, position, documents, is_last=True, notes=notes)
 
 
 def read_content(
     file: SourceFile, reading: ReadingOptions, characters: int
-) -> Iterator[tuple[str, DocumentRun]]:
-    """Streams the runs of a file, each with the hash of the bytes that the file held.
-
-    If the file changes meanwhile, it is read again from its beginning.
+) -> Iterator[DocumentRun]:
+    """Streams the runs of a file; if it changes meanwhile, it is read again from its beginning.
 
     Args:
         file: the file; its content and state are those of the last reading.
@@ -324,11 +301,11 @@ def read_content(
     """
     with named_errors(file.path):
         for _ in range(_READINGS):
-            content = file.content
             for run in read_runs(file, reading, characters):
-                if not file.is_unchanged():
+                file.look(file.state, file.content)
+                if file.content != run.content:
                     break
-                yield content, run
+                yield run
             else:  # to the last run
                 return
         raise ValueError("It changes while it is read. Run the command again.")
@@ -336,12 +313,7 @@ def read_content(
 
 def _notes_on_reading(file: SourceFile, errors: list[ValueError], is_empty: bool) -> list[Note]:
     """Describes the errors of a file; there is at least one note about a file without text."""
-    notes = []
-    for error in errors:
-        head = "left out"
-        if isinstance(error, PartlyReadError):
-            head = "note"
-        notes.append(Note(head, _rest_of_message(file, error)))
+    notes = [note_on_error(file, error) for error in errors]
     if not is_empty:
         return notes
     if not notes:
@@ -360,7 +332,7 @@ def read_files(
     """
     all_notes = Notes()
     try:
-        for file in list_files(resolve_source(source), all_notes):
+        for file in list_files(source, all_notes):
             counts = []
             for run in read_runs(file, reading, _CHARACTERS_PER_RUN):
                 counts.append(count_unknown(tokenizer, run.documents))
@@ -412,15 +384,13 @@ def notes_on_words(file: SourceFile, counts: Sequence[Mapping[str, Any]]) -> lis
     return notes
 
 
-def left_out(file: SourceFile, error: Exception) -> Note:
-    """Returns the note that a file was not read."""
-    return Note("left out", _rest_of_message(file, error))
-
-
-def _rest_of_message(file: SourceFile, error: Exception) -> str:
-    """Returns the message of an error about a file, without the path that it begins with."""
+def note_on_error(file: SourceFile, error: Exception) -> Note:
+    """Returns the note that a file, or a part of it, was not read."""
+    head = "left out"
+    if isinstance(error, PartlyReadError):
+        head = "note"
     message = readable_name(str(error))
-    path = readable_name(file.path)
-    if message.startswith(path):
-        return message.removeprefix(path)
-    return f": {message}"
+    rest = message.removeprefix(readable_name(file.path))
+    if rest == message:
+        rest = f": {message}"
+    return Note(head, rest)

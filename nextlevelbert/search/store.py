@@ -6,11 +6,12 @@ once. The documents of a file are stored in runs, each in one transaction, so th
 killed loses at most the run that it was reading. A change costs what has changed.
 
 =========  =========================================================================================
-contents   of each file: hash of its bytes, whether all its runs are stored, notes about reading it
-files      the state of each file when it was last hashed
+files      the state of each file when it was last hashed, and the hash of its bytes
+contents   of each hash whose runs are stored, or that is left out: notes about reading the file
 runs       arrays over the documents and passages of a run, see `Run`, and their vectors
-documents  name, text, metadata and page borders; the numbers of a run's documents are consecutive
+documents  name, text and metadata; the number of a document is that of its first passage
 words      FTS5's index of `search_words` of each passage; the passages of a run are consecutive
+checksums  the checksum of each run and its documents, as the view `sums` computes it
 vectors    passages that a second model has read, see `Reranker`
 =========  =========================================================================================
 """
@@ -29,8 +30,9 @@ import weakref
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence, Set
+from contextlib import ExitStack
 from itertools import chain, compress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -48,14 +50,21 @@ from ..messages import readable_name
 from ..models.files import write_whole
 from .encoders.choice import SearchModel, search_model
 from .notes import Note, Notes
-from .passages import Run, StoredDocument, borders_of_passages, numbers_of_texts, passage_texts
+from .passages import (
+    Run,
+    StoredDocument,
+    borders_of_passages,
+    numbers_of_texts,
+    passage_texts,
+    readable_json,
+)
 from .reading import (
     DocumentRun,
     ReadingOptions,
     SourceFile,
     count_unknown,
-    left_out,
     list_files,
+    note_on_error,
     notes_on_words,
     read_content,
 )
@@ -68,28 +77,52 @@ STORES = ".stores"
 ABOUT = "store.json"
 """File beside a database, with its source and its model."""
 # Raised when a store has other tables or other contents than before, so that it is made anew.
-_VERSION = 3
+_VERSION = 4
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS contents (
-    id INTEGER PRIMARY KEY, hash TEXT NOT NULL UNIQUE, is_whole INTEGER NOT NULL DEFAULT 0,
-    notes TEXT NOT NULL DEFAULT '[]', readers TEXT
-);
 CREATE TABLE IF NOT EXISTS files (
     key TEXT PRIMARY KEY, state TEXT NOT NULL, hash TEXT NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS contents (
+    hash TEXT PRIMARY KEY, readers TEXT NOT NULL, notes TEXT NOT NULL CHECK (json_valid(notes))
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS runs (
-    id INTEGER PRIMARY KEY, content INTEGER NOT NULL, position INTEGER NOT NULL,
-    first_document INTEGER NOT NULL, first_passage INTEGER NOT NULL, passages INTEGER NOT NULL,
-    unknown TEXT NOT NULL, checksum INTEGER NOT NULL, counts BLOB NOT NULL, texts BLOB NOT NULL,
-    document_texts BLOB NOT NULL, spans BLOB NOT NULL, document_vectors BLOB NOT NULL,
-    vectors BLOB NOT NULL, UNIQUE (content, position)
+    first_passage INTEGER PRIMARY KEY, hash TEXT NOT NULL, position INTEGER NOT NULL,
+    unknown TEXT NOT NULL, counts BLOB NOT NULL, texts BLOB NOT NULL, document_texts BLOB NOT NULL,
+    spans BLOB NOT NULL, document_vectors BLOB NOT NULL, vectors BLOB NOT NULL,
+    passages INTEGER AS (length(texts) / 8), UNIQUE (hash, position)
 );
 CREATE TABLE IF NOT EXISTS documents (
-    id INTEGER PRIMARY KEY, name TEXT NOT NULL, text TEXT NOT NULL, metadata TEXT NOT NULL,
-    pages TEXT
+    first_passage INTEGER PRIMARY KEY, name TEXT NOT NULL, text TEXT NOT NULL,
+    metadata TEXT NOT NULL
 );
-CREATE VIRTUAL TABLE IF NOT EXISTS words
-    USING fts5(terms, content='', tokenize="ascii tokenchars '.'");
+CREATE TABLE IF NOT EXISTS checksums (
+    first_passage INTEGER PRIMARY KEY, checksum INTEGER NOT NULL
+);
+CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5(terms, tokenize="ascii tokenchars '.'");
+CREATE VIEW IF NOT EXISTS sums AS
+    SELECT first_passage, crc32(CAST(
+        hash || position || unknown || counts || texts || document_texts || spans
+        || document_vectors || vectors AS BLOB
+    )) + (
+        SELECT total(crc32(CAST(name || text || metadata AS BLOB))) FROM documents
+        WHERE documents.first_passage
+            BETWEEN runs.first_passage AND runs.first_passage + passages - 1
+    ) FROM runs;
+CREATE TRIGGER IF NOT EXISTS forget_run AFTER DELETE ON runs BEGIN
+    DELETE FROM documents
+        WHERE first_passage BETWEEN old.first_passage AND old.first_passage + old.passages - 1;
+    DELETE FROM words
+        WHERE rowid BETWEEN old.first_passage AND old.first_passage + old.passages - 1;
+    DELETE FROM checksums WHERE first_passage = old.first_passage;
+END;
+"""
+_FAULTS = """
+SELECT quick_check FROM pragma_quick_check(1) WHERE quick_check != 'ok'
+UNION ALL SELECT 'a checksum is wrong' FROM (SELECT * FROM sums EXCEPT SELECT * FROM checksums)
+"""
+_NEXT_PASSAGE = """
+SELECT ifnull(max(first_passage + max(passages, 1)), 1)
+FROM (SELECT first_passage, passages FROM runs ORDER BY first_passage DESC LIMIT 1)
 """
 _REMEDY = (
     "Make room on its disk, or name another folder for the cache with --cache_dir. A damaged file"
@@ -103,14 +136,6 @@ _DTYPES = {"spans": "<i4", "document_vectors": "<f2", "vectors": "<f4"}
 # In FTS5's BM25: the weight of a word that half of the passages hold, or more; and k1.
 _LEAST_WEIGHT = 1e-6
 _K1 = 1.2
-
-
-class _Waiting(NamedTuple):
-    """Documents that wait to be encoded, with their file and the hash of the bytes it held."""
-
-    file: SourceFile
-    content: str
-    run: DocumentRun
 
 
 def open_store(
@@ -133,20 +158,14 @@ def open_store(
     """
     notes = notes or Notes()
     try:
-        source = resolve_source(source)
         files = list_files(source, notes)
-        store = Store(source, model, reading or ReadingOptions())
+        store = Store(resolve_source(source), model, reading or ReadingOptions())
         store.update(files, notes)
     finally:
         notes.print()
     if not store.runs:
         raise ValueError("No document of the folder holds a word that the model can read.")
     return store
-
-
-def _readers() -> str:
-    """Returns which optional packages are installed, without which some files are left out."""
-    return " ".join(filter(importlib.util.find_spec, _MODULES_OF_READERS))
 
 
 class Store:
@@ -161,10 +180,10 @@ class Store:
         passages: the number of passages, of which those of equal files count once.
         end: one more than the largest number of a passage.
         path: the database.
-
-    Raises:
-        DatabaseError: if the folder cannot be made.
     """
+
+    _database: sqlite3.Connection
+    _is_writable: bool
 
     def __init__(
         self, source: str, model: SearchModel | NextLevelBertModel | None, reading: ReadingOptions
@@ -172,84 +191,19 @@ class Store:
         self.model = search_model(model)
         self.recipe = self.model.recipe(reading.splitter)
         self.runs = list[Run]()
-        self._reading = reading
         self.passages = 0
         self.end = 1
+        self._reading = reading
+        self._readers = " ".join(filter(importlib.util.find_spec, _MODULES_OF_READERS))
         self._spreads = dict[str, int]()
-        self._finished = set[str]()  # hashes of the contents that are stored
         columns = (reading.text_column, reading.id_column)
         encoder = (self.recipe["encoder"]["dtype"], self.model.vectors.fingerprint())
         self._source = os.path.abspath(source)
         settings = repr((self.recipe["chunking"], encoder, columns, os.fsencode(self._source)))
         key = hashlib.sha256(settings.encode())
         self.path = reading.cache_dir / STORES / key.hexdigest()[:32] / "store.sqlite3"
-        with named_errors(self.path, _REMEDY):
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # it holds texts
-            self._is_writable = os.access(self.path.parent, os.W_OK)
-            self._database = self._open()
-
-    def _open(self) -> sqlite3.Connection:
-        if not self._is_writable:
-            # SQLite cannot lock a database in a folder that is read-only.
-            address = f"{self.path.absolute().as_uri()}?mode=ro&immutable=1"
-            return sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False)
-
-        if not self.path.exists():
-            self.path.touch(mode=0o600)
-        try:
-            database = self._open_and_check()
-        except sqlite3.DatabaseError as error:
-            self._put_aside(error)
-            database = self._open_and_check()
-        weakref.finalize(self, close_whole, database, self.path)
-        return database
-
-    def _put_aside(self, error: sqlite3.DatabaseError) -> None:
-        """Renames a database that is damaged, and removes SQLite's files beside it.
-
-        Raises:
-            sqlite3.OperationalError: another error, such as that of a full disk.
-        """
-        # Python gives no code to the error about a text that is no UTF-8.
-        if isinstance(error, sqlite3.OperationalError) and hasattr(error, "sqlite_errorcode"):
-            raise error
-        print(f"{self.path} is made again: {error}.", file=sys.stderr)
-        os.replace(self.path, self.path.with_suffix(".damaged"))
-        for suffix in ("-wal", "-shm"):
-            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
-        self.path.touch(mode=0o600)
-
-    def _open_and_check(self) -> sqlite3.Connection:
-        """Refuses a database of another version, or one that was changed and is damaged.
-
-        Raises:
-            sqlite3.DatabaseError: if the database cannot be used.
-        """
-        database = open_database(self.path, _SCHEMA)
-        [(version,)] = database.execute("PRAGMA user_version")
-        if version == 0:  # it is new
-            name = self.recipe["encoder"]["name"]
-            about = {"source": readable_name(self._source), "model": name}
-            write_whole(self.path.with_name(ABOUT), json.dumps(about))
-            database.execute(f"PRAGMA user_version = {_VERSION}")
-            return database
-        if version != _VERSION:
-            raise sqlite3.DatabaseError(f"it has the format {version}, and not {_VERSION}")
-
-        if was_left_whole(self.path):
-            return database
-        [(answer,)] = database.execute("PRAGMA quick_check(1)")
-        [(unreadable,)] = database.execute("SELECT sum(NOT json_valid(notes)) FROM contents")
-        if answer != "ok" or unreadable:
-            raise sqlite3.DatabaseError(answer)
-        with transaction(database):
-            database.execute("INSERT INTO words(words) VALUES ('integrity-check')")
-        for _, *values in database.execute("SELECT * FROM runs"):
-            counts = values[7]
-            documents = _documents(database, first=values[2], count=len(counts) // 8)
-            if _checksum(values[:6], blobs=values[7:], documents=documents) != values[6]:
-                raise sqlite3.DatabaseError("a checksum is wrong")
-        return database
+        self._connections = ExitStack()
+        weakref.finalize(self, self._connections.close)
 
     def update(self, files: Sequence[SourceFile], notes: Notes) -> None:
         """Reads the files that are missing, forgets those that are gone, and lists the runs.
@@ -265,58 +219,110 @@ class Store:
             try:
                 self._update(files, notes)
             except sqlite3.DatabaseError as error:
-                self._database.close()
                 self._put_aside(error)
-                self._database = self._open()
                 self._update(files, notes)
 
     def _update(self, files: Sequence[SourceFile], notes: Notes) -> None:
-        query = self._database.execute
-        known = set(query("SELECT * FROM files"))
+        self._open()
+        known = set(self._database.execute("SELECT * FROM files"))
         states = {key: values for key, *values in known}
         readable = []
         for file in files:
             try:
                 file.look(*states.get(file.key, ()))
             except ValueError as error:
-                notes.add(file.name, [left_out(file, error)])
+                notes.add(file.name, [note_on_error(file, error)])
             else:
                 readable.append(file)
-        self._read_missing(readable)
         if self._is_writable:
-            self._forget(readable)
             self._remember(readable, known)
+        self._read_missing(readable)
         self._list_runs(readable, notes)
 
-    def _list_runs(self, files: Sequence[SourceFile], notes: Notes) -> None:
+    def _open(self) -> None:
+        """Opens the database, which is made if need be.
+
+        Raises:
+            sqlite3.DatabaseError: if the database cannot be used.
+        """
+        folder = self.path.parent
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # it holds texts
+        self._is_writable = os.access(folder, os.W_OK)
+        if not self._is_writable:
+            # SQLite cannot lock a database in a folder that is read-only.
+            address = f"{self.path.absolute().as_uri()}?mode=ro&immutable=1"
+            self._database = sqlite3.connect(
+                address, uri=True, isolation_level=None, check_same_thread=False
+            )
+            return
+
+        if not self.path.exists():
+            self.path.touch(mode=0o600)
+        self._database = open_database(self.path, _SCHEMA)
+        self._connections.callback(self._database.close)
+        self._database.create_function("crc32", 1, zlib.crc32, deterministic=True)
+        self._check()
+        self._connections.callback(close_whole, self._database, self.path)
+
+    def _check(self) -> None:
+        """Refuses a database of another version, or one that was changed and is damaged.
+
+        Raises:
+            sqlite3.DatabaseError: if the database cannot be used.
+        """
         query = self._database.execute
-        self.runs = []
-        self._spreads = {}
-        if query("PRAGMA journal_mode").fetchone() != ("delete",):
-            query("BEGIN")  # what is read from now on stays as it is; a journal would block others
-        sums = "ifnull(sum(passages), 0), ifnull(max(first_passage + passages), 1)"
-        [(self.passages, self.end)] = query(f"SELECT {sums} FROM runs")
-        runs = defaultdict[str, list[list[Any]]](list)
-        columns = "hash, runs.id, first_document, first_passage, counts, texts, document_texts"
-        tables = "contents JOIN runs ON content = contents.id"
-        rows = f"SELECT {columns} FROM {tables} WHERE passages > 0 AND readers IS NULL"
-        for content, *row in query(f"{rows} ORDER BY content, position"):
-            runs[content].append(row)
-        stored = dict(query("SELECT hash, notes FROM contents WHERE is_whole"))
-        for file in files:
-            notes.add(file.name, json.loads(stored[file.content]))
-            for *numbers, counts, texts, document_texts in runs[file.content]:
-                arrays = [np.frombuffer(blob, "<i8") for blob in (counts, texts, document_texts)]
-                self.runs.append(Run(file, *numbers, *arrays))
+        [(version,)] = query("PRAGMA user_version")
+        if version == 0:  # it is new
+            name = self.recipe["encoder"]["name"]
+            about = {"source": readable_name(self._source), "model": name}
+            write_whole(self.path.with_name(ABOUT), json.dumps(about))
+            query(f"PRAGMA user_version = {_VERSION}")
+        elif version != _VERSION:
+            raise sqlite3.DatabaseError(f"it has the format {version}, and not {_VERSION}")
+        elif not was_left_whole(self.path):
+            with transaction(self._database):
+                query("INSERT INTO words(words) VALUES ('integrity-check')")
+            for (fault,) in query(_FAULTS):
+                raise sqlite3.DatabaseError(fault)
+
+    def _put_aside(self, error: sqlite3.DatabaseError) -> None:
+        """Renames a database that is damaged, and removes SQLite's files beside it.
+
+        Raises:
+            sqlite3.OperationalError: another error, such as that of a full disk.
+        """
+        # Python gives no code to the error about a text that is no UTF-8. A table that is missing,
+        # or of which FTS5 can make nothing, has the code of no other error.
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+        if isinstance(error, sqlite3.OperationalError) and code != sqlite3.SQLITE_ERROR:
+            raise error
+        print(f"{self.path} is made again: {error}.", file=sys.stderr)
+        self._connections.close()
+        os.replace(self.path, self.path.with_suffix(".damaged"))
+        for suffix in ("-wal", "-shm"):
+            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+
+    def _remember(self, files: Sequence[SourceFile], known: Set[tuple[str, str, str]]) -> None:
+        """Stores what files hold, and removes what no file holds any more."""
+        current = {(file.key, file.state, file.content) for file in files}
+        if current == known:
+            return
+        with transaction(self._database):
+            query = self._database.executemany
+            query("DELETE FROM files WHERE (key, state, hash) = (?, ?, ?)", known - current)
+            query("INSERT OR REPLACE INTO files VALUES (?, ?, ?)", current - known)
+            for table in ("contents", "runs"):
+                gone = f"DELETE FROM {table} WHERE hash NOT IN (SELECT hash FROM files)"
+                self._database.execute(gone)
 
     def _read_missing(self, files: Sequence[SourceFile]) -> None:
         """Reads the files that are not stored, or were left out when other readers were installed.
 
         Documents of many small files are encoded together, for speed.
         """
-        query = "SELECT hash FROM contents WHERE is_whole AND readers IS NULL OR readers = ?"
-        self._finished = {digest for (digest,) in self._database.execute(query, [_readers()])}
-        missing = [file for file in files if file.content not in self._finished]
+        query = "SELECT hash FROM contents WHERE readers IN ('any', ?)"
+        stored = {content for (content,) in self._database.execute(query, [self._readers])}
+        missing = {file.content: file for file in files if file.content not in stored}
         if not missing:
             return
         from tqdm import tqdm  # a third of the time that numpy takes
@@ -324,198 +330,166 @@ class Store:
         most = _CHARACTERS
         if self.model.vectors.has_layers:
             most = _CHARACTERS_WITH_LAYERS
-        waiting = []
+        waiting = dict[tuple[str, int], DocumentRun]()
         characters = 0
         with transaction(self._database):  # others wait, and then find what was read
             # No bar in a log file.
-            for file in tqdm(missing, unit="file", disable=None, delay=1):
-                for item in self._missing_runs(file, most):
-                    waiting.append(item)
-                    characters += sum(len(document.text) for document in item.run.documents)
+            for file in tqdm(missing.values(), unit="file", disable=None, delay=1):
+                for run in self._missing_runs(file, most):
+                    waiting[run.content, run.position] = run
+                    characters += sum(len(document.text) for document in run.documents)
                     if characters >= most:
-                        self._write_readable(waiting)
+                        self._write([*waiting.values()])
                         self._database.execute("COMMIT")
                         begin(self._database)
-                        waiting = []
+                        waiting = {}
                         characters = 0
-            self._write_readable(waiting)
+            self._write([*waiting.values()])
 
-    def _missing_runs(self, file: SourceFile, characters: int) -> Iterator[_Waiting]:
+    def _missing_runs(self, file: SourceFile, characters: int) -> Iterator[DocumentRun]:
         """Reads the documents that are not stored yet."""
-        if self._stored_runs(file.content) is None:
+        if self._is_stored(file.content):
             return
         try:
-            for content, run in read_content(file, self._reading, characters):
-                stored = self._stored_runs(content)
-                if stored is None:
-                    return
+            for run in read_content(file, self._reading, characters):
                 if not run.documents:
-                    self._leave_out(content, run.notes, _readers())
-                elif run.index not in stored:
-                    yield _Waiting(file, content=content, run=run)
+                    self._finish(run.content, run.notes, self._readers)
+                elif not self._is_stored(run.content, run.position):
+                    yield run
         except ValueError as error:  # the file went away, before it was opened or after that
-            self._leave_out(file.content, [left_out(file, error)], "none")
-        else:
-            self._finished.add(file.content)
+            self._finish(file.content, [note_on_error(file, error)], "none")
 
-    def _stored_runs(self, content: str) -> set[int] | None:
-        """Returns the positions of the runs of a content that are stored; None if it is finished.
+    def _is_stored(self, content: str, position: int | None = None) -> bool:
+        """Returns whether a content is stored, or else its run at a position.
 
         Another process may have read it meanwhile.
         """
         query = (
-            "SELECT is_whole AND readers IS NULL, position FROM contents"
-            " LEFT JOIN runs ON content = contents.id WHERE hash = ?"
+            "SELECT 1 FROM contents WHERE hash = ?1 AND readers IN ('any', ?2)"
+            " UNION ALL SELECT 1 FROM runs WHERE hash = ?1 AND position = ?3"
         )
-        rows = self._database.execute(query, [content]).fetchall()
-        if content in self._finished or (1, 0) in rows:
-            return None
-        return {position for _, position in rows}
+        rows = self._database.execute(query, [content, self._readers, position])
+        return rows.fetchone() is not None
 
-    def _leave_out(self, content: str, notes: Sequence[Note], readers: str) -> None:
-        """Stores why a content is left out; it is read again if other readers are installed.
-
-        Args:
-            content: the hash of its bytes.
-            notes: the reasons.
-            readers: the readers that are installed; "none" if it is to be read next time.
-        """
-        for number in self._numbers("SELECT id FROM contents WHERE hash = ?", content):
-            self._delete_content(number)
-        self._database.execute(
-            "INSERT INTO contents (hash, is_whole, notes, readers) VALUES (?, 1, ?, ?)",
-            [content, json.dumps(notes), readers],
-        )
-        self._finished.add(content)
-
-    def _numbers(self, query: str, *values: int | str) -> list[int]:
-        """Returns the first column of a query."""
-        return [number for number, *_ in self._database.execute(query, values)]
-
-    def _write_readable(self, waiting: Sequence[_Waiting]) -> None:
-        """Encodes documents together, or if that fails file by file to find those that fail."""
+    def _write(self, runs: Sequence[DocumentRun]) -> None:
+        """Encodes runs together, or if that fails one by one to find those that fail."""
         try:
-            self._write(waiting)
-        except (ValueError, TypeError):
-            for item in waiting:
-                try:
-                    self._write([item])
-                except (ValueError, TypeError) as error:
-                    self._leave_out(item.content, [left_out(item.file, error)], _readers())
+            self._encode(runs)
+        except (ValueError, TypeError) as error:
+            for run in runs:
+                if len(runs) > 1:
+                    self._write([run])
+                else:
+                    self._finish(run.content, [note_on_error(run.file, error)], self._readers)
 
-    def _write(self, waiting: Sequence[_Waiting]) -> None:
+    def _encode(self, runs: Sequence[DocumentRun]) -> None:
         """Encodes the documents of several runs together, and stores each run.
 
         Raises:
             ValueError: or TypeError, if a document cannot be encoded; then nothing is stored.
         """
-        documents = [document for item in waiting for document in item.run.documents]
-        if not documents:
+        texts = [document.text for run in runs for document in run.documents]
+        if not texts:
             return
-        texts = [document.text for document in documents]
         with warnings.catch_warnings():  # `notes_on_words` names the files
             warnings.filterwarnings("ignore", ".* (no token|unknown tokens only)")
             encoded = self.model.vectors.encode(texts, self._reading.splitter)
         vectors = self.model.vectors.search_vectors(encoded.plain)
         passages = borders_of_passages(texts, encoded.spans)
         spans = np.concatenate([np.concatenate(encoded.spans), passages], axis=1)  # [N, 4]
-        starts = np.cumsum([0, *map(len, encoded.spans)])
+        counts = np.array(list(map(len, encoded.spans)), np.int64)
 
-        first = 0
-        for file, content, run in waiting:
-            stop = first + len(run.documents)
-            rows = slice(starts[first], starts[stop])
-            counts = np.diff(starts[first : stop + 1])
-            arrays = (counts, spans[rows], encoded.documents[first:stop], vectors[rows])
-            self._database.execute("INSERT OR IGNORE INTO contents (hash) VALUES (?)", [content])
-            [number] = self._numbers("SELECT id FROM contents WHERE hash = ?", content)
-            self._write_run(number, run, file.is_table, arrays)
-            first = stop
-            if run.is_last:
-                self._finish(file, number, run.notes)
+        documents = np.cumsum([len(run.documents) for run in runs])[:-1]  # before each further run
+        passages_before = np.cumsum(counts)[documents - 1]
+        arrays = zip(
+            np.split(counts, documents),
+            np.split(spans, passages_before),
+            np.split(encoded.documents, documents),
+            np.split(vectors, passages_before),
+            strict=True,
+        )
+        for run, values in zip(runs, arrays, strict=True):
+            self._write_run(run, *values)
 
     def _write_run(
-        self, content: int, run: DocumentRun, is_table: bool, arrays: Sequence[np.ndarray]
+        self,
+        run: DocumentRun,
+        counts: np.ndarray,
+        spans: np.ndarray,
+        document_vectors: np.ndarray,
+        vectors: np.ndarray,
     ) -> None:
         """Stores the documents of a run that hold a token, with their arrays."""
-        all_counts, spans, document_vectors, vectors = arrays
-        has_token = all_counts > 0
-        counts = all_counts[has_token]
+        has_token = counts > 0
+        counts = counts[has_token]
         documents = list(compress(run.documents, has_token))
-        [first_document] = self._numbers("SELECT ifnull(max(id), 0) + 1 FROM documents")
-        [first_passage] = self._numbers("SELECT ifnull(max(first_passage + passages), 1) FROM runs")
-        rows = [StoredDocument.of(document, is_table=is_table) for document in documents]
-        document_texts = [document.text for document in documents]
-        texts = passage_texts(document_texts, counts, spans[:, 2:])
-        blobs = [
-            counts.tobytes(),
-            numbers_of_texts(texts),
-            numbers_of_texts(document_texts),
-            spans.astype("<i4").tobytes(),
-            # No score depends on these, which take half of their bytes in float16.
-            document_vectors[has_token].astype("<f2").tobytes(),
-            vectors.tobytes(),
-        ]
+        texts = [document.text for document in documents]
+        passages = passage_texts(texts, counts, spans[:, 2:])
         unknown = count_unknown(self.model.vectors.tokenizer, run.documents)
-        head = [content, run.index, first_document, first_passage, len(spans), json.dumps(unknown)]
-        values = [*head, _checksum(head, blobs, rows), *blobs]
-        query = self._database.executemany
-        query(f"INSERT INTO runs VALUES (NULL{', ?' * len(values)})", [values])
-        numbered = [(number, *row) for number, row in enumerate(rows, first_document)]
-        query("INSERT INTO documents VALUES (?, ?, ?, ?, ?)", numbered)
-        words = enumerate(map(" ".join, map(search_words, texts)), first_passage)
-        query("INSERT INTO words(rowid, terms) VALUES (?, ?)", words)
-
-    def _finish(self, file: SourceFile, content: int, notes: Sequence[Note]) -> None:
-        """Marks a content as whole, with the notes about all its runs."""
+        [(first,)] = self._database.execute(_NEXT_PASSAGE)
+        values = [
+            first,
+            run.content,
+            run.position,
+            json.dumps(unknown),
+            counts,
+            numbers_of_texts(passages),
+            numbers_of_texts(texts),
+            spans.astype("<i4"),
+            # No score depends on these, which take half of their bytes in float16.
+            document_vectors[has_token].astype("<f2"),
+            vectors,
+        ]
         query = self._database.execute
-        rows = query("SELECT unknown FROM runs WHERE content = ?", [content])
-        counts = [json.loads(unknown) for (unknown,) in rows]
-        stored = json.dumps([*notes, *notes_on_words(file, counts)])
-        columns = "is_whole = 1, readers = NULL, notes = ?"
-        query(f"UPDATE contents SET {columns} WHERE id = ?", [stored, content])
+        query("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+        numbers = first + np.cumsum(counts) - counts
+        names = [readable_name(document.id) for document in documents]
+        metadata = [readable_json(dict(document.metadata)) for document in documents]
+        rows = zip(numbers.tolist(), names, texts, metadata, strict=True)
+        query_rows = self._database.executemany
+        query_rows("INSERT INTO documents VALUES (?, ?, ?, ?)", rows)
+        words = enumerate(map(" ".join, map(search_words, passages)), first)
+        query_rows("INSERT INTO words(rowid, terms) VALUES (?, ?)", words)
+        query("INSERT INTO checksums SELECT * FROM sums WHERE first_passage = ?", [first])
+        if run.is_last:
+            of_runs = "SELECT json_group_array(json(unknown)) FROM runs WHERE hash = ?"
+            [(unknown,)] = query(of_runs, [run.content])
+            notes = [*run.notes, *notes_on_words(run.file, json.loads(unknown))]
+            self._finish(run.content, notes, "any")
 
-    def _forget(self, files: Sequence[SourceFile]) -> None:
-        """Removes the contents that no file has any more."""
-        current = {file.content for file in files}
-        rows = self._database.execute("SELECT id, hash FROM contents").fetchall()
-        gone = [number for number, content in rows if content not in current]
-        if gone:
-            with transaction(self._database):
-                for number in gone:
-                    self._delete_content(number)
+    def _finish(self, content: str, notes: Sequence[Note], readers: str) -> None:
+        """Stores the notes about a content that was read to its end, or is left out.
 
-    def _delete_content(self, content: int) -> None:
+        Args:
+            content: the hash of its bytes.
+            notes: the notes.
+            readers: "any" if all its runs are stored; or the readers that are installed, without
+                which it is read again; or "none" if it is to be read next time.
+        """
         query = self._database.execute
-        columns = "first_document, first_passage, counts, spans"
-        runs = query(f"SELECT {columns} FROM runs WHERE content = ?", [content]).fetchall()
-        for first_document, first_passage, counts, spans in runs:
-            numbers = np.frombuffer(counts, "<i8")
-            documents = _documents(self._database, first_document, len(numbers))
-            texts = [document.text for document in documents]
-            borders = np.frombuffer(spans, "<i4").reshape(-1, 4)[:, 2:]
-            passages = passage_texts(texts, numbers, borders)
-            words = enumerate(map(" ".join, map(search_words, passages)), first_passage)
-            # An index without its texts has to be told which words a passage has.
-            self._database.executemany(
-                "INSERT INTO words(words, rowid, terms) VALUES ('delete', ?, ?)", words
-            )
-            between = [first_document, first_document + len(numbers) - 1]
-            query("DELETE FROM documents WHERE id BETWEEN ? AND ?", between)
-        query("DELETE FROM runs WHERE content = ?", [content])
-        query("DELETE FROM contents WHERE id = ?", [content])
+        if readers != "any":
+            query("DELETE FROM runs WHERE hash = ?", [content])
+        values = [content, readers, json.dumps(notes)]
+        query("INSERT OR REPLACE INTO contents VALUES (?, ?, ?)", values)
 
-    def _remember(self, files: Sequence[SourceFile], known: Set[tuple[str, str, str]]) -> None:
-        """Stores what files hold, if the next change to them will be seen, and forgets others."""
-        states = set[tuple[str, str, str]]()
+    def _list_runs(self, files: Sequence[SourceFile], notes: Notes) -> None:
+        query = self._database.execute
+        self.runs = []
+        self._spreads = {}
+        if query("PRAGMA journal_mode").fetchone() != ("delete",):
+            query("BEGIN")  # what is read from now on stays as it is; a journal would block others
+        [(self.passages,)] = query("SELECT ifnull(sum(passages), 0) FROM runs")
+        [(self.end,)] = query(_NEXT_PASSAGE)
+        runs = defaultdict[str, list[list[Any]]](list)
+        columns = "hash, first_passage, counts, texts, document_texts"
+        rows = f"SELECT {columns} FROM runs JOIN contents USING (hash)"
+        for content, *row in query(f"{rows} WHERE readers = 'any' AND passages > 0 ORDER BY 2"):
+            runs[content].append(row)
+        stored = dict(query("SELECT hash, notes FROM contents"))
         for file in files:
-            if file.state:
-                states.add((file.key, file.state, file.content))
-        if states != known:
-            with transaction(self._database):
-                query = self._database.executemany
-                query("DELETE FROM files WHERE key = ? AND state = ? AND hash = ?", known - states)
-                query("INSERT OR REPLACE INTO files VALUES (?, ?, ?)", states - known)
+            notes.add(file.name, json.loads(stored[file.content]))
+            for first, *blobs in runs[file.content]:
+                self.runs.append(Run(file, first, *(np.frombuffer(blob, "<i8") for blob in blobs)))
 
     def query(self, query: str, *values: int | str) -> list[tuple[Any, ...]]:
         """Reads rows of the tables.
@@ -537,9 +511,12 @@ class Store:
         rows = self.query(query, f'"{word}"')
         values = np.fromiter(chain.from_iterable(rows), np.float64, 2 * len(rows))
         numbers, scores = values.reshape(-1, 2).T
-        odds = (self.passages - len(rows) + 0.5) / (len(rows) + 0.5)
-        weight = max(math.log(odds), 0) or _LEAST_WEIGHT
+        weight = max(math.log(self.odds(np.array(len(rows)))), 0) or _LEAST_WEIGHT
         return numbers.astype(np.int64), -scores / (weight * (_K1 + 1))
+
+    def odds(self, spread: np.ndarray) -> np.ndarray:
+        """Returns the odds of words not to be in a passage, from the numbers that hold them."""
+        return (self.passages - spread + 0.5) / (spread + 0.5)
 
     def spread_of(self, word: str) -> int:
         """Counts the passages that hold a word, once for each word."""
@@ -556,7 +533,8 @@ class Store:
                 characters of chunks and of passages in their documents, ``[N, 4]``.
             run: the run.
         """
-        [(values,)] = self.query(f"SELECT {column} FROM runs WHERE id = ?", run.id)
+        query = f"SELECT {column} FROM runs WHERE first_passage = ?"
+        [(values,)] = self.query(query, run.first_passage)
         rows = len(run.texts)
         if column == "document_vectors":
             rows = len(run.counts)
@@ -568,24 +546,14 @@ class Store:
             for first, values in self._database.execute("SELECT first_passage, vectors FROM runs"):
                 yield first, np.frombuffer(values, _DTYPES["vectors"])
 
-    def names(self, run: Run) -> list[str]:
-        """Reads the printed names of a run's documents."""
-        query = "SELECT name FROM documents WHERE id >= ? ORDER BY id LIMIT ?"
-        rows = self.query(query, run.first_document, len(run.counts))
-        return [run.file.name_of(name) for (name,) in rows]
+    def documents(self, file: SourceFile, first: int, count: int) -> list[StoredDocument]:
+        """Reads documents of a file.
 
-    def documents(self, run: Run, start: int, count: int) -> list[StoredDocument]:
-        """Reads documents of a run, with their printed names."""
-        documents = _documents(self._database, run.first_document + start, count)
-        return [document._replace(name=run.file.name_of(document.name)) for document in documents]
-
-
-def _documents(database: sqlite3.Connection, first: int, count: int) -> list[StoredDocument]:
-    query = "SELECT name, text, metadata, pages FROM documents WHERE id >= ? ORDER BY id LIMIT ?"
-    rows = database.execute(query, [first, count])
-    return [StoredDocument(*row) for row in rows]
-
-
-def _checksum(head: Sequence[Any], blobs: Sequence[bytes], documents: Sequence[Any]) -> int:
-    """Returns the CRC-32 of what is stored for a run."""
-    return zlib.crc32(b"".join([repr([*head, *documents]).encode(), *blobs]))
+        Args:
+            file: the file.
+            first: the number of their first passage.
+            count: the number of their passages.
+        """
+        query = "SELECT name, text, metadata FROM documents WHERE first_passage BETWEEN ? AND ?"
+        rows = self.query(f"{query} ORDER BY first_passage", first, first + count - 1)
+        return [StoredDocument.of(file, *row) for row in rows]

@@ -187,7 +187,7 @@ def test_a_store_that_is_damaged_is_made_again_at_once(
 def test_a_store_that_was_closed_is_not_checked(toy, books, open_library, monkeypatch):
     """The check reads the whole file."""
     open_library(toy, books)
-    monkeypatch.setattr(store, "_checksum", None)  # it would be called
+    monkeypatch.setattr(store, "_FAULTS", None)  # it would be asked
 
     again = open_library(toy, books)
 

@@ -9,14 +9,11 @@ from pathlib import Path
 import torch
 import transformers
 
-from ..fitting import (
-    combine_chunk_encoders,
-    fit_tfidf_encoder,
-    static_checkpoint,
-)
+from ..fitting import combine_chunk_encoders, fit_tfidf_encoder
 from ..messages import readable_name
 from ..models.files import write_whole
 from ..models.from_encoder import load_chunk_encoder
+from ..models.model_names import STATIC
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from ..training.cards import (
     CITATIONS,
@@ -80,7 +77,7 @@ def run(
         ValueError: if there are fewer than two different documents.
     """
     transformers.utils.logging.disable_progress_bar()
-    encoder = load_chunk_encoder(model or static_checkpoint())
+    encoder = load_chunk_encoder(model or STATIC)
     encoder.encoder.to(choose_device(device, encoder.encoder))
     reading = ReadingOptions(text_column=text_column, id_column=id_column)
     texts = [document.text for document in read_files(source, reading, encoder.tokenizer)]

@@ -19,8 +19,6 @@ from ...models.prompts import SplitDocument, tokenize_and_split
 from ...models.sentences import Splitter
 from ...models.tokenizing import default_threads, groups_by_length, iter_texts, prepare_ahead
 
-_SMALLEST_LENGTH = 1e-12  # as in torch's `normalize`
-
 
 class EncodedTexts(NamedTuple):
     """The vectors of some documents, in float32.
@@ -98,7 +96,7 @@ class FileEncoder(ABC):
 def unit(vectors: np.ndarray) -> np.ndarray:
     """Scales rows to length 1; zero rows stay zero."""
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return vectors / np.maximum(lengths, np.float32(_SMALLEST_LENGTH))
+    return vectors / np.maximum(lengths, np.float32(1e-12))  # as torch's `normalize`
 
 
 def means(vectors: np.ndarray, counts: np.ndarray) -> np.ndarray:

@@ -83,12 +83,11 @@ class StaticEncoder(FileEncoder):
     def question_vector(self, question: str) -> np.ndarray | None:
         """Encodes a question, see `TorchEncoder.question_vector`."""
         encoding = self.tokenizer.backend_tokenizer.encode(question, add_special_tokens=False)
-        ids = encoding.ids
-        if not ids:
+        if not encoding.ids:
             return None
-        boundaries = self.rule.boundaries(np.asarray(ids))
-        chunks = self._normalized(means(self.token_vectors(ids), np.diff(boundaries)))
-        return self.search_vectors(chunks.mean(axis=0))
+        ids = np.array(encoding.ids)
+        chunks = means(self.token_vectors(ids), np.diff(self.rule.boundaries(ids)))
+        return self.search_vectors(self._normalized(chunks).mean(axis=0))
 
     def search_vectors(self, plain: np.ndarray) -> np.ndarray:
         """Prepares chunk vectors ``[..., D]`` for comparison, in float32."""
@@ -108,7 +107,7 @@ class StaticEncoder(FileEncoder):
         """Returns the vectors of all tokens, ``[V, D]``."""
         return self._weight(_TABLE)
 
-    def token_vectors(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
+    def token_vectors(self, ids: np.ndarray) -> np.ndarray:
         """Returns the vectors of a few tokens ``[T, D]``; the whole table would take longer."""
         return self._weights[_TABLE][ids].astype(np.float32)
 

@@ -6,7 +6,7 @@ import argparse
 import importlib
 from typing import Any
 
-from ..finetuning.options import GROUPS
+from ..finetuning.options import GROUPS, ColumnArguments, DataArguments
 from . import trainings
 from .parser import Parser, nearest, pop_option
 
@@ -41,7 +41,16 @@ def run(argv: list[str]) -> None:
     """Fine-tunes as a command line says."""
     task, options = read_options(argv)
     importlib.import_module("nextlevelbert.public")  # registers the models
-    importlib.import_module(f"nextlevelbert.finetuning.{task}").main(options)
+    data = trainings.take_data(options, DataArguments)
+    sets = importlib.import_module("nextlevelbert.finetuning.sets").read_sets(
+        task,
+        data,
+        trainings.take_options(options, ColumnArguments),
+        seed=options["seed"],
+        label_names_file=options.pop("label_names_file", None),
+    )
+    training = importlib.import_module(f"nextlevelbert.finetuning.{task}")
+    training.main(options, sets, data.dataset_name)
 
 
 def _refuse(task: str, argv: list[str]) -> None:

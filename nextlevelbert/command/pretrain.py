@@ -30,9 +30,6 @@ def run(argv: list[str]) -> None:
     """Pretrains as a command line says."""
     options = read_options(argv)
     importlib.import_module("nextlevelbert.public")  # registers the models
-    source = trainings.take_options(options, DocumentArguments)
-    if source.dataset_name is not None:
-        options.setdefault("datasets", [source.dataset_name])  # of the card
-
-    documents = importlib.import_module("nextlevelbert.pretraining.sources").open_documents(source)
+    data = trainings.take_data(options, DocumentArguments)
+    documents = importlib.import_module("nextlevelbert.pretraining.sources").open_documents(data)
     importlib.import_module("nextlevelbert.pretraining.pretrain").pretrain(options, *documents)

@@ -86,8 +86,16 @@ def read_options(
 
 def take_options(options: dict[str, Any], group: type[Any]) -> Any:
     """Takes the options of a group out of those of a command line."""
-    names = options.keys() & {option.name for option in fields(group)}
+    names = [option.name for option in fields(group) if option.name in options]
     return group(**{name: options.pop(name) for name in names})
+
+
+def take_data(options: dict[str, Any], group: type[Any]) -> Any:
+    """Takes the options of the data out of a command line; the card names a data set of the Hub."""
+    data = take_options(options, group)
+    if data.dataset_name is not None:
+        options.setdefault("datasets", [data.dataset_name])
+    return data
 
 
 class TrainingParser(Parser):

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from datasets import ClassLabel, Dataset, DatasetInfo, Features, List, Value
 
 from ..messages import short
 from .files import open_text
 from .rows import RowLocation
+from .sets import names_of
 from .tables import Table
 
 logger = logging.getLogger(__name__)
@@ -120,14 +120,6 @@ def load_classes(
         feature = List(feature)
 
     return _dataset(table, rows, label_feature=feature)
-
-
-def names_of(dataset: Dataset) -> tuple[str, ...]:
-    """Returns the names of the classes of a set, in order."""
-    feature = dataset.features["label"]
-    if isinstance(feature, List):
-        feature = feature.feature
-    return tuple(feature.names)
 
 
 def _names_of_integers(
@@ -367,38 +359,3 @@ def _dataset(table: Table, rows: Sequence[_Row], label_feature: Any = None) -> D
     features = Features({name: all_features[name] for name in rows[0].values})
     info = DatasetInfo(features=features, dataset_name=table.name)
     return Dataset.from_list([row.values for row in rows], features=features, info=info)
-
-
-def source_of(dataset: Dataset) -> str:
-    """Returns the name of the file or data set that a set was read from, without folders."""
-    return str(dataset.info.dataset_name)
-
-
-def distinct_texts(dataset: Dataset) -> list[str]:
-    """Returns the distinct documents, in the order in which they first appear."""
-    return list(dict.fromkeys(dataset["text"]))
-
-
-# --- Splits
-
-
-def hold_out_documents(dataset: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset]:
-    """Holds out about `share` of the documents with all their rows: at least one, and never all.
-
-    Raises:
-        ValueError: if the share is not between 0 and 1, or there are fewer than two documents.
-    """
-    texts = distinct_texts(dataset)
-    if not 0 < share < 1 or len(texts) < 2:
-        raise ValueError(
-            f"Cannot hold out a share of {share} of {len(texts)} documents; give a validation set."
-        )
-
-    count = min(max(round(share * len(texts)), 1), len(texts) - 1)
-    order = np.random.default_rng(seed).permutation(len(texts))
-    held_out = {texts[index] for index in order[:count].tolist()}
-    is_held_out = np.array([text in held_out for text in dataset["text"]])
-    return (
-        dataset.select(np.flatnonzero(~is_held_out)),
-        dataset.select(np.flatnonzero(is_held_out)),
-    )

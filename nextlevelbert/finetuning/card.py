@@ -75,8 +75,8 @@ def make_card(
         pipeline_tag: the Hub's name of the task.
     """
     data = "its author's documents"
-    if run.data.dataset_name is not None:
-        data = plain(run.data.dataset_name)
+    if run.data_name is not None:
+        data = plain(run.data_name)
 
     text = CardText(
         summary=f"This model is a {FAMILY_NAMES[reader.family]}, fine-tuned on {data}.",
@@ -90,8 +90,8 @@ def make_card(
     )
     trained, total = best.parameters
     dataset = f"{run.reported} set, {len(run.sets[run.reported])} examples"
-    if run.data.dataset_name is not None:
-        dataset = f"{run.data.dataset_name}, {dataset}"
+    if run.data_name is not None:
+        dataset = f"{run.data_name}, {dataset}"
 
     model_rows = {}
     if run.labels.names:
@@ -112,7 +112,6 @@ def make_card(
         dataset=dataset,
         citation=CITATIONS.get(reader.family, ""),
         base_model=reader.base_model,
-        data_name=run.data.dataset_name,
         log=best.log,
     )
     return collect_card(run.args, text, report)

@@ -7,21 +7,13 @@ import numpy as np
 from datasets import Dataset
 from transformers import HfArgumentParser
 
-from ..data.labelled import load_classes, read_label_names
-from ..data.tables import Table
 from ..data.words import split_terms
 from ..training.runs import bind_folder, logged_run
 from .arguments import FinetuningArguments
 from .card import card_snippet
 from .labels import SEVERAL, LabelSet
-from .options import FAMILIES, GROUPS, VectorModelArguments
-from .run import (
-    ClassifierRun,
-    PredictLogits,
-    Reader,
-    column_names,
-    read_labelled_sets,
-)
+from .options import FAMILIES, MODELS, VectorModelArguments
+from .run import ClassifierRun, PredictLogits, Reader, Sets
 from .seeds import Result, Scores, report
 from .token_reader import TokenReader
 from .vector_reader import VectorReader
@@ -33,31 +25,24 @@ _USE = (
 
 
 @logged_run()
-def main(values: dict[str, Any]) -> None:
+def main(values: dict[str, Any], sets: Sets, data_name: str | None = None) -> None:
     """Trains a classifier per seed, and publishes the best one.
 
     Args:
-        values: options by name; the others have their defaults.
+        values: options by name, except those of the sets; the others have their defaults.
+        sets: data sets ``train`` and ``validation``, and perhaps ``test``, as
+            `load_classes` returns them.
+        data_name: Hub name of the data set, for the card; None for files.
     """
-    model_type = values.get("model_type", "nextlevelbert")
-    groups = (*GROUPS["classification"][model_type][:-1], FinetuningArguments)
-    parsed = HfArgumentParser(groups).parse_dict(values)
-    *model_options, class_args, columns, data_args, args = parsed
+    groups = (*MODELS[values.get("model_type", "nextlevelbert")], FinetuningArguments)
+    *model_options, args = HfArgumentParser(groups).parse_dict(values)
 
-    # 1. The sets, and the labels of the training set.
-    class_names = None
-    if class_args.label_names_file:
-        class_names = read_label_names(class_args.label_names_file)
-
-    def load(table: Table, train: Dataset | None) -> Dataset:
-        return load_classes(table, column_names(columns), class_names=class_names, like=train)
-
-    sets = read_labelled_sets(data_args, load, seed=args.seed)
+    # 1. The labels of the training set.
     run = ClassifierRun(
         task="classification",
         args=args,
-        data=data_args,
-        options=[*model_options, class_args],
+        data_name=data_name,
+        options=model_options,
         sets=sets,
         labels=LabelSet.of(sets["train"]),
         fit_word_counts=fit_tfidf,

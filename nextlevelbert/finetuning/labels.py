@@ -12,7 +12,7 @@ import torch
 from datasets import Dataset, List
 from numpy.typing import ArrayLike
 
-from ..data.labelled import names_of, source_of
+from ..data.sets import names_of, source_of
 from ..training.runs import write_json_lines
 
 ProblemType = Literal[
@@ -47,14 +47,14 @@ class LabelSet:
         if "choices" in train.features:
             return cls(CHOICE, choices=len(train[0]["choices"]))
 
-        source = source_of(train)
         names = names_of(train)
         problem_type = SINGLE
         if isinstance(train.features["label"], List):
             problem_type = SEVERAL
         if problem_type == SINGLE and len(names) == 1:
             raise ValueError(
-                f"{source} has only one class. Give rows of at least two, or --label_names_file."
+                f"{source_of(train)} has only one class. Give rows of at least two, or"
+                " --label_names_file."
             )
 
         return cls(problem_type, names)

@@ -6,20 +6,14 @@ import numpy as np
 from datasets import Dataset
 from transformers import HfArgumentParser
 
-from ..data.labelled import distinct_texts, load_choices
-from ..data.tables import Table
+from ..data.sets import distinct_texts
 from ..data.words import split_terms
 from ..training.runs import logged_run
 from .arguments import FinetuningArguments
 from .card import card_snippet
 from .labels import LabelSet, pair_texts
-from .options import GROUPS
-from .run import (
-    ClassifierRun,
-    PredictLogits,
-    column_names,
-    read_labelled_sets,
-)
+from .options import VectorModelArguments
+from .run import ClassifierRun, PredictLogits, Sets
 from .vector_reader import VectorReader
 
 _USE = (
@@ -30,24 +24,23 @@ _SNIPPET_PAIR = '["the question? one answer", "the question? another"]'
 
 
 @logged_run()
-def main(values: dict[str, Any]) -> None:
+def main(values: dict[str, Any], sets: Sets, data_name: str | None = None) -> None:
     """Trains a model per seed to choose among answers, and publishes the best one.
 
     Args:
-        values: options by name; the others have their defaults.
+        values: options by name, except those of the sets; the others have their defaults.
+        sets: data sets ``train`` and ``validation``, and perhaps ``test``, as
+            `load_choices` returns them.
+        data_name: Hub name of the data set, for the card; None for files.
     """
-    groups = (*GROUPS["multiple_choice"]["nextlevelbert"][:-1], FinetuningArguments)
-    model_args, columns, data_args, args = HfArgumentParser(groups).parse_dict(values)
+    groups = (VectorModelArguments, FinetuningArguments)
+    model_args, args = HfArgumentParser(groups).parse_dict(values)
 
-    # 1. The sets, and the choices of the training set.
-    def load(table: Table, train: Dataset | None) -> Dataset:
-        return load_choices(table, column_names(columns))
-
-    sets = read_labelled_sets(data_args, load, seed=args.seed)
+    # 1. The choices of the training set.
     run = ClassifierRun(
         task="multiple_choice",
         args=args,
-        data=data_args,
+        data_name=data_name,
         options=[model_args],
         sets=sets,
         labels=LabelSet.of(sets["train"]),

@@ -157,11 +157,6 @@ class DataArguments:
     )
 
     def __post_init__(self) -> None:
-        if self.train_file is None and self.dataset_name is None:
-            raise ValueError(
-                "Give the training set, either with --train_file or with --dataset_name."
-            )
-
         for name in ("train", "validation", "test"):
             file = getattr(self, f"{name}_file")
             if self.dataset_name is not None and file is not None:
@@ -249,8 +244,6 @@ class FinetuningOptions(TrainingOptions):
     restore_callback_states_from_checkpoint: bool = option(default=True, help=argparse.SUPPRESS)
 
     do_train: bool = fixed(default=True, reason="every run trains")
-    do_eval: bool = fixed(default=True, reason="every set that is given is evaluated")
-    do_predict: bool = fixed(default=True, reason="every set that is given is evaluated")
     # Trainer cannot find them in the signature of a model with adapters.
     label_names: list[str] | None = field(
         init=False,
@@ -261,17 +254,15 @@ class FinetuningOptions(TrainingOptions):
 
 
 _DATA = (ColumnArguments, DataArguments, FinetuningOptions)
-_OVER_VECTORS = (VectorModelArguments, ClassArguments, *_DATA)
+# The groups that describe a model, by --model_type.
+MODELS: dict[str, tuple[type, ...]] = {
+    "nextlevelbert": (VectorModelArguments,),
+    "hate": (VectorModelArguments,),
+    "chunkbert": (TextModelArguments, ChunkBertArguments),
+    "truncated": (TextModelArguments,),
+}
 # The groups of options of each task by --model_type; that of the training is the last.
 GROUPS: dict[str, dict[str, tuple[type, ...]]] = {
-    "classification": {
-        "nextlevelbert": _OVER_VECTORS,
-        "hate": _OVER_VECTORS,
-        "chunkbert": (TextModelArguments, ChunkBertArguments, ClassArguments, *_DATA),
-        "truncated": (TextModelArguments, ClassArguments, *_DATA),
-    },
-    "multiple_choice": {
-        "nextlevelbert": (VectorModelArguments, *_DATA),
-        "hate": (VectorModelArguments, *_DATA),
-    },
+    "classification": {name: (*groups, ClassArguments, *_DATA) for name, groups in MODELS.items()},
+    "multiple_choice": {name: (*MODELS[name], *_DATA) for name in FAMILIES},
 }

@@ -1,4 +1,4 @@
-"""Sets, trainings, scores and the published model of classification and multiple choice."""
+"""Trainings, scores and the published model of classification and multiple choice."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -12,13 +12,6 @@ from datasets import Dataset
 from torch import nn
 from transformers import EvalPrediction
 
-from ..data.labelled import (
-    Columns,
-    distinct_texts,
-    hold_out_documents,
-    source_of,
-)
-from ..data.tables import Table, open_rows
 from ..models.identity import digest_of
 from ..training.cards import (
     public_name,
@@ -28,76 +21,16 @@ from . import seeds
 from .arguments import FinetuningArguments
 from .card import make_card
 from .labels import LabelSet, write_predictions
-from .options import ColumnArguments, DataArguments
 from .seeds import Result, Scores
 
 logger = logging.getLogger(__name__)
 
 Sets = dict[str, Dataset]
-LoadRows = Callable[[Table, Dataset | None], Dataset]
 PredictLogits = Callable[[Dataset], np.ndarray]
 # Training rows times classes for which TF-IDF takes minutes; beyond, no model waits for it.
 _MOST_WORD_COUNTS = 250_000
 # Options that do not affect the result, or whose effect is recorded elsewhere.
-_NO_SETTINGS = ("model", "cache_dir", "chunk_batch_size", "chunk_encoder", "label_names_file")
-
-
-# --- The sets
-
-
-def column_names(options: ColumnArguments) -> Columns:
-    """Returns the names of the columns, as `load_classes` and `load_choices` take them."""
-    return Columns(
-        text=options.text_column,
-        question=options.question_column,
-        label=options.label_column,
-        id=options.id_column,
-    )
-
-
-def read_labelled_sets(data: DataArguments, load: LoadRows, seed: int) -> Sets:
-    """Reads the sets, and logs their sizes.
-
-    Args:
-        data: sources of the sets.
-        load: makes a set of the rows of a table, given the training set, whose classes the set
-            gets; None for the training set.
-        seed: seed of the random choice of documents to hold out, if there is no validation set.
-
-    Raises:
-        ValueError: for a training or validation set without labels.
-    """
-    sets: Sets = {}
-    for name in ("train", "validation", "test"):
-        location = data.location(name)
-        if location is not None:
-            source, split = location
-            table = open_rows(source, split, data.dataset_config_name)
-            sets[name] = load(table, sets.get("train"))
-
-    if "validation" not in sets:
-        sets["train"], sets["validation"] = hold_out_documents(
-            sets["train"], data.validation_share, seed
-        )
-
-    training_texts = set(sets["train"]["text"])
-    for name, dataset in sets.items():
-        documents = distinct_texts(dataset)
-        source = source_of(dataset)
-        sizes = f"{len(dataset)} examples, {len(documents)} documents ({source})"
-        logger.info("%s: %s", name, sizes)
-        if name != "test" and "label" not in dataset.features:
-            raise ValueError(f"The {name} set has no labels ({source}); give one with labels.")
-        shared = training_texts.intersection(documents)
-        if name != "train" and shared:
-            logger.warning(
-                "%d texts of the %s set are in the training set, too.", len(shared), name
-            )
-
-    return sets
-
-
-# --- The run
+_NO_SETTINGS = ("model", "cache_dir", "chunk_batch_size", "chunk_encoder")
 
 
 class Reader(Protocol):
@@ -145,7 +78,7 @@ class ClassifierRun:
     Args:
         task: name of the task.
         args: training arguments that all seeds share.
-        data: sources of the sets.
+        data_name: Hub name of the data set; None for files.
         options: dataclasses of options that decide the result; the options of the model come first.
         sets: the sets by name.
         labels: labels of the task.
@@ -154,7 +87,7 @@ class ClassifierRun:
 
     task: str
     args: FinetuningArguments
-    data: DataArguments
+    data_name: str | None
     options: Sequence[Any]
     sets: Sets
     labels: LabelSet
@@ -168,8 +101,9 @@ class ClassifierRun:
     @property
     def reported(self) -> str:
         """Returns the set to report on: the test set if it has labels, else the validation set."""
-        labelled = [name for name, dataset in self.sets.items() if "label" in dataset.features]
-        return seeds.reported_set(labelled)
+        if "test" in self.sets and "label" in self.sets["test"].features:
+            return "test"
+        return "validation"
 
     @property
     def metric(self) -> str:

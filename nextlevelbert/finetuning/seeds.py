@@ -4,7 +4,7 @@ import json
 import logging
 import math
 import shutil
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,13 +35,6 @@ _NOT_PUBLISHED = [
     "settings.json",
     "results.json",
 ]
-
-
-def reported_set(sets: Collection[str]) -> str:
-    """Returns the set to report on: the test set if there is one, otherwise the validation set."""
-    if "test" in sets:
-        return "test"
-    return "validation"
 
 
 # --- A training per seed

@@ -16,7 +16,7 @@ from transformers import (
     set_seed,
 )
 
-from ..data.labelled import source_of
+from ..data.sets import source_of
 from ..models.configuration_nextlevelbert import usable_positions
 from ..models.identity import model_identity
 from ..models.model_names import full_name, safe_weights

@@ -206,11 +206,11 @@ class VectorModels:
     @property
     def base_model(self) -> str | None:
         """Returns the Hub name of the model, or of its chunk encoder; None for folders."""
-        if self.options.model != "untrained" and name_on_hub(self.options.model) is not None:
-            return name_on_hub(self.options.model)
-        encoder_name = getattr(self.encoder, "name", "")
-        if "/" in encoder_name:
-            return encoder_name
+        name = name_on_hub(self.options.model)
+        if name not in (None, "untrained"):
+            return name
+        if "/" in self.encoder.name:
+            return self.encoder.name
         return None
 
 

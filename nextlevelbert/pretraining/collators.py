@@ -141,7 +141,13 @@ class DataCollatorForVectorMasking:
         mask_positions = torch.zeros(special_ids.shape, dtype=torch.bool)
         for row, sequence in enumerate(sequences):
             key = sequence.mask_key
-            selected, masked, replaced = self.draw_mask(maskable[row], key)
+            selected, masked, replaced = draw_vector_mask(
+                maskable[row],
+                key,
+                probability=self.probability,
+                mask_share=self.mask_share,
+                random_share=self.random_share,
+            )
             mask_positions[row] = torch.from_numpy(selected)
             special_ids[row, torch.from_numpy(masked)] = MASK
 
@@ -156,18 +162,6 @@ class DataCollatorForVectorMasking:
             "labels": labels,
             "mask_positions": mask_positions,
         }
-
-    def draw_mask(
-        self, maskable: np.ndarray, key: Sequence[int]
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Draws the mask of a sequence, see `draw_vector_mask`."""
-        return draw_vector_mask(
-            maskable,
-            key,
-            probability=self.probability,
-            mask_share=self.mask_share,
-            random_share=self.random_share,
-        )
 
 
 @dataclass

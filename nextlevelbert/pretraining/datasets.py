@@ -100,7 +100,7 @@ class VectorSequenceDataset(EpochDataset[VectorSequence]):
         self.sequence_length = sequence_length
         positions = _positions(corpus, documents)
         self._first_chunks = corpus.document_offsets[positions]
-        self._lengths = corpus.document_offsets[positions + 1] - self._first_chunks
+        self._lengths = np.diff(corpus.document_offsets)[positions]
         if self._lengths.sum() == 0:
             raise ValueError(
                 f"{corpus!r} has no chunk in the chosen documents; there is nothing to learn from."
@@ -259,7 +259,7 @@ class SegmentPairDataset(EpochDataset[SegmentPair]):
         self.max_segment = max_segment
 
         positions = _positions(corpus, documents)
-        lengths = corpus.document_offsets[positions + 1] - corpus.document_offsets[positions]
+        lengths = np.diff(corpus.document_offsets)[positions]
         is_long = lengths >= 2 * min_segment
         count = int(is_long.sum())
         if count < 2:

@@ -102,10 +102,8 @@ def choose_documents(
         raise ValueError(f"--validation_file has {count} document(s); evaluation needs {at_least}.")
 
     training = np.arange(len(corpus))
-    return (
-        ChosenDocuments(corpus, training),
-        ChosenDocuments(validation_corpus, np.arange(count)),
-    )
+    held_out = np.arange(count)
+    return ChosenDocuments(corpus, training), ChosenDocuments(validation_corpus, held_out)
 
 
 def share_out(

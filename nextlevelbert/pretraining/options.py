@@ -223,22 +223,16 @@ class PretrainingOptions(TrainingOptions):
     save_total_limit: int | None = option(2, "Checkpoints to keep.")
 
 
+FAMILIES = {"nextlevelbert": NextLevelBertArguments, "hate": HateArguments}
 # The groups of options of each --model_type; that of the training is the last.
 GROUPS: dict[str, tuple[type, ...]] = {
-    "nextlevelbert": (
+    name: (
         NewModelArguments,
-        NextLevelBertArguments,
+        family,
         MaskingArguments,
         DocumentArguments,
         CorpusArguments,
         PretrainingOptions,
-    ),
-    "hate": (
-        NewModelArguments,
-        HateArguments,
-        MaskingArguments,
-        DocumentArguments,
-        CorpusArguments,
-        PretrainingOptions,
-    ),
+    )
+    for name, family in FAMILIES.items()
 }

@@ -52,7 +52,7 @@ from .datasets import (
 )
 from .documents import ChosenDocuments, choose_documents, encode_corpora
 from .options import (
-    GROUPS,
+    FAMILIES,
     CorpusArguments,
     HateArguments,
     MaskingArguments,
@@ -110,8 +110,8 @@ def pretrain(
             in ``corpus_dir``).
         validation_documents: documents to evaluate on (default: a share of those to train on).
     """
-    model_args, family, masking, *_ = GROUPS[values.get("model_type", "nextlevelbert")]
-    groups = (model_args, family, masking, CorpusArguments, PretrainingArguments)
+    family = FAMILIES[values.get("model_type", "nextlevelbert")]
+    groups = (NewModelArguments, family, MaskingArguments, CorpusArguments, PretrainingArguments)
     options = Options(*HfArgumentParser(groups).parse_dict(values))
     args = options.training
     set_seed(args.seed)

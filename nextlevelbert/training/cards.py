@@ -144,7 +144,6 @@ class RunReport:
         dataset: name of the data that the scores were measured on.
         citation: BibTeX entries.
         base_model: Hub name of the model that the training started from; None for a folder.
-        data_name: Hub name of the data set, if the training arguments name none; None for files.
         log: log of the trainer, which has the number of steps.
     """
 
@@ -155,7 +154,6 @@ class RunReport:
     dataset: str = ""
     citation: str = ""
     base_model: str | None = None
-    data_name: str | None = None
     log: Log = ()
 
 
@@ -192,10 +190,6 @@ def collect_card(args: BaseTrainingArguments, text: CardText, report: RunReport)
     """
     named = {name: value for name, value in report.training.items() if value is not None}
     steps = max((int(entry["step"]) for entry in report.log), default=0)
-    datasets = args.datasets
-    if datasets is None and report.data_name is not None:
-        datasets = [report.data_name]
-
     return model_card(
         text,
         replace(report, training={**named, **training_rows(args, steps), **named}),
@@ -203,7 +197,7 @@ def collect_card(args: BaseTrainingArguments, text: CardText, report: RunReport)
         pictures=[CURVE],
         license=args.license,
         language=args.language,
-        datasets=datasets,
+        datasets=args.datasets,
     )
 
 

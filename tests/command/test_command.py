@@ -267,7 +267,9 @@ def test_the_manual_of_python_is_a_source(command, monkeypatch):
         ("finetune", "nextlevelbert.finetuning.classification.main"),
     ],
 )
-def test_a_training_gets_the_rest_of_the_line(command, monkeypatch, name, function):
+def test_a_training_gets_the_rest_of_the_line(command, monkeypatch, tmp_path, name, function):
+    table = tmp_path / "rows.csv"
+    table.write_text("text,label\nThe sea.,a\nShips.,b\nGulls.,a\n")
     argv = [
         "--output_dir",
         "made",
@@ -277,7 +279,7 @@ def test_a_training_gets_the_rest_of_the_line(command, monkeypatch, name, functi
         ".8",
         "--no_skip_memory_metrics",
         "--train_file",
-        "example-books",
+        str(table),
     ]
     if name == "finetune":
         argv = ["--task", "classification", "--model", "a b", *argv]

@@ -21,7 +21,6 @@ from transformers import (
 )
 
 from nextlevelbert import NextLevelBertModel
-from nextlevelbert.finetuning import run
 from nextlevelbert.finetuning.vector_reader import freeze
 from nextlevelbert.models.files import read_json
 
@@ -126,26 +125,6 @@ def test_word_counts_are_a_row_beside_every_model(sea_files, toy_checkpoint, tmp
     assert "| TF-IDF | 1.0000 | 1.0000 | 1.0000 | 1.0000 |" in card.text
     assert "the scores are those of the 11 examples of the test set" in card.text.lower()
     assert card.data.eval_results[0].dataset_name == "test set, 11 examples"
-
-
-@pytest.mark.parametrize(
-    ("limit", "copies", "reason"),
-    [(1_000, 1, "two training examples of every class"), (10, 2, "Use --model tfidf")],
-)
-def test_a_table_says_why_it_has_no_word_counts(
-    limit, copies, reason, toy_checkpoint, monkeypatch, tmp_path, caplog
-):
-    monkeypatch.setattr(run, "_MOST_WORD_COUNTS", limit)
-    rare = [{"id": f"rare {copy}", "text": "One of the few.", "label": "rare"} for copy in range(2)]
-    train = write(tmp_path / "train.jsonl", sea_rows(8, 1) + rare[:copies])
-    validation = write(tmp_path / "validation.jsonl", sea_rows(4, 2))
-    argv = ["--train_file", train, "--validation_file", validation, "--num_train_epochs", "1"]
-
-    results = run_task(tmp_path / "model", "--model", toy_checkpoint, *argv)
-
-    assert [*results["rows"]][1:] == ["most frequent label"]
-    assert "The table has no row for TF-IDF: " in caplog.text
-    assert reason in caplog.text
 
 
 def test_questions_about_documents(toy_checkpoint, tmp_path):

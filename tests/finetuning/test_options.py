@@ -8,7 +8,6 @@ from nextlevelbert.finetuning.options import DataArguments
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "--train_file or with --dataset_name"),
         ({"train_file": "x", "test_split": "t"}, "give a file with --test_file"),
         (
             {"dataset_name": "y", "validation_file": "v"},

@@ -124,9 +124,10 @@ def test_a_model_to_finetune_may_also_be_a_baseline(capsys):
     assert "It may also be untrained, tfidf." in capsys.readouterr().err
 
 
-def test_pretraining_needs_documents(capsys):
+@pytest.mark.parametrize("line", ["pretrain", "finetune --task multiple_choice --model minilm"])
+def test_a_training_needs_documents(line, capsys):
     with pytest.raises(SystemExit):
-        main(["pretrain"])
+        main(line.split())
 
     assert "Give the documents with --train_file" in capsys.readouterr().err
 

@@ -6,6 +6,8 @@ from nextlevelbert.pretraining.options import DocumentArguments
 
 from ..toys.finetuning import write
 
+HUB = "--dataset_name me/books"
+
 
 def test_documents_of_a_file_and_of_the_hub_have_the_named_columns(monkeypatch, tmp_path):
     file = write(tmp_path / "held.jsonl", [{"name": "c", "body": "Gulls."}])
@@ -41,11 +43,12 @@ def test_a_pretraining_gets_documents_and_the_card_names_the_data_set(monkeypatc
     seen = []
     monkeypatch.setattr(pretrain, "pretrain", lambda *arguments: seen.append(arguments))
 
-    for argv in (["--train_file", file], ["--dataset_name", "me/books"]):
-        run([*argv, "--output_dir", str(tmp_path / "model"), "--seed", "3"])
+    for argv in (f"--train_file {file}", HUB, f"{HUB} --datasets me/plays"):
+        run([*argv.split(), "--output_dir", str(tmp_path / "model"), "--seed", "3"])
 
-    (options, books, _), (hub_options, hub_books, _) = seen
+    (options, books, _), (hub_options, hub_books, _), (named_options, _, _) = seen
     assert [next(books).text, next(hub_books).text] == ["The sea.", "Ships."]
     assert (options["seed"], options.get("datasets")) == (3, None)
     assert hub_options["datasets"] == ["me/books"]
+    assert named_options["datasets"] == ["me/plays"]
     assert {"train_file", "dataset_name", "text_column"}.isdisjoint(hub_options)

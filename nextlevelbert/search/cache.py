@@ -63,20 +63,19 @@ def run(
 
     Args:
         cache_dir: the cache (default: ``nextlevelbert`` in the user's cache).
-        remove: the source whose stores are removed, the name of an encoder whose exports are
-            removed, or the name of a folder in the cache.
+        remove: the source whose stores are removed, or the name of an encoder whose exports are
+            removed.
         remove_unused: what was not opened for so many days is removed.
 
     Raises:
         ValueError: if nothing is kept of `remove`.
     """
-    if cache_dir is None:
-        cache_dir = default_cache_dir()
+    cache_dir = cache_dir or default_cache_dir()
     stores = kept_stores(cache_dir)
     verb = ""
     if remove is not None:
         names = (remove, os.path.abspath(remove))
-        stores = [store for store in stores if {store.source, store.folder.name} & {*names}]
+        stores = [store for store in stores if store.source in names]
         if not stores:
             raise ValueError(f"Nothing is kept of {remove} in {cache_dir}.")
     if remove_unused is not None:

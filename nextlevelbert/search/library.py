@@ -121,9 +121,10 @@ class Library:
     @cached_property
     def names(self) -> list[str]:
         """Returns the printed names of the documents."""
-        ids = dict(self._store.query("SELECT first_passage, name FROM documents"))
+        names = dict(self._store.query("SELECT first_passage, name FROM documents"))
         numbers = self._numbers[self.starts[:-1]].tolist()
-        return [file.name_of(ids[n]) for file, n in zip(self._files, numbers, strict=True)]
+        documents = zip(self._files, numbers, strict=True)
+        return [file.name_of(names[number]) for file, number in documents]
 
     def name(self, index: int) -> str:
         """Returns the printed name of a document."""
@@ -220,9 +221,9 @@ class Library:
 
     def question_note(self, question: str) -> str | None:
         """Returns a note on a question if no passage holds a word of it."""
-        words, spread = self._spread(question)
-        if words and not spread.any():
-            return _NO_KNOWN_WORD.format(words=names_in_line(words))
+        counts, spread = self._spread(question)
+        if counts and not spread.any():
+            return _NO_KNOWN_WORD.format(words=names_in_line([*counts]))
         return None
 
     def telling_words(self, question: str) -> set[str]:
@@ -231,12 +232,12 @@ class Library:
         At most a third of all passages hold such a word, and it is at least half as rare as the
         rarest word of the question.
         """
-        words, spread = self._spread(question)
+        counts, spread = self._spread(question)
         most = max(self._store.passages / 3, 1)
         weights = rarity(self._store.odds(spread))
         weights[(spread == 0) | (spread > most)] = 0
         least = max(weights.max(initial=0) / 2, 1e-9)
-        return set(compress(words, weights >= least))
+        return set(compress(counts, weights >= least))
 
     def _cosines(self, query: np.ndarray) -> np.ndarray:
         """Returns the cosine of each passage with a question's vector, ``[N]``."""
@@ -258,14 +259,14 @@ class Library:
 
     def _nearness(self, question: str, texts: list[str]) -> np.ndarray:
         """Returns how near some passages come to the words of a question, ``[n]``."""
-        words, spread = self._spread(question)
+        counts, spread = self._spread(question)
         encoder: Any = self._store.model.vectors  # it has token vectors
-        return late_interaction(words, np.log1p(self._store.odds(spread)), texts, encoder)
+        return late_interaction([*counts], np.log1p(self._store.odds(spread)), texts, encoder)
 
-    def _spread(self, question: str) -> tuple[list[str], np.ndarray]:
-        """Returns the V words of a question, and how many passages hold each, ``[V]``."""
-        words = list(dict.fromkeys(search_words(question)))
-        return words, np.array([*map(self._store.spread_of, words)], np.int64)
+    def _spread(self, question: str) -> tuple[Counter[str], np.ndarray]:
+        """Counts the V words of a question, and the passages that hold each, ``[V]``."""
+        counts = Counter(search_words(question))
+        return counts, np.array([*map(self._store.spread_of, counts)], np.int64)
 
     def _bm25(self, question: str) -> tuple[np.ndarray, float]:
         """Returns BM25 of all passages ``[N]``, and the length of the question's rarities.
@@ -273,20 +274,16 @@ class Library:
         FTS5 computes it word by word, because a word that half of the passages hold has hardly any
         weight there. Words that more than half of them hold do not count beside others.
         """
-        counts = Counter(search_words(question))
-        words, spread = self._spread(question)
-        rarities = rarity(self._store.odds(spread))
-        is_frequent = 2 * spread > self._store.passages
-        if (is_frequent | (spread == 0)).all():
-            is_frequent[:] = False
+        counts, spread = self._spread(question)
+        weights = np.array([*counts.values()], np.float32) * rarity(self._store.odds(spread))
+        does_count = (spread > 0) & (2 * spread <= self._store.passages)
+        if not does_count.any():
+            does_count = spread > 0
         scores = np.zeros(self._store.end, np.float32)
-        for index, word in enumerate(words):
-            if spread[index] > 0 and not is_frequent[index]:
-                numbers, shares = self._store.passages_with(word)
-                weight = counts[word] * rarities[index]
-                scores[numbers] += weight * shares
-        times = np.array([*counts.values()], np.float32)
-        return scores[self._numbers], float(np.linalg.norm(times * rarities))
+        for word, weight in compress(zip(counts, weights, strict=True), does_count):
+            numbers, shares = self._store.passages_with(word)
+            scores[numbers] += weight * shares
+        return scores[self._numbers], float(np.linalg.norm(weights))
 
 
 def rarity(odds: np.ndarray) -> np.ndarray:

@@ -39,11 +39,7 @@ class Notes:
         self._kinds[line, ""] = [("", line)]
 
     def print(self) -> None:
-        """Prints the new notes to stderr, beside a progress bar, and forgets all."""
-        if not self._kinds:
-            return
-        from tqdm import tqdm  # a third of the time that numpy takes
-
+        """Prints the new notes to stderr, and forgets all."""
         for [(_, first), *others] in self._kinds.values():
             line = first
             names = list(dict.fromkeys(name for name, _ in others))
@@ -51,5 +47,5 @@ class Notes:
                 line += f" The same holds for {names_in_line(names)}."
             if line not in self._printed:
                 self._printed.add(line)
-                tqdm.write(line, file=sys.stderr)
+                print(line, file=sys.stderr)
         self._kinds.clear()

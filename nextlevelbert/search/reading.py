@@ -147,15 +147,13 @@ def state_of_files(paths: Iterable[Path]) -> str:
     """
     now = time.time_ns()
     states = []
-    newest = 0
     for path in paths:
         status = path.stat()
-        newest = max(newest, status.st_mtime_ns, status.st_ctime_ns)
-        times = f"{status.st_mtime_ns} {status.st_ctime_ns}"
-        states.append(f"{status.st_size} {times} {status.st_ino}")
-    if newest + _COARSEST_TIME >= now:
-        return ""
-    return ", ".join(states)
+        times = (status.st_mtime_ns, status.st_ctime_ns)
+        if max(times) + _COARSEST_TIME >= now:
+            return ""
+        states.append((status.st_size, times, status.st_ino))
+    return repr(states)
 
 
 def list_files(source: str, notes: Notes) -> list[SourceFile]:

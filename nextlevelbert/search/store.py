@@ -332,9 +332,10 @@ class Store:
             most = _CHARACTERS_WITH_LAYERS
         waiting = dict[tuple[str, int], DocumentRun]()
         characters = 0
-        with transaction(self._database):  # others wait, and then find what was read
-            # No bar in a log file.
-            for file in tqdm(missing.values(), unit="file", disable=None, delay=1):
+        # Others wait, and then find what was read. No bar in a log file.
+        bar = tqdm(missing.values(), unit="file", disable=None, delay=1)
+        with transaction(self._database), bar:
+            for file in bar:
                 for run in self._missing_runs(file, most):
                     waiting[run.content, run.position] = run
                     characters += sum(len(document.text) for document in run.documents)

@@ -517,6 +517,29 @@ def test_an_interrupted_table_is_continued(toy, table, open_library, encoded, mo
     np.testing.assert_allclose(library.ask("sea").score, right, atol=1e-6)
 
 
+def steps_of(opened: Store, query: str) -> int:
+    """How many instructions SQLite's machine takes for a query."""
+    steps = []
+    opened._database.set_progress_handler(lambda: steps.append(query), 1)
+    opened.query(query)
+    opened._database.set_progress_handler(None, 0)
+    return len(steps)
+
+
+def test_a_run_gets_its_number_without_a_look_at_all_runs(toy, tmp_path, reading):
+    """Twice as many files would take four times as long."""
+    steps = []
+    for files in (5, 50):
+        folder = tmp_path / f"{files}"
+        folder.mkdir()
+        for index in range(files):
+            (folder / f"{index}.txt").write_text(f"Note {index} of the harbour.")
+
+        steps.append(steps_of(open_store(str(folder), toy, reading), store._NEXT_PASSAGE))
+
+    assert steps[0] == steps[1] > 0
+
+
 def test_notes_count_the_rows_of_all_runs(command, table):
     rows = [{"text": "\u200b"}, *({"text": "The sea. " * 30} for _ in range(4)), {"text": "\u200b"}]
     write(table, rows)

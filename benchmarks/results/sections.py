@@ -101,7 +101,7 @@ SECTIONS = (
         also=["book-questions", "novel-questions", "story-questions"],
         about=(
             "11,940 passages of 3,130 documents, 9,946 of 26 books, 14,987 of 22 novels and 2,061"
-            " of 75 stories; intervals over questions; no seed."
+            " of 75 stories; intervals over questions."
         ),
     ),
     Section(

@@ -28,13 +28,13 @@ Table = list[list[str]]
 # --- Search
 
 _SEARCH_ROWS = {
-    "search --rerank minilm": "**`search`** with the extra `minilm`",
+    "search --rerank minilm": "**`search`** with `minilm`",
     "search": "**`search`** without `minilm`",
     "— without late interaction": "without late interaction",
     "bm25s": "bm25s",
     "TF-IDF (scikit-learn)": "TF-IDF",
     "minilm alone": "MiniLM alone, all passages",
-    "search --model minilm": "`search --model minilm --dtype int8`",
+    "search --model minilm": "`search --model minilm`",
 }
 
 _SEARCH_COLUMNS: dict[str, tuple[str, Cell]] = {
@@ -49,9 +49,9 @@ _SEARCH_COLUMNS: dict[str, tuple[str, Cell]] = {
 # Heading of the rows by section.
 _QUESTIONS = {
     "everyday-questions": "50 everyday questions",
-    "book-questions": "50 questions about 26 books",
-    "novel-questions": "24 questions without names, about six of 22 novels",
-    "story-questions": "300 questions of SQuALITY about 75 stories: their first passage",
+    "book-questions": "50 about 26 books",
+    "novel-questions": "24 without names, about six of 22 novels",
+    "story-questions": "300 of SQuALITY about 75 stories",
 }
 
 
